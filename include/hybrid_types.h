@@ -20,7 +20,7 @@ typedef enum hy_status {
     HY_ERR_MEMORY = 2,   /* memory could not be allocated */
     HY_ERR_IO = 3,       /* reading or writing failed */
     HY_ERR_DEVICE = 4,   /* device or driver is missing, too old or failed */
-    HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence */
+    HY_ERR_NUMERIC = 5,  /* the numbers went bad: NaN, infinity, divergence (exit code 3) */
     HY_ERR_STATE = 6,    /* called in the wrong order */
     HY_ERR_INTERNAL = 7, /* a bug in the library */
     HY_STOPPED = 8 /* stopped on request, after saving where there is a folder (exit code 75) */

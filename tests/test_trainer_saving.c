@@ -84,6 +84,131 @@ START_TEST(half_an_hour_is_the_default_and_a_save_has_a_price) {
 }
 END_TEST
 
+/* ---- numbers that go wrong --------------------------------------------------------------------- */
+
+static int64_t newest(void) {
+    char path[512];
+    int64_t step = -1;
+    (void)hy_checkpoint_latest(folder, path, sizeof path, &step, NULL);
+    return step;
+}
+
+static float *a_weight(const hy_trainer *t) {
+    int32_t norm = hy_params_find(&t->engine.model->params, 1, HY_P_NORM1);
+    return hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), norm);
+}
+
+/* From step 8 on no loss is finite; from step 12 on they are again where `kept` says what it was. */
+static float kept;
+static void break_it(heard *h, int64_t step) {
+    if (step == 7) kept = *a_weight(h->trainer), *a_weight(h->trainer) = NAN;
+}
+static void break_and_mend(heard *h, int64_t step) {
+    break_it(h, step);
+    if (step == 11) *a_weight(h->trainer) = kept;
+}
+static void break_and_stop(heard *h, int64_t step) {
+    break_it(h, step);
+    if (step == 9) hy_trainer_request_stop(h->trainer);
+}
+
+#define OFTEN "predictor", "none", "save_every", "2", "keep", "2", "steps", "60"
+
+START_TEST(steps_without_a_finite_loss_evict_no_checkpoint) {
+    heard h = {.at_step = break_it};
+    ck_assert_int_eq(whole_run(&h, SMALL_RUN, folder, PAIRS(OFTEN)), HY_ERR_NUMERIC);
+    ck_assert_int_eq(newest(), 6); /* saved at 2, 4 and 6, and not at 8 to 26 */
+    ck_assert_int_eq(h.saves, 3);
+    heard again = {0};
+    must(make_run(&again, SMALL_RUN, folder, PAIRS(OFTEN, "resume", "auto")));
+    must(hy_trainer_step(again.trainer, NULL));
+    ck_assert(isfinite(hy_trainer_recent_loss(again.trainer)));
+    hy_trainer_destroy(again.trainer);
+}
+END_TEST
+
+START_TEST(a_save_that_fell_due_meanwhile_is_made_after_it) {
+    heard h = {.at_step = break_and_mend};
+    must(whole_run(&h, SMALL_RUN, folder, PAIRS(OFTEN, "save_every", "9", "steps", "14")));
+    ck_assert_int_eq(h.saves, 2); /* at 12 for 9, and at the end */
+}
+END_TEST
+
+START_TEST(a_stop_while_no_loss_is_finite_saves_nothing_and_says_so) {
+    heard h = {.at_step = break_and_stop};
+    must(make_run(&h, SMALL_RUN, folder, PAIRS(OFTEN)));
+    must_fail(hy_trainer_run(h.trainer), HY_ERR_NUMERIC, "checkpoint-6");
+    hy_trainer_destroy(h.trainer);
+    ck_assert_int_eq(newest(), 6);
+}
+END_TEST
+
+START_TEST(a_loss_that_stays_far_above_its_first_ends_the_run) {
+    heard h = {0};
+    char path[512];
+    must(make_run(
+        &h, SMALL_RUN, folder,
+        PAIRS(OFTEN, "lr", "10", "grad_clip", "0", "lr_warmup_steps", "0", "steps", "200")));
+    must_fail(hy_trainer_run(h.trainer), HY_ERR_NUMERIC, "the run diverged");
+    hy_trainer_destroy(h.trainer);
+    ck_assert_int_lt(h.steps, 60);
+    snprintf(path, sizeof path, "%s/model", folder);
+    ck_assert(!hy_path_exists(path));
+    ck_assert_int_eq(newest(), -1); /* it was bad from its second step on */
+    heard bold = {0}; /* who asks for it gets to the end, unless nothing is a number any more */
+    hy_status status = whole_run(&bold, SMALL_RUN, "none",
+                                 PAIRS("predictor", "none", "lr", "10", "grad_clip", "0", "steps",
+                                       "50", "divergence_factor", "0"));
+    ck_assert_int_eq(status, HY_OK);
+    ck_assert_int_eq(bold.steps, 50);
+}
+END_TEST
+
+START_TEST(the_bound_follows_from_how_a_run_began) {
+    hy_loss_bound b = {0};
+    ck_assert(isinf(hy_loss_limit(&b, 2, 5.5)));
+    hy_loss_bound_observe(&b, 2, 5.5, NAN);
+    ck_assert_int_eq(b.above, 1);
+    hy_loss_bound_observe(&b, 2, 5.5, 0.5); /* a lucky first step ... */
+    for (int i = 0; i < 7; i++) hy_loss_bound_observe(&b, 2, 5.5, 2.4);
+    ck_assert_int_eq(b.above, 0);
+    ck_assert_double_gt(hy_loss_limit(&b, 2, 5.5), 4); /* ... does not make the rest a divergence */
+    hy_loss_bound_observe(&b, 2, 5.5, 4.5);
+    ck_assert_int_eq(b.above, 1);
+    hy_loss_bound blown = {0};
+    hy_loss_bound_observe(&blown, 2, 5.5, 5.7);
+    for (int i = 0; i < 40; i++) hy_loss_bound_observe(&blown, 2, 5.5, 870);
+    ck_assert_int_eq(blown.above, 40);
+}
+END_TEST
+
+START_TEST(weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported) {
+    heard h = {0};
+    char path[512], out[600];
+    hy_evaluation found;
+    hy_inference *inference;
+    must(make_run(&h, SMALL_RUN, folder, PAIRS(OFTEN)));
+    must(hy_trainer_step(h.trainer, NULL));
+    *a_weight(h.trainer) = NAN;
+    must(hy_trainer_save(h.trainer)); /* on the caller's own word */
+    hy_trainer_destroy(h.trainer);
+    hy_config *config;
+    snprintf(path, sizeof path, "%s/checkpoint-1", folder);
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, path));
+    must_fail(hy_evaluate(config, NULL, &found), HY_ERR_NUMERIC, "not finite");
+    must(hy_inference_open(config, NULL, NULL, &inference));
+    must_fail(hy_inference_complete(inference, "a", &(hy_generate_options){0}, NULL, NULL, NULL),
+              HY_ERR_NUMERIC, "not finite");
+    hy_inference_close(inference);
+    hy_config_destroy(config);
+    snprintf(out, sizeof out, "%s/export", folder);
+    must_fail(hy_export(path, &(hy_export_options){.out = out}, NULL), HY_ERR_NUMERIC,
+              "not finite");
+    ck_assert(!hy_path_exists(out));
+}
+END_TEST
+
 static Suite *saving_suite(void) {
     Suite *suite = suite_create("trainer: saving");
     TCase *tests = tcase_create("saving");
@@ -91,6 +216,13 @@ static Suite *saving_suite(void) {
     tcase_add_checked_fixture(tests, make_folder, drop_folder);
     tcase_add_test(tests, the_clock_saves_too_and_changes_no_loss);
     tcase_add_test(tests, half_an_hour_is_the_default_and_a_save_has_a_price);
+    tcase_add_test(tests, steps_without_a_finite_loss_evict_no_checkpoint);
+    tcase_add_test(tests, a_save_that_fell_due_meanwhile_is_made_after_it);
+    tcase_add_test(tests, a_stop_while_no_loss_is_finite_saves_nothing_and_says_so);
+    tcase_add_test(tests, a_loss_that_stays_far_above_its_first_ends_the_run);
+    tcase_add_test(tests, the_bound_follows_from_how_a_run_began);
+    tcase_add_test(tests,
+                   weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,6 +1,6 @@
 /* hybrid_train.c: the program: reads the command line, does what it asks, returns the exit code.
  *
- * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 75 stopped by a signal after
+ * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 3 it diverged, 75 stopped by a signal after
  * saving. What people read goes to standard output (standard error under --json), errors and
  * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
 #include <errno.h>

@@ -29,6 +29,7 @@ int hy_cli_exit_code(hy_status status) {
     switch (status) {
     case HY_OK: return HY_EXIT_DONE;
     case HY_ERR_INPUT: return HY_EXIT_USAGE;
+    case HY_ERR_NUMERIC: return HY_EXIT_DIVERGED;
     case HY_STOPPED: return HY_EXIT_STOPPED;
     default: return HY_EXIT_FAILED;
     }

@@ -11,8 +11,9 @@
 enum {
     HY_EXIT_DONE = 0,
     HY_EXIT_FAILED = 1,
-    HY_EXIT_USAGE = 2,   /* wrong usage or input */
-    HY_EXIT_STOPPED = 75 /* by a signal, in order */
+    HY_EXIT_USAGE = 2,    /* wrong usage or input */
+    HY_EXIT_DIVERGED = 3, /* numbers that are not finite, or a loss that went far up */
+    HY_EXIT_STOPPED = 75  /* by a signal, in order */
 };
 
 /* /dev/null in the place of standard streams that are closed, so that no file is taken for one of them.

@@ -162,9 +162,14 @@ static int room(const hy_cli_progress *progress) {
     return hy_cli_terminal_columns(progress->terminal) - 1;
 }
 
+/* A step without a finite loss shows that: not the losses before it, and not a zero. */
+static double shown_loss(const hy_cli_progress *progress) {
+    return isfinite(progress->step.loss) ? progress->smoothed_loss : progress->step.loss;
+}
+
 static void draw_step(hy_cli_progress *progress) {
     char line[LINE_BYTES];
-    int columns = bar_of_step(progress->terminal, &progress->step, progress->smoothed_loss,
+    int columns = bar_of_step(progress->terminal, &progress->step, shown_loss(progress),
                               room(progress), line);
     draw(progress, line, columns);
 }
@@ -184,9 +189,8 @@ static void print_step(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     FILE *out = progress->terminal->out;
     fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
-            info->steps_total, hy_phase_name(info->phase),
-            hy_cli_loss(progress->smoothed_loss).text, hy_cli_learning_rate(info->lr).text,
-            hy_cli_short_count(info->tokens_per_second).text);
+            info->steps_total, hy_phase_name(info->phase), hy_cli_loss(shown_loss(progress)).text,
+            hy_cli_learning_rate(info->lr).text, hy_cli_short_count(info->tokens_per_second).text);
     /* How much of the card is used, and at what price. */
     if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
     if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
@@ -353,7 +357,7 @@ static void on_progress(void *user, const char *what, double fraction) {
 }
 
 void hy_cli_progress_init(hy_cli_progress *progress, const hy_cli_terminal *terminal) {
-    *progress = (hy_cli_progress){.terminal = terminal, .smoothed_loss = 0};
+    *progress = (hy_cli_progress){.terminal = terminal};
 }
 
 hy_observer hy_cli_progress_observer(hy_cli_progress *progress) {

@@ -372,6 +372,9 @@ static const hy_setting table[] = {
             "A gradient this many times its usual norm is a divergence.")},
     {NUMBER(phases.grad_vanishing, "--grad-vanishing", 0, 1, "0.01",
             "A gradient below this share of its usual norm is a divergence.")},
+    {NUMBER(phases.divergence_factor, "--divergence-factor", 0, 1000000, "2",
+            "A run ends with exit code 3 when its loss is not finite, or above this many times its "
+            "first value and 2 nats above it, in 32 steps in a row; 0: a high loss ends no run.")},
     {INTEGER(phases.cooldown_steps, "--cooldown-steps", 1, 1000000, "40",
              "Optimizer steps without Predict after a rejected jump or a divergence; doubles each "
              "time.")},

@@ -157,6 +157,7 @@ typedef struct hy_settings {
         bool snapshot; /* keep the weights before a jump where there is room, for late rejection */
         double tail_share; /* last share of the run that is averaged; 0: none */
         double loss_sigma, grad_explosion, grad_vanishing;
+        double divergence_factor; /* 0: a high loss ends no run */
         int64_t cooldown_steps;
         hy_dtype_choice precision_warmup, precision_full, precision_predict, precision_correct;
         hy_dtype_choice predictor_dtype;

@@ -5,6 +5,7 @@
  * the format wants it transposed. */
 #include "hub/hf_export.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,12 +100,23 @@ static hy_status cut_shards(export_job *e) {
 
 /* ---- tensors ----------------------------------------------------------------------------------- */
 
+/* A model that computes nothing is no model. */
+static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_t first,
+                             int64_t count, float *out) {
+    HY_TRY(e->w->read(e->w->context, name->param, first, count, out));
+    for (int64_t i = 0; i < count; i++) {
+        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s holds a number that is not finite",
+                   name->name);
+    }
+    return HY_OK;
+}
+
 static hy_status put_plain(const export_job *e, const hy_hf_name *name, hy_safetensors_writer *out,
                            float *piece, char *made) {
     int64_t all = name->rows * name->cols, begin = name->row * name->cols;
     for (int64_t at = 0; at < all; at += PIECE) {
         int64_t count = all - at < PIECE ? all - at : PIECE;
-        HY_TRY(e->w->read(e->w->context, name->param, begin + at, count, piece));
+        HY_TRY(read_finite(e, name, begin + at, count, piece));
         hy_convert(piece, HY_F32, count, made, e->w->dtype);
         HY_TRY(hy_safetensors_put(out, made, (uint64_t)count * hy_dtype_size(e->w->dtype)));
     }
@@ -118,7 +130,7 @@ static hy_status put_transposed(const export_job *e, const hy_hf_name *name,
     hy_status status =
         ours && turned ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to transpose %s", name->name);
     if (status == HY_OK) {
-        status = e->w->read(e->w->context, name->param, name->row * name->cols, all, ours);
+        status = read_finite(e, name, name->row * name->cols, all, ours);
     }
     if (status == HY_OK) {
         hy_transpose(ours, name->cols, name->rows, sizeof *ours, turned);

@@ -113,6 +113,9 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, *plan, &probe));
     double seconds = hy_clock() - begin;
+    HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
+               "%s: its loss is not finite: the weights hold NaN or infinity, or give such numbers",
+               from);
     HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
     *out = (hy_evaluation){.loss = probe.mean,

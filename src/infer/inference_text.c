@@ -3,6 +3,7 @@
  * A prompt is compared with what the decoder knows, and only what is new is computed. The text of new
  * tokens is found by decoding a few tokens with and without them, because what a token's text is can
  * depend on the one before; bytes that may be the beginning of a character wait for the rest of it. */
+#include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -85,6 +86,11 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_engine *e = &in->model->engine;
     HY_TRY(hy_decoder_take(in->decoder, e->compute, hy_store_of(e, HY_ROW_MASTER), NULL, tokens,
                            (int32_t)count, in->logits));
+    for (int32_t i = 0; i < in->vocab; i++) {
+        HY_FAIL_IF(!isfinite(in->logits[i]), HY_ERR_NUMERIC,
+                   "the model's logits are not finite: its weights hold NaN or infinity, or give "
+                   "such numbers");
+    }
     hy_status status = hy_ids_append(&in->known, tokens, count);
     if (status != HY_OK) hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
     return status;

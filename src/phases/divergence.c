@@ -2,10 +2,14 @@
 #include "phases/divergence.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define MEMORY 50.0             /* steps over which the averages forget */
 #define LEARNING_STEPS 20       /* before this many steps only numbers that are not finite count */
 #define SMALLEST_DEVIATION 0.01 /* share of the mean: a very smooth loss is allowed to wobble */
+
+#define EARLY_STEPS 8
+#define BOUND_NATS 2 /* a loss near zero may well double */
 
 static const char *const texts[HY_HEALTH_COUNT] = {
     [HY_HEALTHY] = "",
@@ -40,4 +44,18 @@ hy_health hy_divergence_observe(hy_divergence *d, const hy_divergence_limits *li
     d->loss_variance = (1 - share) * (d->loss_variance + share * off * off);
     d->grad_level += share * (log_norm - d->grad_level);
     return HY_HEALTHY;
+}
+
+double hy_loss_limit(const hy_loss_bound *b, double factor, double uniform) {
+    if (b->seen == 0 || factor <= 0) return INFINITY;
+    double start = fmax(b->first, fmin(b->early, uniform + 1));
+    return fmax(factor * start, start + BOUND_NATS);
+}
+
+void hy_loss_bound_observe(hy_loss_bound *b, double factor, double uniform, double loss) {
+    bool is_well = isfinite(loss) && loss <= hy_loss_limit(b, factor, uniform);
+    b->above = is_well ? 0 : b->above + 1;
+    if (!isfinite(loss) || b->seen >= EARLY_STEPS) return;
+    if (b->seen == 0) b->first = loss;
+    b->early += (loss - b->early) / (double)++b->seen;
 }

@@ -28,6 +28,20 @@ typedef enum hy_health {
     HY_HEALTH_COUNT
 } hy_health;
 
+/* When a run is given up: its loss stays above a bound that follows from how it began. The first loss was
+ * measured before anything was learned; where that step was a lucky one, the mean of the first eight
+ * counts, up to a nat above that of guessing (`uniform`, the logarithm of the vocabulary), so that a run that
+ * blows up at once does not set its own bound. */
+#define HY_DIVERGED_STEPS 32 /* above it, in a row */
+typedef struct hy_loss_bound {
+    int64_t seen;        /* losses that count for the beginning, at most eight */
+    double first, early; /* the first one; the mean of them */
+    int64_t above;       /* steps in a row that were above the bound, or not finite */
+} hy_loss_bound;
+/* INFINITY: there is none yet, or factor is 0. */
+double hy_loss_limit(const hy_loss_bound *bound, double factor, double uniform);
+void hy_loss_bound_observe(hy_loss_bound *bound, double factor, double uniform, double loss);
+
 /* Judges a step and, when it is healthy, learns from it. */
 hy_health hy_divergence_observe(hy_divergence *d, const hy_divergence_limits *limits, double loss,
                                 double grad_norm);

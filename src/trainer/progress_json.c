@@ -139,6 +139,9 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     }
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->is_residual_due);
+    hy_json_put_int(&w, "early_steps", p->bound.seen);
+    hy_json_put_double(&w, "first_loss", p->bound.first);
+    hy_json_put_double(&w, "early_loss", p->bound.early);
     hy_json_put_bool(&w, "validation_due", t->course.is_validation_due);
     hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
@@ -294,6 +297,11 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                "%s: slow_exponent is %lld, expected %d to %d", path, (long long)exponent,
                -HY_GRID_EXPONENT_MAX, HY_GRID_EXPONENT_MAX);
     t->engine.progress.slow_exponent = (int32_t)exponent;
+    hy_loss_bound bound = {0}; /* older checkpoints do not say it: the next step is their first */
+    bool has_bound = hy_json_as_int(hy_json_get(root, "early_steps"), &bound.seen) &&
+                     hy_json_as_double(hy_json_get(root, "first_loss"), &bound.first) &&
+                     hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
+    if (has_bound) p->bound = bound;
     /* Left to the next Predict step; older checkpoints do not say it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->course.is_validation_due);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);

@@ -2,12 +2,15 @@
  *
  * After a step, in this order: validation when it is due, the metrics line, a checkpoint when it is due.
  * A request to stop is honoured between steps: save, then leave. A failed save of a running job is
- * reported and the run goes on: the previous checkpoint is still whole. */
+ * reported and the run goes on: the previous checkpoint is still whole. Nothing is saved while the loss is not
+ * finite or far above where it began, and a run that stays there is given up. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "data/ngram.h"
+#include "formats/checkpoint.h"
 #include "record/export.h"
 #include "trainer/trainer.h"
 
@@ -90,7 +93,10 @@ static hy_status one_step(hy_trainer *t) {
     HY_TRY(status);
     if (is_jump) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
-    return is_save_due(t) && !is_over(t) ? save_or_warn(t) : HY_OK;
+    t->fate.is_save_owed |= is_save_due(t);
+    if (!t->fate.is_save_owed || is_over(t) || t->progress.bound.above > 0) return HY_OK;
+    t->fate.is_save_owed = false;
+    return save_or_warn(t);
 }
 
 /* The baseline that a byte model must beat. */
@@ -129,11 +135,36 @@ static hy_status save_at_last(hy_trainer *t) {
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
+/* The end of a run whose numbers are no use: what was saved before it went wrong stays the newest. */
+static hy_status give_up_diverged(hy_trainer *t, const char *when) {
+    const hy_progress *p = &t->progress;
+    char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
+    int64_t step = -1;
+    bool is_saved = t->record.out[0] &&
+                    hy_checkpoint_latest(t->record.out, path, sizeof path, &step, NULL) == HY_OK;
+    double last = p->step > 0 ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
+    snprintf(text, sizeof text,
+             "the run diverged: %s step %lld the loss is %.4g, and %.4g was the most to be trusted "
+             "(it began with %.4g; divergence_factor)",
+             when, (long long)p->step, last, hy_trainer_loss_limit(t), p->bound.first);
+    hy_trainer_record_event(t, &(hy_event_line){.event = "divergence", .text = text});
+    (void)hy_trainer_write_summary(t);
+    (void)hy_record_close(&t->record);
+    return hy_fail(HY_ERR_NUMERIC, "%s; %s%s; a lower learning rate or a longer warmup may help",
+                   text, is_saved ? "the last healthy checkpoint is " : "nothing was saved of it",
+                   path);
+}
+
 static hy_status finish(hy_trainer *t) {
+    const hy_progress *p = &t->progress;
     double val_loss;
-    if (t->progress.val_step != t->progress.step || isnan(t->progress.val_loss)) {
+    if (p->val_step != p->step || isnan(p->val_loss)) {
         HY_TRY(validate(t, &val_loss)); /* a finished run that was resumed */
     }
+    /* Held-out data decides where the last step was bad; it may be above the bound without: overfitting. */
+    bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
+    bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
+    if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
     HY_TRY(save_at_last(t));
     HY_TRY(hy_trainer_retry(t, write_model));
@@ -142,6 +173,7 @@ static hy_status finish(hy_trainer *t) {
 }
 
 static hy_status stop(hy_trainer *t) {
+    if (t->progress.bound.above > 0) return give_up_diverged(t, "stopped on request, in");
     HY_TRY(save_at_last(t));
     HY_TRY(hy_trainer_retry(t, hy_trainer_write_summary));
     HY_TRY(hy_record_close(&t->record));
@@ -155,6 +187,7 @@ hy_status hy_trainer_run(hy_trainer *t) {
         if (atomic_load(&t->fate.stop_requested)) return stop(t);
         hy_status status = one_step(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
+        if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }
     return finish(t);
 }

@@ -35,5 +35,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
         t->observer.on_save(t->observer.user, path, hy_clock() - begin,
                             hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
     }
+    /* One of a run that may have gone wrong takes no other's place. */
+    if (t->progress.bound.above > 0) return HY_OK;
     return hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep);
 }

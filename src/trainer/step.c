@@ -95,8 +95,17 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     return HY_OK;
 }
 
+static double uniform_loss(const hy_trainer *t) {
+    return log((double)t->engine.model->shape.vocab);
+}
+
+double hy_trainer_loss_limit(const hy_trainer *t) {
+    return hy_loss_limit(&t->progress.bound, t->settings.phases.divergence_factor, uniform_loss(t));
+}
+
 static void advance(hy_trainer *t, int64_t counted, double loss) {
     hy_progress *p = &t->progress;
+    hy_loss_bound_observe(&p->bound, t->settings.phases.divergence_factor, uniform_loss(t), loss);
     p->loss_tail[p->step % HY_LOSS_TAIL] = loss;
     p->step++;
     p->spent += 1;

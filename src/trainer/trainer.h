@@ -28,6 +28,7 @@ typedef struct hy_progress {
     double seconds; /* spent in steps, earlier sessions included */
     hy_phase_state machine;
     hy_divergence divergence;
+    hy_loss_bound bound;
     hy_guard guard;
     hy_confidence confidence;
     double predicted_steps; /* of all accepted jumps */
@@ -119,6 +120,7 @@ typedef struct hy_fate {
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
+    bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
     double save_clock;                   /* when one was made or tried last, or the run began */
     atomic_bool stop_requested;
 } hy_fate;
@@ -208,6 +210,7 @@ hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside);
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
 double hy_trainer_recent_loss(const hy_trainer *t); /* mean of the last steps */
+double hy_trainer_loss_limit(const hy_trainer *t);  /* above it a step is not to be trusted */
 /* After the Correct steps of a jump: direction and length that training went against the predicted one.
  * Measured at the start of the step that follows. */
 hy_status hy_trainer_measure_residual(hy_trainer *t);
