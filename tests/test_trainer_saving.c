@@ -209,6 +209,26 @@ START_TEST(weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_e
 }
 END_TEST
 
+/* ---- folders that go away ---------------------------------------------------------------------- */
+
+static void delete_folder(heard *h, int64_t step) {
+    if (step == 5) must(hy_dir_remove(h->trainer->record.out));
+}
+
+START_TEST(a_folder_deleted_in_mid_run_is_made_again_and_saved_into) {
+    heard h = {.at_step = delete_folder}, again = {0};
+    char out[300], path[512];
+    snprintf(out, sizeof out, "%s/run", folder);
+    must(whole_run(&h, SMALL_RUN, out, PAIRS("predictor", "none", "overwrite", "true")));
+    ck_assert_ptr_nonnull(strstr(h.text, "was deleted or moved"));
+    snprintf(path, sizeof path, "%s/checkpoint-12", out);
+    must(hy_checkpoint_verify(path, true));
+    must(whole_run(&again, SMALL_RUN, out,
+                   PAIRS("predictor", "none", "resume", "auto", "steps", "14")));
+    ck_assert_int_eq(again.steps, 2);
+}
+END_TEST
+
 static Suite *saving_suite(void) {
     Suite *suite = suite_create("trainer: saving");
     TCase *tests = tcase_create("saving");
@@ -223,6 +243,7 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests, the_bound_follows_from_how_a_run_began);
     tcase_add_test(tests,
                    weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
+    tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -205,7 +205,9 @@ hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     HY_TRY(hy_dir_make(r->out));
     HY_TRY(hy_record_lock(r));
     HY_TRY(check_free(r, s, &has_run)); /* again: another run may have come and gone meanwhile */
+    bool is_anew = !r->is_out_ours;
     r->is_out_ours = true;
-    if (has_run && !s->save.resume[0] && s->save.overwrite) HY_TRY(clear_run(r->out));
+    bool clears = has_run && is_anew && !s->save.resume[0] && s->save.overwrite;
+    if (clears) HY_TRY(clear_run(r->out));
     return hy_record_write(r, "config.cfg", r->config_text);
 }

@@ -5,6 +5,19 @@
 #include "record/state_files.h"
 #include "trainer/trainer.h"
 
+/* Someone deleted the folder, or moved it away, while the run went on: it is made again. Another run that
+ * has the name by now keeps it. */
+static hy_status find_folder(hy_trainer *t) {
+    hy_record *r = &t->record;
+    if (!r->lock || hy_lock_is_there(r->lock)) return HY_OK;
+    hy_say(t, HY_WARNING, "%s was deleted or moved while the run went on; it is made again",
+           r->out);
+    (void)hy_record_close(r); /* what it could write is gone with the folder */
+    hy_lock_release(r->lock);
+    r->lock = NULL;
+    return hy_trainer_open_record(t);
+}
+
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
@@ -12,6 +25,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
         return hy_fail(HY_ERR_STATE,
                        "this run has no folder (out = none), so nothing can be saved");
     }
+    HY_TRY(find_folder(t));
     /* A checkpoint must not outlive the metrics of its steps, and tensors must be written back. */
     HY_TRY(hy_record_flush(&t->record));
     HY_TRY(hy_update_finish(&t->engine));
