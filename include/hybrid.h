@@ -227,6 +227,8 @@ typedef struct hy_plan_facts {
     uint64_t bytes_up, bytes_down;        /* between host and device in a step */
     uint64_t disk_written;                /* in a step */
     double save_seconds; /* of a checkpoint, if the disk writes 1.5 GB/s: each save is timed */
+    uint64_t save_free; /* bytes free where checkpoints go; UINT64_MAX: not known */
+    uint64_t model_bytes; /* of OUT/model, about; 0: it is not written */
     char aside[HY_PLAN_TEXT]; /* why prediction stands aside for want of memory; "": it does not */
     int32_t reason_count, change_count;          /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */

@@ -229,6 +229,62 @@ START_TEST(a_folder_deleted_in_mid_run_is_made_again_and_saved_into) {
 }
 END_TEST
 
+/* ---- disks that are full ------------------------------------------------------------------------ */
+
+START_TEST(a_run_that_cannot_be_saved_does_not_begin) {
+    heard h = {0};
+    char out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    hy_fault_limit_disk(1000);
+    must_fail(make_run(&h, SMALL_RUN, out, NULL), HY_ERR_INPUT, "a checkpoint takes");
+    ck_assert(!hy_path_exists(out));
+    hy_config *config = small_run(SMALL_RUN, out, NULL);
+    hy_trainer *t;
+    must(hy_trainer_plan(config, NULL, &t));
+    hy_config_destroy(config);
+    ck_assert(!facts_of(t).fits);
+    ck_assert_ptr_nonnull(strstr(facts_of(t).problem, "a checkpoint takes"));
+    ck_assert_uint_eq(facts_of(t).save_free, 1000);
+    hy_trainer_destroy(t);
+    must(make_run(&h, SMALL_RUN, "none", NULL)); /* nothing is written there */
+    hy_trainer_destroy(h.trainer);
+}
+END_TEST
+
+START_TEST(where_one_checkpoint_fits_the_run_says_so_before_it_begins) {
+    heard h = {0};
+    hy_summary summary;
+    hy_trainer *t = plan_words(SMALL_RUN, NULL);
+    hy_trainer_summary(t, &summary);
+    hy_trainer_destroy(t);
+    hy_fault_limit_disk(summary.checkpoint_bytes * 5 / 4 + (1 << 20));
+    must(make_run(&h, SMALL_RUN, folder, NULL));
+    ck_assert_ptr_nonnull(strstr(h.text, "one checkpoint of"));
+    hy_trainer_destroy(h.trainer);
+}
+END_TEST
+
+static void fill_disk(heard *h, int64_t step) {
+    (void)h;
+    if (step == 5) hy_fault_limit_disk(1000);
+}
+
+START_TEST(a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model) {
+    heard h = {.at_step = fill_disk};
+    char path[512];
+    must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none", "save_every", "2")));
+    must_fail(hy_trainer_run(h.trainer), HY_ERR_IO, "checkpoint of step 12: it takes");
+    hy_trainer_destroy(h.trainer);
+    ck_assert_int_eq(newest(), 4);
+    ck_assert_int_eq(h.saves, 2);
+    ck_assert_ptr_nonnull(strstr(h.text, "all checkpoints but the newest were removed"));
+    snprintf(path, sizeof path, "%s/checkpoint-2", folder);
+    ck_assert(!hy_path_exists(path));
+    snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
+    ck_assert(hy_path_exists(path));
+}
+END_TEST
+
 static Suite *saving_suite(void) {
     Suite *suite = suite_create("trainer: saving");
     TCase *tests = tcase_create("saving");
@@ -244,6 +300,9 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests,
                    weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
     tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
+    tcase_add_test(tests, a_run_that_cannot_be_saved_does_not_begin);
+    tcase_add_test(tests, where_one_checkpoint_fits_the_run_says_so_before_it_begins);
+    tcase_add_test(tests, a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -18,6 +19,7 @@
 static struct {
     atomic_bool is_armed, is_lasting, is_kill, lacks_exchange;
     atomic_long at, count;
+    atomic_ullong free_bytes;
     atomic_int code; /* errno, or the exit status of a kill */
 } fault;
 
@@ -35,6 +37,8 @@ void hy_fault_arm(long at, int error_number, bool is_lasting) {
 }
 
 void hy_fault_arm_kill(long at, int exit_status) { arm(at, exit_status, false, true); }
+
+void hy_fault_limit_disk(uint64_t bytes) { atomic_store(&fault.free_bytes, bytes); }
 
 void hy_fault_lack_exchange(bool lacks) { atomic_store(&fault.lacks_exchange, lacks); }
 
@@ -157,6 +161,14 @@ int hy_disk_exchange(const char *a, const char *b) {
         return -1;
     }
     return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE);
+}
+
+uint64_t hy_disk_free(const char *path) {
+    struct statvfs disk;
+    uint64_t played = atomic_load(&fault.free_bytes);
+    if (played) return played;
+    bool is_known = statvfs(path, &disk) == 0 && disk.f_blocks > 0;
+    return is_known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
 }
 
 int hy_disk_unlink_at(int folder, const char *name, int flags) {

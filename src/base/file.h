@@ -86,6 +86,8 @@ bool hy_path_is_dir(const char *path);
 bool hy_path_is_link(const char *path); /* a symbolic one */
 /* Whether `path`, with all links followed, is a regular file somewhere below `folder`. */
 bool hy_path_is_file_below(const char *path, const char *folder);
+/* Bytes to be had where it is, or will be; UINT64_MAX: not known. */
+uint64_t hy_path_free(const char *path);
 hy_status hy_dir_make(const char *path); /* with parents, durably; fine when it exists */
 hy_status hy_dir_sync(const char *path);
 hy_status hy_dir_remove(const char *path);                  /* with all inside; fine when absent */
@@ -106,6 +108,8 @@ void hy_dir_list_free(char **names, size_t count);
 void hy_fault_arm(long at, int error_number, bool is_lasting);
 /* The process ends at that call with `exit_status`, as if killed: nothing is flushed or cleaned. */
 void hy_fault_arm_kill(long at, int exit_status);
+/* Plays a disk with this much free; 0: the real one. */
+void hy_fault_limit_disk(uint64_t bytes);
 /* Plays a file system that cannot swap two names; stays until told otherwise. */
 void hy_fault_lack_exchange(bool lacks);
 long hy_fault_disarm(void);

@@ -40,6 +40,16 @@ bool hy_path_is_file_below(const char *path, const char *folder) {
     return is_below && lstat(file, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+uint64_t hy_path_free(const char *path) {
+    char at[PATH_MAX], parent[PATH_MAX];
+    snprintf(at, sizeof at, "%s", path);
+    while (!hy_path_exists(at) && hy_path_parent(parent, sizeof parent, at) == HY_OK &&
+           strcmp(at, parent) != 0) {
+        snprintf(at, sizeof at, "%s", parent);
+    }
+    return hy_disk_free(at);
+}
+
 hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name) {
     size_t dir_size = strlen(dir);
     const char *between = dir_size == 0 || dir[dir_size - 1] == '/' ? "" : "/";

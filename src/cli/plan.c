@@ -105,6 +105,13 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                 days > 1 ? "a day" : "in all");
     fputs("\none is saved ", out);
     hy_cli_saves(out, config, trainer);
+    if (facts.save_free > 0 && facts.save_free != UINT64_MAX) {
+        fprintf(out, "the disk of the run's folder has %s free",
+                hy_cli_bytes(facts.save_free).text);
+        if (facts.model_bytes > 0)
+            fprintf(out, "; the model at the end takes %s", hy_cli_bytes(facts.model_bytes).text);
+        fputc('\n', out);
+    }
     hy_cli_printf(out, "%s%s\n", facts.fits ? "it fits" : "it does not fit: ", facts.problem);
     if (!facts.fits)
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);

@@ -139,7 +139,13 @@ static hy_status make_plan(hy_trainer *t) {
     hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
     hy_status status = hy_budget_check(&e->subject, &e->plan);
     t->facts.fits = status == HY_OK;
-    if (t->fate.life != HY_LIFE_PLAN) return status == HY_OK ? HY_OK : refuse(t, status);
+    if (t->fate.life != HY_LIFE_PLAN) {
+        return status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status);
+    }
+    if (status == HY_OK) {
+        status = hy_trainer_check_disk(t);
+        t->facts.fits = status == HY_OK;
+    }
     if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
     return HY_OK;
 }

@@ -166,10 +166,18 @@ static hy_status finish(hy_trainer *t) {
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
-    HY_TRY(save_at_last(t));
-    HY_TRY(hy_trainer_retry(t, write_model));
-    HY_TRY(hy_trainer_retry(t, hy_trainer_write_summary));
-    return hy_record_close(&t->record);
+    /* Where there is no room for a checkpoint there may be some for the model. */
+    char message[HY_ERROR_MESSAGE_MAX];
+    hy_status saved = save_at_last(t);
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    if (saved != HY_OK && saved != HY_ERR_IO) return saved;
+    hy_status model = hy_trainer_retry(t, write_model);
+    if (saved == HY_OK) HY_TRY(model);
+    hy_status status = hy_trainer_retry(t, hy_trainer_write_summary);
+    hy_status closed = hy_record_close(&t->record);
+    if (saved == HY_OK) return status != HY_OK ? status : closed;
+    bool has_model = model == HY_OK && t->settings.save.save_model;
+    return hy_fail(saved, "%s%s", message, has_model ? "; the model was written" : "");
 }
 
 static hy_status stop(hy_trainer *t) {

@@ -1,9 +1,80 @@
 /* saving.c: checkpoints of a run. See trainer.h; record/state_files.h says what goes where. */
 #include <stdio.h>
+#include <string.h>
 
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
 #include "trainer/trainer.h"
+
+/* ---- room ------------------------------------------------------------------------------------- */
+
+/* Names, hashes and small files come on top, and file systems count in blocks. */
+static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u << 20); }
+
+static uint64_t checkpoint_bytes(const hy_trainer *t) {
+    return with_margin(hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+}
+
+static uint64_t model_bytes(const hy_trainer *t) {
+    hy_dtype dtype = hy_dtype_chosen(t->settings.save.model_dtype, t->engine.types.master);
+    uint64_t bytes = hy_dtype_bytes(dtype, t->engine.model->params.elements);
+    return t->settings.save.save_model ? with_margin(bytes) : 0;
+}
+
+hy_status hy_trainer_check_disk(hy_trainer *t) {
+    bool is_plan = t->fate.life == HY_LIFE_PLAN;
+    const char *asked = t->settings.out[0] ? t->settings.out : "runs";
+    const char *out = is_plan ? asked : t->record.out;
+    bool is_elsewhere = is_plan && t->settings.card[0]; /* a card of another machine */
+    if (!out[0] || strcmp(out, "none") == 0 || is_elsewhere) return HY_OK;
+    uint64_t room = hy_path_free(out), one = checkpoint_bytes(t), model = model_bytes(t);
+    t->facts.save_free = room;
+    t->facts.model_bytes = model;
+    hy_bytes_text free_text = hy_bytes_as_text(room), one_text = hy_bytes_as_text(one);
+    if (room < one) {
+        bool only_model = model > 0 && room >= model;
+        hy_status status =
+            hy_fail(HY_ERR_INPUT,
+                    "a checkpoint takes %s, and where %s lies only %s are free%s; free some, or "
+                    "choose another --out",
+                    one_text.text, out, free_text.text,
+                    only_model ? ": only the model would be written, at the end" : "");
+        /* What an older run has there may be given up for it. */
+        if (!is_plan && (only_model || t->record.lock)) {
+            hy_say(t, HY_WARNING, "%s", hy_error_message());
+            return HY_OK;
+        }
+        return status;
+    }
+    if (!is_plan && room < 2 * one + model) {
+        hy_say(
+            t, HY_WARNING,
+            "where %s lies %s are free: one checkpoint of %s fits%s, not two beside the model; a "
+            "checkpoint is never removed before a newer one is whole, so later ones may be left "
+            "out",
+            out, free_text.text, one_text.text, room < one + model ? " without the model" : "");
+    }
+    return HY_OK;
+}
+
+/* Older ones are given up for the newest, but never the last. */
+static hy_status make_room(hy_trainer *t) {
+    uint64_t need = checkpoint_bytes(t);
+    const char *out = t->record.out;
+    if (hy_path_free(out) >= need) return HY_OK;
+    if (t->settings.save.keep > 1) {
+        HY_TRY(hy_checkpoint_prune(out, 1));
+        hy_say(t, HY_WARNING,
+               "the disk of %s is nearly full: all checkpoints but the newest were removed", out);
+    }
+    uint64_t room = hy_path_free(out);
+    if (room >= need) return HY_OK;
+    return hy_fail(
+        HY_ERR_IO, "checkpoint of step %lld: it takes %s, and where %s lies only %s are free",
+        (long long)t->progress.step, hy_bytes_as_text(need).text, out, hy_bytes_as_text(room).text);
+}
+
+/* ---- saving ----------------------------------------------------------------------------------- */
 
 /* Someone deleted the folder, or moved it away, while the run went on: it is made again. Another run that
  * has the name by now keeps it. */
@@ -26,6 +97,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
                        "this run has no folder (out = none), so nothing can be saved");
     }
     HY_TRY(find_folder(t));
+    HY_TRY(make_room(t));
     /* A checkpoint must not outlive the metrics of its steps, and tensors must be written back. */
     HY_TRY(hy_record_flush(&t->record));
     HY_TRY(hy_update_finish(&t->engine));

@@ -260,7 +260,10 @@ hy_status hy_progress_read(hy_trainer *t, const char *path);
  * on. */
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
 
-/* saving.c */
+/* saving.c: checkpoints, and room for them. */
+/* HY_ERR_INPUT where neither a checkpoint nor the model fits on the disk; where less than usual does, the run
+ * says what becomes of it. */
+hy_status hy_trainer_check_disk(hy_trainer *t);
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);
 
 /* recording.c: what the run hands to its record. */
