@@ -42,7 +42,8 @@ kinds=(open read write rename fsync unlink mkdir truncate malloc mmap)
 
 # ---- what a trial leans on ---------------------------------------------------------------------
 
-draw() { echo $(((RANDOM * 32768 + RANDOM) % $1)); }
+# draw N: a number below N in $drawn. Not in a subshell: RANDOM begins anew there, with nobody's seed.
+draw() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }
 
 losses() {
     awk '/^{"event"/ { next }
@@ -120,19 +121,24 @@ scenario() {
 calls_of() { awk -v kinds="+$3+" 'index(kinds, "+" $1 "+") { n += $2 } END { print n + 0 }' "$root/counts-$1-$2"; }
 
 trial_kill() {
-    local config=$(($1 % 3)) name=${scenarios[$(draw 3)]} on=write+rename+fsync+unlink+mkdir+truncate count sent
+    local config=$(($1 % 3)) name on=write+rename+fsync+unlink+mkdir+truncate count sent
+    draw 3
+    name=${scenarios[drawn]}
     scenario "$name" "$config"
     local before
     before=$(outside)
-    if [ "$(draw 4)" = 0 ]; then
+    draw 4
+    if [ "$drawn" = 0 ]; then
         local all=(9 15 2)
-        sent=${all[$(draw 3)]}
-        what="$name, config $config: signal $sent after a random time"
-        guarded -s "$sent:$(draw 150)" "${command[@]}"
+        draw 3
+        sent=${all[drawn]}
+        draw 150
+        what="$name, config $config: signal $sent after $drawn ms"
+        guarded -s "$sent:$drawn" "${command[@]}"
     else
         sent=9
-        count=$(calls_of "$name" "$config" "$on")
-        count=$(draw $((count + 1)))
+        draw $(($(calls_of "$name" "$config" "$on") + 1))
+        count=$drawn
         what="$name, config $config: killed at call $count of $on"
         guarded env LD_PRELOAD="$tools/faults.so" "TORTURE=$on:$count:-9" "${command[@]}"
     fi
@@ -144,16 +150,21 @@ trial_kill() {
 
 trial_fault() {
     local config=$(($1 % 3)) name kind count errors=(28 5 12 24 13 4) error lasting="" before first=""
-    name=${scenarios[$(draw 4)]}
-    [ "$(draw 8)" != 0 ] || { name=resume first=two; }
-    kind=${kinds[$(draw ${#kinds[@]})]}
-    error=${errors[$(draw 6)]}
+    draw 4
+    name=${scenarios[drawn]}
+    draw 8
+    [ "$drawn" != 0 ] || { name=resume first=two; }
+    draw ${#kinds[@]}
+    kind=${kinds[drawn]}
+    draw 6
+    error=${errors[drawn]}
     # Interrupted calls happen to none but these, and never for ever.
     case $kind in read | write | open) ;; *) [ "$error" != 4 ] || error=5 ;; esac
-    [ "$error" = 4 ] || [ "$(draw 3)" != 0 ] || lasting=:lasting
+    draw 3
+    [ "$error" = 4 ] || [ "$drawn" != 0 ] || lasting=:lasting
     [ "$kind" != malloc ] || error=12
-    count=$(calls_of "$name" "$config" "$kind")
-    count=$(draw $((count + 1)))
+    draw $(($(calls_of "$name" "$config" "$kind") + 1))
+    count=$drawn
     scenario "$name" "$config"
     before=$(outside)
     what="$first $name, config $config: call $count of $kind fails with error $error$lasting"
@@ -179,10 +190,12 @@ trial_input() {
     local config=$(($1 % 3)) files file before
     cp -r "$root/half-$config/out" out
     mapfile -t files < <(find out -type f | sort)
-    file=${files[$(draw ${#files[@]})]}
+    draw ${#files[@]}
+    file=${files[drawn]}
     "$tools/mutate" "$file" $((seed * 1000000 + $1))
     before=$(outside)
-    case $(draw 3) in
+    draw 3
+    case $drawn in
     0) command=("$bin/hybrid-report" out) ;;
     1) command=("$bin/hybrid-export" out --out ex) ;;
     2) command=("$bin/hybrid-train" --resume out) ;;
@@ -200,23 +213,26 @@ trial_input() {
 }
 
 trial_environment() {
-    local config=$(($1 % 3)) options=() settings=() out=out before args values
+    local config=$(($1 % 3)) options=() settings=() out=out before args values any
     args=${arguments[$config]//$'\n'/ }
-    case $(draw 16) in
+    draw 600
+    any=$drawn
+    draw 16
+    case $drawn in
     0) settings=(-u HOME -u USER -u PATH) ;;
     1) settings=(HOME=/nonexistent/home "TMPDIR=$PWD/nowhere") ;;
     2) options=(-c 0) ;;
     3) options=(-c 1) ;;
     4) options=(-c 2) ;;
     5) options=(-c 0 -c 1 -c 2) ;;
-    6) options=(-f "$(draw 400)") ;;
-    7) values=(LC_ALL=tr_TR.UTF-8 LC_ALL=de_DE.UTF-8 LC_ALL=xx LANG= LC_NUMERIC=fr_FR.UTF-8) settings=("${values[$(draw 5)]}") ;;
-    8) values=(000 777 277 177 077) options=(-u "${values[$(draw 5)]}") ;;
-    9) options=(-n "$((3 + $(draw 30)))") ;;
-    10) options=(-a "$((16 + $(draw 600)))") ;;
+    6) options=(-f "$any") ;;
+    7) values=(LC_ALL=tr_TR.UTF-8 LC_ALL=de_DE.UTF-8 LC_ALL=xx LANG= LC_NUMERIC=fr_FR.UTF-8) settings=("${values[any % 5]}") ;;
+    8) values=(000 777 277 177 077) options=(-u "${values[any % 5]}") ;;
+    9) options=(-n "$((3 + any % 30))") ;;
+    10) options=(-a "$((16 + any))") ;;
     11) values=('a b' 'ä' "new
-line" './././out' 'deep/er/out' "$(printf 'x%.0s' {1..200})") out=out/${values[$(draw 6)]} ;;
-    12) values=(COLUMNS=0 COLUMNS=99999999999 TERM= TERM=nonsense OMP_NUM_THREADS=-1 OMP_NUM_THREADS=100000) settings=("${values[$(draw 6)]}") ;;
+line" './././out' 'deep/er/out' "$(printf 'x%.0s' {1..200})") out=out/${values[any % 6]} ;;
+    12) values=(COLUMNS=0 COLUMNS=99999999999 TERM= TERM=nonsense OMP_NUM_THREADS=-1 OMP_NUM_THREADS=100000) settings=("${values[any % 6]}") ;;
     13) out=out && mkdir out && echo mine > out/notes.txt ;;
     14) mkdir out && chmod 500 out ;;
     15) options=(-g) args=${args/text.txt/../text.txt} ;;
