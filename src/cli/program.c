@@ -17,9 +17,11 @@
 #define NAME_COLUMNS 24
 #define HELP_COLUMNS 80
 
-/* A new file gets the lowest free number: with standard error closed, that of a message. */
+/* A new file gets the lowest free number: with standard error closed, that of a message. A file that gets
+ * larger than the system allows is a failed write that is reported, not the end of the program. */
 void hy_cli_open_streams(void) {
     int fd;
+    hy_cli_handle(SIGXFSZ, SIG_IGN, SA_RESTART);
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd >= 0) close(fd);

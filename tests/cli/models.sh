@@ -99,6 +99,21 @@ test_a_checkpoint_is_exported_without_the_folder_it_came_from() {
         "$(weights_of out/model/model.safetensors)" "weights"
 }
 
+# A resume goes back to an older checkpoint and says so; an export is what was asked for, or an error.
+test_no_older_checkpoint_is_exported_in_silence() {
+    run_tiny --out out --save-every 2 --no-save-model
+    expect_code 0
+    local newest
+    newest=$(ls -d out/checkpoint-* | sort -t- -k2 -n | tail -n 1)
+    echo x >> "$newest/weights.safetensors"
+    run_export out --out one
+    expect_code 1
+    grep -q "name it to export" "$stderr" || fail "the older one is not named: $(cat "$stderr")"
+    [ ! -e one ] || fail "something was exported"
+    run_export "$(sed -n 's/.*; \(out[^ ]*\) is whole.*/\1/p' "$stderr")" --out one
+    expect_code 0
+}
+
 test_a_preset_becomes_a_folder() {
     run_tiny --out out
     expect_code 0
