@@ -27,7 +27,7 @@ typedef struct shard {
 
 typedef struct export_job {
     const hy_hf_writing *w;
-    char partial[HY_HF_PATH_MAX];
+    char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
     hy_hf_arch arch;
     hy_hf_name *names;
     int32_t count;
@@ -291,8 +291,35 @@ static hy_status name_partial(export_job *e) {
     while (end > 1 && e->w->folder[end - 1] == '/') end--;
     size_t begin = end;
     while (begin > 0 && e->w->folder[begin - 1] != '/') begin--;
-    snprintf(name, sizeof name, ".%.*s.partial", (int)(end - begin), e->w->folder + begin);
-    return hy_path_join(e->partial, sizeof e->partial, parent, name);
+    const char *last = e->w->folder + begin;
+    int length = (int)(end - begin);
+    bool has_name = length > 0 && *last != '/' && strspn(last, ".") < (size_t)length;
+    HY_FAIL_IF(!has_name, HY_ERR_INPUT,
+               "a folder is written whole under its own name: give it one instead of \"%s\"",
+               e->w->folder);
+    snprintf(name, sizeof name, ".%.*s.partial", length, last);
+    HY_TRY(hy_path_join(e->partial, sizeof e->partial, parent, name));
+    snprintf(name, sizeof name, ".%.*s.old", length, last);
+    return hy_path_join(e->old, sizeof e->old, parent, name);
+}
+
+/* Only a model is replaced by a model. */
+static hy_status check_target(const export_job *e) {
+    char config[HY_HF_PATH_MAX], **names;
+    size_t count;
+    const char *folder = e->w->folder;
+    if (!hy_path_exists(folder) && hy_path_exists(e->old)) {
+        HY_TRY(hy_path_rename(e->old, folder)); /* from a swap that was interrupted */
+    }
+    if (!hy_path_exists(folder)) return HY_OK;
+    HY_FAIL_IF(!hy_path_is_dir(folder) || hy_path_is_link(folder), HY_ERR_INPUT,
+               "%s is no folder of its own and is not replaced by one", folder);
+    HY_TRY(hy_path_join(config, sizeof config, folder, "config.json"));
+    HY_TRY(hy_dir_list(folder, &names, &count));
+    hy_dir_list_free(names, count);
+    HY_FAIL_IF(count > 0 && !hy_path_exists(config), HY_ERR_INPUT,
+               "%s is not replaced: it is no model's folder (it has no config.json)", folder);
+    return HY_OK;
 }
 
 static hy_status fill_partial(const export_job *e) {
@@ -311,23 +338,34 @@ static hy_status fill_partial(const export_job *e) {
     return hy_dir_sync(e->partial);
 }
 
-/* An older folder goes only when the new one has its name; where the file system cannot swap them, it
- * goes before. */
+/* An older folder goes only when the new one has its name; where the file system cannot swap them, it waits
+ * under another name, which it has back when that fails. */
 static hy_status take_name(const export_job *e) {
-    if (hy_path_exists(e->w->folder)) {
-        if (hy_path_exchange(e->partial, e->w->folder) == HY_OK) {
-            HY_TRY(hy_path_sync_parent(e->w->folder));
-            return hy_dir_remove(e->partial);
-        }
-        HY_TRY(hy_dir_remove(e->w->folder));
+    const char *folder = e->w->folder;
+    bool has_older = hy_path_exists(folder);
+    if (has_older && hy_path_exchange(e->partial, folder) == HY_OK) {
+        HY_TRY(hy_path_sync_parent(folder));
+        return hy_dir_remove(e->partial);
     }
-    HY_TRY(hy_path_rename(e->partial, e->w->folder));
-    return hy_path_sync_parent(e->w->folder);
+    if (has_older) {
+        HY_TRY(hy_dir_remove(e->old));
+        HY_TRY(hy_path_rename(folder, e->old));
+    }
+    hy_status status = hy_path_rename(e->partial, folder);
+    if (status != HY_OK && has_older) {
+        char message[HY_ERROR_MESSAGE_MAX];
+        snprintf(message, sizeof message, "%s", hy_error_message());
+        (void)hy_path_rename(e->old, folder);
+        return hy_fail(status, "%s", message);
+    }
+    if (status == HY_OK) status = hy_path_sync_parent(folder);
+    return status == HY_OK && has_older ? hy_dir_remove(e->old) : status;
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
     export_job e = {.w = writing};
     HY_TRY(name_partial(&e));
+    HY_TRY(check_target(&e));
     hy_status status = choose_names(&e);
     if (status == HY_OK) status = cut_shards(&e);
     if (status == HY_OK) {

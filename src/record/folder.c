@@ -22,8 +22,21 @@ static const struct {
                  {"plan.json", false},    {"report.html", false},    {"tensorboard", false},
                  {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false}};
 
+/* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best, checkpoint-1-notes.txt. */
+static bool is_checkpoint(const char *name) {
+    name += *name == '.';
+    if (strncmp(name, "checkpoint-", 11) != 0) return false;
+    const char *number = name + 11;
+    size_t digits = strspn(number, "0123456789");
+    const char *rest = number + digits;
+    bool is_left = strncmp(rest, ".branch-", 8) == 0 && rest[8] &&
+                   rest[8 + strspn(rest + 8, "0123456789")] == 0;
+    return digits > 0 &&
+           (!*rest || is_left || strcmp(rest, ".partial") == 0 || strcmp(rest, ".old") == 0);
+}
+
 static bool is_of_run(const char *name, bool marks_alone) {
-    bool is_known = strncmp(name, "checkpoint-", 11) == 0 || strncmp(name, ".checkpoint-", 12) == 0;
+    bool is_known = is_checkpoint(name);
     for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
         bool counts = run_files[i].is_mark || !marks_alone;
         is_known |= counts && strcmp(name, run_files[i].name) == 0;
@@ -141,8 +154,24 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
 
 hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
 
+/* No run is there, but a file that one would replace. */
+static hy_status check_files(const char *path) {
+    for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
+        char inside[HY_PATH_MAX];
+        HY_TRY(hy_path_join(inside, sizeof inside, path, run_files[i].name));
+        HY_FAIL_IF(hy_path_exists(inside), HY_ERR_INPUT,
+                   "%s is there already, and a run would replace it; choose another --out, or add "
+                   "--overwrite",
+                   inside);
+    }
+    return HY_OK;
+}
+
 static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_run) {
     HY_TRY(holds_run(r->out, has_run));
+    if (!*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours) {
+        return check_files(r->out);
+    }
     HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
                HY_ERR_INPUT,
                "%s holds a run already; add --resume to go on with it, --overwrite to "
@@ -184,6 +213,11 @@ static hy_status clear_run(const char *path) {
         char inside[HY_PATH_MAX];
         if (!is_of_run(names[i], false)) continue;
         status = hy_path_join(inside, sizeof inside, path, names[i]);
+        if (status == HY_OK && is_checkpoint(names[i]) && names[i][0] != '.') {
+            char manifest[HY_PATH_MAX];
+            status = hy_path_join(manifest, sizeof manifest, inside, "manifest.json");
+            if (status == HY_OK && !hy_path_exists(manifest)) continue; /* somebody else's */
+        }
         if (status == HY_OK && hy_path_is_dir(inside)) {
             status = hy_dir_remove(inside);
         } else if (status == HY_OK && unlink(inside) != 0) {

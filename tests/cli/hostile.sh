@@ -199,3 +199,42 @@ test_a_refused_allocation_at_the_start_is_an_error() {
         [ $n -gt 50 ] || fail "only $n allocations"
     done
 }
+
+# ---- files of the user's ---------------------------------------------------------------------------
+
+test_a_run_replaces_no_file_that_is_not_a_runs() {
+    for name in report.html plan.json model; do
+        mkdir -p "at-$name" && echo mine > "at-$name/$name"
+        run_tiny --out "at-$name" --quiet
+        expect_code 2
+        expect_err "at-$name/$name is there already"
+        expect_same "$(ls "at-$name")" "$name" "what is in the folder"
+        expect_same "$(cat "at-$name/$name")" mine "the user's file"
+    done
+}
+
+test_overwrite_removes_what_is_a_runs_alone() {
+    make_run out
+    mkdir out/checkpoint-best out/checkpoint-77
+    for name in checkpoint-notes.txt checkpoint-best/a checkpoint-77/a checkpoint-6.txt; do
+        echo mine > "out/$name"
+    done
+    run_tiny --out out --quiet --overwrite
+    expect_code 0
+    for name in checkpoint-notes.txt checkpoint-best/a checkpoint-77/a checkpoint-6.txt; do
+        expect_same "$(cat "out/$name")" mine "out/$name"
+    done
+}
+
+test_an_export_empties_no_folder_that_is_no_model() {
+    make_run out
+    mkdir here other && echo mine > here/file && echo mine > other/file
+    (cd here && "$programs/hybrid-export" ../out --out . --overwrite) > "$stdout" 2> "$stderr"
+    expect_same "$?" 2 "exit code of --out ."
+    expect_err "give it one"
+    "$programs/hybrid-export" out --out other --overwrite > "$stdout" 2> "$stderr"
+    expect_same "$?" 2 "exit code of --out other"
+    expect_err "other is not replaced"
+    expect_same "$(cat here/file other/file)" "mine
+mine" "the user's files"
+}
