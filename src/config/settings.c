@@ -313,7 +313,9 @@ static const hy_setting table[] = {
              "Steps between checkpoints; 0: by time alone (save_minutes).")},
     {NUMBER(save.save_minutes, "--save-minutes", 0, 1000000, "30",
             "A checkpoint is saved when so many minutes have passed since the last one, too; 0: by "
-            "steps alone. One is saved at the end and when the run is stopped in any case.")},
+            "steps alone. Where saving takes long they are up to ten times as far apart, so that "
+            "it takes "
+            "1 % of the time. One is saved at the end and when the run is stopped in any case.")},
     {INTEGER(save.keep, "--keep", 0, 1000000, "2", "Newest checkpoints kept; 0 keeps all.")},
     {TEXT(save.resume, "--resume", "auto, or a checkpoint or run folder, or nothing", "",
           "Continue a run: auto takes the newest checkpoint of out.")},

@@ -40,17 +40,25 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
     return HY_OK;
 }
 
-/* By steps, or by time: a save changes no bit of what follows, so the clock may decide. */
+#define MOST_SAVING 0.01 /* of a run's time, where the clock decides */
+#define MOST_STRETCH 10  /* times what was asked for */
+
+/* By steps, or by time: a save changes no bit of what follows, so the clock may decide. On a disk that takes
+ * long for one they are further apart. */
 static bool is_save_due(const hy_trainer *t) {
     double seconds = 60 * t->settings.save.save_minutes;
+    double rare = fmin(t->fate.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
+    if (seconds > 0) seconds = fmax(seconds, rare);
     return is_due(t->settings.save.save_every, t->progress.step) ||
            (seconds > 0 && hy_clock() - t->fate.save_clock >= seconds);
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
     if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
-    t->fate.save_clock = hy_clock();
+    double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
+    t->fate.save_clock = hy_clock();
+    t->fate.save_seconds = t->fate.save_clock - begin;
     if (status == HY_OK) return HY_OK;
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
            hy_error_message());

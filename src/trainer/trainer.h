@@ -122,6 +122,7 @@ typedef struct hy_fate {
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
     bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
     double save_clock;                   /* when one was made or tried last, or the run began */
+    double save_seconds;                 /* that it took; 0: none was made yet */
     atomic_bool stop_requested;
 } hy_fate;
 
