@@ -92,10 +92,11 @@ static void write_short_page(const hy_cli_terminal *terminal) {
             name += length;
         }
     }
-    fputs(
-        "\n\"--help all\" shows every flag, \"--help lr\" one of them with what it accepts.\n"
-        "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal and saved.\n",
-        out);
+    fputs("\n\"--help all\" shows every flag, \"--help lr\" one of them with what it accepts.\n"
+          "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped "
+          "by a\n"
+          "signal and saved.\n",
+          out);
 }
 
 /* ---- groups and all -------------------------------------------------------------------------- */
