@@ -504,6 +504,29 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
     return status;
 }
 
+hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size) {
+    int64_t *steps;
+    size_t count, others;
+    char newest[PATH_MAX], older[PATH_MAX];
+    hy_status status = restore(parent, false); /* fails on a read-only disk */
+    if (status == HY_ERR_MEMORY) return status;
+    HY_TRY(list_current(parent, &steps, &count, &others));
+    if (count == 0) {
+        status = pick_whole(parent, steps, count, others, newest, &(int64_t){0}, NULL);
+    } else {
+        status = make_name(newest, parent, steps[0], "");
+        if (status == HY_OK) status = hy_checkpoint_verify(newest, true);
+        bool is_damaged = status != HY_OK && status != HY_ERR_MEMORY && count > 1;
+        if (is_damaged && make_name(older, parent, steps[1], "") == HY_OK) {
+            status = hy_fail_context(status,
+                                     "%s, the newest one, is not whole, name %s for the one before",
+                                     newest, older);
+        }
+    }
+    free(steps);
+    return status == HY_OK ? hy_path_join(path, path_size, "", newest) : status;
+}
+
 /* ---- going back ------------------------------------------------------------------------------ */
 
 hy_status hy_checkpoint_go_on(const char *parent, const char *from, int64_t step,

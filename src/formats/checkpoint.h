@@ -36,6 +36,8 @@ hy_status hy_checkpoint_verify(const char *path, bool with_hashes);
 struct hy_text;
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
                                struct hy_text *notes);
+/* The newest one or none: who must not be handed an older one in silence. */
+hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size);
 /* Removes all but the newest `keep` checkpoints of the current branch by step (keep 0: remove nothing); those
  * of branches that were left neither count nor go. The one written
  * last stays in any case: after a resume from an older step it may not be the newest. */

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/say.h"
-#include "base/text.h"
 #include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
@@ -180,24 +179,6 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     });
 }
 
-/* Of a run, the newest one or none: who asks for a model is not handed an older one in silence. */
-static hy_status find_newest(const hy_observer *observer, const char *from,
-                             char path[HY_PATH_MAX]) {
-    char manifest[HY_PATH_MAX];
-    hy_text notes = {0};
-    HY_TRY(hy_path_join(manifest, sizeof manifest, from, "manifest.json"));
-    if (!hy_path_is_dir(from) || hy_path_exists(manifest)) {
-        return hy_checkpoint_find(observer, from, path);
-    }
-    hy_status status = hy_checkpoint_latest(from, path, HY_PATH_MAX, NULL, &notes);
-    if (status == HY_OK && notes.size) {
-        status = hy_fail(HY_ERR_IO, "%s; %s is whole: name it to export that one",
-                         hy_text_string(&notes), path);
-    }
-    hy_text_free(&notes);
-    return status;
-}
-
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer) {
     saved s = {0};
@@ -207,7 +188,13 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
                "%s is there already; choose another folder or ask to overwrite it", options->out);
     char found[HY_PATH_MAX];
-    hy_status status = find_newest(observer, checkpoint, found);
+    char manifest[HY_PATH_MAX];
+    hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");
+    bool is_run = status == HY_OK && hy_path_is_dir(checkpoint) && !hy_path_exists(manifest);
+    if (status == HY_OK) {
+        status = is_run ? hy_checkpoint_newest(checkpoint, found, sizeof found)
+                        : hy_checkpoint_find(observer, checkpoint, found);
+    }
     if (status == HY_OK && !realpath(found, s.path))
         status = hy_fail(HY_ERR_IO, "cannot read %s: %s", found, strerror(errno));
     if (status == HY_OK) status = open_model(&s);

@@ -158,6 +158,7 @@ hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r
 static hy_status check_files(const char *path) {
     for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
         char inside[HY_PATH_MAX];
+        if (strcmp(run_files[i].name, "tensorboard") == 0) continue; /* files are added there */
         HY_TRY(hy_path_join(inside, sizeof inside, path, run_files[i].name));
         HY_FAIL_IF(hy_path_exists(inside), HY_ERR_INPUT,
                    "%s is there already, and a run would replace it; choose another --out, or add "

@@ -107,10 +107,10 @@ test_no_older_checkpoint_is_exported_in_silence() {
     newest=$(ls -d out/checkpoint-* | sort -t- -k2 -n | tail -n 1)
     echo x >> "$newest/weights.safetensors"
     run_export out --out one
-    expect_code 1
-    grep -q "name it to export" "$stderr" || fail "the older one is not named: $(cat "$stderr")"
+    expect_code 2
+    grep -q "the newest one, is not whole" "$stderr" || fail "not refused: $(cat "$stderr")"
     [ ! -e one ] || fail "something was exported"
-    run_export "$(sed -n 's/.*; \(out[^ ]*\) is whole.*/\1/p' "$stderr")" --out one
+    run_export "$(sed -n 's/.*name \([^ ]*\) for the one before.*/\1/p' "$stderr")" --out one
     expect_code 0
 }
 
