@@ -3,7 +3,7 @@
 #
 # Rows a, b and c have the whole card; d to g what an RTX 5080 has (hold.sh; LEAVE names another size in
 # MiB), and row e both, one after the other: its speed on the small card has to be 0.93 of that on the
-# whole one. Arguments are rows ("ab d"); without any: a to d, as e to g take six minutes. FOLDER is where
+# whole one. Arguments are rows ("ab d"); without any: a to d, as e to g take three minutes more. FOLDER is where
 # row g has state on disk (/tmp), HYBRID_BENCH another folder of built measurements. Exit code 1 when a bar
 # was missed.
 set -eu

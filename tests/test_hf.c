@@ -389,7 +389,9 @@ START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
         size_t count;
         tensors_are_the_same(golden_folder("mistral"), out);
         must(hy_dir_list(folder, &names, &count));
-        ck_assert_msg(count == 1 || status == HY_OK || _i, "call %ld left %zu things", at, count);
+        /* Without a swap the older folder may wait beside it: the next write removes it. */
+        size_t most = status == HY_OK || _i ? 2 : 1;
+        ck_assert_msg(count <= most, "call %ld left %zu things", at, count);
         hy_dir_list_free(names, count);
     }
     hy_fault_lack_exchange(false);
