@@ -197,20 +197,27 @@ START_TEST(a_writer_keeps_every_byte_and_their_hash) {
 }
 END_TEST
 
-START_TEST(create_truncates_and_append_adds) {
+START_TEST(create_truncates_and_put_at_adds) {
     hy_writer *w;
     write_text(in_folder("f"), "something longer");
     must(hy_writer_create(in_folder("f"), &w));
     must(hy_writer_put(w, "one,", 4));
     must(hy_writer_close(w, false));
-    must(hy_writer_append(in_folder("f"), &w));
-    must(hy_writer_put(w, "two", 3));
-    ck_assert_uint_eq(hy_writer_size(w), 3);
-    must(hy_writer_flush(w));
-    check_text(in_folder("f"), "one,two"); /* flushed bytes can be seen before the end */
-    must(hy_writer_close(w, false));
-    must(hy_writer_append(in_folder("new"), &w));
-    must(hy_writer_close(w, false));
+    uint64_t end = HY_FILE_END, begin = 0;
+    must(hy_file_put_at(in_folder("f"), &end, "two", 3));
+    check_text(in_folder("f"), "one,two");
+    ck_assert_uint_eq(end, 7);
+    hy_fault_arm(1, ENOSPC, false); /* half of it is there, and written over */
+    must_fail(hy_file_put_at(in_folder("f"), &end, ",three", 6), HY_ERR_IO, "No space left");
+    hy_fault_disarm();
+    check_text(in_folder("f"), "one,two,th");
+    ck_assert_uint_eq(end, 7);
+    must(hy_file_put_at(in_folder("f"), &end, ",three,four", 11));
+    check_text(in_folder("f"), "one,two,three,four");
+    write_text(in_folder("f"), "emptied,"); /* by someone: no hole */
+    must(hy_file_put_at(in_folder("f"), &end, "five", 4));
+    check_text(in_folder("f"), "emptied,five");
+    must(hy_file_put_at(in_folder("new"), &begin, "", 0));
     check_text(in_folder("new"), "");
     must(hy_writer_close(NULL, true));
     hy_writer_abandon(NULL);
@@ -220,6 +227,7 @@ END_TEST
 /* Whoever may put names into a folder must not reach other files by them. */
 START_TEST(planted_links_are_never_written_through) {
     hy_writer *w;
+    uint64_t at = 0;
     char secret[300], there[300];
     snprintf(secret, sizeof secret, "%s", in_folder("secret"));
     snprintf(there, sizeof there, "%s", in_folder("there"));
@@ -242,11 +250,14 @@ START_TEST(planted_links_are_never_written_through) {
     must(hy_writer_create(in_folder("hard"), &w));
     must(hy_writer_close(w, false));
     ck_assert_int_eq(symlink(secret, in_folder("j")), 0);
-    must_fail(hy_writer_append(in_folder("j"), &w), HY_ERR_INPUT, "j: it is not a regular file");
+    must_fail(hy_file_put_at(in_folder("j"), &at, "x", 1), HY_ERR_INPUT,
+              "j: it is not a regular file");
     ck_assert_int_eq(symlink(there, in_folder("k")), 0);
-    must_fail(hy_writer_append(in_folder("k"), &w), HY_ERR_INPUT, "k: it is not a regular file");
+    must_fail(hy_file_put_at(in_folder("k"), &at, "x", 1), HY_ERR_INPUT,
+              "k: it is not a regular file");
     ck_assert_int_eq(mkfifo(in_folder("l"), 0600), 0); /* opening one waits for a reader */
-    must_fail(hy_writer_append(in_folder("l"), &w), HY_ERR_INPUT, "l: it is not a regular file");
+    must_fail(hy_file_put_at(in_folder("l"), &at, "x", 1), HY_ERR_INPUT,
+              "l: it is not a regular file");
     ck_assert_int_eq(mkfifo(in_folder(".l.partial"), 0600), 0);
     write_text(in_folder("l"), "page");
     check_text(in_folder("l"), "page");
@@ -278,7 +289,8 @@ START_TEST(writing_where_it_cannot_be_names_the_path) {
     hy_writer *w;
     const char *below = in_folder("no/such/folder/f");
     must_fail(hy_writer_create(below, &w), HY_ERR_INPUT, below);
-    must_fail(hy_writer_append(below, &w), HY_ERR_INPUT, "No such file or directory");
+    uint64_t at = 0;
+    must_fail(hy_file_put_at(below, &at, "x", 1), HY_ERR_INPUT, "No such file or directory");
     must_fail(hy_file_write_atomic(below, "x", 1), HY_ERR_INPUT, below);
     must_fail(hy_writer_create(folder, &w), HY_ERR_INPUT, "Is a directory");
     must_fail(hy_file_write_atomic(folder, "x", 1), HY_ERR_INPUT, "Is a directory");
@@ -636,7 +648,7 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_reader_gives_any_piece_and_notices_a_shrunk_file);
     tcase_add_test(files, a_piece_read_past_the_cache_is_the_same);
     tcase_add_test(files, a_writer_keeps_every_byte_and_their_hash);
-    tcase_add_test(files, create_truncates_and_append_adds);
+    tcase_add_test(files, create_truncates_and_put_at_adds);
     tcase_add_test(files, planted_links_are_never_written_through);
     tcase_add_test(files, a_replaced_file_changes_only_when_it_is_closed);
     tcase_add_test(files, writing_where_it_cannot_be_names_the_path);

@@ -716,6 +716,21 @@ START_TEST(a_kill_while_going_back_leaves_the_old_branch_or_the_new_one) {
 }
 END_TEST
 
+/* It became a branch without checkpoints: nothing was left to resume from. */
+START_TEST(what_a_run_goes_on_from_is_known_or_nothing_is_changed) {
+    hy_text left = {0};
+    must(save(10, 1));
+    must(hy_path_rename(in_folder("checkpoint-10/manifest.json"), in_folder("away")));
+    must_fail(hy_checkpoint_go_on(folder, in_folder("checkpoint-10"), 10, &left), HY_ERR_INPUT,
+              "manifest.json");
+    ck_assert(!hy_path_exists(in_folder("branches.json")));
+    must(hy_path_rename(in_folder("away"), in_folder("checkpoint-10/manifest.json")));
+    ck_assert_str_eq(go_back(10), "");
+    ck_assert_int_eq(latest_step(), 10);
+    hy_text_free(&left);
+}
+END_TEST
+
 START_TEST(a_damaged_list_of_branches_is_refused) {
     static const char *const wrong[] = {
         "{", "{\"current\": 1, \"branches\": []}", "{\"current\": 0}",
@@ -739,6 +754,7 @@ static Suite *checkpoint_suite(void) {
     tcase_add_test(plain, a_run_that_went_back_goes_on_from_its_own_branch);
     tcase_add_test(plain, a_checkpoint_of_another_folder_begins_a_branch_of_its_own);
     tcase_add_test(plain, a_kill_while_going_back_leaves_the_old_branch_or_the_new_one);
+    tcase_add_test(plain, what_a_run_goes_on_from_is_known_or_nothing_is_changed);
     tcase_add_test(plain, a_damaged_list_of_branches_is_refused);
     tcase_add_test(plain, a_checkpoint_is_found_verified_and_loaded);
     tcase_add_test(plain, a_checkpoint_of_the_same_step_is_replaced);

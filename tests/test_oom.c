@@ -33,5 +33,6 @@ int main(void) {
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);
     rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     rows_of("a report", ROWS({ALLOCATIONS, .every = 7}), &good, &bad);
+    rows_of("a record that goes on", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     return rows_close(good, bad);
 }

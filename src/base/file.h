@@ -49,9 +49,9 @@ hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size);
 
 /* ---- writing (writer.c) ---------------------------------------------------------------------- */
 
-/* A file being written, buffered. Create makes a new file, and whatever had its name is gone; append adds
- * at the end of a regular file. Neither follows a link in the last part of the path: a name that was
- * planted in a folder leads nowhere else (hy_disk_create). Close returns the first
+/* A file being written, buffered. Create makes a new file, and whatever had its name is gone. No link in the
+ * last part of the path is followed: a name that was planted in a folder leads nowhere else
+ * (hy_disk_create). Close returns the first
  * failure; with `sync` the bytes are on the disk when it returns HY_OK. Hash (XXH64, seed 0) and
  * size are of all bytes put since opening. A failed or abandoned writer leaves the partial file to
  * its owner. Replace writes under another name (".NAME.partial" beside it) and close puts the file
@@ -59,7 +59,6 @@ hy_status hy_file_hash(const char *path, uint64_t *hash, uint64_t *size);
  * abandoned, it removes what it wrote. */
 typedef struct hy_writer hy_writer;
 hy_status hy_writer_create(const char *path, hy_writer **out);
-hy_status hy_writer_append(const char *path, hy_writer **out);
 hy_status hy_writer_replace(const char *path, hy_writer **out);
 /* Of a new file, before anything is put: it will have this many bytes. A large one passes the page cache by
  * and keeps the disk busy while more is put (bulk.h); HY_ERR_IO when the disk has no room for it. */
@@ -75,6 +74,12 @@ uint64_t hy_writer_hash(const hy_writer *w);
 uint64_t hy_writer_size(const hy_writer *w);
 hy_status hy_writer_close(hy_writer *w, bool sync); /* w may be NULL; frees it in any case */
 void hy_writer_abandon(hy_writer *w); /* closes without writing what is buffered; w may be NULL */
+
+/* Writes into a regular file, which is made where there is none, from *offset on, or from its end where it is
+ * shorter (HY_FILE_END), and moves *offset behind what it wrote. Failed, the file may have a part of it: the
+ * same call again writes over it. Links are not followed. */
+#define HY_FILE_END UINT64_MAX
+hy_status hy_file_put_at(const char *path, uint64_t *offset, const void *data, size_t size);
 
 /* Writes a small file whole: under another name, synced, renamed. */
 hy_status hy_file_write_atomic(const char *path, const void *data, size_t size);

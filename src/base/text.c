@@ -17,8 +17,7 @@
 
 /* ---- growing strings ------------------------------------------------------------------------- */
 
-/* Makes room for `more` bytes and a zero. False, and the text is marked, when there is none. */
-static bool reserve(hy_text *text, size_t more) {
+bool hy_text_reserve(hy_text *text, size_t more) {
     size_t needed = more < SIZE_MAX - text->size ? text->size + more + 1 : SIZE_MAX;
     text->has_failed = text->has_failed ||
                        hy_array_reserve(&text->data, &text->capacity, needed, 1, "a text") != HY_OK;
@@ -26,7 +25,7 @@ static bool reserve(hy_text *text, size_t more) {
 }
 
 void hy_text_add_bytes(hy_text *text, const void *bytes, size_t size) {
-    if (!reserve(text, size)) return;
+    if (!hy_text_reserve(text, size)) return;
     if (size) memcpy(text->data + text->size, bytes, size);
     text->size += size;
     text->data[text->size] = '\0';
@@ -44,7 +43,7 @@ void hy_text_addf(hy_text *text, const char *format, ...) {
     va_end(args);
     if (size < 0) {
         text->has_failed = true;
-    } else if (reserve(text, (size_t)size)) {
+    } else if (hy_text_reserve(text, (size_t)size)) {
         vsnprintf(text->data + text->size, (size_t)size + 1, format, again);
         text->size += (size_t)size;
     }

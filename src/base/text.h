@@ -17,6 +17,8 @@ typedef struct hy_text {
 void hy_text_add(hy_text *text, const char *string);
 void hy_text_add_bytes(hy_text *text, const void *bytes, size_t size);
 void hy_text_addf(hy_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Room for so many more bytes. False, and the text has failed, when there is none. */
+bool hy_text_reserve(hy_text *text, size_t more);
 void hy_text_clear(hy_text *text); /* empty, capacity kept */
 void hy_text_free(hy_text *text);
 hy_status hy_text_status(const hy_text *text);   /* HY_ERR_MEMORY once anything failed */

@@ -35,17 +35,7 @@ static void free_writer(hy_writer *w) {
     free(w);
 }
 
-/* An old file is only ever added to where it is one: not through a link, and not into a pipe. */
-static int open_old(const char *path) {
-    struct stat info;
-    int fd = hy_disk_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))) return fd;
-    close(fd);
-    errno = ENXIO; /* what a pipe without a reader gives, too */
-    return -1;
-}
-
-static hy_status open_writer(const char *path, const char *target, bool appends, hy_writer **out) {
+static hy_status open_writer(const char *path, const char *target, hy_writer **out) {
     *out = NULL;
     hy_writer *w = malloc(sizeof *w);
     if (!w) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
@@ -55,7 +45,7 @@ static hy_status open_writer(const char *path, const char *target, bool appends,
     w->target = target ? strdup(target) : NULL;
     hy_hash_init(&w->hash, 0);
     bool has_names = w->path && (w->target || !target);
-    if (has_names) w->fd = appends ? open_old(path) : hy_disk_create(path);
+    if (has_names) w->fd = hy_disk_create(path);
     if (w->fd >= 0) {
         *out = w;
         return HY_OK;
@@ -63,8 +53,6 @@ static hy_status open_writer(const char *path, const char *target, bool appends,
     hy_status status;
     if (!has_names) {
         status = hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
-    } else if (appends && (errno == ELOOP || errno == ENXIO)) {
-        status = hy_fail(HY_ERR_INPUT, "cannot write %s: it is not a regular file", path);
     } else {
         status = hy_fail_path("cannot write", target ? target : path);
     }
@@ -73,11 +61,7 @@ static hy_status open_writer(const char *path, const char *target, bool appends,
 }
 
 hy_status hy_writer_create(const char *path, hy_writer **out) {
-    return open_writer(path, NULL, false, out);
-}
-
-hy_status hy_writer_append(const char *path, hy_writer **out) {
-    return open_writer(path, NULL, true, out);
+    return open_writer(path, NULL, out);
 }
 
 hy_status hy_writer_replace(const char *path, hy_writer **out) {
@@ -92,7 +76,7 @@ hy_status hy_writer_replace(const char *path, hy_writer **out) {
     char *partial = malloc(size);
     if (!partial) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
     snprintf(partial, size, "%.*s.%s.partial", (int)(name - path), path, name);
-    hy_status status = open_writer(partial, path, false, out);
+    hy_status status = open_writer(partial, path, out);
     free(partial);
     return status;
 }
@@ -196,4 +180,22 @@ hy_status hy_file_write_atomic(const char *path, const void *data, size_t size) 
     if (w) status = hy_writer_put(w, data, size);
     hy_status closed = hy_writer_close(w, true);
     return status != HY_OK ? status : closed;
+}
+
+hy_status hy_file_put_at(const char *path, uint64_t *offset, const void *data, size_t size) {
+    struct stat info;
+    int fd = hy_disk_open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    bool is_file = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (!is_file && (fd >= 0 || errno == ELOOP || errno == ENXIO)) {
+        if (fd >= 0) close(fd);
+        return hy_fail(HY_ERR_INPUT, "cannot write %s: it is not a regular file", path);
+    }
+    if (fd < 0) return hy_fail_path("cannot write", path);
+    uint64_t at = *offset < (uint64_t)info.st_size ? *offset : (uint64_t)info.st_size;
+    int written = hy_disk_write_at(fd, data, size, at), error = errno;
+    if (hy_disk_close(fd) != 0 && written == 0) written = -1, error = errno;
+    errno = error;
+    if (written != 0) return hy_fail_path("cannot write", path);
+    *offset = at + size;
+    return HY_OK;
 }

@@ -103,30 +103,28 @@ static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) 
     return HY_OK;
 }
 
-/* The branch that wrote a checkpoint: 0 where its manifest does not say, -1 where that is damaged. */
+/* The branch that wrote a checkpoint: 0 where its manifest does not say. */
 static hy_status branch_of(const char *folder, int64_t *branch) {
     char path[PATH_MAX];
     hy_json *manifest;
     *branch = -1;
     HY_TRY(hy_path_join(path, sizeof path, folder, MANIFEST));
-    hy_status status = hy_json_read_file(path, &manifest);
-    if (status != HY_OK)
-        return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
+    HY_TRY(hy_json_read_file(path, &manifest));
     *branch = 0;
     (void)hy_json_as_int(hy_json_get(hy_json_root(manifest), "branch"), branch);
     hy_json_free(manifest);
     return HY_OK;
 }
 
-/* One whose manifest is damaged counts as the current branch's: the check names the damage. */
+/* One whose manifest cannot be read counts as the current branch's: the check names the damage. */
 static hy_status look_up(const hy_branches *branches, const char *parent, int64_t step,
                          bool *is_current) {
     char path[PATH_MAX];
     int64_t branch;
     HY_TRY(make_name(path, parent, step, ""));
-    HY_TRY(branch_of(path, &branch));
-    *is_current = branch < 0 || hy_branches_hold(branches, branch, step);
-    return HY_OK;
+    hy_status status = branch_of(path, &branch);
+    *is_current = status != HY_OK || hy_branches_hold(branches, branch, step);
+    return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
 }
 
 /* Those of list_steps that lie on the current branch; *others: how many do not. */
@@ -311,7 +309,8 @@ static hy_status set_aside(const hy_checkpoint *c) {
     char aside[PATH_MAX + 32];
     hy_branches branches;
     int64_t branch = -1;
-    if (hy_path_exists(c->final)) HY_TRY(branch_of(c->final, &branch));
+    hy_status status = hy_path_exists(c->final) ? branch_of(c->final, &branch) : HY_OK;
+    if (status == HY_ERR_MEMORY || status == HY_ERR_IO) return status; /* it may be whole */
     if (branch < 0 || branch == c->branch) return HY_OK;
     HY_TRY(hy_branches_read(c->parent, &branches));
     bool is_left = !hy_branches_hold(&branches, branch, c->step);

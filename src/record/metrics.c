@@ -1,8 +1,9 @@
 /* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of what happens between.
  *
- * The file only grows while a run goes on and is flushed about once a second. A resumed run first drops
- * the lines past its checkpoint, so that every step stands there once; then each session begins with a
- * line of its own. */
+ * The file only grows while a run goes on and is flushed about once a second. Lines stay in memory until
+ * they are written: a disk that refuses them is asked again, at the same place in the file. A resumed run
+ * first drops the lines past its checkpoint, so that every step stands there once; then each session begins
+ * with a line of its own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,18 +14,23 @@
 #include "record/record.h"
 
 #define FLUSH_SECONDS 1.0
+#define LINE_ROOM ((size_t)16 << 10)
+#define MOST_WAITING ((size_t)16 << 20) /* bytes of lines that the disk does not take */
 
 /* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
  * is compared, because a step and the jump after it have the same number. What happened right after the
- * checkpoint's own step stays: it did happen, and how the run goes on is in the line that follows. */
-static bool is_line_kept(const char *line, size_t size, double last_spent) {
+ * checkpoint's own step stays: it did happen, and how the run goes on is in the line that follows. Fails
+ * where memory lacks: nothing is known of the line then. */
+static hy_status judge_line(const char *line, size_t size, double last_spent, bool *is_kept) {
     hy_json *json;
     double spent;
-    if (hy_json_parse(line, size, "metrics.jsonl", &json) != HY_OK) return false;
-    bool is_kept =
+    *is_kept = false;
+    hy_status status = hy_json_parse(line, size, "metrics.jsonl", &json);
+    if (status != HY_OK) return status == HY_ERR_MEMORY ? status : HY_OK;
+    *is_kept =
         hy_json_double(json, hy_json_root(json), "spent", &spent) == HY_OK && spent <= last_spent;
     hy_json_free(json);
-    return is_kept;
+    return HY_OK;
 }
 
 /* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. The
@@ -46,7 +52,9 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
             break;
         }
         size = newline ? (size_t)(newline - (text + at)) + 1 : left;
-        bool is_kept = newline && is_line_kept(text + at, size - 1, last_spent);
+        bool is_kept = false;
+        if (newline) status = judge_line(text + at, size - 1, last_spent, &is_kept);
+        if (status != HY_OK) break;
         if (!is_kept && !out) {
             status = hy_writer_replace(path, &out);
             if (status == HY_OK && at > 0) status = hy_writer_put(out, text, at);
@@ -58,13 +66,6 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
     if (status == HY_OK) return hy_writer_close(out, true);
     hy_writer_abandon(out);
     return status;
-}
-
-/* A disk that is full ends the record, not the run. */
-static void end_record(hy_record *r) {
-    hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without metrics", hy_error_message());
-    hy_writer_abandon(r->metrics);
-    r->metrics = NULL;
 }
 
 static void open_line(hy_record *r, hy_json_writer *w) {
@@ -81,21 +82,51 @@ static void open_event(hy_record *r, const char *event, const hy_moment *now, hy
     hy_json_put_double(w, "elapsed", now->elapsed);
 }
 
-/* Writes the line that is ready; it reaches the file at once, or within a second. */
+static hy_status write_waiting(hy_record *r) {
+    char path[HY_PATH_MAX];
+    hy_text *lines = &r->waiting;
+    r->flushed = hy_clock();
+    if (!r->has_metrics || lines->size == 0) return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
+    /* Where the folder was replaced, the file is another run's. */
+    if (r->lock && !hy_lock_is_there(r->lock)) {
+        return hy_fail(HY_ERR_IO, "cannot write %s: the folder was deleted or moved", path);
+    }
+    HY_TRY(hy_file_put_at(path, &r->written, lines->data, lines->size));
+    hy_text_clear(lines);
+    return HY_OK;
+}
+
+void hy_record_flush(hy_record *r) {
+    hy_tensorboard_flush(r);
+    bool is_late = write_waiting(r) != HY_OK;
+    if (is_late && r->waiting.size > MOST_WAITING) {
+        hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without metrics",
+                  hy_error_message());
+        r->has_metrics = false;
+    } else if (is_late && !r->is_late) {
+        hy_say_to(&r->observer, HY_WARNING,
+                  "%s; the run goes on, and what belongs there is written when it can be",
+                  hy_error_message());
+    }
+    r->is_late = is_late;
+}
+
+/* The line that is ready reaches the file at once, or within a second. */
 static void close_line(hy_record *r, hy_json_writer *w, bool is_urgent) {
     hy_json_close_object(w);
     hy_text_add(&r->line, "\n");
-    hy_status status = hy_text_status(&r->line);
-    if (status == HY_OK) status = hy_writer_put(r->metrics, r->line.data, r->line.size);
-    is_urgent |= hy_clock() - r->flushed >= FLUSH_SECONDS;
-    if (status == HY_OK && is_urgent) status = hy_record_flush(r);
-    if (status != HY_OK) end_record(r);
-}
-
-hy_status hy_record_flush(hy_record *r) {
-    r->flushed = hy_clock();
-    hy_tensorboard_flush(r);
-    return r->metrics ? hy_writer_flush(r->metrics) : HY_OK;
+    if (!hy_text_reserve(&r->waiting, r->line.size)) {
+        r->waiting.has_failed =
+            false; /* what it holds is whole, and makes room when it is written */
+        hy_record_flush(r);
+    }
+    hy_text_add_bytes(&r->waiting, r->line.data, r->line.size);
+    if (r->line.has_failed || r->waiting.has_failed) {
+        hy_say_to(&r->observer, HY_WARNING, "out of memory: a line of metrics.jsonl is missing");
+        r->waiting.has_failed = false;
+    }
+    if (is_urgent || hy_clock() - r->flushed >= FLUSH_SECONDS) hy_record_flush(r);
 }
 
 hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *start,
@@ -103,9 +134,21 @@ hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *star
     char path[HY_PATH_MAX];
     hy_json_writer w;
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
+    /* Lines of steps need no more, so that none is lost where memory lacks. */
+    if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, LINE_ROOM)) {
+        return hy_text_status(r->line.has_failed ? &r->line : &r->waiting);
+    }
     bool goes_on = start->resumed && start->resumed[0] && hy_path_exists(path);
-    if (goes_on) HY_TRY(drop_later_lines(path, now->spent));
-    HY_TRY(goes_on ? hy_writer_append(path, &r->metrics) : hy_writer_create(path, &r->metrics));
+    if (goes_on) {
+        HY_TRY(drop_later_lines(path, now->spent));
+    } else {
+        hy_writer *empty;
+        HY_TRY(hy_writer_create(path, &empty));
+        HY_TRY(hy_writer_close(empty, false));
+    }
+    r->written = goes_on ? HY_FILE_END : 0;
+    r->has_metrics = true;
+    hy_text_clear(&r->waiting);
     start->time = hy_clock_unix();
     start->version = HYBRID_VERSION;
     if (!start->grad_accum) start->grad_accum = s->train.grad_accum_steps;
@@ -126,7 +169,7 @@ void hy_record_step(hy_record *r, hy_step_line *line, const hy_ledger *ledger) {
         line->pinned[cls] = ledger->most[cls][HY_PINNED];
     }
     hy_tensorboard_step(r, line, ledger);
-    if (!r->metrics) return;
+    if (!r->has_metrics) return;
     unsigned holds = hy_step_conditions(&line->step) | r->conditions;
     open_line(r, &w);
     hy_fields_put(hy_step_fields, hy_step_field_count, line, holds, &w);
@@ -143,7 +186,7 @@ static void put_count(hy_json_writer *w, const char *key, int64_t count) {
 
 void hy_record_event(hy_record *r, const hy_event_line *e, const hy_moment *now) {
     hy_json_writer w;
-    if (!r->metrics) return;
+    if (!r->has_metrics) return;
     open_event(r, e->event, now, &w);
     put_count(&w, "batch_size", e->batch_size);
     put_count(&w, "grad_accum", e->grad_accum);
@@ -159,20 +202,21 @@ void hy_record_event(hy_record *r, const hy_event_line *e, const hy_moment *now)
 
 hy_status hy_record_close(hy_record *r) {
     hy_tensorboard_close(r);
-    hy_status status = hy_writer_close(r->metrics, true);
-    r->metrics = NULL;
+    hy_status status = write_waiting(r);
+    r->has_metrics = false;
     return status;
 }
 
 void hy_record_release(hy_record *r) {
     hy_tfevents_close(r->tensorboard, false);
-    hy_writer_close(r->metrics, false);
+    (void)write_waiting(r);
+    hy_text_free(&r->waiting);
     hy_text_free(&r->line);
     free(r->config_text);
     free(r->command);
     hy_lock_release(r->lock);
     r->lock = NULL;
     r->tensorboard = NULL;
-    r->metrics = NULL;
+    r->has_metrics = false;
     r->config_text = r->command = NULL;
 }

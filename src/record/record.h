@@ -23,9 +23,11 @@ typedef struct hy_record {
     char *config_text;     /* the configuration as printed; owned */
     char *command;         /* that started the run; "": not known; owned */
     unsigned conditions;   /* HY_IF_MONITORED, HY_IF_OWN: of all lines */
-    hy_writer *metrics;    /* NULL: not written, or no longer */
     hy_tfevents *tensorboard;
-    hy_text line; /* in the making; keeps its memory from step to step */
+    bool has_metrics;      /* metrics.jsonl is written */
+    bool is_late;          /* the disk refused it the last time */
+    uint64_t written;      /* bytes of it that are in the file */
+    hy_text line, waiting; /* in the making; whole ones that are not in the file yet */
     double flushed;
 } hy_record;
 
@@ -85,7 +87,7 @@ hy_status hy_record_open(hy_record *record, const hy_settings *settings, hy_star
 void hy_record_step(hy_record *record, hy_step_line *line, const hy_ledger *ledger);
 /* Reaches the file at once: events are rare and readers wait for them. */
 void hy_record_event(hy_record *record, const hy_event_line *event, const hy_moment *now);
-hy_status hy_record_flush(hy_record *record);
+void hy_record_flush(hy_record *record); /* what the disk does not take is warned of and kept */
 hy_status hy_record_close(hy_record *record);
 void hy_record_release(hy_record *record); /* whatever became of the run */
 

@@ -102,6 +102,13 @@ test_pipes_devices_and_endless_files_are_refused() {
     [ ! -e out ] || fail "a folder was made"
 }
 
+# OpenBLAS asked again and again for what it did not get, deaf to every signal.
+test_little_address_space_is_said_at_once() {
+    (ulimit -v 140000 && timeout -k 1 10 "$program" $tiny --threads 1 --out out > "$stdout" 2> "$stderr")
+    expect_same "$?" 1 "exit code: $(head -c 300 "$stderr")"
+    expect_err "no memory for matmuls"
+}
+
 test_a_resumed_run_refuses_metrics_without_an_end() {
     make_run out
     rm out/metrics.jsonl

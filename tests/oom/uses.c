@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "hybrid_report.h"
+#include "record/record.h"
 #include "tokenizer/tokenizer.h"
 
 char oom_prepared[300];
@@ -298,6 +299,36 @@ hy_status use_report(const char *folder, outcome *out) {
     return status;
 }
 
+/* ---- records ------------------------------------------------------------------------------------- */
+
+#define KEPT_LINE "{\"step\":1,\"spent\":1}\n"
+#define LATER_LINE "{\"step\":3,\"spent\":3}\n"
+
+/* A run that goes on drops the lines past its checkpoint, and no other. */
+static hy_status use_record(const char *folder, outcome *out) {
+    static const char before[] = KEPT_LINE KEPT_LINE LATER_LINE KEPT_LINE;
+    hy_record record = {0};
+    hy_start_line start = {.resumed = "checkpoint-2"};
+    hy_settings settings = {0};
+    char *text = NULL;
+    size_t size;
+    const char *path = inside(folder, "metrics.jsonl");
+    snprintf(record.out, sizeof record.out, "%s", folder);
+    hy_status status = hy_file_write_atomic(path, before, sizeof before - 1);
+    trial_arm();
+    if (status == HY_OK) {
+        status = hy_record_open(&record, &settings, &start, &(hy_moment){.step = 2, .spent = 2});
+    }
+    fault_spare();
+    hy_record_release(&record);
+    hy_status is_read = hy_file_read(path, &text, &size);
+    const char *wanted = status == HY_OK ? KEPT_LINE KEPT_LINE KEPT_LINE "{\"event\"" : before;
+    out->is_spoiled = is_read != HY_OK || strncmp(text, wanted, strlen(wanted)) != 0;
+    if (status == HY_OK) note_number(out, out->is_spoiled);
+    free(text);
+    return status;
+}
+
 /* ---- all of them --------------------------------------------------------------------------------- */
 
 const scenario oom_scenarios[] = {
@@ -316,5 +347,6 @@ const scenario oom_scenarios[] = {
     {.name = "tokenizers", .work = use_tokenizers},
     {.name = "a model of one's own", .work = use_own},
     {.name = "a report", .work = use_report},
+    {.name = "a record that goes on", .work = use_record},
 };
 const int oom_scenario_count = (int)(sizeof oom_scenarios / sizeof oom_scenarios[0]);

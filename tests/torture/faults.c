@@ -5,7 +5,8 @@
  *                                      -S: the process gets signal S; lasting: every later call fails too
  *   TORTURE_COUNTS=FILE                writes "KIND CALLS" lines when the process exits
  *
- * A write that fails has written half, as on a full disk. */
+ * A write that fails has written half, as on a full disk. Memory for a library that is being loaded is not
+ * refused: libgfortran, which comes with OpenBLAS, answers that with recursion until the stack ends. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,6 +36,7 @@ static atomic_long chosen; /* calls of the kinds that were chosen */
 static bool is_chosen[KINDS], is_lasting;
 static long at = -1;
 static int action;
+static _Thread_local int loading;
 
 __attribute__((constructor)) static void begin(void) {
     const char *text = getenv("TORTURE");
@@ -58,6 +60,7 @@ __attribute__((destructor)) static void end(void) {
 
 /* Whether this call is to fail; errno is set then. */
 static bool fails(enum kind kind) {
+    if (loading && (kind == MALLOC || kind == MMAP)) return false;
     calls[kind]++;
     if (at < 0 || !is_chosen[kind]) return false;
     long number = chosen++;
@@ -100,6 +103,13 @@ OPENS_AT(openat64)
 OPENS_STREAM(fopen)
 OPENS_STREAM(fopen64)
 
+void *dlopen(const char *path, int mode) {
+    loading++;
+    void *handle = REAL(void *, dlopen, const char *, int)(path, mode);
+    loading--;
+    return handle;
+}
+
 ssize_t read(int fd, void *data, size_t size) {
     return fails(READ) ? -1 : syscall(SYS_read, fd, data, size);
 }
@@ -118,9 +128,16 @@ ssize_t write(int fd, const void *data, size_t size) {
     errno = error;
     return -1;
 }
+static ssize_t half_at(int fd, const void *data, size_t size, off_t place) {
+    int error = errno;
+    if (error != EINTR && size > 1) syscall(SYS_pwrite64, fd, data, size / 2, place);
+    errno = error;
+    return -1;
+}
 #define WRITES_AT(name)                                                                            \
     ssize_t name(int fd, const void *data, size_t size, off_t place) {                             \
-        return fails(WRITE) ? -1 : syscall(SYS_pwrite64, fd, data, size, place);                   \
+        if (fails(WRITE)) return half_at(fd, data, size, place);                                   \
+        return syscall(SYS_pwrite64, fd, data, size, place);                                       \
     }
 WRITES_AT(pwrite)
 WRITES_AT(pwrite64)
@@ -153,6 +170,9 @@ int mkdirat(int folder, const char *path, mode_t mode) {
 }
 int ftruncate(int fd, off_t size) {
     return fails(TRUNCATE) ? -1 : (int)syscall(SYS_ftruncate, fd, size);
+}
+int fallocate(int fd, int mode, off_t place, off_t size) {
+    return fails(TRUNCATE) ? -1 : (int)syscall(SYS_fallocate, fd, mode, place, size);
 }
 int ftruncate64(int fd, off64_t size) {
     return fails(TRUNCATE) ? -1 : (int)syscall(SYS_ftruncate, fd, size);

@@ -2,7 +2,8 @@
 # torture.sh SEED [MINUTES [TRIAL]]: what an adversary would try, for MINUTES (2).
 #
 # Trials are numbered from 0, and everything in one follows from SEED and its number: with TRIAL, that one
-# alone is done again and its folder is kept. A trial runs a program in a folder of its own and disturbs it:
+# alone is done again and its folder is kept, as are those of trials that failed. A trial runs a program in a
+# folder of its own and disturbs it:
 #   kills         a signal at the n-th call that changes the disk, or at a random moment
 #   faults        the n-th open, read, write, rename, fsync, unlink, mkdir, ftruncate, malloc or mmap fails,
 #                 once or from there on, in a start, a save, a resume, an export, a report, or one of two
@@ -26,7 +27,7 @@ jobs="${HYBRID_TORTURE_JOBS:-$((2 * $(nproc 2> /dev/null || echo 2)))}"
 memory=/dev/shm
 [ -d $memory ] && [ -w $memory ] || memory=/tmp
 root="$(mktemp -d "${TMPDIR:-$memory}/hybrid-torture-XXXXXX")"
-[ -n "$only" ] || trap 'rm -rf "$root"' EXIT
+trap '[ -n "$only" ] || [ -s "$root/failed" ] || rm -rf "$root"' EXIT
 export LC_ALL=C OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 unset NO_COLOR COLUMNS
 
@@ -271,7 +272,7 @@ trial() {
         } 9> "$root/lock" | tee -a "$root/failed"
     fi
     cd "$root" || exit 2
-    [ -n "$only" ] || { chmod -R u+rwX "$folder" && rm -rf "$folder"; }
+    [ -n "$only" ] || [ -s "$folder/wrong" ] || { chmod -R u+rwX "$folder" && rm -rf "$folder"; }
 }
 
 # ---- the whole -----------------------------------------------------------------------------------
@@ -333,4 +334,5 @@ echo "seed $seed: $(count kill) kills, $(count fault) faults, $((inputs + $(coun
 failed=$(grep -c '^FAILED' "$root/failed")
 all=$(($(count kill) + $(count fault) + $(count input) + $(count environment)))
 echo "$((all - failed)) passed, $failed failed"
+[ "$failed" -eq 0 ] || echo "their folders are in $root"
 [ "$failed" -eq 0 ]

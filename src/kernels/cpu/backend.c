@@ -188,6 +188,9 @@ static void cpu_destroy(hy_backend *b) {
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out) {
     HY_FAIL_IF(options && (options->threads < 0 || options->threads > 4096), HY_ERR_INPUT,
                "%d threads asked for; expected 1 to 4096, or 0 for all cores", options->threads);
+    int threads = options && options->threads ? options->threads : hy_machine_threads();
+    if (threads > MAX_THREADS) threads = MAX_THREADS;
+    HY_TRY(hy_blas_check_memory(threads));
     hy_cpu *cpu = calloc(1, sizeof *cpu);
     HY_FAIL_IF(!cpu, HY_ERR_MEMORY, "no memory for the CPU backend");
     if (options) cpu->options = *options;
@@ -216,8 +219,7 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
     };
     hy_device_facts *facts = &cpu->backend.facts;
     char name[112];
-    int threads = cpu->options.threads ? cpu->options.threads : hy_machine_threads();
-    facts->threads = threads < MAX_THREADS ? threads : MAX_THREADS;
+    facts->threads = threads;
     hy_machine_cpu_name(name, sizeof name);
     snprintf(facts->name, sizeof facts->name, "CPU: %s", name);
     snprintf(facts->detail, sizeof facts->detail, "%s", cpu->blas->detail);

@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hybrid_types.h"
+
 /* c = alpha op(a) op(b) + beta c, row-major: c (m,n), op(a) (m,k), op(b) (k,n); ld* are the lengths
  * of stored rows. With beta 0 what c held before does not matter, not even NaN. */
 typedef struct hy_gemm {
@@ -30,6 +32,8 @@ typedef struct hy_blas {
     char warning[512];      /* "" when all is well */
 } hy_blas;
 
+/* HY_ERR_MEMORY where so many threads would not get what OpenBLAS takes; to be asked before the first use. */
+hy_status hy_blas_check_memory(int threads);
 /* The process's BLAS, loaded and timed at the first call; never fails, never NULL. */
 const hy_blas *hy_blas_get(void);
 
