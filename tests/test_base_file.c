@@ -285,6 +285,28 @@ START_TEST(a_replaced_file_changes_only_when_it_is_closed) {
 }
 END_TEST
 
+/* The first to end gave the name to what the other had not yet written. */
+START_TEST(of_two_that_replace_a_file_the_later_one_does) {
+    hy_writer *first, *second;
+    write_text(in_folder("f"), "old");
+    for (int is_abandoned = 0; is_abandoned < 2; is_abandoned++) {
+        must(hy_writer_replace(in_folder("f"), &first));
+        must(hy_writer_put(first, "first", 5));
+        must(hy_writer_replace(in_folder("f"), &second));
+        must(hy_writer_put(second, "sec", 3));
+        if (is_abandoned) {
+            hy_writer_abandon(first);
+        } else {
+            must_fail(hy_writer_close(first, true), HY_ERR_IO, "cannot replace");
+            check_text(in_folder("f"), "old");
+        }
+        must(hy_writer_put(second, "ond", 3));
+        must(hy_writer_close(second, true));
+        check_text(in_folder("f"), "second");
+    }
+}
+END_TEST
+
 START_TEST(writing_where_it_cannot_be_names_the_path) {
     hy_writer *w;
     const char *below = in_folder("no/such/folder/f");
@@ -651,6 +673,7 @@ static Suite *file_suite(void) {
     tcase_add_test(files, create_truncates_and_put_at_adds);
     tcase_add_test(files, planted_links_are_never_written_through);
     tcase_add_test(files, a_replaced_file_changes_only_when_it_is_closed);
+    tcase_add_test(files, of_two_that_replace_a_file_the_later_one_does);
     tcase_add_test(files, writing_where_it_cannot_be_names_the_path);
     tcase_add_test(files, a_full_disk_is_reported_by_every_later_call);
     tcase_add_test(files, folders_are_made_with_parents_and_removed_with_all_inside);

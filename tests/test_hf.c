@@ -366,6 +366,33 @@ START_TEST(a_window_that_the_architecture_lacks_is_written_as_another_or_refused
 }
 END_TEST
 
+/* The second removed what the first was writing, and the first published what the second had begun. */
+START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
+    char folder[256], out[300], partial[300], file[320];
+    hf_rig rig = {0};
+    hy_lock *theirs;
+    snprintf(out, sizeof out, "%s/model", temp_folder(folder));
+    snprintf(partial, sizeof partial, "%s/.model.partial", folder);
+    snprintf(file, sizeof file, "%s/half", partial);
+    open_hf(&rig, golden_folder("mistral"), HY_F32);
+    hy_hf_writing writing = writing_of(&rig, out, HY_BF16);
+    must(hy_dir_make(partial));
+    must(hy_lock_take(partial, &theirs));
+    must(hy_file_write_atomic(file, "x", 1));
+    ck_assert_int_eq(hy_hf_write(&writing), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "is in use: process"));
+    ck_assert(hy_path_exists(file) && !hy_path_exists(out));
+    hy_lock_release(theirs);
+    must(hy_hf_write(&writing)); /* it is gone: what it left is removed */
+    snprintf(file, sizeof file, "%s/half", out);
+    ck_assert(!hy_path_exists(file) && !hy_path_exists(partial));
+    snprintf(file, sizeof file, "%s/" HY_LOCK_FILE, out);
+    ck_assert(!hy_path_exists(file));
+    close_hf(&rig);
+    remove_folder(folder);
+}
+END_TEST
+
 /* Whatever write fails, the folder that was there is whole, and nothing lies beside it; also where two names
  * cannot be swapped. */
 START_TEST(a_failed_write_leaves_the_folder_as_it_was) {
@@ -606,6 +633,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, links_to_files_elsewhere_are_not_copied);
     tcase_add_test(tc, a_window_that_the_architecture_lacks_is_written_as_another_or_refused);
     tcase_add_loop_test(tc, a_failed_write_leaves_the_folder_as_it_was, 0, 2);
+    tcase_add_test(tc, a_folder_that_another_process_writes_is_left_to_it);
     tcase_add_test(tc, a_model_is_found_by_its_name_in_the_hubs_cache);
     tcase_add_test(tc, a_trained_llama2c_model_tells_its_story);
     tcase_add_test(tc, a_llama2c_model_is_the_same_in_pieces);

@@ -288,6 +288,22 @@ START_TEST(a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_mode
 }
 END_TEST
 
+static void fill_disk_and_stop(heard *h, int64_t step) {
+    fill_disk(h, step);
+    if (step == 5) hy_trainer_request_stop(h->trainer);
+}
+
+START_TEST(a_run_stopped_where_no_checkpoint_fits_leaves_its_model) {
+    heard h = {.at_step = fill_disk_and_stop};
+    char path[512];
+    must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none")));
+    must_fail(hy_trainer_run(h.trainer), HY_ERR_IO, "the model was written");
+    hy_trainer_destroy(h.trainer);
+    snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
+    ck_assert(hy_path_exists(path));
+}
+END_TEST
+
 static Suite *saving_suite(void) {
     Suite *suite = suite_create("trainer: saving");
     TCase *tests = tcase_create("saving");
@@ -305,6 +321,7 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
     tcase_add_test(tests, a_run_that_cannot_be_saved_does_not_begin);
     tcase_add_test(tests, where_one_checkpoint_fits_the_run_says_so_before_it_begins);
+    tcase_add_test(tests, a_run_stopped_where_no_checkpoint_fits_leaves_its_model);
     tcase_add_test(tests, a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model);
     suite_add_tcase(suite, tests);
     return suite;

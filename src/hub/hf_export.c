@@ -5,13 +5,16 @@
  * the format wants it transposed. */
 #include "hub/hf_export.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/say.h"
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
@@ -322,9 +325,22 @@ static hy_status check_target(const export_job *e) {
     return HY_OK;
 }
 
+/* The partial folder, empty and ours: another process that writes the same folder is not disturbed. */
+static hy_status take_partial(const export_job *e, hy_lock **lock) {
+    if (hy_path_exists(e->partial)) {
+        HY_TRY(hy_lock_take(e->partial, lock));
+        hy_status removed = hy_dir_remove(e->partial);
+        hy_lock_release(*lock);
+        *lock = NULL;
+        HY_TRY(removed);
+    }
+    hy_status status = hy_dir_make(e->partial);
+    if (status == HY_OK) status = hy_lock_take(e->partial, lock);
+    if (status != HY_OK) hy_disk_unlink_at(AT_FDCWD, e->partial, AT_REMOVEDIR); /* if it is empty */
+    return status;
+}
+
 static hy_status fill_partial(const export_job *e) {
-    HY_TRY(hy_dir_remove(e->partial));
-    HY_TRY(hy_dir_make(e->partial));
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
@@ -335,13 +351,14 @@ static hy_status fill_partial(const export_job *e) {
     HY_TRY(put_text(e, "config.json", make_config(e, &config), &config));
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
     HY_TRY(write_index(e));
-    return hy_dir_sync(e->partial);
+    return HY_OK;
 }
 
 /* An older folder goes only when the new one has its name; where the file system cannot swap them, it waits
  * under another name, which it has back when that fails. */
 static hy_status take_name(const export_job *e) {
     const char *folder = e->w->folder;
+    HY_TRY(hy_dir_sync(e->partial));
     bool has_older = hy_path_exists(folder);
     if (has_older && hy_path_exchange(e->partial, folder) == HY_OK) {
         HY_TRY(hy_path_sync_parent(folder));
@@ -368,8 +385,11 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
     HY_TRY(check_target(&e));
     hy_status status = choose_names(&e);
     if (status == HY_OK) status = cut_shards(&e);
-    if (status == HY_OK) {
-        status = fill_partial(&e);
+    hy_lock *lock = NULL;
+    if (status == HY_OK) status = take_partial(&e, &lock);
+    if (lock) {
+        if (status == HY_OK) status = fill_partial(&e);
+        hy_lock_release(lock);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
             char message[HY_ERROR_MESSAGE_MAX];

@@ -240,8 +240,9 @@ static hy_status open_data(hy_trainer *t) {
         return hy_fail(status, "%s; --data PATH says where the run's data is now", message);
     }
     HY_TRY(status);
-    return is_kept && t->fate.life != HY_LIFE_PLAN ? hy_fingerprint_data(s->data, &t->data.hash)
-                                                   : HY_OK;
+    if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
+    HY_TRY(hy_fingerprint_data(s->data, &t->data.hash));
+    return hy_fingerprint_data(s->val_data, &t->data.val_hash);
 }
 
 hy_status hy_trainer_build(hy_trainer *t) {

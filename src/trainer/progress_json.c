@@ -95,6 +95,18 @@ static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
     out[4] = (identity){"train_targets", "train_targets", (int64_t)facts->targets[HY_TRAIN], true};
 }
 
+static void write_hash(hy_json_writer *w, const char *key, uint64_t hash) {
+    char hex[17];
+    snprintf(hex, sizeof hex, "%016" PRIx64, hash);
+    if (hash) hy_json_put_string(w, key, hex);
+}
+
+static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ours) {
+    const char *hex;
+    bool has_hash = hy_json_as_string(hy_json_get(data, key), &hex, NULL);
+    return has_hash && ours && strtoull(hex, NULL, 16) != ours;
+}
+
 /* How a step's sums are split: another split gives other bits. */
 static void write_split(const hy_trainer *t, hy_json_writer *w) {
     hy_json_open_object(w, "split");
@@ -171,11 +183,8 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     describe_identity(t, data);
     hy_json_open_object(&w, "data");
     for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(&w, data[i].key, data[i].ours);
-    if (t->data.hash) {
-        char hex[17];
-        snprintf(hex, sizeof hex, "%016" PRIx64, t->data.hash);
-        hy_json_put_string(&w, "hash", hex);
-    }
+    write_hash(&w, "hash", t->data.hash);
+    write_hash(&w, "val_hash", t->data.val_hash);
     hy_json_put_string(&w, "description", hy_dataset_describe(t->data.set)->description);
     hy_json_close_object(&w);
     write_split(t, &w);
@@ -241,10 +250,14 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
                    "in the same order of data",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
-    const char *hex;
-    bool has_hash = hy_json_as_string(hy_json_get(data, "hash"), &hex, NULL);
+    if (is_other_hash(data, "val_hash", t->data.val_hash)) {
+        hy_say(t, HY_WARNING,
+               "%s does not hold what was held out when %s was saved: losses on it before and "
+               "after do not compare",
+               t->settings.val_data, path);
+    }
     HY_FAIL_IF(
-        has_hash && t->data.hash && strtoull(hex, NULL, 16) != t->data.hash, HY_ERR_INPUT,
+        is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
         "%s: %s does not hold what the run was trained on when this was saved; the run could "
         "not go on in the same order of data (--data PATH says where the data is now, "
         "--init-from begins anew with these weights)",

@@ -163,6 +163,22 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
                    path);
 }
 
+/* The last checkpoint and, at a run's end, its model. Where there is no room for a checkpoint there may be
+ * some for the model. */
+static hy_status wind_up(hy_trainer *t, bool is_end) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    hy_status saved = save_at_last(t), model = HY_OK;
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    if (saved != HY_OK && saved != HY_ERR_IO) return saved;
+    if (is_end || saved != HY_OK) model = hy_trainer_retry(t, write_model);
+    if (saved == HY_OK) HY_TRY(model);
+    hy_status status = hy_trainer_retry(t, hy_trainer_write_summary);
+    hy_status closed = hy_record_close(&t->record);
+    if (saved == HY_OK) return status != HY_OK ? status : closed;
+    bool has_model = model == HY_OK && t->settings.save.save_model;
+    return hy_fail(saved, "%s%s", message, has_model ? "; the model was written" : "");
+}
+
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = &t->progress;
     double val_loss;
@@ -174,25 +190,12 @@ static hy_status finish(hy_trainer *t) {
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
-    /* Where there is no room for a checkpoint there may be some for the model. */
-    char message[HY_ERROR_MESSAGE_MAX];
-    hy_status saved = save_at_last(t);
-    snprintf(message, sizeof message, "%s", hy_error_message());
-    if (saved != HY_OK && saved != HY_ERR_IO) return saved;
-    hy_status model = hy_trainer_retry(t, write_model);
-    if (saved == HY_OK) HY_TRY(model);
-    hy_status status = hy_trainer_retry(t, hy_trainer_write_summary);
-    hy_status closed = hy_record_close(&t->record);
-    if (saved == HY_OK) return status != HY_OK ? status : closed;
-    bool has_model = model == HY_OK && t->settings.save.save_model;
-    return hy_fail(saved, "%s%s", message, has_model ? "; the model was written" : "");
+    return wind_up(t, true);
 }
 
 static hy_status stop(hy_trainer *t) {
     if (t->progress.bound.above > 0) return give_up_diverged(t, "stopped on request, in");
-    HY_TRY(save_at_last(t));
-    HY_TRY(hy_trainer_retry(t, hy_trainer_write_summary));
-    HY_TRY(hy_record_close(&t->record));
+    HY_TRY(wind_up(t, false));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }
 

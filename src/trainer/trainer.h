@@ -79,7 +79,8 @@ typedef struct hy_run_data {
     hy_dataset *set;
     hy_loader *loader;
     double waited; /* of loaders, when the step began */
-    uint64_t hash; /* of the files; 0: there are none, or nobody will ask */
+    /* Of the files, and of those that are held out; 0: there are none, or nobody will ask. */
+    uint64_t hash, val_hash;
 } hy_run_data;
 
 /* How the run goes: how long, by which rate, through which phases. */

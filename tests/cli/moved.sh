@@ -144,6 +144,20 @@ test_changed_data_is_refused_on_resume() {
     expect_code 0
 }
 
+test_changed_held_out_data_is_said_on_resume() {
+    make_text text.txt 1
+    make_text held.txt 2
+    run_tiny --data text.txt --val-data held.txt --out out --steps 2
+    expect_code 0
+    run --resume out --steps 3
+    expect_code 0
+    ! grep -q "held out" "$stderr" || fail "$(cat "$stderr")"
+    make_text held.txt 3
+    run --resume out --steps 4
+    expect_code 0
+    expect_err "held.txt does not hold what was held out"
+}
+
 test_a_named_tokenizer_is_kept() {
     mkdir m
     make_base m/mistral

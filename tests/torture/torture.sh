@@ -10,6 +10,7 @@
 #                 processes on one run
 #   inputs        a file of a run is damaged; and the fuzz targets, under their sanitizer, with the seed
 #   environments  closed streams, limits, locales, odd names, a folder that is gone
+#   rivals        --resume and --overwrite at once, of a run that another process works on
 # After each: no signal but the one that was sent, no file outside the run's folder changed, at most 2 GB and
 # 20 s; and the run goes on, resumed where it has a checkpoint and begun anew where it has none, to the
 # losses of an undisturbed one. The last lines are counts; exit code 1 when anything failed.
@@ -252,6 +253,42 @@ line" './././out' 'deep/er/out' "$(printf 'x%.0s' {1..200})") out=out/${values[a
     [ "$out" != out ] || [ -e out/notes.txt ] || [ "${options[*]}" = -g ] || goes_on "$config"
 }
 
+# A run at any moment of its life stands still while two others want its folder.
+trial_rival() {
+    local config=$(($1 % 3)) live before after options rival pids=()
+    draw 400
+    what="config $config: others come after $drawn ms"
+    read -r -a options <<< "${arguments[$config]//$'\n'/ } --out out --steps 100000 --save-every 3"
+    "$bin/hybrid-train" "${options[@]}" > std.o 2> std.e < /dev/null &
+    live=$!
+    while [ ! -s out/.lock ] && kill -0 $live 2> /dev/null; do sleep 0.01; done
+    sleep "$(printf '0.%03d' "$drawn")"
+    kill -STOP $live
+    before=$(find out | sort | while read -r f; do [ -d "$f" ] && echo "$f" || cksum "$f"; done)
+    for rival in 1 2; do
+        options=(--resume out)
+        # shellcheck disable=SC2206
+        [ $rival = 1 ] || options=(${arguments[$config]} --out out --overwrite)
+        "$tools/guard" report.$rival "$bin/hybrid-train" "${options[@]}" > std.$rival 2>&1 < /dev/null &
+        pids+=($!)
+    done
+    wait "${pids[@]}"
+    for rival in 1 2; do
+        [ "$(cut -d ' ' -f 1 report.$rival)" = 2 ] || wrong "rival $rival ended with $(cat report.$rival)"
+        grep -q "in use: process $live on host $(hostname)" std.$rival ||
+            wrong "rival $rival was told $(tail -n 1 std.$rival)"
+    done
+    after=$(find out | sort | while read -r f; do [ -d "$f" ] && echo "$f" || cksum "$f"; done)
+    [ "$before" = "$after" ] || wrong "the live run's folder changed"
+    kill -CONT $live
+    kill -INT $live
+    wait $live
+    code=$?
+    [ $code = 75 ] || wrong "the live run ended with code $code: $(tail -n 1 std.e)"
+    has_checkpoint || wrong "no checkpoint is left"
+    [ ! -e out/.lock ] || wrong "its lock is left"
+}
+
 # trial NUMBER: one line in $root/done-KIND, and one in $root/failed when something was wrong.
 trial() {
     local kind what="" folder="$root/trial-$1"
@@ -260,6 +297,7 @@ trial() {
     [0-4]) kind=kill ;;
     5) kind=environment ;;
     6 | 7 | 8) kind=input ;;
+    9 | 29) kind=rival ;;
     *) kind=fault ;;
     esac
     set_up "$folder"
@@ -330,9 +368,9 @@ wait
 
 count() { cat "$root/done-$1" 2> /dev/null | wc -l; }
 echo "seed $seed: $(count kill) kills, $(count fault) faults, $((inputs + $(count input))) inputs," \
-    "$(count environment) environments in $((SECONDS - began)) s"
+    "$(count environment) environments, $(count rival) rivals in $((SECONDS - began)) s"
 failed=$(grep -c '^FAILED' "$root/failed")
-all=$(($(count kill) + $(count fault) + $(count input) + $(count environment)))
+all=$(($(count kill) + $(count fault) + $(count input) + $(count environment) + $(count rival)))
 echo "$((all - failed)) passed, $failed failed"
 [ "$failed" -eq 0 ] || echo "their folders are in $root"
 [ "$failed" -eq 0 ]
