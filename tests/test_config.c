@@ -2,6 +2,7 @@
  * */
 #include "base/text.h"
 #include "config/builtin.h"
+#include "config/derived.h"
 #include "config_fixture.h"
 
 /* ---- the table ---------------------------------------------------------------------------------
@@ -472,6 +473,29 @@ START_TEST(the_cut_of_a_step_is_open_until_somebody_says_it) {
 }
 END_TEST
 
+/* A preset's warm-up never fills a short run; who says steps, or a share, gets what they say. */
+START_TEST(warm_up_is_a_share_unless_somebody_says_steps) {
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    const hy_settings *s = hy_config_settings(config);
+    ck_assert_int_eq(hy_schedule_from_settings(s, 60).warmup, 6);
+    ck_assert_int_eq(hy_schedule_from_settings(s, 5000).warmup, 100);
+    set("lr_warmup_ratio", "0.03", HY_FROM_FLAG);
+    is_value("lr_warmup_steps", "-1");
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 5000).warmup, 150);
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    must(hy_config_load(config, file_with("warm.cfg", "optimizer = { lr_warmup_steps = 40; "
+                                                      "lr_warmup_ratio = 0.1; };")));
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 60).warmup, 6);
+    set("lr_warmup_steps", "40", HY_FROM_FLAG);
+    is_value("lr_warmup_ratio", "1");
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 60).warmup, 40);
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 30).warmup, 30);
+    set("lr_warmup_steps", "0", HY_FROM_FLAG);
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 60).warmup, 0);
+}
+END_TEST
+
 /* ---- printing ----------------------------------------------------------------------------------
  * */
 
@@ -548,6 +572,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
+    tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
     tcase_add_test(tests, the_printed_configuration_tells_origins);

@@ -232,6 +232,25 @@ START_TEST(a_folder_deleted_in_mid_run_is_made_again_and_saved_into) {
 }
 END_TEST
 
+/* ---- runs that go on for longer ----------------------------------------------------------------- */
+
+#define HALF_WARM "predictor none lr_warmup_steps -1 lr_warmup_ratio 0.5 "
+
+START_TEST(another_length_changes_the_learning_rate_and_says_so) {
+    heard h = {0}, same = {0}, longer = {0};
+    must(whole_run(&h, SMALL_RUN HALF_WARM, folder, NULL));
+    must(whole_run(&same, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto")));
+    ck_assert_ptr_null(strstr(same.text, "learning rate goes on"));
+    must(make_run(&longer, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto", "steps", "100")));
+    ck_assert_ptr_nonnull(strstr(longer.text, "the run now ends at step 100 instead of 12"));
+    const hy_course *c = &longer.trainer->course;
+    ck_assert_int_eq(c->schedule.warmup, 6); /* it is done, and not done again */
+    ck_assert_int_eq(longer.trainer->progress.machine.phase, HY_FULL);
+    ck_assert_int_eq(longer.trainer->progress.machine.reason, HY_WHY_SAME);
+    hy_trainer_destroy(longer.trainer);
+}
+END_TEST
+
 /* ---- disks that are full ------------------------------------------------------------------------ */
 
 START_TEST(a_run_that_cannot_be_saved_does_not_begin) {
@@ -319,6 +338,7 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests,
                    weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
     tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
+    tcase_add_test(tests, another_length_changes_the_learning_rate_and_says_so);
     tcase_add_test(tests, a_run_that_cannot_be_saved_does_not_begin);
     tcase_add_test(tests, where_one_checkpoint_fits_the_run_says_so_before_it_begins);
     tcase_add_test(tests, a_run_stopped_where_no_checkpoint_fits_leaves_its_model);

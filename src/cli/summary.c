@@ -291,7 +291,8 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     }
     fputc('\n', out);
-    if (summary->moves == 0) hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
+    if (summary->moves == 0 && summary->rejected_moves == 0 && summary->why_not[0])
+        hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */

@@ -139,6 +139,20 @@ static const char *settled_micro_batch(const hy_config *config, size_t setting) 
     return is_said ? "given" : "open";
 }
 
+/* Steps or a share of the run: who says one of them above the other means that one alone. NULL: both count,
+ * the smaller of the two. */
+static const char *settled_warmup(const hy_config *config, size_t setting) {
+    const char *key = hy_setting_at(setting)->info.key;
+    int steps = rank_of(config, "optimizer.lr_warmup_steps");
+    int ratio = rank_of(config, "optimizer.lr_warmup_ratio");
+    if (!strcmp(key, "optimizer.lr_warmup_ratio") && steps >= HY_FROM_FILE && steps > ratio &&
+        strcmp(winning_text(config, "optimizer.lr_warmup_steps"), "-1")) {
+        return "1";
+    }
+    bool is_ratio_said = ratio >= HY_FROM_FILE && ratio > steps;
+    return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_said ? "-1" : NULL;
+}
+
 /* A key's result: its text and where that came from. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
@@ -146,11 +160,13 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
     const char *note = yielding_note(config, setting);
     const char *own = optimizer_default(config, setting);
     const char *cut = settled_micro_batch(config, setting);
-    *text = note ? "0" : own ? own : cut ? cut : winner->text;
-    *origin = note  ? note
-              : own ? "default of the optimizer"
-              : cut ? "by who says batch_size and grad_accum_steps"
-                    : winner->origin;
+    const char *warmup = settled_warmup(config, setting);
+    *text = note ? "0" : own ? own : cut ? cut : warmup ? warmup : winner->text;
+    *origin = note     ? note
+              : own    ? "default of the optimizer"
+              : cut    ? "by who says batch_size and grad_accum_steps"
+              : warmup ? "by who says lr_warmup_steps or lr_warmup_ratio"
+                       : winner->origin;
 }
 
 /* ---- putting one value in ----------------------------------------------------------------------

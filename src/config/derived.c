@@ -1,6 +1,7 @@
 /* derived.c: what follows from several settings together. See derived.h. */
 #include "config/derived.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,7 +89,9 @@ hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
 }
 
 hy_schedule hy_schedule_from_settings(const hy_settings *s, int64_t total) {
-    int64_t warmup = s->optimizer.lr_warmup_steps;
+    int64_t asked = s->optimizer.lr_warmup_steps;
+    int64_t most = (int64_t)ceil(s->optimizer.lr_warmup_ratio * (double)total);
+    int64_t warmup = asked < 0 || asked > most ? most : asked;
     return (hy_schedule){.kind = s->optimizer.schedule,
                          .lr = s->optimizer.lr,
                          .min_ratio = s->optimizer.min_lr_ratio,

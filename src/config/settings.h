@@ -98,7 +98,8 @@ typedef struct hy_settings {
         double lr, beta1, beta2, adam_eps, weight_decay;
         double momentum; /* sgd; 0: keeps no state */
         bool nesterov;
-        int64_t lr_warmup_steps;
+        int64_t lr_warmup_steps; /* -1: as many as the ratio gives */
+        double lr_warmup_ratio;
         double min_lr_ratio; /* final learning rate over lr */
         double cooldown;     /* wsd: fraction of the run that decays */
     } optimizer;

@@ -15,6 +15,7 @@
 
 #define FLUSH_SECONDS 1.0
 #define LINE_ROOM ((size_t)16 << 10)
+#define WAITING_ROOM ((size_t)64 << 10)
 #define MOST_WAITING ((size_t)16 << 20) /* bytes of lines that the disk does not take */
 
 /* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
@@ -126,7 +127,8 @@ static void close_line(hy_record *r, hy_json_writer *w, bool is_urgent) {
         hy_say_to(&r->observer, HY_WARNING, "out of memory: a line of metrics.jsonl is missing");
         r->waiting.has_failed = false;
     }
-    if (is_urgent || hy_clock() - r->flushed >= FLUSH_SECONDS) hy_record_flush(r);
+    bool is_full = !r->is_late && r->waiting.size >= WAITING_ROOM - LINE_ROOM;
+    if (is_urgent || is_full || hy_clock() - r->flushed >= FLUSH_SECONDS) hy_record_flush(r);
 }
 
 hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *start,
@@ -134,10 +136,12 @@ hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *star
     char path[HY_PATH_MAX];
     hy_json_writer w;
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
-    /* Lines of steps need no more, so that none is lost where memory lacks. */
-    if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, LINE_ROOM)) {
+    /* Steps need no more, so that no line is lost where memory lacks, and none is taken in mid-run. */
+    if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, WAITING_ROOM)) {
         return hy_text_status(r->line.has_failed ? &r->line : &r->waiting);
     }
+    memset(r->line.data, 0, LINE_ROOM);
+    memset(r->waiting.data, 0, WAITING_ROOM);
     bool goes_on = start->resumed && start->resumed[0] && hy_path_exists(path);
     if (goes_on) {
         HY_TRY(drop_later_lines(path, now->spent));

@@ -25,6 +25,11 @@ static hy_status choose_length(hy_trainer *t) {
     double steps = (double)s->train.steps;
     double sequences = (double)hy_dataset_describe(t->data.set)->sequences[HY_TRAIN];
     double per_step = (double)sequences_per_step(s);
+    HY_FAIL_IF(
+        (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.epochs > 0) > 1, HY_ERR_INPUT,
+        "the length of the run is given more than once (steps = %lld, tokens = %lld, epochs = "
+        "%g); give one of them",
+        (long long)s->train.steps, (long long)s->train.tokens, s->train.epochs);
     if (steps == 0 && s->train.tokens > 0) {
         steps = ceil((double)s->train.tokens / (per_step * (double)s->train.seq_len));
     }

@@ -77,8 +77,10 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     const hy_progress *p = &t->progress;
     double left = fmax(0, (double)t->course.steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
+    /* What prediction costs comes out of the steps: a run may end with fewer. */
+    bool is_over = left <= 0.5;
     *info = (hy_step_info){.step = p->step,
-                           .steps_total = p->step + (int64_t)ceil(left - 0.5),
+                           .steps_total = is_over ? p->step : t->course.steps_total,
                            .phase = was->phase,
                            .reason = hy_phase_reason_text(was->reason),
                            .grad_norm = NAN,

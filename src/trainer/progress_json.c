@@ -179,6 +179,10 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         hy_json_close_object(&w);
     }
     hy_json_close_array(&w);
+    hy_json_open_object(&w, "schedule");
+    hy_json_put_int(&w, "warmup", t->course.schedule.warmup);
+    hy_json_put_int(&w, "total", t->course.schedule.total);
+    hy_json_close_object(&w);
     identity data[IDENTITIES];
     describe_identity(t, data);
     hy_json_open_object(&w, "data");
@@ -325,10 +329,35 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     return read_phases(json, p);
 }
 
+/* A run that goes on further than it was to has another course of the learning rate: that is said. Its
+ * warm-up, once done, is not done again. */
+static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
+    const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
+    hy_schedule *now = &t->course.schedule, then = *now;
+    hy_phase_state *machine = &t->progress.machine;
+    int64_t done = (int64_t)t->progress.spent;
+    if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
+        hy_json_as_int(hy_json_get(node, "total"), &then.total)) {
+        if (done >= then.warmup && then.warmup >= 0) now->warmup = then.warmup;
+        double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
+        if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
+            hy_say(t, HY_NOTE,
+                   "the run now ends at step %lld instead of %lld, so its learning rate goes on at "
+                   "%.3g instead of %.3g",
+                   (long long)now->total, (long long)then.total, after, before);
+        }
+    }
+    t->course.rules.warmup_steps = now->warmup;
+    bool is_rising = machine->phase == HY_WARMUP && machine->done < now->warmup;
+    if (machine->phase == HY_WARMUP && !is_rising) machine->phase = HY_FULL;
+    machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;
+}
+
 hy_status hy_progress_read(hy_trainer *t, const char *path) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_progress(t, json, path);
+    if (status == HY_OK) fit_schedule(t, hy_json_root(json));
     hy_json_free(json);
     return status;
 }

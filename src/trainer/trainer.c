@@ -114,11 +114,27 @@ static double gone_over(const hy_trainer *t) {
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
+/* Why nothing is predicted; past predict_until, what held while it could have been. */
+static const char *why_not(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    const hy_phase_rules *rules = &t->course.rules;
+    double spent = p->spent / (double)t->course.steps_total;
+    bool is_past = spent >= rules->predict_until;
+    hy_observation seen = {.spent = is_past ? nextafter(rules->predict_until, 0) : spent,
+                           .confidence = hy_confidence_value(&p->confidence)};
+    hy_phase_obstacle obstacle = hy_phase_obstacle_now(rules, &p->machine, &seen);
+    if (obstacle != HY_PREDICT_OPEN && obstacle != HY_PREDICT_WINDOW_SHORT) {
+        return hy_phase_obstacle_text(obstacle);
+    }
+    return is_past ? "the run is too short for a window of optimizer steps between predict_from "
+                     "and predict_until"
+                   : "";
+}
+
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
     const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
-    hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     *out = (hy_summary){
         .model = s->model,
         .device = t->engine.backend->facts.name,
@@ -140,7 +156,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
         .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
-        .why_not = obstacle == HY_PREDICT_WINDOW_SHORT ? "" : hy_phase_obstacle_text(obstacle),
+        .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
         .tokens = p->tokens,
