@@ -285,6 +285,40 @@ START_TEST(several_runs_are_compared_and_laid_over_each_other) {
 }
 END_TEST
 
+START_TEST(names_notes_samples_and_differing_settings_are_shown) {
+    run_rig a, b;
+    size_t size;
+    rig_make_named(&a, "first");
+    rig_make_named(&b, "second");
+    rig_long_run(&a, 20, 5);
+    rig_long_run(&b, 20, 5);
+    rig_file(&a, "config.cfg",
+             "name = \"slow \\\"one\\\"\";  # flag --name\nnotes = \"why\\x0anot\";  # flag\n"
+             "out = \"x\";\nseed = 1;  # default\n\ntrain: {\n  steps = 20;  # flag\n"
+             "  grad_clip = 1;\n};\n");
+    rig_file(&b, "config.cfg",
+             "name = \"\";  # default\nout = \"y\";\nseed = 1;  # default\n\ntrain: {\n"
+             "  steps = 40;  # flag\n};\noptimizer: {\n  steps = 20;\n};\n");
+    rig_file(&a, "sample.json", "{\"prompt\": \"Once \", \"text\": \"upon <a> time\"}\n");
+    hy_run *runs[] = {rig_open(&a), rig_open(&b)};
+    char *page = page_of((const hy_run *const *)runs, 2, &a, &size);
+    ck_assert_str_eq(hy_run_describe(runs[0])->name, "slow \"one\"");
+    ck_assert_str_eq(hy_run_describe(runs[1])->name, "second");
+    ck_assert_ptr_nonnull(strstr(page, "<th scope=\"row\">train.steps<td>20<td>40\n"));
+    ck_assert_ptr_nonnull(strstr(page, "<th scope=\"row\">train.grad_clip<td>1<td>"));
+    ck_assert_ptr_nonnull(strstr(page, "<th scope=\"row\">optimizer.steps<td>\xE2\x80\x93<td>20"));
+    ck_assert_ptr_null(strstr(page, "<th scope=\"row\">seed"));
+    ck_assert_ptr_null(strstr(page, "<th scope=\"row\">out"));
+    ck_assert_ptr_nonnull(strstr(page, "<p>why\nnot</p>"));
+    ck_assert_ptr_nonnull(strstr(page, "<pre>Once upon &lt;a&gt; time</pre>"));
+    free(page);
+    hy_run_close(runs[0]);
+    hy_run_close(runs[1]);
+    rig_remove(&a);
+    rig_remove(&b);
+}
+END_TEST
+
 /* ---- safety --------------------------------------------------------------------------------------- */
 
 #define HOSTILE "</script><script>alert(1)</script><img src=x onerror=alert(2)>\\\"'&<!--"
@@ -485,6 +519,7 @@ static Suite *page_suite(void) {
     tcase_add_test(page, a_run_without_a_line_has_a_page_too);
     tcase_add_test(page, the_final_tables_are_those_of_the_summary);
     tcase_add_test(page, a_run_in_progress_shows_its_plan);
+    tcase_add_test(page, names_notes_samples_and_differing_settings_are_shown);
     tcase_add_test(page, several_runs_are_compared_and_laid_over_each_other);
     tcase_add_test(page, nothing_from_a_file_becomes_markup);
     tcase_add_test(page, the_page_can_fetch_nothing);

@@ -47,7 +47,7 @@ static const struct {
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --print-config --plan --doctor --selftest --list-models --json "
-                "--quiet --no-color --version --help"},
+                "--quiet --verbose --no-color --version --help"},
 };
 
 static int page_columns(const hy_cli_terminal *terminal) {

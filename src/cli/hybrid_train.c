@@ -92,7 +92,10 @@ static int run_trainer(job *it) {
     if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail(ran);
 
     if (!it->terminal.is_quiet)
-        hy_cli_closing(&it->terminal, it->config, it->trainer, it->program, ran == HY_STOPPED);
+        hy_cli_closing(&it->terminal, it->config, it->trainer,
+                       &(hy_cli_closing_options){.program = it->program,
+                                                 .was_stopped = ran == HY_STOPPED,
+                                                 .is_verbose = it->options->is_verbose});
     if (it->options->wants_json) {
         char *text = NULL;
         hy_status status = hy_trainer_summary_json(it->trainer, &text);

@@ -47,6 +47,9 @@ static const hy_cli_flag own_flags[] = {
      .help = "Show the built-in models with parameters and shape, and stop."},
     {"--quiet", 'q', HY_CLI_IS_QUIET, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Say nothing but errors."},
+    {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
+     .help = "At the end: also what each phase kept in memory, what was saved by it, and how "
+             "prediction did."},
     {"--no-color", 0, HY_CLI_IS_NO_COLOR, HY_CLI_NO_VALUE, "action", NULL,
      .help = "No colours; so does the variable NO_COLOR."},
     {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
@@ -174,6 +177,7 @@ static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
     switch (flag->meaning) {
     case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
+    case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;
     case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
     case HY_CLI_IS_JSON: options->wants_json = true; return true;
     case HY_CLI_IS_SET:

@@ -24,6 +24,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_CONFIG,
     HY_CLI_IS_SET,
     HY_CLI_IS_QUIET,
+    HY_CLI_IS_VERBOSE,
     HY_CLI_IS_NO_COLOR,
     HY_CLI_IS_JSON,
     HY_CLI_IS_ALIAS /* another name for key=value */
@@ -64,7 +65,7 @@ typedef struct hy_cli_setting {
 typedef struct hy_cli_options {
     hy_cli_meaning action; /* HY_CLI_IS_KEY: train */
     const char *topic;     /* of --help; NULL: none */
-    bool is_quiet, without_colour, wants_json;
+    bool is_quiet, is_verbose, without_colour, wants_json;
     hy_cli_setting *settings;
     size_t setting_count;
 } hy_cli_options;

@@ -273,7 +273,8 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
 
 /* ---- prediction -------------------------------------------------------------------------------- */
 
-static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary) {
+static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary,
+                               bool is_verbose) {
     FILE *out = terminal->out;
     if (strcmp(summary->predictor, "none") == 0) return;
     hy_cli_section(terminal, "prediction");
@@ -282,6 +283,9 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
             "optimizer steps\n",
             summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
             (long long)summary->predicted_steps, (long long)summary->steps);
+    if (summary->moves == 0 && summary->rejected_moves == 0 && summary->why_not[0])
+        hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
+    if (!is_verbose) return;
     fprintf(out, "  compute spent %.1f of %lld full steps, guard passes and forks included\n",
             summary->spent, (long long)summary->steps_total);
     fprintf(out, "  confidence that it pays %.2f, from %s", summary->confidence,
@@ -291,8 +295,6 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     }
     fputc('\n', out);
-    if (summary->moves == 0 && summary->rejected_moves == 0 && summary->why_not[0])
-        hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
 }
 
 /* ---- losses ---------------------------------------------------------------------------------- */
@@ -356,10 +358,25 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
 
 /* ---- files and how to go on ------------------------------------------------------------------ */
 
+static void say_command(FILE *out, const char *what, const char *program, const char *flag,
+                        const char *folder) {
+    fprintf(out, "%-19s", what);
+    write_quoted(out, program);
+    fprintf(out, " %s ", flag);
+    write_quoted(out, folder);
+}
+
+/* A program that was started with a path has its siblings there. */
+static void write_sibling(char *out, size_t size, const char *program, const char *name) {
+    const char *slash = strrchr(program, '/');
+    snprintf(out, size, "%.*s%s", slash ? (int)(slash + 1 - program) : 0, program, name);
+}
+
 static void closing_files(const hy_cli_terminal *terminal, const hy_summary *summary,
-                          const char *program, bool was_stopped) {
+                          const hy_cli_closing_options *options) {
+    char chat[4096];
     FILE *out = terminal->out;
-    bool is_saved = summary->out[0] != '\0';
+    bool is_saved = summary->out[0] != '\0', was_stopped = options->was_stopped;
     if (!was_stopped && !is_saved) return;
     fputc('\n', out);
     if (was_stopped)
@@ -368,30 +385,35 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
                       is_saved ? "everything so far is in " : "nothing was saved, as out is none",
                       summary->out);
     else
-        hy_cli_printf(out, "everything is in %s: metrics.jsonl, summary.json, checkpoints\n",
+        hy_cli_printf(out, "everything is in %s: checkpoints, metrics.jsonl, summary.json\n",
                       summary->out);
     if (!is_saved) return;
-    fprintf(out, was_stopped ? "go on with:  " : "train longer with:  ");
-    write_quoted(out, program);
-    fputs(" --resume ", out);
-    write_quoted(out, summary->out);
+    if (!was_stopped) {
+        write_sibling(chat, sizeof chat, options->program, "hybrid-chat");
+        say_command(out, "talk to it:", chat, "--model", summary->out);
+        fputc('\n', out);
+    }
+    say_command(out, was_stopped ? "go on with:" : "train longer with:", options->program,
+                "--resume", summary->out);
     if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }
 
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
-                    const char *program, bool was_stopped) {
+                    const hy_cli_closing_options *options) {
     hy_summary summary;
     hy_trainer_summary(trainer, &summary);
     closing_phases(terminal, &summary);
-    if (!was_stopped) {
-        show_memory(terminal, &(memory_view){&summary, false});
-        closing_savings(terminal, trainer);
-        closing_prediction(terminal, &summary);
+    if (!options->was_stopped) {
+        if (options->is_verbose) {
+            show_memory(terminal, &(memory_view){&summary, false});
+            closing_savings(terminal, trainer);
+        }
+        closing_prediction(terminal, &summary, options->is_verbose);
         closing_losses(terminal, &summary);
         closing_sample(terminal, config, trainer);
     }
-    closing_files(terminal, &summary, program, was_stopped);
+    closing_files(terminal, &summary, options);
 }
 
 /* ---- OUT/report.html ------------------------------------------------------------------------- */
@@ -411,7 +433,7 @@ void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
     if (status != HY_OK || path == NULL)
         hy_cli_warning("there is no report: %s", path ? hy_error_message() : "out of memory");
     else if (has_lines && !terminal->is_quiet)
-        hy_cli_printf(terminal->out, "look at it:  %s\n", path);
+        hy_cli_printf(terminal->out, "look at it:        %s\n", path);
     hy_run_close(run);
     free(path);
 }

@@ -17,10 +17,15 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
 /* The planned table of memory, of phases that may come. */
 void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *summary);
 
-/* Phases, memory, prediction, losses and a sample where the run was not stopped; where the files are, and the
- * command that goes on from here. `program` is argv[0]. */
+/* Phases, prediction, losses and a sample where the run was not stopped; where the files are, and the
+ * commands that go on from here. */
+typedef struct hy_cli_closing_options {
+    const char *program; /* argv[0] */
+    bool was_stopped;
+    bool is_verbose; /* memory, what was saved of it, and what prediction cost, too */
+} hy_cli_closing_options;
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
-                    const char *program, bool was_stopped);
+                    const hy_cli_closing_options *options);
 
 /* Writes the page about the run in `folder` ("" does nothing) and says where it is. The run is done and
  * saved by then: a page that cannot be written is a warning. */

@@ -34,6 +34,7 @@ typedef struct hy_settings {
     char init_from[HY_TEXT_MAX]; /* "": new weights; else a checkpoint's */
     char data[HY_TEXT_MAX];      /* builtin, file or folder */
     char val_data[HY_TEXT_MAX];
+    char name[HY_TEXT_MAX], notes[HY_TEXT_MAX]; /* of the run, for reports */
     char out[HY_TEXT_MAX];   /* "": runs/<model>-<date-time>; "none": write nothing */
     hy_device_choice device; /* from HY_USE_CARD on: a card by its number */
     hy_tune tune;

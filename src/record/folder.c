@@ -2,6 +2,7 @@
  *
  * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
  * is resumed or overwritten; the folder that would hold it must be writable. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,8 @@ static const struct {
     bool is_mark;
 } run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},    {"config.cfg", true},
                  {"plan.json", false},    {"report.html", false},    {"tensorboard", false},
-                 {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false}};
+                 {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false},
+                 {"sample.json", false}};
 
 /* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best, checkpoint-1-notes.txt. */
 static bool is_checkpoint(const char *name) {
@@ -85,6 +87,10 @@ void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     snprintf(last, sizeof last, "%.*s", end - begin > 100 ? 100 : (int)(end - begin), name + begin);
     char *dot = strstr(last, ".cfg");
     if (dot) *dot = 0;
+    for (char *c = last; *c; c++) {
+        bool is_plain = isalnum((unsigned char)*c) || strchr("._-+=@", *c) || (*c & 0x80);
+        if (!is_plain || (c == last && *c == '.')) *c = '-'; /* of a run's name */
+    }
     hy_clock_stamp(stamp, sizeof stamp);
     snprintf(out, HY_PATH_MAX, "runs/%s-%s", last, stamp);
     for (int i = 2; hy_path_exists(out) && i < 1000; i++) {
@@ -196,7 +202,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     } else if (is_resumed) {
         run_folder_of(s->save.resume, r->out); /* it goes on where it was */
     } else {
-        hy_default_folder(s->model, r->out);
+        hy_default_folder(s->name[0] ? s->name : s->model, r->out);
     }
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));

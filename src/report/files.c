@@ -1,4 +1,4 @@
-/* files.c: what lies beside the metrics: summary.json, plan.json, config.cfg. See run.h.
+/* files.c: what lies beside the metrics: summary.json, plan.json, sample.json, config.cfg. See run.h.
  *
  * Each is read whole when its time or size has changed. None of them must be there, and one that cannot be
  * understood counts as absent: a report of a damaged run is better than none. Facts of the newest start
@@ -17,8 +17,9 @@
 void hy_run_free_files(hy_run *run) {
     hy_json_free(run->summary);
     hy_json_free(run->plan);
+    hy_json_free(run->sample);
     free(run->config);
-    run->summary = run->plan = NULL;
+    run->summary = run->plan = run->sample = NULL;
     run->config = NULL;
 }
 
@@ -51,6 +52,7 @@ static hy_status read_json(hy_run *run, const char *name, hy_run_file *seen, hy_
 hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
     HY_TRY(read_json(run, "summary.json", &run->summary_file, &run->summary, has_changed));
     HY_TRY(read_json(run, "plan.json", &run->plan_file, &run->plan, has_changed));
+    HY_TRY(read_json(run, "sample.json", &run->sample_file, &run->sample, has_changed));
     char path[PATH_MAX_BYTES];
     size_t size;
     if (!is_new(run, "config.cfg", &run->config_file, path)) return HY_OK;
@@ -89,7 +91,9 @@ void hy_run_gather_facts(hy_run *run) {
     hy_run_facts facts = run->started;
     facts.lines_unreadable = run->facts.lines_unreadable;
     facts.folder = run->folder;
-    facts.name = run->name;
+    hy_run_setting(run, "name", run->title, sizeof run->title);
+    hy_run_setting(run, "notes", run->notes, sizeof run->notes);
+    facts.name = run->title[0] ? run->title : run->name;
     facts.config = run->config ? run->config : "";
     facts.changed = run->lines.changed;
     if (run->summary && hy_json_type_of(hy_json_root(run->summary)) == HY_JSON_OBJECT) {

@@ -163,6 +163,7 @@ void hy_page_comparison(hy_page *page) {
             hy_html_cell(html, rows[i].figure, value_of(&rows[i], &page->totals[r]));
         hy_text_add(html, "\n");
     }
+    hy_page_settings(page);
     hy_text_add(html, "</tbody></table></div>\n</section>\n");
 }
 

@@ -33,4 +33,5 @@ void hy_page_events(hy_page *page); /* "events" */
 
 void hy_page_head(hy_page *page); /* title, state and the few figures that people ask for first */
 void hy_page_comparison(hy_page *page);
+void hy_page_settings(hy_page *page); /* rows of it: settings in which the runs differ */
 void hy_page_run_tables(hy_page *page, int run);

@@ -33,8 +33,9 @@ struct hy_run {
     bool was_restarted;   /* by the refresh that is going on */
 
     char *folder, *name;
-    hy_run_file summary_file, plan_file, config_file;
-    hy_json *summary, *plan; /* NULL: not there, or not to be read */
+    char title[128], notes[1024]; /* as its configuration says them */
+    hy_run_file summary_file, plan_file, config_file, sample_file;
+    hy_json *summary, *plan, *sample; /* NULL: not there, or not to be read */
     char *config;
     hy_run_facts facts;
     hy_run_facts started; /* what the newest start says */
@@ -49,6 +50,10 @@ hy_status hy_run_read_files(hy_run *run, bool *has_changed);
 void hy_run_free_files(hy_run *run);
 /* Puts together the facts from the newest start and from the summary. */
 void hy_run_gather_facts(hy_run *run);
+
+/* ---- settings.c ---- */
+/* A value of the configuration as it is printed, without quotes; false: the key is not there. */
+bool hy_run_setting(const hy_run *run, const char *key, char *value, size_t size);
 
 /* ---- run.c ---- */
 /* A copy that the list holds; NULL when memory is out. */

@@ -258,9 +258,27 @@ static void add_listing(hy_text *html, const char *title, const char *text, bool
     hy_text_add(html, "</pre></details>\n");
 }
 
+static void add_sample(hy_page *page, int r) {
+    const hy_json_node *root = page->runs[r]->sample ? hy_json_root(page->runs[r]->sample) : NULL;
+    const char *prompt = "", *text = "";
+    hy_text whole = {0};
+    if (!hy_json_as_string(hy_json_get(root, "text"), &text, NULL)) return;
+    hy_json_as_string(hy_json_get(root, "prompt"), &prompt, NULL);
+    hy_text_add(&whole, prompt);
+    hy_text_add(&whole, text);
+    add_listing(page->html, "Sample", hy_text_string(&whole), true);
+    page->html->has_failed |= whole.has_failed;
+    hy_text_free(&whole);
+}
+
 static void add_notes(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
+    if (page->runs[r]->notes[0]) {
+        hy_text_add(html, "<p>");
+        hy_html_text(html, page->runs[r]->notes);
+        hy_text_add(html, "</p>\n");
+    }
     hy_text_add(html, "<p class=\"note\">Read from ");
     hy_html_text(html, facts->folder);
     if (facts->version[0]) {
@@ -294,6 +312,7 @@ void hy_page_run_tables(hy_page *page, int r) {
     add_savings(page, r);
     if (!has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n</div>\n");
+    add_sample(page, r);
     add_events(page, r);
     add_listing(html, "Command", facts->command, true);
     add_listing(html, "Configuration", facts->config, false);

@@ -51,12 +51,31 @@ hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
     return HY_OK;
 }
 
+/* For the report. */
+static void keep_sample(const hy_trainer *t, const char *prompt, const hy_text *sample) {
+    hy_text json = {0};
+    hy_json_writer w;
+    if (!t->record.lock) return; /* nothing is written */
+    hy_json_begin(&w, &json, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_int(&w, "step", t->progress.step);
+    hy_json_put_string(&w, "prompt", prompt ? prompt : "");
+    hy_json_put_string(&w, "text", hy_text_string(sample));
+    hy_json_close_object(&w);
+    hy_text_add(&json, "\n");
+    hy_status status = hy_text_status(&json);
+    if (status == HY_OK) status = hy_record_write(&t->record, "sample.json", json.data);
+    if (status != HY_OK) hy_say(t, HY_WARNING, "%s", hy_error_message());
+    hy_text_free(&json);
+}
+
 hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, char **text,
                             size_t *size) {
     hy_text out = {0};
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
     HY_TRY(hy_engine_sample(&t->engine, hy_dataset_tokenizer(t->data.set), options, &out));
+    keep_sample(t, options->prompt, &out);
     if (size) *size = out.size;
     *text = out.data;
     return HY_OK;

@@ -65,6 +65,12 @@ test_summary_has_the_promised_keys() {
 
 test_run_says_what_it_is_and_what_it_came_to() {
     run_tiny --out out
+    for words in "step 6/6" "tokens/s" "planned" "true entropy of the source" "sample" \
+        "talk to it:" "hybrid-chat --model out" "--resume out"; do
+        expect_out "$words"
+    done
+    ! grep -q "measured" "$stdout" || fail "the tables of --verbose are there"
+    run_tiny --out out --overwrite --verbose
     for words in "model     nano" "parameters" "device" "built-in" "steps     6 of 64 tokens" \
         "out       out" "saves     every 30 minutes, at the end and when stopped" "step 1/6" "step 6/6" "held-out loss" "saved out/checkpoint-6" "tokens/s" \
         "planned" "measured" "weights" "true entropy of the source" "5-gram" \
