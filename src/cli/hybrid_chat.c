@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/line_edit.h"
 #include "cli/program.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -169,9 +170,32 @@ static int answer_once(chat *it) {
 
 enum { MESSAGE_MOST = 16 << 20 };
 
+/* The same on a terminal, with libedit. */
+static bool edit_message(char **message) {
+    size_t size = 0;
+    *message = NULL;
+    for (bool goes_on = true; goes_on;) {
+        char *line = hy_cli_edit_line(*message ? ". " : "> ");
+        size_t more = line ? strlen(line) : 0;
+        char *longer = line ? realloc(*message, size + more + 1) : NULL;
+        if (!longer) {
+            free(line);
+            break;
+        }
+        *message = longer;
+        memcpy(*message + size, line, more + 1);
+        size += more;
+        goes_on = more > 0 && line[more - 1] == '\\';
+        if (goes_on) (*message)[size - 1] = '\n';
+        free(line);
+    }
+    return *message != NULL;
+}
+
 /* One message; false at the end. Lines that end in a backslash go on in the next. */
 static bool read_message(chat *it, char **message) {
     size_t room = 0, size = 0;
+    if (it->is_talking && hy_cli_can_edit()) return edit_message(message);
     int c = 0;
     *message = NULL;
     for (bool goes_on = true; goes_on && c != EOF;) {

@@ -141,8 +141,8 @@ static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e
     FILE *out = terminal->out;
     hy_cli_printf(out, "model           %s\n", e->model);
     hy_cli_printf(out, "data            %s\n", e->data);
-    fprintf(out, "tokens counted  %s, in %s sequences\n", hy_cli_count(e->tokens).text,
-            hy_cli_count(e->sequences).text);
+    fprintf(out, "tokens counted  %s, in %s sequence%s\n", hy_cli_count(e->tokens).text,
+            hy_cli_count(e->sequences).text, e->sequences == 1 ? "" : "s");
     fprintf(out, "loss            %.5f nats per token\n", e->loss);
     fprintf(out, "perplexity      %.4f\n", e->perplexity);
     if (!isnan(e->bits_per_byte)) fprintf(out, "bits per byte   %.5f\n", e->bits_per_byte);
@@ -199,16 +199,26 @@ static int plan(job *it) {
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
+static const char *disk_folder(const hy_config *config) {
+    const char *named = hy_cli_value(config, "memory.offload_folder");
+    return named[0] != '\0' ? named : ".";
+}
+
 static int with_config(job *it) {
     hy_status status = hy_cli_configure(it->options, NULL, &it->config);
     if (status != HY_OK) return hy_cli_exit_code(status);
     int code = HY_EXIT_DONE;
     switch (it->options->action) {
-    case HY_CLI_IS_PRINT_CONFIG: code = print_config(it->config); break;
+    case HY_CLI_IS_PRINT_CONFIG:
+        code = it->options->wants_json ? hy_cli_config_json(it->config) : print_config(it->config);
+        break;
     case HY_CLI_IS_SELFTEST:
         code = hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
         break;
-    case HY_CLI_IS_DOCTOR: code = hy_cli_doctor(&it->terminal, it->config); break;
+    case HY_CLI_IS_DOCTOR:
+        code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config))
+                                       : hy_cli_doctor(&it->terminal, it->config);
+        break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
     default: code = train(it); break;
     }
@@ -220,7 +230,9 @@ static int act(job *it) {
     switch (it->options->action) {
     case HY_CLI_IS_HELP: return hy_cli_help(&it->terminal, it->options->topic);
     case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return HY_EXIT_DONE;
-    case HY_CLI_IS_LIST_MODELS: return hy_cli_list_models(&it->terminal);
+    case HY_CLI_IS_LIST_MODELS:
+        return it->options->wants_json ? hy_cli_list_models_json()
+                                       : hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
     case HY_CLI_IS_EVAL_ONLY: return hy_cli_exit_code(eval_only(&it->terminal, it->options));
     default: return with_config(it);

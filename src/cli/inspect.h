@@ -19,6 +19,10 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
 int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config); /* which is changed */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
+/* The same with --json, and the configuration (inspect_json.c). */
+int hy_cli_doctor_json(const char *folder);
+int hy_cli_list_models_json(void);
+int hy_cli_config_json(const hy_config *config);
 int hy_cli_complete(FILE *out);
 
 /* ---- plan.c: what a run would keep where, how fast it would be, and why; or what fits here ---- */

@@ -211,8 +211,47 @@ static bool say_value_missing(const hy_cli_flag *flag) {
     return false;
 }
 
+/* What other trainers call it, and what it is here. */
+static const struct {
+    const char *flag, *hint;
+} foreign[] = {
+    {"--dry-run", "--plan shows what the run would do, and stops"},
+    {"--lora", "adapters are not supported yet; --train last:N or --train PATTERN trains a part of "
+               "the model"},
+    {"--qlora", "adapters are not supported yet; --train last:N or --train PATTERN trains a part "
+                "of the model"},
+    {"--use-lora", "adapters are not supported yet; --train last:N or --train PATTERN trains a "
+                   "part of the model"},
+    {"--fp8", "--precision takes fp32, bf16 and fp16"},
+    {"--bf16", "use --precision bf16"},
+    {"--fp16", "use --precision fp16"},
+    {"--cpu", "use --device cpu"},
+    {"--gpu", "use --device cuda, or cuda:1 for the second card"},
+    {"--gpus", "one card is used: --device cuda:N says which"},
+    {"--gpu-mem", "use --max-gpu-mem"},
+    {"--gpu-memory", "use --max-gpu-mem"},
+    {"--vram", "use --max-gpu-mem"},
+    {"--ram", "use --cpu-mem"},
+    {"--load-in-8bit", "--small-types says what may be kept in small types"},
+    {"--load-in-4bit", "--small-types says what may be kept in small types"},
+    {"--model-name-or-path", "use --model"},
+    {"--train-file", "use --data"},
+    {"--dataset", "use --data"},
+    {"--validation-file", "use --val-data"},
+    {"--deepspeed", "--plan shows what is kept where; nothing has to be configured for it"},
+    {"--wandb", "OUT/tensorboard and OUT/metrics.jsonl are written in any case"},
+    {"--verbosity", "use --verbose, or --quiet"},
+};
+
 static bool say_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        if (strlen(foreign[i].flag) != (size_t)length ||
+            strncmp(argument, foreign[i].flag, (size_t)length) != 0)
+            continue;
+        hy_cli_error("unknown flag %s; %s", foreign[i].flag, foreign[i].hint);
+        return false;
+    }
     const char *nearest = hy_cli_nearest_flag(argument, (size_t)length);
     if (nearest != NULL)
         hy_cli_error("unknown flag %.*s; did you mean %s?", length, argument, nearest);

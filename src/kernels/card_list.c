@@ -123,6 +123,11 @@ const hy_card *hy_card_find(const char *name) {
         squeeze(cards[i].name, known);
         if (strcmp(asked, known) == 0) return &cards[i];
     }
+    /* "4090" is the RTX 4090. */
+    for (size_t i = 0; asked[0] && hy_card_at(i); i++) {
+        squeeze(cards[i].name, known);
+        if (strncmp(known, "rtx", 3) == 0 && strcmp(known + 3, asked) == 0) return &cards[i];
+    }
     return card_by_words(name, true);
 }
 

@@ -39,8 +39,8 @@ static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan
         add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit",
             c->batch, p->seq, c->accum);
     } else if (!is_as_given) {
-        add(out, "micro-batch of %d instead of %d sequences, %d in a step: nothing else fits",
-            c->batch, p->base.batch, c->accum);
+        add(out, "micro-batch of %d instead of %d sequence%s, %d in a step: nothing else fits",
+            c->batch, p->base.batch, p->base.batch == 1 ? "" : "s", c->accum);
     }
 }
 
@@ -113,8 +113,10 @@ static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan
     if (now.updates_on_gather) {
         now.updates_on_gather = false;
         HY_TRY(hy_plan_evaluate(p, &now, &without));
-        add(out, "updates are applied as the next step gathers a layer: saves %.1f %% of a step",
-            -cost_over(plan, &without));
+        double saved = -cost_over(plan, &without);
+        char share[48] = "";
+        if (saved >= 0.05) snprintf(share, sizeof share, ": saves %.1f %% of a step", saved);
+        add(out, "updates are applied as the next step gathers a layer%s", share);
     }
     if (plan->choice.resident_units > 0) {
         add(out, "%d of %d layers stay on the device: there is room for them",

@@ -87,8 +87,8 @@ static void tell_plan(const hy_trainer *t) {
     bool is_offloaded = t->engine.plan.work.train.host > 0;
     tell_aside(t);
     if (t->settings.train.step_tokens == 0 && c->batch != t->settings.train.batch_size) {
-        hy_say(t, HY_NOTE, "micro-batches of %d sequences, %d in a step: the same tokens per step",
-               c->batch, c->accum);
+        hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
+               c->batch, c->batch == 1 ? "" : "s", c->accum);
     }
     if (!is_offloaded && !hy_choice_streams(c)) return; /* --plan has the reasons */
     hy_say(t, HY_NOTE,

@@ -139,3 +139,13 @@ test_help_and_version() {
     expect_code 0
     expect_out "hybrid-chat "
 }
+
+test_lines_are_edited_on_a_terminal() {
+    command -v script > /dev/null || skip "no script(1)"
+    ldconfig -p 2> /dev/null | grep -q "libedit.so.2" || skip "no libedit"
+    make_model
+    # A wrong letter is removed in the middle of the line; the up key brings the line back.
+    (sleep 0.7; printf '/hxlp\002\002\177e\r'; sleep 0.2; printf '\033[A\r'; sleep 0.2; printf '\004') |
+        TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
+    expect_same "$(grep -c 'begin a new conversation' "$stdout")" 2 "times /help was obeyed"
+}

@@ -180,3 +180,32 @@ test_full_disk_behind_standard_output_is_an_error() {
     expect_code 1
     expect_err "cannot write to standard output"
 }
+
+test_flags_of_other_trainers_lead_to_ours() {
+    run --dry-run
+    expect_code 2
+    expect_err "unknown flag --dry-run; --plan shows"
+    run --lora
+    expect_code 2
+    expect_err "--train last:N"
+    run --gpu-mem 4GiB
+    expect_err "use --max-gpu-mem"
+}
+
+test_json_is_obeyed_by_what_only_looks() {
+    for action in --doctor --list-models --print-config; do
+        run $action --json
+        expect_code 0
+        expect_same "$(wc -l < "$stdout")" 1 "lines of $action --json"
+        json_values "$stdout" > values || fail "$action --json is no JSON"
+        [ -s values ] || fail "$action --json says nothing"
+    done
+}
+
+test_a_card_is_known_by_its_number() {
+    run --plan --model nano --card 4090
+    expect_code 0
+    expect_out "RTX 4090"
+    run --plan --model nano --card 6000
+    expect_code 2
+}

@@ -1,0 +1,41 @@
+/* line_edit.c: libedit's readline calls, found at run time. See line_edit.h. */
+#include "cli/line_edit.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *(*read_line)(const char *prompt);
+static int (*keep_line)(const char *line);
+
+static bool find(void *library, const char *name, void *function) {
+    void *symbol = dlsym(library, name);
+    memcpy(function, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
+bool hy_cli_can_edit(void) {
+    static bool was_tried;
+    const char *terminal = getenv("TERM");
+    if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO)) return false;
+    if (terminal == NULL || terminal[0] == '\0' || strcmp(terminal, "dumb") == 0) return false;
+    if (!was_tried) {
+        was_tried = true;
+        void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
+        int (*begin)(void);
+        if (library == NULL || !find(library, "readline", &read_line) ||
+            !find(library, "add_history", &keep_line) || !find(library, "rl_initialize", &begin))
+            read_line = NULL;
+        else
+            begin();
+    }
+    return read_line != NULL;
+}
+
+char *hy_cli_edit_line(const char *prompt) {
+    char *line = read_line(prompt);
+    if (line != NULL && line[0] != '\0') keep_line(line);
+    return line;
+}
