@@ -35,9 +35,8 @@ ALL_CFLAGS = $(BASE_CFLAGS) -fPIC -fno-semantic-interposition -pthread $(CPPFLAG
     $(VARIANT_$(VARIANT))
 LINK = $(CC) $(CFLAGS) $(VARIANT_$(VARIANT)) $(LDFLAGS)
 
-# The thread sanitizer does not know libgomp's barriers, so that variant runs without OpenMP.
-OPENMP := $(if $(filter tsan,$(VARIANT)),-Wno-unknown-pragmas,-fopenmp)
-KERNEL_CFLAGS := $(OPENMP) -ffp-contract=fast
+# Of OpenMP only what it says about loops: threads are our own (kernels/cpu/parallel.c).
+KERNEL_CFLAGS := -fopenmp-simd -ffp-contract=fast
 
 ifeq ($(HY_NATIVE),1)
 ALL_CFLAGS += -march=native
@@ -55,9 +54,9 @@ PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_U
     -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
 SYSTEM_LIBS := -lm -lpthread -ldl
-LIBS := $(PCRE2_LIBS) $(filter -fopenmp,$(OPENMP)) $(SYSTEM_LIBS)
+LIBS := $(PCRE2_LIBS) $(SYSTEM_LIBS)
 ifeq ($(STATIC_DEPS),1)
-PROGRAM_LIBS := -Wl,-Bstatic $(PCRE2_LIBS) -lgomp -Wl,-Bdynamic $(SYSTEM_LIBS)
+PROGRAM_LIBS := -Wl,-Bstatic $(PCRE2_LIBS) -Wl,-Bdynamic $(SYSTEM_LIBS)
 else
 PROGRAM_LIBS := $(LIBS)
 endif

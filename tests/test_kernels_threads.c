@@ -5,11 +5,7 @@
 #include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
 
-#if defined(__SANITIZE_THREAD__)
-static const int thread_counts[] = {1, 2}; /* ops run on one thread in that build */
-#else
 static const int thread_counts[] = {1, 2, 3, 8};
-#endif
 enum {
     COUNTS = sizeof thread_counts / sizeof thread_counts[0],
     B = 2,

@@ -421,16 +421,16 @@ START_TEST(nothing_grows) {
     temp_folder(folder);
     hy_trainer *t = open_trainer(folder, PAIRS("layers", "1", "seq_len", "16", "batch_size", "2"));
     hy_step_info info;
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 1000; i++) { /* until each thread has had each kind of task */
         must(hy_trainer_step(t, &info));
         hy_trainer_record_step(t, &info, NAN);
     }
     long early = resident_pages();
-    for (int i = 20; i < 2000; i++) {
+    for (int i = 1000; i < 3000; i++) {
         must(hy_trainer_step(t, &info));
         hy_trainer_record_step(t, &info, NAN);
     }
-    ck_assert_int_eq(info.step, 2000);
+    ck_assert_int_eq(info.step, 3000);
     ck_assert_int_eq(resident_pages(), early);
     hy_trainer_destroy(t);
     remove_folder(folder);

@@ -27,15 +27,9 @@
 /* Before a loop whose iterations touch only their own elements: pointers may be equal, not shifted.
  * HY_SIMD_SUM lets the compiler take a sum in lanes. */
 #define HY_PRAGMA(text) _Pragma(#text)
-#if defined(_OPENMP)
 #define HY_SIMD HY_PRAGMA(omp simd)
 #define HY_SIMD_SUM(...) HY_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define HY_SIMD_MAX(...) HY_PRAGMA(omp simd reduction(max : __VA_ARGS__))
-#else
-#define HY_SIMD
-#define HY_SIMD_SUM(...)
-#define HY_SIMD_MAX(...)
-#endif
 
 /* Work on `n` rows or elements of a call from `at` on. */
 typedef void (*hy_cpu_work)(const hy_op_call *call, int64_t at, int64_t n);
@@ -52,6 +46,7 @@ typedef struct hy_cpu_run {
  * one worker overlap in time. */
 typedef void (*hy_cpu_task)(const hy_cpu_run *run, int64_t task, int worker);
 void hy_cpu_for_each(const hy_cpu_run *run, int64_t tasks, hy_cpu_task task);
+void hy_cpu_team_end(void); /* before a thread that ran ops ends */
 
 /* For what needs no scratch of its worker: tasks of `each` rows, or of `each` elements that are worked
  * on in runs of HY_CPU_RUN at most (rows.h). Return HY_OK. */

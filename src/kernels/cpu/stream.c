@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/rng.h"
+#include "kernels/cpu/cpu.h"
 
 #define RING 1024
 
@@ -170,6 +171,7 @@ static void *worker_main(void *argument) {
         pthread_cond_broadcast(&s->has_room);
     }
     pthread_mutex_unlock(&s->lock);
+    hy_cpu_team_end();
     return NULL;
 }
 
