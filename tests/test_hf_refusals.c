@@ -159,7 +159,7 @@ static void reads_back(const char *name) {
     hy_hf_arch arch;
     must(hy_hf_arch_of(&config.shape, &arch));
     ck_assert_int_eq(arch, config.arch);
-    must(hy_hf_config_write(arch, &config.shape, HY_F16, NULL, &text));
+    must(hy_hf_config_write(arch, &config.shape, HY_F16, NULL, NULL, &text));
     must(hy_hf_config_parse(text.data, text.size, "config.json", &again));
     ck_assert_int_eq(again.arch, config.arch);
     ck_assert_int_eq(again.dtype, HY_F16);
@@ -272,6 +272,42 @@ START_TEST(tensors_that_are_missing_more_or_of_another_shape_are_named) {
                           HY_F32};
     write_changed(path, &frequencies, true);
     must(load_folder());
+}
+END_TEST
+
+/* It was dropped without a word; versions of transformers disagree about it. */
+START_TEST(a_tied_head_that_is_stored_as_something_else_is_refused) {
+    char path[400], *text, *at;
+    size_t size;
+    copy_golden("llama", folder); /* which has a head of its own */
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    must(hy_file_read(path, &text, &size));
+    at = strstr(text, "\"tie_word_embeddings\": false");
+    ck_assert_ptr_nonnull(at);
+    memcpy(strstr(at, "false"), "true ", 5);
+    must(hy_file_write_atomic(path, text, size));
+    free(text);
+    must_fail(load_folder(), HY_ERR_INPUT, "lm_head.weight is not the same as");
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    change none = {"", NULL, 0, HY_F32}; /* all zero: stored twice, and the same */
+    write_changed(path, &none, false);
+    must(load_folder());
+}
+END_TEST
+
+START_TEST(a_width_that_the_heads_do_not_divide_is_no_llama) {
+    hy_hf_config config;
+    hy_hf_arch arch;
+    must(hy_hf_config_read(golden_folder("llama"), &config));
+    hy_shape shape = config.shape;
+    hy_hf_config_free(&config);
+    must(hy_hf_arch_of(&shape, &arch));
+    ck_assert_int_eq(arch, HY_HF_LLAMA);
+    shape.width = shape.heads * shape.head_size + 1;
+    must(hy_hf_arch_of(&shape, &arch));
+    ck_assert_int_eq(arch, HY_HF_MISTRAL);
+    shape.has_qkv_bias = shape.has_proj_bias = true;
+    must_fail(hy_hf_arch_of(&shape, &arch), HY_ERR_INPUT, "the heads do not divide");
 }
 END_TEST
 
@@ -463,6 +499,8 @@ static Suite *refusals_suite(void) {
     suite_add_tcase(suite, configs);
     tcase_set_timeout(files, 120);
     tcase_add_checked_fixture(files, make_folder, drop_folder);
+    tcase_add_test(files, a_tied_head_that_is_stored_as_something_else_is_refused);
+    tcase_add_test(files, a_width_that_the_heads_do_not_divide_is_no_llama);
     tcase_add_test(files, tensors_that_are_missing_more_or_of_another_shape_are_named);
     tcase_add_test(files, tensors_of_other_types_are_passed_by_or_named);
     tcase_add_test(files, an_index_and_its_shards_must_agree);

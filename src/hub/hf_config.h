@@ -38,13 +38,23 @@ void hy_hf_config_free(hy_hf_config *config);
 /* The architecture that computes exactly what this shape does; HY_ERR_INPUT where none does. */
 hy_status hy_hf_arch_of(const hy_shape *shape, hy_hf_arch *out);
 
-/* A config.json for weights of this type. `source` (may be NULL) is the one the model came with: its
- * fields are kept, those that follow from shape and dtype are as these say. */
-hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
-                             const hy_json_node *source, hy_text *out);
+/* The tokens that begin and end a text; -1: none. */
+typedef struct hy_hf_tokens {
+    int32_t bos, eos;
+} hy_hf_tokens;
 
-/* The source as it is, but for the type of the weights. */
-hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text *out);
+/* A config.json for weights of this type. `source` (may be NULL) is the one the model came with: its
+ * fields are kept, those that follow from shape and dtype are as these say. `tokens` are those of a tokenizer
+ * that is not the source's; NULL: it is. */
+hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
+                             const hy_json_node *source, const hy_hf_tokens *tokens, hy_text *out);
+
+/* The source as it is, but for the type of the weights and such tokens. */
+hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
+                            hy_text *out);
+
+/* A generation_config.json with these tokens. */
+hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
 
 /* hf_config_fields.c: whether the shape of such a model says what stands under this key. */
 bool hy_hf_is_used(hy_hf_arch arch, const char *key);

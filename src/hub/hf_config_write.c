@@ -45,6 +45,12 @@ hy_status hy_hf_arch_of(const hy_shape *s, hy_hf_arch *out) {
         *out = s->sliding_layers[0] ? HY_HF_MINISTRAL : HY_HF_MISTRAL;
         if (s->has_qkv_bias || s->has_proj_bias)
             return no_arch("a sliding window and these biases");
+    } else if (s->width % s->heads !=
+               0) { /* transformers' Llama refuses that, its Mistral does not */
+        *out = HY_HF_MISTRAL;
+        if (s->has_qkv_bias || s->has_proj_bias) {
+            return no_arch("these biases and a width that the heads do not divide");
+        }
     } else {
         *out = HY_HF_LLAMA;
         if (s->has_qkv_bias != out_bias) return no_arch("these biases");
@@ -185,20 +191,46 @@ static int depth_of(const hy_json_node *node) {
     return deepest + 1;
 }
 
+/* null where there is none: transformers has its own idea of them else. */
+static void put_token(hy_json_writer *w, const char *key, int32_t id) {
+    if (id >= 0) {
+        hy_json_put_int(w, key, id);
+    } else {
+        hy_json_put_null(w, key);
+    }
+}
+
+static void put_tokens(hy_json_writer *w, const hy_hf_tokens *tokens) {
+    put_token(w, "bos_token_id", tokens ? tokens->bos : -1);
+    put_token(w, "eos_token_id", tokens ? tokens->eos : -1);
+}
+
+static bool is_token(const char *key) {
+    return strcmp(key, "bos_token_id") == 0 || strcmp(key, "eos_token_id") == 0;
+}
+
+hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out) {
+    hy_json_writer w;
+    hy_json_begin(&w, out, true);
+    hy_json_open_object(&w, NULL);
+    put_tokens(&w, tokens);
+    hy_json_close_object(&w);
+    hy_text_add(out, "\n");
+    return hy_text_status(out);
+}
+
 hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
-                             const hy_json_node *source, hy_text *out) {
+                             const hy_json_node *source, const hy_hf_tokens *tokens, hy_text *out) {
     static const char other_names[] = " rope_parameters layer_types partial_rotary_factor ";
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
     put_shape(&w, arch, shape, dtype);
-    if (!source) { /* else transformers has its own idea of them */
-        hy_json_put_null(&w, "bos_token_id");
-        hy_json_put_null(&w, "eos_token_id");
-    }
+    if (!source || tokens) put_tokens(&w, tokens);
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
-        bool is_written =
-            hy_hf_is_used(arch, hy_json_key(m)) || hy_word_is_in(other_names, hy_json_key(m));
+        bool is_written = hy_hf_is_used(arch, hy_json_key(m)) ||
+                          hy_word_is_in(other_names, hy_json_key(m)) ||
+                          (tokens && is_token(hy_json_key(m)));
         if (!is_written && depth_of(m) <= DEEPEST) put_node(&w, hy_json_key(m), m);
     }
     hy_json_close_object(&w);
@@ -206,15 +238,18 @@ hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dt
     return hy_text_status(out);
 }
 
-hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, hy_text *out) {
+hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
+                            hy_text *out) {
     const char *key = hy_json_get(source, "dtype") ? "dtype" : "torch_dtype";
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
         if (strcmp(hy_json_key(m), key) == 0 || depth_of(m) > DEEPEST) continue;
+        if (tokens && is_token(hy_json_key(m))) continue;
         put_node(&w, hy_json_key(m), m);
     }
+    if (tokens) put_tokens(&w, tokens);
     hy_json_put_string(&w, key, dtype_word(dtype));
     hy_json_close_object(&w);
     hy_text_add(out, "\n");

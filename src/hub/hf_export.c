@@ -18,6 +18,7 @@
 #include "base/say.h"
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
+#include "tokenizer/tokenizer.h"
 
 #define PIECE (1 << 20) /* elements at a time */
 #define WIDEST 4        /* bytes of an element, at most */
@@ -220,9 +221,9 @@ static hy_status write_index(const export_job *e) {
 static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
     hy_text ours = {0}, theirs = {0};
     source->shape.init_std = e->w->shape->init_std;
-    hy_status status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, &ours);
+    hy_status status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, NULL, &ours);
     if (status == HY_OK) {
-        status = hy_hf_config_write(source->arch, &source->shape, e->w->dtype, NULL, &theirs);
+        status = hy_hf_config_write(source->arch, &source->shape, e->w->dtype, NULL, NULL, &theirs);
     }
     *out = status == HY_OK && strcmp(ours.data, theirs.data) == 0;
     hy_text_free(&ours);
@@ -231,12 +232,14 @@ static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *
 }
 
 /* A source's as it came, but for the dtype; where a setting changed the shape, as that says. */
-static hy_status make_config(const export_job *e, hy_text *text) {
+static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy_text *text) {
     char path[HY_HF_PATH_MAX];
     hy_hf_config config;
     hy_json *json;
     bool is_same;
-    if (!has_source(e)) return hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, text);
+    if (!has_source(e)) {
+        return hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, tokens, text);
+    }
     HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
     HY_TRY(hy_hf_config_read(e->w->source, &config));
     hy_status status = says_the_same(e, &config, &is_same);
@@ -244,8 +247,8 @@ static hy_status make_config(const export_job *e, hy_text *text) {
     HY_TRY(status);
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    status = is_same ? hy_hf_config_copy(root, e->w->dtype, text)
-                     : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, text);
+    status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
+                     : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
     return status;
 }
@@ -340,15 +343,32 @@ static hy_status take_partial(const export_job *e, hy_lock **lock) {
     return status;
 }
 
+static hy_status read_tokens(const char *tokenizer, hy_hf_tokens *out) {
+    hy_tokenizer *t;
+    HY_TRY(hy_tokenizer_open(tokenizer, &t));
+    *out = (hy_hf_tokens){.bos = hy_tokenizer_bos(t), .eos = hy_tokenizer_eos(t)};
+    hy_tokenizer_close(t);
+    return HY_OK;
+}
+
 static hy_status fill_partial(const export_job *e) {
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
+    hy_hf_tokens tokens;
+    bool has_tokens = false; /* of a tokenizer that is not the source's */
+    hy_text config = {0}, generation = {0};
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
+        HY_TRY(read_tokens(e->w->tokenizer, &tokens));
+        has_tokens = tokens.eos >= 0;
     }
-    hy_text config = {0};
-    HY_TRY(put_text(e, "config.json", make_config(e, &config), &config));
+    HY_TRY(
+        put_text(e, "config.json", make_config(e, has_tokens ? &tokens : NULL, &config), &config));
+    if (has_tokens) {
+        HY_TRY(put_text(e, "generation_config.json", hy_hf_generation_write(&tokens, &generation),
+                        &generation));
+    }
     for (int32_t i = 0; i < e->shard_count; i++) HY_TRY(write_shard(e, &e->shards[i]));
     HY_TRY(write_index(e));
     return HY_OK;

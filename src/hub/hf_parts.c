@@ -50,6 +50,33 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* A tied head may be stored a second time, but not as something else: versions of transformers disagree about
+ * which of the two such a folder means. */
+static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
+    enum { CHUNK = 1 << 20 };
+    uint64_t at_table, at_head;
+    const hy_reader *a = hy_safetensors_place(table.file, table.entry, &at_table);
+    const hy_reader *b = hy_safetensors_place(head.file, head.entry, &at_head);
+    uint64_t size = table.entry->bytes;
+    bool is_same = head.entry->dtype == table.entry->dtype && head.entry->bytes == size;
+    char *chunks = malloc(2 * (size_t)CHUNK);
+    if (!chunks) return hy_fail(HY_ERR_MEMORY, "no memory to compare two tensors");
+    hy_status status = HY_OK;
+    for (uint64_t done = 0; done < size && is_same && status == HY_OK; done += CHUNK) {
+        uint64_t some = size - done < CHUNK ? size - done : CHUNK;
+        status = hy_reader_get(a, at_table + done, chunks, some);
+        if (status == HY_OK) status = hy_reader_get(b, at_head + done, chunks + CHUNK, some);
+        is_same = status == HY_OK && memcmp(chunks, chunks + CHUNK, some) == 0;
+    }
+    free(chunks);
+    HY_TRY(status);
+    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+               "%s: config.json says tie_word_embeddings, but lm_head.weight is not the same as "
+               "%.200s; set it to false to use both, or remove that tensor",
+               folder, table.entry->name);
+    return HY_OK;
+}
+
 static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
                        int32_t count, hy_weight_files *out) {
     out->parts = calloc((size_t)count, sizeof *out->parts);
@@ -63,6 +90,10 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
         HY_FAIL_IF(!found.entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder,
                    names[i].name);
         HY_TRY(check_tensor(folder, &names[i], found));
+        if (is_table && model->shape.has_tied_head) {
+            hy_hf_found head = hy_hf_tensors_find(out->tensors, "lm_head.weight");
+            if (head.entry && head.entry != found.entry) HY_TRY(check_tied(folder, found, head));
+        }
         out->parts[out->count++] =
             (hy_weight_part){.param = names[i].param,
                              .row = names[i].row,

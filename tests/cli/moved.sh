@@ -174,6 +174,17 @@ test_a_named_tokenizer_is_kept() {
     expect_file exported/tokenizer.json
 }
 
+# The model would not have known where to end.
+test_a_preset_with_a_tokenizer_exports_its_end_token() {
+    make_text text.txt 1
+    run_tiny --data text.txt --tokenizer "$here/../golden/rows" --vocab 1000 --out out
+    expect_code 0
+    for file in config.json generation_config.json; do
+        id=$(json_values "out/model/$file" | awk '$1 ~ /eos_token_id$/ { print $NF }')
+        case $id in '' | null) fail "$file has no end token: $(cat "out/model/$file")" ;; esac
+    done
+}
+
 test_a_model_file_is_not_needed_again() {
     echo 'shape: { layers = 1; width = 32; heads = 2; mlp_width = 48; vocab = 256; context = 64; };' \
         > mine.cfg
