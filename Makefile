@@ -33,16 +33,16 @@ include make/install.mk
 
 .PHONY: all lib bin
 all: lib bin build-note ## build libraries and programs (this is what plain `make` does)
-lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) ## build/lib/libhybrid.a and libhybrid.so
+lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) ## build/lib/libhybrid.a, libhybrid.so, libhybrid_cuda.so
 bin: $(PROGRAMS) ## the programs, into build/bin
 
 # Extra arguments replace these: make run ARGS="--model gpt2-124m --data my.txt"
 ARGS ?= --profile aggressive
 
 .PHONY: run deps
-run: ## install what is missing, build, train (ARGS="..." replaces --profile aggressive)
+run: ## install what is missing, build for this machine, train (ARGS="..." replaces --profile aggressive)
 	@scripts/install-deps.sh
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory bin build-note $(FOR_THIS_MACHINE)
 	$(BUILD)/bin/hybrid-train $(ARGS)
 
 deps: ## install the packages that building and testing need

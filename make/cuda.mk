@@ -35,10 +35,33 @@ $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 $(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt -ldl
+	$(Q)echo $(CUDA_ARCHS) > $(BUILT_FOR)
+
+.PHONY: cuda
+cuda: $(CUDA_LIB) ## the CUDA backend alone (CUDA_ARCHS="89" for one architecture)
+	@[ -n "$(CUDA_LIB)" ] || { echo "cuda: nvcc was not found. Install the CUDA toolkit, 12.8 or newer" \
+	    "(NVCC=/path/to/nvcc when it is not in PATH)." >&2; exit 1; }
+
+# ---- make run ----------------------------------------------------------------------------------
+# All architectures take minutes. `make run` builds for the cards that are here, and no backend where
+# there is none. A backend that was built for these cards and others stays one for all of them.
+BUILT_FOR := $(OBJ)/built-for
+ifneq ($(and $(filter run,$(MAKECMDGOALS)),$(CUDA_LIB),$(filter file,$(origin CUDA_ARCHS))),)
+CARDS := $(shell scripts/card-archs.sh '$(NVCC)')
+BUILT_ARCHS := $(and $(wildcard $(CUDA_LIB)),$(file <$(BUILT_FOR)))
+ifeq ($(CARDS),none)
+FOR_THIS_MACHINE := CUDA_LIB= HAS_NO_CARD=1
+else ifneq ($(CARDS),all)
+FOR_THIS_MACHINE := CUDA_ARCHS="$(if $(filter-out $(BUILT_ARCHS),$(CARDS)),$(CARDS),$(BUILT_ARCHS))"
+endif
+endif
 
 # What kind of build this is, told once: again only when the answer changes.
 ifneq ($(CUDA_LIB),)
 BUILD_NOTE := CUDA backend built for $(addprefix sm_,$(CUDA_ARCHS)).
+else ifneq ($(HAS_NO_CARD),)
+BUILD_NOTE := CPU build: there is no NVIDIA card here, so the CUDA backend was left out. \
+`make cuda` builds it, `make` builds everything.
 else ifneq ($(CUDA_SOURCES),)
 BUILD_NOTE := CPU build: nvcc was not found. For a GPU install the CUDA toolkit, 12.8 or newer, \
 and run make again (NVCC=/path/to/nvcc when it is not in PATH).
@@ -50,6 +73,6 @@ endif
 
 .PHONY: build-note
 build-note: $(GEN)/build-note
-$(GEN)/build-note: $(if $(call differs,$(BUILD_NOTE),$(file <$(GEN)/build-note)),FORCE) | lib bin
+$(GEN)/build-note: $(if $(call differs,$(BUILD_NOTE),$(file <$(GEN)/build-note)),FORCE) | bin $(CUDA_LIB)
 	@: $(shell mkdir -p $(@D))$(file >$@,$(strip $(BUILD_NOTE)))
 	@cat $@

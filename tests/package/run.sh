@@ -89,6 +89,42 @@ installing_dependencies_is_silent_when_all_are_there() {
     [ -z "$("$root/scripts/install-deps.sh" --tests 2>&1)" ]
 }
 
+# What `make run` would build, with an nvcc that knows sm_89 and sm_120 and an nvidia-smi that answers $1.
+run_with_card() {
+    mkdir -p "$scratch/card"
+    printf '#!/bin/sh\nprintf "%%s\\n" compute_75 compute_89 compute_120\n' > "$scratch/card/nvcc"
+    printf '#!/bin/sh\n%s\n' "$1" > "$scratch/card/nvidia-smi"
+    chmod +x "$scratch/card/"*
+    env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS -u CUDA_ARCHS PATH="$scratch/card:$PATH" \
+        make -C "$root" -n run BUILD="$scratch/build" NVCC="$scratch/card/nvcc" > "$scratch/run" 2>&1
+}
+
+make_run_compiles_for_the_cards_that_are_here() {
+    run_with_card 'printf "12.0\n8.9\n8.9\n"' || { tail "$scratch/run"; return 1; }
+    grep -q 'arch=compute_89,code=sm_89 -gencode arch=compute_120,code=sm_120' "$scratch/run" || return 1
+    ! grep -q 'sm_75' "$scratch/run" || return 1
+    # Neither the shared library nor what is in no program.
+    ! grep -qE 'libhybrid\.so|bench/|examples/' "$scratch/run" || return 1
+    # A card that nvcc does not know leaves the choice as it is.
+    run_with_card 'echo 13.7' && grep -q 'code=sm_75' "$scratch/run"
+}
+
+# A backend for more cards than these is kept for all of them.
+make_run_keeps_what_was_built_for_more_cards() {
+    mkdir -p "$scratch/build/lib" "$scratch/build/obj/release"
+    touch "$scratch/build/lib/libhybrid_cuda.so"
+    echo "75 89 120" > "$scratch/build/obj/release/built-for"
+    run_with_card 'echo 8.9' && grep -q 'CUDA_ARCHS="75 89 120"' "$scratch/run"
+}
+
+without_a_card_make_run_compiles_no_backend() {
+    if compgen -G '/dev/nvidia[0-9]*' > /dev/null || [ -e /dev/dxg ]; then
+        echo "a card is here"
+        return 0
+    fi
+    run_with_card 'exit 9' && ! grep -qE 'code=sm_|libhybrid_cuda' "$scratch/run"
+}
+
 install_puts_everything_under_the_prefix() {
     build install PREFIX="$prefix" || return 1
     local file
@@ -165,6 +201,9 @@ check a_module_includes_only_modules_before_it
 check the_programs_include_the_public_header_alone
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there
+check make_run_compiles_for_the_cards_that_are_here
+check make_run_keeps_what_was_built_for_more_cards
+check without_a_card_make_run_compiles_no_backend
 check install_puts_everything_under_the_prefix
 check destdir_goes_in_front_of_the_prefix
 check a_program_outside_builds_with_the_shared_library
