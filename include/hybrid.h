@@ -226,9 +226,9 @@ typedef struct hy_plan_facts {
     double step_seconds, wait_seconds;    /* of a optimizer step; of them, waiting for copies */
     uint64_t bytes_up, bytes_down;        /* between host and device in a step */
     uint64_t disk_written;                /* in a step */
-    double save_seconds; /* of a checkpoint, if the disk writes 1.5 GB/s: each save is timed */
-    uint64_t save_free; /* bytes free where checkpoints go; UINT64_MAX: not known */
-    uint64_t model_bytes; /* of OUT/model, about; 0: it is not written */
+    double save_seconds;      /* of a checkpoint, if the disk writes 1.5 GB/s: each save is timed */
+    uint64_t save_free;       /* bytes free where checkpoints go; UINT64_MAX: not known */
+    uint64_t model_bytes;     /* of OUT/model, about; 0: it is not written */
     char aside[HY_PLAN_TEXT]; /* why prediction stands aside for want of memory; "": it does not */
     int32_t reason_count, change_count;          /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */
@@ -408,6 +408,26 @@ typedef struct hy_evaluation {
 hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out);
 /* As a JSON object. Allocated; free with hy_free. */
 hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out);
+
+/* A model's folder that was fetched from the hub. */
+typedef struct hy_downloaded {
+    char folder[1024]; /* a value for "model" */
+    char commit[65];   /* the revision that it is */
+    int64_t files;
+    uint64_t bytes;   /* of the model */
+    uint64_t fetched; /* of them now; the others were here */
+} hy_downloaded;
+
+/* Fetches the model `name` ("Qwen/Qwen2.5-0.5B"; "NAME@REVISION" for another revision than main) from the
+ * Hugging Face hub over HTTPS, which needs libcurl: config, tokenizer and weights as safetensors, sizes and
+ * checksums verified. Into `folder`; NULL or "": into the hub's cache, where "model" finds it by its name.
+ * What an interrupted call has left is continued. HF_ENDPOINT names another hub; HF_TOKEN (else
+ * HUGGING_FACE_HUB_TOKEN, else the file that huggingface-cli keeps) is sent to the hub alone. Observed are
+ * on_message and on_progress. */
+hy_status hy_download(const char *name, const char *folder, const hy_observer *observer,
+                      hy_downloaded *out);
+/* As a JSON object. Allocated; free with hy_free. */
+hy_status hy_downloaded_json(const hy_downloaded *downloaded, char **out);
 
 /* ---- 5. Looking -------------------------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@ has_header stdio.h || missing+=(libc6-dev)
 has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
+    has_library libcurl || missing+=(libcurl4)
 fi
 # PCRE2 is wanted but not needed: without it the tokenizers whose split pattern is not built in are
 # refused by name. What cannot be had is done without.
@@ -55,7 +56,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
-    echo "package manager; OpenBLAS and Check are the libraries." >&2
+    echo "package manager; OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
 

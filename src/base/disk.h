@@ -12,12 +12,13 @@ int hy_disk_open(const char *path, int flags); /* new files get mode 0666 less u
 /* A new file for writing. What had the name (a file that was left, a link, a pipe) is unlinked first and
  * never written through; folders stay, and devices are opened as they are. */
 int hy_disk_create(const char *path);
-int hy_disk_write(int fd, const void *data, size_t size); /* all of it, or -1 */
+int hy_disk_write(int fd, const void *data, size_t size);                     /* all of it, or -1 */
 int hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset); /* the same there */
 int hy_disk_reserve(int fd, uint64_t size); /* 0 too where it is not offered */
 int hy_disk_sync(int fd);  /* 0 too where nothing can be synced (pipes, some file systems) */
 int hy_disk_close(int fd); /* the descriptor is gone either way */
 int hy_disk_mkdir(const char *path); /* mode 0777 less umask */
+int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_rename(const char *from, const char *to);
 int hy_disk_exchange(const char *a, const char *b); /* EINVAL or ENOSYS: not offered here */
 uint64_t hy_disk_free(const char *path);            /* UINT64_MAX: not known */

@@ -95,7 +95,9 @@ bool hy_path_is_file_below(const char *path, const char *folder);
 uint64_t hy_path_free(const char *path);
 hy_status hy_dir_make(const char *path); /* with parents, durably; fine when it exists */
 hy_status hy_dir_sync(const char *path);
-hy_status hy_dir_remove(const char *path);                  /* with all inside; fine when absent */
+hy_status hy_dir_remove(const char *path); /* with all inside; fine when absent */
+/* A symbolic link; what has the name already stays, and is taken for it. */
+hy_status hy_path_link(const char *target, const char *path);
 hy_status hy_path_rename(const char *from, const char *to); /* not synced: hy_dir_sync the parent */
 hy_status hy_path_exchange(const char *a, const char *b);   /* swaps two names in one step */
 hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name);

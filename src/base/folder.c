@@ -171,6 +171,11 @@ hy_status hy_dir_remove(const char *path) {
 
 /* ---- moving names ---------------------------------------------------------------------------- */
 
+hy_status hy_path_link(const char *target, const char *path) {
+    if (hy_disk_symlink(target, path) == 0 || errno == EEXIST) return HY_OK;
+    return hy_fail_path("cannot link", path);
+}
+
 hy_status hy_path_rename(const char *from, const char *to) {
     if (hy_disk_rename(from, to) == 0) return HY_OK;
     return hy_fail_context(hy_fail_path("cannot rename to", to), "%s", from);

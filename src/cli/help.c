@@ -24,6 +24,8 @@ static const struct {
      "hybrid-train --model gpt2-124m --data corpus/ --steps 2000 --out runs/corpus"},
     {"Stop with Ctrl-C (the step is finished and saved); go on where it stopped",
      "hybrid-train --resume runs/corpus"},
+    {"Fetch a model from the Hugging Face hub; train it on rows of your own",
+     "hybrid-train --download Qwen/Qwen2.5-0.5B"},
     {"How good is it? Loss and perplexity on any data",
      "hybrid-train --eval-only --model runs/corpus --data other.txt"},
     {"See every setting and where it came from, without running",
@@ -46,8 +48,9 @@ static const struct {
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
-    {"Looking", "--eval-only --print-config --plan --doctor --selftest --list-models --json "
-                "--quiet --verbose --no-color --version --help"},
+    {"Looking",
+     "--eval-only --download --print-config --plan --doctor --selftest --list-models --json "
+     "--quiet --verbose --no-color --version --help"},
 };
 
 static int page_columns(const hy_cli_terminal *terminal) {

@@ -175,6 +175,63 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
     return status;
 }
 
+/* ---- --download: a model's folder from the hub ------------------------------------------------- */
+
+#define PLAIN_SECONDS 10
+
+/* The text changes with every call, so plain lines go by the clock alone. */
+static void on_download(void *user, const char *what, double fraction) {
+    hy_cli_progress *progress = user;
+    const hy_cli_terminal *terminal = progress->terminal;
+    double now = 1e-9 * (double)clock_nanoseconds();
+    if (terminal->is_tty) hy_cli_draw_work(progress, what, fraction);
+    if (terminal->is_tty || now - progress->printed_at < PLAIN_SECONDS) return;
+    progress->printed_at = now;
+    fprintf(terminal->out, "%s\n", what);
+    fflush(terminal->out);
+}
+
+static void print_download(const hy_cli_terminal *terminal, const char *name,
+                           const hy_downloaded *found, bool is_by_name) {
+    FILE *out = terminal->out;
+    hy_cli_printf(out, "%s is in %s: %s files, %s, of them %s fetched now\n", name, found->folder,
+                  hy_cli_count(found->files).text, hy_cli_bytes(found->bytes).text,
+                  hy_cli_bytes(found->fetched).text);
+    hy_cli_printf(out, "use it:  hybrid-train --model %s --data FILE\n",
+                  is_by_name ? name : found->folder);
+}
+
+static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options *options) {
+    const char *folder = "";
+    for (size_t i = 0; i < options->setting_count; i++) {
+        const hy_cli_setting *setting = &options->settings[i];
+        if (setting->key == NULL || strcmp(setting->key, "out") != 0) {
+            hy_cli_error("--download takes --out FOLDER and no other setting, but got %s",
+                         setting->key != NULL ? setting->key : setting->value);
+            return HY_ERR_INPUT;
+        }
+        folder = setting->value;
+    }
+    hy_cli_progress progress;
+    hy_cli_progress_init(&progress, terminal);
+    progress.printed_at = 1e-9 * (double)clock_nanoseconds();
+    hy_observer observer = hy_cli_progress_observer(&progress);
+    if (!terminal->is_quiet) observer.on_progress = on_download;
+    hy_downloaded found;
+    hy_status status = hy_download(options->topic, folder, &observer, &found);
+    hy_cli_progress_finish(&progress);
+    if (hy_cli_said(status) != HY_OK) return status;
+    if (options->wants_json) {
+        char *text = NULL;
+        status = hy_cli_said(hy_downloaded_json(&found, &text));
+        hy_cli_print(stdout, status, text);
+    } else if (!terminal->is_quiet) {
+        bool is_by_name = folder[0] == '\0' && strchr(options->topic, '@') == NULL;
+        print_download(terminal, options->topic, &found, is_by_name);
+    }
+    return status;
+}
+
 /* ---- the other things it can do -------------------------------------------------------------- */
 
 static int print_config(const hy_config *config) {
@@ -234,6 +291,7 @@ static int act(job *it) {
         return it->options->wants_json ? hy_cli_list_models_json()
                                        : hy_cli_list_models(&it->terminal);
     case HY_CLI_IS_COMPLETE: return hy_cli_complete(stdout);
+    case HY_CLI_IS_DOWNLOAD: return hy_cli_exit_code(download(&it->terminal, it->options));
     case HY_CLI_IS_EVAL_ONLY: return hy_cli_exit_code(eval_only(&it->terminal, it->options));
     default: return with_config(it);
     }
@@ -248,7 +306,8 @@ int main(int argc, char **argv) {
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
                   .command = command ? command : "",
                   .options = &options};
-        bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY;
+        bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY ||
+                      options.action == HY_CLI_IS_DOWNLOAD;
         hy_cli_terminal_init(&it.terminal, options.wants_json && is_run ? stderr : stdout,
                              options.is_quiet, options.without_colour);
         code = hy_cli_flushed(act(&it));

@@ -45,6 +45,10 @@ static const hy_cli_flag own_flags[] = {
      .help = "Test every op on this machine's GPU (or its CPU) and time a few, and stop."},
     {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Show the built-in models with parameters and shape, and stop."},
+    {"--download", 0, HY_CLI_IS_DOWNLOAD, HY_CLI_VALUE, "name",
+     "a model's name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION",
+     .help = "Fetch a model's folder into the hub's cache, where --model finds it by its name, or "
+             "into --out; what was interrupted goes on. HF_TOKEN opens gated models."},
     {"--quiet", 'q', HY_CLI_IS_QUIET, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Say nothing but errors."},
     {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
@@ -189,7 +193,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_CONFIG: break;
     default:
         options->action = flag->meaning;
-        options->topic = value; /* of --help: no other action takes a value */
+        options->topic = value; /* of --help and --download: no other action takes one */
         return true;
     }
     options->settings[options->setting_count++] = (hy_cli_setting){

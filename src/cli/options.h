@@ -20,6 +20,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_EVAL_ONLY,
     HY_CLI_IS_SELFTEST,
     HY_CLI_IS_LIST_MODELS,
+    HY_CLI_IS_DOWNLOAD,
     HY_CLI_IS_COMPLETE,
     HY_CLI_IS_CONFIG,
     HY_CLI_IS_SET,
@@ -64,7 +65,7 @@ typedef struct hy_cli_setting {
 
 typedef struct hy_cli_options {
     hy_cli_meaning action; /* HY_CLI_IS_KEY: train */
-    const char *topic;     /* of --help; NULL: none */
+    const char *topic;     /* of --help, or what to download; NULL: none */
     bool is_quiet, is_verbose, without_colour, wants_json;
     hy_cli_setting *settings;
     size_t setting_count;

@@ -184,9 +184,10 @@ static hy_status check_model(const char *model, const char *where) {
     hy_status status = hy_fail(HY_ERR_INPUT,
                                "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
                                "group, or a model's folder or "
-                               "name in the hub's cache%s",
+                               "name in the hub's cache%s%s",
                                where, *model ? model : "\"\"", hy_text_string(&names),
-                               hy_did_you_mean(hy_builtin_nearest("model", model)).text);
+                               hy_did_you_mean(hy_builtin_nearest("model", model)).text,
+                               hy_hf_how_to_fetch(model).text);
     hy_text_free(&names);
     return status;
 }

@@ -65,10 +65,41 @@ static hy_status only_revision(const char *snapshots, char out[128]) {
                    snapshots, count);
 }
 
+static const struct {
+    const char *variable, *below;
+} caches[] = {{"HF_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"HOME", "/.cache/huggingface/hub"}};
+
+bool hy_hf_is_hub_name(const char *name) {
+    char wanted[512];
+    return cache_name(name, wanted, sizeof wanted);
+}
+
+hy_status hy_hf_cache_folder(const char *name, char path[HY_HF_PATH_MAX]) {
+    char wanted[512];
+    HY_FAIL_IF(!cache_name(name, wanted, sizeof wanted), HY_ERR_INPUT,
+               "%.200s is no name on the hub; one is like Qwen/Qwen2.5-0.5B", name);
+    for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
+        const char *value = getenv(caches[i].variable);
+        if (!value || !*value) continue;
+        int size = snprintf(path, HY_HF_PATH_MAX, "%s%s/%s", value, caches[i].below, wanted);
+        HY_FAIL_IF(size >= HY_HF_PATH_MAX, HY_ERR_INPUT, "%s=%.200s... is too long",
+                   caches[i].variable, value);
+        return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT,
+                   "no folder for the hub's cache: HOME, HF_HOME and HF_HUB_CACHE are not set");
+}
+
+hy_hint hy_hf_how_to_fetch(const char *name) {
+    hy_hint hint = {""};
+    if (!strchr(name, '/') || !hy_hf_is_hub_name(name)) return hint;
+    int size =
+        snprintf(hint.text, sizeof hint.text, "; from the hub: hybrid-train --download %s", name);
+    if (size >= (int)sizeof hint.text) hint.text[0] = 0;
+    return hint;
+}
+
 static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF_PATH_MAX]) {
-    static const struct {
-        const char *variable, *below;
-    } caches[] = {{"HF_HUB_CACHE", ""}, {"HF_HOME", "/hub"}, {"HOME", "/.cache/huggingface/hub"}};
     char wanted[512], folder[HY_HF_PATH_MAX];
     *is_found = false;
     if (!cache_name(name, wanted, sizeof wanted)) return HY_OK;

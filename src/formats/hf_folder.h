@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "hybrid_types.h"
+#include "base/text.h"
 
 #define HY_HF_PATH_MAX 1024
 
@@ -20,6 +20,17 @@ typedef enum hy_model_files {
  * one llama2.c file is that file. Not found is no failure: *kind is HY_FILES_NONE. HY_ERR_INPUT when
  * something is there but cannot be used: several revisions, a folder without a model. */
 hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]);
+
+/* Whether it may be a name on the hub: ORG/NAME or NAME. */
+bool hy_hf_is_hub_name(const char *name);
+
+/* Where the hub's cache keeps the model of that name, whether it is there or not: the first of the caches that
+ * the environment names. */
+hy_status hy_hf_cache_folder(const char *name, char path[HY_HF_PATH_MAX]);
+
+/* For the end of a message that `name` was not found: how to fetch it where it may be one of the hub's, else
+ * "". */
+hy_hint hy_hf_how_to_fetch(const char *name);
 
 /* A file that is copied along when a model is written: tokenizer, chat templates, generation settings,
  * licence. */

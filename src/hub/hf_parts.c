@@ -210,9 +210,8 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     *out = (hy_weight_files){0};
     HY_TRY(hy_hf_find(name, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "%s is not the folder of a model, nor its name in the hub's "
-               "cache",
-               name);
+               "%s is not the folder of a model, nor its name in the hub's cache%s", name,
+               hy_hf_how_to_fetch(name).text);
     hy_status status =
         kind == HY_FILES_HF ? open_folder(path, model, out) : open_llama2c(path, model, out);
     if (status != HY_OK) hy_weight_files_close(out);
