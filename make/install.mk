@@ -5,6 +5,8 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
+# The backend is opened by the programs alone, so that it need not lie where the loader looks (cuda_open.c).
+CUDADIR ?= $(LIBDIR)
 INSTALL ?= install
 
 MAN_PAGES := $(wildcard docs/man/*.1)
@@ -19,7 +21,7 @@ PROGRAM_NAMES = $(notdir $(PROGRAMS))
 INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
-    $(foreach f,$(CUDA_LIB),$f>$(LIBDIR)/$(notdir $f)) \
+    $(foreach f,$(CUDA_LIB),$f>$(CUDADIR)/$(notdir $f)) \
     $(foreach f,$(PUBLIC_HEADERS),$f>$(INCLUDEDIR)/$(notdir $f)) \
     $(GEN)/hybrid.pc>$(LIBDIR)/pkgconfig/hybrid.pc \
     $(foreach f,$(PROGRAMS),$f>$(BINDIR)/$(notdir $f)) \
@@ -53,3 +55,22 @@ uninstall: ## remove what install put there
 	@rm -f $(foreach l,$(LINKS),"$(DESTDIR)$l")
 	@rmdir "$(DESTDIR)$(DATADIR)/hybrid-train/configs"/* "$(DESTDIR)$(DATADIR)/hybrid-train/configs" \
 	    "$(DESTDIR)$(DATADIR)/hybrid-train" 2>/dev/null || true
+
+# ---- packages ----------------------------------------------------------------------------------
+PACKAGES ?= $(BUILD)/packages
+MULTIARCH = $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null)
+# "13.0", as nvcc says it; where its libraries are.
+CUDA_VERSION = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
+CUDA_LIBRARIES = $(firstword $(wildcard $(addprefix $(dir $(NVCC))../,lib64 lib)))
+
+.PHONY: deb dist
+deb: ## Debian packages, into build/packages (PACKAGES=)
+	@rm -rf $(GEN)/stage
+	@$(MAKE) --no-print-directory install DESTDIR=$(abspath $(GEN))/stage PREFIX=/usr \
+	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD)
+	@CUDA_LIBRARIES="$(CUDA_LIBRARIES)" packaging/deb.sh $(GEN)/stage $(PACKAGES) $(VERSION) \
+	    $(if $(CUDA_LIB),$(CUDA_VERSION))
+	$(if $(CUDA_LIB),,@echo "nvcc was not found, so hybrid-train-cuda was not made.")
+
+dist: ## a tarball for any Linux with glibc 2.31 or newer, into build/packages
+	@packaging/dist.sh $(PACKAGES) $(VERSION)

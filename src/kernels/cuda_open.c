@@ -1,8 +1,9 @@
 /* cuda_open.c: finding and opening the CUDA backend. See cuda_link.h.
  *
  * Looked for, in this order: HYBRID_CUDA_LIBRARY; beside the library or program that holds this code
- * (lib/ of a build or an installation); where the loader looks. What is missing is said in words: the
- * driver, the device, the backend file, or a compute capability it was built for. */
+ * (lib/ of a build or an installation, lib/hybrid-train of a package); where the loader looks. What is
+ * missing is said in words: the driver, the device, the backend file, or a compute capability it was
+ * built for. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,8 @@ static void *open_at(const char *path, char *why, size_t size) {
 /* Opens the first file that is there; `why` says what was wrong with one that is there but would not
  * open, or is left empty when there is none. */
 static void *open_library(char *why, size_t size) {
-    static const char *const beside[] = {"", "/../lib", "/../../lib", "/../../../lib"};
+    static const char *const beside[] = {
+        "", "/../lib", "/../../lib", "/../../../lib", "/../lib/hybrid-train", "/../hybrid-train"};
     const char *given = getenv("HYBRID_CUDA_LIBRARY");
     char folder[PATH_BYTES], path[PATH_BYTES + 64];
     why[0] = 0;

@@ -125,6 +125,29 @@ without_a_card_make_run_compiles_no_backend() {
     run_with_card 'exit 9' && ! grep -qE 'code=sm_|libhybrid_cuda' "$scratch/run"
 }
 
+# hybrid-train's own flags are looked at by tests/cli; its keys are too many for a page.
+every_program_has_a_manual_page_with_all_its_flags() {
+    local program page flag wrong=0
+    for program in "$out"/bin/hybrid-*; do
+        page="$root/docs/man/$(basename "$program").1"
+        [ -f "$page" ] || { echo "$page is missing"; return 1; }
+        [ "$(basename "$program")" != hybrid-train ] || continue
+        for flag in $("$program" --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z-]+).*/\2/p'); do
+            sed 's/\\-/-/g' "$page" | grep -q -e "$flag" || { echo "$page does not name $flag"; wrong=1; }
+        done
+    done
+    [ "$wrong" = 0 ]
+}
+
+manual_pages_are_well_formed() {
+    local page said
+    command -v groff > /dev/null || { echo "no groff here"; return 0; }
+    for page in "$root"/docs/man/*.1; do
+        said="$(groff -man -ww -Tutf8 -rLL=100n "$page" 2>&1 > /dev/null)"
+        [ -z "$said" ] || { echo "$said"; return 1; }
+    done
+}
+
 install_puts_everything_under_the_prefix() {
     build install PREFIX="$prefix" || return 1
     local file
@@ -204,6 +227,8 @@ check installing_dependencies_is_silent_when_all_are_there
 check make_run_compiles_for_the_cards_that_are_here
 check make_run_keeps_what_was_built_for_more_cards
 check without_a_card_make_run_compiles_no_backend
+check every_program_has_a_manual_page_with_all_its_flags
+check manual_pages_are_well_formed
 check install_puts_everything_under_the_prefix
 check destdir_goes_in_front_of_the_prefix
 check a_program_outside_builds_with_the_shared_library

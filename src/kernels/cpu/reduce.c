@@ -9,10 +9,13 @@
 
 /* ---- columns --------------------------------------------------------------------------------- */
 
-HY_CLONES void hy_cpu_add_to_sums(double *sums, const float *x, int64_t n) {
+HY_CLONES static void add_run(double *sums, const float *x, int64_t n) {
     HY_SIMD
     for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
 }
+
+/* Apart from its loop: GCC before 12 makes no clones of a public function that its own file calls. */
+void hy_cpu_add_to_sums(double *sums, const float *x, int64_t n) { add_run(sums, x, n); }
 
 void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
                          const hy_tensor *out, bool accumulate) {

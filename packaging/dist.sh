@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Makes a tarball of programs and library that runs on any Linux of this architecture: `make dist` calls it.
+#
+#   packaging/dist.sh OUT VERSION
+#
+# What is linked asks for the glibc it was linked with, or newer, and Debian 11 has the oldest that is wanted,
+# 2.31. On a newer system this system's compiler uses headers and libraries of a small root of that Debian, made
+# with debootstrap (which needs root) in build/dist-root and kept there; HYBRID_DIST_ROOT names another place for
+# it, HYBRID_DIST_MIRROR where debootstrap fetches from. HYBRID_DIST_HERE=1 takes this system's own all the same.
+#
+# PCRE2, OpenMP's runtime and OpenBLAS with Fortran's go along in lib/, found from bin/ wherever the folder is put,
+# with their licences. libcurl (--download) and the CUDA backend do not.
+set -euo pipefail
+umask 022
+
+mkdir -p "$1"
+out="$(cd "$1" && pwd)"
+version="$2"
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+wanted=2.31
+name="hybrid-train-$version-linux-$(uname -m)"
+export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2> /dev/null ||
+    stat -c %Y "$root/CHANGELOG.md")}"
+
+fail() {
+    echo "dist: $*" >&2
+    exit 1
+}
+is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]; }
+
+# ---- on a newer system: where headers and libraries come from ------------------------------------------------
+
+system="" # in front of their paths
+folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
+packages=libc6-dev,libgomp1,libpcre2-dev,libopenblas0-pthread
+
+find_old_root() {
+    local why
+    system="${HYBRID_DIST_ROOT:-$root/build/dist-root}"
+    [ ! -e "$system/.complete" ] || return 0
+    why="glibc is $glibc here and $wanted is to be enough:"
+    [ "$(id -u)" -eq 0 ] || fail "$why that takes a root of Debian 11 with its libraries, and making one needs root" \
+        "(HYBRID_DIST_HERE=1 makes a tarball for glibc $glibc)"
+    command -v debootstrap > /dev/null || fail "$why debootstrap is missing: sudo apt-get install debootstrap"
+    echo "making a root of Debian 11 in $system"
+    rm -rf "$system"
+    mkdir -p "$system"
+    debootstrap --variant=minbase --include="$packages" bullseye "$system" \
+        ${HYBRID_DIST_MIRROR:+"$HYBRID_DIST_MIRROR"} > "$system.log" 2>&1 ||
+        { tail -n 5 "$system.log" >&2; fail "debootstrap failed; $system.log has all it said"; }
+    # Links of the root lead out of it where they begin with a slash, for a linker that does not live in it.
+    local link
+    find "$system/usr/lib" "$system/lib64" "$system/usr/lib64" -type l -lname '/*' 2> /dev/null |
+        while read -r link; do ln -sfr "$system$(readlink "$link")" "$link"; done
+    # The name that a linker asks for lies with the compiler's own files, which are not there.
+    ln -sf libgomp.so.1 "$system$folder/libgomp.so"
+    touch "$system/.complete"
+}
+
+glibc="$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)"
+if is_newer "$glibc" "$wanted" && [ -z "${HYBRID_DIST_HERE:-}" ]; then find_old_root; fi
+
+# ---- the tree ------------------------------------------------------------------------------------------------
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+tree="$work/$name"
+mkdir -p "$tree/lib" "$tree/licenses"
+
+# A compiler looks into this system's folders first even so, unless -B names others.
+compiler="${CC:-gcc}${system:+ --sysroot=$system -B$system$folder}"
+
+# $ORIGIN as DT_RPATH, not RUNPATH: what OpenBLAS asks for is looked for in the same place.
+env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory -s -j"$(nproc)" install NVCC= \
+    CC="$compiler" BUILD="$work/build" PREFIX= DESTDIR="$tree" \
+    LDFLAGS="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib'" > /dev/null
+sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|' -e 's|^libdir=.*|libdir=${prefix}/lib|' \
+    -e 's|^includedir=.*|includedir=${prefix}/include|' "$tree/lib/pkgconfig/hybrid.pc"
+find "$tree/bin" -type f -exec strip --strip-unneeded {} +
+strip --strip-unneeded "$tree/lib/libhybrid.so.$version"
+strip --strip-debug --enable-deterministic-archives "$tree/lib/libhybrid.a"
+cp "$root/LICENSE" "$root/CHANGELOG.md" "$tree"
+cat > "$tree/README" << END
+hybrid-train $version for Linux on $(uname -m), glibc $wanted or newer.
+
+Nothing has to be installed. Put this folder where you like and run bin/hybrid-train; bin/hybrid-train --help
+shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of your own: pkg-config finds
+lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
+
+lib/ holds PCRE2, OpenBLAS, OpenMP's runtime and Fortran's as Debian has built them; their licences, and which
+packages they are of, are in licenses/. --download opens the system's libcurl. For an NVIDIA GPU build from
+the sources, or install the package hybrid-train-cuda.
+END
+
+# ---- the libraries of others ---------------------------------------------------------------------------------
+
+# The package a file is of; those of systems with /lib in /usr know it by either name.
+package_of() {
+    local file
+    for file in "$1" "${1#/usr}"; do
+        dpkg-query --admindir="$system/var/lib/dpkg" -S "$file" 2> /dev/null | sed 's/:.*//' && return 0
+    done
+    fail "$1 belongs to no package: its licence is not known"
+}
+
+take() { # NAME: copies a library, and the licence of the package it came with
+    local file package
+    # Links are followed inside the root; OpenBLAS is an alternative of one of several packages.
+    if [ "$1" = libopenblas.so.0 ]; then file="$folder/openblas-pthread/$1"; else file="$folder/$1"; fi
+    [ -e "$system$file" ] || fail "$file is not there; it is of one of the packages ${packages//,/ }"
+    install -m 755 "$system$file" "$tree/lib/$1"
+    package="$(package_of "$file")"
+    install -m 644 "$system/usr/share/doc/$package/copyright" "$tree/licenses/$package"
+    printf '%s: lib/%s, of Debian package %s\n' \
+        "$(dpkg-query --admindir="$system/var/lib/dpkg" -W -f '${source:Package} ${source:Version}\n' "$package" |
+            head -n 1)" "$1" "$package" >> "$tree/licenses/packages"
+}
+
+# Everything that ours and OpenBLAS need beside glibc and GCC's own libgcc_s, which every glibc system has.
+wanted_by() { objdump -p "$@" | sed -n 's/^  NEEDED *//p' | sort -u; }
+pending="libopenblas.so.0 $(wanted_by "$tree"/bin/* "$tree/lib/libhybrid.so.$version" | tr '\n' ' ')"
+while [ -n "$pending" ]; do
+    read -r library pending <<< "$pending"
+    case "$library" in
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | ld-linux* | libgcc_s.so.* | libhybrid.so.*) continue ;;
+    esac
+    [ ! -e "$tree/lib/$library" ] || continue
+    take "$library"
+    pending="$pending $(wanted_by "$tree/lib/$library" | tr '\n' ' ')"
+done
+LC_ALL=C sort -o "$tree/licenses/packages" "$tree/licenses/packages"
+cp "$system"/usr/share/common-licenses/{GPL-3,LGPL-2.1} "$tree/licenses"
+
+# ---- what it asks for, and the tarball -----------------------------------------------------------------------
+
+newest="$(find "$tree" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + |
+    grep -oE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)"
+if is_newer "${newest#GLIBC_}" "$wanted" && [ -z "${HYBRID_DIST_HERE:-}" ]; then
+    fail "a symbol of $newest is used, and glibc $wanted was to be enough"
+fi
+find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -cf - "$name" | gzip -9n > "$out/$name.tar.gz"
+(cd "$out" && sha256sum "$name.tar.gz" > "$name.tar.gz.sha256")
+echo "$out/$name.tar.gz: needs ${newest/_/ }"
