@@ -54,7 +54,7 @@ static const char *write_text(const char *name, const char *text) {
 static const char *write_run(const char *name, int from, size_t count) {
     uint8_t bytes[4096];
     ck_assert_uint_le(count, sizeof bytes);
-    for (size_t i = 0; i < count; i++) bytes[i] = (uint8_t)(1 + (from + (int)i) % 250);
+    for (size_t i = 0; i < count; i++) bytes[i] = (uint8_t)(1 + (from + (int)i) % 120);
     return write_bytes(name, bytes, count);
 }
 

@@ -177,6 +177,29 @@ static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
            (is_free || strncmp(argument, "--", 2) != 0);
 }
 
+/* A flag that came before with another value. Paths of data come together, as with commas between them; of
+ * others the last counts, and the user is told. */
+static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const char *value) {
+    bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0;
+    is_list &= strcmp(value, "builtin") != 0 && strcmp(before->value, "builtin") != 0; /* no path */
+    if (!is_list) {
+        if (strcmp(before->value, value) != 0) before->lost = before->value;
+        before->flag = flag->flag;
+        before->value = value;
+        return true;
+    }
+    size_t size = strlen(before->value) + strlen(value) + 2;
+    char *joined = malloc(size);
+    if (joined == NULL) {
+        hy_cli_error("no memory for the paths of %s", flag->flag);
+        return false;
+    }
+    snprintf(joined, size, "%s,%s", before->value, value);
+    free(before->joined);
+    before->value = before->joined = joined;
+    return true;
+}
+
 /* `value` is what the flag came with, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
     switch (flag->meaning) {
@@ -196,10 +219,16 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
         options->topic = value; /* of --help and --download: no other action takes one */
         return true;
     }
+    if (value == NULL) value = flag->value;
+    for (size_t i = 0; i < options->setting_count && flag->key != NULL; i++) {
+        hy_cli_setting *before = &options->settings[i];
+        if (before->key != NULL && strcmp(before->key, flag->key) == 0)
+            return take_again(before, flag, value);
+    }
     options->settings[options->setting_count++] = (hy_cli_setting){
         .meaning = flag->meaning == HY_CLI_IS_ALIAS ? HY_CLI_IS_KEY : flag->meaning,
         .key = flag->key,
-        .value = value != NULL ? value : flag->value};
+        .value = value};
     return true;
 }
 
@@ -324,10 +353,17 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (value == NULL && flag.takes == HY_CLI_VALUE) return say_value_missing(&flag);
         if (!take_flag(options, &flag, value)) return false;
     }
+    for (size_t i = 0; i < options->setting_count && !options->is_quiet; i++) {
+        const hy_cli_setting *s = &options->settings[i];
+        if (s->lost != NULL)
+            hy_cli_warning("%s is given more than once; %s counts, not %s", s->flag, s->value,
+                           s->lost);
+    }
     return true;
 }
 
 void hy_cli_options_fini(hy_cli_options *options) {
+    for (size_t i = 0; i < options->setting_count; i++) free(options->settings[i].joined);
     free(options->settings);
     options->settings = NULL;
     options->setting_count = 0;

@@ -61,6 +61,9 @@ typedef struct hy_cli_setting {
     hy_cli_meaning meaning; /* HY_CLI_IS_CONFIG, HY_CLI_IS_SET or HY_CLI_IS_KEY */
     const char *key;        /* of a flag; NULL for the others */
     const char *value;      /* the file, "key=value", or the value */
+    char *joined;           /* the value where it was made of several; else NULL */
+    const char *flag,
+        *lost; /* of a flag that came again: its name, and the value before; else NULL */
 } hy_cli_setting;
 
 typedef struct hy_cli_options {

@@ -220,7 +220,7 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
     hy_cli_name_program(program->name);
     for (int i = 1; i < *argc; i++) {
         const char *argument = argv[i];
-        if (ends_flags || argument[0] != '-') {
+        if (ends_flags || argument[0] != '-' || argument[1] == '\0') {
             if (!program->word) {
                 hy_cli_error("unexpected argument \"%s\"; every value follows a flag: %s %s",
                              argument, program->rows[0].name, argument);

@@ -80,7 +80,10 @@ static const char *as_absolute(const char *key, const char *value, hy_text *out)
     bool is_list = is_data && !hy_path_exists(value);
     for (const char *at = value; *at;) {
         size_t size = is_list ? strcspn(at, ",") : strlen(at);
-        if (size) add_absolute(out, at, size);
+        /* Standard input has no folder. */
+        bool is_input = is_data && at[0] == '-' && (size == 1 || at[1] == ':');
+        if (is_input) hy_text_add_bytes(out, at, size);
+        if (size && !is_input) add_absolute(out, at, size);
         at += size;
         if (*at) hy_text_add_bytes(out, at++, 1);
     }

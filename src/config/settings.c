@@ -79,11 +79,13 @@ static const hy_setting table[] = {
     {TEXT(init_from, "--init-from", "a checkpoint or run folder, or nothing", "",
           "Start from the weights of a checkpoint, with a new optimizer: fine-tuning.")},
     {TEXT(data, "--data",
-          "builtin, a file or folder, or several with commas between them, as PATH or PATH:WEIGHT",
+          "builtin, a file or folder, - for standard input, or several with commas between them, "
+          "as PATH or PATH:WEIGHT",
           "builtin",
-          "Training data: text, token shards, rows of JSON, or the text source built into the "
-          "program.")},
-    {TEXT(val_data, "--val-data", "a file or folder, several with commas between them, or nothing",
+          "Training data: text, token shards, rows of JSON or CSV, also packed by gzip or zstd, or "
+          "the text source built into the program.")},
+    {TEXT(val_data, "--val-data",
+          "a file or folder, - for standard input, several with commas between them, or nothing",
           "", "Held-out data; without it the end of the training data is held out.")},
     {TEXT(out, "--out", "a folder, none, or nothing", "",
           "Folder of the run; empty means runs/MODEL-DATE-TIME, none writes nothing.")},
@@ -272,6 +274,10 @@ static const hy_setting table[] = {
     {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.2",
             "wsd: fraction of the run in which the learning rate falls.")},
 
+    {CHOICE(input.data_format, "--data-format", "auto",
+            "What files are taken for: auto looks at them, text is text whatever its name, bytes "
+            "are bytes as they lie there, for byte-level models.",
+            "auto", HY_FORMAT_AUTO, "text", HY_FORMAT_TEXT, "bytes", HY_FORMAT_BYTES)},
     {NUMBER(input.val_fraction, "--val-fraction", 0.000001, 0.5, "0.05",
             "Part of the data held out for validation when val_data is empty.")},
     {BYTES(input.builtin_bytes, "--builtin-bytes", "4KiB to 16GiB", 4096, 17179869184, "4M",

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "config/choices.h"
 #include "data/chat_template.h"
+#include "data/input.h"
 #include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
@@ -107,6 +108,7 @@ typedef struct hy_settings {
 
     /* input: how data is read */
     struct {
+        hy_data_format data_format;
         double val_fraction;
         int64_t builtin_bytes;
         bool shuffle;

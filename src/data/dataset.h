@@ -7,11 +7,12 @@
  * time.
  *
  * Sources: the built-in grammar; text (bytes as tokens, or encoded with a tokenizer); shards; rows of
- * JSON (conversation.h), cut or packed into sequences (packing.h); folders of one of them; and
+ * JSON or CSV (conversation.h), cut or packed into sequences (packing.h); folders of one of them; and
  * mixtures of several paths, with or without weights (mixture.h). */
 #pragma once
 
 #include "data/chat_template.h"
+#include "data/input.h"
 #include "hybrid_types.h"
 #include "tokenizer/tokenizer.h"
 
@@ -20,6 +21,7 @@ typedef struct hy_dataset hy_dataset;
 typedef struct hy_dataset_options {
     const char *path;      /* NULL, "" or "builtin": the grammar; else a file, folder or mixture */
     const char *val_path;  /* NULL or "": hold out a part of the data */
+    hy_data_format format; /* what both are taken for */
     double val_fraction;   /* held out from the end of the data, in (0, 0.5] */
     int64_t builtin_bytes; /* size of the grammar's text, held-out part included */
     int32_t seq;           /* T: tokens of a sequence */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "data/csv_rows.h"
 #include "data/in_order.h"
 
 /* ---- rows to tokens -------------------------------------------------------------------------- */
@@ -18,8 +19,17 @@
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
+static hy_status parse_csv(const hy_row *row, hy_json **out) {
+    hy_text text = {0};
+    hy_status status = hy_csv_to_json(row, &text);
+    if (status == HY_OK) status = hy_json_parse(text.data, text.size, "", out);
+    hy_text_free(&text);
+    return status;
+}
+
 hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     if (row->broken) return hy_fail(HY_ERR_INPUT, "%s", row->broken);
+    if (row->csv) return parse_csv(row, out);
     hy_status status = hy_json_parse(row->data, row->size, "", out);
     if (status != HY_ERR_INPUT) return status;
     /* ":LINE:COLUMN: reason", counted from the row's own beginning. */
@@ -130,13 +140,15 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
 typedef struct reading {
     hy_examples *examples;
     const hy_encoding *encoding;
+    const hy_input_file *file;
     const char *path;
     hy_row_scan scan;
+    hy_csv csv; /* its columns; nothing where rows are JSON */
     const char *begin;
     size_t size, batch_bytes;
     hy_row_kind kind;
     hy_chat_template chat; /* as this kind of rows uses it */
-    uint64_t used;         /* rows of this file that gave an example */
+    uint64_t rows, used;   /* of this file; those that gave an example */
     char first_reason[HY_REASON_MAX + 64];
 } reading;
 
@@ -210,6 +222,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     x->rows += b->row_count;
     x->cut += b->cut;
     x->dropped += b->dropped;
+    r->rows += b->row_count;
     r->used += b->lengths.count;
     if (is_caller && e->on_progress) e->on_progress(e->user, "reading rows", b->share);
     return HY_OK;
@@ -241,11 +254,24 @@ static hy_status run_workers(reading *r) {
     return status;
 }
 
-static hy_status read_mapped(reading *r) {
+/* Sets the scan before the first row. */
+static hy_status begin_rows(reading *r) {
     hy_rows_begin(&r->scan, r->begin, r->size);
-    /* The first row that can be read says it. */
+    if (!r->file->is_csv) return HY_OK;
+    hy_csv_close(&r->csv);
+    return hy_csv_begin(&r->scan, r->begin, r->size, &r->csv, &r->kind);
+}
+
+/* The columns of CSV say it, of JSON the first row that can be read. */
+static hy_status find_kind(reading *r) {
     hy_row row;
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
+    hy_status status = begin_rows(r);
+    if (status != HY_OK) {
+        return hy_fail_context(status, "%s: its first line names columns (or: --data-format text)",
+                               r->path);
+    }
+    if (r->file->is_csv) return HY_OK;
+    status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
     for (int i = 0; i < ROWS_LOOKED_AT && hy_rows_next(&r->scan, &row); i++) {
         hy_json *json;
         status = hy_row_parse(&row, &json);
@@ -257,12 +283,17 @@ static hy_status read_mapped(reading *r) {
         status = hy_fail_context(status, "%s:%llu", r->path, (unsigned long long)row.line);
         if (status == HY_ERR_MEMORY || r->encoding->stops_at_bad) break;
     }
-    HY_TRY(status);
+    return status;
+}
+
+static hy_status read_mapped(reading *r) {
+    HY_TRY(find_kind(r));
     HY_TRY(choose_template(r));
-    hy_rows_begin(&r->scan, r->begin, r->size);
+    HY_TRY(begin_rows(r));
     HY_TRY(run_workers(r));
     HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s could be used: %s",
                r->path, r->first_reason);
+    HY_FAIL_IF(r->rows == 0, HY_ERR_INPUT, "%s holds no rows", r->path);
     HY_FAIL_IF(!r->used, HY_ERR_INPUT,
                "no row of %s could be used: all are longer than the sequence of %d tokens, and "
                "no answer is left",
@@ -270,17 +301,19 @@ static hy_status read_mapped(reading *r) {
     return HY_OK;
 }
 
-static hy_status read_file(hy_examples *x, const hy_encoding *e, const char *path) {
-    hy_file_map map;
-    HY_TRY(hy_file_map_open(path, &map));
+static hy_status read_file(hy_examples *x, const hy_encoding *e, const hy_input_file *file) {
+    hy_input input;
+    HY_TRY(hy_input_open(file, &input));
     reading r = {.examples = x,
                  .encoding = e,
-                 .path = path,
-                 .begin = (const char *)map.data,
-                 .size = map.size,
+                 .file = file,
+                 .path = file->path,
+                 .begin = input.data,
+                 .size = input.size,
                  .batch_bytes = e->buffer / (size_t)e->workers};
     hy_status status = read_mapped(&r);
-    hy_file_map_close(&map);
+    hy_csv_close(&r.csv);
+    hy_input_close(&input);
     return status;
 }
 
@@ -289,7 +322,7 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     hy_status status = hy_spool_open(&x->tokens);
     if (status == HY_OK) status = hy_spool_open(&x->ends);
     for (size_t i = 0; status == HY_OK && i < files->count; i++) {
-        status = read_file(x, e, files->paths[i]);
+        status = read_file(x, e, &files->files[i]);
     }
     if (status == HY_OK) status = hy_spool_map(&x->tokens);
     if (status == HY_OK) status = hy_spool_map(&x->ends);

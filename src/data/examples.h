@@ -1,4 +1,4 @@
-/* examples.h: rows of JSON files as examples: tokens, and which of them count in the loss.
+/* examples.h: rows of JSON or CSV files as examples: tokens, and which of them count in the loss.
  *
  * All rows are encoded once, when the data is opened, by as many threads as wanted, into a file without a
  * name (spool.h). So the length of every example is known before the first step: packing and order are

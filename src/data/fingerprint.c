@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "data/mixture.h"
-#include "data/source.h"
 
 #define CHUNK ((uint64_t)1 << 20)
 #define CHUNKS 64
@@ -33,21 +32,22 @@ hy_status hy_fingerprint_file(const char *path, hy_hash *hash) {
     return status;
 }
 
-static hy_status add_part(const hy_mixture *mixture, size_t i, hy_hash *hash) {
+static hy_status add_part(const hy_mixture *mixture, size_t i, hy_data_format format,
+                          hy_hash *hash) {
     const hy_mixture_part *part = &mixture->parts[i];
     hy_file_list list;
     hy_file_kind kind;
     if (mixture->has_weights) hy_hash_add(hash, &part->weight, sizeof part->weight);
-    HY_TRY(hy_file_list_find(part->path, &list));
+    HY_TRY(hy_file_list_find(part->path, format, &list));
     hy_status status = hy_file_list_kind(part->path, &list, &kind); /* without notes beside rows */
     for (size_t f = 0; f < list.count && status == HY_OK; f++) {
-        status = hy_fingerprint_file(list.paths[f], hash);
+        status = hy_fingerprint_file(list.files[f].path, hash);
     }
     hy_file_list_free(&list);
     return status;
 }
 
-hy_status hy_fingerprint_data(const char *data, uint64_t *out) {
+hy_status hy_fingerprint_data(const char *data, hy_data_format format, uint64_t *out) {
     hy_mixture mixture;
     hy_hash hash;
     *out = 0;
@@ -56,7 +56,7 @@ hy_status hy_fingerprint_data(const char *data, uint64_t *out) {
     hy_hash_init(&hash, 0);
     hy_status status = HY_OK;
     for (size_t i = 0; i < mixture.count && status == HY_OK; i++) {
-        status = add_part(&mixture, i, &hash);
+        status = add_part(&mixture, i, format, &hash);
     }
     hy_mixture_free(&mixture);
     *out = hy_hash_value(&hash);

@@ -5,17 +5,9 @@
 #include "data/json_rows.h"
 
 #include <string.h>
-#include <strings.h>
 
-bool hy_rows_are_promised(const char *path) {
-    static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
-    size_t size = strlen(path);
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
-        size_t ending = strlen(endings[i]);
-        if (size > ending && strcasecmp(path + size - ending, endings[i]) == 0) return true;
-    }
-    return false;
-}
+#include "base/json.h"
+#include "data/csv_rows.h"
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
@@ -104,7 +96,26 @@ static bool next_element(hy_row_scan *s, hy_row *row) {
 
 bool hy_rows_next(hy_row_scan *s, hy_row *row) {
     if (s->is_over) return false;
+    if (s->csv) return hy_csv_next(s, row);
     if (!(s->is_array ? next_element(s, row) : next_line(s, row))) return false;
     if (row->size > HY_ROW_MOST) row->broken = "larger than 16 MiB";
+    return true;
+}
+
+bool hy_rows_are_there(const char *text, size_t size) {
+    hy_row_scan scan;
+    hy_row row;
+    hy_json *json;
+    hy_rows_begin(&scan, text, size);
+    if (scan.at == scan.end) return false;
+    if (scan.is_array) skip_space(&scan);
+    bool is_object = scan.at < scan.end && *scan.at == '{';
+    /* A line that goes on beyond what is looked at is taken at its word. */
+    bool is_whole = is_object && memchr(scan.at, '\n', (size_t)(scan.end - scan.at));
+    if (scan.is_array || !is_whole) return is_object;
+    if (!next_line(&scan, &row) || hy_json_parse(row.data, row.size, "", &json) != HY_OK) {
+        return false;
+    }
+    hy_json_free(json);
     return true;
 }

@@ -114,7 +114,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
 hy_status hy_part_open(const char *path, hy_part_use use, const hy_dataset_options *o,
                        const hy_encoding *encoding, hy_part *part) {
     hy_file_list list;
-    HY_TRY(hy_file_list_find(path, &list));
+    HY_TRY(hy_file_list_find(path, o->format, &list));
     hy_status status = open_files(part, path, &list, use, o, encoding);
     hy_file_list_free(&list);
     if (status != HY_OK) hy_part_close(part);

@@ -6,107 +6,15 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/array.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "data/json_rows.h"
-
-/* ---- which files a path stands for ----------------------------------------------------------- */
-
-/* A file stands for itself, whatever it holds. Of a folder the regular files inside are taken, at
- * any depth, sorted by name; left out and counted are hidden names, linked folders (they may lead
- * back), empty files and files that are neither text nor shards. */
-
-#define PATH_BYTES 4096
-#define LOOKED_AT 4096 /* bytes of a file that tell whether it is text */
-
-static hy_status add_path(hy_file_list *list, const char *path) {
-    HY_TRY(hy_array_reserve(&list->paths, &list->capacity, list->count + 1, sizeof *list->paths,
-                            "files"));
-    char *copy = strdup(path);
-    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the path %s", path);
-    list->paths[list->count++] = copy;
-    return HY_OK;
-}
-
-/* Text holds no zero byte; pictures, archives and programs do, early on. */
-static hy_status looks_like_text(const char *path, bool *is_text) {
-    hy_reader *reader;
-    HY_TRY(hy_reader_open(path, &reader));
-    char bytes[LOOKED_AT];
-    uint64_t size = hy_reader_size(reader);
-    if (size > sizeof bytes) size = sizeof bytes;
-    hy_status status = hy_reader_get(reader, 0, bytes, size);
-    hy_reader_close(reader);
-    *is_text = status == HY_OK && memchr(bytes, '\0', size) == NULL;
-    return status;
-}
-
-static hy_status add_folder(hy_file_list *list, const char *path);
-
-static hy_status add_entry(hy_file_list *list, const char *folder, const char *name) {
-    char path[PATH_BYTES];
-    HY_TRY(hy_path_join(path, sizeof path, folder, name));
-    struct stat link, target;
-    bool is_seen = name[0] != '.' && lstat(path, &link) == 0 && stat(path, &target) == 0;
-    if (is_seen && S_ISREG(target.st_mode)) {
-        bool is_wanted = hy_source_is_shard(path);
-        if (!is_wanted && target.st_size > 0) HY_TRY(looks_like_text(path, &is_wanted));
-        if (is_wanted) return add_path(list, path);
-    } else if (is_seen && S_ISDIR(target.st_mode) && !S_ISLNK(link.st_mode)) {
-        return add_folder(list, path);
-    }
-    list->skipped++;
-    return HY_OK;
-}
-
-static hy_status add_folder(hy_file_list *list, const char *path) {
-    char **names;
-    size_t count;
-    HY_TRY(hy_dir_list(path, &names, &count));
-    hy_status status = HY_OK;
-    for (size_t i = 0; status == HY_OK && i < count; i++) status = add_entry(list, path, names[i]);
-    hy_dir_list_free(names, count);
-    return status;
-}
-
-static hy_status find_files(const char *path, hy_file_list *list) {
-    struct stat info;
-    bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
-    if (!is_known || S_ISREG(info.st_mode)) return add_path(list, path);
-    /* opening a pipe would wait for its writer */
-    HY_FAIL_IF(!S_ISDIR(info.st_mode), HY_ERR_INPUT, "%s is neither a file nor a folder", path);
-    HY_TRY(add_folder(list, path));
-    HY_FAIL_IF(list->count == 0, HY_ERR_INPUT,
-               "the folder %s holds no text and no token shards (%zu other files were skipped)",
-               path, list->skipped);
-    return HY_OK;
-}
-
-hy_status hy_file_list_find(const char *path, hy_file_list *list) {
-    *list = (hy_file_list){0};
-    hy_status status = find_files(path, list);
-    if (status != HY_OK) hy_file_list_free(list);
-    return status;
-}
-
-void hy_file_list_free(hy_file_list *list) {
-    for (size_t i = 0; i < list->count; i++) free(list->paths[i]);
-    free(list->paths);
-    *list = (hy_file_list){0};
-}
 
 /* ---- token shards as tokens ------------------------------------------------------------------ */
 
 /* Every id is looked at once, when the shard is opened, so that one beyond the vocabulary is an error at
  * the start of a run, and again when it is read: it would read memory that is not there. */
-
-/* A file with the name of a shard is opened as one, and fails as one. */
-bool hy_source_is_shard(const char *path) {
-    return hy_has_ending(path, ".bin") || hy_shard_has_magic(path);
-}
 
 static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
     hy_shard *shard;
@@ -152,6 +60,36 @@ static hy_status finish_block(gatherer *g) {
     return hy_source_add_block(g->source, (uint8_t *)block.data, block.size);
 }
 
+/* A newline before it where the last file wants one; its last byte says what the next one wants. */
+static void join(gatherer *g, uint64_t size, char last) {
+    if (size == 0) return; /* the source as a whole may not be empty; a file may */
+    if (g->wants_newline) hy_text_add(&g->gathered, "\n");
+    g->wants_newline = last != '\n';
+}
+
+/* Takes over what a large piece holds when it succeeds. */
+static hy_status add_large(gatherer *g, hy_source_piece piece) {
+    HY_TRY(finish_block(g));
+    return hy_source_add_piece(g->source, piece);
+}
+
+static hy_status add_unpacked(gatherer *g, const hy_input_file *file, bool is_alone) {
+    hy_input input;
+    HY_TRY(hy_input_open(file, &input));
+    join(g, input.size, input.size ? input.data[input.size - 1] : '\n');
+    hy_status status = HY_OK;
+    if (input.size > 0 && (is_alone || input.size > SMALL_FILE)) {
+        hy_source_piece piece = {
+            .count = input.size, .bytes = (const uint8_t *)input.data, .spool = input.spool};
+        status = add_large(g, piece);
+        if (status == HY_OK) return HY_OK;
+    } else if (input.size > 0) {
+        hy_text_add_bytes(&g->gathered, input.data, input.size);
+    }
+    hy_input_close(&input);
+    return status == HY_OK ? hy_text_status(&g->gathered) : status;
+}
+
 static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
     hy_shared_file *file;
     char last = '\n', *text = NULL;
@@ -159,15 +97,11 @@ static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
     uint64_t size = hy_shared_file_size(file);
     bool is_small = !is_alone && size <= SMALL_FILE;
     hy_status status = HY_OK;
-    /* The source as a whole may not be empty; a file may. */
     if (size > 0) status = hy_shared_file_read(file, size - 1, &last, 1);
-    if (g->wants_newline && size > 0) hy_text_add(&g->gathered, "\n");
-    if (size > 0) g->wants_newline = last != '\n';
+    join(g, size, last);
     if (status == HY_OK && size > 0 && !is_small) {
-        hy_source_piece piece = {.count = size, .text = file};
-        status = finish_block(g);
-        if (status == HY_OK) status = hy_source_add_piece(g->source, piece);
-        if (status == HY_OK) return HY_OK; /* the source owns it now */
+        status = add_large(g, (hy_source_piece){.count = size, .text = file});
+        if (status == HY_OK) return HY_OK;
     } else if (status == HY_OK && size > 0) {
         text = malloc(size);
         status = text ? hy_shared_file_read(file, 0, text, size)
@@ -203,54 +137,11 @@ void hy_source_close(hy_source *source) {
         hy_source_piece *piece = &source->pieces[i];
         hy_shared_file_close(piece->text);
         hy_shard_close(piece->shard);
-        if (piece->ids) hy_spool_close(&piece->spool);
+        if (piece->ids || piece->bytes) hy_spool_close(&piece->spool);
         free(piece->block);
     }
     free(source->pieces);
     *source = (hy_source){0};
-}
-
-static hy_file_kind kind_of(const char *path) {
-    if (hy_source_is_shard(path)) return HY_DATA_SHARDS;
-    return hy_rows_are_promised(path) ? HY_DATA_ROWS : HY_DATA_TEXT;
-}
-
-/* For people, not for training: data sets that are published come with such files. */
-static bool is_note(const char *path) {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
-           hy_has_ending(name, ".md");
-}
-
-static void drop_notes(hy_file_list *list) {
-    size_t kept = 0, rows = 0;
-    for (size_t i = 0; i < list->count; i++) rows += kind_of(list->paths[i]) == HY_DATA_ROWS;
-    for (size_t i = 0; rows > 0 && i < list->count; i++) {
-        char *path = list->paths[i];
-        if (kind_of(path) == HY_DATA_TEXT && is_note(path)) {
-            free(path);
-            list->skipped++;
-        } else {
-            list->paths[kept++] = path;
-        }
-    }
-    if (rows > 0) list->count = kept;
-}
-
-hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *out) {
-    static const char *const names[] = {"text", "token shards", "rows of JSON"};
-    drop_notes(list);
-    *out = kind_of(list->paths[0]);
-    for (size_t i = 1; i < list->count; i++) {
-        hy_file_kind other = kind_of(list->paths[i]);
-        if (other == *out) continue;
-        bool is_first = *out == HY_DATA_SHARDS || other == HY_DATA_TEXT; /* text is named last */
-        size_t a = is_first ? 0 : i, b = is_first ? i : 0;
-        return hy_fail(HY_ERR_INPUT, "%s holds both %s (%s) and %s (%s); expected one kind", path,
-                       names[is_first ? *out : other], list->paths[a],
-                       names[is_first ? other : *out], list->paths[b]);
-    }
-    return HY_OK;
 }
 
 static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_kind kind,
@@ -259,16 +150,18 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
     if (source->is_bytes) {
         HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
                    "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
-                   list->paths[0], BYTE_VALUES - 1, vocab);
+                   list->files[0].path, BYTE_VALUES - 1, vocab);
     } else if (kind == HY_DATA_TEXT) {
         return hy_source_add_encoded(source, list, encoding);
     }
     gatherer g = {.source = source};
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
-        const char *path = list->paths[i];
-        status = source->is_bytes ? add_file(&g, path, list->count == 1)
-                                  : add_shard(source, path, vocab);
+        const hy_input_file *file = &list->files[i];
+        bool is_alone = list->count == 1;
+        status = kind == HY_DATA_SHARDS ? add_shard(source, file->path, vocab)
+                 : file->packer         ? add_unpacked(&g, file, is_alone)
+                                        : add_file(&g, file->path, is_alone);
     }
     if (status == HY_OK) status = finish_block(&g);
     hy_text_free(&g.gathered);
@@ -338,7 +231,8 @@ hy_status hy_source_read(const hy_source *source, uint64_t first, uint64_t count
         } else if (piece->text) {
             HY_TRY(read_text(piece->text, inside, here, out));
         } else {
-            for (uint64_t i = 0; i < here; i++) out[i] = piece->block[inside + i];
+            const uint8_t *bytes = piece->block ? piece->block : piece->bytes;
+            for (uint64_t i = 0; i < here; i++) out[i] = bytes[inside + i];
         }
         first += here;
         count -= here;
@@ -359,6 +253,7 @@ hy_status hy_source_bytes(const hy_source *source, uint64_t first, uint64_t coun
     hy_status status = HY_OK;
     if (piece->text) status = hy_shared_file_read(piece->text, inside, bytes, count);
     if (piece->block) memcpy(bytes, piece->block + inside, count);
+    if (piece->bytes) memcpy(bytes, piece->bytes + inside, count);
     if (status == HY_OK) *out = bytes;
     if (status != HY_OK) free(bytes);
     return status;

@@ -5,19 +5,19 @@
  * others change meanwhile is an error that names it. */
 #pragma once
 
-#include "base/file.h"
 #include "base/shared_file.h"
 #include "data/encoding.h"
-#include "data/spool.h"
+#include "data/input.h"
 #include "formats/shard.h"
 
 typedef struct hy_source_piece {
     uint64_t first, count; /* its tokens: first .. first + count - 1 of the source */
     hy_shared_file *text;  /* one token per byte; or: */
     uint8_t *block;        /* the same in memory; or: */
-    hy_shard *shard;
-    const int32_t *ids; /* text that was encoded; NULL otherwise */
-    hy_spool spool;     /* where ids are */
+    hy_shard *shard;       /* or: */
+    const uint8_t *bytes;  /* text that was unpacked; or: */
+    const int32_t *ids;    /* text that was encoded */
+    hy_spool spool;        /* where bytes or ids are */
 } hy_source_piece;
 
 typedef struct hy_source {
@@ -29,26 +29,6 @@ typedef struct hy_source {
     size_t file_count;
     size_t skipped; /* files of a folder that were not taken: hidden, empty or not text */
 } hy_source;
-
-/* The files behind a path: itself, or what a folder holds at any depth, sorted by name. */
-typedef struct hy_file_list {
-    char **paths;
-    size_t count, capacity;
-    size_t skipped;
-} hy_file_list;
-
-/* Finds the files. A missing path, or a folder in which nothing can be used, is HY_ERR_INPUT. */
-hy_status hy_file_list_find(const char *path, hy_file_list *list);
-void hy_file_list_free(hy_file_list *list);
-
-/* Begins like a token shard, or has a name that promises one (.bin). */
-bool hy_source_is_shard(const char *path);
-
-/* What the files of a list are. */
-typedef enum hy_file_kind { HY_DATA_TEXT, HY_DATA_SHARDS, HY_DATA_ROWS } hy_file_kind;
-/* All must be of one kind; HY_ERR_INPUT names two that are not. What lies beside rows to be read by people
- * (README, LICENSE, .md) is taken off the list and counted as skipped. */
-hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *out);
 
 /* Opens a list of text or shards that `path` stands for. Ids must lie below the encoding's vocab. Text is
  * encoded where there is a tokenizer, else its bytes are the tokens. */

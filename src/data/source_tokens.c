@@ -83,13 +83,13 @@ static hy_status find_piece_size(reading *r) {
     return status;
 }
 
-static hy_status encode_file(const hy_encoding *e, const char *path, hy_spool *spool) {
-    hy_file_map map;
+static hy_status encode_file(const hy_encoding *e, const hy_input_file *file, hy_spool *spool) {
+    hy_input input;
     slot slots[HY_MOST_WORKERS] = {0};
-    HY_TRY(hy_file_map_open(path, &map));
-    const char *text = (const char *)map.data;
-    reading r = {.encoding = e, .spool = spool, .path = path, .begin = text, .at = text};
-    r.end = text ? text + map.size : text;
+    HY_TRY(hy_input_open(file, &input));
+    const char *text = input.data;
+    reading r = {.encoding = e, .spool = spool, .path = file->path, .begin = text, .at = text};
+    r.end = text ? text + input.size : text;
     hy_in_order job = {.context = &r,
                        .next = next_piece,
                        .work = encode_piece,
@@ -98,9 +98,9 @@ static hy_status encode_file(const hy_encoding *e, const char *path, hy_spool *s
                        .slot_size = sizeof *slots,
                        .workers = e->workers};
     hy_status status = find_piece_size(&r);
-    if (status == HY_OK && map.size > 0) status = hy_in_order_run(&job);
+    if (status == HY_OK && input.size > 0) status = hy_in_order_run(&job);
     for (int i = 0; i < HY_MOST_WORKERS; i++) hy_ids_free(&slots[i].ids);
-    hy_file_map_close(&map);
+    hy_input_close(&input);
     return status;
 }
 
@@ -114,7 +114,7 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
         int32_t eos = encoding->chat.tokens.eos;
         bool has_end = i > 0 && eos >= 0 && eos < encoding->vocab;
         if (has_end) status = hy_spool_put(&spool, &eos, sizeof eos);
-        if (status == HY_OK) status = encode_file(encoding, list->paths[i], &spool);
+        if (status == HY_OK) status = encode_file(encoding, &list->files[i], &spool);
     }
     if (status == HY_OK) status = hy_spool_map(&spool);
     if (status == HY_OK && spool.size > 0) {

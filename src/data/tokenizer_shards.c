@@ -1,4 +1,5 @@
-/* tokenizer_shards.c: text files become shards of token ids, on all cores. See hybrid_tokenizer.h.
+/* tokenizer_shards.c: text files and rows of text become shards of token ids, on all cores. See
+ * hybrid_tokenizer.h.
  *
  * The text is cut into units at documents' ends and at places where a cut changes nothing. Threads
  * encode them and hand them in in order (in_order.h), so the result does not depend on the number of
@@ -14,17 +15,21 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "data/csv_rows.h"
+#include "data/examples.h"
 #include "data/in_order.h"
-#include "data/source.h"
+#include "data/input.h"
 #include "formats/shard.h"
 
 #define UNIT_BYTES ((size_t)1 << 19) /* a unit is cut at the first good place after this */
 #define SHARD_TOKENS ((uint64_t)32 << 20)
 
-/* A part of a document that is encoded in one go. */
+/* A part of a document, or some rows, encoded in one go. */
 typedef struct unit {
     const char *text;
     size_t size;
+    hy_row_scan rows; /* set before the first */
+    size_t row_count; /* 0: it is text */
     bool ends_document, is_val;
     hy_ids ids;
 } unit;
@@ -47,7 +52,10 @@ typedef struct job {
     const char *eos; /* its text; NULL: files are not cut */
     size_t eos_size;
 
-    /* The file in hand, where it begins among all bytes, and the document in it. */
+    /* The file in hand, where it begins among all bytes, and the document in it; or the rows. */
+    const hy_input_file *file;
+    hy_row_scan scan;
+    hy_csv csv;
     const char *text;
     size_t size;
     uint64_t place;
@@ -88,9 +96,33 @@ static hy_status add_ids(job *j, shard_row *row, const int32_t *ids, size_t coun
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
+/* Rows of one split. */
+static bool next_rows(job *j, unit *u) {
+    hy_row_scan before = u->rows = j->scan;
+    hy_row row;
+    u->size = u->row_count = u->ids.count = 0;
+    u->ends_document = false;
+    while (u->size < UNIT_BYTES && hy_rows_next(&j->scan, &row)) {
+        bool is_val = j->is_val || j->place + (uint64_t)(row.data - j->text) >= j->val_from;
+        if (u->row_count > 0 && is_val != j->is_val) { /* it begins another unit */
+            j->scan = before;
+            break;
+        }
+        j->is_val = is_val;
+        u->row_count++;
+        u->size = (size_t)(j->scan.at - u->rows.at);
+        before = j->scan;
+    }
+    u->is_val = j->is_val;
+    j->result->documents += u->row_count;
+    return u->row_count > 0;
+}
+
 static bool next_unit(void *context, void *slot) {
     job *j = context;
     unit *u = slot;
+    if (j->file->kind == HY_DATA_ROWS) return next_rows(j, u);
+    u->row_count = 0;
     while (j->at == j->end) { /* to the next document; between two separators there is none */
         if (j->following >= j->size) return false;
         j->begin = j->at = j->following;
@@ -116,9 +148,40 @@ static bool next_unit(void *context, void *slot) {
     return true;
 }
 
+/* The document of a row and its end; special tokens spelled out in it are text, as in training. */
+static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
+    const char *text;
+    size_t size;
+    hy_json *json;
+    int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
+    HY_TRY(hy_row_parse(row, &json));
+    hy_status status = HY_OK;
+    if (!hy_json_as_string(hy_json_get(hy_json_root(json), "text"), &text, &size)) {
+        status = hy_fail(HY_ERR_INPUT, "no \"text\" that is a string");
+    } else {
+        status = hy_tokenizer_encode(j->options->tokenizer, text, size, HY_TOKENS_PLAIN, ids);
+    }
+    hy_json_free(json);
+    HY_TRY(status);
+    return eos >= 0 ? hy_ids_append(ids, &eos, 1) : HY_OK;
+}
+
+static hy_status encode_rows(const job *j, unit *u) {
+    hy_row row;
+    hy_row_scan scan = u->rows;
+    for (size_t i = 0; i < u->row_count && hy_rows_next(&scan, &row); i++) {
+        hy_status status = encode_row(j, &row, &u->ids);
+        if (status != HY_OK) {
+            return hy_fail_context(status, "%s:%llu", j->file->path, (unsigned long long)row.line);
+        }
+    }
+    return HY_OK;
+}
+
 static hy_status encode_unit(void *context, void *slot) {
     const job *j = context;
     unit *u = slot;
+    if (u->row_count > 0) return encode_rows(j, u);
     int flags = j->options->is_plain ? HY_TOKENS_PLAIN : 0;
     return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
 }
@@ -141,15 +204,43 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static hy_status add_file(job *j, const char *path) {
-    hy_file_map map;
+/* Shards know no turns: what an answer is would be lost. */
+static hy_status begin_rows(job *j) {
+    hy_row_kind kind = HY_ROWS_TEXT;
+    hy_row row;
+    hy_json *json;
+    hy_status status = HY_OK;
+    hy_rows_begin(&j->scan, j->text, j->size);
+    if (j->file->is_csv) {
+        status = hy_csv_begin(&j->scan, j->text, j->size, &j->csv, &kind);
+    } else if (hy_rows_next(&j->scan, &row)) {
+        status = hy_row_parse(&row, &json);
+        if (status == HY_OK) {
+            status = hy_row_recognise(hy_json_root(json), &kind);
+            hy_json_free(json);
+        }
+        hy_rows_begin(&j->scan, j->text, j->size);
+    }
+    if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);
+    HY_FAIL_IF(kind != HY_ROWS_TEXT, HY_ERR_INPUT,
+               "%s has questions and answers, which shards cannot tell apart; give it to "
+               "hybrid-train as it is",
+               j->file->path);
+    return HY_OK;
+}
+
+static hy_status add_file(job *j, const hy_input_file *file) {
+    hy_input input;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     long threads = j->options->threads > 0 ? j->options->threads : cores > 0 ? cores : 1;
-    HY_TRY(hy_file_map_open(path, &map));
-    if ((uint64_t)threads > map.size / UNIT_BYTES + 1) threads = (long)(map.size / UNIT_BYTES + 1);
+    HY_TRY(hy_input_open(file, &input));
+    if ((uint64_t)threads > input.size / UNIT_BYTES + 1) {
+        threads = (long)(input.size / UNIT_BYTES + 1);
+    }
     if (threads > HY_MOST_WORKERS) threads = HY_MOST_WORKERS;
-    j->text = (const char *)map.data;
-    j->size = map.size;
+    j->file = file;
+    j->text = input.data;
+    j->size = input.size;
     j->begin = j->at = j->end = j->following = 0;
     hy_in_order work = {.context = j,
                         .next = next_unit,
@@ -158,10 +249,12 @@ static hy_status add_file(job *j, const char *path) {
                         .slots = j->units,
                         .slot_size = sizeof *j->units,
                         .workers = (int32_t)threads};
-    hy_status status = hy_in_order_run(&work);
-    j->place += map.size;
+    hy_status status = file->kind == HY_DATA_ROWS ? begin_rows(j) : HY_OK;
+    if (status == HY_OK) status = hy_in_order_run(&work);
+    j->place += input.size;
     j->result->files++;
-    hy_file_map_close(&map);
+    hy_csv_close(&j->csv);
+    hy_input_close(&input);
     return status == HY_OK ? tell(j) : status;
 }
 
@@ -170,15 +263,15 @@ static hy_status add_file(job *j, const char *path) {
 static hy_status measure(const hy_tokenize_options *o, hy_file_list *lists, uint64_t *bytes) {
     *bytes = 0;
     for (size_t p = 0; p < o->path_count; p++) {
-        HY_TRY(hy_file_list_find(o->paths[p], &lists[p]));
+        hy_file_kind kind;
+        HY_TRY(hy_file_list_find(o->paths[p], HY_FORMAT_AUTO, &lists[p]));
+        HY_TRY(hy_file_list_kind(o->paths[p], &lists[p], &kind));
         for (size_t i = 0; i < lists[p].count; i++) {
-            const char *path = lists[p].paths[i];
-            hy_reader *reader;
-            HY_FAIL_IF(hy_source_is_shard(path), HY_ERR_INPUT,
-                       "%s is a shard of tokens already; text is wanted", path);
-            HY_TRY(hy_reader_open(path, &reader));
-            *bytes += hy_reader_size(reader);
-            hy_reader_close(reader);
+            uint64_t size;
+            HY_FAIL_IF(kind == HY_DATA_SHARDS, HY_ERR_INPUT,
+                       "%s is a shard of tokens already; text is wanted", lists[p].files[i].path);
+            HY_TRY(hy_input_measure(&lists[p].files[i], &size));
+            *bytes += size;
         }
     }
     if (*bytes == 0) return hy_fail(HY_ERR_INPUT, "there is no text in what was given");
@@ -198,7 +291,7 @@ static hy_status check_out(const hy_tokenize_options *o) {
 
 static hy_status run(job *j, const hy_file_list *lists) {
     for (size_t p = 0; p < j->options->path_count; p++) {
-        for (size_t i = 0; i < lists[p].count; i++) HY_TRY(add_file(j, lists[p].paths[i]));
+        for (size_t i = 0; i < lists[p].count; i++) HY_TRY(add_file(j, &lists[p].files[i]));
         j->result->skipped += lists[p].skipped;
     }
     for (int i = 0; i < 2; i++) {

@@ -53,6 +53,7 @@ hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out) {
     hy_dataset_options options = {
         .path = s->data,
         .val_path = s->val_data[0] ? s->val_data : NULL,
+        .format = s->input.data_format,
         .val_fraction = s->input.val_fraction,
         .builtin_bytes = s->input.builtin_bytes,
         .seq = (int32_t)s->train.seq_len,

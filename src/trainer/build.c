@@ -246,8 +246,8 @@ static hy_status open_data(hy_trainer *t) {
     }
     HY_TRY(status);
     if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
-    HY_TRY(hy_fingerprint_data(s->data, &t->data.hash));
-    return hy_fingerprint_data(s->val_data, &t->data.val_hash);
+    HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
+    return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }
 
 hy_status hy_trainer_build(hy_trainer *t) {

@@ -37,9 +37,9 @@ skip() {
 tiny="--model nano --layers 1 --width 32 --heads 2 --seq-len 32 --batch-size 2 --steps 6
       --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 20 --threads 1 --device cpu"
 
-run() {
+run() { # with $input as standard input, where a test sets it
     find . | sort > "$before"
-    timeout -k 5 100 "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null
+    timeout -k 5 100 "$program" "$@" > "$stdout" 2> "$stderr" < "${input:-/dev/null}"
     code=$?
     find . | sort > "$after"
 }

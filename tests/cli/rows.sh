@@ -1,4 +1,4 @@
-# rows.sh: rows of JSON as data: what is read, what is told, what is refused.
+# rows.sh: data of every kind: rows, packed files, standard input; what is read, told and refused.
 
 rows() { # COUNT: sums, one a line
     i=0
@@ -57,4 +57,67 @@ test_a_mixture_with_weights_runs() {
     run_tiny --data sums.jsonl:2,few.jsonl:1 --out out
     expect_code 0
     expect_out "2 paths"
+}
+
+test_packed_files_csv_and_standard_input_train_as_the_plain_file_does() {
+    rows 40 > sums.jsonl
+    gzip -k sums.jsonl
+    sed 's/{"question": //; s/ "answer": //; s/}$//; 1i question,answer' sums.jsonl > sums.csv
+    run_tiny --data sums.jsonl --out plain
+    expect_code 0
+    for data in sums.jsonl.gz sums.csv; do
+        run_tiny --data $data --out "$data.run"
+        expect_code 0
+        expect_same "$(losses "$data.run")" "$(losses plain)" "losses of $data"
+    done
+    mkfifo pipe
+    cat sums.jsonl.gz > pipe &
+    input=pipe
+    run_tiny --data - --out piped
+    expect_code 0
+    expect_same "$(losses piped)" "$(losses plain)" "losses of standard input"
+}
+
+test_a_run_on_standard_input_goes_on_with_the_same_data_and_no_other() {
+    rows 40 > sums.jsonl
+    run_tiny --data sums.jsonl --steps 12 --out whole
+    input=sums.jsonl
+    run_tiny --data - --steps 12 --save-every 6 --out out
+    expect_code 0
+    rm -rf out/checkpoint-12
+    run --resume out --quiet
+    expect_code 0
+    expect_same "$(losses out)" "$(losses whole)" "losses"
+    rows 41 > more.jsonl
+    input=more.jsonl
+    run --resume out --steps 20
+    expect_code 2
+    expect_err "the number of training tokens was"
+    input=/dev/null
+    run --resume out --steps 20
+    expect_code 2
+    expect_err "is empty"
+}
+
+test_several_paths_of_data_come_together_and_other_flags_say_which_counts() {
+    rows 40 > sums.jsonl
+    rows 10 > few.jsonl
+    run_tiny --data sums.jsonl,few.jsonl --out commas
+    run_tiny --data sums.jsonl --data few.jsonl --out twice
+    expect_code 0
+    expect_same "$(losses twice)" "$(losses commas)" "losses"
+    run_tiny --seed 7 --seed 8 --print-config
+    expect_code 0
+    expect_err "--seed is given more than once; 8 counts, not 7"
+    expect_out "seed = 8;"
+}
+
+test_what_is_not_text_is_refused_unless_its_bytes_are_wanted() {
+    run_tiny --data "$program" --out out
+    expect_refusal "is a program (ELF)" "--data-format bytes"
+    run_tiny --data "$program" --data-format bytes --val-fraction 0.0001 --out out
+    expect_code 0
+    printf 'PAR1xx' > a.parquet
+    run_tiny --data a.parquet --out out2
+    expect_refusal "a.parquet is a Parquet file" "pyarrow.parquet"
 }

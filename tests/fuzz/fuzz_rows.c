@@ -1,4 +1,4 @@
-/* fuzz_rows.c: rows of JSON, chat templates and lists of paths from any bytes.
+/* fuzz_rows.c: rows of JSON and CSV, chat templates and lists of paths from any bytes.
  *
  * Whatever comes in is cut into rows, parsed, read as every kind, written with every template and encoded
  * as bytes and with a tokenizer; it is a template's text and a list of paths, too. Nothing may crash, run
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "data/conversation.h"
+#include "data/csv_rows.h"
 #include "data/examples.h"
 #include "data/json_rows.h"
 #include "data/mixture.h"
@@ -73,21 +74,36 @@ static void read_row(const hy_row *row, const hy_tokenizer *tokenizer) {
     hy_json_free(json);
 }
 
+static void read_all(hy_row_scan *scan, const char *begin, size_t size,
+                     const hy_tokenizer *tokenizer) {
+    hy_row row;
+    const char *last = begin;
+    while (hy_rows_next(scan, &row)) {
+        require(row.data >= last && row.data + row.size <= begin + size, "a row lies outside");
+        last = row.data + row.size;
+        read_row(&row, tokenizer);
+    }
+}
+
 static void read_rows(const uint8_t *data, size_t size) {
     static hy_tokenizer *tokenizer; /* made once: it never changes */
     hy_row_scan scan;
-    hy_row row;
     if (!tokenizer) {
         hy_status status =
             hy_tokenizer_parse(tokenizer_text, sizeof tokenizer_text - 1, "small", &tokenizer);
         require(status == HY_OK, "the small tokenizer does not open");
     }
-    hy_rows_begin(&scan, (const char *)data, size);
-    while (hy_rows_next(&scan, &row)) {
-        const char *begin = (const char *)data;
-        require(row.data >= begin && row.data + row.size <= begin + size, "a row lies outside");
-        read_row(&row, tokenizer);
+    const char *begin = (const char *)data;
+    hy_csv csv;
+    hy_row_kind kind;
+    hy_rows_begin(&scan, begin, size);
+    read_all(&scan, begin, size, tokenizer);
+    if (hy_csv_begin(&scan, begin, size, &csv, &kind) == HY_OK) {
+        read_all(&scan, begin, size, tokenizer);
+        hy_csv_close(&csv);
     }
+    (void)hy_rows_are_there(begin, size);
+    (void)hy_csv_is_header(begin, size);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

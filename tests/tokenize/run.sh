@@ -97,5 +97,27 @@ check_exit "shards are never overwritten" 2 "is there already" $tokenizer --out 
 check "quiet says nothing" "" \
     "$("$program" $tokenizer --quiet --out "$work/out2" "$work/text" 2>&1)"
 
+# What else text comes as.
+gzip -k "$work/text/1.txt"
+"$program" $tokenizer --quiet --out "$work/packed" --val-fraction 0.3 "$work/text/1.txt.gz" "$work/text/2.txt"
+check "a packed text is what it holds" "4 5 9 6 9" "$(ids "$work/packed/train/000000.bin")"
+printf 'ab ab<end>c' | "$program" $tokenizer --quiet --out "$work/piped" -
+check "standard input is a file" "4 5 9 6 9" "$(ids "$work/piped/train/000000.bin")"
+printf '{"text": "ab ab"}\n{"text": "c"}\n' > "$work/rows.jsonl"
+printf 'id,text\n1,cccc\n' > "$work/rows.csv"
+"$program" $tokenizer --quiet --out "$work/rows" --val-fraction 0.3 "$work/rows.jsonl" "$work/rows.csv"
+check "a row is a document" "4 5 9 6 9" "$(ids "$work/rows/train/000000.bin")"
+check "rows are held out from the end" "6 6 6 6 9" "$(ids "$work/rows/val/000000.bin")"
+printf '{"text": "a<end>"}\n' > "$work/special.jsonl"
+"$program" $tokenizer --quiet --out "$work/special" "$work/special.jsonl"
+check "special tokens spelled out in rows are text" "0 9" "$(ids "$work/special/train/000000.bin")"
+printf '{"text": "ab"}\n{"text": 1}\n' > "$work/bad.jsonl"
+check_exit "a malformed row" 2 'bad.jsonl:2: no "text" that is a string' \
+    $tokenizer --out "$work/x" "$work/bad.jsonl"
+printf '{"prompt": "a", "completion": "b"}\n' > "$work/pairs.jsonl"
+check_exit "questions and answers" 2 "which shards cannot tell apart" \
+    $tokenizer --out "$work/x" "$work/pairs.jsonl"
+check_exit "no text" 2 "is a program (ELF)" $tokenizer --out "$work/x" "$program"
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

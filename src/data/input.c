@@ -1,0 +1,414 @@
+/* input.c: finding files, telling what they are, unpacking them. See input.h. */
+#include "data/input.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "base/disk.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "data/csv_rows.h"
+#include "data/json_rows.h"
+#include "formats/shard.h"
+
+#define PATH_BYTES 4096
+#define LOOKED_AT 4096 /* bytes of a file that tell what it holds */
+#define STANDARD_INPUT "/dev/stdin"
+
+typedef struct head {
+    uint8_t bytes[LOOKED_AT];
+    size_t size;
+    bool is_whole; /* the file ends there */
+} head;
+
+/* ---- what is not text ------------------------------------------------------------------------ */
+
+/* What is known by its first bytes, and the command that makes text of it: its words before and after the
+ * path. */
+static const struct {
+    size_t at;
+    const char *bytes;
+    size_t size;
+    const char *name, *before, *after;
+    bool is_data; /* meant for training, so that it is not passed over in a folder */
+} formats[] = {
+#define IS(begin, what) .bytes = begin, .size = sizeof begin - 1, .name = what
+#define BY(words, more) .before = words, .after = more
+#define PIPED(words) BY(words, " | hybrid-train --data -")
+#define TABLE(import, open, rows)                                                                  \
+    BY("python3 -c \"import json, " import " as p; [print(json.dumps(r, default=str)) for " open   \
+       "('",                                                                                       \
+       "')" rows "]\" > rows.jsonl"),                                                              \
+        .is_data = true
+    {IS("PAR1", "a Parquet file"),
+     TABLE("pyarrow.parquet", "b in p.ParquetFile", ".iter_batches() for r in b.to_pylist()")},
+    {IS("ARROW1\0", "an Arrow file"),
+     TABLE("pyarrow", "r in p.ipc.open_file", ".read_all().to_pylist()")},
+    {IS("\xFF\xFF\xFF\xFF", "an Arrow stream"),
+     TABLE("pyarrow", "b in p.ipc.open_stream", " for r in b.to_pylist()")},
+    {IS("\3757zXZ", "packed by xz"), PIPED("xz -dc "), .is_data = true},
+    {IS("BZh91AY&SY", "packed by bzip2"), PIPED("bzip2 -dc "), .is_data = true},
+    {IS("\x04\x22\x4D\x18", "packed by lz4"), PIPED("lz4 -dc "), .is_data = true},
+    {IS("\xFF\xFE", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
+    {IS("\xFE\xFF", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
+    {IS("PK\x03\x04", "a zip archive (or a file of an office program, NumPy or PyTorch)"),
+     PIPED("unzip -p ")},
+    {IS("7z\xBC\xAF\x27\x1C", "a 7z archive"), PIPED("7z e -so ")},
+    {.at = 257, IS("ustar", "a tar archive"), BY("tar -xf ", "")},
+    {IS("%PDF-", "a PDF"), BY("pdftotext ", "")},
+    {IS("HYTOKENS", "a packed token shard")},
+    {IS("\x1F\x8B\x08", "packed by gzip twice")},
+    {IS("\x28\xB5\x2F\xFD", "packed by zstd twice")},
+    {IS("Rar!\x1A\x07", "a RAR archive")},
+    {IS("SQLite format 3", "an SQLite database")},
+    {IS("\x93NUMPY", "a NumPy array")},
+    {IS("\x89HDF\r\n", "an HDF5 file")},
+    {IS("Obj\x01", "an Avro file")},
+    {IS("\x89PNG", "a PNG picture")},
+    {IS("\xFF\xD8\xFF", "a JPEG picture")},
+    {IS("GIF89a", "a GIF picture")},
+    {IS("\177ELF", "a program (ELF)")},
+    {IS("GGUF\x03\0", "a GGUF model")},
+    {IS("\xD0\xCF\x11\xE0", "a file of an older office program")},
+    {IS("\x80\x02", "a Python pickle")},
+    {IS("\x80\x04\x95", "a Python pickle")},
+#undef IS
+#undef BY
+#undef PIPED
+#undef TABLE
+};
+
+/* A header's length in 8 bytes, and the header. */
+static bool is_safetensors(const head *h) {
+    static const uint8_t no_terabytes[4] = {0};
+    return h->size > 9 && memcmp(h->bytes + 4, no_terabytes, 4) == 0 && h->bytes[8] == '{';
+}
+
+/* Bytes that are no part of a character; one that the end cuts is not counted. */
+static size_t count_invalid(const head *h) {
+    size_t invalid = 0;
+    for (size_t i = 0; i < h->size;) {
+        int length = hy_utf8_length(h->bytes + i, h->size - i);
+        bool is_cut = length == 0 && !h->is_whole && h->size - i < 4;
+        invalid += length == 0 && !is_cut;
+        i += length ? (size_t)length : 1;
+    }
+    return invalid;
+}
+
+/* HY_ERR_INPUT: it is not text. *is_data: and seems to be meant for training. */
+static hy_status check_text(const char *path, const head *h, bool *is_data) {
+    static const char raw[] = "--data-format bytes would train on its bytes";
+    *is_data = false;
+    if (h->size == 0) return HY_OK;
+    if (is_safetensors(h)) {
+        return hy_fail(HY_ERR_INPUT, "%s is a safetensors file (weights), not plain text; %s", path,
+                       raw);
+    }
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        size_t at = formats[i].at, size = formats[i].size;
+        if (h->size < at + size || memcmp(h->bytes + at, formats[i].bytes, size) != 0) continue;
+        *is_data = formats[i].is_data;
+        const char *name = formats[i].name, *before = formats[i].before;
+        return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; this helps: %s%s%s", path,
+                                name, before, path, formats[i].after)
+                      : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name, raw);
+    }
+    HY_FAIL_IF(memchr(h->bytes, 0, h->size), HY_ERR_INPUT,
+               "%s is not text: there are zero bytes at its beginning; %s", path, raw);
+    *is_data = true;
+    size_t invalid = count_invalid(h);
+    HY_FAIL_IF(invalid > h->size / 10, HY_ERR_INPUT,
+               "%s is not text in UTF-8: %zu %% of its first bytes are no part of a character; if "
+               "it is in another encoding: iconv -f ENCODING -t UTF-8 %s | hybrid-train --data -; "
+               "%s",
+               path, 100 * invalid / h->size, path, raw);
+    return HY_OK;
+}
+
+/* ---- what a file holds ----------------------------------------------------------------------- */
+
+static hy_status read_head(const char *path, head *h) {
+    hy_reader *reader;
+    HY_TRY(hy_reader_open(path, &reader));
+    uint64_t size = hy_reader_size(reader);
+    h->is_whole = size <= LOOKED_AT;
+    h->size = h->is_whole ? (size_t)size : LOOKED_AT;
+    hy_status status = hy_reader_get(reader, 0, h->bytes, h->size);
+    hy_reader_close(reader);
+    return status;
+}
+
+static hy_status unpack_head(const hy_input_file *file, head *h) {
+    hy_unpacker *unpacker;
+    HY_TRY(hy_unpacker_open(file->path, file->packer, &unpacker));
+    hy_status status = hy_unpacker_read(unpacker, h->bytes, LOOKED_AT, &h->size);
+    h->is_whole = h->size < LOOKED_AT;
+    hy_unpacker_close(unpacker);
+    return status;
+}
+
+/* What the name says, without the packer's ending: "rows.jsonl.gz". */
+static bool is_named(const hy_input_file *file, const char *const *endings) {
+    static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd", NULL};
+    size_t size = strlen(file->path);
+    for (int i = 0; file->packer && packed[i]; i++) {
+        size_t ending = strlen(packed[i]);
+        bool fits = size > ending && !strcasecmp(file->path + size - ending, packed[i]);
+        if (fits) size -= ending;
+        if (fits) break;
+    }
+    for (int i = 0; endings[i]; i++) {
+        size_t ending = strlen(endings[i]);
+        if (size > ending && !strncasecmp(file->path + size - ending, endings[i], ending)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void choose_kind(hy_input_file *file, const head *h) {
+    static const char *const json[] = {".jsonl", ".ndjson", ".json", NULL};
+    static const char *const csv[] = {".csv", ".tsv", NULL};
+    const char *text = (const char *)h->bytes;
+    bool has_name = strcmp(file->path, STANDARD_INPUT) != 0;
+    file->is_csv = has_name ? is_named(file, csv) : hy_csv_is_header(text, h->size);
+    bool is_json = has_name ? is_named(file, json) : hy_rows_are_there(text, h->size);
+    if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
+}
+
+/* Fails where it is not text. */
+static hy_status look_at(hy_input_file *file, hy_data_format format, bool *is_data) {
+    head h;
+    *is_data = true;
+    if (format == HY_FORMAT_BYTES) return HY_OK;
+    HY_TRY(read_head(file->path, &h));
+    /* One with the name of a shard is opened as one, and fails as one. */
+    bool is_shard = hy_has_ending(file->path, ".bin") || hy_shard_has_magic(file->path);
+    if (is_shard && format == HY_FORMAT_AUTO) {
+        file->kind = HY_DATA_SHARDS;
+        return HY_OK;
+    }
+    file->packer = hy_packer_of(h.bytes, h.size);
+    if (file->packer) HY_TRY(unpack_head(file, &h));
+    HY_TRY(check_text(file->path, &h, is_data));
+    if (format == HY_FORMAT_AUTO) choose_kind(file, &h);
+    return HY_OK;
+}
+
+/* ---- standard input -------------------------------------------------------------------------- */
+
+/* A pipe can be read once, and training reads its data again and again: what comes is put into a file
+ * without a name, which then takes the pipe's place as standard input. */
+static hy_status keep_standard_input(void) {
+    struct stat info;
+    HY_FAIL_IF(fstat(STDIN_FILENO, &info) != 0, HY_ERR_INPUT,
+               "data is to come from standard input (-), which is closed");
+    if (S_ISREG(info.st_mode)) return HY_OK;
+    HY_FAIL_IF(isatty(STDIN_FILENO), HY_ERR_INPUT,
+               "data is to come from standard input (-), which is a terminal; expected a file or "
+               "what another program writes: zcat a.gz | hybrid-train --data -");
+    hy_spool spool;
+    HY_TRY(hy_spool_open(&spool));
+    char *buffer = malloc(HY_SPOOL_BUFFER);
+    hy_status status = buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read standard input");
+    for (ssize_t got = 1; status == HY_OK && got != 0;) {
+        got = read(STDIN_FILENO, buffer, HY_SPOOL_BUFFER);
+        if (got > 0) status = hy_spool_put(&spool, buffer, (size_t)got);
+        if (got < 0 && errno != EINTR) status = hy_fail_path("cannot read", "standard input");
+    }
+    if (status == HY_OK) status = hy_spool_map(&spool); /* all of it is in the file then */
+    if (status == HY_OK && dup2(spool.fd, STDIN_FILENO) < 0) {
+        status = hy_fail_path("cannot keep", "standard input");
+    }
+    free(buffer);
+    hy_spool_close(&spool);
+    return status;
+}
+
+/* ---- which files a path stands for ----------------------------------------------------------- */
+
+/* Of a folder the regular files inside are taken, at any depth, sorted by name; left out and counted are
+ * hidden names, linked folders (they may lead back), empty files and files that are not text. */
+
+static hy_status add_file(hy_file_list *list, hy_input_file file) {
+    HY_TRY(hy_array_reserve(&list->files, &list->capacity, list->count + 1, sizeof *list->files,
+                            "files"));
+    file.path = strdup(file.path);
+    if (!file.path) return hy_fail(HY_ERR_MEMORY, "no memory for the paths of files");
+    list->files[list->count++] = file;
+    return HY_OK;
+}
+
+static hy_status add_folder(hy_file_list *list, const char *path, hy_data_format format);
+
+static hy_status add_entry(hy_file_list *list, const char *folder, const char *name,
+                           hy_data_format format) {
+    char path[PATH_BYTES];
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    struct stat link, target;
+    bool is_seen = name[0] != '.' && lstat(path, &link) == 0 && stat(path, &target) == 0;
+    if (is_seen && S_ISREG(target.st_mode)) {
+        hy_input_file file = {.path = path};
+        bool is_data, is_empty = target.st_size == 0 && !hy_has_ending(path, ".bin");
+        hy_status status = is_empty ? HY_OK : look_at(&file, format, &is_data);
+        if (status == HY_OK && !is_empty) return add_file(list, file);
+        if (status != HY_OK && (status != HY_ERR_INPUT || is_data)) return status;
+        bool is_first = status != HY_OK && !list->refused[0];
+        if (is_first) snprintf(list->refused, sizeof list->refused, "%.500s", hy_error_message());
+    } else if (is_seen && S_ISDIR(target.st_mode) && !S_ISLNK(link.st_mode)) {
+        return add_folder(list, path, format);
+    }
+    list->skipped++;
+    return HY_OK;
+}
+
+static hy_status add_folder(hy_file_list *list, const char *path, hy_data_format format) {
+    char **names;
+    size_t count;
+    HY_TRY(hy_dir_list(path, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; status == HY_OK && i < count; i++) {
+        status = add_entry(list, path, names[i], format);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+static hy_status find_files(const char *path, hy_data_format format, hy_file_list *list) {
+    struct stat info;
+    bool is_input = strcmp(path, "-") == 0 || strcmp(path, STANDARD_INPUT) == 0, is_data;
+    if (is_input) HY_TRY(keep_standard_input());
+    if (is_input) path = STANDARD_INPUT;
+    bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
+    if (!is_known || S_ISREG(info.st_mode)) {
+        hy_input_file file = {.path = (char *)path};
+        HY_TRY(look_at(&file, format, &is_data));
+        return add_file(list, file);
+    }
+    /* opening a pipe would wait for its writer */
+    HY_FAIL_IF(!S_ISDIR(info.st_mode), HY_ERR_INPUT,
+               "%s is neither a file nor a folder; a pipe is read as standard input: --data - < %s",
+               path, path);
+    HY_TRY(add_folder(list, path, format));
+    HY_FAIL_IF(list->count == 0, HY_ERR_INPUT,
+               "the folder %s holds no text and no token shards (%zu other files were skipped)%s%s",
+               path, list->skipped, list->refused[0] ? "; " : "", list->refused);
+    return HY_OK;
+}
+
+hy_status hy_file_list_find(const char *path, hy_data_format format, hy_file_list *list) {
+    *list = (hy_file_list){0};
+    hy_status status = find_files(path, format, list);
+    if (status != HY_OK) hy_file_list_free(list);
+    return status;
+}
+
+void hy_file_list_free(hy_file_list *list) {
+    for (size_t i = 0; i < list->count; i++) free(list->files[i].path);
+    free(list->files);
+    *list = (hy_file_list){0};
+}
+
+/* ---- the kind of a list ---------------------------------------------------------------------- */
+
+/* For people, not for training: data sets that are published come with such files. */
+static bool is_note(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
+           hy_has_ending(name, ".md");
+}
+
+static void drop_notes(hy_file_list *list) {
+    size_t kept = 0, rows = 0;
+    for (size_t i = 0; i < list->count; i++) rows += list->files[i].kind == HY_DATA_ROWS;
+    for (size_t i = 0; rows > 0 && i < list->count; i++) {
+        hy_input_file file = list->files[i];
+        if (file.kind == HY_DATA_TEXT && is_note(file.path)) {
+            free(file.path);
+            list->skipped++;
+        } else {
+            list->files[kept++] = file;
+        }
+    }
+    if (rows > 0) list->count = kept;
+}
+
+hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *out) {
+    static const char *const names[] = {"text", "token shards", "rows of JSON or CSV"};
+    drop_notes(list);
+    *out = list->files[0].kind;
+    for (size_t i = 1; i < list->count; i++) {
+        hy_file_kind other = list->files[i].kind;
+        if (other == *out) continue;
+        bool is_first = *out == HY_DATA_SHARDS || other == HY_DATA_TEXT; /* text is named last */
+        size_t a = is_first ? 0 : i, b = is_first ? i : 0;
+        return hy_fail(HY_ERR_INPUT, "%s holds both %s (%s) and %s (%s); expected one kind", path,
+                       names[is_first ? *out : other], list->files[a].path,
+                       names[is_first ? other : *out], list->files[b].path);
+    }
+    return HY_OK;
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+/* Everything that a packed file holds, counted, and put into the spool if there is one. */
+static hy_status unpack(const hy_input_file *file, hy_spool *spool, uint64_t *size) {
+    hy_unpacker *unpacker;
+    HY_TRY(hy_unpacker_open(file->path, file->packer, &unpacker));
+    char *buffer = malloc(HY_SPOOL_BUFFER);
+    hy_status status =
+        buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to unpack %s", file->path);
+    *size = 0;
+    for (size_t got = 1; status == HY_OK && got > 0;) {
+        status = hy_unpacker_read(unpacker, buffer, HY_SPOOL_BUFFER, &got);
+        if (status == HY_OK && spool) status = hy_spool_put(spool, buffer, got);
+        if (status == HY_OK) *size += got;
+    }
+    free(buffer);
+    hy_unpacker_close(unpacker);
+    return status;
+}
+
+hy_status hy_input_open(const hy_input_file *file, hy_input *out) {
+    *out = (hy_input){.spool.fd = -1};
+    if (!file->packer) {
+        HY_TRY(hy_file_map_open(file->path, &out->map));
+        out->data = (const char *)out->map.data;
+        out->size = out->map.size;
+        return HY_OK;
+    }
+    uint64_t size;
+    HY_TRY(hy_spool_open(&out->spool));
+    hy_status status = unpack(file, &out->spool, &size);
+    if (status == HY_OK) status = hy_spool_map(&out->spool);
+    if (status != HY_OK) {
+        hy_input_close(out);
+        return status;
+    }
+    out->data = out->spool.data;
+    out->size = (size_t)size;
+    return HY_OK;
+}
+
+void hy_input_close(hy_input *input) {
+    if (input->map.data) hy_file_map_close(&input->map);
+    hy_spool_close(&input->spool);
+    *input = (hy_input){.spool.fd = -1};
+}
+
+hy_status hy_input_measure(const hy_input_file *file, uint64_t *size) {
+    hy_reader *reader;
+    if (file->packer) return unpack(file, NULL, size);
+    HY_TRY(hy_reader_open(file->path, &reader));
+    *size = hy_reader_size(reader);
+    hy_reader_close(reader);
+    return HY_OK;
+}
