@@ -308,8 +308,9 @@ static const hy_setting table[] = {
 
     {INTEGER(eval.eval_every, "--eval-every", 0, 1000000000, "0",
              "Steps between validations; 0 validates only at the end.")},
-    {INTEGER(eval.eval_batches, "--eval-batches", 0, 1000000000, "0",
-             "Batches of one validation; 0 takes all held-out data.")},
+    {INTEGER(eval.eval_batches, "--eval-batches", -1, 1000000000, "-1",
+             "Batches of one validation, of batch_size sequences each; 0 and -1 take all held-out "
+             "data.")},
     {INTEGER(eval.eval_batch_size, "--eval-batch-size", 0, 65536, "0",
              "Sequences in a validation batch; 0 means as batch_size.")},
     {INTEGER(eval.sample_tokens, "--sample-tokens", 0, 1048576, "200",

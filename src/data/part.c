@@ -34,18 +34,23 @@ static hy_status choose_held_out(const hy_dataset_options *o, const char *name, 
 }
 
 static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
-    HY_FAIL_IF(tokens <= (uint64_t)o->seq, HY_ERR_INPUT,
+    uint64_t least = o->keeps_rest ? 2 : (uint64_t)o->seq + 1;
+    HY_FAIL_IF(tokens < least, HY_ERR_INPUT,
                "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
                "would do",
-               name, (ull)tokens, (ull)o->seq + 1);
+               name, (ull)tokens, (ull)least);
     return HY_OK;
 }
 
-static void set_range(hy_part *part, hy_split split, hy_token_range range, int32_t seq) {
+static void set_range(hy_part *part, hy_split split, hy_token_range range,
+                      const hy_dataset_options *o) {
+    uint64_t seq = (uint64_t)o->seq, targets = range.count ? range.count - 1 : 0;
+    bool keeps_rest = o->keeps_rest && split == HY_VAL;
     part->ranges[split] = range;
     part->tokens[split] = range.count;
-    part->sequences[split] = range.count ? (range.count - 1) / (uint64_t)seq : 0;
-    part->places[split] = part->targets[split] = part->sequences[split] * (uint64_t)seq;
+    part->sequences[split] = (keeps_rest ? targets + seq - 1 : targets) / seq;
+    part->targets[split] = keeps_rest ? targets : part->sequences[split] * seq;
+    part->places[split] = part->targets[split];
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -106,8 +111,8 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         HY_TRY(check_window(o, path, tokens));
     if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = tokens;
     uint64_t train = use == HY_PART_IS_BOTH ? tokens : tokens - held_out;
-    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o->seq);
-    set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o->seq);
+    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, train}, o);
+    set_range(part, HY_VAL, (hy_token_range){&part->source, tokens - held_out, held_out}, o);
     return HY_OK;
 }
 
@@ -142,7 +147,10 @@ static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_
     return hy_source_add_block(source, text, size);
 }
 
-static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_part *part) {
+/* Its held-out windows are those whose optimum is known: whole ones. */
+static hy_status make_grammar(hy_part_use use, const hy_dataset_options *options, hy_part *part) {
+    hy_dataset_options whole = *options, *o = &whole;
+    whole.keeps_rest = false;
     static const char name[] = "the built-in text";
     const uint64_t most = (uint64_t)1 << 40;
     HY_FAIL_IF(o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most, HY_ERR_INPUT,
@@ -171,8 +179,8 @@ static hy_status make_grammar(hy_part_use use, const hy_dataset_options *o, hy_p
     }
     HY_TRY(generate(&part->source, o->seed, NULL, size - held_out));
     HY_TRY(check_window(o, name, part->source.tokens));
-    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, size - held_out}, o->seq);
-    set_range(part, HY_VAL, (hy_token_range){&part->held_out, 0, held_out}, o->seq);
+    set_range(part, HY_TRAIN, (hy_token_range){&part->source, 0, size - held_out}, o);
+    set_range(part, HY_VAL, (hy_token_range){&part->held_out, 0, held_out}, o);
     return HY_OK;
 }
 
@@ -188,28 +196,36 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 #define WINDOW_TOKENS 8200
 
+/* A window of `size` targets at `first`. */
+static hy_status read_window(const hy_source *source, uint64_t first, uint64_t size,
+                             int32_t *tokens, int32_t *targets) {
+    /* In one go where it fits: a read of a file costs more than the copy. */
+    int32_t row[WINDOW_TOKENS];
+    bool is_short = size < WINDOW_TOKENS;
+    HY_TRY(hy_source_read(source, first, is_short ? size + 1 : size, is_short ? row : tokens));
+    if (is_short) memcpy(tokens, row, size * sizeof *tokens);
+    if (is_short) targets[size - 1] = row[size];
+    if (!is_short) HY_TRY(hy_source_read(source, first + size, 1, targets + size - 1));
+    memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
+    return HY_OK;
+}
+
 int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t seq, int32_t *tokens,
                      int32_t *targets, int32_t *doc_starts) {
     assert(i < part->sequences[split]);
-    if (!part->examples) {
-        const hy_token_range *range = &part->ranges[split];
-        uint64_t size = (uint64_t)seq, first = range->first + size * i;
-        /* In one go where it fits: a read of a file costs more than the copy. */
-        int32_t row[WINDOW_TOKENS];
-        bool is_short = size < WINDOW_TOKENS;
-        hy_status status = hy_source_read(range->source, first, is_short ? size + 1 : size,
-                                          is_short ? row : tokens);
-        int32_t *last = targets + size - 1;
-        if (is_short) {
-            memcpy(tokens, row, size * sizeof *tokens);
-            *last = row[size];
-        } else if (status == HY_OK) {
-            status = hy_source_read(range->source, first + size, 1, last);
-        }
-        if (status != HY_OK) return -1;
-        memcpy(targets, tokens + 1, (size - 1) * sizeof *targets);
-        if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
-        return seq;
+    if (part->examples) {
+        return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, doc_starts);
     }
-    return hy_packing_fill(&part->packs[split], i, seq, tokens, targets, doc_starts);
+    const hy_token_range *range = &part->ranges[split];
+    uint64_t size = (uint64_t)seq, left = range->count - 1 - size * i;
+    uint64_t here = left < size ? left : size; /* the last one may be shorter */
+    if (read_window(range->source, range->first + size * i, here, tokens, targets) != HY_OK) {
+        return -1;
+    }
+    for (uint64_t k = here; k < size; k++) {
+        tokens[k] = 0; /* nothing before it sees it */
+        targets[k] = -1;
+    }
+    if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);
+    return (int64_t)here;
 }

@@ -42,7 +42,7 @@ static void tell_progress(void *user, const char *what, double share) {
 
 static void tell_warning(void *user, const char *text) { hy_say_to(user, HY_WARNING, "%s", text); }
 
-hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out) {
+hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out) {
     const hy_settings *s = e->settings;
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_model_folder(s, folder));
@@ -55,6 +55,7 @@ hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out) {
         .val_path = s->val_data[0] ? s->val_data : NULL,
         .format = s->input.data_format,
         .val_fraction = s->input.val_fraction,
+        .keeps_rest = keeps_rest,
         .builtin_bytes = s->input.builtin_bytes,
         .seq = (int32_t)s->train.seq_len,
         .vocab = e->model->shape.vocab,

@@ -296,7 +296,8 @@ hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it su
 
 /* ---- data.c ------------------------------------------------------------------------------------------- */
 
-hy_status hy_engine_open_data(const hy_engine *e, hy_dataset **out);
+/* keeps_rest: see dataset.h. */
+hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
 /* The model's folder, "" where it has none: where its tokenizer and template lie. */
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]);
 /* The tokenizer that was asked for, or with "auto" the one in the folder: tokenizer.json, or llama2.c's own

@@ -1,8 +1,9 @@
 /* evaluation.c: a model's loss on data, without a run. See hybrid.h.
  *
  * Model and weights are opened as for talking, data as for training, and the engine's probe goes over
- * all of it: the data is opened as the held-out split, whose sequences come in order and only once. The
- * text built into the program keeps its own held-out part. */
+ * all of it, or the first eval_batches: the data is opened as the held-out split, whose sequences come in
+ * order and only once, what is left at a text's end among them. Every token counts the same. The text built
+ * into the program keeps its own held-out part. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,14 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
 
 /* ---- the whole --------------------------------------------------------------------------------- */
 
+/* As in training, eval_batches is in its micro-batches; all where nobody says a number. */
+static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *facts) {
+    uint64_t all = facts->sequences[HY_VAL];
+    if (s->eval.eval_batches <= 0) return all;
+    uint64_t wanted = (uint64_t)s->eval.eval_batches * (uint64_t)s->train.batch_size;
+    return wanted < all ? wanted : all;
+}
+
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
@@ -94,7 +103,7 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     double bytes;
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     if (!is_builtin) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
-    HY_TRY(hy_engine_open_data(e, &m->data));
+    HY_TRY(hy_engine_open_data(e, true, &m->data));
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->backend,
@@ -109,7 +118,7 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
     HY_TRY(take_work(e, &spec, *plan));
     hy_probe probe = {
-        .data = m->data, .split = HY_VAL, .count = facts->sequences[HY_VAL], .dtype = dtype};
+        .data = m->data, .split = HY_VAL, .count = sequences_wanted(s, facts), .dtype = dtype};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, *plan, &probe));
     double seconds = hy_clock() - begin;

@@ -26,6 +26,8 @@ static bool is_run(const char *name) {
 hy_status hy_config_use_model(hy_config *config, const char *name) {
     if (!is_run(name)) return hy_config_set(config, "model", name, HY_FROM_CALLER);
     HY_TRY(hy_config_load_run(config, name));
+    /* How much of its held-out data the run looked at says nothing about what is looked at now. */
+    HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));
     return hy_config_set(config, "init_from", name, HY_FROM_CALLER);
 }
 
@@ -82,7 +84,7 @@ hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX
     HY_TRY(hy_engine_take_weights(&m->engine, beside));
     if (m->settings.init_from[0]) {
         HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
-        return hy_checkpoint_read_weights(&m->engine, from);
+        return hy_checkpoint_read_model(&m->engine, from);
     }
     HY_TRY(hy_settings_model_files(&m->settings, &kind, path));
     snprintf(from, HY_PATH_MAX, "%s", path);

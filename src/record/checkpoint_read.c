@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/say.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
@@ -99,6 +100,12 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
 
 #define CHUNK_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
 
+static const hy_safetensors_entry *sum_of(const hy_safetensors *file, const char *name) {
+    char tail[HY_STATE_NAME_MAX];
+    snprintf(tail, sizeof tail, "tail.%.*s", (int)(sizeof tail - sizeof "tail."), name);
+    return hy_safetensors_find(file, tail);
+}
+
 const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name) {
     char scales[HY_STATE_NAME_MAX];
     snprintf(scales, sizeof scales, "%.*s.scale", (int)(sizeof scales - sizeof ".scale"), name);
@@ -123,11 +130,21 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
     return HY_OK;
 }
 
+/* A file to read, and beside it the sum from which averages are made instead of its tensors, or NULL. */
+typedef struct state_source {
+    const hy_safetensors *file, *sum;
+    double scale;
+} state_source;
+
 /* Elements [first, first + count) as ours, at `raw`; what the file does not hold is zero. */
-static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tensor, int64_t first,
+static hy_status read_part(const state_source *from, const hy_state_tensor *tensor, int64_t first,
                            int64_t count, float *numbers, char *raw) {
+    const hy_safetensors *st = from->file;
     const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
-    bool is_converted = entry->dtype != tensor->dtype;
+    const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
+    bool is_converted = sum || entry->dtype != tensor->dtype;
+    if (sum) st = from->sum;
+    if (sum) entry = sum;
     int64_t held = first < tensor->count ? tensor->count - first : 0;
     if (held > count) held = count;
     uint64_t begin = hy_dtype_bytes(tensor->dtype, held),
@@ -136,6 +153,7 @@ static hy_status read_part(const hy_safetensors *st, const hy_state_tensor *tens
         HY_TRY(hy_safetensors_read(st, entry, hy_dtype_bytes(tensor->dtype, first), raw, begin));
     } else if (held > 0) {
         HY_TRY(hy_read_floats(st, entry, first, held, numbers, raw));
+        for (int64_t i = 0; sum && i < held; i++) numbers[i] = (float)(numbers[i] * from->scale);
         if (!hy_is_coded(tensor->dtype)) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
     if (hy_is_coded(tensor->dtype) && is_converted) {
@@ -156,10 +174,10 @@ static hy_status make_coded(hy_engine *e, const hy_state_tensor *tensor, int64_t
                           (uint64_t)(count / block) * sizeof *numbers);
 }
 
-static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_state_tensor *tensor,
+static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
                              char *staging) {
-    if (is_made(st, tensor)) return HY_OK;
-    hy_dtype theirs = hy_safetensors_find(st, tensor->name)->dtype;
+    if (is_made(from->file, tensor)) return HY_OK;
+    hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     int64_t most = (int64_t)CHUNK_ELEMENTS;
     if (becomes_coded) most = most / tensor->shape[1] * tensor->shape[1];
@@ -169,7 +187,7 @@ static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_st
         int64_t left = tensor->in_memory - first;
         count = left < most ? left : most;
         uint64_t offset = hy_state_offset(e, tensor, first, &count);
-        HY_TRY(read_part(st, tensor, first, count, numbers, raw));
+        HY_TRY(read_part(from, tensor, first, count, numbers, raw));
         if (becomes_coded) HY_TRY(make_coded(e, tensor, first, count, numbers, raw));
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
@@ -177,7 +195,7 @@ static hy_status load_tensor(hy_engine *e, const hy_safetensors *st, const hy_st
     return HY_OK;
 }
 
-static hy_status load_tensors(hy_engine *e, const char *file, const hy_safetensors *st) {
+static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {
     char *staging = malloc(2 * HY_STATE_STAGING); /* numbers, and what files and stores have */
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
     hy_state_cursor cursor = {.file = file};
@@ -185,7 +203,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const hy_safetenso
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
         hy_row_changed(e, tensor.row);
-        status = load_tensor(e, st, &tensor, staging);
+        status = load_tensor(e, from, &tensor, staging);
     }
     free(staging);
     for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++) {
@@ -194,25 +212,73 @@ static hy_status load_tensors(hy_engine *e, const char *file, const hy_safetenso
     return status;
 }
 
-static hy_status read_state_file(hy_engine *e, const char *file, const char *folder) {
+static hy_status read_state_file(hy_engine *e, const char *file, const char *folder,
+                                 state_source from) {
     char path[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(path, sizeof path, folder, file));
     HY_TRY(hy_safetensors_open(path, &st));
     hy_status status = check_file(e, file, path, st);
-    if (status == HY_OK) status = load_tensors(e, file, st);
+    from.file = st;
+    if (status == HY_OK) status = load_tensors(e, file, &from);
     hy_safetensors_close(st);
     return status;
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path);
+    return read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path, (state_source){0});
+}
+
+hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale) {
+    char file[HY_PATH_MAX];
+    int64_t samples; /* weights that were added to the sum; 0: there is none */
+    hy_json *json;
+    *sum = NULL;
+    HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
+    HY_TRY(hy_json_read_file(file, &json));
+    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
+    hy_json_free(json);
+    HY_TRY(status);
+    if (samples == 0) return HY_OK;
+    *scale = 1.0 / (double)samples;
+    HY_TRY(hy_path_join(file, sizeof file, path, "predictor.safetensors"));
+    return hy_safetensors_open(file, sum);
+}
+
+/* Frozen parameters have no average. */
+static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
+    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].file};
+    hy_state_tensor tensor;
+    while (hy_state_next(e, &cursor, &tensor)) {
+        const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
+        char theirs[64], ours[64];
+        if (!entry) continue;
+        describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
+        describe_shape(tensor.shape, tensor.ndim, ours, sizeof ours);
+        HY_FAIL_IF(strcmp(theirs, ours) != 0 || !is_real(entry->dtype), HY_ERR_INPUT,
+                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name, theirs,
+                   hy_dtype_name(entry->dtype), ours);
+    }
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
+    hy_safetensors *sum;
+    state_source from = {0};
+    HY_TRY(hy_checkpoint_open_sum(path, &sum, &from.scale));
+    from.sum = sum;
+    hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
+    if (status == HY_OK) {
+        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path, from);
+    }
+    hy_safetensors_close(sum);
+    return status;
 }
 
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);
-    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path));
+    for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path, (state_source){0}));
     return HY_OK;
 }
 

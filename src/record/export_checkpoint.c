@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/say.h"
 #include "config/config_file.h"
 #include "formats/checkpoint.h"
@@ -35,19 +34,9 @@ enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
 static hy_status open_weights(saved *s) {
     char path[HY_PATH_MAX];
-    int64_t samples; /* weights that were added to the sum; 0: there is none */
-    hy_json *json;
-    HY_TRY(hy_path_join(path, sizeof path, s->path, "trainer.json"));
-    HY_TRY(hy_json_read_file(path, &json));
-    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
-    hy_json_free(json);
-    HY_TRY(status);
     HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(path, &s->weights));
-    if (samples == 0) return HY_OK;
-    s->scale = 1.0 / (double)samples;
-    HY_TRY(hy_path_join(path, sizeof path, s->path, "predictor.safetensors"));
-    return hy_safetensors_open(path, &s->sum);
+    return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
 static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {

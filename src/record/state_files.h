@@ -68,6 +68,11 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char
 /* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
+/* The weights as OUT/model has them: their average where the run has one. */
+hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);
+/* The sum of the weights that a run averages, and what makes the average of it; *sum is NULL where there is
+ * none. The caller closes it. */
+hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale);
 /* The scales of a coded tensor in a file, or NULL. */
 const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name);
 /* Elements [first, first + count) of a tensor of any type as fp32; `raw` has room for as many of them. */

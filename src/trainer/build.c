@@ -236,7 +236,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
 static hy_status open_data(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
-    hy_status status = hy_engine_open_data(&t->engine, &t->data.set);
+    hy_status status = hy_engine_open_data(&t->engine, false, &t->data.set);
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
     if (status == HY_ERR_INPUT && is_moved) {

@@ -5,8 +5,9 @@
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 uint64_t hy_trainer_val_sequences(const hy_trainer *t) {
     uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
-    uint64_t wanted = (uint64_t)(t->settings.eval.eval_batches * t->first_batch);
-    return wanted && wanted < all ? wanted : all;
+    int64_t batches = t->settings.eval.eval_batches;
+    uint64_t wanted = batches > 0 ? (uint64_t)(batches * t->first_batch) : all;
+    return wanted < all ? wanted : all;
 }
 
 /* Nothing changes, so that a pass that meets a shortage can be made again. */

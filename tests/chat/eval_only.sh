@@ -36,8 +36,8 @@ test_all_of_the_data_is_counted() {
     one=$(json_values "$stdout" | sed -n "s/^\.tokens$tab//p")
     run_eval --model model --data twice --json
     two=$(json_values "$stdout" | sed -n "s/^\.tokens$tab//p")
-    expect_same "$one" 608 "tokens of 640 bytes in windows of 32"
-    expect_same "$two" 1248 "tokens of 1280 bytes"
+    expect_same "$one" 639 "tokens of 640 bytes in windows of 32"
+    expect_same "$two" 1279 "tokens of 1280 bytes"
 }
 
 test_wrong_input_is_named() {
