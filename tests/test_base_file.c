@@ -214,6 +214,12 @@ START_TEST(create_truncates_and_put_at_adds) {
     ck_assert_uint_eq(end, 7);
     must(hy_file_put_at(in_folder("f"), &end, ",three,four", 11));
     check_text(in_folder("f"), "one,two,three,four");
+    end = HY_FILE_END;
+    hy_fault_arm(1, ENOSPC, false); /* the end is where it was before the half */
+    must_fail(hy_file_put_at(in_folder("f"), &end, ",five", 5), HY_ERR_IO, "No space left");
+    hy_fault_disarm();
+    must(hy_file_put_at(in_folder("f"), &end, ",five", 5));
+    check_text(in_folder("f"), "one,two,three,four,five");
     write_text(in_folder("f"), "emptied,"); /* by someone: no hole */
     must(hy_file_put_at(in_folder("f"), &end, "five", 4));
     check_text(in_folder("f"), "emptied,five");

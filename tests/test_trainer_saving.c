@@ -1,4 +1,7 @@
 /* test_trainer_saving.c: when a run saves itself, what it does without room, and what it never gives up. */
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "small_run.h"
 
 #include <math.h>
@@ -232,6 +235,82 @@ START_TEST(a_folder_deleted_in_mid_run_is_made_again_and_saved_into) {
 }
 END_TEST
 
+/* The lock alone was deleted: lines of metrics.jsonl were lost with it. */
+static void delete_lock(heard *h, int64_t step) {
+    char path[HY_PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/.lock", h->trainer->record.out);
+    if (step == 5) ck_assert_int_eq(unlink(path), 0);
+}
+
+START_TEST(a_lock_that_was_deleted_is_taken_again) {
+    heard h = {.at_step = delete_lock};
+    char path[512], *text;
+    size_t size;
+    must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none", "save_every", "4")));
+    must(hy_trainer_run(h.trainer));
+    ck_assert_ptr_null(strstr(h.text, "was deleted or moved while"));
+    hy_trainer_destroy(h.trainer);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    must(hy_file_read(path, &text, &size));
+    ck_assert_ptr_nonnull(strstr(text, "{\"step\":1,"));
+    ck_assert_ptr_nonnull(strstr(text, "{\"step\":12,"));
+    free(text);
+}
+END_TEST
+
+START_TEST(a_resumed_run_whose_folder_is_deleted_is_saved_too) {
+    heard first = {0}, h = {.at_step = delete_folder};
+    char path[512], out[300];
+    snprintf(out, sizeof out, "%s/run", folder);
+    must(whole_run(&first, SMALL_RUN, out, PAIRS("predictor", "none", "steps", "3")));
+    must(whole_run(&h, SMALL_RUN, out, PAIRS("predictor", "none", "resume", "auto")));
+    snprintf(path, sizeof path, "%s/checkpoint-12", out);
+    must(hy_checkpoint_verify(path, true));
+}
+END_TEST
+
+/* One that could not go stopped all saves after it. */
+START_TEST(an_old_checkpoint_that_cannot_be_removed_stops_no_save) {
+    heard h = {0};
+    char path[512];
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    if (geteuid() == 0) ck_assert_int_eq(seteuid(65534), 0); /* nothing stops root */
+    must(make_run(&h, SMALL_RUN, folder,
+                  PAIRS("predictor", "none", "save_every", "2", "keep", "1")));
+    hy_step_info info;
+    for (int i = 0; i < 2; i++) must(hy_trainer_step(h.trainer, &info));
+    must(hy_trainer_save(h.trainer));
+    snprintf(path, sizeof path, "%s/checkpoint-2", folder);
+    ck_assert_int_eq(chmod(path, 0500), 0);
+    must(hy_trainer_run(h.trainer));
+    hy_trainer_destroy(h.trainer);
+    ck_assert_int_eq(newest(), 12);
+    must(hy_checkpoint_verify(path, true));
+    ck_assert_ptr_nonnull(strstr(h.text, "an older checkpoint stays"));
+    ck_assert_int_eq(chmod(path, 0700), 0);
+    if (getuid() == 0) ck_assert_int_eq(seteuid(0), 0);
+}
+END_TEST
+
+/* A loss that is above the bound for a moment: whoever stopped there lost all since the last save. */
+static void stop_in_spike(heard *h, int64_t step) {
+    if (step != 6) return;
+    h->trainer->progress.bound.above = 2;
+    hy_trainer_request_stop(h->trainer);
+}
+
+START_TEST(a_run_stopped_in_a_spike_is_saved) {
+    heard h = {.at_step = stop_in_spike}, again = {0};
+    must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none")));
+    must_fail(hy_trainer_run(h.trainer), HY_STOPPED, "stopped on request");
+    hy_trainer_destroy(h.trainer);
+    ck_assert_int_eq(newest(), 6);
+    must(make_run(&again, SMALL_RUN, folder, PAIRS("predictor", "none", "resume", "auto")));
+    ck_assert_int_eq(again.trainer->progress.bound.above, 2);
+    hy_trainer_destroy(again.trainer);
+}
+END_TEST
+
 /* ---- runs that go on for longer ----------------------------------------------------------------- */
 
 #define HALF_WARM "predictor none lr_warmup_steps -1 lr_warmup_ratio 0.5 "
@@ -338,6 +417,10 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests,
                    weights_that_are_no_numbers_are_neither_evaluated_nor_talked_to_nor_exported);
     tcase_add_test(tests, a_folder_deleted_in_mid_run_is_made_again_and_saved_into);
+    tcase_add_test(tests, a_lock_that_was_deleted_is_taken_again);
+    tcase_add_test(tests, a_resumed_run_whose_folder_is_deleted_is_saved_too);
+    tcase_add_test(tests, an_old_checkpoint_that_cannot_be_removed_stops_no_save);
+    tcase_add_test(tests, a_run_stopped_in_a_spike_is_saved);
     tcase_add_test(tests, another_length_changes_the_learning_rate_and_says_so);
     tcase_add_test(tests, a_run_that_cannot_be_saved_does_not_begin);
     tcase_add_test(tests, where_one_checkpoint_fits_the_run_says_so_before_it_begins);

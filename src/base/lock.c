@@ -25,6 +25,7 @@
 struct hy_lock {
     int fd;
     char path[PATH_MAX];
+    struct stat folder;
 };
 
 typedef struct holder {
@@ -76,6 +77,13 @@ bool hy_lock_is_there(const hy_lock *lock) {
            held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
+bool hy_lock_folder_is_there(const hy_lock *lock) {
+    char folder[PATH_MAX];
+    struct stat now;
+    return hy_path_parent(folder, sizeof folder, lock->path) == HY_OK && stat(folder, &now) == 0 &&
+           now.st_dev == lock->folder.st_dev && now.st_ino == lock->folder.st_ino;
+}
+
 /* Without locks of the file system: is the process that the file names alive on this host? */
 static bool is_held_by_living(int fd) {
     holder theirs, ours;
@@ -99,6 +107,12 @@ static hy_status try_once(const char *folder, hy_lock *lock, bool *is_ours) {
         if (is_taken) return hy_lock_is_there(lock) ? refuse(folder, lock->fd) : HY_OK;
     }
     *is_ours = hy_lock_is_there(lock);
+    holder before;
+    read_holder(lock->fd, &before);
+    HY_FAIL_IF(*is_ours && before.pid == 0 && fstat(lock->fd, &info) == 0 && info.st_size > 0,
+               HY_ERR_INPUT,
+               "%s is there and is no lock of a run; remove it or choose another folder",
+               lock->path);
     return HY_OK;
 }
 
@@ -127,6 +141,7 @@ hy_status hy_lock_take(const char *folder, hy_lock **out) {
             hy_fail(HY_ERR_INPUT, "%s is in use: others take and leave %s", folder, lock->path);
     }
     if (status == HY_OK) {
+        if (stat(folder, &lock->folder) != 0) lock->folder = (struct stat){0};
         write_holder(lock);
         *out = lock;
         return HY_OK;

@@ -14,8 +14,11 @@
 
 typedef struct hy_lock hy_lock;
 
-/* HY_ERR_INPUT with process id and host of the holder where someone has it; nothing is changed then. */
+/* HY_ERR_INPUT with process id and host of the holder where someone has it, or where a file of that name is not
+ * one of these; nothing is changed then. */
 hy_status hy_lock_take(const char *folder, hy_lock **out);
 /* Whether the folder still has the file that is held: not where it was deleted or replaced. */
 bool hy_lock_is_there(const hy_lock *lock);
+/* Whether the folder is the one it was taken for, whatever became of the file in it. */
+bool hy_lock_folder_is_there(const hy_lock *lock);
 void hy_lock_release(hy_lock *lock); /* lock may be NULL; the file goes */

@@ -205,6 +205,7 @@ hy_status hy_file_put_at(const char *path, uint64_t *offset, const void *data, s
     }
     if (fd < 0) return hy_fail_path("cannot write", path);
     uint64_t at = *offset < (uint64_t)info.st_size ? *offset : (uint64_t)info.st_size;
+    *offset = at; /* where it is tried again */
     int written = hy_disk_write_at(fd, data, size, at), error = errno;
     if (hy_disk_close(fd) != 0 && written == 0) written = -1, error = errno;
     errno = error;

@@ -124,10 +124,10 @@ static int train(job *it) {
         hy_cli_progress_finish(&it->progress);
         return hy_cli_fail(status);
     }
-    hy_summary summary;
-    hy_trainer_summary(it->trainer, &summary);
-    char *folder = strdup(summary.out);
     int code = run_trainer(it);
+    hy_summary summary;
+    hy_trainer_summary(it->trainer, &summary); /* the folder may be another than at the start */
+    char *folder = strdup(summary.out);
     hy_trainer_destroy(it->trainer); /* the record is whole now */
     bool wants_report = strcmp(hy_cli_value(it->config, "save.report"), "true") == 0;
     if (wants_report && folder != NULL) hy_cli_write_report(&it->terminal, folder);

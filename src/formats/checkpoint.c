@@ -75,7 +75,7 @@ static hy_status restore(const char *parent, bool sweeps) {
         if (is_old && !hy_path_exists(final)) {
             status = hy_path_rename(path, final);
         } else if (sweeps) {
-            status = hy_dir_remove(path);
+            (void)hy_dir_remove(path); /* what cannot go is in nobody's way but its own step's */
         }
     }
     hy_dir_list_free(names, count);
@@ -352,7 +352,15 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
     HY_TRY(make_name(going, parent, step, PARTIAL));
     HY_TRY(hy_dir_remove(going));
     HY_TRY(hy_path_rename(path, going));
-    return hy_dir_remove(going);
+    hy_status status = hy_dir_remove(going);
+    /* A whole one that may not be removed has its name back. */
+    if (status != HY_OK && hy_checkpoint_verify(going, false) == HY_OK) {
+        char message[HY_ERROR_MESSAGE_MAX];
+        snprintf(message, sizeof message, "%s", hy_error_message());
+        (void)hy_path_rename(going, path);
+        return hy_fail(status, "%s", message);
+    }
+    return status;
 }
 
 hy_status hy_checkpoint_prune(const char *parent, int keep) {

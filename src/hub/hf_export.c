@@ -374,6 +374,34 @@ static hy_status fill_partial(const export_job *e) {
     return HY_OK;
 }
 
+/* What somebody put into the older folder, and no writer of models, goes on in the new one. */
+static hy_status keep_foreign(const char *older, const char *folder) {
+    char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
+    size_t count;
+    HY_TRY(hy_dir_list(older, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        bool is_ours = hy_hf_is_side_file(names[i]) || strcmp(names[i], "config.json") == 0 ||
+                       hy_has_ending(names[i], ".safetensors") ||
+                       hy_has_ending(names[i], ".safetensors.index.json") ||
+                       strcmp(names[i], "additional_chat_templates") == 0 ||
+                       strcmp(names[i], HY_LOCK_FILE) == 0;
+        status = hy_path_join(from, sizeof from, older, names[i]);
+        if (status == HY_OK) status = hy_path_join(to, sizeof to, folder, names[i]);
+        if (status == HY_OK && !is_ours && !hy_path_exists(to)) status = hy_path_rename(from, to);
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+/* The lock came along with the folder; its holder still has it. */
+static void drop_lock_file(const char *folder) {
+    char path[HY_HF_PATH_MAX];
+    if (hy_path_join(path, sizeof path, folder, HY_LOCK_FILE) == HY_OK) {
+        hy_disk_unlink_at(AT_FDCWD, path, 0);
+    }
+}
+
 /* An older folder goes only when the new one has its name; where the file system cannot swap them, it waits
  * under another name, which it has back when that fails. */
 static hy_status take_name(const export_job *e) {
@@ -381,6 +409,8 @@ static hy_status take_name(const export_job *e) {
     HY_TRY(hy_dir_sync(e->partial));
     bool has_older = hy_path_exists(folder);
     if (has_older && hy_path_exchange(e->partial, folder) == HY_OK) {
+        drop_lock_file(folder);
+        HY_TRY(keep_foreign(e->partial, folder));
         HY_TRY(hy_path_sync_parent(folder));
         return hy_dir_remove(e->partial);
     }
@@ -395,6 +425,8 @@ static hy_status take_name(const export_job *e) {
         (void)hy_path_rename(e->old, folder);
         return hy_fail(status, "%s", message);
     }
+    if (status == HY_OK) drop_lock_file(folder);
+    if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
     if (status == HY_OK) status = hy_path_sync_parent(folder);
     return status == HY_OK && has_older ? hy_dir_remove(e->old) : status;
 }
@@ -409,7 +441,6 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
     if (status == HY_OK) status = take_partial(&e, &lock);
     if (lock) {
         if (status == HY_OK) status = fill_partial(&e);
-        hy_lock_release(lock);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
             char message[HY_ERROR_MESSAGE_MAX];
@@ -417,6 +448,7 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
             (void)hy_dir_remove(e.partial); /* the first failure is the one to tell */
             status = hy_fail(status, "%s: %s", writing->folder, message);
         }
+        hy_lock_release(lock); /* until now nobody else could write this folder */
     }
     free(e.names);
     free(e.shards);

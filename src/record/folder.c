@@ -4,7 +4,9 @@
  * is resumed or overwritten; the folder that would hold it must be writable. */
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -187,6 +189,30 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
     return HY_OK;
 }
 
+/* What --overwrite would remove must not be what the new run begins with. */
+static hy_status check_sources(const hy_record *r, const hy_settings *s) {
+    const struct {
+        const char *key, *path;
+    } sources[] = {{"model", s->model},
+                   {"init_from", s->init_from},
+                   {"data", s->data},
+                   {"val_data", s->val_data},
+                   {"tokenizer", s->input.tokenizer}};
+    char out[PATH_MAX], path[PATH_MAX], name[NAME_MAX + 1];
+    if (!realpath(r->out, out)) return HY_OK;
+    size_t length = strlen(out);
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
+        if (!sources[i].path[0] || !realpath(sources[i].path, path)) continue;
+        if (strncmp(path, out, length) != 0 || path[length] != '/') continue;
+        const char *below = path + length + 1;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(below, "/"), below);
+        HY_FAIL_IF(is_of_run(name, false) || strcmp(name, HY_ORIGIN_FOLDER) == 0, HY_ERR_INPUT,
+                   "%s = %s lies in %s, which --overwrite would clear; choose another --out",
+                   sources[i].key, sources[i].path, r->out);
+    }
+    return HY_OK;
+}
+
 hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
@@ -206,6 +232,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     }
     bool has_run;
     HY_TRY(check_free(r, s, &has_run));
+    if (s->save.overwrite && !r->is_out_ours) HY_TRY(check_sources(r, s));
     HY_TRY(check_writable(r->out));
     return has_run ? hy_record_lock(r) : HY_OK;
 }

@@ -152,6 +152,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "phase", hy_phase_name(p->machine.phase));
     hy_json_put_bool(&w, "residual_due", p->is_residual_due);
     hy_json_put_int(&w, "early_steps", p->bound.seen);
+    hy_json_put_int(&w, "steps_above", p->bound.above);
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
     hy_json_put_bool(&w, "validation_due", t->course.is_validation_due);
@@ -318,7 +319,8 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     bool has_bound = hy_json_as_int(hy_json_get(root, "early_steps"), &bound.seen) &&
                      hy_json_as_double(hy_json_get(root, "first_loss"), &bound.first) &&
                      hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
-    if (has_bound) p->bound = bound;
+    (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
+    if (has_bound && bound.above >= 0) p->bound = bound;
     /* Left to the next Predict step; older checkpoints do not say it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->course.is_validation_due);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);

@@ -25,7 +25,7 @@ static hy_status choose_branch(const hy_trainer *t) {
     return status;
 }
 
-hy_status hy_trainer_open_record(hy_trainer *t) {
+static hy_status open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = &t->settings;
     hy_moment moment = now(t);
     hy_start_line start = {
@@ -47,12 +47,28 @@ hy_status hy_trainer_open_record(hy_trainer *t) {
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
-    HY_TRY(hy_origin_keep(&t->record, &t->settings, t->engine.model));
+    hy_status kept = hy_origin_keep(&t->record, &t->settings, t->engine.model);
+    if (kept != HY_OK && !is_remade) return kept;
+    if (kept != HY_OK) {
+        hy_say(
+            t, HY_WARNING,
+            "what the model began as is gone with the folder (%s); hybrid-export --base names it",
+            hy_error_message());
+    }
     HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
     HY_TRY(hy_record_open(&t->record, s, &start, &moment));
     if (s->save.tensorboard) hy_tensorboard_open(&t->record, t->progress.step);
     return HY_OK;
+}
+
+hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); }
+
+/* The new folder has nothing of the old one: neither what was resumed nor what was kept of the model. */
+hy_status hy_trainer_remake_record(hy_trainer *t) {
+    t->resumed[0] = 0;
+    t->settings.kept = (hy_kept_origin){0};
+    return open_record(t, true);
 }
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {

@@ -194,7 +194,7 @@ static hy_status finish(hy_trainer *t) {
 }
 
 static hy_status stop(hy_trainer *t) {
-    if (t->progress.bound.above > 0) return give_up_diverged(t, "stopped on request, in");
+    if (!hy_trainer_may_save(t)) return give_up_diverged(t, "stopped on request, in");
     HY_TRY(wind_up(t, false));
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }

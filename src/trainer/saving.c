@@ -74,19 +74,44 @@ static hy_status make_room(hy_trainer *t) {
         (long long)t->progress.step, hy_bytes_as_text(need).text, out, hy_bytes_as_text(room).text);
 }
 
+/* A spike may pass: who stops in one loses nothing, and what was saved before it stays. Steps without a finite
+ * loss are not worth saving. */
+bool hy_trainer_may_save(const hy_trainer *t) {
+    const hy_progress *p = &t->progress;
+    return p->bound.above == 0 || (p->bound.above < HY_DIVERGED_STEPS && p->step > 0 &&
+                                   isfinite(p->loss_tail[(p->step - 1) % HY_LOSS_TAIL]));
+}
+
 /* ---- saving ----------------------------------------------------------------------------------- */
 
-/* Someone deleted the folder, or moved it away, while the run went on: it is made again. Another run that
- * has the name by now keeps it. */
+/* Someone deleted the folder, or moved it away, while the run went on: it is made again. Whatever has the name by
+ * now keeps it, and the run goes on beside it. A lock that alone was deleted is taken again. */
 static hy_status find_folder(hy_trainer *t) {
     hy_record *r = &t->record;
-    if (!r->lock || hy_lock_is_there(r->lock)) return HY_OK;
-    hy_say(t, HY_WARNING, "%s was deleted or moved while the run went on; it is made again",
+    char name[HY_PATH_MAX];
+    if (r->lock && hy_lock_is_there(r->lock)) return HY_OK;
+    if (r->lock && hy_lock_folder_is_there(r->lock)) {
+        hy_lock *again;
+        HY_TRY(hy_lock_take(r->out, &again));
+        hy_lock_release(r->lock);
+        r->lock = again;
+        return HY_OK;
+    }
+    snprintf(name, sizeof name, "%s", r->out);
+    size_t length = strlen(name);
+    while (length > 1 && name[length - 1] == '/') name[--length] = 0;
+    for (int i = 2; hy_path_exists(r->out); i++) {
+        HY_FAIL_IF(i > 1000, HY_ERR_IO, "%s was replaced while the run went on", name);
+        int size = snprintf(r->out, sizeof r->out, "%s-%d", name, i);
+        HY_FAIL_IF(size >= (int)sizeof r->out, HY_ERR_IO, "%s has a name that is too long", name);
+    }
+    hy_say(t, HY_WARNING, "%s was deleted or moved while the run went on; it goes on in %s", name,
            r->out);
     (void)hy_record_close(r); /* what it could write is gone with the folder */
     hy_lock_release(r->lock);
     r->lock = NULL;
-    return hy_trainer_open_record(t);
+    r->is_out_ours = false;
+    return hy_trainer_remake_record(t);
 }
 
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
@@ -123,5 +148,9 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     }
     /* One of a run that may have gone wrong takes no other's place. */
     if (t->progress.bound.above > 0) return HY_OK;
-    return hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep);
+    /* What cannot be removed is no reason to count the new one as lost. */
+    if (hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep) != HY_OK) {
+        hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
+    }
+    return HY_OK;
 }

@@ -267,9 +267,11 @@ hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
  * says what becomes of it. */
 hy_status hy_trainer_check_disk(hy_trainer *t);
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);
+bool hy_trainer_may_save(const hy_trainer *t); /* whether its state is worth it */
 
 /* recording.c: what the run hands to its record. */
 hy_status hy_trainer_open_record(hy_trainer *t);
+hy_status hy_trainer_remake_record(hy_trainer *t); /* in a folder that had to be made again */
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info,
                             double val_loss); /* NAN: none */
 void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event);

@@ -249,3 +249,61 @@ test_an_export_empties_no_folder_that_is_no_model() {
     expect_same "$(cat here/file other/file)" "mine
 mine" "the user's files"
 }
+
+test_a_users_lock_file_is_left_alone() {
+    mkdir out
+    echo precious > out/.lock
+    run_tiny --out out
+    expect_code 2
+    expect_err "is no lock of a run"
+    expect_same "$(cat out/.lock)" precious "the user's file"
+}
+
+test_overwrite_does_not_remove_what_the_run_begins_with() {
+    make_run out
+    run_tiny --init-from out/checkpoint-6 --out out --overwrite
+    expect_code 2
+    expect_err "which --overwrite would clear"
+    expect_file out/checkpoint-6
+    run --model out/model --steps 2 --out out --overwrite
+    expect_code 2
+    expect_file out/model/model.safetensors
+}
+
+test_users_files_beside_a_model_stay() {
+    make_run out
+    echo mine > out/model/notes.md
+    run --resume out --steps 8
+    expect_code 0
+    expect_same "$(cat out/model/notes.md)" mine "the user's file in model/"
+    [ ! -e out/model/.lock ] || fail "a lock lies in model/"
+}
+
+# await COMMAND: until it succeeds.
+await() {
+    for _ in $(seq 200); do
+        "$@" > /dev/null 2>&1 && return
+        sleep 0.05
+    done
+    fail "waited in vain for: $*"
+}
+
+# Another run had the name by then: from its second save on the first one wrote there, without a lock.
+test_a_run_whose_folder_was_replaced_goes_on_beside_it() {
+    make_run other
+    # shellcheck disable=SC2086 # the words of $tiny are arguments
+    "$program" $tiny --out out --steps 100000 --save-every 300 --sample-tokens 0 > log 2>&1 &
+    live=$!
+    await test -e out/checkpoint-300
+    mv out moved
+    cp -r other out
+    find out -type f -exec cksum {} + | sort > before
+    await sh -c 'ls -d out-2/checkpoint-*'
+    sleep 0.3
+    kill -INT $live
+    wait $live
+    expect_same $? 75 "exit code: $(tail -n 2 log)"
+    expect_same "$(find out -type f -exec cksum {} + | sort)" "$(cat before)" "the other run"
+    run --resume out-2 --steps 1
+    expect_code 0
+}
