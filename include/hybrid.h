@@ -482,6 +482,10 @@ typedef struct hy_summary {
     double ngram_loss;         /* a 5-gram counted on the training bytes; NaN when not computed */
     uint64_t checkpoint_bytes; /* size of one checkpoint */
     hy_phase_summary phases[HY_PHASE_COUNT];
+    int64_t val_tokens;   /* that val_loss is of */
+    double best_val_loss; /* the lowest, on the sequences that all validations look at; NaN: none */
+    int64_t best_val_step;
+    bool is_stopped_early; /* by early_stop */
 } hy_summary;
 
 void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);

@@ -440,6 +440,35 @@ START_TEST(names_move_and_swap) {
 }
 END_TEST
 
+static void check_link(const char *expected) {
+    char target[64] = "";
+    ck_assert_int_gt(readlink(in_folder("link"), target, sizeof target - 1), 0);
+    ck_assert_str_eq(target, expected);
+}
+
+START_TEST(a_link_leads_to_the_old_target_or_the_new_one) {
+    for (long at = 0;; at++) {
+        must(hy_link_put(in_folder("link"), "old"));
+        check_link("old");
+        hy_fault_arm(at, EIO, false);
+        hy_status status = hy_link_put(in_folder("link"), "new");
+        bool is_done = hy_fault_disarm() <= at;
+        char target[64] = "";
+        ck_assert_int_eq(readlink(in_folder("link"), target, sizeof target - 1), 3);
+        ck_assert(strcmp(target, "old") == 0 || strcmp(target, "new") == 0);
+        ck_assert(!hy_path_is_link(in_folder(".link.partial")));
+        if (!is_done) ck_assert_int_eq(status, HY_ERR_IO);
+        if (!is_done) continue;
+        must(status);
+        check_link("new");
+        break;
+    }
+    write_text(in_folder("file"), "mine");
+    must_fail(hy_link_put(in_folder("file"), "new"), HY_ERR_INPUT, "is no link");
+    check_text(in_folder("file"), "mine");
+}
+END_TEST
+
 START_TEST(paths_are_joined_and_split) {
     static const struct {
         const char *path, *parent;
@@ -687,6 +716,7 @@ static Suite *file_suite(void) {
     tcase_add_test(files, a_file_in_the_place_of_a_folder_is_named);
     tcase_add_test(files, a_listing_is_sorted_and_complete);
     tcase_add_test(files, names_move_and_swap);
+    tcase_add_test(files, a_link_leads_to_the_old_target_or_the_new_one);
     tcase_add_test(files, paths_are_joined_and_split);
     tcase_add_test(files, a_fault_at_any_call_leaves_the_old_file_or_the_new_one);
     tcase_add_test(files, a_killed_writer_leaves_the_old_file_or_the_new_one);

@@ -590,6 +590,26 @@ START_TEST(pruning_never_removes_what_was_written_last) {
 }
 END_TEST
 
+START_TEST(pruning_spares_the_best) {
+    bool is_there;
+    for (int step = 8; step <= 12; step++) save_at(step, 1000 + step);
+    must(hy_checkpoint_put_best(folder, 9));
+    must(hy_checkpoint_prune_but(folder, 2, 9));
+    ck_assert(!has_step(8) && has_step(9) && !has_step(10) && has_step(11) && has_step(12));
+    must(hy_checkpoint_verify(in_folder("best"), true));
+    must(hy_checkpoint_is_current(folder, 9, &is_there));
+    ck_assert(is_there);
+    int64_t step;
+    ck_assert_int_eq(load_latest(&step), 12);
+    /* Given up for room: the link goes too. */
+    must(hy_checkpoint_prune(folder, 1));
+    must(hy_checkpoint_is_current(folder, 9, &is_there));
+    ck_assert(!is_there);
+    must(hy_checkpoint_put_best(folder, -1));
+    ck_assert(!hy_path_is_link(in_folder("best")));
+}
+END_TEST
+
 static hy_status prune_to_one(const scenario *s) {
     (void)s;
     return hy_checkpoint_prune(folder, 1);
@@ -768,6 +788,7 @@ static Suite *checkpoint_suite(void) {
     tcase_add_test(plain, the_newest_whole_checkpoint_is_found_behind_damaged_ones);
     tcase_add_test(plain, damaged_manifests_are_read_or_refused_and_never_crash);
     tcase_add_test(plain, pruning_keeps_the_newest);
+    tcase_add_test(plain, pruning_spares_the_best);
     tcase_add_test(plain, pruning_never_removes_what_was_written_last);
     suite_add_tcase(suite, plain);
     TCase *disturbed = tcase_create("disturbed");

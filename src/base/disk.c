@@ -159,6 +159,10 @@ int hy_disk_rename(const char *from, const char *to) {
     return is_due() ? strike() : rename(from, to);
 }
 
+int hy_disk_symlink(const char *target, const char *path) {
+    return is_due() ? strike() : symlink(target, path);
+}
+
 int hy_disk_exchange(const char *a, const char *b) {
     if (is_due()) return strike();
     if (atomic_load(&fault.lacks_exchange)) {

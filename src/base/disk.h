@@ -20,6 +20,7 @@ int hy_disk_close(int fd); /* the descriptor is gone either way */
 int hy_disk_mkdir(const char *path); /* mode 0777 less umask */
 int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_rename(const char *from, const char *to);
+int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_exchange(const char *a, const char *b); /* EINVAL or ENOSYS: not offered here */
 uint64_t hy_disk_free(const char *path);            /* UINT64_MAX: not known */
 int hy_disk_unlink_at(int folder, const char *name, int flags);

@@ -99,7 +99,10 @@ hy_status hy_dir_remove(const char *path); /* with all inside; fine when absent 
 /* A symbolic link; what has the name already stays, and is taken for it. */
 hy_status hy_path_link(const char *target, const char *path);
 hy_status hy_path_rename(const char *from, const char *to); /* not synced: hy_dir_sync the parent */
-hy_status hy_path_exchange(const char *a, const char *b);   /* swaps two names in one step */
+/* Makes `path` a symbolic link to `target`, durably and in one step; a link that was there is replaced, anything
+ * else is HY_ERR_INPUT. */
+hy_status hy_link_put(const char *path, const char *target);
+hy_status hy_path_exchange(const char *a, const char *b); /* swaps two names in one step */
 hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name);
 hy_status hy_path_sync_parent(const char *path); /* makes the name itself durable */
 hy_status hy_path_parent(char *out, size_t size, const char *path); /* "." for a bare name */

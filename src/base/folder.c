@@ -186,6 +186,21 @@ hy_status hy_path_exchange(const char *a, const char *b) {
     return hy_fail_context(hy_fail_path("cannot swap with", b), "%s", a);
 }
 
+hy_status hy_link_put(const char *path, const char *target) {
+    char partial[PATH_MAX], folder[PATH_MAX], name[NAME_MAX + 16];
+    HY_FAIL_IF(hy_path_exists(path) && !hy_path_is_link(path), HY_ERR_INPUT,
+               "%s is there and is no link; it is left alone", path);
+    const char *slash = strrchr(path, '/');
+    HY_TRY(hy_path_parent(folder, sizeof folder, path));
+    snprintf(name, sizeof name, ".%.*s.partial", NAME_MAX, slash ? slash + 1 : path);
+    HY_TRY(hy_path_join(partial, sizeof partial, folder, name));
+    if (hy_path_is_link(partial)) (void)hy_disk_unlink_at(AT_FDCWD, partial, 0); /* of a crash */
+    if (hy_disk_symlink(target, partial) != 0) return hy_fail_path("cannot make the link", path);
+    hy_status status = hy_path_rename(partial, path);
+    if (status != HY_OK) (void)hy_disk_unlink_at(AT_FDCWD, partial, 0);
+    return status == HY_OK ? hy_dir_sync(folder) : status;
+}
+
 /* ---- listing --------------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b) {

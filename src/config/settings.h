@@ -124,10 +124,12 @@ typedef struct hy_settings {
 
     /* eval */
     struct {
-        int64_t eval_every;      /* steps; 0: only at the end */
-        int64_t eval_batches;    /* 0: all held-out data */
+        int64_t eval_every;      /* steps; 0: only at the end; -1: as trainer/evaluate.c says */
+        int64_t eval_batches;    /* 0: all held-out data; -1: as there */
         int64_t eval_batch_size; /* 0: as batch_size */
-        int64_t sample_tokens;   /* of the closing sample; 0: none */
+        int64_t early_stop;      /* validations without a lower loss; 0: never */
+        double early_stop_delta;
+        int64_t sample_tokens; /* of the closing sample; 0: none */
         double temperature;
         int64_t top_k;
         char prompt[HY_TEXT_MAX];

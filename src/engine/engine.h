@@ -273,7 +273,8 @@ hy_status hy_candidate_make(void *engine, hy_stream *stream, int32_t unit);
 typedef struct hy_probe {
     hy_dataset *data;
     hy_split split;
-    uint64_t first, count; /* sequences */
+    uint64_t first, count; /* sequences: first, first + stride, ... */
+    uint64_t stride;       /* 0: 1 */
     hy_dtype dtype;    /* of the current weights; the candidate's was said when it was proposed */
     bool of_candidate; /* under the candidate row instead */
     double *each;      /* (count) mean loss of each, may be NULL */

@@ -24,7 +24,8 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         int32_t *doc_starts = staging->doc_starts ? staging->doc_starts + (int64_t)row * seq : NULL;
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
-        uint64_t at = probe->first + (is_filler ? first : number);
+        uint64_t stride = probe->stride ? probe->stride : 1;
+        uint64_t at = probe->first + (is_filler ? first : number) * stride;
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
         if (counted < 0) return HY_ERR_IO; /* with its message */

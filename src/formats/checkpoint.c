@@ -5,6 +5,7 @@
  * checkpoint-N shows a whole folder, the old one or the new one; whatever is not finished begins with a dot
  * and is never read. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -363,7 +364,33 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
     return status;
 }
 
+hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out) {
+    int64_t *steps;
+    size_t count, others;
+    *out = false;
+    HY_TRY(list_current(parent, &steps, &count, &others));
+    for (size_t i = 0; i < count; i++) *out |= steps[i] == step;
+    free(steps);
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_put_best(const char *parent, int64_t step) {
+    char path[PATH_MAX], name[64];
+    HY_TRY(hy_path_join(path, sizeof path, parent, HY_BEST));
+    if (step < 0) {
+        bool is_left = hy_path_is_link(path) && !hy_path_is_dir(path);
+        if (!is_left || hy_disk_unlink_at(AT_FDCWD, path, 0) == 0) return HY_OK;
+        return hy_fail_path("cannot remove", path);
+    }
+    snprintf(name, sizeof name, STEM "%" PRId64, step);
+    return hy_link_put(path, name);
+}
+
 hy_status hy_checkpoint_prune(const char *parent, int keep) {
+    return hy_checkpoint_prune_but(parent, keep, -1);
+}
+
+hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared) {
     int64_t *steps;
     size_t count, others, last = 0;
     struct timespec latest = {0};
@@ -384,7 +411,7 @@ hy_status hy_checkpoint_prune(const char *parent, int keep) {
     }
     hy_status status = HY_OK;
     for (size_t i = (size_t)keep; i < count && status == HY_OK; i++) {
-        if (i != last) status = remove_checkpoint(parent, steps[i]);
+        if (i != last && steps[i] != spared) status = remove_checkpoint(parent, steps[i]);
     }
     free(steps);
     return status;

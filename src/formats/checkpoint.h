@@ -42,6 +42,16 @@ hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size)
  * of branches that were left neither count nor go. The one written
  * last stays in any case: after a resume from an older step it may not be the newest. */
 hy_status hy_checkpoint_prune(const char *parent, int keep);
+/* The same, but the one of step `spared` stays as well (-1: none). */
+hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared);
+
+/* Whether there is one of this step, and on the current branch. */
+hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out);
+
+/* PARENT/best, a link to the checkpoint with the lowest held-out loss: it can be named wherever a checkpoint
+ * can. Step -1: a link that leads nowhere any more is removed. */
+#define HY_BEST "best"
+hy_status hy_checkpoint_put_best(const char *parent, int64_t step);
 /* The run in `parent` goes on from checkpoint `from` of this step. Where later ones of the current branch are
  * there, or it is of another, that begins a branch of its own; `left` gets the names of those that the run
  * does not go on from any more. They stay, under another name once their step is saved again. */

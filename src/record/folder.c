@@ -107,7 +107,9 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     while (length > 1 && out[length - 1] == '/') out[--length] = 0;
     char *slash = strrchr(out, '/');
     const char *last = slash ? slash + 1 : out;
-    if (strncmp(last, "checkpoint-", 11) != 0) return;
+    if (strncmp(last, "checkpoint-", 11) != 0 &&
+        !(strcmp(last, HY_BEST) == 0 && hy_path_is_link(out)))
+        return;
     if (slash) {
         *slash = 0;
     } else {
@@ -245,14 +247,15 @@ static hy_status clear_run(const char *path) {
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         char inside[HY_PATH_MAX];
-        if (!is_of_run(names[i], false)) continue;
         status = hy_path_join(inside, sizeof inside, path, names[i]);
+        bool is_best = strcmp(names[i], HY_BEST) == 0 && hy_path_is_link(inside);
+        if (!is_of_run(names[i], false) && !is_best) continue;
         if (status == HY_OK && is_checkpoint(names[i]) && names[i][0] != '.') {
             char manifest[HY_PATH_MAX];
             status = hy_path_join(manifest, sizeof manifest, inside, "manifest.json");
             if (status == HY_OK && !hy_path_exists(manifest)) continue; /* somebody else's */
         }
-        if (status == HY_OK && hy_path_is_dir(inside)) {
+        if (status == HY_OK && hy_path_is_dir(inside) && !is_best) {
             status = hy_dir_remove(inside);
         } else if (status == HY_OK && unlink(inside) != 0) {
             status = hy_fail(HY_ERR_IO, "cannot remove %s: %s", inside, strerror(errno));

@@ -60,6 +60,11 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_double(w, "flops_per_token", s->flops_per_token);
     hy_json_put_double(w, "final_loss", s->final_loss);
     hy_json_put_double(w, "val_loss", s->val_loss);
+    if (s->val_tokens > 0) hy_json_put_int(w, "val_tokens", s->val_tokens);
+    if (s->best_val_step >= 0 && !isnan(s->best_val_loss)) {
+        hy_json_put_double(w, "best_val_loss", s->best_val_loss);
+        hy_json_put_int(w, "best_val_step", s->best_val_step);
+    }
     if (!isnan(s->raw_val_loss)) hy_json_put_double(w, "raw_val_loss", s->raw_val_loss);
     if (s->knows_entropy) {
         hy_json_put_double(w, "source_entropy", s->source_entropy);
@@ -74,7 +79,8 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
     hy_json_put_string(&w, "program", "hybrid-train " HYBRID_VERSION);
-    hy_json_put_bool(&w, "finished", s->spent >= (double)s->steps_total - 0.5);
+    hy_json_put_bool(&w, "finished",
+                     s->spent >= (double)s->steps_total - 0.5 || s->is_stopped_early);
     hy_json_put_string(&w, "model", s->model);
     hy_json_put_int(&w, "parameters", s->parameters);
     hy_json_put_string(&w, "device", s->device);

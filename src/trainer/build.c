@@ -166,7 +166,8 @@ static void begin_progress(hy_trainer *t) {
                                 .confidence = hy_confidence_prior(t->course.regime),
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
-                                .val_loss = NAN};
+                                .val_loss = NAN,
+                                .best = HY_NO_BEST};
     t->engine.progress =
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
@@ -220,7 +221,7 @@ static hy_status read_checkpoint(hy_trainer *t) {
 static hy_status begin_or_resume(hy_trainer *t) {
     hy_engine *e = &t->engine;
     begin_progress(t);
-    t->fate.saved_step = -1;
+    t->fate.saved_step = t->fate.best_step = -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
         for (int i = 0; i < e->rows.optim_count; i++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + i));
@@ -248,6 +249,18 @@ static hy_status open_data(hy_trainer *t) {
     if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
     HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
     return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
+}
+
+static hy_status check_early_stop(const hy_trainer *t) {
+    long long patience = (long long)t->settings.eval.early_stop;
+    if (patience == 0 || hy_trainer_eval_every(t) > 0) return HY_OK;
+    HY_FAIL_IF(t->settings.eval.eval_every == 0, HY_ERR_INPUT,
+               "early_stop is %lld, but eval_every is 0: no validation would be there to stop at",
+               patience);
+    hy_say(t, HY_WARNING,
+           "early_stop has no effect: in so short a run there is no validation before the end; "
+           "--eval-every N would set some");
+    return HY_OK;
 }
 
 hy_status hy_trainer_build(hy_trainer *t) {
@@ -278,6 +291,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_monitor_open(t));
     tell_plan(t);
     hy_engine_tell_warning(e); /* of what was prepared */
+    HY_TRY(check_early_stop(t));
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));

@@ -1,24 +1,85 @@
-/* evaluate.c: a run's held-out loss and its samples, between steps. See hybrid.h. */
+/* evaluate.c: a run's held-out loss and its samples, between steps. See hybrid.h.
+ *
+ * How often, and on how much, follows from the run's length and the tokens of a step alone, never from the
+ * clock: a resumed run validates where the other would have. Unless settings say otherwise, validations take
+ * at most a few percent of the run: a forward pass costs a third of a step over the same tokens. What is
+ * looked at is spread evenly over the held-out data. */
+#include <math.h>
+
+#include "base/json.h"
 #include "infer/sample.h"
 #include "trainer/trainer.h"
 
+#define SHARE 0.03                     /* of the run's compute, for all but the closing one */
+#define FORWARD (1.0 / 3)              /* compute of a token that is only looked at */
+#define USUAL 20                       /* validations of a run, where that share allows them, */
+#define MOST_STEPS 1000                /* and at most so many steps from one to the next */
+#define LEAST_TOKENS 8192.0            /* fewer say little */
+#define MOST_TOKENS 131072.0           /* more say little more */
+#define CLOSING_SHARE 0.1              /* of the run's tokens, */
+#define CLOSING_LEAST 65536.0          /* but so many at least */
+#define CLOSING_MOST (1024.0 * 1024.0) /* and at most */
+
+/* Held-out sequences: every stride-th, so many of them. */
+typedef struct looked_at {
+    uint64_t count, stride;
+} looked_at;
+
+/* Computed, whether they count in the loss or not. */
+static double step_tokens(const hy_trainer *t) {
+    return (double)hy_step_sequences(&t->engine) * (double)t->settings.train.seq_len;
+}
+
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
-uint64_t hy_trainer_val_sequences(const hy_trainer *t) {
+static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
-    int64_t batches = t->settings.eval.eval_batches;
-    uint64_t wanted = batches > 0 ? (uint64_t)(batches * t->first_batch) : all;
-    return wanted < all ? wanted : all;
+    int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
+    if (batches >= 0) {
+        uint64_t wanted = (uint64_t)(batches * t->first_batch);
+        return (looked_at){wanted && wanted < all ? wanted : all, 1};
+    }
+    double steps = (double)t->course.steps_total;
+    double between = every > 0 ? (double)every : steps / USUAL;
+    double tokens = SHARE / FORWARD * between * step_tokens(t);
+    tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
+    double closing = fmax(CLOSING_SHARE * steps * step_tokens(t), CLOSING_LEAST);
+    if (is_closing) tokens = fmax(tokens, fmin(closing, CLOSING_MOST));
+    double wanted = ceil(tokens / (double)t->settings.train.seq_len);
+    if (wanted >= (double)all) return (looked_at){all, 1};
+    return (looked_at){(uint64_t)wanted, all / (uint64_t)wanted};
+}
+
+uint64_t hy_trainer_val_sequences(const hy_trainer *t) { return choose(t, false).count; }
+
+int64_t hy_trainer_eval_every(const hy_trainer *t) {
+    if (t->settings.eval.eval_every >= 0) return t->settings.eval.eval_every;
+    double steps = (double)t->course.steps_total;
+    double each = (double)choose(t, false).count * (double)t->settings.train.seq_len * FORWARD;
+    double affordable = floor(SHARE * steps * step_tokens(t) / each);
+    double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
+    return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
+}
+
+bool hy_trainer_is_stopped_early(const hy_trainer *t) {
+    int64_t patience = t->settings.eval.early_stop;
+    return patience > 0 && t->progress.best.stale >= patience;
+}
+
+bool hy_trainer_is_over(const hy_trainer *t) {
+    return t->progress.spent >= (double)t->course.steps_total - 0.5 ||
+           hy_trainer_is_stopped_early(t);
 }
 
 /* Nothing changes, so that a pass that meets a shortage can be made again. */
-static hy_status validate(hy_trainer *t, bool uses_average, hy_probe *probe) {
+static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe *probe) {
     hy_engine *e = &t->engine;
     hy_dtype dtype = e->types.of[HY_FULL];
     hy_status status;
     do {
         *probe = (hy_probe){.data = t->data.set,
                             .split = HY_VAL,
-                            .count = hy_trainer_val_sequences(t),
+                            .count = what.count,
+                            .stride = what.stride,
                             .dtype = dtype,
                             .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
@@ -29,19 +90,30 @@ static hy_status validate(hy_trainer *t, bool uses_average, hy_probe *probe) {
     return HY_OK;
 }
 
-hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
+/* `comparable`, where it is not NULL, is of the sequences that every other validation looks at. */
+static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
     double begin = hy_clock();
-    bool is_final = t->progress.spent >= (double)t->course.steps_total - 0.5;
-    hy_probe probe;
-    HY_TRY(validate(t, false, &probe));
+    bool is_final = hy_trainer_is_over(t), uses_average = false;
+    looked_at usual = choose(t, false), here = choose(t, is_final);
+    hy_probe probe, again;
+    HY_TRY(look(t, here, false, &probe));
     bool has_average = hy_has_row(&t->engine, HY_ROW_AVERAGE);
     if (is_final && has_average && t->engine.progress.average_samples > 0) {
+        uses_average = true;
         t->raw_val_loss = probe.mean;
-        HY_TRY(validate(t, true, &probe));
+        HY_TRY(look(t, here, true, &probe));
+    }
+    bool is_other = here.count != usual.count && !isnan(t->progress.best.loss);
+    if (comparable) *comparable = probe.mean;
+    if (comparable && is_other) {
+        HY_TRY(look(t, usual, uses_average, &again));
+        *comparable = again.mean;
     }
     t->progress.val_loss = probe.mean;
     t->progress.val_step = t->progress.step;
+    t->val_tokens = probe.counted;
+    t->course.is_closed = is_final;
     if (info) {
         *info = (hy_eval_info){.step = t->progress.step,
                                .loss = probe.mean,
@@ -49,6 +121,29 @@ hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
                                .seconds = hy_clock() - begin,
                                .is_final = is_final};
     }
+    return HY_OK;
+}
+
+hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) { return evaluate(t, info, NULL); }
+
+/* A loss that is not finite is never lower. */
+static void compare(hy_trainer *t, double loss, bool is_final) {
+    hy_best *best = &t->progress.best;
+    best->last = loss;
+    if (isfinite(loss) && !(best->loss <= loss)) {
+        best->loss = loss;
+        best->step = t->progress.step;
+    }
+    bool is_lower = isfinite(loss) && !(best->mark - t->settings.eval.early_stop_delta <= loss);
+    if (is_lower) best->mark = loss;
+    if (!is_final) best->stale = is_lower ? 0 : best->stale + 1;
+}
+
+hy_status hy_trainer_validate(hy_trainer *t, hy_eval_info *info) {
+    double comparable;
+    HY_TRY(evaluate(t, info, &comparable));
+    compare(t, comparable, info->is_final);
+    if (t->observer.on_eval) t->observer.on_eval(t->observer.user, info);
     return HY_OK;
 }
 

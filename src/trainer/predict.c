@@ -240,11 +240,8 @@ static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
     if (!t->course.is_validation_due || t->course.is_in_fork) return HY_OK;
     t->course.is_validation_due = false;
-    hy_status status = hy_trainer_evaluate(t, &eval);
-    if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
-    HY_TRY(status);
-    if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &eval);
-    return HY_OK;
+    hy_status status = hy_trainer_validate(t, &eval);
+    return status == HY_ERR_MEMORY ? hy_trainer_skip_validation(t) : status;
 }
 
 static hy_status end_predict(hy_trainer *t) {

@@ -132,6 +132,30 @@ static void write_kept(const hy_trainer *t, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
+static void write_best(hy_json_writer *w, const hy_best *best) {
+    hy_json_open_object(w, "best");
+    hy_json_put_double(w, "last", best->last);
+    hy_json_put_double(w, "loss", best->loss);
+    hy_json_put_int(w, "step", best->step);
+    hy_json_put_double(w, "saved_loss", best->saved_loss);
+    hy_json_put_int(w, "saved_step", best->saved_step);
+    hy_json_put_double(w, "mark", best->mark);
+    hy_json_put_int(w, "stale", best->stale);
+    hy_json_close_object(w);
+}
+
+/* Older checkpoints know none; what is not finite is null in the file. */
+static void read_best(const hy_json_node *node, hy_best *best) {
+    *best = HY_NO_BEST;
+    (void)hy_json_as_double(hy_json_get(node, "last"), &best->last);
+    (void)hy_json_as_double(hy_json_get(node, "loss"), &best->loss);
+    (void)hy_json_as_int(hy_json_get(node, "step"), &best->step);
+    (void)hy_json_as_double(hy_json_get(node, "saved_loss"), &best->saved_loss);
+    (void)hy_json_as_int(hy_json_get(node, "saved_step"), &best->saved_step);
+    (void)hy_json_as_double(hy_json_get(node, "mark"), &best->mark);
+    (void)hy_json_as_int(hy_json_get(node, "stale"), &best->stale);
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -159,6 +183,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
+    write_best(&w, &p->best);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     /* A fork whose second arm is still running. */
@@ -327,6 +352,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
+    read_best(hy_json_get(root, "best"), &p->best);
     HY_TRY(read_fork(json, &t->course.fork));
     return read_phases(json, p);
 }

@@ -32,11 +32,10 @@ hy_status hy_trainer_skip_validation(hy_trainer *t) {
 
 static hy_status validate(hy_trainer *t, double *val_loss) {
     hy_eval_info info;
-    hy_status status = hy_trainer_evaluate(t, &info);
+    hy_status status = hy_trainer_validate(t, &info);
     if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
     HY_TRY(status);
     *val_loss = info.loss;
-    if (t->observer.on_eval) t->observer.on_eval(t->observer.user, &info);
     return HY_OK;
 }
 
@@ -53,6 +52,20 @@ static bool is_save_due(const hy_trainer *t) {
            (seconds > 0 && hy_clock() - t->fate.save_clock >= seconds);
 }
 
+#define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
+
+/* Weights with the lowest held-out loss so far are worth a checkpoint: where early_stop may go back to them in
+ * any case, else where it takes as little of the time as others do. */
+static bool is_best_due(const hy_trainer *t) {
+    const hy_best *best = &t->progress.best;
+    if (best->step != t->progress.step || t->progress.val_step != t->progress.step) return false;
+    if (t->settings.eval.early_stop > 0) return true;
+    bool saves = t->settings.save.save_every > 0 || t->settings.save.save_minutes > 0;
+    double bytes = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
+    double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
+    return saves && hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
+}
+
 static hy_status save_or_warn(hy_trainer *t) {
     if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
     double begin = hy_clock();
@@ -65,10 +78,6 @@ static hy_status save_or_warn(hy_trainer *t) {
     return HY_OK;
 }
 
-static bool is_over(const hy_trainer *t) {
-    return t->progress.spent >= (double)t->course.steps_total - 0.5;
-}
-
 /* Validation that falls due is left to the next Predict step, which has the memory for it, if one comes soon. */
 static bool can_wait(const hy_trainer *t) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
@@ -77,8 +86,8 @@ static bool can_wait(const hy_trainer *t) {
 
 /* What falls due after an optimizer step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(t->settings.eval.eval_every, t->progress.step)) t->course.is_validation_due = true;
-    if (!is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
+    if (is_due(hy_trainer_eval_every(t), t->progress.step)) t->course.is_validation_due = true;
+    if (!hy_trainer_is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
     t->course.is_validation_due = false;
     hy_status status = validate(t, val_loss);
     t->course.is_validation_due = hy_trainer_lacks_data(t, status); /* when the run goes on */
@@ -101,8 +110,8 @@ static hy_status one_step(hy_trainer *t) {
     HY_TRY(status);
     if (is_jump) return HY_OK;
     HY_TRY(hy_trainer_consider_fork(t));
-    t->fate.is_save_owed |= is_save_due(t);
-    if (!t->fate.is_save_owed || is_over(t) || t->progress.bound.above > 0) return HY_OK;
+    t->fate.is_save_owed |= is_save_due(t) || is_best_due(t);
+    if (!t->fate.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0) return HY_OK;
     t->fate.is_save_owed = false;
     return save_or_warn(t);
 }
@@ -179,18 +188,41 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     return hy_fail(saved, "%s%s", message, has_model ? "; the model was written" : "");
 }
 
+static void tell_early_stop(hy_trainer *t) {
+    const hy_best *best = &t->progress.best;
+    char text[256];
+    snprintf(text, sizeof text,
+             "stopped early: after %.4f at step %lld the held-out loss was not lower in %lld "
+             "validations (early_stop)",
+             best->loss, (long long)best->step, (long long)best->stale);
+    hy_trainer_record_event(t, &(hy_event_line){.event = "early_stop", .text = text});
+    hy_say(t, HY_NOTE, "%s", text);
+}
+
+/* Where the best weights are, unless they are the last. */
+static void tell_best(const hy_trainer *t) {
+    const hy_best *best = &t->progress.best;
+    if (!t->record.out[0] || best->saved_step < 0 || best->saved_step == t->progress.step) return;
+    hy_say(t, HY_NOTE, "the lowest held-out loss that was saved is %.4f, of step %lld: %s/best",
+           best->saved_loss, (long long)best->saved_step, t->record.out);
+}
+
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = &t->progress;
     double val_loss;
-    if (p->val_step != p->step || isnan(p->val_loss)) {
-        HY_TRY(validate(t, &val_loss)); /* a finished run that was resumed */
+    bool is_early = hy_trainer_is_stopped_early(t) && !t->course.is_closed;
+    if (is_early) tell_early_stop(t);
+    if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
+        HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
     }
     /* Held-out data decides where the last step was bad; it may be above the bound without: overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");
     HY_TRY(count_ngrams(t));
-    return wind_up(t, true);
+    HY_TRY(wind_up(t, true));
+    tell_best(t);
+    return HY_OK;
 }
 
 static hy_status stop(hy_trainer *t) {
@@ -202,7 +234,7 @@ static hy_status stop(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    while (!is_over(t)) {
+    while (!hy_trainer_is_over(t)) {
         if (atomic_load(&t->fate.stop_requested)) return stop(t);
         hy_status status = one_step(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);

@@ -1,4 +1,5 @@
 /* saving.c: checkpoints of a run. See trainer.h; record/state_files.h says what goes where. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -114,6 +115,35 @@ static hy_status find_folder(hy_trainer *t) {
     return hy_trainer_remake_record(t);
 }
 
+/* ---- the best --------------------------------------------------------------------------------- */
+
+/* Whether what is saved now was validated as it is, with a lower loss than what was saved before. */
+static void weigh(hy_best *best, int64_t step, int64_t val_step) {
+    if (val_step != step || !isfinite(best->last) || best->saved_loss <= best->last) return;
+    best->saved_loss = best->last;
+    best->saved_step = step;
+}
+
+/* OUT/best leads there. Where links cannot be made, or the name is somebody's, that is said once. One that was
+ * given up for room, or is of another branch or folder, is the best no more. */
+static hy_status show_best(hy_trainer *t) {
+    hy_best *best = &t->progress.best;
+    bool is_there = false;
+    if (best->saved_step >= 0) {
+        HY_TRY(hy_checkpoint_is_current(t->record.out, best->saved_step, &is_there));
+    }
+    if (!is_there) best->saved_step = -1;
+    if (!is_there) best->saved_loss = NAN;
+    if (t->fate.best_step == best->saved_step) return HY_OK;
+    hy_status status = hy_checkpoint_put_best(t->record.out, best->saved_step);
+    if (status == HY_OK) t->fate.best_step = best->saved_step;
+    if (status == HY_OK || t->fate.is_best_told) return HY_OK;
+    t->fate.is_best_told = true;
+    hy_say(t, HY_WARNING, "the best checkpoint is that of step %lld: %s",
+           (long long)best->saved_step, hy_error_message());
+    return HY_OK;
+}
+
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     double begin = hy_clock();
     hy_checkpoint *checkpoint;
@@ -130,15 +160,21 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     HY_TRY(hy_engine_sync(&t->engine));
     HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));
     hy_text progress = {0};
+    hy_best before = t->progress.best;
+    bool is_healthy = t->progress.bound.above == 0;
+    if (is_healthy) weigh(&t->progress.best, t->progress.step, t->progress.val_step);
     hy_progress_write(t, &progress);
     hy_status status =
         hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
     hy_text_free(&progress);
     if (status != HY_OK) {
+        t->progress.best = before;
         hy_checkpoint_abort(checkpoint);
         return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
     }
-    HY_TRY(hy_checkpoint_commit(checkpoint));
+    status = hy_checkpoint_commit(checkpoint);
+    if (status != HY_OK) t->progress.best = before;
+    HY_TRY(status);
     t->fate.saved_step = t->progress.step;
     char path[HY_PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
@@ -147,9 +183,14 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
                             hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
     }
     /* One of a run that may have gone wrong takes no other's place. */
-    if (t->progress.bound.above > 0) return HY_OK;
-    /* What cannot be removed is no reason to count the new one as lost. */
-    if (hy_checkpoint_prune(t->record.out, (int)t->settings.save.keep) != HY_OK) {
+    if (!is_healthy) return HY_OK;
+    /* What cannot be linked or removed is no reason to count the new one as lost. */
+    hy_status tidied = show_best(t);
+    if (tidied == HY_OK) {
+        tidied = hy_checkpoint_prune_but(t->record.out, (int)t->settings.save.keep,
+                                         t->progress.best.saved_step);
+    }
+    if (tidied != HY_OK) {
         hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
     }
     return HY_OK;

@@ -19,6 +19,21 @@
 
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
+/* The lowest held-out losses of a run, all of the same sequences. NaN and -1: none yet. */
+typedef struct hy_best {
+    double last; /* of the last validation */
+    double loss; /* the lowest, */
+    int64_t step;
+    double saved_loss; /* the lowest of those that were saved as they were validated, */
+    int64_t saved_step;
+    double mark;   /* what the next one must be below, by early_stop_delta, to count as lower, */
+    int64_t stale; /* and how many in a row were not */
+} hy_best;
+
+#define HY_NO_BEST                                                                                 \
+    ((hy_best){                                                                                    \
+        .last = NAN, .loss = NAN, .step = -1, .saved_loss = NAN, .saved_step = -1, .mark = NAN})
+
 /* How far the run is: what a checkpoint restores, with the rows and hy_engine_progress. */
 typedef struct hy_progress {
     int64_t step;      /* optimizer steps done */
@@ -42,6 +57,7 @@ typedef struct hy_progress {
     double loss_tail[HY_LOSS_TAIL];          /* ring of the last losses */
     double val_loss;                         /* NaN: none yet */
     int64_t val_step;
+    hy_best best;
     int64_t phase_steps[HY_PHASE_COUNT];
     double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
     int64_t phase_bytes_moved[HY_PHASE_COUNT];
@@ -94,6 +110,7 @@ typedef struct hy_course {
     char *fork_state; /* host copy of the rows that a fork puts back */
     bool is_in_fork;  /* running the arm with jumps */
     bool is_validation_due;
+    bool is_closed; /* the closing validation was made */
 } hy_course;
 
 /* Speeds and waiting, as far as they are accounted for. */
@@ -124,6 +141,8 @@ typedef struct hy_fate {
     bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
     double save_clock;                   /* when one was made or tried last, or the run began */
     double save_seconds;                 /* that it took; 0: none was made yet */
+    int64_t best_step;                   /* that OUT/best leads to, as far as is known; -1 */
+    bool is_best_told;                   /* the link cannot be made, and that was said */
     atomic_bool stop_requested;
 } hy_fate;
 
@@ -141,6 +160,7 @@ struct hy_trainer {
     hy_plan_facts facts; /* of the plan, for --plan */
     char problem[HY_ERROR_MESSAGE_MAX];
     double ngram_loss, raw_val_loss;
+    int64_t val_tokens;         /* of the last validation */
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
     hy_record record;
     char resumed[HY_PATH_MAX]; /* the checkpoint that is gone on with; "": none */
@@ -239,8 +259,15 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info);
 hy_status hy_trainer_begin_window(hy_trainer *t); /* before an optimizer step */
 hy_status hy_trainer_roll_back(hy_trainer *t);
 
-/* evaluate.c: held-out sequences of one validation. */
+/* evaluate.c: held-out sequences of one validation but the closing one. */
 uint64_t hy_trainer_val_sequences(const hy_trainer *t);
+/* Steps between validations; 0: there is only the closing one. */
+int64_t hy_trainer_eval_every(const hy_trainer *t);
+/* A validation of the run itself: best and patience follow, and whoever watches hears of it. */
+hy_status hy_trainer_validate(hy_trainer *t, hy_eval_info *info);
+/* The run's end, also by early_stop. */
+bool hy_trainer_is_over(const hy_trainer *t);
+bool hy_trainer_is_stopped_early(const hy_trainer *t);
 
 /* fork.c: paired forks, between steps. */
 hy_status hy_trainer_consider_fork(hy_trainer *t);

@@ -190,10 +190,13 @@ static hy_status encode_and_back(const hy_tokenizer *t, outcome *out) {
 }
 
 static hy_status write_shards(const hy_tokenizer *t, const char *folder, outcome *out) {
-    const char *const paths[] = {GOLDEN "chats.jsonl", GOLDEN "tokenizer_config.json"};
+    /* Text, a packed one, and rows of CSV. */
+    static const char *const paths[] = {HY_SOURCE_DIR "/tests/golden/make_rows.py",
+                                        HY_SOURCE_DIR "/tests/fuzz/seeds/unpack/members",
+                                        HY_SOURCE_DIR "/tests/fuzz/seeds/rows/documents.csv"};
     hy_tokenize_options options = {.tokenizer = t,
                                    .paths = paths,
-                                   .path_count = 2,
+                                   .path_count = sizeof paths / sizeof paths[0],
                                    .out = inside(folder, "shards"),
                                    .val_fraction = 0.2,
                                    .threads = 2};

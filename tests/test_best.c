@@ -1,0 +1,261 @@
+/* test_best.c: validations of a run: when and on how much, the best checkpoint, and early stopping. */
+#include <math.h>
+#include <unistd.h>
+
+#include "base/rng.h"
+#include "formats/checkpoint.h"
+#include "small_run.h"
+#include "trainer/trainer.h"
+
+static char folder[256], train_path[300], val_path[300];
+
+static void write_words(const char *name, uint64_t seed, size_t size, char path[300]) {
+    char text[4096];
+    ck_assert_uint_le(size, sizeof text);
+    for (size_t i = 0; i < size; i++) {
+        text[i] = (char)('a' + hy_rng_u64(seed, HY_RNG_GRAMMAR, i) % 8);
+    }
+    snprintf(path, 300, "%s/%s", folder, name);
+    must(hy_file_write_atomic(path, text, size));
+}
+
+/* A text so short that it is soon known by heart, and another one held out: its loss falls, then rises. */
+static void make_data(void) {
+    temp_folder(folder);
+    write_words("train.txt", 1, 400, train_path);
+    write_words("val.txt", 2, 2000, val_path);
+}
+static void drop_data(void) { remove_folder(folder); }
+
+/* ---- a run that is watched ------------------------------------------------------------------- */
+
+typedef struct watched {
+    hy_trainer *trainer;
+    int64_t stop_at; /* 0: never */
+    int64_t steps[512];
+    double losses[512], train_losses[2048];
+    int count;
+    int64_t last;
+    hy_summary summary;
+} watched;
+
+static void note_eval(void *user, const hy_eval_info *info) {
+    watched *w = user;
+    ck_assert_int_lt(w->count, 512);
+    w->steps[w->count] = info->step;
+    w->losses[w->count++] = info->loss;
+}
+
+static void note_step(void *user, const hy_step_info *info) {
+    watched *w = user;
+    ck_assert_int_lt(info->step, 2048);
+    w->train_losses[info->step] = info->loss;
+    w->last = info->step;
+    if (info->step == w->stop_at) hy_trainer_request_stop(w->trainer);
+}
+
+#define SHORT_TEXT                                                                                 \
+    "model nano layers 1 width 32 heads 4 mlp_width 64 seq_len 16 batch_size 8 steps 600 "         \
+    "grad_accum_steps 1 lr 6e-3 lr_warmup_steps 3 schedule constant weight_decay 0 "               \
+    "predictor none sample_tokens 0 threads 1 device cpu keep 1 save_minutes 0 eval_every 10 "
+
+static void run(const char *out, const char *const *pairs, hy_status expected, watched *w) {
+    hy_config *config = small_run(SHORT_TEXT, out, pairs);
+    must(hy_config_set(config, "data", train_path, HY_FROM_CALLER));
+    must(hy_config_set(config, "val_data", val_path, HY_FROM_CALLER));
+    hy_observer observer = {.user = w, .on_eval = note_eval, .on_step = note_step};
+    must(hy_trainer_create(config, &observer, &w->trainer));
+    ck_assert_int_eq(hy_trainer_run(w->trainer), expected);
+    hy_trainer_summary(w->trainer, &w->summary);
+    hy_trainer_destroy(w->trainer);
+    hy_config_destroy(config);
+}
+
+static int lowest(const watched *w) {
+    int best = 0;
+    for (int i = 1; i < w->count; i++) best = w->losses[i] < w->losses[best] ? i : best;
+    return best;
+}
+
+static const char *run_path(const char *name) {
+    static char paths[4][600];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+/* ---- early stopping -------------------------------------------------------------------------- */
+
+START_TEST(a_run_stops_when_its_held_out_loss_falls_no_more_and_keeps_the_best) {
+    watched w = {0};
+    char link[64] = "", expected[64], path[600];
+    run(run_path("run"), PAIRS("early_stop", "3"), HY_OK, &w);
+    int best = lowest(&w), periodic = w.count - 1; /* the last one is the closing one, same step */
+    ck_assert(w.summary.is_stopped_early);
+    ck_assert_int_lt(w.last, 600);
+    ck_assert_int_gt(best, 0);
+    ck_assert_int_eq(best, periodic - 4); /* three in a row behind it were not lower */
+    ck_assert_int_eq(w.steps[periodic], w.steps[periodic - 1]);
+    ck_assert_int_eq(w.summary.best_val_step, w.steps[best]);
+    ck_assert_double_eq(w.summary.best_val_loss, w.losses[best]);
+    /* With keep = 1: the newest, and the best. */
+    snprintf(expected, sizeof expected, "checkpoint-%lld", (long long)w.steps[best]);
+    ck_assert_int_gt(readlink(run_path("run/best"), link, sizeof link - 1), 0);
+    ck_assert_str_eq(link, expected);
+    must(hy_checkpoint_verify(run_path("run/best"), true));
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", run_path("run"), (long long)w.last);
+    must(hy_checkpoint_verify(path, true));
+    /* It can be named, and is what it was. */
+    hy_config *config;
+    hy_evaluation found;
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, run_path("run/best")));
+    must(hy_config_set(config, "data", val_path, HY_FROM_CALLER));
+    must(hy_evaluate(config, NULL, &found));
+    ck_assert_double_eq_tol(found.loss, w.losses[best], 2e-2); /* and the rest of the text */
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(a_difference_that_is_too_small_does_not_count) {
+    watched all = {0}, coarse = {0};
+    run("none", PAIRS("early_stop", "2"), HY_OK, &all);
+    run("none", PAIRS("early_stop", "2", "early_stop_delta", "5"), HY_OK, &coarse);
+    ck_assert_int_eq(coarse.last, 30); /* the first sets the mark, two more are not 5 nats lower */
+    ck_assert_int_gt(all.last, 30);
+}
+END_TEST
+
+START_TEST(early_stopping_is_the_same_after_a_resume) {
+    watched whole = {0}, cut = {.stop_at = 37}, rest = {0};
+    run(run_path("whole"), PAIRS("early_stop", "3"), HY_OK, &whole);
+    ck_assert_int_gt(whole.last, 50);
+    run(run_path("cut"), PAIRS("early_stop", "3"), HY_STOPPED, &cut);
+    run(run_path("cut"), PAIRS("early_stop", "3", "resume", "auto"), HY_OK, &rest);
+    ck_assert_int_eq(rest.last, whole.last);
+    ck_assert_int_eq(cut.count + rest.count, whole.count);
+    for (int i = 0; i < whole.count; i++) {
+        const watched *part = i < cut.count ? &cut : &rest;
+        int at = i < cut.count ? i : i - cut.count;
+        ck_assert_int_eq(part->steps[at], whole.steps[i]);
+        ck_assert_double_eq(part->losses[at], whole.losses[i]);
+    }
+    char a[64] = "", b[64] = "";
+    ck_assert_int_gt(readlink(run_path("whole/best"), a, sizeof a - 1), 0);
+    ck_assert_int_gt(readlink(run_path("cut/best"), b, sizeof b - 1), 0);
+    ck_assert_str_eq(a, b);
+}
+END_TEST
+
+START_TEST(early_stopping_without_validations_is_refused) {
+    hy_config *config = small_run(SMALL_RUN, "none", PAIRS("early_stop", "2", "eval_every", "0"));
+    hy_trainer *t;
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "eval_every is 0");
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* ---- the best checkpoint --------------------------------------------------------------------- */
+
+/* Somebody's own folder of that name stays, and the run goes on. */
+START_TEST(what_is_named_best_and_is_no_link_is_left_alone) {
+    watched w = {0};
+    must(hy_dir_make(run_path("run/best")));
+    must(hy_file_write_atomic(run_path("run/best/notes"), "mine", 4));
+    run(run_path("run"), PAIRS("early_stop", "2"), HY_OK, &w);
+    ck_assert(hy_path_exists(run_path("run/best/notes")));
+    ck_assert(!hy_path_is_link(run_path("run/best")));
+}
+END_TEST
+
+/* Another branch has its own best: the link follows the one that goes on. */
+START_TEST(a_run_that_goes_back_has_the_best_of_its_own_branch) {
+    watched w = {0}, back = {0};
+    char link[64] = "";
+    run(run_path("run"), PAIRS("steps", "40", "save_every", "10", "keep", "0"), HY_OK, &w);
+    hy_config *config = small_run(SHORT_TEXT, run_path("run"),
+                                  PAIRS("steps", "30", "keep", "0", "save_every", "10", "lr", "0",
+                                        "resume", run_path("run/checkpoint-20")));
+    must(hy_config_set(config, "data", train_path, HY_FROM_CALLER));
+    must(hy_config_set(config, "val_data", val_path, HY_FROM_CALLER));
+    hy_observer observer = {.user = &back, .on_eval = note_eval, .on_step = note_step};
+    must(hy_trainer_create(config, &observer, &back.trainer));
+    must(hy_trainer_run(back.trainer));
+    hy_trainer_destroy(back.trainer);
+    hy_config_destroy(config);
+    int64_t best = w.losses[0] <= w.losses[1] ? 10 : 20; /* shared; with lr 0 step 30 is as 20 */
+    char expected[64];
+    snprintf(expected, sizeof expected, "checkpoint-%lld", (long long)best);
+    ck_assert_int_gt(readlink(run_path("run/best"), link, sizeof link - 1), 0);
+    ck_assert_str_eq(link, expected);
+}
+END_TEST
+
+/* ---- when, and on how much ------------------------------------------------------------------- */
+
+/* Of a run of any length: at most 3 % of its compute, about twenty times where that allows it, and never
+ * further apart than a thousand steps where it does. */
+START_TEST(validations_take_little_of_a_run_of_any_length) {
+    static const char *const steps[] = {"1",    "60",    "500",     "2000",
+                                        "5000", "40000", "1000000", "20000000"};
+    int with_some = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        for (int large = 0; large < 2; large++) {
+            hy_trainer *t = plan_words(SMALL_RUN, PAIRS("steps", steps[i], "eval_batches", "-1",
+                                                        "builtin_bytes", "300k", "val_fraction",
+                                                        "0.5", "batch_size", large ? "512" : "4"));
+            double total = atof(steps[i]) * (large ? 512 : 4) * 32;
+            double each = (double)hy_trainer_val_sequences(t) * 32;
+            int64_t every = hy_trainer_eval_every(t);
+            ck_assert_double_le(each, 131072 + 32);
+            ck_assert_double_ge(each, 8192);
+            if (every > 0) {
+                double times = floor(atof(steps[i]) / (double)every);
+                ck_assert_double_le(times * each / 3, 0.03 * total * 1.01);
+                ck_assert_double_ge(times, 1);
+                with_some++;
+                bool is_cheap = 0.09 * total >= 20 * each * 1.1;
+                if (is_cheap) ck_assert_double_ge(times, 19);
+                bool is_long = 0.09 * total >= atof(steps[i]) / 1000 * each * 1.1;
+                if (is_long) ck_assert_int_le(every, 1000);
+            } else {
+                ck_assert_double_lt(0.09 * total, each);
+            }
+            hy_trainer_destroy(t);
+        }
+    }
+    ck_assert_int_ge(with_some, 10);
+}
+END_TEST
+
+/* What is asked for is what happens; the losses of training know nothing of it. */
+START_TEST(validating_more_often_changes_no_step) {
+    watched rare = {0}, often = {0};
+    run("none", PAIRS("steps", "40", "eval_every", "0"), HY_OK, &rare);
+    run("none", PAIRS("steps", "40", "eval_every", "7", "eval_batches", "1"), HY_OK, &often);
+    ck_assert_int_eq(rare.count, 1);
+    ck_assert_int_eq(often.count, 6);
+    for (int i = 1; i <= 40; i++) {
+        ck_assert_double_eq(rare.train_losses[i], often.train_losses[i]);
+    }
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("best");
+    TCase *cases = tcase_create("best");
+    tcase_add_checked_fixture(cases, make_data, drop_data);
+    tcase_add_test(cases, a_run_stops_when_its_held_out_loss_falls_no_more_and_keeps_the_best);
+    tcase_add_test(cases, a_difference_that_is_too_small_does_not_count);
+    tcase_add_test(cases, early_stopping_is_the_same_after_a_resume);
+    tcase_add_test(cases, early_stopping_without_validations_is_refused);
+    tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
+    tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_own_branch);
+    tcase_add_test(cases, validations_take_little_of_a_run_of_any_length);
+    tcase_add_test(cases, validating_more_often_changes_no_step);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
