@@ -2,15 +2,15 @@
 # Debian packages and the tarball, as someone gets them who has nothing else: installed and unpacked in bare
 # roots made with debootstrap, used, and removed without a trace.
 #
-# Needs root, debootstrap and a mirror; without them the cases are left out, and it says why. HYBRID_TEST_ROOTS
-# names a folder that keeps the roots for the next time. Ends with the line "N passed, N failed".
+# Needs root, debootstrap and a mirror; without them the cases are left out, and it says why. The roots are kept
+# in build/test-roots, or in the folder that HYBRID_TEST_ROOTS names. Ends with the line "N passed, N failed".
 set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-packages-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
-roots="${HYBRID_TEST_ROOTS:-$scratch/roots}"
+roots="${HYBRID_TEST_ROOTS:-$out/test-roots}"
 passed=0
 failed=0
 variables=()
@@ -60,6 +60,7 @@ check lintian_finds_no_error
 
 [ "$(id -u)" -eq 0 ] || skip_all "the rest needs root"
 command -v debootstrap > /dev/null || skip_all "debootstrap is not here"
+unshare --mount true 2> /dev/null || skip_all "no mounts of its own are allowed here"
 
 fresh_root() { # SUITE: a bare root in $scratch/SUITE, as new
     mkdir -p "$roots"
@@ -70,10 +71,12 @@ fresh_root() { # SUITE: a bare root in $scratch/SUITE, as new
     rm -rf "${scratch:?}/$1"
     cp -a "$roots/$1" "$scratch/$1"
 }
-inside() { # SUITE COMMAND...: in the root, with an empty home and nothing of this environment
+# In the root, with an empty home and nothing of this environment; /proc, by which the loader knows where a
+# program lies, is there for as long as the command runs.
+inside() { # SUITE COMMAND...
     local suite="$1"
     shift
-    chroot "$scratch/$suite" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/someone LC_ALL=C \
+    unshare --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' sh "$scratch/$suite" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/home/someone LC_ALL=C \
         DEBIAN_FRONTEND=noninteractive "$@"
 }
 
