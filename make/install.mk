@@ -63,11 +63,14 @@ MULTIARCH = $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null)
 CUDA_VERSION = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_LIBRARIES = $(firstword $(wildcard $(addprefix $(dir $(NVCC))../,lib64 lib)))
 
+# A build id is made of debug information, which names the folder; without it any folder gives the same bytes.
+DEB_LDFLAGS = $(LDFLAGS) -Wl,--build-id=none -Wl,-z,relro -Wl,-z,now
+
 .PHONY: deb dist
 deb: ## Debian packages, into build/packages (PACKAGES=)
 	@rm -rf $(GEN)/stage
 	@$(MAKE) --no-print-directory install DESTDIR=$(abspath $(GEN))/stage PREFIX=/usr \
-	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD)
+	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD) LDFLAGS="$(DEB_LDFLAGS)"
 	@CUDA_LIBRARIES="$(CUDA_LIBRARIES)" packaging/deb.sh $(GEN)/stage $(PACKAGES) $(VERSION) \
 	    $(if $(CUDA_LIB),$(CUDA_VERSION))
 	$(if $(CUDA_LIB),,@echo "nvcc was not found, so hybrid-train-cuda was not made.")

@@ -87,9 +87,9 @@ about_libhybrid_dev="trains transformer language models: development files
 
 # fields PACKAGE DEPENDS: section and relations; DEPENDS is what the libraries it was linked with ask for.
 fields() {
-    local opened="libopenblas0, libcurl4, ca-certificates"
+    local opened="libopenblas0, zlib1g, libzstd1, libcurl4, ca-certificates"
     case "$1" in
-    hybrid-train) printf 'Section: science\nDepends: %s\nRecommends: %s\nSuggests: hybrid-train-cuda\n' "$2" "$opened" ;;
+    hybrid-train) printf 'Section: science\nDepends: %s\nRecommends: %s, libedit2\nSuggests: hybrid-train-cuda\n' "$2" "$opened" ;;
     libhybrid0) printf 'Section: libs\nMulti-Arch: same\nDepends: %s\nRecommends: %s\nSuggests: hybrid-train-cuda\n' "$2" "$opened" ;;
     libhybrid-dev)
         printf 'Section: libdevel\nMulti-Arch: same\nDepends: libhybrid0 (= %s), libc6-dev, libpcre2-dev\n' "$version"

@@ -8,8 +8,8 @@
 # with debootstrap (which needs root) in build/dist-root and kept there; HYBRID_DIST_ROOT names another place for
 # it, HYBRID_DIST_MIRROR where debootstrap fetches from. HYBRID_DIST_HERE=1 takes this system's own all the same.
 #
-# PCRE2, OpenMP's runtime and OpenBLAS with Fortran's go along in lib/, found from bin/ wherever the folder is put,
-# with their licences. libcurl (--download) and the CUDA backend do not.
+# PCRE2, zlib, zstd and OpenBLAS with Fortran's runtime go along in lib/, found from bin/ wherever the folder is
+# put, with their licences. libcurl (--download), libedit and the CUDA backend do not.
 set -euo pipefail
 umask 022
 
@@ -32,7 +32,7 @@ is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -
 
 system="" # in front of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
-packages=libc6-dev,libgomp1,libpcre2-dev,libopenblas0-pthread
+packages=libc6-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
 
 find_old_root() {
     local why
@@ -52,8 +52,6 @@ find_old_root() {
     local link
     find "$system/usr/lib" "$system/lib64" "$system/usr/lib64" -type l -lname '/*' 2> /dev/null |
         while read -r link; do ln -sfr "$system$(readlink "$link")" "$link"; done
-    # The name that a linker asks for lies with the compiler's own files, which are not there.
-    ln -sf libgomp.so.1 "$system$folder/libgomp.so"
     touch "$system/.complete"
 }
 
@@ -87,8 +85,8 @@ Nothing has to be installed. Put this folder where you like and run bin/hybrid-t
 shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of your own: pkg-config finds
 lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
 
-lib/ holds PCRE2, OpenBLAS, OpenMP's runtime and Fortran's as Debian has built them; their licences, and which
-packages they are of, are in licenses/. --download opens the system's libcurl. For an NVIDIA GPU build from
+lib/ holds PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
+packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit. For an NVIDIA GPU build from
 the sources, or install the package hybrid-train-cuda.
 END
 
@@ -116,9 +114,9 @@ take() { # NAME: copies a library, and the licence of the package it came with
             head -n 1)" "$1" "$package" >> "$tree/licenses/packages"
 }
 
-# Everything that ours and OpenBLAS need beside glibc and GCC's own libgcc_s, which every glibc system has.
+# What is opened at run time, and everything that it and ours need beside glibc and GCC's own libgcc_s, which every glibc system has.
 wanted_by() { objdump -p "$@" | sed -n 's/^  NEEDED *//p' | sort -u; }
-pending="libopenblas.so.0 $(wanted_by "$tree"/bin/* "$tree/lib/libhybrid.so.$version" | tr '\n' ' ')"
+pending="libopenblas.so.0 libz.so.1 libzstd.so.1 $(wanted_by "$tree"/bin/* "$tree/lib/libhybrid.so.$version" | tr '\n' ' ')"
 while [ -n "$pending" ]; do
     read -r library pending <<< "$pending"
     case "$library" in

@@ -147,5 +147,38 @@ the_tarball_runs_on_a_bare_system_with_an_old_glibc() {
 
 check the_tarball_runs_on_a_bare_system_with_an_old_glibc
 
+# ---- the Dockerfile ------------------------------------------------------------------------------------------
+
+# The RUN lines of a stage, each on one line.
+steps() {
+    sed -e ':a' -e '/\\$/N' -e 's/\\\n *//' -e 'ta' "$root/Dockerfile" |
+        awk -v stage="$1" '/^FROM /{ is_it = $NF == stage } is_it && sub(/^RUN /, "")'
+}
+run_steps() { # STAGE: in the root named like it
+    local step
+    [ -n "$(steps "$1")" ] || { echo "no steps of $1"; return 1; }
+    while IFS= read -r step; do
+        echo "+ $step"
+        inside "$1" sh -c "$step" < /dev/null || return 1
+    done < <(steps "$1")
+}
+
+# Without a daemon: the steps of the CPU image's two stages, in roots of the same Debian.
+the_steps_of_the_dockerfile_make_a_system_that_trains() {
+    local debian
+    debian="$(sed -n 's/^ARG DEBIAN=//p' "$root/Dockerfile")"
+    fresh_root "$debian" && mv "$scratch/$debian" "$scratch/build-cpu" || return 1
+    mkdir "$scratch/build-cpu/source"
+    tar -C "$root" --exclude=./build --exclude=./.git --exclude=./runs -cf - . | tar -C "$scratch/build-cpu/source" -xf - || return 1
+    run_steps build-cpu || return 1
+    fresh_root "$debian" && mv "$scratch/$debian" "$scratch/cpu" && mv "$scratch/build-cpu/packages" "$scratch/cpu/packages" || return 1
+    run_steps cpu || return 1
+    inside cpu test ! -e /packages || return 1
+    chroot --userspec=1000:1000 "$scratch/cpu" /usr/bin/env -i PATH=/usr/bin:/bin HOME=/work \
+        sh -c 'cd /work && hybrid-train --steps 20 --out runs/first && hybrid-chat --model runs/first --prompt Mara --max-tokens 9'
+}
+
+check the_steps_of_the_dockerfile_make_a_system_that_trains
+
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
