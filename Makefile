@@ -6,7 +6,7 @@
 # folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk.
 
 # Modules in order: each may use those before it and none after it.
-MODULES := base kernels memory formats tokenizer data model hub optim phases config report plan engine record infer trainer own selftest
+MODULES := base kernels memory formats tokenizer jinja data model hub optim phases config report plan engine record infer trainer own selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

@@ -312,8 +312,8 @@ typedef struct hy_inference_options {
     const char
         *chat_template;    /* chatml, llama2, llama3, mistral, alpaca; "plain": texts simply follow
                                   each other; NULL or "auto": as the model's folder says, else plain */
-    bool without_thinking; /* a template with a place for thoughts (Qwen3): it is left empty, as the
-                              model's own template does it when thinking is switched off */
+    bool without_thinking; /* the model's own template is told enable_thinking = false (Qwen3 then
+                              leaves the place for thoughts empty) */
 } hy_inference_options;
 
 /* Opens device and model as the configuration says (model, device, threads, precision, max_gpu_mem).
@@ -329,7 +329,7 @@ typedef struct hy_inference_facts {
     const char *weights;       /* the folder they came from */
     const char *device;        /* its name */
     const char *tokenizer;     /* its path; "bytes" */
-    const char *chat_template; /* its name; "plain" */
+    const char *chat_template; /* its name; "its own": the one in the model's folder; "plain" */
     int64_t parameters;
     int32_t vocab, context; /* tokens */
     hy_dtype dtype;         /* it computes with */
@@ -379,12 +379,18 @@ hy_status hy_inference_complete(hy_inference *model, const char *prompt,
 
 /* The next turn of a conversation: a message, written as the chat template has it, and the answer. What
  * was said before is remembered; when the context gets too small, the oldest turns are let go. A model
- * without a template goes on with all the text so far. */
+ * without a template goes on with all the text so far. With message NULL the answer is to what was said
+ * already (hy_inference_set_messages). */
 hy_status hy_inference_say(hy_inference *model, const char *message,
                            const hy_generate_options *options, hy_text_callback on_text, void *user,
                            hy_generated *info);
 /* Begins a new conversation; `system` is what the model is told before it, may be NULL. */
 hy_status hy_inference_reset(hy_inference *model, const char *system);
+/* Begins anew with a conversation in JSON: a list of messages, each with "role" (system, user, assistant,
+ * tool) and "content" (a text, or a list of parts {"type": "text", "text": ...}), or an object with
+ * "messages" and "tools". The model's own template sees messages as they are ("tool_calls",
+ * "reasoning_content"). When it fails, nothing was said. */
+hy_status hy_inference_set_messages(hy_inference *model, const char *json, size_t size);
 
 /* Ends the answer in progress after its present token, or the next one at once. Safe in a signal
  * handler. */

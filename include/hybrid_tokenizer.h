@@ -20,9 +20,12 @@ typedef struct hy_tokenizer hy_tokenizer;
 
 /* Flags of encoding and decoding; they may be joined with |. */
 enum {
-    HY_TOKENS_SPECIAL = 1,     /* encode: add bos and eos where the post-processor puts them */
-    HY_TOKENS_PLAIN = 2,       /* encode: special tokens written out in the text are plain text */
-    HY_TOKENS_SKIP_SPECIAL = 4 /* decode: leave out special tokens */
+    HY_TOKENS_SPECIAL = 1,      /* encode: add bos and eos where the post-processor puts them */
+    HY_TOKENS_PLAIN = 2,        /* encode: special tokens written out in the text are plain text */
+    HY_TOKENS_SKIP_SPECIAL = 4, /* decode: leave out special tokens */
+    HY_TOKENS_INSIDE =
+        8 /* encode: other tokens stand before the text, so nothing is put in front of
+                            it that belongs in front of a whole text */
 };
 
 /* Opens a tokenizer.json, or the one in a folder; tokenizer_config.json beside it names bos, eos and

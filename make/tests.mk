@@ -42,7 +42,7 @@ $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tes
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
 # built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
-FUZZ_MODULES := base kernels memory formats tokenizer data
+FUZZ_MODULES := base kernels memory formats tokenizer jinja data
 FUZZ_SOURCES := src/model/shape.c src/model/params.c $(wildcard src/optim/*.c) \
     $(addprefix src/hub/,end_tokens.c hub_listing.c) $(wildcard src/hub/hf_config*.c \
     src/hub/hf_shape*.c src/config/*.c)
@@ -67,6 +67,11 @@ $(TORTURE_OUT)/faults.so: tests/torture/faults.c
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -fPIC -shared -o $@ $< -ldl
 $(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate: $(TORTURE_OUT)/%: $(OBJ)/tests/torture/%.o $(STATIC_LIB) \
     $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+# What tests/templates/compare.py compares with transformers.
+$(OUT)/tests/templates/render: $(OBJ)/tests/templates/render.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
 

@@ -68,7 +68,7 @@ static void check_line(const hy_json_node *line, const hy_tokenizer *with) {
     must(hy_chat_kind_parse(name, &kind));
     must(hy_chat_template_open(kind, with, NULL, &chat));
     must(hy_conversation_read(hy_json_root(chats[number]), HY_ROWS_MESSAGES, &conversation));
-    must(hy_chat_render(&chat, conversation.turns, conversation.count, false, &rendered));
+    must(hy_chat_render(&chat, &conversation, false, &rendered));
     must(hy_rendered_encode(&rendered, with, &ids, &answers));
     ck_assert_uint_eq(ids.count, answers.count);
     compare(line, "ids", &ids, NULL, what);
@@ -128,13 +128,14 @@ END_TEST
 /* ---- what templates promise ------------------------------------------------------------------ */
 
 /* The text of a rendered conversation, special tokens spelt out. */
-static const char *spell(hy_chat_kind kind, const hy_turn *turns, size_t count, bool asks) {
+static const char *spell(hy_chat_kind kind, hy_turn *turns, size_t count, bool asks) {
     static hy_text out;
     hy_chat_template chat;
     hy_rendered rendered = {0};
     hy_text_clear(&out);
     must(hy_chat_template_open(kind, tokenizer, NULL, &chat));
-    must(hy_chat_render(&chat, turns, count, asks, &rendered));
+    must(
+        hy_chat_render(&chat, &(hy_conversation){.turns = turns, .count = count}, asks, &rendered));
     for (size_t i = 0; i < rendered.count; i++) {
         const hy_piece *p = &rendered.pieces[i];
         if (p->token >= 0)
@@ -143,6 +144,22 @@ static const char *spell(hy_chat_kind kind, const hy_turn *turns, size_t count, 
             hy_text_add_bytes(&out, rendered.text.data + p->begin, p->size);
     }
     hy_rendered_free(&rendered);
+    return hy_text_string(&out);
+}
+
+/* The same of one question, with the template in a folder. */
+static const char *spell_with(const char *folder) {
+    static hy_text out;
+    hy_turn turn = {.role = HY_ROLE_USER, .text = "Q", .size = 1};
+    hy_chat_template chat;
+    hy_rendered rendered = {0};
+    hy_text_clear(&out);
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &chat));
+    ck_assert_int_eq(chat.kind, HY_CHAT_OWN);
+    must(hy_chat_render(&chat, &(hy_conversation){.turns = &turn, .count = 1}, false, &rendered));
+    hy_text_add(&out, hy_text_string(&rendered.whole.text));
+    hy_rendered_free(&rendered);
+    hy_chat_template_close(&chat);
     return hy_text_string(&out);
 }
 
@@ -184,7 +201,7 @@ START_TEST(text_that_spells_a_special_token_does_not_become_one) {
     hy_flags answers = {0};
     int ends = 0;
     must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, NULL, &chat));
-    must(hy_chat_render(&chat, turns, 2, false, &rendered));
+    must(hy_chat_render(&chat, &(hy_conversation){.turns = turns, .count = 2}, false, &rendered));
     must(hy_rendered_encode(&rendered, tokenizer, &ids, &answers));
     for (size_t i = 0; i < ids.count; i++) ends += ids.data[i] == chat.tokens.im_end;
     ck_assert_int_eq(ends, 2);
@@ -199,47 +216,14 @@ START_TEST(turns_in_an_order_that_cannot_be_written_are_refused) {
     hy_chat_template chat;
     hy_rendered rendered = {0};
     must(hy_chat_template_open(HY_CHAT_LLAMA2, tokenizer, NULL, &chat));
-    must_fail(hy_chat_render(&chat, turns, 2, false, &rendered), HY_ERR_INPUT,
-              "turn 2 is user, where the chat template llama2 expects assistant");
+    must_fail(
+        hy_chat_render(&chat, &(hy_conversation){.turns = turns, .count = 2}, false, &rendered),
+        HY_ERR_INPUT, "turn 2 is user, where the chat template llama2 expects assistant");
     hy_rendered_free(&rendered);
 }
 END_TEST
 
-/* ---- recognising ----------------------------------------------------------------------------- */
-
-START_TEST(templates_are_recognised_by_their_marks) {
-    static const struct {
-        const char *text;
-        hy_chat_kind kind;
-    } cases[] = {
-        {"{{'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>'}}", HY_CHAT_CHATML},
-        {"'<|start_header_id|>' + role + '<|end_header_id|>\\n\\n' + '<|eot_id|>'", HY_CHAT_LLAMA3},
-        {"'[INST] ' + '<<SYS>>\\n' + content + ' [/INST]'", HY_CHAT_LLAMA2},
-        {"'[INST] ' + content + ' [/INST]'", HY_CHAT_MISTRAL},
-        {"### Instruction:\n{{m}}\n### Response:\n", HY_CHAT_ALPACA},
-        {"{{ '<|user|>' + content }}", HY_CHAT_UNKNOWN},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        hy_chat_template out = {0};
-        ck_assert_int_eq(hy_chat_template_recognise(cases[i].text, &out), cases[i].kind);
-    }
-}
-END_TEST
-
-START_TEST(what_a_template_says_by_itself_is_found) {
-    hy_chat_template out = {0};
-    hy_chat_template_recognise("{{- '<|im_start|>system\\n' }}{{- '<|im_start|>system\\nBe kind."
-                               "<|im_end|>\\n' }}",
-                               &out);
-    ck_assert_str_eq(out.default_system, "Be kind.");
-    hy_chat_template_recognise("'<|im_start|>system\\n' + m + '<|im_end|>\\n'", &out);
-    ck_assert_str_eq(out.default_system, "");
-    hy_chat_template_recognise("'<|start_header_id|>' '<|eot_id|>' Cutting Knowledge Date: "
-                               "December 2023",
-                               &out);
-    ck_assert(out.has_dates);
-}
-END_TEST
+/* ---- the folder's template ------------------------------------------------------------------- */
 
 static void write_config(const char *folder, const char *text) {
     char path[512];
@@ -248,23 +232,29 @@ static void write_config(const char *folder, const char *text) {
 }
 
 START_TEST(a_folder_says_its_template) {
-    char folder[256];
+    char folder[256], path[512];
     hy_chat_template out;
     temp_folder(folder);
     must(hy_chat_template_open(HY_CHAT_AUTO, NULL, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_NONE);
-    write_config(folder, "{\"chat_template\": \"[INST] x [/INST]\"}");
+    write_config(folder, "{\"chat_template\": \"one\"}");
+    ck_assert_str_eq(spell_with(folder), "one");
+    write_config(folder, "{\"bos_token\": \"B\", \"eos_token\": {\"content\": \"E\"}, "
+                         "\"chat_template\": [{\"name\": \"tools\", \"template\": \"two\"}, "
+                         "{\"name\": \"default\", \"template\": \"three {{ bos_token }}"
+                         "{{ eos_token }}{{ pad_token }}\"}]}");
+    ck_assert_str_eq(spell_with(folder), "three BE");
+    snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
+    must(hy_file_write_atomic(path, "four {{ bos_token }}", 20));
+    ck_assert_str_eq(spell_with(folder), "four B");
+    must(hy_file_write_atomic(path, "\n{% include 'x' %}", 18));
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
-    ck_assert_int_eq(out.kind, HY_CHAT_MISTRAL);
-    write_config(folder, "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"[INST] "
-                         "[/INST]\"}, {\"name\": \"default\", \"template\": \"<|im_start|> "
-                         "<|im_end|>\"}]}");
-    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
+    must_fail(
+        hy_chat_template_check(&out), HY_ERR_INPUT,
+        "line 2: {% include %} is not known here; chat_template can be chatml, llama2, llama3, "
+        "mistral, alpaca instead");
+    must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_CHATML);
-    write_config(folder, "{\"chat_template\": \"something else\"}");
-    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
-    must_fail(hy_chat_template_check(&out), HY_ERR_INPUT,
-              "chatml, llama2, llama3, mistral, alpaca");
     write_config(folder, "{\"chat_template\": ");
     must_fail(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out), HY_ERR_INPUT,
               "tokenizer_config.json");
@@ -293,8 +283,6 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, an_input_stands_where_the_template_has_a_place_for_it);
     tcase_add_test(cases, text_that_spells_a_special_token_does_not_become_one);
     tcase_add_test(cases, turns_in_an_order_that_cannot_be_written_are_refused);
-    tcase_add_test(cases, templates_are_recognised_by_their_marks);
-    tcase_add_test(cases, what_a_template_says_by_itself_is_found);
     tcase_add_test(cases, a_folder_says_its_template);
     tcase_add_test(cases, a_template_whose_tokens_are_missing_is_refused);
     suite_add_tcase(suite, cases);

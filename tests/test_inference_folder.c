@@ -79,6 +79,10 @@ START_TEST(the_tokenizer_of_a_run_lies_beside_its_model) {
 }
 END_TEST
 
+#define CHATML                                                                                     \
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"   \
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+
 static int32_t prompt_tokens(bool without_thinking, size_t *thought) {
     hy_generate_options options = {.max_tokens = 1};
     hy_generated info;
@@ -93,14 +97,58 @@ static int32_t prompt_tokens(bool without_thinking, size_t *thought) {
 
 START_TEST(a_model_that_may_think_is_asked_not_to) {
     size_t thought;
-    put("chat_template.jinja", "'<|im_start|>' '<|im_end|>' '<think>' ns.last_query_index");
+    put("chat_template.jinja", CHATML "{% if add_generation_prompt and enable_thinking is false %}"
+                                      "{{ '<think>\\n\\n</think>\\n\\n' }}{% endif %}");
     int32_t thinking = prompt_tokens(false, &thought);
     int32_t at_once = prompt_tokens(true, &thought);
     /* the line end before it is in one piece with it, or not */
     ck_assert_int_gt(at_once, thinking + (int32_t)thought - 3);
     ck_assert_int_le(at_once, thinking + (int32_t)thought);
-    put("chat_template.jinja", "'<|im_start|>' '<|im_end|>'");
+    put("chat_template.jinja", CHATML);
     ck_assert_int_eq(prompt_tokens(false, &thought), prompt_tokens(true, &thought));
+}
+END_TEST
+
+static int32_t tokens_of(hy_inference *in, const char *text) {
+    int32_t *ids;
+    size_t count;
+    must(hy_inference_encode(in, text, strlen(text), &ids, &count));
+    hy_free(ids);
+    return (int32_t)count;
+}
+
+START_TEST(a_conversation_comes_in_as_messages) {
+    static const char list[] =
+        "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Q\"}]}, "
+        "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"function\": {\"name\": "
+        "\"f\"}}]}, {\"role\": \"tool\", \"content\": \"4\"}]";
+    hy_generate_options options = {.max_tokens = 1};
+    hy_inference_facts facts;
+    hy_generated info;
+    hy_text object = {0};
+    put("chat_template.jinja", "{{ tools | length if tools else '' }}" CHATML);
+    hy_inference *in = open_model(false);
+    hy_inference_describe(in, &facts);
+    ck_assert_str_eq(facts.chat_template, "its own");
+    must(hy_inference_set_messages(in, list, sizeof list - 1));
+    must(hy_inference_say(in, NULL, &options, NULL, NULL, &info));
+    ck_assert_int_eq(info.prompt_tokens,
+                     tokens_of(in,
+                               "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>"
+                               "\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"));
+    hy_text_addf(&object, "{\"tools\": [{}, {}], \"messages\": %s}", list);
+    must(hy_inference_set_messages(in, object.data, object.size));
+    must(hy_inference_say(in, "next", &options, NULL, NULL, &info));
+    ck_assert_int_eq(
+        info.prompt_tokens,
+        tokens_of(in,
+                  "2<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>"
+                  "tool\n4<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"));
+    must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT, "turn 1 has no \"role\"");
+    must_fail(hy_inference_say(in, NULL, &options, NULL, NULL, &info), HY_ERR_INPUT,
+              "nothing was said");
+    hy_text_free(&object);
+    hy_inference_close(in);
 }
 END_TEST
 
@@ -143,6 +191,7 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(cases, make_model, drop_model);
     tcase_add_test(cases, the_tokenizer_of_a_run_lies_beside_its_model);
     tcase_add_test(cases, a_model_that_may_think_is_asked_not_to);
+    tcase_add_test(cases, a_conversation_comes_in_as_messages);
     tcase_add_test(cases, what_a_run_keeps_of_its_model_is_whole_or_not_there);
     suite_add_tcase(suite, cases);
     return suite;

@@ -51,6 +51,8 @@ bool hy_json_as_int(const hy_json_node *node, int64_t *out);
  * may have them, a thousand can be added up. */
 bool hy_json_as_count(const hy_json_node *node, int64_t *out);
 bool hy_json_as_double(const hy_json_node *node, double *out);
+/* Whether it is written as a whole number (5, not 5.0 or 5e0) and fits int64. */
+bool hy_json_is_integer(const hy_json_node *node);
 bool hy_json_as_bool(const hy_json_node *node, bool *out);
 bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size);
 

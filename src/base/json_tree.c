@@ -102,6 +102,10 @@ bool hy_json_as_double(const hy_json_node *node, double *out) {
     return true;
 }
 
+bool hy_json_is_integer(const hy_json_node *node) {
+    return node && node->type == HY_JSON_NUMBER && node->is_integer;
+}
+
 bool hy_json_as_string(const hy_json_node *node, const char **out, size_t *size) {
     if (!node || node->type != HY_JSON_STRING) return false;
     *out = node->value.string;

@@ -9,58 +9,6 @@
 #include "base/error.h"
 #include "data/chat_template.h"
 
-/* ---- what an answer was thought from, apart from the answer ---------------------------------- */
-
-/* Data has it under a key of its own, or in the answer's text between <think> and </think>, as a model
- * writes it. The border is the last </think>: what stands before the first is the thought, and line ends
- * around both are no part of them. */
-
-#define OPEN "<think>"
-#define CLOSE "</think>"
-
-/* The last place of `mark` in the text, NULL: none. */
-static const char *find_last(const char *text, size_t size, const char *mark) {
-    size_t length = strlen(mark);
-    const char *found = NULL, *at = text, *end = text + size;
-    while (at && (at = memmem(at, (size_t)(end - at), mark, length)) != NULL) {
-        found = at;
-        at += length;
-    }
-    return found;
-}
-
-/* less the line ends it begins with */
-static hy_slice slice_from_text(hy_slice s) {
-    while (s.size > 0 && s.text[0] == '\n') s.text++, s.size--;
-    return s;
-}
-
-static hy_slice without_last_lines(hy_slice s) {
-    while (s.size > 0 && s.text[s.size - 1] == '\n') s.size--;
-    return s;
-}
-
-/* What an answer was thought from and what it says. */
-static void split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answer) {
-    *answer = (hy_slice){turn->text, turn->size};
-    *thought = (hy_slice){turn->thought, turn->thought_size};
-    if (turn->thought) {
-        *thought = slice_from_text(without_last_lines(*thought));
-        return;
-    }
-    const char *first = turn->size ? memmem(turn->text, turn->size, CLOSE, strlen(CLOSE)) : NULL;
-    if (!first) return;
-    const char *behind = find_last(turn->text, turn->size, CLOSE) + strlen(CLOSE);
-    hy_slice s = without_last_lines((hy_slice){turn->text, (size_t)(first - turn->text)});
-    const char *open = find_last(s.text, s.size, OPEN);
-    if (open) {
-        s.size -= (size_t)(open - s.text) + strlen(OPEN);
-        s.text = open + strlen(OPEN);
-    }
-    *thought = slice_from_text(s);
-    *answer = slice_from_text((hy_slice){behind, turn->size - (size_t)(behind - turn->text)});
-}
-
 /* ---- conversations --------------------------------------------------------------------------- */
 
 #define ALPACA_PLAIN                                                                               \
@@ -69,11 +17,14 @@ static void split_thought(const hy_turn *turn, hy_slice *thought, hy_slice *answ
 #define ALPACA_INPUT                                                                               \
     "Below is an instruction that describes a task, paired with an input that provides further "   \
     "context. Write a response that appropriately completes the request."
-#define LLAMA31_DATES "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
 
 void hy_rendered_free(hy_rendered *r) {
     hy_text_free(&r->text);
     free(r->pieces);
+    hy_jinja_output_free(&r->whole);
+    hy_jinja_output_free(&r->part);
+    free(r->specials.items);
+    free(r->answers);
     *r = (hy_rendered){0};
 }
 
@@ -87,11 +38,11 @@ static void add_piece(hy_rendered *r, hy_piece piece) {
     }
 }
 
-static void add_token(hy_rendered *r, int32_t token, bool is_answer) {
+void hy_rendered_add_token(hy_rendered *r, int32_t token, bool is_answer) {
     if (token >= 0) add_piece(r, (hy_piece){.token = token, .is_answer = is_answer});
 }
 
-static void add_bytes(hy_rendered *r, const char *text, size_t size, bool is_answer) {
+void hy_rendered_add_text(hy_rendered *r, const char *text, size_t size, bool is_answer) {
     if (size == 0) return;
     add_piece(r,
               (hy_piece){.token = -1, .begin = r->text.size, .size = size, .is_answer = is_answer});
@@ -99,7 +50,7 @@ static void add_bytes(hy_rendered *r, const char *text, size_t size, bool is_ans
 }
 
 static void add_string(hy_rendered *r, const char *text) {
-    add_bytes(r, text, strlen(text), false);
+    hy_rendered_add_text(r, text, strlen(text), false);
 }
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -112,12 +63,12 @@ static hy_turn trimmed(hy_turn turn) {
 }
 
 static void add_turn(hy_rendered *r, hy_turn turn) {
-    add_bytes(r, turn.text, turn.size, turn.role == HY_ROLE_ASSISTANT);
+    hy_rendered_add_text(r, turn.text, turn.size, turn.role == HY_ROLE_ASSISTANT);
 }
 
 static void add_opening(hy_rendered *r, const hy_chat_template *chat) {
     for (int32_t i = 0; i < chat->tokens.opening_count; i++) {
-        add_token(r, chat->tokens.opening[i], false);
+        hy_rendered_add_token(r, chat->tokens.opening[i], false);
     }
 }
 
@@ -133,78 +84,39 @@ static size_t add_user(hy_rendered *r, const hy_turn *turns, size_t i, size_t co
 /* ---- templates that mark every turn ---------------------------------------------------------- */
 
 static const char *role_name(hy_role role) {
-    return role == HY_ROLE_SYSTEM ? "system" : role == HY_ROLE_ASSISTANT ? "assistant" : "user";
+    static const char *const names[] = {[HY_ROLE_SYSTEM] = "system",
+                                        [HY_ROLE_USER] = "user",
+                                        [HY_ROLE_INPUT] = "user",
+                                        [HY_ROLE_ASSISTANT] = "assistant",
+                                        [HY_ROLE_TOOL] = "tool"};
+    return names[role];
 }
 
 static void add_head(const hy_chat_template *chat, hy_rendered *r, hy_role role) {
     bool is_chatml = chat->kind == HY_CHAT_CHATML;
-    add_token(r, is_chatml ? chat->tokens.im_start : chat->tokens.header_start, false);
+    hy_rendered_add_token(r, is_chatml ? chat->tokens.im_start : chat->tokens.header_start, false);
     add_string(r, role_name(role));
-    if (!is_chatml) add_token(r, chat->tokens.header_end, false);
+    if (!is_chatml) hy_rendered_add_token(r, chat->tokens.header_end, false);
     add_string(r, is_chatml ? "\n" : "\n\n");
 }
 
 static void add_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answer) {
-    add_token(r, hy_chat_template_end(chat), is_answer);
+    hy_rendered_add_token(r, hy_chat_template_end(chat), is_answer);
     if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
 }
 
-static void add_slice(hy_rendered *r, hy_slice slice) {
-    add_bytes(r, slice.text, slice.size, true);
-}
-
-/* An answer of a template with a place for thoughts: written where it follows the last question, and
- * is the last turn or was thought about. */
-static void add_thoughtful(hy_rendered *r, const hy_turn *turn, bool follows, bool is_last) {
-    hy_slice thought, answer;
-    split_thought(turn, &thought, &answer);
-    if (!follows || (!is_last && thought.size == 0)) {
-        add_slice(r, answer);
-        return;
-    }
-    add_slice(r, (hy_slice){"<think>\n", 8});
-    add_slice(r, thought);
-    add_slice(r, (hy_slice){"\n</think>\n\n", 11});
-    add_slice(r, slice_from_text(answer));
-}
-
-/* chatml and llama3. The latter trims texts, and may have dates at the beginning of its system turn. */
+/* chatml and llama3. The latter trims texts. */
 static void render_marked(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
     bool is_llama3 = chat->kind == HY_CHAT_LLAMA3;
-    bool has_system = count > 0 && turns[0].role == HY_ROLE_SYSTEM;
-    const char *dates = is_llama3 && chat->has_dates ? LLAMA31_DATES : "";
-    const char *system = is_llama3 ? dates : chat->default_system; /* where there is no such turn */
-    size_t question = count;                                       /* where the last one stands */
-    for (size_t i = 0; i < count; i++) {
-        if (turns[i].role == HY_ROLE_USER) question = i;
-    }
-    if (is_llama3) add_token(r, chat->tokens.text_begin, false);
-    if (!has_system && system[0]) {
-        add_head(chat, r, HY_ROLE_SYSTEM);
-        add_string(r, system);
-        add_tail(chat, r, false);
-    }
+    if (is_llama3) hy_rendered_add_token(r, chat->tokens.text_begin, false);
     for (size_t i = 0; i < count; i++) {
         bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
         add_head(chat, r, turns[i].role);
-        if (i == 0 && has_system) add_string(r, dates);
-        if (is_answer && chat->has_thinking) {
-            add_thoughtful(r, &turns[i], i > question, i + 1 == count);
-        } else {
-            i = add_user(r, turns, i, count, is_llama3);
-        }
+        i = add_user(r, turns, i, count, is_llama3);
         add_tail(chat, r, is_answer);
     }
-    if (!asks) return;
-    add_head(chat, r, HY_ROLE_ASSISTANT);
-    /* How the model is asked for an answer, behind the head of its turn. */
-    bool has_place = chat->has_thinking || chat->opens_thinking;
-    if (has_place && chat->skips_thinking) {
-        add_string(r, "<think>\n\n</think>\n\n");
-    } else if (chat->opens_thinking) {
-        add_string(r, "<think>\n");
-    }
+    if (asks) add_head(chat, r, HY_ROLE_ASSISTANT);
 }
 
 /* ---- templates of question and answer -------------------------------------------------------- */
@@ -216,17 +128,17 @@ static void render_inst(const hy_chat_template *chat, const hy_turn *turns, size
     const hy_chat_tokens *t = &chat->tokens;
     bool is_llama2 = chat->kind == HY_CHAT_LLAMA2;
     bool has_tokens = !is_llama2 && t->inst >= 0 && t->inst_end >= 0;
-    if (!is_llama2) add_token(r, t->begin, false);
+    if (!is_llama2) hy_rendered_add_token(r, t->begin, false);
     for (size_t i = 0; i < count; i++) {
         if (turns[i].role == HY_ROLE_ASSISTANT) {
             add_string(r, " ");
             add_turn(r, is_llama2 ? trimmed(turns[i]) : turns[i]);
-            if (is_llama2) add_bytes(r, " ", 1, true);
-            add_token(r, t->end, true);
+            if (is_llama2) hy_rendered_add_text(r, " ", 1, true);
+            hy_rendered_add_token(r, t->end, true);
             continue;
         }
-        if (is_llama2) add_token(r, t->begin, false);
-        add_token(r, has_tokens ? t->inst : -1, false);
+        if (is_llama2) hy_rendered_add_token(r, t->begin, false);
+        hy_rendered_add_token(r, has_tokens ? t->inst : -1, false);
         add_string(r, has_tokens ? " " : "[INST] ");
         if (turns[i].role == HY_ROLE_SYSTEM) {
             if (is_llama2) add_string(r, "<<SYS>>\n");
@@ -235,7 +147,7 @@ static void render_inst(const hy_chat_template *chat, const hy_turn *turns, size
             if (++i == count) return;
         }
         i = add_user(r, turns, i, count, is_llama2);
-        add_token(r, has_tokens ? t->inst_end : -1, false);
+        hy_rendered_add_token(r, has_tokens ? t->inst_end : -1, false);
         if (!has_tokens) add_string(r, " [/INST]");
     }
 }
@@ -255,7 +167,7 @@ static void render_alpaca(const hy_chat_template *chat, const hy_turn *turns, si
     for (; i < count; i++) {
         if (turns[i].role == HY_ROLE_ASSISTANT) {
             add_turn(r, turns[i]);
-            add_token(r, chat->tokens.eos, true);
+            hy_rendered_add_token(r, chat->tokens.eos, true);
             continue;
         }
         add_string(r, "### Instruction:\n");
@@ -274,17 +186,25 @@ static void render_plain(const hy_chat_template *chat, const hy_turn *turns, siz
     for (size_t i = 0; i < count; i++) {
         bool is_answer = turns[i].role == HY_ROLE_ASSISTANT;
         i = add_user(r, turns, i, count, false);
-        if (is_answer) add_token(r, chat->tokens.eos, true);
+        if (is_answer) hy_rendered_add_token(r, chat->tokens.eos, true);
     }
 }
 
-hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *conversation,
                          bool asks_for_answer, hy_rendered *r) {
+    const hy_turn *turns = conversation->turns;
+    size_t count = conversation->count;
     hy_text_clear(&r->text);
     r->count = 0;
     r->has_failed = false;
     bool marks_turns = chat->kind == HY_CHAT_CHATML || chat->kind == HY_CHAT_LLAMA3;
     HY_TRY(hy_chat_template_check(chat));
+    if (chat->kind == HY_CHAT_OWN) return hy_own_render(chat, conversation, asks_for_answer, r);
+    for (size_t i = 0; i < count; i++) {
+        HY_FAIL_IF(turns[i].calls_tools, HY_ERR_INPUT,
+                   "turn %zu calls tools, for which the chat template %s has no form", i + 1,
+                   hy_chat_kind_name(chat->kind));
+    }
     /* A system turn first if at all, then questions and answers in turn. */
     if (!marks_turns) {
         hy_role expected = HY_ROLE_USER;
@@ -312,9 +232,9 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, siz
 /* ---- pieces of a conversation as tokens, and which of them are answers ----------------------- */
 
 /* Text between two special tokens is one run and encoded whole, as it was when the model was trained: a
- * border inside it would be seen by merges. Where an answer begins in a run is found by encoding the run
- * up to there once more: tokens that both have in common lie before the border, and the first that differs
- * lies across it. */
+ * border inside it would be seen by merges. Where an answer begins in a run is found by the bytes of its
+ * tokens. A tokenizer that changes the text has none: there the run is encoded up to the border once more,
+ * tokens that both have in common lie before it, and the first that differs lies across it. */
 
 void hy_flags_free(hy_flags *flags) {
     free(flags->data);
@@ -337,15 +257,31 @@ hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t
     return HY_OK;
 }
 
+/* The bytes of each token, where they add up to the text: known for tokenizers that leave it as it is. */
+static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                          const int32_t *ids, size_t count, uint32_t **out) {
+    hy_text spelled = {0};
+    uint32_t *sizes = malloc((count + 1) * sizeof *sizes);
+    hy_status status = sizes ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %zu tokens", count);
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        size_t before = spelled.size;
+        status = hy_tokenizer_decode(tokenizer, ids + i, 1, 0, &spelled);
+        sizes[i] = (uint32_t)(spelled.size - before);
+    }
+    if (status == HY_OK) status = hy_text_status(&spelled);
+    bool is_same = status == HY_OK && spelled.size == size &&
+                   memcmp(hy_text_string(&spelled), text, size) == 0;
+    hy_text_free(&spelled);
+    *out = is_same ? sizes : NULL;
+    if (!is_same) free(sizes);
+    return status;
+}
+
 /* How many tokens of the run `all` lie before byte `size` of its text. */
 static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, size_t size,
-                               const int32_t *all, size_t count, size_t *out) {
-    if (!tokenizer) {
-        *out = size;
-        return HY_OK;
-    }
+                               int flags, const int32_t *all, size_t count, size_t *out) {
     hy_ids part = {0};
-    hy_status status = hy_tokenizer_encode(tokenizer, text, size, HY_TOKENS_PLAIN, &part);
+    hy_status status = hy_tokenizer_encode(tokenizer, text, size, flags, &part);
     size_t same = 0;
     while (same < part.count && same < count && part.data[same] == all[same]) same++;
     hy_ids_free(&part);
@@ -353,24 +289,49 @@ static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, 
     return status;
 }
 
-/* Pieces [first, last) are text: one run. */
-static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
-                            const hy_tokenizer *tokenizer, hy_ids *ids, hy_flags *answers) {
+/* Pieces [first, last) are text: one run. `ids` has its tokens from `before` on. */
+static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
+                          const hy_tokenizer *tokenizer, int flags, const int32_t *ids,
+                          size_t count, const uint32_t *sizes, hy_flags *answers) {
     const hy_piece *p = r->pieces;
     const char *text = hy_text_string(&r->text) + p[first].begin;
-    size_t size = p[last - 1].begin + p[last - 1].size - p[first].begin, before = ids->count;
-    HY_TRY(hy_encode_text(tokenizer, text, size, HY_TOKENS_PLAIN, ids));
-    size_t count = ids->count - before, done = 0;
+    size_t done = 0, bytes = 0;
     for (size_t i = first + 1; i < last; i++) {
         if (p[i].is_answer == p[i - 1].is_answer) continue;
-        size_t border;
-        HY_TRY(tokens_before(tokenizer, text, p[i].begin - p[first].begin, ids->data + before,
-                             count, &border));
+        size_t at = p[i].begin - p[first].begin, border = done;
+        if (!tokenizer) {
+            border = at;
+        } else if (sizes) {
+            /* a token across the border belongs to the answer */
+            while (border < count && (p[i].is_answer ? bytes + sizes[border] <= at : bytes < at)) {
+                bytes += sizes[border++];
+            }
+        } else {
+            HY_TRY(tokens_before(tokenizer, text, at, flags, ids, count, &border));
+        }
         if (border < done) border = done;
         HY_TRY(push_flags(answers, border - done, p[i - 1].is_answer));
         done = border;
     }
     return push_flags(answers, count - done, p[last - 1].is_answer);
+}
+
+static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
+                            const hy_tokenizer *tokenizer, hy_ids *ids, hy_flags *answers) {
+    const hy_piece *p = r->pieces;
+    const char *text = hy_text_string(&r->text) + p[first].begin;
+    size_t size = p[last - 1].begin + p[last - 1].size - p[first].begin, before = ids->count;
+    int flags = HY_TOKENS_PLAIN | (first > 0 ? HY_TOKENS_INSIDE : 0);
+    uint32_t *sizes = NULL;
+    HY_TRY(hy_encode_text(tokenizer, text, size, flags, ids));
+    const int32_t *run = ids->data + before;
+    size_t count = ids->count - before;
+    bool has_border = false;
+    for (size_t i = first + 1; i < last; i++) has_border |= p[i].is_answer != p[i - 1].is_answer;
+    if (has_border && tokenizer) HY_TRY(sizes_of(tokenizer, text, size, run, count, &sizes));
+    hy_status status = flag_run(r, first, last, tokenizer, flags, run, count, sizes, answers);
+    free(sizes);
+    return status;
 }
 
 hy_status hy_rendered_encode(const hy_rendered *r, const hy_tokenizer *tokenizer, hy_ids *ids,

@@ -1,9 +1,7 @@
 /* chat_template.c: which template a model was trained with, and its tokens. See chat_template.h.
  *
- * A folder says it in tokenizer_config.json ("chat_template", a text or a list of named ones) or in
- * chat_template.jinja. These are programs; they are not run but recognised by marks that only one family
- * has. What a family writes by itself (a default system turn, the dates of Llama 3.1) is looked for in the
- * same text. */
+ * A folder says it in chat_template.jinja or in tokenizer_config.json ("chat_template", a text or a list
+ * of named ones). */
 #include "data/chat_template.h"
 
 #include <stdlib.h>
@@ -15,8 +13,12 @@
 
 #define PATH_BYTES 4096
 
-static const char *const names[] = {"auto",    "plain",  "chatml",  "llama2", "llama3",
-                                    "mistral", "alpaca", "unknown", "none"};
+/* Templates may write today's date (Llama 3.1). In data it is always 26 July 2024, which is what those
+ * write that do not know the date: a run has the same tokens when it is resumed tomorrow. */
+#define DAY_OF_TRAINING 1721952000
+
+static const char *const names[] = {"auto",    "plain",  "chatml",  "llama2",  "llama3",
+                                    "mistral", "alpaca", "its own", "unknown", "none"};
 
 const char *hy_chat_kind_name(hy_chat_kind kind) { return names[kind]; }
 
@@ -89,9 +91,9 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
 hy_status hy_chat_template_check(const hy_chat_template *chat) {
     hy_chat_tokens tokens = chat->tokens;
     HY_FAIL_IF(chat->kind == HY_CHAT_UNKNOWN, HY_ERR_INPUT,
-               "the chat template in the model's folder is none of those known here; say "
-               "chat_template: %s",
-               HY_CHAT_NAMES);
+               "the chat template in the model's folder cannot be rendered here: %s; "
+               "chat_template can be %s instead",
+               chat->reason, HY_CHAT_NAMES);
     HY_FAIL_IF(chat->kind == HY_CHAT_NONE, HY_ERR_INPUT,
                "nothing says how conversations are written for this model; say "
                "chat_template: %s",
@@ -111,103 +113,76 @@ int32_t hy_chat_template_end(const hy_chat_template *chat) {
     case HY_CHAT_LLAMA3: return chat->tokens.turn_end;
     case HY_CHAT_LLAMA2:
     case HY_CHAT_MISTRAL: return chat->tokens.end;
+    case HY_CHAT_OWN: return hy_own_template_end(chat->own);
     default: return chat->tokens.eos;
     }
 }
 
-/* ---- recognising ----------------------------------------------------------------------------- */
-
-/* A system turn whose text stands in the template itself: Qwen's "You are ..." */
-static void find_default_system(const char *text, hy_chat_template *out) {
-    static const char mark[] = "<|im_start|>system";
-    out->default_system[0] = '\0';
-    for (const char *at = text; (at = strstr(at, mark)) != NULL;) {
-        at += sizeof mark - 1; /* a line end follows, itself or as \n in the template's source */
-        if (at[0] != '\n' && strncmp(at, "\\n", 2) != 0) return;
-        at += at[0] == '\n' ? 1 : 2;
-        const char *end = strstr(at, "<|im_end|>");
-        if (!end) return;
-        size_t size = (size_t)(end - at);
-        bool is_literal = strcspn(at, "'\"{\\") >= size;
-        if (!is_literal || size == 0 || size >= sizeof out->default_system) continue;
-        memcpy(out->default_system, at, size);
-        out->default_system[size] = '\0';
-        return;
-    }
-}
-
-hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out) {
-    out->kind = HY_CHAT_UNKNOWN;
-    if (strstr(text, "<|im_start|>") && strstr(text, "<|im_end|>")) {
-        out->kind = HY_CHAT_CHATML;
-        find_default_system(text, out);
-        /* Qwen3 writes thoughts behind the last query; models that only think begin every answer for them. */
-        out->has_thinking = strstr(text, "<think>") && strstr(text, "last_query_index");
-        out->opens_thinking =
-            strstr(text, "assistant\\n<think>\\n' }}") || strstr(text, "assistant\n<think>\n' }}");
-    } else if (strstr(text, "<|start_header_id|>") && strstr(text, "<|eot_id|>")) {
-        out->kind = HY_CHAT_LLAMA3;
-        out->has_dates = strstr(text, "Cutting Knowledge Date: December 2023") != NULL;
-    } else if (strstr(text, "[INST]") && strstr(text, "[/INST]")) {
-        out->kind = strstr(text, "<<SYS>>") ? HY_CHAT_LLAMA2 : HY_CHAT_MISTRAL;
-    } else if (strstr(text, "### Instruction:") && strstr(text, "### Response:")) {
-        out->kind = HY_CHAT_ALPACA;
-    }
-    return out->kind;
-}
+/* ---- the folder's template ------------------------------------------------------------------- */
 
 /* The text under "chat_template": itself, or of a list the one called "default", else the first. */
-static const char *template_text(const hy_json_node *node) {
-    const char *text = NULL, *name = NULL;
-    if (hy_json_as_string(node, &text, NULL) || hy_json_type_of(node) != HY_JSON_ARRAY) return text;
+static const hy_json_node *template_text(const hy_json_node *node) {
+    const hy_json_node *found = NULL;
+    const char *name = NULL;
+    if (hy_json_type_of(node) == HY_JSON_STRING) return node;
+    if (hy_json_type_of(node) != HY_JSON_ARRAY) return NULL;
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
-        const char *here = NULL;
-        (void)hy_json_as_string(hy_json_get(n, "template"), &here, NULL);
+        const hy_json_node *here = hy_json_get(n, "template");
         bool is_default =
             hy_json_as_string(hy_json_get(n, "name"), &name, NULL) && strcmp(name, "default") == 0;
-        if (here && (is_default || !text)) text = here;
+        if (hy_json_type_of(here) == HY_JSON_STRING && (is_default || !found)) found = here;
     }
-    return text;
-}
-
-static hy_status read_config(const char *path, hy_chat_template *out) {
-    hy_json *json;
-    HY_TRY(hy_json_read_file(path, &json));
-    const char *text = template_text(hy_json_get(hy_json_root(json), "chat_template"));
-    if (text) hy_chat_template_recognise(text, out);
-    hy_json_free(json);
-    return HY_OK;
+    return found;
 }
 
 /* A template in a file of its own wins over the one in the configuration, as in other tools. */
-static hy_status read_folder(const char *folder, hy_chat_template *out) {
-    char path[PATH_BYTES], *text;
-    size_t size;
-    HY_TRY(hy_path_join(path, sizeof path, folder, "chat_template.jinja"));
-    if (hy_path_exists(path)) {
-        HY_TRY(hy_file_read(path, &text, &size));
-        hy_chat_template_recognise(text, out);
-        free(text);
-        return HY_OK;
-    }
+static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
+                             hy_chat_template *out) {
+    char path[PATH_BYTES], *file = NULL;
+    const char *text = NULL;
+    size_t size = 0;
+    hy_json *config = NULL;
     HY_TRY(hy_path_join(path, sizeof path, folder, "tokenizer_config.json"));
-    return hy_path_exists(path) ? read_config(path, out) : HY_OK;
+    if (hy_path_exists(path)) HY_TRY(hy_json_read_file(path, &config));
+    (void)hy_json_as_string(
+        template_text(hy_json_get(config ? hy_json_root(config) : NULL, "chat_template")), &text,
+        &size);
+    hy_status status = hy_path_join(path, sizeof path, folder, "chat_template.jinja");
+    if (status == HY_OK && hy_path_exists(path)) {
+        status = hy_file_read(path, &file, &size);
+        text = file;
+    }
+    if (status == HY_OK && text) {
+        status = hy_own_template_open(text, size, config, tokenizer, out);
+        config = NULL;
+    }
+    free(file);
+    hy_json_free(config);
+    return status;
 }
 
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out) {
-    *out = (hy_chat_template){.kind = HY_CHAT_NONE};
+    *out = (hy_chat_template){.kind = kind == HY_CHAT_AUTO ? HY_CHAT_NONE : kind};
+    time_t day = DAY_OF_TRAINING;
+    gmtime_r(&day, &out->now);
     HY_TRY(find_tokens(tokenizer, &out->tokens));
-    if (folder && folder[0]) HY_TRY(read_folder(folder, out));
-    if (kind == HY_CHAT_AUTO) {
-        /* A tokenizer that has a family's tokens was made for its template. */
-        const hy_chat_tokens *t = &out->tokens;
-        if (out->kind == HY_CHAT_NONE) {
-            if (t->im_start >= 0 && t->im_end >= 0) out->kind = HY_CHAT_CHATML;
-            if (t->header_start >= 0 && t->turn_end >= 0) out->kind = HY_CHAT_LLAMA3;
-        }
-        return HY_OK;
+    if (kind != HY_CHAT_AUTO) return hy_chat_template_check(out);
+    hy_status status = folder && folder[0] ? read_folder(folder, tokenizer, out) : HY_OK;
+    if (status != HY_OK) {
+        hy_chat_template_close(out);
+        return status;
     }
-    if (out->kind != kind) *out = (hy_chat_template){.tokens = out->tokens, .kind = kind};
-    return hy_chat_template_check(out);
+    /* A tokenizer that has a family's tokens was made for its template. */
+    const hy_chat_tokens *t = &out->tokens;
+    if (out->kind == HY_CHAT_NONE) {
+        if (t->im_start >= 0 && t->im_end >= 0) out->kind = HY_CHAT_CHATML;
+        if (t->header_start >= 0 && t->turn_end >= 0) out->kind = HY_CHAT_LLAMA3;
+    }
+    return HY_OK;
+}
+
+void hy_chat_template_close(hy_chat_template *chat) {
+    hy_own_template_close(chat->own);
+    chat->own = NULL;
 }

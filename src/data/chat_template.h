@@ -1,19 +1,21 @@
 /* chat_template.h: how a conversation is written for a model.
  *
- * Five templates are known by name, as the models were trained with them:
+ * The template that lies in the model's folder is rendered as it stands (jinja/jinja.h, chat_own.c). For
+ * folders without one, and for those who ask by name, five are built in, as models were trained with them:
  *   chatml   <|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n
  *   llama3   <|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nQ<|eot_id|>...
  *   llama2   <s>[INST] <<SYS>>\nS\n<</SYS>>\n\nQ [/INST] A </s>
  *   mistral  <s>[INST] Q [/INST] A</s>, or with [INST] and [/INST] as tokens where the tokenizer has them
  *   alpaca   a sentence, ### Instruction:\nQ\n\n### Input:\nI\n\n### Response:\nA and the end token
- * Qwen3's chatml has a place for what was thought: an answer behind the last question is written
- * <think>\nR\n</think>\n\nA, with nothing for R where nothing was thought, and earlier ones without.
- * "auto" reads the template that lies in the model's folder and recognises these by their marks. A
- * rendered conversation is a row of pieces, text or special tokens by id, so that a user's text can never
+ * A rendered conversation is a row of pieces, text or special tokens by id, so that a user's text can never
  * turn into a special token. Pieces say whether they are an answer: its text and the token that ends it. */
 #pragma once
 
+#include <time.h>
+
+#include "base/json.h"
 #include "base/text.h"
+#include "jinja/jinja.h"
 #include "tokenizer/tokenizer.h"
 
 typedef enum hy_chat_kind {
@@ -24,27 +26,40 @@ typedef enum hy_chat_kind {
     HY_CHAT_LLAMA3,
     HY_CHAT_MISTRAL,
     HY_CHAT_ALPACA,
-    HY_CHAT_UNKNOWN, /* the folder has one that is none of these */
+    HY_CHAT_OWN,     /* the one in the model's folder */
+    HY_CHAT_UNKNOWN, /* the folder has one that cannot be rendered here */
     HY_CHAT_NONE     /* nothing says which */
 } hy_chat_kind;
 
 #define HY_CHAT_NAMES "chatml, llama2, llama3, mistral, alpaca"
 
-typedef enum hy_role { HY_ROLE_SYSTEM, HY_ROLE_USER, HY_ROLE_INPUT, HY_ROLE_ASSISTANT } hy_role;
+typedef enum hy_role {
+    HY_ROLE_SYSTEM,
+    HY_ROLE_USER,
+    HY_ROLE_INPUT,
+    HY_ROLE_ASSISTANT,
+    HY_ROLE_TOOL
+} hy_role;
 
 /* INPUT is what a user's instruction is about: it follows the USER turn it belongs to. */
 typedef struct hy_turn {
     hy_role role;
-    const char *text;
+    const char *text; /* of content in parts: theirs, one after the other */
     size_t size;
-    const char *thought; /* of an answer, where data has it apart; NULL: it may be in the text */
-    size_t thought_size;
+    const char *name;            /* of the role, for templates of folders; NULL: the usual one */
+    const hy_json_node *message; /* all that the data says of this turn; NULL: the text alone */
+    bool has_parts, calls_tools;
 } hy_turn;
 
-typedef struct hy_slice {
-    const char *text;
-    size_t size;
-} hy_slice;
+#define HY_MOST_TURNS 4096 /* of a conversation; more is a broken file */
+
+typedef struct hy_conversation {
+    hy_turn *turns;
+    size_t count, room;
+    const hy_json_node *tools; /* that may be called; NULL: none */
+    char **joined;             /* texts of parts that were put together */
+    size_t joined_count, joined_room;
+} hy_conversation;
 
 /* The special tokens that templates use; -1: the tokenizer has none. Without a tokenizer text is bytes
  * and the byte 0 ends an example. */
@@ -62,12 +77,12 @@ typedef struct hy_chat_tokens {
 typedef struct hy_chat_template {
     hy_chat_kind kind;
     hy_chat_tokens tokens;
-    char
-        default_system[512]; /* chatml: put in front when a conversation has none; "": nothing is */
-    bool has_dates;          /* llama3: the system turn begins with the two dates of Llama 3.1 */
-    bool has_thinking;       /* chatml: answers have a place for what was thought */
-    bool opens_thinking;     /* the model is always made to think first */
-    bool skips_thinking;     /* it is told that it has thought nothing; who renders sets it */
+    struct hy_own_template *own; /* HY_CHAT_OWN; copies of this struct share it */
+    char reason[512];            /* HY_CHAT_UNKNOWN: why */
+    struct tm now;               /* what a template is told of today */
+    /* Who renders sets these. */
+    bool skips_thinking;  /* the model is told that it has thought nothing */
+    bool ignores_answers; /* nobody asks which tokens are answers */
 } hy_chat_template;
 
 typedef struct hy_piece {
@@ -82,24 +97,28 @@ typedef struct hy_rendered {
     hy_piece *pieces;
     size_t count, room;
     bool has_failed;
+    hy_jinja_output whole, part; /* what a folder's template wrote: all, and up to some turn */
+    hy_specials specials;
+    uint8_t *answers; /* of each byte of the whole */
+    size_t answers_room;
 } hy_rendered;
 
 /* `kind` is one of those that have a name, or HY_CHAT_AUTO; tokenizer and folder may be NULL. Fails
- * when the tokenizer lacks a token that a template other than HY_CHAT_AUTO needs. */
+ * when the tokenizer lacks a token that a template other than HY_CHAT_AUTO needs. The tokenizer outlives
+ * the template. */
 hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer,
                                 const char *folder, hy_chat_template *out);
+void hy_chat_template_close(hy_chat_template *chat); /* zeroed ones, too */
 const char *hy_chat_kind_name(hy_chat_kind kind);
 hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out); /* auto, plain, chatml, ... */
 /* Whether the tokens that this template needs are there; HY_ERR_INPUT names the missing one. */
 hy_status hy_chat_template_check(const hy_chat_template *chat);
-/* Recognises a template's own text (Jinja); HY_CHAT_UNKNOWN when no marks are found. */
-hy_chat_kind hy_chat_template_recognise(const char *text, hy_chat_template *out);
 /* The token that ends an answer, -1: none. */
 int32_t hy_chat_template_end(const hy_chat_template *chat);
 
-/* Renders turns. With asks_for_answer it ends where the assistant would begin to write. Turns in an order
- * that the template cannot write are HY_ERR_INPUT. */
-hy_status hy_chat_render(const hy_chat_template *chat, const hy_turn *turns, size_t count,
+/* Renders turns. With asks_for_answer it ends where the assistant would begin to write. HY_ERR_INPUT: the
+ * template cannot write these turns, or its answers cannot be told apart from the rest. */
+hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *conversation,
                          bool asks_for_answer, hy_rendered *out);
 void hy_rendered_free(hy_rendered *rendered);
 
@@ -116,3 +135,16 @@ void hy_flags_free(hy_flags *flags);
 /* Text alone, appended; tokenizer NULL: bytes. */
 hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                          hy_ids *ids);
+
+/* ---- the folder's own template (chat_own.c): inside the module ---- */
+
+/* `config` is the tree of tokenizer_config.json or NULL; it is taken over. */
+hy_status hy_own_template_open(const char *text, size_t size, hy_json *config,
+                               const hy_tokenizer *tokenizer, hy_chat_template *out);
+void hy_own_template_close(struct hy_own_template *own); /* may be NULL */
+int32_t hy_own_template_end(const struct hy_own_template *own);
+hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *conversation,
+                        bool asks_for_answer, hy_rendered *out);
+/* Pieces, appended; without memory the whole has failed (chat_render.c). */
+void hy_rendered_add_token(hy_rendered *r, int32_t token, bool is_answer);
+void hy_rendered_add_text(hy_rendered *r, const char *text, size_t size, bool is_answer);

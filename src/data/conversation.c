@@ -33,13 +33,23 @@ static const struct {
     [HY_ROWS_MESSAGES] = {{{"messages"}}, "role", "content"},
 };
 
-/* Names that data sets use for who speaks. */
+/* Names that data sets use for who speaks, and what templates call them. */
 static const struct {
     const char *name;
     hy_role role;
+    const char *usual;
 } roles[] = {
-    {"system", HY_ROLE_SYSTEM},       {"user", HY_ROLE_USER},     {"human", HY_ROLE_USER},
-    {"assistant", HY_ROLE_ASSISTANT}, {"gpt", HY_ROLE_ASSISTANT}, {"model", HY_ROLE_ASSISTANT},
+    {"system", HY_ROLE_SYSTEM, "system"},
+    {"developer", HY_ROLE_SYSTEM, "developer"},
+    {"user", HY_ROLE_USER, "user"},
+    {"human", HY_ROLE_USER, "user"},
+    {"assistant", HY_ROLE_ASSISTANT, "assistant"},
+    {"gpt", HY_ROLE_ASSISTANT, "assistant"},
+    {"model", HY_ROLE_ASSISTANT, "assistant"},
+    {"tool", HY_ROLE_TOOL, "tool"},
+    {"function", HY_ROLE_TOOL, "function"},
+    {"ipython", HY_ROLE_TOOL, "ipython"},
+    {"observation", HY_ROLE_TOOL, "observation"},
 };
 enum { ROLES = sizeof roles / sizeof roles[0] };
 
@@ -69,9 +79,24 @@ hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
+static void clear(hy_conversation *c) {
+    for (size_t i = 0; i < c->joined_count; i++) free(c->joined[i]);
+    c->count = c->joined_count = 0;
+    c->tools = NULL;
+}
+
 void hy_conversation_free(hy_conversation *c) {
+    clear(c);
     free(c->turns);
+    free(c->joined);
     *c = (hy_conversation){0};
+}
+
+static hy_status add_turn(hy_conversation *c, hy_turn turn) {
+    HY_FAIL_IF(c->count == HY_MOST_TURNS, HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
+    HY_TRY(hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof turn, "turns"));
+    c->turns[c->count++] = turn;
+    return HY_OK;
 }
 
 /* The text under a key. An optional one may be absent, null or empty: no turn then. */
@@ -83,10 +108,55 @@ static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char
     if (!node) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
     HY_FAIL_IF(!hy_json_as_string(node, &turn.text, &turn.size), HY_ERR_INPUT,
                "\"%s\" is no string", key);
-    if (is_optional && turn.size == 0) return HY_OK;
-    HY_FAIL_IF(c->count == HY_MOST_TURNS, HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
-    HY_TRY(hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof turn, "turns"));
-    c->turns[c->count++] = turn;
+    return is_optional && turn.size == 0 ? HY_OK : add_turn(c, turn);
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+/* The texts of parts, one after the other as templates that know parts write them. */
+static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_turn *turn) {
+    hy_text all = {0};
+    hy_status status = HY_OK;
+    for (const hy_json_node *n = hy_json_first(parts); n && status == HY_OK; n = hy_json_next(n)) {
+        const char *type = NULL, *text = NULL;
+        size_t size;
+        (void)hy_json_as_string(hy_json_get(n, "type"), &type, NULL);
+        if (!type || strcmp(type, "text") != 0) {
+            status = hy_fail(HY_ERR_INPUT, "a part of type \"%.40s\"; only text can be used",
+                             type ? type : "");
+        } else if (!hy_json_as_string(hy_json_get(n, "text"), &text, &size)) {
+            status =
+                hy_fail(HY_ERR_INPUT, "a part of type \"text\" has no \"text\" that is a string");
+        } else {
+            hy_text_add_bytes(&all, text, size);
+        }
+    }
+    if (status == HY_OK) {
+        status = hy_array_reserve(&c->joined, &c->joined_room, c->joined_count + 1,
+                                  sizeof *c->joined, "turns");
+    }
+    hy_text_add(&all, ""); /* a string even when empty */
+    turn->size = all.size;
+    char *text = NULL;
+    if (status == HY_OK) status = hy_text_take(&all, &text);
+    hy_text_free(&all);
+    HY_TRY(status);
+    turn->text = c->joined[c->joined_count++] = text;
+    turn->has_parts = true;
+    return HY_OK;
+}
+
+/* What a message says: a text, a list of parts, or nothing where tools are called. */
+static hy_status read_content(hy_conversation *c, const hy_json_node *message, const char *key,
+                              hy_turn *turn) {
+    const hy_json_node *content = hy_json_get(message, key);
+    turn->calls_tools = hy_json_size(hy_json_get(message, "tool_calls")) > 0;
+    if (hy_json_type_of(content) == HY_JSON_ARRAY) return join_parts(c, content, turn);
+    if (hy_json_as_string(content, &turn->text, &turn->size)) return HY_OK;
+    turn->text = "";
+    HY_FAIL_IF(!content && !turn->calls_tools, HY_ERR_INPUT, "\"%s\" is missing", key);
+    HY_FAIL_IF(hy_json_type_of(content) != HY_JSON_NULL || !turn->calls_tools, HY_ERR_INPUT,
+               "\"%s\" is no string and no list of parts", key);
     return HY_OK;
 }
 
@@ -100,33 +170,49 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, c
                "turn %zu has no \"%s\" that is a string", c->count + 1, who);
     while (i < ROLES && strcmp(roles[i].name, name) != 0) i++;
     HY_FAIL_IF(i == ROLES, HY_ERR_INPUT,
-               "unknown role \"%.40s\"; expected system, user or assistant", name);
-    HY_TRY(add_key(c, message, what, roles[i].role, false));
-    /* What an answer was thought from may stand beside it. */
-    hy_turn *turn = &c->turns[c->count - 1];
+               "unknown role \"%.40s\"; expected system, user, assistant or tool", name);
+    bool is_message = strcmp(who, "role") == 0;
+    hy_turn turn = {
+        .role = roles[i].role, .name = roles[i].usual, .message = is_message ? message : NULL};
+    HY_TRY(read_content(c, message, what, &turn));
     const hy_json_node *thought = hy_json_get(message, "reasoning_content");
-    bool has_thought = turn->role == HY_ROLE_ASSISTANT && hy_json_type_of(thought) != HY_JSON_NULL;
-    HY_FAIL_IF(has_thought && !hy_json_as_string(thought, &turn->thought, &turn->thought_size),
-               HY_ERR_INPUT, "\"reasoning_content\" is no string");
+    bool is_thought =
+        hy_json_type_of(thought) == HY_JSON_NULL || hy_json_type_of(thought) == HY_JSON_STRING;
+    HY_FAIL_IF(!is_thought, HY_ERR_INPUT, "\"reasoning_content\" is no string");
+    return add_turn(c, turn);
+}
+
+static hy_status read_list(const hy_json_node *list, hy_row_kind kind, hy_conversation *out) {
+    const char *key = kinds[kind].keys[0].key;
+    HY_FAIL_IF(!list, HY_ERR_INPUT, "\"%s\" is missing", key);
+    HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
+               "\"%s\" is no list of turns", key);
+    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
+        HY_TRY(read_message(out, n, kinds[kind].who, kinds[kind].what));
+    }
     return HY_OK;
 }
 
+hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out) {
+    clear(out);
+    return read_list(list, HY_ROWS_MESSAGES, out);
+}
+
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
-    out->count = 0;
+    clear(out);
     HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT,
                "a row is an object; this is another value");
-    const char *who = kinds[kind].who, *list_key = kinds[kind].keys[0].key;
-    for (int k = 0; !who && k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
-        HY_TRY(add_key(out, row, kinds[kind].keys[k].key, kinds[kind].keys[k].role,
-                       kinds[kind].keys[k].is_optional));
+    if (!kinds[kind].who) {
+        for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
+            HY_TRY(add_key(out, row, kinds[kind].keys[k].key, kinds[kind].keys[k].role,
+                           kinds[kind].keys[k].is_optional));
+        }
+        return HY_OK;
     }
-    if (!who) return HY_OK;
-    const hy_json_node *list = hy_json_get(row, list_key);
-    HY_FAIL_IF(!list, HY_ERR_INPUT, "\"%s\" is missing", list_key);
-    HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
-               "\"%s\" is no list of turns", list_key);
-    for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
-        HY_TRY(read_message(out, n, who, kinds[kind].what));
-    }
+    HY_TRY(read_list(hy_json_get(row, kinds[kind].keys[0].key), kind, out));
+    out->tools = hy_json_get(row, "tools");
+    if (hy_json_type_of(out->tools) == HY_JSON_NULL) out->tools = NULL;
+    HY_FAIL_IF(out->tools && hy_json_type_of(out->tools) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "\"tools\" is no list");
     return HY_OK;
 }

@@ -5,7 +5,9 @@
  *   prompt, completion       a question and its answer; also question, answer (a line end between them)
  *   instruction, output      Alpaca, with or without "input" and "system"
  *   conversations            ShareGPT: a list of {"from", "value"}
- *   messages                 a list of {"role", "content"}, and "reasoning_content" of an answer
+ *   messages                 a list of {"role", "content"} and whatever the folder's template reads of a
+ *                            message ("tool_calls", "reasoning_content"); "tools" beside the list
+ * Content is a text or a list of parts {"type": "text", "text"}.
  * The first row of a file says its kind; a later row without those keys is malformed. Turns point into
  * the parsed row and live as long as it does. */
 #pragma once
@@ -23,16 +25,11 @@ typedef enum hy_row_kind {
     HY_ROWS_MESSAGES
 } hy_row_kind;
 
-#define HY_MOST_TURNS 4096 /* of a conversation; more is a broken file */
-
-typedef struct hy_conversation {
-    hy_turn *turns;
-    size_t count, room;
-} hy_conversation;
-
 /* HY_ERR_INPUT naming the keys that are there and those that would do. */
 hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out);
 
 /* Reads a row. HY_ERR_INPUT says what is wrong with it, without file and line. */
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out);
+/* The messages of a list and no more. */
+hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversation *out);
 void hy_conversation_free(hy_conversation *conversation);

@@ -117,6 +117,7 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     };
     HY_TRY(
         hy_chat_template_open(o->chat_template, d->tokenizer, o->model_folder, &d->encoding.chat));
+    d->encoding.chat.ignores_answers = o->counts_all;
     HY_TRY(is_builtin(o->path) ? open_grammar(d, o, use) : open_path(d, o, o->path, use, &d->main));
     bool is_bytes = d->main.parts[0].is_bytes;
     if (is_given(o->val_path) && !is_same) {
@@ -235,6 +236,7 @@ void hy_dataset_close(hy_dataset *d) {
     if (!d) return;
     close_parts(&d->main);
     close_parts(&d->held_out);
+    hy_chat_template_close(&d->encoding.chat);
     hy_tokenizer_close(d->tokenizer);
     free(d);
 }

@@ -55,7 +55,7 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
         c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
         c->count = 3;
     }
-    HY_TRY(hy_chat_render(chat, c->turns, c->count, false, &b->rendered));
+    HY_TRY(hy_chat_render(chat, c, false, &b->rendered));
     b->ids.count = b->answers.count = 0;
     HY_TRY(hy_rendered_encode(&b->rendered, e->tokenizer, &b->ids, &b->answers));
     bool has_end = kind == HY_ROWS_TEXT && chat->tokens.eos >= 0;

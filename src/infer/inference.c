@@ -75,14 +75,16 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     if (options->chat_template) HY_TRY(hy_chat_kind_parse(options->chat_template, &chat));
     if (chat != HY_CHAT_PLAIN) {
         HY_TRY(hy_chat_template_open(chat, in->tokenizer, folder[0] ? folder : NULL, &in->chat));
+        time_t now = time(NULL);
+        localtime_r(&now, &in->chat.now);
         in->chat.skips_thinking = options->without_thinking;
         in->has_template = in->chat.kind != HY_CHAT_PLAIN && in->chat.kind != HY_CHAT_UNKNOWN &&
                            in->chat.kind != HY_CHAT_NONE;
         if (in->chat.kind == HY_CHAT_UNKNOWN) {
             hy_say_to(&in->model->observer, HY_WARNING,
-                      "the chat template in %s is none that is known (" HY_CHAT_NAMES
-                      "): texts simply follow each other; name one if it is like one of these",
-                      folder);
+                      "the chat template in %s cannot be rendered here: %s; texts simply follow "
+                      "each other; name one of " HY_CHAT_NAMES " if it is like it",
+                      folder, in->chat.reason);
         }
     }
     HY_TRY(hy_end_tokens_read(folder, &in->ends));
@@ -123,8 +125,8 @@ void hy_inference_close(hy_inference *in) {
     hy_ids_free(&in->known);
     hy_decoder_destroy(in->decoder);
     hy_model_close(in->model);
+    hy_chat_template_close(&in->chat);
     hy_tokenizer_close(in->tokenizer);
-    free(in->said.turns);
     free(in->logits);
     free(in->order);
     free(in);

@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-#include "data/chat_template.h"
+#include "data/conversation.h"
 #include "engine/engine.h"
 #include "hub/end_tokens.h"
 #include "model/decode.h"
@@ -31,12 +31,6 @@ hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX
 
 /* ---- the handle -------------------------------------------------------------------------------- */
 
-/* What was said, in order; text is allocated. */
-typedef struct hy_said {
-    hy_turn *turns;
-    size_t count, room;
-} hy_said;
-
 struct hy_inference {
     hy_used_model *model;
     hy_decoder *decoder;
@@ -48,7 +42,8 @@ struct hy_inference {
     hy_ids known;       /* tokens that the decoder has taken */
     float *logits;      /* (V) behind the last of them */
     int32_t *order;     /* (V) for choosing */
-    hy_said said;
+    hy_conversation said; /* a turn's text is allocated unless its message has it */
+    hy_json *messages;    /* what such messages lie in; NULL: none */
     atomic_bool stop_requested;
     char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
 };

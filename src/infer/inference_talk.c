@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/error.h"
 #include "infer/inference.h"
 
@@ -14,31 +15,35 @@
 /* ---- what was said ----------------------------------------------------------------------------- */
 
 static hy_status add_turn(hy_inference *in, hy_role role, const char *text, size_t size) {
-    hy_said *s = &in->said;
-    if (s->count == s->room) {
-        size_t room = s->room ? 2 * s->room : 16;
-        hy_turn *turns = realloc(s->turns, room * sizeof *turns);
-        if (!turns) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
-        s->turns = turns;
-        s->room = room;
-    }
+    hy_conversation *c = &in->said;
     char *copy = malloc(size + 1);
     if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
     if (size > 0) memcpy(copy, text, size);
     copy[size] = 0;
-    s->turns[s->count++] = (hy_turn){.role = role, .text = copy, .size = size};
+    hy_status status =
+        hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof *c->turns, "a conversation");
+    if (status != HY_OK) {
+        free(copy);
+        return status;
+    }
+    c->turns[c->count++] = (hy_turn){.role = role, .text = copy, .size = size};
     return HY_OK;
 }
 
-static void drop_turns(hy_said *s, size_t first, size_t count) {
-    for (size_t i = first; i < first + count; i++) free((char *)s->turns[i].text);
-    memmove(s->turns + first, s->turns + first + count,
-            (s->count - first - count) * sizeof *s->turns);
-    s->count -= count;
+static void drop_turns(hy_conversation *c, size_t first, size_t count) {
+    for (size_t i = first; i < first + count; i++) {
+        if (!c->turns[i].message) free((char *)c->turns[i].text);
+    }
+    memmove(c->turns + first, c->turns + first + count,
+            (c->count - first - count) * sizeof *c->turns);
+    c->count -= count;
 }
 
 void hy_inference_forget(hy_inference *in) {
     if (in->said.count > 0) drop_turns(&in->said, 0, in->said.count);
+    hy_conversation_free(&in->said);
+    hy_json_free(in->messages);
+    in->messages = NULL;
 }
 
 hy_status hy_inference_reset(hy_inference *in, const char *system) {
@@ -46,6 +51,18 @@ hy_status hy_inference_reset(hy_inference *in, const char *system) {
     atomic_store(&in->stop_requested, false);
     if (!system || !system[0]) return HY_OK;
     return add_turn(in, HY_ROLE_SYSTEM, system, strlen(system));
+}
+
+hy_status hy_inference_set_messages(hy_inference *in, const char *json, size_t size) {
+    hy_inference_forget(in);
+    atomic_store(&in->stop_requested, false);
+    HY_TRY(hy_json_parse(json, size, "messages", &in->messages));
+    const hy_json_node *root = hy_json_root(in->messages);
+    hy_status status = hy_json_type_of(root) == HY_JSON_ARRAY
+                           ? hy_conversation_read_messages(root, &in->said)
+                           : hy_conversation_read(root, HY_ROWS_MESSAGES, &in->said);
+    if (status != HY_OK) hy_inference_forget(in);
+    return status;
 }
 
 /* ---- as tokens --------------------------------------------------------------------------------- */
@@ -67,7 +84,7 @@ static hy_status encode_plain(const hy_inference *in, hy_ids *out) {
 static hy_status encode_turns(const hy_inference *in, hy_ids *out) {
     hy_rendered rendered = {0};
     hy_flags answers = {0};
-    hy_status status = hy_chat_render(&in->chat, in->said.turns, in->said.count, true, &rendered);
+    hy_status status = hy_chat_render(&in->chat, &in->said, true, &rendered);
     if (status == HY_OK) status = hy_rendered_encode(&rendered, in->tokenizer, out, &answers);
     hy_rendered_free(&rendered);
     hy_flags_free(&answers);
@@ -78,12 +95,15 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
     size_t room = (size_t)in->decoder->options.context, spare = room / ANSWER_SHARE;
     if (max_tokens > 0 && (size_t)max_tokens < spare) spare = (size_t)max_tokens;
     for (;;) {
-        hy_said *s = &in->said;
+        hy_conversation *s = &in->said;
         size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
         out->count = 0;
         HY_TRY(in->has_template ? encode_turns(in, out) : encode_plain(in, out));
-        if (out->count + spare <= room || s->count < first + 3) break;
-        drop_turns(s, first, 2); /* the oldest question and its answer: there is a younger one */
+        /* The oldest question with all that follows it up to the next: there must be a younger one. */
+        size_t next = first + 1;
+        while (next < s->count && s->turns[next].role != HY_ROLE_USER) next++;
+        if (out->count + spare <= room || next >= s->count) break;
+        drop_turns(s, first, next - first);
     }
     HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty: there is nothing to answer");
     return HY_OK;
@@ -98,14 +118,15 @@ hy_status hy_inference_say(hy_inference *in, const char *message,
     hy_answer answer = {
         .options = options ? options : &usual, .on_text = on_text, .user = user, .info = info};
     hy_ids ids = {0};
-    HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
+    HY_FAIL_IF(!message && in->said.count == 0, HY_ERR_INPUT, "nothing was said yet");
+    if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);
     if (status == HY_OK) {
         status = add_turn(in, HY_ROLE_ASSISTANT, answer.text.data, answer.text.size);
     }
     /* a message that could not be answered was not said */
-    if (status != HY_OK) drop_turns(&in->said, in->said.count - 1, 1);
+    if (status != HY_OK && message) drop_turns(&in->said, in->said.count - 1, 1);
     hy_ids_free(&ids);
     hy_text_free(&answer.text);
     return status;

@@ -41,6 +41,7 @@ void hy_tokenizer_close(hy_tokenizer *t) {
     hy_steps_fini(&t->splitting);
     hy_added_set_fini(&t->raw);
     hy_added_set_fini(&t->normalized);
+    hy_added_set_fini(&t->special);
     hy_merges_fini(&t->merges);
     hy_vocab_fini(&t->vocab);
     hy_ids_free(&t->before);

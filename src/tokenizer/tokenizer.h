@@ -26,6 +26,19 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *tokenizer, const char *text, s
 hy_status hy_tokenizer_decode(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count,
                               int flags, hy_text *out);
 
+/* Special tokens that are written out in a text, in order. */
+typedef struct hy_special {
+    size_t begin, end; /* with the blanks around it that the token takes */
+    size_t at, size;   /* its spelling alone */
+    int32_t id;
+} hy_special;
+typedef struct hy_specials {
+    hy_special *items; /* freed by the caller */
+    size_t count, room;
+} hy_specials;
+hy_status hy_tokenizer_find_specials(const hy_tokenizer *tokenizer, const char *text, size_t size,
+                                     hy_specials *out);
+
 /* The next place at or after `from` where the text may be cut so that the ids of the two parts are
  * those of the whole; `size` when there is none. */
 size_t hy_tokenizer_cut(const hy_tokenizer *tokenizer, const char *text, size_t size, size_t from);

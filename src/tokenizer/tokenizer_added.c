@@ -79,12 +79,15 @@ static hy_status build(hy_added_set *set, size_t bytes) {
 }
 
 hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
-                            bool of_normalized) {
+                            hy_added_kind kind) {
     size_t bytes = 0;
     *set = (hy_added_set){.tokens = calloc(count ? count : 1, sizeof *set->tokens)};
     if (!set->tokens) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
     for (size_t i = 0; i < count; i++) {
-        if (tokens[i].is_normalized != of_normalized || tokens[i].size == 0) continue;
+        bool is_in = kind == HY_ADDED_SPECIAL
+                         ? tokens[i].is_special
+                         : tokens[i].is_normalized == (kind == HY_ADDED_NORMALIZED);
+        if (!is_in || tokens[i].size == 0) continue;
         hy_added *token = &set->tokens[set->count];
         *token = tokens[i];
         token->text = malloc(token->size);

@@ -214,12 +214,34 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     call.space->left = hy_allowance_of(t->name, size);
     hy_status status = HY_OK;
     if (has_template) status = hy_ids_append(out, t->before.data, t->before.count);
-    if (status == HY_OK) status = encode_text(&call, RAW, text, size, true);
+    bool is_first = !(flags & HY_TOKENS_INSIDE);
+    if (status == HY_OK) status = encode_text(&call, RAW, text, size, is_first);
     if (status == HY_OK && has_template) status = hy_ids_append(out, t->after.data, t->after.count);
     pthread_mutex_lock(&t->workspaces->lock);
     call.space->next = t->workspaces->idle;
     t->workspaces->idle = call.space;
     pthread_mutex_unlock(&t->workspaces->lock);
+    return status;
+}
+
+hy_status hy_tokenizer_find_specials(const hy_tokenizer *t, const char *text, size_t size,
+                                     hy_specials *out) {
+    hy_added_search search = {0};
+    hy_added_match match = {0};
+    hy_status status = HY_OK;
+    out->count = 0;
+    for (size_t from = 0; status == HY_OK; from = match.end) {
+        status = hy_added_find(&t->special, &search, text, size, from, false, &match);
+        if (status != HY_OK || !match.token) break;
+        status = hy_array_reserve(&out->items, &out->room, out->count + 1, sizeof *out->items,
+                                  "special tokens");
+        if (status != HY_OK) break;
+        size_t at = match.begin; /* of the spelling, behind the blanks that go with it */
+        while (memcmp(text + at, match.token->text, match.token->size) != 0) at++;
+        out->items[out->count++] =
+            (hy_special){match.begin, match.end, at, match.token->size, match.token->id};
+    }
+    free(search.longest);
     return status;
 }
 

@@ -150,8 +150,10 @@ typedef struct hy_added_set {
     bool begins[256];     /* some token begins with this byte */
 } hy_added_set;
 
+/* Of all added tokens those that are looked for as they stand, in normalised text, or by templates. */
+typedef enum hy_added_kind { HY_ADDED_RAW, HY_ADDED_NORMALIZED, HY_ADDED_SPECIAL } hy_added_kind;
 hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
-                            bool of_normalized);
+                            hy_added_kind kind);
 void hy_added_set_fini(hy_added_set *set);
 
 /* Which tokens begin at the places begin .. end - 1 of a text; zeroed for each new text but for its
@@ -300,7 +302,7 @@ struct hy_tokenizer {
     int32_t unknown;  /* -1: none */
     bool cuts_blanks; /* no token holds U+2581 after another character: words may be cut there */
     bool *is_special; /* (ids) */
-    hy_added_set raw, normalized;
+    hy_added_set raw, normalized, special;
     hy_steps normalizer, splitting;
     hy_ids before, after; /* what the template puts around a text */
     hy_decoder decoder;

@@ -154,8 +154,9 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     for (; node; node = hy_json_next(node), i++) {
         HY_TRY_TO(done, status, read_added(t, node, &space, &tokens[i]));
     }
-    HY_TRY_TO(done, status, hy_added_set_init(&t->raw, tokens, count, false));
-    HY_TRY_TO(done, status, hy_added_set_init(&t->normalized, tokens, count, true));
+    HY_TRY_TO(done, status, hy_added_set_init(&t->raw, tokens, count, HY_ADDED_RAW));
+    HY_TRY_TO(done, status, hy_added_set_init(&t->normalized, tokens, count, HY_ADDED_NORMALIZED));
+    HY_TRY_TO(done, status, hy_added_set_init(&t->special, tokens, count, HY_ADDED_SPECIAL));
 done:
     for (i = 0; tokens && i < count; i++) free(tokens[i].text);
     free(tokens);

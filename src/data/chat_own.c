@@ -1,0 +1,387 @@
+/* chat_own.c: conversations written by the template in the model's folder. See chat_template.h.
+ *
+ * The template makes one text. Two things are read back from it, by the marks that every byte of it has:
+ * which turn it came from, 0 being the template itself.
+ *
+ * Special tokens: only those that the template itself writes become tokens. Where a turn's text spells one
+ * it stays text, which transformers would make a token of.
+ *
+ * Answers: where the template has {% generation %}, that says it. Else an answer is what the turn says,
+ * from its first byte to its last, with what the template writes around it that a model would have to
+ * write. In front that is what follows behind the prompt, which is the same template asked for an answer to
+ * the turns before; behind it is what is there whether or not other turns follow, up to its special token.
+ * Both are compared with the text itself in every row, between this turn's bytes and its neighbours'. So
+ * it does not matter what a template does to other turns (Qwen3 drops earlier thoughts, Mistral moves the
+ * system's text). Where they do not agree, the turn's own bytes alone are the answer; a row in which a
+ * template mixes turns is refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/error.h"
+#include "data/chat_template.h"
+
+#define NO_TURN HY_JINJA_MARKS /* the mark of what is no turn's: tools */
+
+typedef struct hy_own_template {
+    hy_jinja *jinja;
+    hy_json *config;               /* tokenizer_config.json, or NULL */
+    const hy_tokenizer *tokenizer; /* or NULL */
+    bool wants_parts, takes_parts; /* content as a list: it knows nothing else, or that too */
+    int32_t end;                   /* the token behind an answer, -1: none */
+} own_template;
+
+/* ---- what a template is given ---------------------------------------------------------------- */
+
+typedef struct rendering {
+    const hy_chat_template *chat;
+    const hy_conversation *conversation;
+    size_t count; /* turns of it */
+    bool asks;
+} rendering;
+
+static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, const hy_turn *turn,
+                                 unsigned mark) {
+    const hy_json_node *node = hy_json_get(turn->message, "content");
+    if (turn->has_parts && own->takes_parts && node) return hy_jinja_json(run, node, mark);
+    if (turn->message && hy_json_type_of(node) == HY_JSON_NULL) return hy_jinja_none();
+    hy_jinja_value text = hy_jinja_text(run, turn->text, turn->size, mark);
+    if (!own->wants_parts) return text;
+    hy_jinja_value list = hy_jinja_list_new(run), part = hy_jinja_dict_new(run);
+    hy_jinja_put(run, part, "type", hy_jinja_text(run, "text", 4, 0));
+    hy_jinja_put(run, part, "text", text);
+    hy_jinja_append(run, list, part);
+    return list;
+}
+
+static const char *role_of(const hy_turn *turn) {
+    if (turn->name) return turn->name;
+    if (turn->role == HY_ROLE_ASSISTANT) return "assistant";
+    return turn->role == HY_ROLE_SYSTEM ? "system" : turn->role == HY_ROLE_TOOL ? "tool" : "user";
+}
+
+/* What was thought has several names in data, and templates ask for one or the other. */
+static const hy_json_node *thought_of(const hy_json_node *message) {
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    const hy_json_node *found = NULL;
+    for (size_t i = 0; i < 3 && hy_json_type_of(found) == HY_JSON_NULL; i++) {
+        found = hy_json_get(message, names[i]);
+    }
+    return hy_json_type_of(found) == HY_JSON_NULL ? NULL : found;
+}
+
+static hy_jinja_value message_of(hy_jinja_run *run, const own_template *own, const hy_turn *turn,
+                                 unsigned mark) {
+    hy_jinja_value out = hy_jinja_dict_new(run), content = content_of(run, own, turn, mark);
+    const char *role = role_of(turn);
+    hy_jinja_value role_text = hy_jinja_text(run, role, strlen(role), 0);
+    const hy_json_node *thought = thought_of(turn->message);
+    if (thought) hy_jinja_put(run, out, "thinking", hy_jinja_json(run, thought, mark));
+    for (const hy_json_node *n = hy_json_first(turn->message); n; n = hy_json_next(n)) {
+        const char *key = hy_json_key(n);
+        hy_jinja_put(run, out, key,
+                     strcmp(key, "role") == 0      ? role_text
+                     : strcmp(key, "content") == 0 ? content
+                                                   : hy_jinja_json(run, n, mark));
+    }
+    if (!turn->message) {
+        hy_jinja_put(run, out, "role", role_text);
+        hy_jinja_put(run, out, "content", content);
+    }
+    if (thought) hy_jinja_put(run, out, "reasoning_content", hy_jinja_json(run, thought, mark));
+    return out;
+}
+
+/* bos_token and its like, each a text or {"content": text}. */
+static void define_tokens(hy_jinja_run *run, const hy_json *config) {
+    const hy_json_node *root = config ? hy_json_root(config) : NULL;
+    for (const hy_json_node *n = hy_json_first(root); n; n = hy_json_next(n)) {
+        const char *text;
+        size_t size;
+        bool is_text = hy_json_as_string(n, &text, &size) ||
+                       hy_json_as_string(hy_json_get(n, "content"), &text, &size);
+        if (is_text && hy_has_ending(hy_json_key(n), "_token")) {
+            hy_jinja_define(run, hy_json_key(n), hy_jinja_text(run, text, size, 0));
+        }
+    }
+}
+
+static void fill(hy_jinja_run *run, void *user) {
+    const rendering *r = user;
+    const own_template *own = r->chat->own;
+    const hy_turn *turns = r->conversation->turns;
+    const hy_json_node *tools = r->conversation->tools;
+    hy_jinja_value messages = hy_jinja_list_new(run);
+    for (size_t i = 0; i < r->count; i++) {
+        hy_jinja_value message = message_of(run, own, &turns[i], (unsigned)i + 1);
+        if (i + 1 < r->count && turns[i + 1].role == HY_ROLE_INPUT) { /* on a line of its own */
+            hy_jinja_value text = hy_jinja_text(run, turns[i].text, turns[i].size, (unsigned)i + 1);
+            i++;
+            text = hy_jinja_joined(run, text, hy_jinja_text(run, "\n", 1, (unsigned)i + 1));
+            hy_jinja_value input =
+                hy_jinja_text(run, turns[i].text, turns[i].size, (unsigned)i + 1);
+            hy_jinja_put(run, message, "content", hy_jinja_joined(run, text, input));
+        }
+        hy_jinja_append(run, messages, message);
+    }
+    define_tokens(run, own->config);
+    hy_jinja_define(run, "messages", messages);
+    hy_jinja_define(run, "tools", tools ? hy_jinja_json(run, tools, NO_TURN) : hy_jinja_none());
+    hy_jinja_define(run, "documents", hy_jinja_none());
+    hy_jinja_define(run, "add_generation_prompt", hy_jinja_bool(r->asks));
+    if (!r->chat->skips_thinking) return;
+    hy_jinja_define(run, "enable_thinking", hy_jinja_bool(false));
+    hy_jinja_define(run, "thinking", hy_jinja_bool(false));
+}
+
+static hy_status render(const hy_chat_template *chat, const hy_conversation *conversation,
+                        size_t count, bool asks, hy_jinja_output *out) {
+    rendering r = {chat, conversation, count, asks};
+    return hy_jinja_render(chat->own->jinja, fill, &r, &chat->now, out);
+}
+
+/* ---- where an answer is ---------------------------------------------------------------------- */
+
+static unsigned mark_of(const hy_jinja_output *text, size_t at) {
+    return text->marks[at] & HY_JINJA_MARKS;
+}
+
+/* Behind the last byte before `end` that is some turn's. */
+static size_t end_of_turns(const hy_jinja_output *text, size_t end) {
+    while (end > 0 && mark_of(text, end - 1) == 0) end--;
+    return end;
+}
+
+static size_t shared(const char *a, size_t a_size, const char *b, size_t b_size) {
+    size_t size = 0;
+    while (size < a_size && size < b_size && a[size] == b[size]) size++;
+    return size;
+}
+
+/* Whether special tokens stand in [from, size) of a text that the template wrote. */
+static hy_status has_specials(const own_template *own, const char *text, size_t from, size_t size,
+                              bool *out) {
+    hy_specials found = {0};
+    *out = false;
+    if (!own->tokenizer) return HY_OK;
+    hy_status status = hy_tokenizer_find_specials(own->tokenizer, text, size, &found);
+    for (size_t i = 0; i < found.count; i++) *out |= found.items[i].at + found.items[i].size > from;
+    free(found.items);
+    return status;
+}
+
+/* Where the answer begins whose own bytes begin at `at`: behind the prompt, where that can be told. */
+static hy_status find_begin(const hy_chat_template *chat, const hy_conversation *c, size_t turn,
+                            size_t at, hy_rendered *r, size_t *out) {
+    const hy_jinja_output *whole = &r->whole, *prompt = &r->part;
+    *out = at;
+    hy_status status = render(chat, c, turn, true, &r->part);
+    if (status == HY_ERR_INPUT) return HY_OK; /* there is no such prompt */
+    HY_TRY(status);
+    size_t size = prompt->text.size, before = end_of_turns(whole, at);
+    size_t asked = end_of_turns(prompt, size); /* what follows is written to ask for the answer */
+    bool is_after_same = before == 0 || asked == 0
+                             ? before == asked
+                             : mark_of(whole, before - 1) == mark_of(prompt, asked - 1);
+    if (!is_after_same) return HY_OK;
+    const char *asks = hy_text_string(&prompt->text) + asked;
+    size_t same = shared(asks, size - asked, hy_text_string(&whole->text) + before, at - before);
+    /* Where they part ways, the head of the turn must have been passed: behind it a prompt may go on
+     * (with <think>) as this answer does not. */
+    bool has_head = same == 0;
+    if (same < at - before && same < size - asked && same > 0) {
+        HY_TRY(has_specials(chat->own, asks, same, size - asked, &has_head));
+    }
+    if (!has_head || same == size - asked) *out = before + same;
+    return HY_OK;
+}
+
+/* Where the answer ends whose own bytes end at `at`: behind the special tokens that end it. */
+static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c, size_t turn,
+                          size_t at, hy_rendered *r, size_t *out) {
+    const hy_jinja_output *whole = &r->whole, *here = whole;
+    size_t stop = at;
+    *out = at;
+    while (stop < whole->text.size && mark_of(whole, stop) == 0) stop++;
+    size_t from = at;
+    if (turn + 1 < c->count) { /* what is written when nothing follows */
+        here = &r->part;
+        hy_status status = render(chat, c, turn + 1, false, &r->part);
+        if (status == HY_ERR_INPUT) return HY_OK;
+        HY_TRY(status);
+        from = end_of_turns(here, here->text.size);
+        if (from == 0 || mark_of(here, from - 1) != turn + 1) return HY_OK;
+    }
+    size_t same = shared(hy_text_string(&here->text) + from, here->text.size - from,
+                         hy_text_string(&whole->text) + at, stop - at);
+    for (size_t i = 0; i < r->specials.count; i++) {
+        const hy_special *s = &r->specials.items[i];
+        if (s->at < at) continue;
+        bool follows = *out == at || s->at == *out; /* the first, and those right behind it */
+        if (!follows || s->at + s->size > at + same) break;
+        *out = s->at + s->size;
+    }
+    return HY_OK;
+}
+
+/* The first and the last byte of a turn and what lies between. */
+static hy_status find_turn(const hy_jinja_output *text, size_t turn, size_t *begin, size_t *end) {
+    *begin = *end = 0;
+    for (size_t i = 0; i < text->text.size; i++) {
+        if (mark_of(text, i) != turn + 1) continue;
+        if (*end == 0) *begin = i;
+        *end = i + 1;
+    }
+    for (size_t i = *begin; i < *end; i++) {
+        HY_FAIL_IF(mark_of(text, i) != 0 && mark_of(text, i) != turn + 1, HY_ERR_INPUT,
+                   "the chat template writes other turns into turn %zu", turn + 1);
+    }
+    return HY_OK;
+}
+
+static hy_status mark_answers(const hy_chat_template *chat, const hy_conversation *c,
+                              hy_rendered *r) {
+    size_t size = r->whole.text.size, done = 0;
+    if (hy_jinja_has_generation(chat->own->jinja)) {
+        for (size_t i = 0; i < size; i++) {
+            r->answers[i] = (r->whole.marks[i] & HY_JINJA_GENERATED) != 0;
+        }
+        return HY_OK;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        size_t first, last, begin, end;
+        if (c->turns[i].role != HY_ROLE_ASSISTANT) continue;
+        HY_TRY(find_turn(&r->whole, i, &first, &last));
+        if (first == last) continue; /* it says nothing, or the template leaves it out */
+        HY_TRY(find_begin(chat, c, i, first, r, &begin));
+        HY_TRY(find_end(chat, c, i, last, r, &end));
+        HY_FAIL_IF(begin < done, HY_ERR_INPUT,
+                   "the chat template writes turn %zu before the answer in front of it", i + 1);
+        memset(r->answers + begin, 1, end - begin);
+        done = end;
+    }
+    return HY_OK;
+}
+
+/* ---- text to pieces -------------------------------------------------------------------------- */
+
+/* The text [begin, end) as pieces that are answers or not. */
+static void add_text(hy_rendered *r, size_t begin, size_t end) {
+    while (begin < end) {
+        size_t to = begin + 1;
+        while (to < end && r->answers[to] == r->answers[begin]) to++;
+        hy_rendered_add_text(r, hy_text_string(&r->whole.text) + begin, to - begin,
+                             r->answers[begin]);
+        begin = to;
+    }
+}
+
+/* Forgets special tokens that a turn's text spells. */
+static void keep_written(hy_rendered *r) {
+    size_t kept = 0;
+    for (size_t i = 0; i < r->specials.count; i++) {
+        const hy_special *s = &r->specials.items[i];
+        bool is_written = true;
+        for (size_t k = s->at; k < s->at + s->size; k++) is_written &= mark_of(&r->whole, k) == 0;
+        if (is_written) r->specials.items[kept++] = *s;
+    }
+    r->specials.count = kept;
+}
+
+hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *c, bool asks,
+                        hy_rendered *r) {
+    HY_TRY(render(chat, c, c->count, asks, &r->whole));
+    size_t size = r->whole.text.size, from = 0;
+    r->specials.count = 0;
+    if (chat->own->tokenizer) {
+        HY_TRY(hy_tokenizer_find_specials(chat->own->tokenizer, hy_text_string(&r->whole.text),
+                                          size, &r->specials));
+        keep_written(r);
+    }
+    HY_TRY(hy_array_reserve(&r->answers, &r->answers_room, size + 1, 1, "a chat"));
+    memset(r->answers, 0, size + 1);
+    if (!asks && !chat->ignores_answers) HY_TRY(mark_answers(chat, c, r));
+    for (size_t i = 0; i < r->specials.count; i++) {
+        const hy_special *s = &r->specials.items[i];
+        if (s->begin > from) add_text(r, from, s->begin);
+        hy_rendered_add_token(r, s->id, r->answers[s->at]);
+        from = s->end;
+    }
+    add_text(r, from, size);
+    HY_FAIL_IF(r->has_failed, HY_ERR_MEMORY, "no memory for a conversation");
+    return hy_text_status(&r->text);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Whether the template writes a question's text, given this way, and nothing else of it. */
+static hy_status writes_text(hy_chat_template *chat, bool in_parts, bool *out) {
+    static const char word[] = "question";
+    hy_turn turn = {.role = HY_ROLE_USER, .text = word, .size = sizeof word - 1};
+    hy_conversation c = {.turns = &turn, .count = 1};
+    hy_jinja_output text = {0};
+    hy_text found = {0};
+    chat->own->wants_parts = in_parts;
+    hy_status status = render(chat, &c, 1, false, &text);
+    for (size_t i = 0; status == HY_OK && i < text.text.size; i++) {
+        if (mark_of(&text, i)) hy_text_add_bytes(&found, text.text.data + i, 1);
+    }
+    /* A list that is printed as such shows what its parts are called. */
+    *out = status == HY_OK && strcmp(hy_text_string(&found), word) == 0 &&
+           !strstr(hy_text_string(&text.text), "'type'");
+    if (status == HY_OK) status = hy_text_status(&found);
+    hy_text_free(&found);
+    hy_jinja_output_free(&text);
+    chat->own->wants_parts = false;
+    return status == HY_ERR_INPUT ? HY_OK : status;
+}
+
+/* The token that ends an answer, as seen in one. */
+static hy_status find_end_token(hy_chat_template *chat) {
+    hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
+                       {.role = HY_ROLE_ASSISTANT, .text = "answer", .size = 6}};
+    hy_conversation c = {.turns = turns, .count = 2};
+    hy_rendered r = {0};
+    hy_status status = hy_own_render(chat, &c, false, &r);
+    for (size_t i = 0; status == HY_OK && i < r.count; i++) {
+        if (r.pieces[i].is_answer && r.pieces[i].token >= 0) chat->own->end = r.pieces[i].token;
+    }
+    hy_rendered_free(&r);
+    return status == HY_ERR_INPUT ? HY_OK : status;
+}
+
+hy_status hy_own_template_open(const char *text, size_t size, hy_json *config,
+                               const hy_tokenizer *tokenizer, hy_chat_template *out) {
+    own_template *own = calloc(1, sizeof *own);
+    hy_status status = own ? hy_jinja_parse(text, size, "the chat template", &own->jinja)
+                           : hy_fail(HY_ERR_MEMORY, "no memory for a chat template");
+    if (status != HY_OK) {
+        hy_own_template_close(own);
+        hy_json_free(config);
+        if (status != HY_ERR_INPUT) return status;
+        out->kind = HY_CHAT_UNKNOWN;
+        snprintf(out->reason, sizeof out->reason, "%.500s", hy_error_message());
+        return HY_OK;
+    }
+    own->config = config;
+    own->tokenizer = tokenizer;
+    own->end = out->tokens.eos;
+    out->own = own;
+    out->kind = HY_CHAT_OWN;
+    bool takes_text = true, takes_parts = false;
+    status = writes_text(out, false, &takes_text);
+    if (status == HY_OK) status = writes_text(out, true, &takes_parts);
+    own->takes_parts = takes_parts;
+    own->wants_parts = takes_parts && !takes_text;
+    return status == HY_OK ? find_end_token(out) : status;
+}
+
+void hy_own_template_close(own_template *own) {
+    if (!own) return;
+    hy_jinja_free(own->jinja);
+    hy_json_free(own->config);
+    free(own);
+}
+
+int32_t hy_own_template_end(const own_template *own) { return own->end; }

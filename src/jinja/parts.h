@@ -1,0 +1,296 @@
+/* parts.h: what the files of the jinja module share: memory, values, the tree of a template.
+ *
+ * Parsing and rendering each take all their memory from one hy_jinja_work and fail by a jump to where they
+ * began (hy_jinja_fail), so that nothing in between holds anything or checks anything. The jump never
+ * leaves the module: hy_jinja_parse and hy_jinja_render catch it. */
+#pragma once
+
+#include <setjmp.h>
+
+#include "jinja/jinja.h"
+
+typedef hy_jinja_value value;
+
+/* ---- memory and failing (memory.c) ------------------------------------------------------------- */
+
+typedef struct hy_jinja_work {
+    struct hy_jinja_block *blocks;
+    size_t bytes; /* in all */
+    jmp_buf failed;
+    hy_status status;
+    const char *name;
+    uint32_t line; /* of the template, where it stands now */
+    uint32_t depth;
+    uint64_t steps;
+} hy_jinja_work;
+
+void *hy_jinja_take(hy_jinja_work *work, size_t bytes); /* zeroed; fails instead of giving NULL */
+/* `count` items become `room`; the old place is left to the end. */
+void *hy_jinja_grow(hy_jinja_work *work, const void *items, size_t count, size_t room, size_t size);
+void hy_jinja_release(hy_jinja_work *work);
+_Noreturn void hy_jinja_fail(hy_jinja_work *work, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+void hy_jinja_spend(hy_jinja_work *work, size_t steps);
+void hy_jinja_enter(hy_jinja_work *work); /* one level deeper; work->depth-- leaves it */
+char *hy_jinja_copy(hy_jinja_work *work, const char *text, size_t size);
+
+/* ---- strings and other values (values.c) ------------------------------------------------------- */
+
+/* UTF-8; a stray byte is a character of its own. */
+typedef struct hy_jinja_string {
+    const char *data;
+    size_t size;
+    const uint16_t *marks; /* of each byte; NULL: `mark` of all */
+    uint16_t mark;
+    bool is_safe; /* the filter safe: what is added to it by + is escaped for HTML */
+} hy_jinja_string;
+
+typedef struct hy_jinja_list {
+    value *items;
+    size_t count, room;
+} hy_jinja_list;
+
+typedef struct hy_jinja_dict {
+    value *keys, *items;
+    size_t count, room;
+} hy_jinja_dict;
+
+typedef struct hy_jinja_loop {
+    const hy_jinja_list *items;
+    size_t at;
+} hy_jinja_loop;
+
+/* A string in the making. */
+typedef struct hy_jinja_builder {
+    hy_jinja_work *work;
+    char *data;
+    uint16_t *marks;
+    size_t size, room;
+} hy_jinja_builder;
+
+static inline bool hy_jinja_is_list(value v) {
+    return v.type >= HY_JINJA_LIST && v.type <= HY_JINJA_LAZY;
+}
+static inline bool hy_jinja_is_number(value v) {
+    return v.type >= HY_JINJA_BOOL && v.type <= HY_JINJA_FLOAT;
+}
+static inline value hy_jinja_int(int64_t integer) {
+    return (value){HY_JINJA_INT, {.integer = integer}};
+}
+static inline value hy_jinja_float(double number) {
+    return (value){HY_JINJA_FLOAT, {.number = number}};
+}
+static inline value hy_jinja_undefined(const char *name) {
+    return (value){HY_JINJA_UNDEFINED, {.name = name}};
+}
+
+int64_t hy_jinja_as_int(hy_jinja_work *work, value v, const char *what); /* fails for no integer */
+double hy_jinja_as_double(value v);                                      /* of a number */
+const hy_jinja_string *hy_jinja_as_string(hy_jinja_work *work, value v, const char *what);
+bool hy_jinja_is_true(value v);
+bool hy_jinja_equal(hy_jinja_work *work, value a, value b);
+int hy_jinja_order(hy_jinja_work *work, value a, value b); /* fails where Python has no order */
+const char *hy_jinja_type_name(value v);                   /* Python's */
+
+uint16_t hy_jinja_mark_at(const hy_jinja_string *s, size_t byte);
+void hy_jinja_add(hy_jinja_builder *b, const char *text, size_t size, uint16_t mark);
+void hy_jinja_add_part(hy_jinja_builder *b, const hy_jinja_string *s, size_t begin, size_t end);
+value hy_jinja_built(hy_jinja_builder *b);
+value hy_jinja_part(hy_jinja_work *work, const hy_jinja_string *s, size_t begin, size_t end);
+value hy_jinja_string_of(hy_jinja_work *work, const char *text);
+bool hy_jinja_is(const hy_jinja_string *s, const char *text);
+size_t hy_jinja_length(const hy_jinja_string *s); /* in characters */
+size_t hy_jinja_byte_of(const hy_jinja_string *s, size_t character);
+/* The first `needle` in [from, s->size); SIZE_MAX: none. */
+size_t hy_jinja_find(const hy_jinja_string *s, const hy_jinja_string *needle, size_t from);
+
+value hy_jinja_new_list(hy_jinja_work *work, hy_jinja_type type, size_t room);
+void hy_jinja_push(hy_jinja_work *work, value list, value item);
+value hy_jinja_pair(hy_jinja_work *work, value a, value b);
+bool hy_jinja_contains(hy_jinja_work *work, value in, value v);
+value *hy_jinja_look_up(hy_jinja_work *work, const hy_jinja_dict *dict, value key); /* or NULL */
+value *hy_jinja_look_up_text(const hy_jinja_dict *dict, const char *key);
+void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value item);
+/* What a loop goes over; fails where Python cannot. */
+const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v);
+
+/* ---- printing (print.c) ------------------------------------------------------------------------ */
+
+void hy_jinja_print(hy_jinja_builder *b, value v); /* str() */
+value hy_jinja_to_string(hy_jinja_work *work, value v);
+typedef struct hy_jinja_json_style {
+    bool ensures_ascii, sorts;
+    const hy_jinja_string *indent; /* NULL: one line */
+    const hy_jinja_string *comma, *colon;
+} hy_jinja_json_style;
+void hy_jinja_print_json(hy_jinja_builder *b, value v, const hy_jinja_json_style *style);
+
+/* ---- functions: filters, tests, methods, globals ----------------------------------------------- */
+
+typedef struct hy_jinja_arguments {
+    const value *items;
+    size_t count;
+    const char *const *names; /* of those given by name, and their values */
+    const value *named;
+    size_t named_count;
+} hy_jinja_arguments;
+
+enum { HY_JINJA_PARAMETERS = 4 };
+typedef struct hy_jinja_call {
+    value self;                       /* what stands before the "|", "is" or "." */
+    value given[HY_JINJA_PARAMETERS]; /* HY_JINJA_ABSENT where nothing was given */
+    const hy_jinja_arguments *all;
+    int how; /* of its row: which of several like functions it is */
+} hy_jinja_call;
+
+typedef struct hy_jinja_function {
+    const char *name;
+    const char *parameters; /* their names between blanks; "*": any, seen in `all` alone */
+    int needed;             /* of them, the first */
+    value (*code)(hy_jinja_run *run, const hy_jinja_call *call);
+    int how;
+} hy_jinja_function;
+
+typedef struct hy_jinja_callable {
+    const hy_jinja_function *function;
+    value self;
+} hy_jinja_callable;
+
+const hy_jinja_function *hy_jinja_filter(const char *name);          /* filters.c; NULL: unknown */
+const hy_jinja_function *hy_jinja_test(const char *name);            /* tests.c */
+const hy_jinja_function *hy_jinja_global(const char *name);          /* methods.c */
+value hy_jinja_method(hy_jinja_run *run, value v, const char *name); /* or ABSENT */
+const hy_jinja_function *hy_jinja_row(const hy_jinja_function *table, const char *name);
+value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *function, value self,
+                     const hy_jinja_arguments *arguments);
+value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *format, const value *items,
+                      size_t count); /* Python's % */
+
+/* Where characters stand apart: \s of Python. */
+bool hy_jinja_is_space(uint32_t code);
+value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
+                     bool left, bool right);
+value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *from,
+                       const hy_jinja_string *to, int64_t count);
+typedef enum hy_jinja_case { HY_UPPER, HY_LOWER, HY_TITLE, HY_CAPITAL, HY_WORDS } hy_jinja_case;
+value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how);
+
+/* ---- tokens (lexer.c) -------------------------------------------------------------------------- */
+
+typedef enum hy_jinja_token_type {
+    HY_TOKEN_TEXT,
+    HY_TOKEN_BLOCK, /* {% */
+    HY_TOKEN_BLOCK_END,
+    HY_TOKEN_PRINT, /* {{ */
+    HY_TOKEN_PRINT_END,
+    HY_TOKEN_NAME,
+    HY_TOKEN_STRING, /* its text is decoded */
+    HY_TOKEN_INT,
+    HY_TOKEN_FLOAT,
+    HY_TOKEN_SIGN, /* an operator, one or two characters in `text` */
+    HY_TOKEN_END
+} hy_jinja_token_type;
+
+typedef struct hy_jinja_token {
+    hy_jinja_token_type type;
+    uint32_t line;
+    const char *text; /* ended by a zero, but of TEXT */
+    size_t size;
+} hy_jinja_token;
+
+hy_jinja_token *hy_jinja_lex(hy_jinja_work *work, const char *text, size_t size);
+
+/* ---- the tree (parser.c) ----------------------------------------------------------------------- */
+
+typedef enum hy_jinja_kind {
+    /* expressions */
+    HY_NODE_CONST,
+    HY_NODE_NAME,
+    HY_NODE_LIST,  /* a: items */
+    HY_NODE_TUPLE, /* a: items */
+    HY_NODE_DICT,  /* a: key, value, key, ... */
+    HY_NODE_ATTRIBUTE,
+    HY_NODE_ITEM,   /* a[b] */
+    HY_NODE_SLICE,  /* a[b:c:d] */
+    HY_NODE_CALL,   /* a(b) */
+    HY_NODE_NAMED,  /* an argument: name=a */
+    HY_NODE_SPREAD, /* arguments: *a */
+    HY_NODE_FILTER,
+    HY_NODE_TEST, /* function of a with b */
+    HY_NODE_NOT,
+    HY_NODE_MINUS,
+    HY_NODE_PLUS,
+    HY_NODE_AND,
+    HY_NODE_OR,
+    HY_NODE_BINARY,  /* a sign b */
+    HY_NODE_JOIN,    /* a ~ b */
+    HY_NODE_COMPARE, /* a, and a list b of COMPARE with sign and a */
+    HY_NODE_CHOICE,  /* b if a else c */
+    HY_NODE_BLOCK,   /* the text of the block that a filter stands on */
+    /* statements */
+    HY_NODE_TEXT,
+    HY_NODE_PRINT,      /* a */
+    HY_NODE_IF,         /* a, then b, else c */
+    HY_NODE_FOR,        /* a in b: c, else d; test e; name: "loop" */
+    HY_NODE_SET,        /* a = b */
+    HY_NODE_SET_BLOCK,  /* a = text of b, through the filters c */
+    HY_NODE_FILTERED,   /* text of b through the filters c */
+    HY_NODE_WITH,       /* a: SETs, then b */
+    HY_NODE_MACRO,      /* name, a: NAMEs with defaults in a, b: body */
+    HY_NODE_GENERATION, /* b */
+    HY_NODE_BREAK,
+    HY_NODE_CONTINUE
+} hy_jinja_kind;
+
+typedef struct hy_jinja_node {
+    hy_jinja_kind kind;
+    uint32_t line;
+    char sign[3];
+    struct hy_jinja_node *a, *b, *c, *d, *e;
+    struct hy_jinja_node *next; /* in a list */
+    const char *name;           /* of names: one place per name, so that places can be compared */
+    const hy_jinja_function *function;
+    value constant;
+} hy_jinja_node;
+
+struct hy_jinja {
+    hy_jinja_work work;
+    hy_jinja_node *body;
+    const char **names;
+    size_t name_count, name_room;
+    bool has_generation;
+};
+
+/* ---- evaluation (eval.c, run.c) ---------------------------------------------------------------- */
+
+typedef struct hy_jinja_scope {
+    struct hy_jinja_scope *parent;
+    struct {
+        const char *name;
+        value is;
+    } * items;
+    size_t count, room;
+} hy_jinja_scope;
+
+typedef struct hy_jinja_macro {
+    const hy_jinja_node *node;
+    hy_jinja_scope *scope; /* where it was written */
+} hy_jinja_macro;
+
+struct hy_jinja_run {
+    hy_jinja_work work;
+    const hy_jinja *template;
+    hy_jinja_scope *scope;
+    hy_jinja_builder *out;
+    value block;          /* what HY_NODE_BLOCK is */
+    uint16_t generation;  /* HY_JINJA_GENERATED inside such a block */
+    hy_jinja_kind leaves; /* BREAK or CONTINUE on the way to its loop, else CONST */
+    const struct tm *now;
+};
+
+value hy_jinja_evaluate(hy_jinja_run *run, const hy_jinja_node *node);
+value hy_jinja_attribute(hy_jinja_run *run, value v, const char *name);
+value hy_jinja_item(hy_jinja_run *run, value v, value key);
+/* What a macro writes, in the scope that binds its names. */
+value hy_jinja_call_macro(hy_jinja_run *run, const hy_jinja_macro *macro);
+void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v);

@@ -1,0 +1,262 @@
+/* print.c: values as Python writes them: str(), repr() and json.dumps(). See parts.h. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "jinja/parts.h"
+#include "tokenizer/unicode.h"
+
+static void add_text(hy_jinja_builder *b, const char *text) {
+    hy_jinja_add(b, text, strlen(text), 0);
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------- */
+
+/* repr() of a float: the fewest digits that read back, with an exponent below 1e-4 and from 1e16 on. */
+static void add_float(hy_jinja_builder *b, double number, bool is_json) {
+    char text[64];
+    if (isnan(number)) {
+        add_text(b, is_json ? "NaN" : "nan");
+        return;
+    }
+    if (isinf(number)) {
+        add_text(b,
+                 is_json ? (number < 0 ? "-Infinity" : "Infinity") : (number < 0 ? "-inf" : "inf"));
+        return;
+    }
+    int digits = 1;
+    for (; digits < 17; digits++) {
+        snprintf(text, sizeof text, "%.*e", digits - 1, number);
+        if (strtod(text, NULL) == number) break;
+    }
+    snprintf(text, sizeof text, "%.*e", digits - 1, number);
+    int exponent = atoi(strchr(text, 'e') + 1);
+    if (exponent >= -4 && exponent < 16) {
+        int places = digits - 1 - exponent;
+        snprintf(text, sizeof text, "%.*f", places > 0 ? places : 1, number);
+    }
+    add_text(b, text);
+}
+
+/* ---- repr() ------------------------------------------------------------------------------------ */
+
+/* Whether Python shows a character as it is. What is neither letter, number nor known sign is escaped. */
+static bool is_shown(uint32_t code) {
+    if (code < 0x7F) return code >= 0x20;
+    if (code < 0xA1 || code == 0xAD || hy_jinja_is_space(code)) return false;
+    bool is_format = (code >= 0x200B && code <= 0x200F) || (code >= 0x202A && code <= 0x202E) ||
+                     (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF ||
+                     (code >= 0xFFF0 && code <= 0xFFFB) || (code >= 0xE0000 && code <= 0xE007F);
+    bool is_private = (code >= 0xE000 && code <= 0xF8FF) || code >= 0xF0000;
+    return !is_format && !is_private;
+}
+
+static void add_repr(hy_jinja_builder *b, const hy_jinja_string *s) {
+    bool has_single = memchr(s->data, '\'', s->size), has_double = memchr(s->data, '"', s->size);
+    char quote = has_single && !has_double ? '"' : '\'', text[16];
+    hy_jinja_add(b, &quote, 1, 0);
+    for (size_t i = 0, length; i < s->size; i += length) {
+        uint32_t code;
+        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        uint16_t mark = hy_jinja_mark_at(s, i);
+        const char *escape = code == '\n'   ? "\\n"
+                             : code == '\r' ? "\\r"
+                             : code == '\t' ? "\\t"
+                                            : "";
+        if (escape[0]) {
+            hy_jinja_add(b, escape, 2, mark);
+        } else if (is_shown(code)) {
+            if (code == (uint8_t)quote || code == '\\') hy_jinja_add(b, "\\", 1, mark);
+            hy_jinja_add_part(b, s, i, i + length);
+        } else {
+            const char *format = code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x";
+            snprintf(text, sizeof text, format, code);
+            hy_jinja_add(b, text, strlen(text), mark);
+        }
+    }
+    hy_jinja_add(b, &quote, 1, 0);
+}
+
+static void print(hy_jinja_builder *b, value v, bool is_repr);
+
+static void print_list(hy_jinja_builder *b, const hy_jinja_list *list, const char *ends) {
+    hy_jinja_add(b, ends, 1, 0);
+    for (size_t i = 0; i < list->count; i++) {
+        if (i) add_text(b, ", ");
+        print(b, list->items[i], true);
+    }
+    if (ends[0] == '(' && list->count == 1) add_text(b, ",");
+    hy_jinja_add(b, ends + 1, 1, 0);
+}
+
+static void print_dict(hy_jinja_builder *b, const hy_jinja_dict *dict) {
+    add_text(b, "{");
+    for (size_t i = 0; i < dict->count; i++) {
+        if (i) add_text(b, ", ");
+        print(b, dict->keys[i], true);
+        add_text(b, ": ");
+        print(b, dict->items[i], true);
+    }
+    add_text(b, "}");
+}
+
+static void print(hy_jinja_builder *b, value v, bool is_repr) {
+    char text[32];
+    hy_jinja_enter(b->work);
+    switch (v.type) {
+    case HY_JINJA_UNDEFINED:
+        if (is_repr) add_text(b, "Undefined");
+        break;
+    case HY_JINJA_NONE: add_text(b, "None"); break;
+    case HY_JINJA_BOOL: add_text(b, v.as.truth ? "True" : "False"); break;
+    case HY_JINJA_INT:
+        snprintf(text, sizeof text, "%lld", (long long)v.as.integer);
+        add_text(b, text);
+        break;
+    case HY_JINJA_FLOAT: add_float(b, v.as.number, false); break;
+    case HY_JINJA_STRING:
+        if (!is_repr) {
+            hy_jinja_add_part(b, v.as.string, 0, v.as.string->size);
+            break;
+        }
+        if (v.as.string->is_safe) add_text(b, "Markup(");
+        add_repr(b, v.as.string);
+        if (v.as.string->is_safe) add_text(b, ")");
+        break;
+    case HY_JINJA_LIST: print_list(b, v.as.list, "[]"); break;
+    case HY_JINJA_TUPLE: print_list(b, v.as.list, "()"); break;
+    case HY_JINJA_DICT: print_dict(b, v.as.dict); break;
+    default: hy_jinja_fail(b->work, "%s cannot be written as text", hy_jinja_type_name(v));
+    }
+    b->work->depth--;
+}
+
+void hy_jinja_print(hy_jinja_builder *b, value v) { print(b, v, false); }
+
+value hy_jinja_to_string(hy_jinja_work *work, value v) {
+    if (v.type == HY_JINJA_STRING) return v;
+    hy_jinja_builder b = {.work = work};
+    print(&b, v, false);
+    return hy_jinja_built(&b);
+}
+
+/* ---- json.dumps() ------------------------------------------------------------------------------ */
+
+static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool ensures_ascii) {
+    static const char codes[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
+    char text[16];
+    add_text(b, "\"");
+    for (size_t i = 0, length; i < s->size; i += length) {
+        uint32_t code;
+        length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
+        uint16_t mark = hy_jinja_mark_at(s, i);
+        const char *at = code && code < 0x80 ? strchr(codes, (int)code) : NULL;
+        if (at) {
+            snprintf(text, sizeof text, "\\%c", letters[at - codes]);
+        } else if (code >= 0x20 && (code < 0x7F || !ensures_ascii)) {
+            hy_jinja_add_part(b, s, i, i + length);
+            continue;
+        } else if (code == 0x7F) {
+            hy_jinja_add_part(b, s, i, i + length);
+            continue;
+        } else if (code < 0x10000) {
+            snprintf(text, sizeof text, "\\u%04x", code);
+        } else { /* two halves, as in UTF-16 */
+            snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10),
+                     0xDC00 + (code & 0x3FF));
+        }
+        hy_jinja_add(b, text, strlen(text), mark);
+    }
+    add_text(b, "\"");
+}
+
+typedef struct json_print {
+    hy_jinja_builder *b;
+    const hy_jinja_json_style *style;
+    int level;
+} json_print;
+
+static void print_json(json_print *p, value v);
+
+/* In front of an item, or of the end of a container. */
+static void new_line(json_print *p) {
+    const hy_jinja_string *indent = p->style->indent;
+    if (!indent) return;
+    add_text(p->b, "\n");
+    for (int i = 0; i < p->level; i++) hy_jinja_add_part(p->b, indent, 0, indent->size);
+}
+
+static void print_json_key(json_print *p, value key) {
+    if (key.type == HY_JINJA_STRING) {
+        add_json_string(p->b, key.as.string, p->style->ensures_ascii);
+        return;
+    }
+    if (key.type != HY_JINJA_NONE && !hy_jinja_is_number(key)) {
+        hy_jinja_fail(p->b->work, "%s cannot be a key in JSON", hy_jinja_type_name(key));
+    }
+    add_text(p->b, "\"");
+    print_json(p, key);
+    add_text(p->b, "\"");
+}
+
+/* The order in which a dict's members are written. */
+static size_t *sorted(json_print *p, const hy_jinja_dict *dict) {
+    hy_jinja_work *work = p->b->work;
+    size_t *order = hy_jinja_take(work, (dict->count + 1) * sizeof *order);
+    for (size_t i = 0; i < dict->count; i++) {
+        size_t to = i;
+        while (p->style->sorts && to > 0 &&
+               hy_jinja_order(work, dict->keys[i], dict->keys[order[to - 1]]) < 0) {
+            hy_jinja_spend(work, 1);
+            order[to] = order[to - 1];
+            to--;
+        }
+        order[to] = i;
+    }
+    return order;
+}
+
+static void print_json_items(json_print *p, value v) {
+    bool is_dict = v.type == HY_JINJA_DICT;
+    size_t count = is_dict ? v.as.dict->count : v.as.list->count;
+    size_t *order = is_dict ? sorted(p, v.as.dict) : NULL;
+    add_text(p->b, is_dict ? "{" : "[");
+    p->level++;
+    for (size_t i = 0; i < count; i++) {
+        if (i) hy_jinja_add_part(p->b, p->style->comma, 0, p->style->comma->size);
+        new_line(p);
+        if (is_dict) {
+            print_json_key(p, v.as.dict->keys[order[i]]);
+            hy_jinja_add_part(p->b, p->style->colon, 0, p->style->colon->size);
+        }
+        print_json(p, is_dict ? v.as.dict->items[order[i]] : v.as.list->items[i]);
+    }
+    p->level--;
+    if (count) new_line(p);
+    add_text(p->b, is_dict ? "}" : "]");
+}
+
+static void print_json(json_print *p, value v) {
+    hy_jinja_enter(p->b->work);
+    switch (v.type) {
+    case HY_JINJA_NONE: add_text(p->b, "null"); break;
+    case HY_JINJA_BOOL: add_text(p->b, v.as.truth ? "true" : "false"); break;
+    case HY_JINJA_INT: hy_jinja_print(p->b, v); break;
+    case HY_JINJA_FLOAT: add_float(p->b, v.as.number, true); break;
+    case HY_JINJA_STRING: add_json_string(p->b, v.as.string, p->style->ensures_ascii); break;
+    case HY_JINJA_LIST:
+    case HY_JINJA_TUPLE:
+    case HY_JINJA_DICT: print_json_items(p, v); break;
+    case HY_JINJA_UNDEFINED:
+        hy_jinja_fail(p->b->work, "\"%s\" is undefined: tojson cannot write it", v.as.name);
+    default: hy_jinja_fail(p->b->work, "tojson cannot write %s", hy_jinja_type_name(v));
+    }
+    p->b->work->depth--;
+}
+
+void hy_jinja_print_json(hy_jinja_builder *b, value v, const hy_jinja_json_style *style) {
+    json_print p = {b, style, 0};
+    print_json(&p, v);
+}
