@@ -20,6 +20,7 @@ typedef struct options {
     const char *model;
     const char *prompt; /* NULL: talk */
     const char *system;
+    const char *messages; /* a file; NULL: nothing was said before */
     hy_inference_options inference;
     hy_generate_options generate;
     bool is_quiet, without_colour;
@@ -39,6 +40,9 @@ static const hy_cli_row rows[] = {
      "continued."},
     {"--system", "TEXT", HY_CLI_TEXT, AT(system),
      "What the model is told before the conversation."},
+    {"--messages", "FILE", HY_CLI_TEXT, AT(messages),
+     "What was said before, as JSON: a list of messages, each with role (system, user, assistant, "
+     "tool) and content, or an object with messages and tools. The last one is answered."},
     {"--max-tokens", "N", HY_CLI_INT32, AT(generate.max_tokens),
      "Longest answer, in tokens; 0: as long as the model likes. Default 512.", FROM_0, 0,
      INT32_MAX},
@@ -141,7 +145,7 @@ static void write_figures(const chat *it, const hy_generated *info) {
             hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
 }
 
-/* is_text: a text to be continued, no message. */
+/* is_text: a text to be continued, no message; words NULL: what was said before. */
 static hy_status answer(chat *it, const char *words, bool is_text, hy_generated *info) {
     const hy_generate_options *how = &it->options->generate;
     it->last = 0;
@@ -160,8 +164,8 @@ static int answer_once(chat *it) {
     hy_generated info;
     hy_inference_facts facts;
     hy_inference_describe(it->model, &facts);
-    bool has_template = strcmp(facts.chat_template, "plain") != 0;
-    hy_status status = answer(it, it->options->prompt, !has_template, &info);
+    bool is_message = strcmp(facts.chat_template, "plain") != 0 || it->options->messages;
+    hy_status status = answer(it, it->options->prompt, !is_message, &info);
     if (status != HY_OK) return hy_cli_fail(status);
     return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
@@ -282,6 +286,29 @@ static int talk(chat *it) {
     return atomic_load(&was_interrupted) ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
 
+/* What was said before, from its file. */
+static hy_status load_messages(chat *it) {
+    const char *path = it->options->messages;
+    FILE *file = fopen(path, "rb");
+    char *text = NULL, *longer;
+    size_t size = 0, room = 0, more = 1;
+    while (file && more > 0 && size < MESSAGE_MOST) {
+        if (!(longer = realloc(text, room = 2 * size + 4096))) break;
+        text = longer;
+        more = fread(text + size, 1, room - size, file);
+        size += more;
+    }
+    bool is_read = file && more == 0 && !ferror(file);
+    if (file) fclose(file);
+    if (!is_read) {
+        hy_cli_error("%s cannot be read, or has more than %d MiB", path, MESSAGE_MOST >> 20);
+        exit(HY_EXIT_USAGE);
+    }
+    hy_status status = hy_inference_set_messages(it->model, text, size);
+    free(text);
+    return status;
+}
+
 /* ---- opening ----------------------------------------------------------------------------------- */
 
 static void on_message(void *user, hy_message_level level, const char *text) {
@@ -314,6 +341,7 @@ static hy_status open_model(chat *it) {
     if (status == HY_OK) status = hy_config_use_model(config, o->model);
     if (status == HY_OK) status = hy_inference_open(config, &o->inference, &observer, &it->model);
     if (status == HY_OK) status = hy_inference_reset(it->model, o->system);
+    if (status == HY_OK && o->messages) status = load_messages(it);
     hy_config_destroy(config);
     return status;
 }
@@ -343,6 +371,12 @@ int main(int argc, char **argv) {
                      "\"hybrid-chat --help\" shows examples");
         return HY_EXIT_USAGE;
     }
+    if (o.system && o.messages) {
+        hy_cli_error(
+            "--system stands before a new conversation: with --messages it is a message of "
+            "its file");
+        return HY_EXIT_USAGE;
+    }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
     it.is_talking = o.prompt == NULL && it.terminal.is_tty && isatty(STDIN_FILENO);
     hy_status status = open_model(&it);
@@ -353,7 +387,9 @@ int main(int argc, char **argv) {
         hy_cli_handle(SIGINT, on_interrupt, 0);
         hy_cli_handle(SIGPIPE, SIG_IGN, 0);
         greet(&it);
-        code = o.prompt != NULL ? answer_once(&it) : talk(&it);
+        bool answers_first = o.prompt != NULL || o.messages != NULL;
+        code = answers_first ? answer_once(&it) : HY_EXIT_DONE;
+        if (it.is_talking || !answers_first) code = talk(&it);
     }
     hy_inference_close(it.model);
     return hy_cli_flushed(code);

@@ -118,7 +118,10 @@ hy_status hy_inference_say(hy_inference *in, const char *message,
     hy_answer answer = {
         .options = options ? options : &usual, .on_text = on_text, .user = user, .info = info};
     hy_ids ids = {0};
-    HY_FAIL_IF(!message && in->said.count == 0, HY_ERR_INPUT, "nothing was said yet");
+    const hy_conversation *said = &in->said;
+    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "nothing was said yet");
+    HY_FAIL_IF(!message && said->turns[said->count - 1].role == HY_ROLE_ASSISTANT, HY_ERR_INPUT,
+               "the assistant spoke last: there is nothing to answer");
     if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);

@@ -71,6 +71,43 @@ test_commands_are_obeyed() {
     expect_same "$(grep -c 'tokens' "$stdout")" 0 "answers after /exit"
 }
 
+test_a_conversation_from_a_file_is_answered() {
+    make_model
+    echo "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}" > model/model/chat_template.jinja
+    echo '[{"role": "user", "content": [{"type": "text", "text": "ab"}]}, {"role": "tool", "content": "4"}]' \
+        > talk.json
+    run_chat --model model/model --messages talk.json --max-tokens 8 --temperature 0
+    expect_code 0
+    cp "$stdout" ../from_messages
+    echo "<user>ab<tool>4{% if messages | length != 1 %}?{% endif %}" > model/model/chat_template.jinja
+    run_chat --model model/model --prompt ab --max-tokens 8 --temperature 0
+    expect_code 0
+    cmp -s "$stdout" ../from_messages || fail "the file's conversation has another answer than its text"
+    run_chat --model model/model --messages talk.json --prompt x
+    expect_code 0
+    echo "{{ raise_exception('no tools here') }}" > model/model/chat_template.jinja
+    run_chat --model model/model --messages talk.json
+    expect_chat_error "line 1: the template refuses: no tools here"
+    echo '[{"role": "assistant", "content": "A"}]' > talk.json
+    run_chat --model model/model --messages talk.json
+    expect_chat_error "the assistant spoke last: there is nothing to answer"
+    echo '[{"role": "ghost", "content": "A"}]' > talk.json
+    run_chat --model model/model --messages talk.json
+    expect_chat_error 'unknown role "ghost"; expected system, user, assistant or tool'
+    run_chat --model model/model --messages nowhere.json
+    expect_chat_error "nowhere.json cannot be read"
+    run_chat --model model/model --messages talk.json --system x
+    expect_chat_error "--system stands before a new conversation"
+}
+
+test_a_template_that_cannot_be_rendered_is_told() {
+    make_model
+    printf 'a\n{%% include "x" %%}\n' > model/model/chat_template.jinja
+    run_chat --model model/model --prompt ab --max-tokens 4
+    expect_code 0
+    expect_err "the chat template, line 2: {% include %} is not known here; texts simply follow each other"
+}
+
 test_a_long_message_is_told() {
     make_model
     run_chat --model model --context 32 --prompt "$(printf '%064d' 0)"
