@@ -150,11 +150,6 @@ int hy_disk_close(int fd) {
 
 int hy_disk_mkdir(const char *path) { return is_due() ? strike() : mkdir(path, 0777); }
 
-int hy_disk_symlink(const char *target, const char *path) {
-    if (is_due()) return strike();
-    return symlink(target, path);
-}
-
 int hy_disk_rename(const char *from, const char *to) {
     return is_due() ? strike() : rename(from, to);
 }

@@ -18,7 +18,6 @@ int hy_disk_reserve(int fd, uint64_t size); /* 0 too where it is not offered */
 int hy_disk_sync(int fd);  /* 0 too where nothing can be synced (pipes, some file systems) */
 int hy_disk_close(int fd); /* the descriptor is gone either way */
 int hy_disk_mkdir(const char *path); /* mode 0777 less umask */
-int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_rename(const char *from, const char *to);
 int hy_disk_symlink(const char *target, const char *path);
 int hy_disk_exchange(const char *a, const char *b); /* EINVAL or ENOSYS: not offered here */

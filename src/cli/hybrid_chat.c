@@ -68,7 +68,7 @@ static const hy_cli_row rows[] = {
      "folder says.",
      "auto, plain, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(inference.without_thinking),
-     "Answer at once, where the model's template has a place for thinking (Qwen3)."},
+     "Tell the model's template enable_thinking = false: Qwen3 then answers at once."},
     {"--device", "NAME", HY_CLI_TEXT, AT(device), "auto, cpu, cuda, cuda:1. Default auto.",
      "auto, cpu, cuda"},
     {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),

@@ -290,7 +290,7 @@ static const hy_setting table[] = {
           "Turns text and rows into tokens; auto takes the one in the model's folder, none reads "
           "bytes.")},
     {CHOICE(input.chat_template, "--chat-template", "auto",
-            "How conversations are written for the model; auto recognises the one in its folder.",
+            "How conversations are written for the model; auto renders the template in its folder.",
             "auto", HY_CHAT_AUTO, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
             HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",

@@ -52,7 +52,7 @@ make_base() { # FOLDER
         for (i = 0; i < 26; i++) printf "%s\"%c\":%d", i ? "," : "", 97 + i, i
         printf ",\" \":26,\"\\n\":27},\"merges\":[]}}"
     }' > "$1/tokenizer.json"
-    echo '{"eos_token": "</s>", "chat_template": "{{ messages }}"}' > "$1/tokenizer_config.json"
+    echo '{"eos_token": "</s>", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"}' > "$1/tokenizer_config.json"
     echo '{"eos_token_id": 95, "temperature": 0.7}' > "$1/generation_config.json"
 }
 
