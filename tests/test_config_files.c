@@ -42,6 +42,12 @@ START_TEST(wrong_models_are_refused) {
                               HY_FROM_SET),
                 "c.cfg:2: shape.layers = 0", "1 to 1024");
     must_refuse(hy_config_set(config, "model", "nano", HY_FROM_PRESET), "preset or profile");
+    must_refuse(hy_config_set(config, "model", "/none/of/it", HY_FROM_FLAG),
+                "model = /none/of/it: there is no such folder or file");
+    char below[700], there[700];
+    snprintf(below, sizeof below, "%s/models/Qwen", folder);
+    snprintf(there, sizeof there, "(%s is there)", folder);
+    must_refuse(hy_config_set(config, "model", below, HY_FROM_FLAG), "no such folder", there);
     must_refuse(hy_config_load(config, file_with("d.cfg", "\nmodel = \"nono\";")),
                 "d.cfg:2: unknown model nono", "did you mean nano?");
 }

@@ -172,6 +172,30 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
 /* ---- putting one value in ----------------------------------------------------------------------
  * */
 
+/* What can only be meant as a place on the disk, not as a preset or a name of the hub. */
+static bool is_path(const char *model) {
+    const char *slash = strchr(model, '/');
+    size_t length = strlen(model);
+    bool ends_cfg = length > 4 && !strcmp(model + length - 4, ".cfg");
+    return *model == '/' || *model == '.' || *model == '~' || ends_cfg ||
+           (slash && (slash[1] == '\0' || strchr(slash + 1, '/')));
+}
+
+/* The part of a path that is there tells where it was mistyped. */
+static hy_status fail_no_path(const char *model, const char *where) {
+    char there[HY_HF_PATH_MAX];
+    snprintf(there, sizeof there, "%s", model);
+    char *slash;
+    while ((slash = strrchr(there, '/')) && slash > there) {
+        *slash = '\0';
+        if (hy_path_exists(there))
+            return hy_fail(HY_ERR_INPUT,
+                           "%s: model = %s: there is no such folder or file (%s is there)", where,
+                           model, there);
+    }
+    return hy_fail(HY_ERR_INPUT, "%s: model = %s: there is no such folder or file", where, model);
+}
+
 static hy_status check_model(const char *model, const char *where) {
     if (hy_builtin_text("model", model)) return HY_OK;
     hy_model_files kind = HY_FILES_NONE;
@@ -179,6 +203,7 @@ static hy_status check_model(const char *model, const char *where) {
     hy_status found = *model ? hy_hf_find(model, &kind, path) : HY_OK;
     if (found != HY_OK) return hy_fail_context(found, "%s: model = %s", where, model);
     if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
+    if (is_path(model)) return fail_no_path(model, where);
     hy_text names = {0};
     hy_builtin_list("model", &names);
     hy_status status = hy_fail(HY_ERR_INPUT,

@@ -23,7 +23,7 @@ typedef struct hy_dataset_options {
     const char *val_path;  /* NULL or "": hold out a part of the data */
     hy_data_format format; /* what both are taken for */
     double val_fraction;   /* held out from the end of the data, in (0, 0.5] */
-    bool keeps_rest;       /* of held-out text: what is left at its end is a sequence too, not filled */
+    bool keeps_rest; /* of held-out text: what is left at its end is a sequence too, not filled */
     int64_t builtin_bytes; /* size of the grammar's text, held-out part included */
     int32_t seq;           /* T: tokens of a sequence */
     int32_t vocab;         /* ids must lie below this */

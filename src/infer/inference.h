@@ -37,11 +37,11 @@ struct hy_inference {
     hy_tokenizer *tokenizer; /* NULL: tokens are bytes */
     hy_chat_template chat;
     bool has_template;
-    hy_end_tokens ends; /* as the model's folder says */
-    int32_t vocab;      /* tokens that are chosen lie below this */
-    hy_ids known;       /* tokens that the decoder has taken */
-    float *logits;      /* (V) behind the last of them */
-    int32_t *order;     /* (V) for choosing */
+    hy_end_tokens ends;   /* as the model's folder says */
+    int32_t vocab;        /* tokens that are chosen lie below this */
+    hy_ids known;         /* tokens that the decoder has taken */
+    float *logits;        /* (V) behind the last of them */
+    int32_t *order;       /* (V) for choosing */
     hy_conversation said; /* a turn's text is allocated unless its message has it */
     hy_json *messages;    /* what such messages lie in; NULL: none */
     atomic_bool stop_requested;

@@ -15,12 +15,18 @@ small="--model nano --layers 2 --width 64 --heads 4 --kv-heads 2 --mlp-width 128
        --seq-len 64 --vocab 609 --qkv-bias --steps 60 --batch-size 4 --builtin-bytes 60000
        --sample-tokens 0 --device cpu"
 
+# 27 million parameters: large enough to learn a few answers by heart, as the guide has it do.
+middle="--model nano --layers 9 --width 512 --heads 8 --kv-heads 4 --mlp-width 1408 --context 512
+        --seq-len 64 --vocab 609 --qkv-bias --steps 20 --batch-size 4 --builtin-bytes 60000
+        --sample-tokens 0 --eval-every 0 --device cpu"
+
 # A model that Qwen's architecture computes, with a tokenizer of 609 tokens.
-make_model() { # FOLDER
+make_model() { # FOLDER SIZE
     mkdir -p "$(dirname "$1")"
     # shellcheck disable=SC2086 # the words are arguments
-    "$bin/hybrid-train" $small --out "$scratch/made" --quiet || return 1
-    cp -r "$scratch/made/model" "$1"
+    "$bin/hybrid-train" $2 --out "$scratch/made" --quiet || return 1
+    mv "$scratch/made/model" "$1"
+    rm -rf "$scratch/made"
     cp "$root"/tests/golden/rows/tokenizer*.json "$1"
     cat > "$1/chat_template.jinja" << 'END'
 {% for message in messages %}<|im_start|>{{ message.role }}
@@ -47,9 +53,9 @@ set_up_stage() {
     export HOME=$scratch/home PATH=$scratch/usr/bin:$PATH PKG_CONFIG_PATH=$scratch/usr/lib/pkgconfig
     export LD_LIBRARY_PATH=$scratch/usr/lib MANPATH=$scratch/usr/share/man
     unset XDG_CACHE_HOME HF_HOME HF_HUB_CACHE
-    make_model "$HOME/models/Qwen2.5-0.5B-Instruct" || return 1
+    make_model "$HOME/models/Qwen2.5-0.5B-Instruct" "$small" || return 1
     cp -r "$HOME/models/Qwen2.5-0.5B-Instruct" "$HOME/models/Qwen2.5-0.5B"
-    cp -r "$HOME/models/Qwen2.5-0.5B-Instruct" "$HOME/models/Qwen2.5-1.5B-Instruct"
+    make_model "$HOME/models/Qwen2.5-1.5B-Instruct" "$middle" || return 1 # the guide's
 }
 
 # A folder for a page: the tree as far as commands name it, and the files they read.

@@ -25,8 +25,8 @@ static void reads_back(const hy_text *text, const hy_hf_config *config) {
     require(again.arch == config->arch && again.has_dtype && again.dtype == HY_F16,
             "architecture or dtype changed on the way");
     hy_text one = {0}, other = {0};
-    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, &one) == HY_OK &&
-                hy_hf_config_write(again.arch, &again.shape, HY_F16, NULL, &other) == HY_OK &&
+    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, NULL, &one) == HY_OK &&
+                hy_hf_config_write(again.arch, &again.shape, HY_F16, NULL, NULL, &other) == HY_OK &&
                 strcmp(one.data, other.data) == 0,
             "the shape changed on the way");
     hy_text_free(&one);
@@ -38,10 +38,11 @@ static void write_again(const char *text, size_t size, const hy_hf_config *confi
     hy_json *json;
     hy_text out = {0};
     require(hy_json_parse(text, size, "source", &json) == HY_OK, "it was JSON a moment ago");
-    require(hy_hf_config_copy(hy_json_root(json), HY_F16, &out) == HY_OK, "it cannot be copied");
+    require(hy_hf_config_copy(hy_json_root(json), HY_F16, NULL, &out) == HY_OK,
+            "it cannot be copied");
     reads_back(&out, config);
     hy_text_clear(&out);
-    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, &out) == HY_OK,
+    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, NULL, &out) == HY_OK,
             "it cannot be written");
     reads_back(&out, config);
     hy_text_free(&out);

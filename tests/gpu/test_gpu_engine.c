@@ -118,7 +118,8 @@ START_TEST(budgets_are_kept_and_change_no_bit) {
         uint64_t allowed = facts.vram_bytes * share / 100;
         hy_plan_facts tight;
         snprintf(limit, sizeof limit, "%llu", (unsigned long long)allowed);
-        t = small_trainer(words, "none", engine_device, PAIRS("max_gpu_mem", limit, "small_types", "none"));
+        t = small_trainer(words, "none", engine_device,
+                          PAIRS("max_gpu_mem", limit, "small_types", "none"));
         hy_trainer_plan_facts(t, &tight);
         ck_assert_uint_le(tight.vram_bytes, allowed);
         next_losses(t, 10, there);
