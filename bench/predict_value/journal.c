@@ -57,18 +57,13 @@ hy_status pv_journal_add(const char *out, const pv_run *run, const pv_options *o
     char path[1024];
     hy_text line = {0};
     hy_json_writer json;
-    hy_writer *file;
+    uint64_t at = HY_FILE_END;
     HY_TRY(journal_path(out, path));
     hy_json_begin(&json, &line, false);
     pv_run_put_json(&json, run, o);
     hy_text_add(&line, "\n");
     hy_status status = hy_text_status(&line);
-    if (status == HY_OK) status = hy_writer_append(path, &file);
-    if (status == HY_OK) {
-        hy_status put = hy_writer_put(file, line.data, line.size);
-        status = hy_writer_close(file, true);
-        if (put != HY_OK) status = put;
-    }
+    if (status == HY_OK) status = hy_file_put_at(path, &at, line.data, line.size);
     hy_text_free(&line);
     return status;
 }
