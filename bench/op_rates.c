@@ -117,7 +117,8 @@ static double library_seconds(bench *b, const hy_op_call *call) {
 
 static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_t n, int64_t k,
                    bool trans_a, bool trans_b) {
-    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {trans_a, trans_b, 1}};
+    hy_op_call call = {.kind = HY_OP_MATMUL,
+                       .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1}};
     call.t[HY_MATMUL_A] = numbers(b, dtype, trans_a ? k : m, trans_a ? m : k);
     call.t[HY_MATMUL_B] = numbers(b, dtype, trans_b ? n : k, trans_b ? k : n);
     call.t[HY_MATMUL_D] = numbers(b, dtype, m, n);
