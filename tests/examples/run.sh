@@ -77,7 +77,7 @@ watch_looks_at_memory_and_reads_a_run() {
         --device cpu --quiet --out run --sample-tokens 0 || return 1
     "$examples/watch" run > out || return 1
     cat out
-    grep -q '^run: nano, .* finished' out && grep -q 'step 3, warmup, loss' out && [ -s report.html ] &&
+    grep -q '^run: nano, .* finished' out && grep -q 'step 3, full, loss' out && [ -s report.html ] &&
         ! "$examples/watch" nowhere 2> err && grep -q nowhere err
 }
 
