@@ -29,6 +29,7 @@ typedef struct hub_server {
     const char *commit;
     /* How it misbehaves. */
     size_t cut_at;         /* bytes of a large file, after which it hangs up; 0: it does not */
+    size_t other_cut_at;   /* every second time after these instead; 0: always the same */
     int cuts;              /* how often */
     int status_after_cuts; /* of requests for files then; 0: all is well */
     bool has_no_ranges;    /* always sends files whole */
@@ -106,8 +107,9 @@ static inline void hub_send_file(hub_server *s, int to, const hub_file *f) {
         snprintf(headers, sizeof headers, "Content-Range: bytes %zu-%zu/%zu\r\n", from, all - 1,
                  all);
     hub_answer(to, from ? 206 : 200, headers, all - from);
-    bool is_cut = f->is_large && s->cuts > 0 && s->cut_at < all - from;
-    size_t size = is_cut ? s->cut_at : all - from;
+    size_t cut_at = s->other_cut_at && s->cuts % 2 ? s->other_cut_at : s->cut_at;
+    bool is_cut = f->is_large && s->cuts > 0 && cut_at < all - from;
+    size_t size = is_cut ? cut_at : all - from;
     if (is_cut && --s->cuts == 0 && s->status_after_cuts) s->file_status = s->status_after_cuts;
     hub_send(to, data + from, size);
     s->bytes_sent += size;

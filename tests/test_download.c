@@ -179,6 +179,18 @@ START_TEST(a_server_without_ranges_sends_all_of_it_again) {
 }
 END_TEST
 
+/* Now more and now less comes of it, and each time all over again: that is no progress. */
+START_TEST(a_server_that_never_sends_the_whole_is_given_up) {
+    hub.cut_at = 100000;
+    hub.other_cut_at = 50000;
+    hub.cuts = 40;
+    hub.has_no_ranges = true;
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "model.safetensors");
+    ck_assert_int_gt(hub.cuts, 30);
+    check_not_cached();
+}
+END_TEST
+
 START_TEST(what_was_left_of_something_else_is_fetched_anew) {
     must(hy_dir_make(in_folder("model")));
     must(hy_file_write_atomic(in_folder("model/model.safetensors.partial"), "something else", 14));
@@ -452,6 +464,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_connection_that_breaks_is_continued_where_it_broke);
     tcase_add_test(tests, the_next_call_continues_what_the_last_one_left);
     tcase_add_test(tests, a_server_without_ranges_sends_all_of_it_again);
+    tcase_add_test(tests, a_server_that_never_sends_the_whole_is_given_up);
     tcase_add_test(tests, what_was_left_of_something_else_is_fetched_anew);
     tcase_add_test(tests, a_link_that_was_planted_is_not_written_through);
     tcase_add_test(tests, a_disk_that_fails_at_any_call_leaves_something_to_continue);

@@ -292,23 +292,26 @@ static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t
     return HY_OK;
 }
 
-/* Asks until all bytes are here; gives up after some tries in a row that brought none. */
+/* Asks until all bytes are here; gives up after some tries in a row that brought none. Bytes that were here once
+ * and had to be thrown away do not count again: a server that begins anew each time would never be left. */
 static hy_status receive(arrival *a) {
     download *d = a->download;
     char url[ADDRESS_BYTES];
     hy_http_answer answer;
     hy_status status = HY_OK;
+    uint64_t most = a->at;
     snprintf(url, sizeof url, "%s/%s/resolve/%s/%s", d->endpoint, d->name, d->listing.commit,
              a->file->name);
     for (int tries = 0; a->at < a->file->size && tries < MOST_TRIES; tries++) {
-        uint64_t before = a->at;
         hy_http_request request = {
             .url = url, .token = d->token, .from = a->at, .on_data = add_bytes, .user = a};
         wait_for_try(tries);
         status = hy_http_get(d->http, &request, &answer);
-        if (a->at > before) tries = 0;
+        if (a->at > most) tries = 0;
+        most = a->at > most ? a->at : most;
         bool is_success = status == HY_OK && (answer.status == 200 || answer.status == 206);
         if (status == HY_OK && answer.status == 416 && a->at > 0) {
+            if (a->is_resumed) most = 0;
             HY_TRY(start_over(a)); /* what is here is not of this file */
             continue;
         }
