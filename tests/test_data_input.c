@@ -1,5 +1,6 @@
 /* test_data_input.c: what a path may be: packed files, CSV, standard input; and what is refused as no text. */
 #include <dlfcn.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -168,6 +169,44 @@ START_TEST(a_file_that_unpacks_beyond_measure_is_refused) {
 }
 END_TEST
 
+/* A frame whose window is 2 GiB, as zstd --long=31 makes them. */
+START_TEST(a_long_window_of_zstd_is_read) {
+    hy_text text = {0}, frame = {0};
+    uint64_t plain = digest(options_of(write_text("plain.txt", fox(20, &text))));
+    size_t header = text.size << 3 | 1; /* the last block, as it is */
+    const char block[] = {(char)header, (char)(header >> 8), (char)(header >> 16)};
+    hy_text_add_bytes(&frame, "\x28\xB5\x2F\xFD\x00\xA8", 6);
+    hy_text_add_bytes(&frame, block, sizeof block);
+    hy_text_add_bytes(&frame, text.data, text.size);
+    ck_assert_uint_eq(digest(options_of(write_bytes("a.zst", frame.data, frame.size))), plain);
+    hy_text_free(&text);
+    hy_text_free(&frame);
+}
+END_TEST
+
+/* Each is too large to be gathered with others, and stays unpacked while the data is open. */
+START_TEST(packed_files_may_be_more_than_a_process_may_open) {
+    hy_text frame = {0};
+    hy_text_add_bytes(&frame, "\x28\xB5\x2F\xFD\x00\x38", 6);
+    for (int i = 0; i < 3; i++)
+        hy_text_add_bytes(&frame, i < 2 ? "\2\0\x10" : "\3\0\x10", 3), hy_text_add(&frame, "a");
+    for (int i = 0; i < 80; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%02d.zst", i);
+        write_bytes(name, frame.data, frame.size);
+    }
+    struct rlimit few, old;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &old), 0);
+    few = (struct rlimit){.rlim_cur = 48, .rlim_max = old.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    hy_dataset *data = open_data(options_of(folder));
+    ck_assert_uint_gt(hy_dataset_describe(data)->sequences[HY_TRAIN], 0);
+    hy_dataset_close(data);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &old), 0);
+    hy_text_free(&frame);
+}
+END_TEST
+
 /* Plays a machine on which neither library is installed. */
 static bool has_no_libraries;
 
@@ -256,6 +295,11 @@ START_TEST(csv_without_known_columns_is_refused_by_their_names) {
     must_refuse(options_of(write_text("a.csv", "text,Text\n1,2\n")), "two columns have the name");
     must_refuse(options_of(write_text("a.csv", "text\n")), "holds no rows");
     must_refuse(options_of(write_text("a.csv", "")), "no line with the names of columns");
+    must_refuse(options_of(write_text("a.csv", "text,id\rone,1\r\"two\nlines\",2\rthree,3\r")),
+                "carriage returns alone");
+    hy_dataset_options doubled =
+        options_of(write_text("a.csv", "text\r\r\nsome text that is long enough\r\r\nb c\r\r\n"));
+    hy_dataset_close(open_data(doubled));
     hy_dataset_options options = options_of(
         write_text("a.csv", "left,right\n1,2\n3,4 and some more text so that it is enough\n"));
     options.format = HY_FORMAT_TEXT;
@@ -286,6 +330,7 @@ START_TEST(what_is_not_text_is_refused_by_its_name) {
         KNOWN("BZh91AY&SY", "packed by bzip2"),
         KNOWN("7z\xBC\xAF\x27\x1C", "a 7z archive"),
         KNOWN("\xFF\xFEt\0e\0", "text in UTF-16"),
+        KNOWN("\xFF\xFE\0\0t\0\0\0", "text in UTF-32"),
         KNOWN("some\0thing", "zero bytes"),
         KNOWN("\xF0\xD2\xC9\xD7\xC5\xD4 \xCD\xC9\xD2", "is not text in UTF-8: 90 %"),
 #undef KNOWN
@@ -311,6 +356,15 @@ START_TEST(what_is_not_text_is_refused_by_its_name) {
         for (int k = 0; k < 199; k++) ck_assert_int_eq(tokens[k], (uint8_t)bytes[k]);
         hy_dataset_close(data);
     }
+}
+END_TEST
+
+START_TEST(a_command_that_is_offered_can_be_pasted) {
+    must_refuse(options_of(write_text("it's $(x).xz", "\3757zXZ and more")),
+                "it'\\''s $(x).xz' | ");
+    must_refuse(options_of(write_text("a b.parquet", "PAR1 and more")),
+                "a b.parquet' > rows.jsonl");
+    must_refuse(options_of(write_text("plain.xz", "\3757zXZ and more")), "/plain.xz | ");
 }
 END_TEST
 
@@ -408,11 +462,14 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_packed_file_that_is_cut_is_named_with_the_place);
     tcase_add_test(cases, a_damaged_packed_file_never_gives_another_text);
     tcase_add_test(cases, a_file_that_unpacks_beyond_measure_is_refused);
+    tcase_add_test(cases, a_long_window_of_zstd_is_read);
+    tcase_add_test(cases, packed_files_may_be_more_than_a_process_may_open);
     tcase_add_test(cases, a_library_that_is_missing_is_named_with_its_package);
     tcase_add_test(cases, csv_gives_the_rows_that_json_gives);
     tcase_add_test(cases, malformed_records_are_told_with_line_and_reason);
     tcase_add_test(cases, csv_without_known_columns_is_refused_by_their_names);
     tcase_add_test(cases, what_is_not_text_is_refused_by_its_name);
+    tcase_add_test(cases, a_command_that_is_offered_can_be_pasted);
     tcase_add_test(cases, text_with_a_few_odd_bytes_is_text);
     tcase_add_test(cases, a_folder_with_tables_is_refused);
     tcase_add_test(cases, a_folder_of_pictures_says_what_they_are);

@@ -185,12 +185,23 @@ bool hy_csv_is_header(const char *text, size_t size) {
     return is_header;
 }
 
+/* Carriage returns alone, as some programs on Macs write them. Read by line feeds such a file would be one long
+ * header, and then rows out of the middle of texts. Returns at the very end are a line end that was doubled. */
+static bool has_lines_by_returns(const hy_row *header) {
+    size_t size = header->size;
+    while (size > 0 && header->data[size - 1] == '\r') size--;
+    return size > 0 && memchr(header->data, '\r', size) != NULL;
+}
+
 hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv *csv,
                        hy_row_kind *kind) {
     hy_row row;
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
                "there is no line with the names of columns");
+    HY_FAIL_IF(has_lines_by_returns(&row), HY_ERR_INPUT,
+               "its lines end with carriage returns alone; expected line feeds (this helps: tr "
+               "'\\r' '\\n')");
     HY_TRY(choose_separator(&row, csv, kind));
     scan->csv = csv;
     return HY_OK;

@@ -30,6 +30,27 @@ typedef struct head {
 
 /* ---- what is not text ------------------------------------------------------------------------ */
 
+/* The path as one word of a shell, so that a command that is offered can be pasted, whatever the name is. */
+typedef struct shell_word {
+    char text[PATH_BYTES];
+} shell_word;
+
+static shell_word shell_word_of(const char *path) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:+@%";
+    shell_word word = {""};
+    const char *folder = path[0] == '-' ? "./" : ""; /* else it would be an option */
+    if (path[strspn(path, plain)] == '\0') {
+        snprintf(word.text, sizeof word.text, "%s%s", folder, path);
+        return word;
+    }
+    size_t size = (size_t)snprintf(word.text, sizeof word.text, "'%s", folder);
+    for (; *path && size + 8 < sizeof word.text; path++)
+        size += (size_t)snprintf(word.text + size, 8, *path == '\'' ? "'\\''" : "%c", *path);
+    snprintf(word.text + size, sizeof word.text - size, "'");
+    return word;
+}
+
 /* What is known by its first bytes, and the command that makes text of it: its words before and after the
  * path. */
 static const struct {
@@ -43,9 +64,9 @@ static const struct {
 #define BY(words, more) .before = words, .after = more
 #define PIPED(words) BY(words, " | hybrid-train --data -")
 #define TABLE(import, open, rows)                                                                  \
-    BY("python3 -c \"import json, " import " as p; [print(json.dumps(r, default=str)) for " open   \
-       "('",                                                                                       \
-       "')" rows "]\" > rows.jsonl"),                                                              \
+    BY("python3 -c \"import json, sys, " import                                                    \
+       " as p; [print(json.dumps(r, default=str)) for " open "(sys.argv[1])" rows "]\" ",          \
+       " > rows.jsonl"),                                                                           \
         .is_data = true
     {IS("PAR1", "a Parquet file"),
      TABLE("pyarrow.parquet", "b in p.ParquetFile", ".iter_batches() for r in b.to_pylist()")},
@@ -56,6 +77,8 @@ static const struct {
     {IS("\3757zXZ", "packed by xz"), PIPED("xz -dc "), .is_data = true},
     {IS("BZh91AY&SY", "packed by bzip2"), PIPED("bzip2 -dc "), .is_data = true},
     {IS("\x04\x22\x4D\x18", "packed by lz4"), PIPED("lz4 -dc "), .is_data = true},
+    {IS("\xFF\xFE\0\0", "text in UTF-32"), PIPED("iconv -f UTF-32 -t UTF-8 "), .is_data = true},
+    {IS("\0\0\xFE\xFF", "text in UTF-32"), PIPED("iconv -f UTF-32 -t UTF-8 "), .is_data = true},
     {IS("\xFF\xFE", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
     {IS("\xFE\xFF", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
     {IS("PK\x03\x04", "a zip archive (or a file of an office program, NumPy or PyTorch)"),
@@ -118,7 +141,7 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
         *is_data = formats[i].is_data;
         const char *name = formats[i].name, *before = formats[i].before;
         return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; this helps: %s%s%s", path,
-                                name, before, path, formats[i].after)
+                                name, before, shell_word_of(path).text, formats[i].after)
                       : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name, raw);
     }
     HY_FAIL_IF(memchr(h->bytes, 0, h->size), HY_ERR_INPUT,
@@ -129,7 +152,7 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
                "%s is not text in UTF-8: %zu %% of its first bytes are no part of a character; if "
                "it is in another encoding: iconv -f ENCODING -t UTF-8 %s | hybrid-train --data -; "
                "%s",
-               path, 100 * invalid / h->size, path, raw);
+               path, 100 * invalid / h->size, shell_word_of(path).text, raw);
     return HY_OK;
 }
 
@@ -393,6 +416,7 @@ hy_status hy_input_open(const hy_input_file *file, hy_input *out) {
         hy_input_close(out);
         return status;
     }
+    hy_spool_release_file(&out->spool); /* a folder may hold thousands of them */
     out->data = out->spool.data;
     out->size = (size_t)size;
     return HY_OK;

@@ -90,6 +90,11 @@ hy_status hy_spool_map(hy_spool *s) {
     return HY_OK;
 }
 
+void hy_spool_release_file(hy_spool *s) {
+    if (s->data && s->fd >= 0) (void)hy_disk_close(s->fd);
+    if (s->data) s->fd = -1;
+}
+
 void hy_spool_close(hy_spool *s) {
     if (s->data) munmap((void *)s->data, (size_t)s->size);
     bool is_open = s->fd > 0 || (s->fd == 0 && s->buffer); /* a zeroed one has none */

@@ -21,4 +21,6 @@ hy_status hy_spool_open(hy_spool *spool);
 hy_status hy_spool_put(hy_spool *spool, const void *data, size_t size);
 /* Ends writing and maps what was put: spool->data. */
 hy_status hy_spool_map(hy_spool *spool);
+/* Of a mapped one: gives the descriptor back, of which a process has few; what is mapped stays. */
+void hy_spool_release_file(hy_spool *spool);
 void hy_spool_close(hy_spool *spool); /* a zeroed one too */

@@ -32,6 +32,10 @@ typedef struct zlib_stream {
     unsigned long adler, reserved;
 } zlib_stream;
 
+/* Texts that were packed with a long window (zstd --long=31, as large dumps are) are read as well. The memory of a
+ * window is touched as far as text comes, and that is bounded by MOST_RATIO. */
+enum { ZSTD_WINDOW_LOG_MAX = 100, LONGEST_WINDOW = 31 };
+
 enum { ZLIB_OK = 0, ZLIB_STREAM_END = 1, ZLIB_MEM_ERROR = -4, ZLIB_BUF_ERROR = -5 };
 #define ZLIB_GZIP_WINDOW (15 + 16) /* the largest window, and gzip's header and checksum */
 
@@ -53,6 +57,7 @@ typedef struct libraries {
     int (*inflate_end)(zlib_stream *);
     void *(*zstd_create)(void);
     size_t (*zstd_free)(void *);
+    size_t (*zstd_set)(void *, int, int);
     size_t (*zstd_decompress)(void *, zstd_out *, zstd_in *);
     unsigned (*zstd_is_error)(size_t);
     const char *(*zstd_error)(size_t);
@@ -88,6 +93,7 @@ static bool find_functions(hy_packer packer, libraries *lib) {
                   {HY_GZIP, "inflateEnd", &lib->inflate_end},
                   {HY_ZSTD, "ZSTD_createDStream", &lib->zstd_create},
                   {HY_ZSTD, "ZSTD_freeDStream", &lib->zstd_free},
+                  {HY_ZSTD, "ZSTD_DCtx_setParameter", &lib->zstd_set},
                   {HY_ZSTD, "ZSTD_decompressStream", &lib->zstd_decompress},
                   {HY_ZSTD, "ZSTD_isError", &lib->zstd_is_error},
                   {HY_ZSTD, "ZSTD_getErrorName", &lib->zstd_error}};
@@ -104,6 +110,10 @@ static hy_status open_library(hy_unpacker *u) {
     const char *file = packers[u->packer].file;
     u->lib.handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (u->lib.handle && find_functions(u->packer, &u->lib)) return HY_OK;
+    const char *reason = u->lib.handle ? "it is too old" : dlerror();
+    bool is_missing = !reason || strstr(reason, "No such file");
+    HY_FAIL_IF(!is_missing, HY_ERR_IO, "%s is packed by %s, and the library for that fails: %s",
+               u->path, packers[u->packer].name, reason);
     return hy_fail(
         HY_ERR_INPUT,
         "%s is packed by %s, and %s is missing to read it (Debian's package %s); install "
@@ -137,6 +147,7 @@ static hy_status open_stream(hy_unpacker *u, const char *path) {
     } else {
         u->zstd = u->lib.zstd_create();
         HY_FAIL_IF(!u->zstd, HY_ERR_MEMORY, "no memory to unpack %s", path);
+        (void)u->lib.zstd_set(u->zstd, ZSTD_WINDOW_LOG_MAX, LONGEST_WINDOW);
     }
     return HY_OK;
 }
