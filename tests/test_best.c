@@ -192,6 +192,95 @@ START_TEST(a_run_that_goes_back_has_the_best_of_its_own_branch) {
 }
 END_TEST
 
+/* A lower loss of something else is no mark to be below. */
+START_TEST(other_held_out_data_begins_anew) {
+    watched first = {0}, other = {0};
+    char link[64] = "";
+    run(run_path("run"), PAIRS("steps", "20", "early_stop", "2"), HY_OK, &first);
+    char text[1000];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('A' + i * i % 23); /* never seen */
+    must(hy_file_write_atomic(val_path, text, sizeof text));
+    run(run_path("run"), PAIRS("steps", "40", "early_stop", "2", "resume", "auto"), HY_OK, &other);
+    ck_assert_int_ge(other.count, 2);
+    ck_assert_int_eq(other.steps[0], 30);
+    ck_assert_int_ge(other.summary.best_val_step, 30);
+    ck_assert_int_gt(readlink(run_path("run/best"), link, sizeof link - 1), 0);
+    ck_assert_int_ge(atoi(link + strlen("checkpoint-")), 30);
+}
+END_TEST
+
+/* By default a longer run has larger validations; one that is lengthened stays with its own. */
+START_TEST(a_run_that_is_lengthened_compares_the_same_sequences) {
+    static const char small[] = SMALL_RUN "predictor none save_minutes 0 ";
+#define LENGTH(n)                                                                                  \
+    PAIRS("steps", n, "batch_size", "512", "seq_len", "8", "layers", "1", "builtin_bytes", "2M",   \
+          "val_fraction", "0.4", "eval_batches", "-1", "eval_every", "-1", "resume",               \
+          n[0] == '1' ? "" : "auto", "save_model", "false")
+    hy_config *config = small_run(small, run_path("run"), LENGTH("100"));
+    hy_trainer *t;
+    must(hy_trainer_create(config, NULL, &t));
+    must(hy_trainer_run(t));
+    uint64_t before = hy_trainer_val_sequences(t);
+    double best = t->progress.best.loss;
+    ck_assert(isfinite(best));
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    t = plan_words(small, PAIRS("steps", "2000", "batch_size", "512", "seq_len", "8", "layers", "1",
+                                "builtin_bytes", "2M", "val_fraction", "0.4", "eval_batches", "-1",
+                                "eval_every", "-1"));
+    ck_assert_uint_gt(hy_trainer_val_sequences(t), before);
+    hy_trainer_destroy(t);
+    config = small_run(small, run_path("run"), LENGTH("2000"));
+    must(hy_trainer_create(config, NULL, &t));
+    ck_assert_uint_eq(hy_trainer_val_sequences(t), before);
+    ck_assert_double_eq(t->progress.best.loss, best);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+#undef LENGTH
+}
+END_TEST
+
+/* What the link led to is of a branch that was left, and its name is given to another checkpoint. */
+START_TEST(a_branch_without_a_best_has_no_link) {
+    watched w = {0}, back = {.stop_at = 25};
+    run(run_path("run"), PAIRS("steps", "20", "save_every", "5", "keep", "0", "eval_every", "20"),
+        HY_OK, &w);
+    ck_assert(hy_path_is_link(run_path("run/best"))); /* to step 20 */
+    run(run_path("run"),
+        PAIRS("steps", "40", "save_every", "5", "keep", "0", "eval_every", "0", "resume",
+              run_path("run/checkpoint-5")),
+        HY_STOPPED, &back);
+    must(hy_checkpoint_verify(run_path("run/checkpoint-20"), true));
+    ck_assert(!hy_path_is_link(run_path("run/best")));
+}
+END_TEST
+
+/* Validation waits for Predict, which has the memory for it: what it finds is saved from there. */
+START_TEST(the_best_of_a_validation_in_predict_is_saved) {
+    watched w = {0};
+    char link[64] = "", expected[64];
+    const char *const *jumps =
+        PAIRS("predictor", "outer", "full_steps", "3", "correct_steps", "2", "predict_from", "0",
+              "predict_until", "1", "confidence_threshold", "0", "fork_budget", "0", "steps", "60",
+              "lr", "1e-3", "eval_every", "4", "early_stop", "50", "keep", "0");
+    run(run_path("run"), jumps, HY_OK, &w);
+    int in_predict = 0;
+    for (int i = 0; i < w.count; i++) {
+        bool is_lowest = true;
+        for (int k = 0; k < i; k++) is_lowest &= w.losses[i] < w.losses[k];
+        if (!is_lowest) continue;
+        char path[600];
+        snprintf(path, sizeof path, "%s/checkpoint-%lld", run_path("run"), (long long)w.steps[i]);
+        must(hy_checkpoint_verify(path, true));
+        in_predict += w.steps[i] % 4 != 0; /* it was due before */
+    }
+    ck_assert_int_gt(in_predict, 0);
+    snprintf(expected, sizeof expected, "checkpoint-%lld", (long long)w.steps[lowest(&w)]);
+    ck_assert_int_gt(readlink(run_path("run/best"), link, sizeof link - 1), 0);
+    ck_assert_str_eq(link, expected);
+}
+END_TEST
+
 /* ---- when, and on how much ------------------------------------------------------------------- */
 
 /* Of a run of any length: at most 3 % of its compute, about twenty times where that allows it, and never
@@ -252,6 +341,10 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, early_stopping_without_validations_is_refused);
     tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
     tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_own_branch);
+    tcase_add_test(cases, other_held_out_data_begins_anew);
+    tcase_add_test(cases, a_run_that_is_lengthened_compares_the_same_sequences);
+    tcase_add_test(cases, a_branch_without_a_best_has_no_link);
+    tcase_add_test(cases, the_best_of_a_validation_in_predict_is_saved);
     tcase_add_test(cases, validations_take_little_of_a_run_of_any_length);
     tcase_add_test(cases, validating_more_often_changes_no_step);
     suite_add_tcase(suite, cases);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/array.h"
 #include "base/disk.h"
@@ -378,8 +379,9 @@ hy_status hy_checkpoint_put_best(const char *parent, int64_t step) {
     char path[PATH_MAX], name[64];
     HY_TRY(hy_path_join(path, sizeof path, parent, HY_BEST));
     if (step < 0) {
-        bool is_left = hy_path_is_link(path) && !hy_path_is_dir(path);
-        if (!is_left || hy_disk_unlink_at(AT_FDCWD, path, 0) == 0) return HY_OK;
+        ssize_t size = readlink(path, name, sizeof name); /* not terminated */
+        bool is_ours = size > (ssize_t)strlen(STEM) && memcmp(name, STEM, strlen(STEM)) == 0;
+        if (!is_ours || hy_disk_unlink_at(AT_FDCWD, path, 0) == 0) return HY_OK;
         return hy_fail_path("cannot remove", path);
     }
     snprintf(name, sizeof name, STEM "%" PRId64, step);

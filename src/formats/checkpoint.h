@@ -49,7 +49,8 @@ hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared);
 hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out);
 
 /* PARENT/best, a link to the checkpoint with the lowest held-out loss: it can be named wherever a checkpoint
- * can. Step -1: a link that leads nowhere any more is removed. */
+ * can. Step -1: there is none any more, and a link to a checkpoint is removed: what has that name now, or gets it
+ * later, may be another's. */
 #define HY_BEST "best"
 hy_status hy_checkpoint_put_best(const char *parent, int64_t step);
 /* The run in `parent` goes on from checkpoint `from` of this step. Where later ones of the current branch are

@@ -221,7 +221,8 @@ static hy_status read_checkpoint(hy_trainer *t) {
 static hy_status begin_or_resume(hy_trainer *t) {
     hy_engine *e = &t->engine;
     begin_progress(t);
-    t->fate.saved_step = t->fate.best_step = -1;
+    t->fate.saved_step = -1;
+    t->fate.best_step = t->resumed[0] ? -2 : -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
         for (int i = 0; i < e->rows.optim_count; i++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + i));

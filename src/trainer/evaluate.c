@@ -30,13 +30,28 @@ static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(&t->engine) * (double)t->settings.train.seq_len;
 }
 
+static uint64_t held_out(const hy_trainer *t) {
+    return hy_dataset_describe(t->data.set)->sequences[HY_VAL];
+}
+
+/* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
+ * validation, where there was no other, may be too many for that. */
+static bool keeps_sequences(const hy_trainer *t) {
+    const hy_best *best = &t->progress.best;
+    double each = (double)t->settings.train.seq_len, tokens = (double)best->sequences * each;
+    return t->settings.eval.eval_batches < 0 && best->sequences > 0 && tokens < MOST_TOKENS + each;
+}
+
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
-    uint64_t all = hy_dataset_describe(t->data.set)->sequences[HY_VAL];
+    uint64_t all = held_out(t);
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
     if (batches >= 0) {
         uint64_t wanted = (uint64_t)(batches * t->first_batch);
         return (looked_at){wanted && wanted < all ? wanted : all, 1};
+    }
+    if (!is_closing && keeps_sequences(t)) {
+        return (looked_at){(uint64_t)t->progress.best.sequences, (uint64_t)t->progress.best.stride};
     }
     double steps = (double)t->course.steps_total;
     double between = every > 0 ? (double)every : steps / USUAL;
@@ -47,6 +62,22 @@ static looked_at choose(const hy_trainer *t, bool is_closing) {
     double wanted = ceil(tokens / (double)t->settings.train.seq_len);
     if (wanted >= (double)all) return (looked_at){all, 1};
     return (looked_at){(uint64_t)wanted, all / (uint64_t)wanted};
+}
+
+void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
+    hy_best *best = &t->progress.best;
+    bool is_possible = best->stride > 0 && best->sequences > 0 && best->of > 0 &&
+                       best->sequences <= best->of / best->stride;
+    looked_at next = choose(t, false);
+    if (is_possible && !has_other_data && (uint64_t)best->of == held_out(t) &&
+        (uint64_t)best->sequences == next.count && (uint64_t)best->stride == next.stride)
+        return;
+    if (isfinite(best->loss)) {
+        hy_say(t, HY_NOTE,
+               "validations look at other sequences than before: the lowest held-out loss and the "
+               "count of early_stop begin anew");
+    }
+    *best = HY_NO_BEST;
 }
 
 uint64_t hy_trainer_val_sequences(const hy_trainer *t) { return choose(t, false).count; }
@@ -90,6 +121,12 @@ static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe
     return HY_OK;
 }
 
+static void note_sequences(hy_trainer *t, looked_at what) {
+    t->progress.best.sequences = (int64_t)what.count;
+    t->progress.best.stride = (int64_t)what.stride;
+    t->progress.best.of = (int64_t)held_out(t);
+}
+
 /* `comparable`, where it is not NULL, is of the sequences that every other validation looks at. */
 static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
@@ -110,6 +147,9 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
         HY_TRY(look(t, usual, uses_average, &again));
         *comparable = again.mean;
     }
+    if (comparable) note_sequences(t, is_other ? usual : here);
+    /* What is saved next was looked at, but not compared with others. */
+    if (!comparable && t->progress.val_step != t->progress.step) t->progress.best.last = NAN;
     t->progress.val_loss = probe.mean;
     t->progress.val_step = t->progress.step;
     t->val_tokens = probe.counted;

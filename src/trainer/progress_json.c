@@ -141,6 +141,9 @@ static void write_best(hy_json_writer *w, const hy_best *best) {
     hy_json_put_int(w, "saved_step", best->saved_step);
     hy_json_put_double(w, "mark", best->mark);
     hy_json_put_int(w, "stale", best->stale);
+    hy_json_put_int(w, "sequences", best->sequences);
+    hy_json_put_int(w, "stride", best->stride);
+    hy_json_put_int(w, "of", best->of);
     hy_json_close_object(w);
 }
 
@@ -154,6 +157,9 @@ static void read_best(const hy_json_node *node, hy_best *best) {
     (void)hy_json_as_int(hy_json_get(node, "saved_step"), &best->saved_step);
     (void)hy_json_as_double(hy_json_get(node, "mark"), &best->mark);
     (void)hy_json_as_int(hy_json_get(node, "stale"), &best->stale);
+    (void)hy_json_as_int(hy_json_get(node, "sequences"), &best->sequences);
+    (void)hy_json_as_int(hy_json_get(node, "stride"), &best->stride);
+    (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
 }
 
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
@@ -353,6 +359,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
     read_best(hy_json_get(root, "best"), &p->best);
+    hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
     HY_TRY(read_fork(json, &t->course.fork));
     return read_phases(json, p);
 }

@@ -108,8 +108,10 @@ static hy_status one_step(hy_trainer *t) {
         hy_trainer_record_step(t, &info, val_loss);
     }
     HY_TRY(status);
-    if (is_jump) return HY_OK;
-    HY_TRY(hy_trainer_consider_fork(t));
+    /* A jump is no step, but the weights are others than those of a save before it, and may be the best. */
+    if (is_jump) t->fate.saved_step = -1;
+    if (is_jump && !is_best_due(t)) return HY_OK;
+    if (!is_jump) HY_TRY(hy_trainer_consider_fork(t));
     t->fate.is_save_owed |= is_save_due(t) || is_best_due(t);
     if (!t->fate.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0) return HY_OK;
     t->fate.is_save_owed = false;

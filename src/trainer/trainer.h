@@ -28,6 +28,7 @@ typedef struct hy_best {
     int64_t saved_step;
     double mark;   /* what the next one must be below, by early_stop_delta, to count as lower, */
     int64_t stale; /* and how many in a row were not */
+    int64_t sequences, stride, of; /* which they are of: every stride-th of so many; 0: of none */
 } hy_best;
 
 #define HY_NO_BEST                                                                                 \
@@ -141,7 +142,7 @@ typedef struct hy_fate {
     bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
     double save_clock;                   /* when one was made or tried last, or the run began */
     double save_seconds;                 /* that it took; 0: none was made yet */
-    int64_t best_step;                   /* that OUT/best leads to, as far as is known; -1 */
+    int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */
     bool is_best_told;                   /* the link cannot be made, and that was said */
     atomic_bool stop_requested;
 } hy_fate;
@@ -265,6 +266,8 @@ uint64_t hy_trainer_val_sequences(const hy_trainer *t);
 int64_t hy_trainer_eval_every(const hy_trainer *t);
 /* A validation of the run itself: best and patience follow, and whoever watches hears of it. */
 hy_status hy_trainer_validate(hy_trainer *t, hy_eval_info *info);
+/* Of a run that is resumed: its lowest losses go on to count where those to come are of the same sequences. */
+void hy_trainer_fit_best(hy_trainer *t, bool has_other_data);
 /* The run's end, also by early_stop. */
 bool hy_trainer_is_over(const hy_trainer *t);
 bool hy_trainer_is_stopped_early(const hy_trainer *t);
