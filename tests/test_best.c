@@ -192,6 +192,30 @@ START_TEST(a_run_that_goes_back_has_the_best_of_its_own_branch) {
 }
 END_TEST
 
+/* Whoever loads a checkpoint of a run that averages gets the average: that is what is compared. */
+START_TEST(the_best_of_a_run_that_averages_is_that_of_its_averages) {
+    watched w = {0};
+    hy_evaluation found;
+    run(run_path("run"),
+        PAIRS("steps", "24", "eval_every", "4", "eval_batches", "0", "early_stop", "50", "keep",
+              "0", "tail_share", "0.8"),
+        HY_OK, &w);
+    for (int i = 0; i < w.count; i++) {
+        char path[600];
+        hy_config *config;
+        snprintf(path, sizeof path, "%s/checkpoint-%lld", run_path("run"), (long long)w.steps[i]);
+        if (!hy_path_exists(path)) continue; /* it was not lower */
+        must(hy_config_create(&config));
+        must(hy_config_use_model(config, path));
+        must(hy_config_set(config, "data", val_path, HY_FROM_CALLER));
+        must(hy_evaluate(config, NULL, &found));
+        ck_assert_double_eq_tol(found.loss, w.losses[i], 1e-2); /* and the rest of the text */
+        hy_config_destroy(config);
+    }
+    ck_assert_double_eq(w.summary.best_val_loss, w.losses[lowest(&w)]);
+}
+END_TEST
+
 /* A lower loss of something else is no mark to be below. */
 START_TEST(other_held_out_data_begins_anew) {
     watched first = {0}, other = {0};
@@ -341,6 +365,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, early_stopping_without_validations_is_refused);
     tcase_add_test(cases, what_is_named_best_and_is_no_link_is_left_alone);
     tcase_add_test(cases, a_run_that_goes_back_has_the_best_of_its_own_branch);
+    tcase_add_test(cases, the_best_of_a_run_that_averages_is_that_of_its_averages);
     tcase_add_test(cases, other_held_out_data_begins_anew);
     tcase_add_test(cases, a_run_that_is_lengthened_compares_the_same_sequences);
     tcase_add_test(cases, a_branch_without_a_best_has_no_link);

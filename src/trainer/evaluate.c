@@ -131,16 +131,17 @@ static void note_sequences(hy_trainer *t, looked_at what) {
 static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
     double begin = hy_clock();
-    bool is_final = hy_trainer_is_over(t), uses_average = false;
+    bool is_final = hy_trainer_is_over(t);
     looked_at usual = choose(t, false), here = choose(t, is_final);
     hy_probe probe, again;
-    HY_TRY(look(t, here, false, &probe));
-    bool has_average = hy_has_row(&t->engine, HY_ROW_AVERAGE);
-    if (is_final && has_average && t->engine.progress.average_samples > 0) {
-        uses_average = true;
+    /* What a checkpoint of this moment gives to those who load it. */
+    bool uses_average =
+        hy_has_row(&t->engine, HY_ROW_AVERAGE) && t->engine.progress.average_samples > 0;
+    if (is_final && uses_average) {
+        HY_TRY(look(t, here, false, &probe));
         t->raw_val_loss = probe.mean;
-        HY_TRY(look(t, here, true, &probe));
     }
+    HY_TRY(look(t, here, uses_average, &probe));
     bool is_other = here.count != usual.count && !isnan(t->progress.best.loss);
     if (comparable) *comparable = probe.mean;
     if (comparable && is_other) {
