@@ -182,6 +182,11 @@ static bool edit_message(char **message) {
         char *line = hy_cli_edit_line(*message ? ". " : "> ");
         size_t more = line ? strlen(line) : 0;
         char *longer = line ? realloc(*message, size + more + 1) : NULL;
+        /* What was typed of it before Ctrl-C is not meant any more. */
+        if (!line && atomic_load(&was_interrupted)) {
+            free(*message);
+            *message = NULL;
+        }
         if (!longer) {
             free(line);
             break;

@@ -2,6 +2,8 @@
 #include "cli/line_edit.h"
 
 #include <dlfcn.h>
+#include <langinfo.h>
+#include <locale.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,13 @@ static bool find(void *library, const char *name, void *function) {
     return symbol != NULL;
 }
 
+/* libedit takes what is typed apart by the program's locale, and drops every character that this does not know:
+ * in "C", where programs begin, all but ASCII. Models read UTF-8. */
+static bool use_utf8(void) {
+    return setlocale(LC_CTYPE, "C.UTF-8") != NULL ||
+           (setlocale(LC_CTYPE, "") != NULL && strcmp(nl_langinfo(CODESET), "UTF-8") == 0);
+}
+
 bool hy_cli_can_edit(void) {
     static bool was_tried;
     const char *terminal = getenv("TERM");
@@ -25,7 +34,7 @@ bool hy_cli_can_edit(void) {
         was_tried = true;
         void *library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
         int (*begin)(void);
-        if (library == NULL || !find(library, "readline", &read_line) ||
+        if (!use_utf8() || library == NULL || !find(library, "readline", &read_line) ||
             !find(library, "add_history", &keep_line) || !find(library, "rl_initialize", &begin))
             read_line = NULL;
         else

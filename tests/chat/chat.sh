@@ -186,3 +186,26 @@ test_lines_are_edited_on_a_terminal() {
         TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
     expect_same "$(grep -c 'begin a new conversation' "$stdout")" 2 "times /help was obeyed"
 }
+
+# Whatever the locale is: models read UTF-8.
+test_lines_on_a_terminal_keep_every_character() {
+    command -v script > /dev/null || skip "no script(1)"
+    ldconfig -p 2> /dev/null | grep -q "libedit.so.2" || skip "no libedit"
+    make_model
+    for locale in C C.UTF-8; do
+        (sleep 0.7; printf '/n\303\266such \346\227\245\r'; sleep 0.2; printf '\004') |
+            LC_ALL=$locale TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
+        expect_out "$(printf 'unknown command /n\303\266such \346\227\245')"
+    done
+}
+
+# The second line of a message is not typed to its end: the first is not sent either.
+test_an_interrupted_message_is_not_sent() {
+    command -v script > /dev/null || skip "no script(1)"
+    ldconfig -p 2> /dev/null | grep -q "libedit.so.2" || skip "no libedit"
+    make_model
+    (sleep 0.7; printf 'hello\\\r'; sleep 0.3; printf '\003'; sleep 0.3; printf '\004') |
+        TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
+    expect_out "Ctrl-D or /exit ends"
+    expect_same "$(grep -c 'a second' "$stdout")" 0 "answers"
+}
