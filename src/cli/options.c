@@ -202,6 +202,11 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
 
 /* `value` is what the flag came with, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
+    /* A variable of the shell that is not set: nobody means the built-in text by it. */
+    if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0) {
+        hy_cli_error("--data is empty; expected a file, a folder, - or builtin");
+        return false;
+    }
     switch (flag->meaning) {
     case HY_CLI_IS_QUIET: options->is_quiet = true; return true;
     case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;

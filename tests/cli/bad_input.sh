@@ -27,6 +27,12 @@ test_empty_data_file() {
     expect_refusal "empty.txt"
 }
 
+# As from a variable that is not set; the built-in text is not what was meant.
+test_empty_data_path() {
+    run_tiny --data "" --out out
+    expect_refusal "--data is empty"
+}
+
 test_empty_data_folder() {
     mkdir texts
     run_tiny --data texts --out out
