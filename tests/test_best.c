@@ -264,6 +264,28 @@ START_TEST(a_run_that_is_lengthened_compares_the_same_sequences) {
 }
 END_TEST
 
+/* A short run has the closing validation alone; a longer one would have few if each were as large. */
+START_TEST(the_closing_validation_of_a_short_run_is_no_measure_for_a_longer_one) {
+    static const char small[] =
+        SMALL_RUN "predictor none save_minutes 0 batch_size 64 builtin_bytes 1M val_fraction 0.4 "
+                  "eval_batches -1 eval_every -1 save_model false ";
+    hy_config *config = small_run(small, run_path("run"), PAIRS("steps", "3"));
+    hy_trainer *t;
+    must(hy_trainer_create(config, NULL, &t));
+    must(hy_trainer_run(t));
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    hy_trainer *fresh = plan_words(small, PAIRS("steps", "2000"));
+    config = small_run(small, run_path("run"), PAIRS("steps", "2000", "resume", "auto"));
+    must(hy_trainer_create(config, NULL, &t));
+    ck_assert_uint_eq(hy_trainer_val_sequences(t), hy_trainer_val_sequences(fresh));
+    ck_assert_int_eq(hy_trainer_eval_every(t), hy_trainer_eval_every(fresh));
+    hy_trainer_destroy(fresh);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+}
+END_TEST
+
 /* What the link led to is of a branch that was left, and its name is given to another checkpoint. */
 START_TEST(a_branch_without_a_best_has_no_link) {
     watched w = {0}, back = {.stop_at = 25};
@@ -368,6 +390,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, the_best_of_a_run_that_averages_is_that_of_its_averages);
     tcase_add_test(cases, other_held_out_data_begins_anew);
     tcase_add_test(cases, a_run_that_is_lengthened_compares_the_same_sequences);
+    tcase_add_test(cases, the_closing_validation_of_a_short_run_is_no_measure_for_a_longer_one);
     tcase_add_test(cases, a_branch_without_a_best_has_no_link);
     tcase_add_test(cases, the_best_of_a_validation_in_predict_is_saved);
     tcase_add_test(cases, validations_take_little_of_a_run_of_any_length);

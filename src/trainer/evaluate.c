@@ -35,11 +35,12 @@ static uint64_t held_out(const hy_trainer *t) {
 }
 
 /* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
- * validation, where there was no other, may be too many for that. */
+ * validation, where there was no other, are too many for that: they have no stride. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     double each = (double)t->settings.train.seq_len, tokens = (double)best->sequences * each;
-    return t->settings.eval.eval_batches < 0 && best->sequences > 0 && tokens < MOST_TOKENS + each;
+    return t->settings.eval.eval_batches < 0 && best->sequences > 0 && best->stride > 0 &&
+           tokens < MOST_TOKENS + each;
 }
 
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
@@ -148,7 +149,8 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
         HY_TRY(look(t, usual, uses_average, &again));
         *comparable = again.mean;
     }
-    if (comparable) note_sequences(t, is_other ? usual : here);
+    bool is_usual = is_other || here.count == usual.count;
+    if (comparable) note_sequences(t, is_usual ? usual : (looked_at){here.count, 0});
     /* What is saved next was looked at, but not compared with others. */
     if (!comparable && t->progress.val_step != t->progress.step) t->progress.best.last = NAN;
     t->progress.val_loss = probe.mean;
