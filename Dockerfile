@@ -33,7 +33,7 @@ RUN make -C /source deb CUDA_ARCHS="${CUDA_ARCHS}" PACKAGES=/packages
 FROM nvidia/cuda:${CUDA_VERSION}-runtime-${CUDA_SYSTEM} AS cuda
 COPY --from=build-cuda /packages /packages
 RUN apt-get update && apt-get install -y --no-install-recommends /packages/hybrid-train_*.deb \
-    /packages/hybrid-train-cuda_*.deb libopenblas0 libcurl4 ca-certificates && \
+    /packages/hybrid-train-cuda_*.deb libopenblas0 libedit2 libcurl4 ca-certificates && \
     rm -rf /packages /var/lib/apt/lists/*
 RUN { id 1000 > /dev/null 2>&1 || useradd --uid 1000 --create-home trainer; } && mkdir /work && \
     chown 1000:1000 /work
@@ -46,7 +46,7 @@ CMD ["--help"]
 # ---- CPU: run (the last stage is what a build without --target makes) ----------------------------------------
 FROM debian:${DEBIAN}-slim AS cpu
 COPY --from=build-cpu /packages /packages
-RUN apt-get update && apt-get install -y --no-install-recommends /packages/hybrid-train_*.deb libopenblas0 \
+RUN apt-get update && apt-get install -y --no-install-recommends /packages/hybrid-train_*.deb libopenblas0 libedit2 \
     libcurl4 ca-certificates && rm -rf /packages /var/lib/apt/lists/*
 RUN useradd --uid 1000 --create-home trainer && mkdir /work && chown 1000:1000 /work
 USER 1000:1000

@@ -594,6 +594,11 @@ START_TEST(pruning_spares_the_best) {
     bool is_there;
     for (int step = 8; step <= 12; step++) save_at(step, 1000 + step);
     must(hy_checkpoint_put_best(folder, 9));
+    uint64_t three, two, none;
+    must(hy_checkpoint_prunable(folder, 2, -1, &three)); /* 8, 9, 10: each as large */
+    must(hy_checkpoint_prunable(folder, 2, 9, &two));
+    must(hy_checkpoint_prunable(folder, 9, -1, &none));
+    ck_assert(two > 0 && three == two / 2 * 3 && none == 0);
     must(hy_checkpoint_prune_but(folder, 2, 9));
     ck_assert(!has_step(8) && has_step(9) && !has_step(10) && has_step(11) && has_step(12));
     must(hy_checkpoint_verify(in_folder("best"), true));

@@ -365,22 +365,28 @@ START_TEST(where_one_checkpoint_fits_the_run_says_so_before_it_begins) {
 }
 END_TEST
 
+static uint64_t left_on_disk = 1000;
+
 static void fill_disk(heard *h, int64_t step) {
     (void)h;
-    if (step == 5) hy_fault_limit_disk(1000);
+    if (step == 5) hy_fault_limit_disk(left_on_disk);
 }
 
 START_TEST(a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model) {
     heard h = {.at_step = fill_disk};
     char path[512];
+    bool may_help = _i == 1; /* older ones are given up only where that makes room */
+    hy_summary summary;
     must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none", "save_every", "2")));
+    hy_trainer_summary(h.trainer, &summary);
+    left_on_disk = may_help ? summary.checkpoint_bytes + (1u << 20) : 1000;
     must_fail(hy_trainer_run(h.trainer), HY_ERR_IO, "checkpoint of step 12: it takes");
     hy_trainer_destroy(h.trainer);
     ck_assert_int_eq(newest(), 4);
     ck_assert_int_eq(h.saves, 2);
-    ck_assert_ptr_nonnull(strstr(h.text, "all checkpoints but the newest were removed"));
+    ck_assert_int_eq(strstr(h.text, "all checkpoints but the newest") != NULL, may_help);
     snprintf(path, sizeof path, "%s/checkpoint-2", folder);
-    ck_assert(!hy_path_exists(path));
+    ck_assert_int_eq(hy_path_exists(path), !may_help);
     snprintf(path, sizeof path, "%s/model/model.safetensors", folder);
     ck_assert(hy_path_exists(path));
 }
@@ -425,7 +431,8 @@ static Suite *saving_suite(void) {
     tcase_add_test(tests, a_run_that_cannot_be_saved_does_not_begin);
     tcase_add_test(tests, where_one_checkpoint_fits_the_run_says_so_before_it_begins);
     tcase_add_test(tests, a_run_stopped_where_no_checkpoint_fits_leaves_its_model);
-    tcase_add_test(tests, a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model);
+    tcase_add_loop_test(
+        tests, a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_model, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -392,10 +392,14 @@ hy_status hy_checkpoint_prune(const char *parent, int keep) {
     return hy_checkpoint_prune_but(parent, keep, -1);
 }
 
-hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared) {
+/* The steps of those that go, in `gone`, to be freed. */
+static hy_status choose_gone(const char *parent, int keep, int64_t spared, int64_t **gone,
+                             size_t *gone_count) {
     int64_t *steps;
     size_t count, others, last = 0;
     struct timespec latest = {0};
+    *gone = NULL;
+    *gone_count = 0;
     if (keep <= 0) return HY_OK;
     HY_TRY(list_current(parent, &steps, &count, &others));
     for (size_t i = 0; i < count; i++) { /* when it was committed: its manifest is its last file */
@@ -411,11 +415,51 @@ hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared) 
         last = i;
         latest = t;
     }
-    hy_status status = HY_OK;
-    for (size_t i = (size_t)keep; i < count && status == HY_OK; i++) {
-        if (i != last && steps[i] != spared) status = remove_checkpoint(parent, steps[i]);
+    for (size_t i = (size_t)keep; i < count; i++) { /* they move up in the list */
+        if (i != last && steps[i] != spared) steps[(*gone_count)++] = steps[i];
     }
-    free(steps);
+    *gone = steps;
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared) {
+    int64_t *gone;
+    size_t count;
+    HY_TRY(choose_gone(parent, keep, spared, &gone, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        status = remove_checkpoint(parent, gone[i]);
+    }
+    free(gone);
+    return status;
+}
+
+static hy_status add_bytes(const char *folder, uint64_t *bytes) {
+    char **names, path[PATH_MAX];
+    size_t count;
+    struct stat info;
+    HY_TRY(hy_dir_list(folder, &names, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        status = hy_path_join(path, sizeof path, folder, names[i]);
+        if (status == HY_OK && lstat(path, &info) == 0) *bytes += (uint64_t)info.st_blocks * 512;
+    }
+    hy_dir_list_free(names, count);
+    return status;
+}
+
+hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes) {
+    int64_t *gone;
+    size_t count;
+    char folder[PATH_MAX];
+    *bytes = 0;
+    HY_TRY(choose_gone(parent, keep, spared, &gone, &count));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < count && status == HY_OK; i++) {
+        status = make_name(folder, parent, gone[i], "");
+        if (status == HY_OK) status = add_bytes(folder, bytes);
+    }
+    free(gone);
     return status;
 }
 

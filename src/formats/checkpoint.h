@@ -44,6 +44,8 @@ hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size)
 hy_status hy_checkpoint_prune(const char *parent, int keep);
 /* The same, but the one of step `spared` stays as well (-1: none). */
 hy_status hy_checkpoint_prune_but(const char *parent, int keep, int64_t spared);
+/* Bytes of those that it would remove. */
+hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, uint64_t *bytes);
 
 /* Whether there is one of this step, and on the current branch. */
 hy_status hy_checkpoint_is_current(const char *parent, int64_t step, bool *out);

@@ -58,17 +58,22 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Older ones are given up for the newest, but never the last. */
+/* Older ones are given up for the newest where that makes room for it, the best last; never the last that there
+ * is. */
 static hy_status make_room(hy_trainer *t) {
-    uint64_t need = checkpoint_bytes(t);
     const char *out = t->record.out;
-    if (hy_path_free(out) >= need) return HY_OK;
-    if (t->settings.save.keep > 1) {
-        HY_TRY(hy_checkpoint_prune(out, 1));
+    uint64_t need = checkpoint_bytes(t), room = hy_path_free(out), gained;
+    const int64_t spared[] = {t->progress.best.saved_step, -1};
+    for (int i = 0; i < 2 && room < need; i++) {
+        HY_TRY(hy_checkpoint_prunable(out, 1, spared[i], &gained));
+        if (gained == 0 || room + gained < need) continue;
+        HY_TRY(hy_checkpoint_prune_but(out, 1, spared[i]));
         hy_say(t, HY_WARNING,
-               "the disk of %s is nearly full: all checkpoints but the newest were removed", out);
+               "the disk of %s is nearly full: all checkpoints but the newest%s were "
+               "removed",
+               out, spared[i] >= 0 ? " and the best" : "");
+        room = hy_path_free(out);
     }
-    uint64_t room = hy_path_free(out);
     if (room >= need) return HY_OK;
     return hy_fail(
         HY_ERR_IO, "checkpoint of step %lld: it takes %s, and where %s lies only %s are free",
