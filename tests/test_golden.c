@@ -73,7 +73,7 @@ END_TEST
 static void check_final_params(const golden *g) {
     int compared = 0;
     for (int32_t i = 0; i < g->model->params.count; i++) {
-        char name[96];
+        char name[HY_PARAM_NAME_MAX + 16];
         snprintf(name, sizeof name, "final.%s", param_at(g, i)->name);
         if (!hy_safetensors_find(g->file, name)) continue;
         double far = store_distance(g, &g->weights, i, "final");

@@ -68,10 +68,22 @@ static void rig_open(optim_rig *r, const hy_optimizer *optimizer) {
     int arrays = hy_optimizer_arrays(optimizer);
     must(hy_cpu_backend_create(&(hy_cpu_options){.threads = 1}, &r->backend));
     must(r->backend->stream_create(r->backend, "test", &r->stream));
-    r->list[0] = (hy_param){
-        .unit = 0, .ndim = 2, .shape = {2, 2}, .count = 4, .is_trainable = true, .has_decay = true};
-    r->list[1] = (hy_param){
-        .unit = 0, .ndim = 1, .shape = {3}, .count = 3, .first = 4, .is_trainable = true};
+    r->list[0] = (hy_param){.lr_scale = 1,
+                            .own_decay = -1,
+                            .unit = 0,
+                            .ndim = 2,
+                            .shape = {2, 2},
+                            .count = 4,
+                            .is_trainable = true,
+                            .has_decay = true};
+    r->list[1] = (hy_param){.lr_scale = 1,
+                            .own_decay = -1,
+                            .unit = 0,
+                            .ndim = 1,
+                            .shape = {3},
+                            .count = 3,
+                            .first = 4,
+                            .is_trainable = true};
     r->params = (hy_params){.list = r->list, .count = 2, .units = 1, .elements = 7};
     must(hy_params_layout(&r->params, HY_SET_ALL, HY_F32, &layout));
     must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, 4 * layout.bytes + (1 << 20),

@@ -136,7 +136,8 @@ hy_status hy_engine_open_device(hy_engine *e) {
     HY_TRY(e->backend->stream_create(e->backend, "copies", &e->copies));
     HY_TRY(e->backend->stream_create(e->backend, "returns", &e->returns));
     HY_TRY(e->backend->stream_create(e->backend, "moves", &e->trip.stream));
-    return e->backend->event_create(e->backend, &e->trip.is_back);
+    HY_TRY(e->backend->event_create(e->backend, &e->trip.is_back));
+    return e->guest && !e->subject.is_plan ? hy_guest_open(e) : HY_OK;
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
@@ -154,6 +155,7 @@ void hy_engine_close(hy_engine *e) {
             if (streams[i]) (void)e->backend->stream_sync(streams[i]);
         }
         hy_engine_release(e);
+        hy_guest_close(e);
         if (e->trip.is_back) e->backend->event_destroy(e->trip.is_back);
         for (int i = 0; i < 4; i++) {
             if (streams[i]) e->backend->stream_destroy(streams[i]);

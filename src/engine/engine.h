@@ -91,6 +91,7 @@ typedef struct hy_pending_update {
     hy_dtype pending_dtype; /* what the step computed with */
     hy_optimizer_cursor at; /* how far it has come */
     hy_dtype dtype;         /* what the present step computes with */
+    double grad_scale;      /* its gradients are multiplied by it first */
     hy_unit_hook hook;
 } hy_pending_update;
 
@@ -111,6 +112,19 @@ typedef struct hy_engine_progress {
     hy_loss_scale loss_scale;
 } hy_engine_progress;
 
+/* A guest's side of the engine: whose weights and gradients lie in the caller's memory (guest.c). */
+typedef struct hy_guest_side {
+    hy_guest_types types;
+    const hy_param_spec *params; /* the owner's */
+    int32_t count;
+    void *stream_handle; /* of the caller's CUDA stream */
+    hy_stream *stream;   /* the same, adopted; NULL on a CPU */
+    hy_event *is_lent;   /* our work on what the caller sees is done */
+    hy_event *is_back;   /* the caller's is */
+    int shown;           /* hy_shown: what stands where the caller's weights are */
+    bool is_half;        /* the caller computes in fp16: its losses are scaled */
+} hy_guest_side;
+
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
@@ -128,8 +142,9 @@ typedef struct hy_engine {
     hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: not known */
     char tune_cache[HY_PATH_MAX];          /* file of tuned matmul algorithms; "": none */
     hy_model *model;
-    hy_subject subject; /* what is planned */
-    hy_plan plan;       /* the plan in force */
+    hy_guest_side *guest; /* the owner's; NULL: the model is ours */
+    hy_subject subject;   /* what is planned */
+    hy_plan plan;         /* the plan in force */
     hy_types types;
     hy_rows rows;
     hy_spill *spill; /* one file for what lives on disk; NULL: nothing does */
@@ -246,12 +261,18 @@ typedef struct hy_step_outcome {
     bool was_skipped; /* gradients were not finite: nothing changed */
 } hy_step_outcome;
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
+/* Whether a step in this type has its loss scaled. */
+static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
+    return e->guest ? e->guest->is_half : dtype == HY_F16;
+}
 /* Halved when gradients overflowed, doubled after many good steps; never below 1. */
 void hy_loss_scale_adapt(hy_loss_scale *scale, bool was_skipped);
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype);
 const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch); /* or NULL */
-hy_status hy_update_sum_gradients(hy_engine *e); /* after the passes: norm and clip factor */
+/* After the passes: norm and clip factor, of gradients times grad_scale. */
+hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale);
+hy_status hy_update_gather(hy_engine *e); /* ahead: what the first units of the next update need */
 hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
@@ -265,8 +286,29 @@ hy_status hy_engine_add_to_average(hy_engine *e);
 /* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL) the
  * average; in which type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);
+/* The same for a guest: the whole of it, into the row that the caller sees. */
+hy_status hy_engine_make_shown(hy_engine *e, bool is_average);
 /* Makes a unit of the candidate row unless it is there: before a pass gets it (hy_unit_hook). */
 hy_status hy_candidate_make(void *engine, hy_stream *stream, int32_t unit);
+
+/* ---- guest.c: a caller's weights and gradients --------------------------------------------------------- */
+
+hy_status hy_guest_open(hy_engine *e); /* its stream and events, once the device is open */
+void hy_guest_close(hy_engine *e);
+/* Where a parameter's numbers are. HY_ERR_INPUT names it: the device does not reach them there. */
+hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at);
+hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at);
+/* The caller's weights are those that training begins with. */
+hy_status hy_guest_take_weights(hy_engine *e);
+/* From here on the caller may read weights and write gradients; from there on no more. On a card both are
+ * events between streams; on a CPU we are done when the first returns. */
+hy_status hy_guest_lend(hy_engine *e);
+hy_status hy_guest_take_back(hy_engine *e);
+/* What stands where the caller's weights are: they, what was proposed, or the average. */
+typedef enum hy_shown { HY_SHOWN_WEIGHTS, HY_SHOWN_CANDIDATE, HY_SHOWN_AVERAGE } hy_shown;
+hy_status hy_guest_show(hy_engine *e, hy_shown shown);
+/* The gradients at `at` (one for each parameter, of the guest's type), added to those before. */
+hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first);
 
 /* ---- probe.c: losses of sequences, forward only -------------------------------------------------------- */
 

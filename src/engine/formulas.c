@@ -258,7 +258,10 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
-    e->progress.slow_exponent = e->subject.predictor.exponent; /* all slow weights are new */
+    for (int i = 0; i < formulas->count; i++) {
+        bool is_slow = formulas->list[i].target >= 0;
+        if (is_slow) e->progress.slow_exponent = e->subject.predictor.exponent; /* all are new */
+    }
     return HY_OK;
 }
 
@@ -287,18 +290,24 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
 
 /* ---- the proposed weights, one unit at a time --------------------------------------------------- */
 
+/* The row that proposed weights are made in: a guest sees them where its weights are. */
+static int candidate_row(const hy_engine *e) {
+    return !e->guest ? HY_ROW_CANDIDATE : e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+}
+
 /* Its units are laid out for the widest type that it is ever made in. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
+    if (e->guest) return;
     for (int32_t i = 0; i < store->layout.item_count; i++) store->layout.items[i].dtype = dtype;
     hy_store_abandon(store); /* whatever a pass that broke off left there */
 }
 
 static hy_status make_at(walk *w, const spot *at) {
     hy_engine *e = w->e;
-    const hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
+    const hy_store *store = hy_store_of(e, candidate_row(e));
     int32_t item = hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
     hy_tensor out = hy_tensor_rows(&all, at->begin, at->count);
@@ -314,7 +323,20 @@ static hy_status make_at(walk *w, const spot *at) {
     mean.t[HY_COMBINE_OUT] = out;
     mean.t[HY_COMBINE_X0] = tensor_at(e, hy_store_of(e, HY_ROW_AVERAGE), at);
     mean.attr.combine.coefficient[0] = (float)(1.0 / (double)e->progress.average_samples);
-    return e->backend->enqueue(w->stream, &mean);
+    return enqueue_once(w, &mean);
+}
+
+hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
+    walk w = {.e = e, .stream = e->compute, .visit = make_at};
+    e->candidate.is_average = is_average;
+    w.changes_weights = candidate_row(e) == HY_ROW_MASTER;
+    w.uses_weights = w.changes_weights || !is_average;
+    if (is_average) {
+        w.tiled[0] = hy_store_of(e, HY_ROW_AVERAGE);
+    } else {
+        use_slow_weights(&w, false);
+    }
+    return walk_all(&w);
 }
 
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {

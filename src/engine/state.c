@@ -16,6 +16,7 @@
 hy_status hy_engine_make_model(hy_engine *e) {
     const hy_settings *s = e->settings;
     hy_shape shape;
+    if (e->guest) return hy_model_create_guest(e->guest->params, e->guest->count, &e->model);
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
@@ -27,6 +28,7 @@ hy_status hy_engine_set_subject(hy_engine *e) {
     hy_subject *x = &e->subject;
     x->model = e->model;
     x->backend = e->backend;
+    x->guest = e->guest ? &e->guest->types : NULL;
     HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
                          : hy_subject_finest(x, e->settings, x));
     if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
@@ -104,6 +106,11 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
                                .resident = ring.resident,
                                .copies = {e->copies, e->returns}};
     hy_arena *device = &e->work.ring_arena;
+    if (row->is_outside) {
+        HY_TRY(hy_store_init_outside(&row->store, e->backend, row->cls, &row->layout));
+        hy_ledger_take(&e->ledger, row->cls, HY_DEVICE, row->layout.bytes);
+        return HY_OK;
+    }
     if (place == HY_NOWHERE) {
         return hy_store_init_made(&row->store, device, row->cls, &row->layout, options.depth);
     }

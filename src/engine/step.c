@@ -58,13 +58,16 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
     for (int32_t i = 0; i < e->plan.choice.accum; i++) {
         HY_TRY(enqueue_micro_batch(e, loader, plan, weights, i, counted));
     }
-    return hy_update_sum_gradients(e);
+    return hy_update_sum_gradients(e, 1 / e->progress.loss_scale.scale);
 }
 
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work.result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
-    HY_TRY(e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
+    if (!e->guest) { /* who knows it already */
+        HY_TRY(
+            e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
+    }
     HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
     return e->backend->stream_sync(e->compute);
 }
@@ -85,9 +88,9 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     hy_engine_progress *p = &e->progress;
     const hy_step_result *r = e->work.result;
     *out = (hy_step_outcome){.loss_sum = r->loss_sum,
-                             .grad_norm = r->clip[0] / p->loss_scale.scale,
+                             .grad_norm = r->clip[0] * e->update.grad_scale,
                              .was_skipped = r->clip[1] == 0};
-    if (e->update.dtype == HY_F16) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
+    if (hy_engine_scales(e, e->update.dtype)) hy_loss_scale_adapt(&p->loss_scale, out->was_skipped);
     if (!out->was_skipped) {
         p->skipped_in_a_row = 0;
         p->updates++;

@@ -9,6 +9,8 @@
  * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
  * type computes with a rounded copy, a derived row: made when it is first asked for after the truth
  * changed elsewhere; an update that writes both keeps it current. */
+#include <math.h>
+
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -154,11 +156,26 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     return is_carried ? HY_OK : hy_update_finish(e);
 }
 
-hy_status hy_update_sum_gradients(hy_engine *e) {
+hy_status hy_update_gather(hy_engine *e) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
-    double grad_scale = 1 / e->progress.loss_scale.scale;
+    int32_t units = e->model->params.units;
+    if (e->trip.state != HY_TRIP_HERE) return HY_OK;
+    for (int32_t unit = 0; unit < 2 && unit < units; unit++) {
+        HY_TRY(hy_optimizer_gather(&state, unit));
+    }
+    return HY_OK;
+}
+
+hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
+    hy_optimizer_state state = update_state(e, e->update.dtype);
+    e->update.grad_scale = grad_scale;
     HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
                                   : hy_optimizer_clip(&state, e->compute, grad_scale));
+    if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
+        HY_TRY(e->backend->enqueue(e->compute, &fill));
+    }
     if (e->trip.state != HY_TRIP_HERE) HY_TRY(hy_mover_await(e));
     e->update.is_new = true;
     return HY_OK;

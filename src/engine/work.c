@@ -25,6 +25,7 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
+    if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
         HY_TRY(make_plan(e, spec, dtype, 0, &w->train[hy_plan_index(dtype)]));
@@ -117,8 +118,9 @@ static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_plac
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
         if (!row->is_there || !row->is_for_steps) continue;
-        uint64_t bytes =
-            row->store.place == HY_DISK ? row->store.ring.disk_bytes : row->backing.used;
+        uint64_t bytes = row->is_outside               ? row->layout.bytes
+                         : row->store.place == HY_DISK ? row->store.ring.disk_bytes
+                                                       : row->backing.used;
         mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
         /* The optimizer's state is the mover's. */
         if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, row->store.place, bytes);
@@ -208,7 +210,7 @@ static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = !a ? b : !b ? a : a->bytes.host >= b->bytes.host ? a : b;
     uint64_t ring = e->plan.work.train.ring;
     hy_layout layout = {0};
-    if (!widest->options.offloads) return HY_OK;
+    if (!widest || !widest->options.offloads) return HY_OK;
     hy_arena place = {.backend = e->backend,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + e->plan.work.activations - ring,

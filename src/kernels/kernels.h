@@ -327,11 +327,17 @@ struct hy_backend {
     /* Memory. Alignment is at least 256 bytes. Allocation happens before step 0 only. */
     hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
     void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
+    /* Whether the device reads and writes these bytes of a caller's where they are: HY_ERR_INPUT says where they
+     * lie instead. NULL: it does. */
+    hy_status (*check_memory)(hy_backend *b, const void *data);
     /* What the device has left now, by its driver or the system; NULL where facts are all there is. */
     hy_status (*memory_now)(hy_backend *b, size_t *free, size_t *total);
 
     /* Streams run what is enqueued in order. sync waits and reports the first failure since then. */
     hy_status (*stream_create)(hy_backend *b, const char *name, hy_stream **out);
+    /* A stream of the caller's own, by the driver's handle (0: the default one): it is used and not ended with
+     * ours. NULL: the device has none but ours. */
+    hy_status (*stream_adopt)(hy_backend *b, void *handle, hy_stream **out);
     void (*stream_destroy)(hy_stream *s);
     hy_status (*stream_sync)(hy_stream *s);
     double (*stream_waited)(hy_stream *s); /* seconds it has waited for events so far */

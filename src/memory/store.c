@@ -21,6 +21,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "memory/store_disk.h"
@@ -41,6 +42,16 @@ hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy
     if (status != HY_OK) hy_layout_fini(&store->layout);
     store->data = data;
     return status;
+}
+
+hy_status hy_store_init_outside(hy_store *store, hy_backend *backend, hy_class cls,
+                                const hy_layout *layout) {
+    *store = (hy_store){.cls = cls, .place = HY_DEVICE, .backend = backend};
+    HY_TRY(hy_layout_copy(&store->layout, layout));
+    store->outside = calloc((size_t)layout->item_count, sizeof *store->outside);
+    if (store->outside) return HY_OK;
+    hy_layout_fini(&store->layout);
+    return hy_fail(HY_ERR_MEMORY, "no memory for the places of %d tensors", layout->item_count);
 }
 
 static hy_status add_ring(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {
@@ -99,6 +110,7 @@ void hy_store_fini(hy_store *store) {
     hy_stages_destroy(store);
     hy_ring_fini(store);
     hy_layout_fini(&store->layout);
+    free(store->outside);
     *store = (hy_store){0};
 }
 
@@ -353,6 +365,7 @@ void *hy_store_device(const hy_store *store, int32_t item) {
 }
 
 void *hy_store_backing(const hy_store *store, int32_t item) {
+    if (store->outside) return store->outside[item];
     const hy_layout_item *entry = &store->layout.items[item];
     return hy_ring_backing_of(store, entry->unit) + entry->offset;
 }

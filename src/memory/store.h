@@ -85,6 +85,7 @@ typedef struct hy_store {
     hy_place place; /* of the backing store; HY_NOWHERE: units are made in the ring */
     hy_layout layout;
     char *data;        /* the backing store; NULL on disk */
+    char **outside;    /* (layout.item_count) where each tensor is, if it is in others' memory */
     hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
     hy_copies copies;    /* NULL streams when backed by the device, or by nothing */
@@ -100,6 +101,15 @@ typedef struct hy_store {
 
 /* Lays the class out and takes its bytes from the arena, which lies on the device. */
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout);
+
+/* Backed by memory of others, which the device reads and writes: a place for each tensor of the layout
+ * (hy_store_place_outside), none at first. Nothing is taken, and units are not contiguous: they are not opened,
+ * and read and written without what lies between their tensors. */
+hy_status hy_store_init_outside(hy_store *store, hy_backend *backend, hy_class cls,
+                                const hy_layout *layout);
+static inline void hy_store_place_outside(hy_store *store, int32_t item, void *at) {
+    store->outside[item] = at;
+}
 
 /* Backed by the arena `backing` (pinned or host), with the ring's buffers from `device`. Resident units
  * begin with what their buffers hold: whoever gets one first has written it. */

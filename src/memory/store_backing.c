@@ -21,6 +21,7 @@ bool hy_store_is_host(const hy_store *store, int32_t unit) {
 
 hy_status hy_store_open_unit(hy_store *store, int32_t unit, bool is_new, char **bytes) {
     assert(store->place != HY_NOWHERE && unit >= 0 && unit < store->layout.unit_count);
+    assert(!store->outside);
     HY_FAIL_IF(store->held > 0, HY_ERR_INTERNAL, "%d units of %s are still in use", store->held,
                hy_class_name(store->cls)); /* a pass that failed may have left some */
     bool travels = !is_on_device(store, unit);
@@ -70,9 +71,39 @@ static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const 
     return status;
 }
 
+/* Between two places of which one is in the class. */
+static hy_status copy_bytes(const hy_store *store, const other_side *other, char *here, char *there,
+                            uint64_t bytes) {
+    char *to = other->is_source ? here : there, *from = other->is_source ? there : here;
+    if (!store->backend->facts.is_gpu && other->is_host) {
+        memcpy(to, from, bytes);
+        return HY_OK;
+    }
+    HY_TRY(store->backend->copy(other->stream, to, from, bytes));
+    return store->backend->stream_sync(other->stream);
+}
+
+/* The same where tensors lie apart: what would lie between them is left as it is. */
+static hy_status copy_outside(const hy_store *store, uint64_t offset, const other_side *other,
+                              uint64_t bytes) {
+    const hy_layout *layout = &store->layout;
+    for (int32_t i = 0; i < layout->item_count; i++) {
+        const hy_layout_item *item = &layout->items[i];
+        uint64_t begin = layout->unit_offset[item->unit] + item->offset;
+        uint64_t end = begin + hy_dtype_bytes(item->dtype, item->count);
+        uint64_t from = begin > offset ? begin : offset;
+        uint64_t upto = end < offset + bytes ? end : offset + bytes;
+        if (from >= upto) continue;
+        HY_TRY(copy_bytes(store, other, store->outside[i] + (from - begin),
+                          other->bytes + (from - offset), upto - from));
+    }
+    return HY_OK;
+}
+
 static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, uint64_t bytes) {
     const hy_layout *layout = &store->layout;
     assert(offset <= layout->bytes && bytes <= layout->bytes - offset);
+    if (store->outside) return copy_outside(store, offset, &other, bytes);
     for (int32_t u = 0; u < layout->unit_count && bytes > 0; u++) {
         uint64_t begin = layout->unit_offset[u], end = begin + layout->unit_bytes[u];
         if (end <= offset) continue;
@@ -100,9 +131,22 @@ hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, co
     return copy_range(store, offset, (other_side){stream, (char *)in, true, true}, bytes);
 }
 
+/* Each tensor from where the other has its bytes. */
+static hy_status copy_to_outside(hy_store *to, hy_store *from, hy_stream *stream) {
+    bool is_host = !to->backend->facts.is_gpu;
+    for (int32_t i = 0; i < to->layout.item_count; i++) {
+        const hy_layout_item *item = &to->layout.items[i];
+        other_side target = {stream, to->outside[i], false, is_host};
+        HY_TRY(copy_range(from, hy_store_offset(to, i), target,
+                          hy_dtype_bytes(item->dtype, item->count)));
+    }
+    return HY_OK;
+}
+
 hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
     const hy_layout *layout = &to->layout;
     assert(layout->bytes == from->layout.bytes);
+    if (to->outside) return copy_to_outside(to, from, stream);
     for (int32_t u = 0; u < layout->unit_count; u++) {
         char *backing = NULL;
         uint64_t bytes = layout->unit_bytes[u];
@@ -129,6 +173,12 @@ hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *
 
 /* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
 hy_status hy_store_zero(hy_store *store, hy_stream *stream) {
+    for (int32_t i = 0; store->outside && i < store->layout.item_count; i++) {
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        fill.t[HY_FILL_DST] = hy_store_tensor(store, i, store->outside[i]);
+        HY_TRY(store->backend->enqueue(stream, &fill));
+    }
+    if (store->outside) return HY_OK;
     for (int32_t u = 0; u < store->layout.unit_count; u++) {
         char *backing = NULL;
         uint64_t bytes = store->layout.unit_bytes[u];

@@ -75,6 +75,19 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     return HY_OK;
 }
 
+hy_status hy_model_create_guest(const hy_param_spec *list, int32_t count, hy_model **out) {
+    *out = NULL;
+    hy_model *model = calloc(1, sizeof *model);
+    if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    hy_status status = hy_params_init_list(&model->params, list, count);
+    if (status == HY_OK) {
+        *out = model;
+    } else {
+        hy_model_destroy(model);
+    }
+    return status;
+}
+
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes) {
     HY_TRY(hy_params_select(&model->params, names));
     model->params.frozen_codes = frozen_codes;
@@ -223,6 +236,7 @@ double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
     static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN, HY_P_HEAD};
     const hy_shape *s = &model->shape;
     double sum = 0;
+    if (hy_model_is_guest(model)) return 0;
     for (int32_t unit = 1; unit < model->params.units; unit++) {
         bool goes_back = unit >= model->lowest_trained, goes_on = unit > model->lowest_trained;
         for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {

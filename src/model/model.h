@@ -12,7 +12,7 @@
 typedef struct hy_model {
     hy_shape shape;
     hy_params params;
-    hy_unit *kinds; /* (kind_count) in the order in which they first occur */
+    hy_unit *kinds; /* (kind_count) in the order in which they first occur; NULL: a guest's */
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
@@ -20,13 +20,16 @@ typedef struct hy_model {
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
+/* A guest's: parameters and units, and no passes: whoever brought them computes. */
+hy_status hy_model_create_guest(const hy_param_spec *list, int32_t count, hy_model **out);
+static inline bool hy_model_is_guest(const hy_model *model) { return !model->kinds; }
 /* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are stored as
  * frozen_codes if that is a coded type; a new model trains all. To be called before the first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
 
 /* Floating-point operations of one training token at sequence length `seq`: for a weight of a block or the
  * head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own, where it is
- * trained; and causal attention. Recomputation is not counted. */
+ * trained; and causal attention. Recomputation is not counted. 0: a guest's, not known. */
 double hy_model_flops_per_token(const hy_model *model, int32_t seq);
 void hy_model_destroy(hy_model *model);
 

@@ -49,6 +49,8 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                         .first = p->elements,
                         .is_trainable = true,
                         .has_decay = cols > 0,
+                        .own_decay = -1,
+                        .lr_scale = 1,
                         .init_std = cols ? s->init_std : 0};
     bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
@@ -110,6 +112,83 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
         add(p, s, last, HY_P_HEAD, s->vocab, s->width);
     }
     return HY_OK;
+}
+
+/* ---- a list ------------------------------------------------------------------------------------- */
+
+#define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
+
+static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t index) {
+    const char *name = spec->name ? spec->name : "";
+    HY_FAIL_IF(!name[0], HY_ERR_INPUT, "parameter number %d has no name", index);
+    HY_FAIL_IF(strlen(name) >= HY_PARAM_NAME_MAX, HY_ERR_INPUT,
+               "the name of parameter number %d has %zu letters; accepted are up to %d", index,
+               strlen(name), HY_PARAM_NAME_MAX - 1);
+    HY_FAIL_IF(spec->ndim < 0 || spec->ndim > HY_PARAM_DIMS, HY_ERR_INPUT,
+               "parameter %s has %d dimensions; accepted are 0 to %d", name, spec->ndim,
+               HY_PARAM_DIMS);
+    *out = (hy_param){.kind = HY_P_KIND_COUNT,
+                      .ndim = spec->ndim > 0 ? spec->ndim : 1,
+                      .shape = {1},
+                      .count = 1,
+                      .is_trainable = true,
+                      .has_decay = spec->decay >= 0 || spec->ndim >= 2,
+                      .own_decay = spec->decay,
+                      .lr_scale = spec->lr_scale};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    for (int32_t i = 0; i < spec->ndim; i++) {
+        HY_FAIL_IF(spec->shape[i] < 1, HY_ERR_INPUT,
+                   "parameter %s: dimension %d has %lld elements; at least 1 is expected", name, i,
+                   (long long)spec->shape[i]);
+        bool is_too_large = __builtin_mul_overflow(out->count, spec->shape[i], &out->count) ||
+                            out->count > INT64_MAX / 64;
+        HY_FAIL_IF(is_too_large, HY_ERR_INPUT, "parameter %s has more elements than can be counted",
+                   name);
+        out->shape[i] = spec->shape[i];
+    }
+    out->stored = out->count;
+    return HY_OK;
+}
+
+static hy_status check_names(const hy_params *p) {
+    for (int32_t i = 0; i < p->count; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            HY_FAIL_IF(strcmp(p->list[i].name, p->list[k].name) == 0, HY_ERR_INPUT,
+                       "parameters number %d and %d are both called %s", k, i, p->list[i].name);
+        }
+    }
+    return HY_OK;
+}
+
+static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+    int64_t in_unit = 0;
+    for (int32_t i = 0; i < count; i++) {
+        hy_param *param = &p->list[i];
+        HY_TRY(set_listed(param, &list[i], i));
+        HY_FAIL_IF(param->count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
+                   "parameter %s: all together have more elements than can be counted",
+                   param->name);
+        bool is_full = in_unit > 0 && in_unit + param->count > UNIT_ELEMENTS;
+        p->units += is_full;
+        in_unit = (is_full ? 0 : in_unit) + param->count;
+        param->unit = p->units;
+        param->first = p->elements;
+        p->elements += param->count;
+        p->count++;
+    }
+    p->units++;
+    return check_names(p);
+}
+
+hy_status hy_params_init_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+    *p = (hy_params){0};
+    HY_FAIL_IF(!list || count < 1, HY_ERR_INPUT,
+               "a model needs at least one parameter, %d were given", count);
+    p->list = calloc((size_t)count, sizeof *p->list);
+    if (!p->list) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
+    hy_status status = set_list(p, list, count);
+    if (status != HY_OK) hy_params_fini(p);
+    return status;
 }
 
 void hy_params_fini(hy_params *p) {

@@ -34,20 +34,23 @@ typedef enum hy_param_kind {
     HY_P_KIND_COUNT
 } hy_param_kind;
 
-#define HY_PARAM_NAME_MAX 48
+#define HY_PARAM_NAME_MAX 160
+#define HY_PARAM_DIMS 8
 
 typedef struct hy_param {
     char name[HY_PARAM_NAME_MAX]; /* "blocks.3.attn.qkv.weight" */
     hy_param_kind kind;
     int32_t unit;
     int32_t ndim;
-    int64_t shape[2];
+    int64_t shape[HY_PARAM_DIMS]; /* ours have one or two dimensions */
     int64_t count;
     int64_t stored; /* elements that mean something: a vocabulary's last rows may be padding, which
                           is zero, stays zero, and is not written to files */
     int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
+    double own_decay;  /* instead of the run's, where it is 0 or more */
+    double lr_scale;   /* of the run's learning rate */
     double init_mean, init_std;
 } hy_param;
 
@@ -62,6 +65,18 @@ typedef struct hy_params {
 } hy_params;
 
 hy_status hy_params_init(hy_params *params, const hy_shape *shape);
+
+/* A parameter of a model that is not ours. */
+typedef struct hy_param_spec {
+    const char *name;
+    int32_t ndim;
+    const int64_t *shape;
+    double lr_scale;
+    double decay; /* below 0: the run's, for what has two dimensions or more */
+} hy_param_spec;
+/* These instead of a shape's, all of them trained; `at` is NULL. Neighbours share a unit as long as it stays
+ * small. HY_ERR_INPUT names what cannot be. */
+hy_status hy_params_init_list(hy_params *params, const hy_param_spec *list, int32_t count);
 void hy_params_fini(hy_params *params);
 
 static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_kind kind) {

@@ -164,8 +164,10 @@ static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream
         .grad = tensor_of(state->grads, index),
         .clip = hy_tensor_1d(state->clip, HY_F32, 2),
         .workspace = state->workspace,
-        .lr = (float)step->lr,
-        .weight_decay = param->has_decay ? (float)optimizer->weight_decay : 0,
+        .lr = (float)(step->lr * param->lr_scale),
+        .weight_decay = (float)(param->own_decay >= 0 ? param->own_decay
+                                : param->has_decay    ? optimizer->weight_decay
+                                                      : 0),
         .count = step->count,
         .seed = step->seed,
     };

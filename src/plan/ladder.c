@@ -270,7 +270,8 @@ static hy_status finish(const hy_subject *x, const hy_rates *rates, hy_plan *pla
     HY_TRY(status);
     hy_plan_tell(x, plan, facts);
     for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
-    return plan->fits ? hy_advise_tokens(x, rates, plan, facts) : hy_advise_fit(x, rates, facts);
+    if (plan->fits) return x->guest ? HY_OK : hy_advise_tokens(x, rates, plan, facts);
+    return hy_advise_fit(x, rates, facts);
 }
 
 /* Planned as it is; measured only where somebody asks how fast it would be, or something has to give. */

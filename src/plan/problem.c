@@ -28,7 +28,16 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
                             .slow_count = hy_predictor_buffers(x.predictor.kind),
                             .has_average = s->phases.tail_share > 0};
     x.rows.has_snapshot = s->phases.snapshot && rung->has_snapshot && x.rows.slow_count > 0;
-    HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
+    if (x.guest) {
+        HY_TRY(hy_types_choose_guest(s, rung, x.guest, &x.rows.types));
+        x.rows.is_guest = true;
+        x.rows.sums_grads = x.guest->sums_grads;
+        /* Weights that are tried stand where these do, which have to wait somewhere. */
+        bool is_tried = x.rows.slow_count > 0 || x.rows.has_average;
+        x.rows.has_snapshot |= is_tried && !x.rows.types.has_low;
+    } else {
+        HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
+    }
     *out = x;
     return HY_OK;
 }
@@ -163,7 +172,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
                                        .moves_optim = hy_offload_moves(x->offload),
                                        .speed = hy_plan_speed_of(x->backend, rates)}};
     *p = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
-                           .layers = x->model->shape.layers,
+                           .layers = x->guest ? x->model->params.units : x->model->shape.layers,
                            .window_steps = hy_subject_predicts(x) ? window : 0,
                            .has_master = x->rows.types.has_low,
                            .has_folder = s->memory.offload_folder[0] != 0,
@@ -222,6 +231,9 @@ hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_off
             "pinned it is not there: choose none, or optim_place device");
     }
     if (*offload != HY_OFFLOAD_COMPRESS) return HY_OK;
+    HY_FAIL_IF(grads->is_outside, HY_ERR_INPUT,
+               "offload_strategy compress puts 8-bit codes where the gradients were, which are the "
+               "caller's here; accepted are none, cpu, pinned and drop");
     if (optim->dtype == HY_U8) {
         *offload = HY_OFFLOAD_NONE;
         return HY_OK;

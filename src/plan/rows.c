@@ -25,6 +25,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .set = HY_SET_TRAINABLE,
                             .source = -1,
                             .is_forked = true,
+                            .is_outside = spec->is_guest && !t->has_low,
                             .file = "weights.safetensors",
                             .name = ""}));
     if (t->has_low) {
@@ -33,6 +34,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .set = HY_SET_TRAINABLE,
                                 .dtype = t->low,
                                 .state = HY_PLAN_WEIGHTS,
+                                .is_outside = spec->is_guest,
                                 .source = HY_ROW_MASTER}));
     }
     HY_TRY(lay_out(rows, params, HY_ROW_GRADS,
@@ -41,6 +43,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .dtype = t->grads,
                             .state = HY_PLAN_GRADS,
                             .source = -1,
+                            .is_outside = spec->is_guest && !spec->sums_grads,
                             .is_for_steps = true}));
     for (int i = 0; i < rows->optim_count; i++) {
         HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_OPTIM + i),
@@ -121,9 +124,10 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
     if (spec->has_snapshot) {
         HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, 0, "snapshot"));
         rows->row[HY_ROW_SNAPSHOT].cls = HY_SNAPSHOT;
-        rows->row[HY_ROW_SNAPSHOT].is_for_jumps = true;
+        rows->row[HY_ROW_SNAPSHOT].is_for_jumps = !(spec->is_guest && spec->has_average);
     }
-    if (spec->slow_count == 0 && !spec->has_average) return HY_OK;
+    bool is_tried = spec->slow_count > 0 || spec->has_average;
+    if (!is_tried || spec->is_guest) return HY_OK; /* a guest sees it where the weights are */
     return lay_out(rows, params, HY_ROW_CANDIDATE,
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_TRAINABLE,
@@ -222,7 +226,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
             bool is_frozen = row->set == HY_SET_FROZEN;
             out->frozen += is_frozen ? row->layout.bytes : 0;
             if (place == HY_DEVICE) {
-                out->device += row->layout.bytes;
+                out->device += row->is_outside ? 0 : row->layout.bytes;
             } else {
                 out->streamed[row->state] += streamed;
                 out->frozen_streamed += is_frozen ? streamed : 0;

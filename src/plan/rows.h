@@ -43,6 +43,7 @@ typedef struct hy_row {
     bool is_for_steps; /* Predict does without */
     bool is_forked;    /* part of what a paired fork puts back */
     bool is_for_jumps; /* not kept while prediction stands aside */
+    bool is_outside;   /* in a guest's memory: nothing is taken for it */
     const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
     hy_layout layout;
     /* set by the engine */
@@ -72,6 +73,8 @@ typedef struct hy_rows_spec {
     hy_optimizer optimizer; /* whose arrays are kept */
     int32_t slow_count;     /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
+    bool is_guest;   /* weights and gradients lie in the caller's memory, */
+    bool sums_grads; /* but for a sum of the gradients */
 } hy_rows_spec;
 
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec);

@@ -87,6 +87,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
         w->workspace = w->eval_area + rings - w->activations;
     }
     w->workspace = hy_align(w->workspace);
+    if (w->rows == 0) w->rows = 1; /* a guest's: there are no passes */
     hy_op_call sum = {.kind = HY_OP_SUM};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)w->rows);
     w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));
@@ -209,6 +210,11 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
     hy_plan_state state;
     *out = (hy_plan_work){0};
+    if (hy_model_is_guest(spec->model)) {
+        hy_rows_need(z->rows, choice, &z->rings, &state);
+        hy_work_close(out, spec, state.work_rings);
+        return HY_OK;
+    }
     for (int i = spec->type_count - 1; i >= 0; i--) {
         hy_sized_pass sized;
         HY_TRY(size_type(z, choice, spec->types[i], &sized));

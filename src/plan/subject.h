@@ -23,7 +23,8 @@ typedef struct hy_subject {
     const hy_settings *settings;
     hy_model *model;
     hy_backend *backend;
-    hy_rows_spec rows; /* types among them */
+    hy_rows_spec rows;           /* types among them */
+    const hy_guest_types *guest; /* NULL: the model is ours */
     hy_predictor predictor;
     hy_offload offload;
     bool has_doc_starts; /* document masks are given with every batch */

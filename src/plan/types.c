@@ -52,6 +52,22 @@ static hy_status choose_state(const hy_settings *s, const hy_rung *rung, hy_type
     return HY_OK;
 }
 
+/* What a predictor keeps in 8 bits goes with some weights and optimizers only. */
+static hy_status check_slow(const hy_settings *s, const hy_types *p) {
+    bool is_coded = p->slow == HY_U8;
+    HY_FAIL_IF(
+        is_coded && p->master != HY_BF16, HY_ERR_INPUT,
+        "predictor_dtype is 8bit and master_dtype %s: 8 bits are a difference to bf16 weights; "
+        "accepted are master_dtype = bf16, or predictor_dtype = auto, fp32 or bf16",
+        hy_dtype_name(p->master));
+    HY_FAIL_IF(is_coded && hy_settings_optimizer(s) != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+               "predictor_dtype is 8bit and optimizer %s: 8 bits need steps whose length the "
+               "learning rate bounds; accepted are optimizer = adamw, adamw8bit, paged_adamw or "
+               "paged_adamw8bit, or predictor_dtype = auto, fp32 or bf16",
+               hy_settings_optimizer(s)->name);
+    return HY_OK;
+}
+
 hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_device_facts *facts,
                           hy_types *p) {
     bool has_predictor = rung->predicts && s->phases.predictor != HY_PREDICTOR_NONE;
@@ -78,18 +94,23 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
     }
     HY_TRY(choose_state(s, rung, p));
-    bool is_coded = has_predictor && p->slow == HY_U8;
-    HY_FAIL_IF(
-        is_coded && p->master != HY_BF16, HY_ERR_INPUT,
-        "predictor_dtype is 8bit and master_dtype %s: 8 bits are a difference to bf16 weights; "
-        "accepted are master_dtype = bf16, or predictor_dtype = auto, fp32 or bf16",
-        hy_dtype_name(p->master));
-    HY_FAIL_IF(is_coded && hy_settings_optimizer(s) != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-               "predictor_dtype is 8bit and optimizer %s: 8 bits need steps whose length the "
-               "learning rate bounds; accepted are optimizer = adamw, adamw8bit, paged_adamw or "
-               "paged_adamw8bit, or predictor_dtype = auto, fp32 or bf16",
-               hy_settings_optimizer(s)->name);
-    return HY_OK;
+    return has_predictor ? check_slow(s, p) : HY_OK;
+}
+hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
+                                const hy_guest_types *guest, hy_types *p) {
+    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    *p = (hy_types){.low = guest->weights, .grads = guest->grads};
+    for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = guest->weights;
+    p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : rung->optim);
+    p->master = hy_dtype_chosen(s->optimizer.master_dtype,
+                                guest->weights == HY_BF16 ? rung->master : HY_F32);
+    HY_FAIL_IF(p->master != HY_F32 && p->master != guest->weights, HY_ERR_INPUT,
+               "master_dtype is %s and the weights are %s; accepted are fp32 and the weights' own",
+               hy_dtype_name(p->master), hy_dtype_name(guest->weights));
+    p->has_low = p->master != guest->weights;
+    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, rung->is_slow_8bit ? HY_U8 : p->master);
+    if (guest->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, rung->grads);
+    return check_slow(s, p);
 }
 
 hy_dtype hy_types_for_use(const hy_settings *s, const hy_device_facts *facts) {

@@ -26,9 +26,18 @@ static inline hy_rung hy_rung_finest(void) {
     return (hy_rung){HY_F32, HY_F32, HY_F32, false, true, true};
 }
 
+/* What a guest brings: the types of weights and gradients in their memory. */
+typedef struct hy_guest_types {
+    hy_dtype weights, grads;
+    bool sums_grads; /* theirs are added up in a row of ours */
+} hy_guest_types;
+
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_rung *rung,
                           const hy_device_facts *facts, hy_types *out);
+/* The same for a guest, of whose types those of the passes follow. */
+hy_status hy_types_choose_guest(const hy_settings *settings, const hy_rung *rung,
+                                const hy_guest_types *guest, hy_types *out);
 
 /* What a model that is only used computes in: bf16 on a card that has it, else fp32; or as asked. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);

@@ -69,8 +69,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     } else {
         out->dtype = item->dtype;
         out->ndim = param->ndim;
-        out->shape[0] = hy_param_stored_rows(param);
-        out->shape[1] = param->shape[1];
+        memcpy(out->shape, param->shape, sizeof out->shape);
+        if (param->stored != param->count) out->shape[0] = hy_param_stored_rows(param);
         out->count = param->stored;
         out->in_memory = param->count;
         out->zero = item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : 0;

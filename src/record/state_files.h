@@ -31,7 +31,7 @@ typedef struct hy_state_tensor {
     char name[HY_STATE_NAME_MAX];
     hy_dtype dtype;
     int32_t ndim;
-    int64_t shape[2];
+    int64_t shape[HY_PARAM_DIMS];
     int32_t row, item; /* the first of its items there, */
     int64_t run;       /* each of so many elements: tiles, or all that there are */
     uint64_t scales;   /* of codes: where those are, from the start of the class */

@@ -271,6 +271,22 @@ static hy_status set_up(hy_cuda *cuda) {
     return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
 }
 
+/* Managed memory and pinned memory that is mapped are reached too. */
+static hy_status check_memory(hy_backend *b, const void *data) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    cudaPointerAttributes a;
+    HY_TRY(hy_cuda_check(cuda, cudaPointerGetAttributes(&a, data), "asking where memory lies"));
+    if (a.type == cudaMemoryTypeUnregistered) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "it is no memory of the card: it lies on the host, or was freed");
+    }
+    if (a.type == cudaMemoryTypeDevice && a.device != cuda->options.device) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT, "it lies on cuda:%d and the run is on cuda:%d",
+                            a.device, cuda->options.device);
+    }
+    return HY_OK;
+}
+
 static hy_backend function_table(hy_cuda *cuda) {
     hy_backend b = {};
     b.self = cuda;
@@ -278,6 +294,8 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.release = cuda_release;
     b.memory_now = cuda_memory_now;
     b.stream_create = hy_cuda_stream_create;
+    b.stream_adopt = hy_cuda_stream_adopt;
+    b.check_memory = check_memory;
     b.stream_destroy = hy_cuda_stream_destroy;
     b.stream_sync = hy_cuda_stream_sync;
     b.stream_waited = hy_cuda_stream_waited;

@@ -19,6 +19,7 @@ struct hy_stream {
     wait_pair pairs[WAIT_PAIRS];
     int first, count; /* of the pairs under way */
     double waited;
+    bool is_adopted; /* the caller's: it is not ended here, and how long it waits is not measured */
 };
 
 struct hy_event {
@@ -53,8 +54,28 @@ hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out
     return HY_OK;
 }
 
+hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
+    hy_cuda *cuda = (hy_cuda *)b->self;
+    unsigned flags;
+    *out = NULL;
+    /* A handle that is none is found here, not in the first step. */
+    HY_TRY(hy_cuda_check(cuda, cudaStreamGetFlags((cudaStream_t)handle, &flags),
+                         "asking the caller's stream"));
+    hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
+    s->cuda = cuda;
+    s->handle = (cudaStream_t)handle;
+    s->is_adopted = true;
+    *out = s;
+    return HY_OK;
+}
+
 void hy_cuda_stream_destroy(hy_stream *s) {
     if (!s) return;
+    if (s->is_adopted) {
+        free(s);
+        return;
+    }
     if (s->handle) cudaStreamSynchronize(s->handle);
     for (int i = 0; i < WAIT_PAIRS; i++) {
         if (s->pairs[i].before) cudaEventDestroy(s->pairs[i].before);
@@ -134,6 +155,10 @@ hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t b
 
 hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     if (!e->was_recorded || hy_cuda_event_is_done(e)) return HY_OK;
+    if (s->is_adopted) {
+        return hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
+                             "letting the caller's stream wait");
+    }
     if (s->count == WAIT_PAIRS) read_oldest_wait(s);
     wait_pair *pair = &s->pairs[(s->first + s->count) % WAIT_PAIRS];
     HY_TRY(hy_cuda_check(s->cuda, cudaEventRecord(pair->before, s->handle), "timing a wait"));

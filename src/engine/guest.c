@@ -1,0 +1,157 @@
+/* guest.c: weights and gradients that lie in a caller's memory. See engine.h.
+ *
+ * The caller sees one row of weights: the master, or where that is kept finer, the working copy of it. What is
+ * tried (proposed weights, the average) is written there. A working copy is made again from the master
+ * afterwards; a master waits in the snapshot meanwhile and comes back from there, bit for bit. */
+#include "base/error.h"
+#include "engine/engine.h"
+
+#define CARD_ALIGNMENT 16 /* bytes: kernels read so many at a time */
+
+/* ---- opening ----------------------------------------------------------------------------------------- */
+
+hy_status hy_guest_open(hy_engine *e) {
+    hy_guest_side *g = e->guest;
+    hy_backend *b = e->backend;
+    if (!b->stream_adopt) return HY_OK;
+    HY_TRY(b->stream_adopt(b, g->stream_handle, &g->stream));
+    HY_TRY(b->event_create(b, &g->is_lent));
+    return b->event_create(b, &g->is_back);
+}
+
+void hy_guest_close(hy_engine *e) {
+    hy_guest_side *g = e->guest;
+    if (!g || !e->backend) return;
+    if (g->is_lent) e->backend->event_destroy(g->is_lent);
+    if (g->is_back) e->backend->event_destroy(g->is_back);
+    if (g->stream) e->backend->stream_destroy(g->stream);
+    g->is_lent = g->is_back = NULL;
+    g->stream = NULL;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------ */
+
+static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
+    hy_backend *b = e->backend;
+    const hy_row *r = &e->rows.row[row];
+    const char *name = e->model->params.list[param].name;
+    uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(r->dtype);
+    HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
+    HY_FAIL_IF((uintptr_t)at % border != 0, HY_ERR_INPUT,
+               "the %s of parameter %s begin at an address that is no multiple of %d bytes", what,
+               name, (int)border);
+    hy_status status = b->check_memory ? b->check_memory(b, at) : HY_OK;
+    if (status != HY_OK) return hy_fail_context(status, "the %s of parameter %s", what, name);
+    hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, param), at);
+    return HY_OK;
+}
+
+static int seen_row(const hy_engine *e) {
+    return e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+}
+
+hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at) {
+    return place(e, seen_row(e), param, at, "weights");
+}
+
+hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
+    return place(e, HY_ROW_GRADS, param, at, "gradients");
+}
+
+/* ---- weights to begin with ----------------------------------------------------------------------------- */
+
+/* Widened into the master, where the caller's are its working copy. */
+hy_status hy_guest_take_weights(hy_engine *e) {
+    hy_store *master = hy_store_of(e, HY_ROW_MASTER), *seen = hy_store_of(e, HY_ROW_WORKING);
+    hy_row_changed(e, HY_ROW_MASTER);
+    if (!e->types.has_low) return HY_OK;
+    const hy_layout *layout = &seen->layout;
+    int32_t item = 0;
+    for (int32_t unit = 0; unit < layout->unit_count; unit++) {
+        HY_TRY(hy_store_get_new(master, e->compute, unit));
+        for (; item < layout->item_count && layout->items[item].unit == unit; item++) {
+            hy_op_call cast = {.kind = HY_OP_CAST};
+            cast.t[HY_CAST_SRC] = hy_store_tensor(seen, item, hy_store_device(seen, item));
+            cast.t[HY_CAST_DST] = hy_store_tensor(master, item, hy_store_device(master, item));
+            HY_TRY(e->backend->enqueue(e->compute, &cast));
+        }
+        HY_TRY(hy_store_release_changed(master, e->compute, unit));
+    }
+    hy_row_is_made(e, HY_ROW_WORKING);
+    return HY_OK;
+}
+
+/* ---- turns ---------------------------------------------------------------------------------------------- */
+
+hy_status hy_guest_lend(hy_engine *e) {
+    const hy_guest_side *g = e->guest;
+    hy_backend *b = e->backend;
+    if (!g->stream) return b->stream_sync(e->compute);
+    HY_TRY(b->event_record(g->is_lent, e->compute));
+    return b->stream_wait(g->stream, g->is_lent);
+}
+
+hy_status hy_guest_take_back(hy_engine *e) {
+    const hy_guest_side *g = e->guest;
+    hy_backend *b = e->backend;
+    if (!g->stream) return HY_OK;
+    HY_TRY(b->event_record(g->is_back, g->stream));
+    return b->stream_wait(e->compute, g->is_back);
+}
+
+/* ---- what is tried ---------------------------------------------------------------------------------------- */
+
+static hy_status show_weights(hy_engine *e) {
+    hy_store *unused;
+    if (e->guest->shown != HY_SHOWN_WEIGHTS && !e->types.has_low) {
+        HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, false));
+    }
+    if (e->guest->shown != HY_SHOWN_WEIGHTS) e->rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
+    e->guest->shown = HY_SHOWN_WEIGHTS;
+    return hy_engine_weights(e, e->types.of[HY_FULL], &unused);
+}
+
+hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
+    if (shown == HY_SHOWN_WEIGHTS || e->guest->shown != HY_SHOWN_WEIGHTS) HY_TRY(show_weights(e));
+    if (shown == HY_SHOWN_WEIGHTS) return HY_OK;
+    HY_TRY(hy_update_finish(e));
+    if (!e->types.has_low) {
+        e->progress.has_snapshot = false; /* it holds something else from here on */
+        HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, true));
+    }
+    e->guest->shown = shown; /* first: what breaks off has to be put back */
+    return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
+}
+
+/* ---- sums of gradients -------------------------------------------------------------------------------------- */
+
+static hy_status add_one(hy_engine *e, int32_t param, void *at, double scale, bool is_first) {
+    hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
+    int32_t item = hy_store_item_of(grads, param);
+    hy_tensor sum = hy_store_tensor(grads, item, hy_store_device(grads, item));
+    hy_op_call add = {.kind = HY_OP_COMBINE};
+    add.t[HY_COMBINE_OUT] = sum;
+    add.t[HY_COMBINE_X0] = hy_tensor_1d(at, e->guest->types.grads, sum.shape[0]);
+    add.attr.combine.coefficient[0] = (float)scale;
+    if (!is_first) add.t[HY_COMBINE_X1] = sum;
+    add.attr.combine.coefficient[1] = 1;
+    return e->backend->enqueue(e->compute, &add);
+}
+
+hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first) {
+    hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
+    const hy_params *params = &e->model->params;
+    int32_t param = 0;
+    for (int32_t unit = 0; unit < params->units; unit++) {
+        HY_TRY(is_first ? hy_store_get_new(grads, e->compute, unit)
+                        : hy_store_get(grads, e->compute, unit));
+        hy_status status = HY_OK;
+        for (; param < params->count && params->list[param].unit == unit; param++) {
+            if (status == HY_OK) status = add_one(e, param, at[param], scale, is_first);
+        }
+        hy_status released = hy_store_release_changed(grads, e->compute, unit);
+        HY_TRY(status);
+        HY_TRY(released);
+    }
+    return HY_OK;
+}
