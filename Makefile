@@ -49,7 +49,7 @@ deps: ## install the packages that building and testing need
 	@scripts/install-deps.sh --tests
 
 .PHONY: examples
-examples: $(EXAMPLES) ## examples/*.c, each a program that uses the public header alone
+examples: $(EXAMPLES) $(CUDA_EXAMPLES) ## examples/*.c, each a program that uses the public header alone
 
 .PHONY: bench
 bench: $(BENCHES) ## build and run the measurements in bench/

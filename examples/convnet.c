@@ -230,35 +230,44 @@ static hy_status configure(hy_config *config, const char *predictor) {
     return HY_OK;
 }
 
-#define PARAMETER(array, decays)                                                                   \
-    { #array, weights.array, grads.array, sizeof weights.array / sizeof(float), decays }
+#define PARAMETER(array, ...)                                                                      \
+    {                                                                                              \
+        .name = #array, .weights = weights.array, .grads = grads.array,                            \
+        .ndim = sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), .shape = {                     \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
 
 int main(int argc, char **argv) {
     static activations scratch;
-    hy_parameter parameters[] = {PARAMETER(conv1, true),  PARAMETER(bias1, false),
-                                 PARAMETER(conv2, true),  PARAMETER(bias2, false),
-                                 PARAMETER(linear, true), PARAMETER(bias3, false)};
-    hy_own_model model = {.user = &scratch,
-                          .parameters = parameters,
-                          .parameter_count = sizeof parameters / sizeof parameters[0],
-                          .forward = forward,
-                          .backward = backward,
-                          .evaluate = evaluate};
+    hy_parameter parameters[] = {PARAMETER(conv1, MAPS1, 3, 3),        PARAMETER(bias1, MAPS1),
+                                 PARAMETER(conv2, MAPS2, MAPS1, 3, 3), PARAMETER(bias2, MAPS2),
+                                 PARAMETER(linear, CLASSES, IN3),      PARAMETER(bias3, CLASSES)};
+    hy_own_model model = {
+        .parameters = {.list = parameters, .count = sizeof parameters / sizeof parameters[0]},
+        .user = &scratch,
+        .forward = forward,
+        .backward = backward,
+        .evaluate = evaluate};
     hy_observer observer = {.on_step = print_move};
-    hy_own_summary summary;
+    hy_trainer *trainer = NULL;
+    hy_summary summary;
     hy_config *config = NULL;
     initialise(weights.conv1, MAPS1 * 9, 9, 0);
     initialise(weights.conv2, MAPS2 * MAPS1 * 9, MAPS1 * 9, 1000);
     initialise(weights.linear, CLASSES * IN3, IN3, 10000);
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config, argc > 1 ? argv[1] : "outer");
-    if (status == HY_OK) status = hy_train_own(config, &model, &observer, &summary);
+    if (status == HY_OK) status = hy_trainer_create_own(config, &model, &observer, &trainer);
+    if (status == HY_OK) status = hy_trainer_run(trainer);
     if (status == HY_OK) {
+        hy_trainer_summary(trainer, &summary);
         printf("held-out loss %.4f after %lld steps and %lld moves, %.1f s\n", summary.val_loss,
                (long long)summary.steps, (long long)summary.moves, summary.seconds);
     } else {
         fprintf(stderr, "%s\n", hy_error_message());
     }
+    hy_trainer_destroy(trainer);
     hy_config_destroy(config);
     return status == HY_OK ? 0 : 1;
 }

@@ -53,33 +53,27 @@ static double mean_loss(const model *m, int64_t first, int count, model *gradien
     return loss;
 }
 
-/* One step of the loop, on samples from `next` on. */
-static hy_status one_step(hy_loop *loop, const hy_loop_step *step, int64_t *next) {
-    hy_loop_outcome done;
-    if (step->wants_backward) {
-        double loss = mean_loss(&learned, *next, BATCH, &grads);
-        *next += BATCH;
-        return hy_loop_update(loop, loss, &done);
-    }
-    double before = mean_loss(&learned, *next, BATCH / 4, NULL); /* fresh samples */
-    hy_status status = hy_loop_propose(loop);
-    if (status != HY_OK) return status;
-    double after = mean_loss(&learned, *next, BATCH / 4, NULL);
-    status = hy_loop_judge(loop, before, after, &done);
-    printf("step %3lld  predicted %4.1f steps, %s\n", (long long)step->step, done.predicted_steps,
-           done.was_accepted ? "accepted" : "rejected");
-    return status;
+/* What the loop wants to know: micro-batch number n is samples n * BATCH and on. */
+static hy_status answer(hy_loop *loop, const hy_loop_step *step) {
+    bool wants_gradient = step->todo == HY_DO_GRADIENTS;
+    double loss = mean_loss(&learned, step->batch * BATCH, BATCH, wants_gradient ? &grads : NULL);
+    return hy_loop_answer(loop, loss, BATCH);
 }
 
 static hy_status train(hy_loop *loop) {
     hy_loop_step step;
-    int64_t next = 0;
-    for (;;) {
-        hy_status status = hy_loop_next(loop, &step);
-        if (status != HY_OK || step.is_over) return status;
-        status = one_step(loop, &step, &next);
-        if (status != HY_OK) return status;
+    hy_status status;
+    while ((status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
+        if ((status = answer(loop, &step)) != HY_OK) break;
     }
+    return status;
+}
+
+static void on_step(void *user, const hy_step_info *info) {
+    (void)user;
+    if (info->phase != HY_PREDICT) return;
+    printf("step %3lld  predicted %4.1f steps, %s\n", (long long)info->step, info->predicted_steps,
+           info->was_rejected ? "rejected" : "accepted");
 }
 
 static hy_status configure(hy_config *config, const char *predictor) {
@@ -95,16 +89,22 @@ static hy_status configure(hy_config *config, const char *predictor) {
 
 int main(int argc, char **argv) {
     hy_parameter parameters[] = {
-        {"weights", learned.weights, grads.weights, FEATURES, true},
-        {"bias", learned.bias, grads.bias, 1, false},
+        {.name = "weights",
+         .weights = learned.weights,
+         .grads = grads.weights,
+         .ndim = 1,
+         .shape = {FEATURES}},
+        {.name = "bias", .weights = learned.bias, .grads = grads.bias, .ndim = 1, .shape = {1}},
     };
+    hy_loop_options options = {.parameters = {.list = parameters, .count = 2}};
+    hy_observer observer = {.on_step = on_step};
     hy_config *config = NULL;
     hy_loop *loop = NULL;
     for (int j = 0; j < FEATURES; j++) truth.weights[j] = (j % 2 ? -4.0f : 4.0f) / (1 + 0.2f * j);
     truth.bias[0] = 0.5f;
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config, argc > 1 ? argv[1] : "outer");
-    if (status == HY_OK) status = hy_loop_create(config, parameters, 2, &loop);
+    if (status == HY_OK) status = hy_loop_create(config, &options, &observer, &loop);
     if (status == HY_OK) status = train(loop);
     if (status == HY_OK) {
         printf("held-out loss %.4f, the best possible %.4f\n",

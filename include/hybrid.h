@@ -668,103 +668,153 @@ hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
 
 /* ---- 6. Your own model, your own loop ----------------------------------------------------------- */
 
-/* Parameters that are not a transformer's: named arrays of fp32 in your memory. They must stay where
- * they are as long as the handle lives. */
+/* Parameters that are not our transformer's, in your memory. The library phases, predicts, optimizes, keeps
+ * master weights and optimizer state (on the card, in pinned memory, on disk, as the plan says), validates,
+ * saves and records; you compute losses and gradients. Two ways: callbacks that a trainer calls (a), or a
+ * loop of your own (b). Both are runs like any other: same keys, same phases, same folder, same resume.
+ *
+ * Keys about our own passes and data (model, data, batch_size, seq_len, recompute, ...) mean nothing here; a
+ * step is grad_accum_steps micro-batches of yours, told by number: 0, 1, 2, ... The run's length is `steps`.
+ *
+ * Memory: what a parameter's pointers lead to is yours and stays where it is as long as the handle lives. With
+ * device = cpu (or auto, where no card can be used) it is host memory; on a card it is memory that the card
+ * reaches, on borders of 16 bytes.
+ *
+ * Streams: on a card, your work on weights and gradients is enqueued on the stream that you name. Ours waits
+ * for yours and yours for ours by events; the host waits once in a step, for the norm of its gradients. */
+#define HY_PARAMETER_DIMS 8
+
 typedef struct hy_parameter {
-    const char *name;
-    float *weights; /* (count): read and written by the library */
-    float *grads;   /* (count): written by you, read by the library */
-    int64_t count;
-    bool has_decay; /* weight decay applies: usually matrices only */
+    const char *name; /* copied; no two alike */
+    void *weights;    /* read and written by the library */
+    void *grads;      /* read, and with callbacks zeroed; NULL: hy_loop_set_gradient says where */
+    int32_t ndim;
+    int64_t shape[HY_PARAMETER_DIMS];
+    int32_t group; /* which of the groups; 0 where there are none */
 } hy_parameter;
 
-/* (b) Your own loop. The library says which phase a step is in and what it wants, you compute, you tell
- * it the outcome. Keys used: those of the optimizer, train.grad_clip, train.steps, seed and those of
- * `phases`, but for precisions, forks and tail_share. One step:
- *
- *     hy_loop_next(loop, &step);
- *     if (step.wants_backward) {              Warmup, Full, Correct
- *         loss = your forward and backward into grads;
- *         hy_loop_update(loop, loss, &done);
- *     } else {                                Predict
- *         before = your loss on fresh data;   weights as they are
- *         hy_loop_propose(loop);              weights are now the predicted ones
- *         after = your loss on the same data;
- *         hy_loop_judge(loop, before, after, &done);    keeps the jump or takes it back, bit for bit
- *     }
- *
- * Each call has its turn; any other is HY_ERR_STATE and changes nothing. Compute is counted in full
- * steps: an update costs 1, the two passes around a jump guard_share / 3 each, what hy_loop_spend says
- * comes on top; `steps` of them are the run. The learning rate follows what is spent. */
-typedef struct hy_loop hy_loop;
+typedef struct hy_parameter_group {
+    double lr_scale;     /* of the run's learning rate */
+    double weight_decay; /* below 0: the run's, for parameters of two dimensions or more */
+} hy_parameter_group;
 
-typedef struct hy_loop_step {
-    int64_t step; /* optimizer steps done before it */
-    hy_phase phase;
-    const char *reason;   /* why this phase; "" when nothing changed */
-    const char *obstacle; /* why no jump can follow yet; "" when one may */
-    bool wants_backward;  /* false: a jump is to be proposed and judged */
-    double lr;
-    double confidence;
-    bool is_over; /* the compute of `steps` full steps is spent: nothing more to do */
-} hy_loop_step;
-
-typedef struct hy_loop_outcome {
-    bool was_skipped;       /* the loss or the gradient was not finite: nothing was updated */
-    bool was_accepted;      /* Predict: the jump was kept */
-    bool was_rolled_back;   /* a divergence undid the last jump: the weights are those before it */
-    double grad_norm;       /* before clipping */
-    double predicted_steps; /* length of the jump, in optimizer steps along the window */
-    double residual_cosine; /* end of Correct: direction of the true way, */
-    double residual_length; /* and its length, against the predicted one; NaN elsewhere */
-} hy_loop_outcome;
-
-hy_status hy_loop_create(const hy_config *config, const hy_parameter *parameters, int32_t count,
-                         hy_loop **out);
-void hy_loop_destroy(hy_loop *loop);
-/* The step that comes next. Once it is over, it stays over. */
-hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
-/* grads hold the gradient of `loss`; they are read and left as they are. HY_ERR_NUMERIC after twenty
- * skipped updates in a row. out may be NULL, here and below. */
-hy_status hy_loop_update(hy_loop *loop, double loss, hy_loop_outcome *out);
-hy_status hy_loop_propose(hy_loop *loop);
-/* `after` on the same data as `before`. NaN for either takes the jump back. */
-hy_status hy_loop_judge(hy_loop *loop, double before, double after, hy_loop_outcome *out);
-/* Tells what your own forward-only passes cost, in full steps (a pass over as many tokens as a step
- * trains on costs 1/3). hy_loop_judge counts its two passes by itself at 1/3 of `guard_share`. */
-hy_status hy_loop_spend(hy_loop *loop, double full_steps);
-
-/* (a) Your own model. You give parameters and two callbacks; the library runs phases, precision,
- * accumulation, optimizer, guard and metrics. A callback works on micro-batch number `batch`, counted
- * on without end in training; guard passes ask for numbers that training has not reached yet.
- *
- * In a phase of 16 bits, forward and backward find weights rounded to that type, still in fp32 arrays;
- * the exact ones are back when they return. evaluate and the observer see exact weights. A status
- * other than HY_OK ends the run and is what hy_train_own returns: HY_STOPPED to stop on purpose. */
-typedef struct hy_own_model {
+typedef struct hy_own_parameters {
+    const hy_parameter *list; /* copied */
+    int32_t count;
+    const hy_parameter_group *groups; /* copied; NULL: one, of {1, -1} */
+    int32_t group_count;
+    hy_dtype
+        dtype; /* of all weights: HY_F32, HY_BF16 or HY_F16. 16-bit weights have a master copy in
+                       fp32, kept by the library, unless master_dtype says otherwise. */
+    hy_dtype grad_dtype; /* of all gradients */
+    /* The library adds up the gradients of a step's micro-batches, in a row of its own (grad_dtype, grads_place
+     * of the configuration): each is asked for by itself. Else you sum over all of a step's. */
+    bool sums_gradients;
+    void *stream; /* card: the cudaStream_t that you compute on; NULL: the default one */
+    /* A part of every checkpoint that is yours: `save` gives bytes from malloc, which the library frees; `load`
+     * gets them back when a run is resumed. Either may be NULL. */
     void *user;
-    const hy_parameter *parameters;
-    int32_t parameter_count;
-    /* Sum of losses over the micro-batch and how many targets it counts. */
+    hy_status (*save)(void *user, void **bytes, size_t *size);
+    hy_status (*load)(void *user, const void *bytes, size_t size);
+} hy_own_parameters;
+
+/* (a) Your own model: callbacks over your parameters. A callback works on micro-batch number `batch`, counted on
+ * without end in training; the guard and forks ask for numbers that training has not reached, and forks go
+ * back to numbers that were asked for before. Callbacks are called in the thread that calls
+ * hy_trainer_run or _step, one at a time; they may not call the trainer. A status other than HY_OK ends the
+ * run and is what it returns; HY_STOPPED saves it first. */
+typedef struct hy_own_model {
+    hy_own_parameters parameters;
+    void *user;
+    /* Sum of losses over the micro-batch, and how many targets it counts. Weights are only read. */
     hy_status (*forward)(void *user, int64_t batch, double *loss_sum, int64_t *counted);
-    /* The same, and adds the gradient of loss_scale * loss_sum to grads. */
+    /* The same, and adds the gradient of loss_scale * loss_sum to grads, which are zero at first. */
     hy_status (*backward)(void *user, int64_t batch, double loss_scale, double *loss_sum,
                           int64_t *counted);
     /* Held-out loss now; may be NULL. */
     hy_status (*evaluate)(void *user, double *loss_sum, int64_t *counted);
 } hy_own_model;
 
-typedef struct hy_own_summary {
-    int64_t steps, moves, rejected_moves, skipped_steps, backward_passes;
-    double predicted_steps, spent, seconds, final_loss, val_loss, confidence;
-    int64_t phase_steps[HY_PHASE_COUNT];
-    uint64_t optimizer_bytes[HY_PHASE_COUNT]; /* most that was live beside the weights, per phase */
-} hy_own_summary;
+/* A trainer for it: hy_trainer_run, _step, _evaluate, _save, _summary, _memory and _destroy are as for ours.
+ * hy_trainer_plan_own needs no memory behind the parameters and takes none: weights and grads may be NULL. */
+hy_status hy_trainer_create_own(const hy_config *config, const hy_own_model *model,
+                                const hy_observer *observer, hy_trainer **out);
+hy_status hy_trainer_plan_own(const hy_config *config, const hy_own_parameters *parameters,
+                              const hy_observer *observer, hy_trainer **out);
 
-/* Trains to the end. Writes OUT/metrics.jsonl and summary.json unless out is "none". observer may be
- * NULL; summary may be NULL. */
-hy_status hy_train_own(const hy_config *config, const hy_own_model *model,
-                       const hy_observer *observer, hy_own_summary *summary);
+/* (b) Your own loop: the library says what it wants to know next, you compute, you answer.
+ *
+ *     while ((status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
+ *         double loss;
+ *         if (step.todo == HY_DO_GRADIENTS) {
+ *             loss = your forward and backward over step.count micro-batches from step.batch on;
+ *         } else {
+ *             loss = your forward pass over micro-batch step.batch, or over held-out data;
+ *         }
+ *         status = hy_loop_answer(loop, loss, tokens);
+ *         if (status != HY_OK) break;
+ *     }
+ *
+ * Between next and answer the weights are those that the loss is wanted of: in Predict the proposed ones, at the
+ * end of a run with tail_share their average. Answer returns when they are as the next question wants them.
+ * A jump that is refused is taken back, bit for bit. Nothing is written unless `out` names a folder. */
+typedef struct hy_loop hy_loop;
+
+typedef enum hy_todo {
+    HY_DO_GRADIENTS = 0, /* loss, and its gradients, of the step's micro-batches */
+    HY_DO_LOSS = 1,      /* loss of one micro-batch */
+    HY_DO_EVALUATE = 2,  /* held-out loss */
+    HY_DO_NOTHING = 3    /* the run is over */
+} hy_todo;
+
+typedef struct hy_loop_options {
+    hy_own_parameters parameters;
+    bool can_evaluate; /* HY_DO_EVALUATE may be asked: eval_every, early_stop and the run's end */
+    bool
+        can_rewind; /* micro-batches may be asked for again: whether predicting pays can be tested */
+} hy_loop_options;
+
+typedef struct hy_loop_step {
+    hy_todo todo;
+    bool is_over;         /* todo is HY_DO_NOTHING */
+    int64_t step;         /* optimizer steps done before it */
+    int64_t batch, count; /* micro-batches [batch, batch + count) */
+    hy_phase phase;
+    const char *reason;   /* why this phase; "" when nothing changed */
+    const char *obstacle; /* why no jump can follow yet; "" when one may */
+    double lr;            /* of this step's update */
+    double loss_scale;    /* gradients are wanted of this times the loss: 1 but for fp16 */
+    hy_dtype precision;   /* that the configuration wants passes of this phase to compute in */
+    double confidence;
+} hy_loop_step;
+
+/* The observer may be NULL and is copied; it is called from a thread of the loop's while a call of yours waits.
+ * A loop that is resumed writes the weights of the checkpoint into your memory before it returns. */
+hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
+                         const hy_observer *observer, hy_loop **out);
+/* What was not saved is lost: hy_loop_stop saves. */
+void hy_loop_destroy(hy_loop *loop);
+
+/* What is wanted now; the same until it is answered. */
+hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
+/* `loss` is a mean, and gradients are of loss_scale times it; `tokens` is how many targets it is a mean of: what
+ * micro-batches weigh, and what speeds are told in (1 where all weigh alike). HY_ERR_NUMERIC: the run
+ * diverged, or twenty updates in a row were not finite. After any failure but HY_ERR_STATE and HY_ERR_INPUT
+ * the run is over. */
+hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens);
+/* Where the gradients of a parameter are from now on, for loops in which that changes; before answer. */
+hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads);
+/* The same of all parameters at once, in their order. */
+hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads);
+/* Saves a checkpoint now: while gradients are asked for, that is between two steps. */
+hy_status hy_loop_save(hy_loop *loop);
+/* Ends the run as it is after its last step: saved where there is a folder. It is over then. */
+hy_status hy_loop_stop(hy_loop *loop);
+/* What the last step or jump came to; false: there was none yet. */
+bool hy_loop_last(hy_loop *loop, hy_step_info *out);
+/* The run behind the loop, to look at between calls and once it is over (hy_trainer_summary, _memory, _plan_facts,
+ * ...). It is the loop's: not to be stepped, saved or destroyed, and gone with it. */
+const hy_trainer *hy_loop_trainer(hy_loop *loop);
 
 #ifdef __cplusplus
 }

@@ -38,6 +38,14 @@ $(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(Q)echo $(CUDA_ARCHS) > $(BUILT_FOR)
 
 .PHONY: cuda
+# Examples with kernels of their own.
+ifneq ($(CUDA_LIB),)
+CUDA_EXAMPLES := $(patsubst examples/%.cu,$(OUT)/examples/%,$(wildcard examples/*.cu))
+$(CUDA_EXAMPLES): $(OUT)/examples/%: examples/%.cu $(PUBLIC_HEADERS) $(STATIC_LIB) $(OBJ)/cuda-flags
+	$(call say,NVCC,$<)
+	$(Q)mkdir -p $(@D) && $(NVCC) $(filter-out -Isrc,$(NVCC_FLAGS)) -o $@ $< $(STATIC_LIB) $(LIBS)
+endif
+
 cuda: $(CUDA_LIB) ## the CUDA backend alone (CUDA_ARCHS="89" for one architecture)
 	@[ -n "$(CUDA_LIB)" ] || { echo "cuda: nvcc was not found. Install the CUDA toolkit, 12.8 or newer" \
 	    "(NVCC=/path/to/nvcc when it is not in PATH)." >&2; exit 1; }

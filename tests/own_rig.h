@@ -21,9 +21,14 @@ typedef struct logistic {
 static logistic learned, gradient;
 static const logistic truth = {{3, -2, 1.5f, -1, 0.5f, 2, -3, 1, 0, 0.7f, -0.3f, 1.2f}, {0.4f}};
 static const logistic nothing;
+/* The weights are a matrix of one row, so that they decay. */
 static hy_parameter parameters[] = {
-    {"weights", learned.weights, gradient.weights, FEATURES, true},
-    {"bias", learned.bias, gradient.bias, 1, false},
+    {.name = "weights",
+     .weights = learned.weights,
+     .grads = gradient.weights,
+     .ndim = 2,
+     .shape = {1, FEATURES}},
+    {.name = "bias", .weights = learned.bias, .grads = gradient.bias, .ndim = 1, .shape = {1}},
 };
 
 static double probability(const logistic *m, const double *x) {
@@ -84,6 +89,9 @@ static hy_config *config_with(const char *const *pairs) {
         {"precision_predict", "same"},
         {"precision_correct", "same"},
         {"offload_strategy", "none"},
+        {"fork_budget", "0"},
+        {"device", "cpu"},
+        {"threads", "2"},
         {"out", "none"},
     };
     hy_config *config;

@@ -1,11 +1,9 @@
-/* test_own_model.c: a model of the caller's: accumulation, precision, loss scale, guard passes, the
- * optimizer's state in Predict, failures, the record. */
+/* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes, the
+ * optimizer's state in Predict, failures, the record, resume, plans. */
 #include "own_rig.h"
 
-#include <errno.h>
-
+#include "base/error.h"
 #include "base/json.h"
-#include "kernels/half.h"
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
@@ -15,9 +13,9 @@ typedef struct task {
     int64_t fail_at; /* forward call that fails; 0: none */
     hy_status failure;
     int64_t backwards, forwards, evaluations;
-    int64_t last_trained;     /* micro-batch */
-    int64_t guard[2];         /* micro-batches of the last two guard passes */
-    logistic seen, evaluated; /* weights as the callbacks found them */
+    int64_t last_trained;         /* micro-batch */
+    int64_t guard[2], earlier[2]; /* micro-batches of the last two guard passes */
+    logistic seen, evaluated;     /* weights as the callbacks found them */
     logistic before_move;
     double largest_scale, smallest_scale;
 } task;
@@ -27,10 +25,12 @@ static task work;
 static hy_status forward(void *user, int64_t batch, double *sum, int64_t *counted) {
     task *t = user;
     t->forwards++;
+    t->earlier[0] = t->earlier[1];
+    t->earlier[1] = t->guard[0];
     t->guard[0] = t->guard[1];
     t->guard[1] = batch;
     t->seen = learned;
-    if (t->forwards % 2) t->before_move = learned;
+    if (t->forwards % 4 == 1) t->before_move = learned;
     if (t->fail_at && t->forwards == t->fail_at) return t->failure;
     ck_assert_int_gt(batch, t->last_trained); /* training has not reached it */
     *sum = loss_sum(&learned, batch * t->samples, t->samples, 1, NULL);
@@ -61,7 +61,11 @@ static hy_status evaluate(void *user, double *sum, int64_t *counted) {
     return HY_OK;
 }
 
-static const hy_own_model model = {&work, parameters, 2, forward, backward, evaluate};
+static const hy_own_model model = {.parameters = {.list = parameters, .count = 2},
+                                   .user = &work,
+                                   .forward = forward,
+                                   .backward = backward,
+                                   .evaluate = evaluate};
 
 static void fresh(void) {
     work = (task){.samples = 32, .last_trained = -1, .smallest_scale = INFINITY};
@@ -69,10 +73,23 @@ static void fresh(void) {
     gradient = nothing;
 }
 
-static hy_own_summary train(const char *const *pairs) {
+/* Runs one to its end, or to a failure; what it came to is in `summary`, which may be NULL. */
+static hy_status run(const hy_config *config, const hy_own_model *m, const hy_observer *observer,
+                     hy_summary *summary) {
+    hy_trainer *trainer;
+    hy_status status = hy_trainer_create_own(config, m, observer, &trainer);
+    if (status == HY_OK) status = hy_trainer_run(trainer);
+    if (summary && trainer) hy_trainer_summary(trainer, summary);
+    char message[1024];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_trainer_destroy(trainer);
+    return status == HY_OK ? HY_OK : hy_fail(status, "%s", message);
+}
+
+static hy_summary train(const char *const *pairs) {
     hy_config *config = config_with(pairs);
-    hy_own_summary summary;
-    must(hy_train_own(config, &model, NULL, &summary));
+    hy_summary summary;
+    must(run(config, &model, NULL, &summary));
     hy_config_destroy(config);
     return summary;
 }
@@ -80,30 +97,30 @@ static hy_own_summary train(const char *const *pairs) {
 /* ---- learning -------------------------------------------------------------------------------- */
 
 START_TEST(an_own_model_learns_with_and_without_prediction) {
-    hy_own_summary s = train(KEYS("predictor", _i ? "outer" : "none"));
+    hy_summary s = train(KEYS("predictor", _i ? "outer" : "none"));
     ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
     ck_assert_double_eq_tol(s.val_loss, held_out_loss(&learned), 1e-12);
-    ck_assert_int_eq(s.phase_steps[HY_WARMUP], 10);
-    ck_assert_int_eq(s.steps + s.phase_steps[HY_PREDICT],
-                     s.phase_steps[0] + s.phase_steps[1] + s.phase_steps[2] + s.phase_steps[3]);
-    ck_assert_int_eq(s.moves + s.rejected_moves, s.phase_steps[HY_PREDICT]);
+    ck_assert_int_eq(s.phases[HY_WARMUP].steps, 10);
+    ck_assert_int_eq(s.steps + s.phases[HY_PREDICT].steps,
+                     s.phases[0].steps + s.phases[1].steps + s.phases[2].steps + s.phases[3].steps);
+    ck_assert_int_eq(s.moves + s.rejected_moves, s.phases[HY_PREDICT].steps);
     ck_assert_int_eq(s.backward_passes, s.steps);
     ck_assert_int_eq(work.evaluations, 1);
     if (_i == 0) ck_assert_int_eq(s.steps, 200);
     if (_i == 1) ck_assert_int_ge(s.moves, 10);
-    /* a guard pass is a whole micro-batch here, a third of a step */
-    double moves = (double)s.phase_steps[HY_PREDICT];
-    ck_assert_double_eq_tol(s.spent, (double)s.steps + moves * 2 / 3, 1e-9);
-    ck_assert_double_ge(s.spent, 200 - 1e-9);
-    ck_assert_double_lt(s.spent, 201);
+    /* a guard pass is two micro-batches at least, a third of a step each */
+    double moves = (double)s.phases[HY_PREDICT].steps;
+    ck_assert_double_eq_tol(s.spent, (double)s.steps + moves * 4 / 3, 1e-9);
+    ck_assert_double_ge(s.spent, 199.5);
+    ck_assert_double_lt(s.spent, 201.5);
 }
 END_TEST
 
 START_TEST(two_runs_give_the_same_bits) {
-    train(KEYS("predictor", "outer", "precision", "bf16", "grad_accum_steps", "2"));
+    train(KEYS("predictor", "outer", "grad_accum_steps", "2"));
     logistic first = learned;
     fresh();
-    train(KEYS("predictor", "outer", "precision", "bf16", "grad_accum_steps", "2"));
+    train(KEYS("predictor", "outer", "grad_accum_steps", "2"));
     ck_assert_mem_eq(&first, &learned, sizeof first);
 }
 END_TEST
@@ -111,8 +128,10 @@ END_TEST
 START_TEST(guard_passes_look_at_the_same_fresh_data_twice) {
     train(KEYS("predictor", "outer"));
     ck_assert_int_ge(work.forwards, 20);
-    ck_assert_int_eq(work.guard[0], work.guard[1]);
-    ck_assert_int_eq(work.forwards % 2, 0);
+    ck_assert_int_eq(work.forwards % 4, 0); /* two before, and the same two after */
+    ck_assert_int_eq(work.guard[0] + 1, work.guard[1]);
+    ck_assert_int_eq(work.earlier[0], work.guard[0]);
+    ck_assert_int_eq(work.earlier[1], work.guard[1]);
 }
 END_TEST
 
@@ -143,7 +162,7 @@ START_TEST(every_target_weighs_the_same_whatever_the_split) {
         hy_observer observer = {.user = norms[i], .on_step = note_norm};
         fresh();
         work.samples = 80;
-        must(hy_train_own(config, i ? &uneven : &model, &observer, NULL));
+        must(run(config, i ? &uneven : &model, &observer, NULL));
         hy_config_destroy(config);
     }
     for (int step = 0; step < 100; step++) {
@@ -169,7 +188,7 @@ START_TEST(without_normalize_the_means_of_micro_batches_are_summed) {
     hy_config *config = config_with(KEYS("predictor", "none", "steps", "3", "grad_accum_steps", "2",
                                          "normalize", _i ? "true" : "false"));
     hy_observer observer = {.user = norms, .on_step = note_norm};
-    must(hy_train_own(config, &known, &observer, NULL));
+    must(run(config, &known, &observer, NULL));
     hy_config_destroy(config);
     for (int i = 0; i < 3; i++) {
         ck_assert_double_eq_tol(norms[i], _i ? (6 + 24) / 3.0 : 6 + 24 / 2.0, 1e-5);
@@ -177,48 +196,7 @@ START_TEST(without_normalize_the_means_of_micro_batches_are_summed) {
 }
 END_TEST
 
-/* ---- precision ------------------------------------------------------------------------------- */
-
-static bool is_bf16(const logistic *m) {
-    for (int j = 0; j < FEATURES; j++) {
-        if (hy_bf16_to_f32(hy_f32_to_bf16(m->weights[j])) != m->weights[j]) return false;
-    }
-    return true;
-}
-
-static void assert_exact_weights(void *user, const hy_step_info *info) {
-    (void)user;
-    bool is_low = info->precision == HY_BF16;
-    if (info->step > 2) ck_assert(!is_bf16(&learned)); /* what the observer sees is exact */
-    if (info->step > 2) ck_assert(is_bf16(&work.seen) == is_low);
-}
-
-START_TEST(callbacks_see_rounded_weights_and_nobody_else_does) {
-    hy_config *config = config_with(KEYS("predictor", "outer", "precision_full", "bf16",
-                                         "precision_predict", "bf16", "eval_every", "20"));
-    hy_observer observer = {.on_step = assert_exact_weights};
-    hy_own_summary s;
-    must(hy_train_own(config, &model, &observer, &s));
-    hy_config_destroy(config);
-    ck_assert_int_ge(s.moves, 5);
-    ck_assert(!is_bf16(&work.evaluated));
-    ck_assert_mem_eq(&work.evaluated, &learned, sizeof learned);
-    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
-}
-END_TEST
-
-START_TEST(precisions_that_make_no_sense_are_refused) {
-    static const struct {
-        const char *key, *value, *full, *message;
-    } cases[] = {{"precision_correct", "bf16", "fp32", "correct cannot be coarser"},
-                 {"precision_warmup", "fp16", "fp32", "warmup cannot be coarser"},
-                 {"precision_predict", "fp32", "bf16", "predict cannot be finer"}};
-    hy_config *config = config_with(KEYS("precision_full", cases[_i].full, "precision",
-                                         cases[_i].full, cases[_i].key, cases[_i].value));
-    must_fail(hy_train_own(config, &model, NULL, NULL), HY_ERR_INPUT, cases[_i].message);
-    hy_config_destroy(config);
-}
-END_TEST
+/* ---- the loss scale ------------------------------------------------------------------------------ */
 
 typedef struct scaling {
     int64_t skipped, troubled;
@@ -235,9 +213,9 @@ START_TEST(the_loss_scale_finds_its_level_and_grows_again) {
         config_with(KEYS("predictor", "outer", "precision", "fp16", "steps", "300"));
     scaling seen = {0};
     hy_observer observer = {.user = &seen, .on_step = note_scaling};
-    hy_own_summary s;
+    hy_summary s;
     work.overflow = 1024;
-    must(hy_train_own(config, &model, &observer, &s));
+    must(run(config, &model, &observer, &s));
     hy_config_destroy(config);
     /* 65536 is halved six times; after 200 good steps it doubles, overflows once and is halved */
     ck_assert_double_eq(work.largest_scale, 65536);
@@ -252,10 +230,9 @@ END_TEST
 
 START_TEST(gradients_that_overflow_at_every_scale_end_the_run) {
     hy_config *config = config_with(KEYS("predictor", "outer", "precision", "fp16"));
-    hy_own_summary s;
+    hy_summary s;
     work.overflow = 0.5;
-    must_fail(hy_train_own(config, &model, NULL, &s), HY_ERR_NUMERIC, "gradient of weights");
-    ck_assert_int_eq(s.steps, 20);
+    must_fail(run(config, &model, NULL, &s), HY_ERR_NUMERIC, "20 steps in a row");
     ck_assert_mem_eq(&learned, &nothing, sizeof learned);
     hy_config_destroy(config);
 }
@@ -263,35 +240,36 @@ END_TEST
 
 /* ---- the optimizer's state in Predict -------------------------------------------------------- */
 
-#define STATE_BYTES (2 * (FEATURES + 1) * sizeof(float))
+#define STATE_BYTES ((uint64_t)2 * 2 * 256) /* two tensors on borders of 256 bytes, m and v */
 
 START_TEST(moving_the_optimizer_state_away_changes_no_bit) {
     static const char *const strategies[] = {"cpu", "pinned"};
-    hy_own_summary stays = train(KEYS("predictor", "outer", "offload_strategy", "none"));
+    hy_summary stays = train(KEYS("predictor", "outer", "offload_strategy", "none"));
     logistic expected = learned;
     fresh();
-    hy_own_summary moves = train(KEYS("predictor", "outer", "offload_strategy", strategies[_i]));
+    hy_summary moves = train(KEYS("predictor", "outer", "offload_strategy", strategies[_i]));
     ck_assert_mem_eq(&expected, &learned, sizeof expected);
     ck_assert(stays.val_loss == moves.val_loss);
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-        ck_assert_uint_eq(stays.optimizer_bytes[phase], STATE_BYTES);
-        ck_assert_uint_eq(moves.optimizer_bytes[phase], phase == HY_PREDICT ? 0 : STATE_BYTES);
+        const hy_memory_cell *here = &stays.phases[phase].memory[HY_OPTIM];
+        const hy_memory_cell *gone = &moves.phases[phase].memory[HY_OPTIM];
+        ck_assert_uint_eq(here->measured_bytes, STATE_BYTES);
+        ck_assert_int_eq(here->place, HY_DEVICE);
+        ck_assert_int_eq(gone->place == HY_DEVICE, phase != HY_PREDICT);
+        ck_assert_uint_eq(gone->planned_bytes, STATE_BYTES);
     }
 }
 END_TEST
 
-START_TEST(lossy_strategies_stay_close) {
-    hy_own_summary exact = train(KEYS("predictor", "outer", "offload_strategy", "none"));
+START_TEST(state_that_is_dropped_stays_close) {
+    hy_summary exact = train(KEYS("predictor", "outer", "offload_strategy", "none"));
     logistic same = learned;
     fresh();
-    hy_own_summary lossy =
-        train(KEYS("predictor", "outer", "offload_strategy", _i ? "drop" : "compress"));
+    hy_summary lossy = train(KEYS("predictor", "outer", "offload_strategy", "drop"));
     ck_assert_mem_ne(&same, &learned, sizeof same);
     ck_assert_int_ge(lossy.moves, 10);
-    ck_assert_double_lt(fabs(lossy.val_loss / exact.val_loss - 1), _i ? 0.02 : 0.005);
-    uint64_t codes = 2 * (FEATURES + 1) + 2 * sizeof(float);
-    ck_assert_uint_eq(lossy.optimizer_bytes[HY_PREDICT], _i ? 0 : codes);
-    ck_assert_uint_eq(lossy.optimizer_bytes[HY_CORRECT], STATE_BYTES);
+    ck_assert_double_lt(fabs(lossy.val_loss / exact.val_loss - 1), 0.02);
+    ck_assert_uint_eq(lossy.phases[HY_CORRECT].memory[HY_OPTIM].measured_bytes, STATE_BYTES);
 }
 END_TEST
 
@@ -308,53 +286,17 @@ START_TEST(drop_restarts_the_bias_correction) {
     float bias;
     hy_config *config = config_with(KEYS("predictor", "outer", "offload_strategy", "drop"));
     hy_observer observer = {.user = &bias, .on_step = assert_first_step_length};
-    hy_own_summary s;
-    must(hy_train_own(config, &model, &observer, &s));
+    hy_summary s;
+    must(run(config, &model, &observer, &s));
     ck_assert_int_ge(s.moves, 10);
     hy_config_destroy(config);
 }
 END_TEST
 
-/* One element swings by 1, its neighbour has a small steady gradient that is missing right after
- * each move: if its v came back as zero, the step would be m / eps. */
-static hy_status lopsided_backward(void *user, int64_t batch, double scale, double *sum,
-                                   int64_t *counted) {
-    static int64_t forwards_before;
-    const task *t = user;
-    gradient.weights[0] += (float)scale * (batch % 2 ? 1 : -1);
-    gradient.weights[1] += t->forwards == forwards_before ? (float)scale * 0.0015f : 0;
-    forwards_before = t->forwards;
-    *sum = 1;
-    *counted = 1;
-    return HY_OK;
-}
-
-static hy_status constant_forward(void *user, int64_t batch, double *sum, int64_t *counted) {
-    task *t = user;
-    (void)batch;
-    t->forwards++;
-    *sum = 1;
-    *counted = 1;
-    return HY_OK;
-}
-
-static void assert_short_steps(void *user, const hy_step_info *info) {
-    float *before = user;
-    double length = fabs(learned.weights[1] - *before);
-    if (info->phase != HY_PREDICT) ck_assert_double_lt(length, 1.5 * info->lr + 1e-6);
-    *before = learned.weights[1];
-}
-
-START_TEST(compressed_state_never_makes_a_long_step) {
-    float before = 0;
+/* It would lie where gradients were, and those are the caller's. */
+START_TEST(compressed_state_is_refused) {
     hy_config *config = config_with(KEYS("predictor", "outer", "offload_strategy", "compress"));
-    hy_observer observer = {.user = &before, .on_step = assert_short_steps};
-    hy_own_model lopsided = model;
-    hy_own_summary s;
-    lopsided.backward = lopsided_backward;
-    lopsided.forward = constant_forward;
-    must(hy_train_own(config, &lopsided, &observer, &s));
-    ck_assert_int_ge(s.moves, 10);
+    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "which are the caller's here");
     hy_config_destroy(config);
 }
 END_TEST
@@ -363,10 +305,10 @@ END_TEST
 
 START_TEST(a_callback_that_fails_ends_the_run_with_its_status) {
     hy_config *config = config_with(KEYS("predictor", "outer"));
-    hy_own_summary s;
-    work.fail_at = 2 + 2 * 4; /* in the fifth move, when its candidate is in the weights */
+    hy_summary s;
+    work.fail_at = 4 * 4 + 3; /* in the fifth move, when its candidate is in the weights */
     work.failure = HY_STOPPED;
-    must_fail(hy_train_own(config, &model, NULL, &s), HY_STOPPED, "the forward callback gave");
+    must_fail(run(config, &model, NULL, &s), HY_STOPPED, "stopped on request");
     ck_assert_mem_ne(&work.seen, &learned, sizeof learned);
     ck_assert_mem_eq(&work.before_move, &learned, sizeof learned); /* the move was taken back */
     ck_assert_int_eq(s.moves + s.rejected_moves, 4);
@@ -391,16 +333,13 @@ START_TEST(wrong_models_are_refused_with_a_reason) {
     hy_config *config = config_with(KEYS("predictor", "outer", "precision", "bf16"));
     hy_own_model wrong = model;
     wrong.forward = NULL;
-    must_fail(hy_train_own(config, &wrong, NULL, NULL), HY_ERR_INPUT, "needs a forward callback");
+    must_fail(run(config, &wrong, NULL, NULL), HY_ERR_INPUT, "forward is NULL");
     wrong = model;
     wrong.backward = count_nothing;
-    must_fail(hy_train_own(config, &wrong, NULL, NULL), HY_ERR_INPUT, "counted no target");
+    must_fail(run(config, &wrong, NULL, NULL), HY_ERR_INPUT, "no target counts");
     wrong.backward = fail_backward;
-    must_fail(hy_train_own(config, &wrong, NULL, NULL), HY_ERR_IO, "on micro-batch 7");
-    ck_assert(!is_bf16(&learned)); /* exact weights are back */
-    must_fail(hy_train_own(config, NULL, NULL, NULL), HY_ERR_INPUT, "one is NULL");
-    must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
-    must_fail(hy_train_own(config, &model, NULL, NULL), HY_ERR_INPUT, "no checkpoints");
+    must_fail(run(config, &wrong, NULL, NULL), HY_ERR_IO, "on micro-batch 7");
+    must_fail(run(config, NULL, NULL, NULL), HY_ERR_INPUT, "one is NULL");
     hy_config_destroy(config);
 }
 END_TEST
@@ -422,7 +361,6 @@ static void read_line(const char *text, size_t size, lines *l) {
     static const char *const always[] = {"step",
                                          "loss",
                                          "lr",
-                                         "grad_norm",
                                          "tokens",
                                          "tokens_per_second",
                                          "seconds",
@@ -455,7 +393,6 @@ static void read_line(const char *text, size_t size, lines *l) {
     l->moved += number_in(json, root, "bytes_moved");
     if (is_move) l->predicted += number_in(json, root, "predicted_steps");
     if (is_move) l->pinned = number_in(json, root, "host_pinned_bytes");
-    ck_assert((hy_json_get(root, "guard_before") != NULL) == is_move);
     hy_json_free(json);
 }
 
@@ -475,18 +412,18 @@ static lines read_metrics(const char *folder) {
 START_TEST(a_run_leaves_metrics_and_a_summary) {
     char parent[256], folder[300], path[320];
     snprintf(folder, sizeof folder, "%s/run", temp_folder(parent));
-    hy_own_summary s = train(KEYS("predictor", "outer", "out", folder, "eval_every", "50",
-                                  "offload_strategy", "pinned"));
+    hy_summary s = train(KEYS("predictor", "outer", "out", folder, "eval_every", "50",
+                              "offload_strategy", "pinned"));
     lines l = read_metrics(folder);
     ck_assert_int_eq(l.starts, 1);
     ck_assert_int_eq(l.true_steps, s.steps);
     ck_assert_int_eq(l.moves, s.moves + s.rejected_moves);
     ck_assert_int_eq(l.validated, work.evaluations);
     ck_assert_int_eq(l.validated, (s.steps - 1) / 50 + 1);
-    ck_assert_double_eq_tol(l.predicted, s.predicted_steps, 1e-9);
+    ck_assert_double_eq_tol(l.predicted, (double)s.predicted_steps, 0.5);
     ck_assert_double_eq_tol(l.spent, s.spent, 1e-9);
-    ck_assert_double_eq(l.moved, (double)(2 * STATE_BYTES) * (double)l.moves);
-    ck_assert_double_eq(l.pinned, (double)STATE_BYTES);
+    ck_assert_double_ge(l.moved, (double)(2 * STATE_BYTES) * (double)l.moves);
+    ck_assert_double_ge(l.pinned, (double)STATE_BYTES);
 
     hy_json *json;
     snprintf(path, sizeof path, "%s/summary.json", folder);
@@ -500,7 +437,6 @@ START_TEST(a_run_leaves_metrics_and_a_summary) {
     ck_assert_double_eq(number_in(json, root, "parameters"), FEATURES + 1);
     ck_assert_double_eq(number_in(json, root, "val_loss"), s.val_loss);
     ck_assert_double_eq(number_in(json, predict, "steps"), (double)l.moves);
-    ck_assert_double_eq(number_in(json, predict, "optimizer_bytes"), 0);
     hy_json_free(json);
     remove_folder(parent);
 }
@@ -512,29 +448,119 @@ START_TEST(a_folder_with_a_run_is_not_written_over_unasked) {
     train(KEYS("steps", "3", "out", folder));
     hy_config *config = config_with(KEYS("steps", "5", "out", folder));
     fresh();
-    must_fail(hy_train_own(config, &model, NULL, NULL), HY_ERR_INPUT, "holds a run already");
+    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "holds a run already");
     ck_assert_int_eq(read_metrics(folder).true_steps, 3);
     must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
-    must(hy_train_own(config, &model, NULL, NULL));
+    must(run(config, &model, NULL, NULL));
     ck_assert_int_eq(read_metrics(folder).true_steps, 5);
     hy_config_destroy(config);
     remove_folder(parent);
 }
 END_TEST
 
-START_TEST(a_disk_that_fails_ends_the_record_and_not_the_training) {
-    char parent[256], folder[300];
-    hy_own_summary s;
+/* ---- a trainer like any other --------------------------------------------------------------------- */
+
+static hy_status answer_again(void *user, int64_t batch, double scale, double *sum,
+                              int64_t *counted) {
+    task *t = user;
+    t->last_trained = batch - 1; /* a fork, or a run that is resumed, goes back */
+    return backward(user, batch, scale, sum, counted);
+}
+
+/* Saved on the way, killed (nothing of it is left in memory) and resumed from its folder. */
+START_TEST(a_run_that_ended_goes_on_to_the_same_bits) {
+    char parent[256], folder[300], path[400];
+    const char *const *keys = KEYS("predictor", "outer", "tail_share", "0.2", "save_every", "37");
+    hy_own_model again = model;
+    again.backward = answer_again;
+    train(keys);
+    logistic expected = learned;
     snprintf(folder, sizeof folder, "%s/run", temp_folder(parent));
-    hy_config *config = config_with(KEYS("steps", "40", "out", folder));
-    hy_fault_arm(8, ENOSPC, true); /* once the record is open */
-    hy_status status = hy_train_own(config, &model, NULL, &s);
-    ck_assert_int_gt(hy_fault_disarm(), 8);
-    ck_assert_int_eq(status, HY_ERR_IO); /* the summary could not be written */
-    ck_assert_int_ge(s.steps, 36);
-    ck_assert_mem_ne(&learned, &nothing, sizeof learned);
+    hy_config *config = config_with(keys);
+    must(hy_config_set(config, "out", folder, HY_FROM_CALLER));
+    must(hy_config_set(config, "keep", "9", HY_FROM_CALLER));
+    fresh();
+    must(run(config, &model, NULL, NULL));
+    ck_assert_mem_eq(&expected, &learned, sizeof expected);
+    snprintf(path, sizeof path, "%s/checkpoint-%d", folder, 37 * (_i + 1));
+    must(hy_config_set(config, "resume", path, HY_FROM_CALLER));
+    fresh();
+    must(run(config, &again, NULL, NULL));
+    ck_assert_mem_eq(&expected, &learned, sizeof expected);
     hy_config_destroy(config);
     remove_folder(parent);
+}
+END_TEST
+
+/* At the end the average is looked at too, in the caller's own memory; then the weights are back. */
+START_TEST(the_average_is_evaluated_and_the_weights_come_back) {
+    hy_summary s = train(KEYS("predictor", _i ? "outer" : "none", "tail_share", "0.2"));
+    ck_assert_int_eq(work.evaluations, 2);
+    ck_assert_mem_ne(&work.evaluated, &learned, sizeof learned);
+    ck_assert_double_eq_tol(s.val_loss, held_out_loss(&work.evaluated), 1e-9);
+    ck_assert_double_eq_tol(s.raw_val_loss, held_out_loss(&learned), 1e-9);
+}
+END_TEST
+
+START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
+    hy_config *config = config_with(KEYS("predictor", "outer"));
+    hy_trainer *trainer;
+    hy_step_info info;
+    hy_eval_info eval;
+    hy_memory_state memory;
+    char *text;
+    must(hy_trainer_create_own(config, &model, NULL, &trainer));
+    for (int i = 0; i < 5; i++) must(hy_trainer_step(trainer, &info));
+    ck_assert_int_eq(info.step, 5);
+    ck_assert_int_eq(info.tokens, 5 * 32);
+    must(hy_trainer_evaluate(trainer, &eval));
+    ck_assert_double_eq_tol(eval.loss, held_out_loss(&learned), 1e-12);
+    must(hy_trainer_memory(trainer, &memory));
+    ck_assert_uint_eq(memory.classes[HY_OPTIM].live[HY_DEVICE], STATE_BYTES);
+    ck_assert_uint_eq(memory.classes[HY_WEIGHTS].live[HY_DEVICE], 512);
+    must_fail(hy_trainer_sample(trainer, &(hy_sample_options){.tokens = 4}, &text, NULL),
+              HY_ERR_STATE, "a model of your own has no samples");
+    must_fail(hy_trainer_save(trainer), HY_ERR_STATE, "no folder");
+    hy_activation_estimate estimates[HY_RECOMPUTE_LEVELS];
+    must_fail(hy_trainer_estimate_activations(trainer, 0, 0, estimates), HY_ERR_STATE, "your own");
+    hy_savings savings;
+    must(hy_trainer_savings(trainer, &savings));
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+}
+END_TEST
+
+/* 1.5 billion parameters in bf16, whose state has to go to pinned memory: planned, with nothing behind it. */
+START_TEST(a_list_of_shapes_can_be_planned) {
+    enum { LAYERS = 28 };
+    static char names[LAYERS + 1][32];
+    hy_parameter list[LAYERS + 1];
+    for (int i = 0; i <= LAYERS; i++) {
+        snprintf(names[i], sizeof names[i], i ? "layer.%d" : "embedding", i);
+        list[i] = (hy_parameter){
+            .name = names[i], .ndim = 2, .shape = {i ? 30000 : 151936, i ? 1560 : 1536}};
+    }
+    hy_own_parameters p = {
+        .list = list, .count = LAYERS + 1, .dtype = HY_BF16, .grad_dtype = HY_BF16};
+    hy_config *config = config_with(KEYS("card", "rtx5080", "device", "auto", "max_gpu_mem", "4GiB",
+                                         "cpu_mem", "62GiB", "predictor", "none"));
+    hy_trainer *plan;
+    hy_plan_facts facts;
+    hy_summary s;
+    must(hy_trainer_plan_own(config, &p, NULL, &plan));
+    hy_trainer_plan_facts(plan, &facts);
+    hy_trainer_summary(plan, &s);
+    const hy_memory_cell *cells = s.phases[HY_FULL].memory;
+    ck_assert_msg(facts.fits, "%s", facts.problem);
+    ck_assert_int_eq(cells[HY_OPTIM].place, HY_PINNED);
+    ck_assert_int_eq(cells[HY_WEIGHTS].place, HY_DEVICE);
+    uint64_t count = (uint64_t)151936 * 1536 + (uint64_t)LAYERS * 30000 * 1560;
+    ck_assert_uint_eq(cells[HY_WEIGHTS].planned_bytes / 2 / 1000000, count / 1000000);
+    ck_assert_uint_eq(s.parameters, count);
+    ck_assert_uint_gt(facts.host_pinned_bytes, 8 * count);
+    ck_assert_uint_lt(facts.vram_bytes, (uint64_t)4 << 30);
+    hy_trainer_destroy(plan);
+    hy_config_destroy(config);
 }
 END_TEST
 
@@ -547,19 +573,20 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, guard_passes_look_at_the_same_fresh_data_twice);
     tcase_add_test(tests, every_target_weighs_the_same_whatever_the_split);
     tcase_add_loop_test(tests, without_normalize_the_means_of_micro_batches_are_summed, 0, 2);
-    tcase_add_test(tests, callbacks_see_rounded_weights_and_nobody_else_does);
-    tcase_add_loop_test(tests, precisions_that_make_no_sense_are_refused, 0, 3);
     tcase_add_test(tests, the_loss_scale_finds_its_level_and_grows_again);
     tcase_add_test(tests, gradients_that_overflow_at_every_scale_end_the_run);
     tcase_add_loop_test(tests, moving_the_optimizer_state_away_changes_no_bit, 0, 2);
-    tcase_add_loop_test(tests, lossy_strategies_stay_close, 0, 2);
+    tcase_add_test(tests, state_that_is_dropped_stays_close);
     tcase_add_test(tests, drop_restarts_the_bias_correction);
-    tcase_add_test(tests, compressed_state_never_makes_a_long_step);
+    tcase_add_test(tests, compressed_state_is_refused);
     tcase_add_test(tests, a_callback_that_fails_ends_the_run_with_its_status);
     tcase_add_test(tests, wrong_models_are_refused_with_a_reason);
     tcase_add_test(tests, a_run_leaves_metrics_and_a_summary);
     tcase_add_test(tests, a_folder_with_a_run_is_not_written_over_unasked);
-    tcase_add_test(tests, a_disk_that_fails_ends_the_record_and_not_the_training);
+    tcase_add_loop_test(tests, a_run_that_ended_goes_on_to_the_same_bits, 0, 4);
+    tcase_add_loop_test(tests, the_average_is_evaluated_and_the_weights_come_back, 0, 2);
+    tcase_add_test(tests, it_is_stepped_looked_at_and_saved_like_ours);
+    tcase_add_test(tests, a_list_of_shapes_can_be_planned);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -13,6 +13,11 @@
 
 #define FIRST_LOSS_SCALE 0x1p16
 
+const hy_dataset_facts *hy_trainer_data(const hy_trainer *t) {
+    static const hy_dataset_facts own = {.description = "the caller's own"};
+    return t->guest ? &own : hy_dataset_describe(t->data.set);
+}
+
 static int64_t sequences_per_step(const hy_settings *s) {
     if (s->train.step_tokens == 0) return s->train.batch_size * s->train.grad_accum_steps;
     int64_t sequences = s->train.step_tokens / s->train.seq_len;
@@ -23,7 +28,7 @@ static int64_t sequences_per_step(const hy_settings *s) {
 static hy_status choose_length(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     double steps = (double)s->train.steps;
-    double sequences = (double)hy_dataset_describe(t->data.set)->sequences[HY_TRAIN];
+    double sequences = (double)hy_trainer_data(t)->sequences[HY_TRAIN];
     double per_step = (double)sequences_per_step(s);
     HY_FAIL_IF(
         (s->train.steps > 0) + (s->train.tokens > 0) + (s->train.epochs > 0) > 1, HY_ERR_INPUT,
@@ -158,6 +163,7 @@ static hy_status make_plan(hy_trainer *t) {
 /* ---- the beginning ------------------------------------------------------------------------------- */
 
 static bool uses_half(const hy_trainer *t) {
+    if (t->guest) return t->guest->side.is_half;
     return t->engine.types.has_low && t->engine.types.low == HY_F16;
 }
 
@@ -174,6 +180,7 @@ static void begin_progress(hy_trainer *t) {
 
 static hy_status new_weights(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
+    if (t->guest && !t->settings.init_from[0]) return hy_guest_take_weights(&t->engine);
     if (!t->settings.init_from[0]) {
         hy_model_files kind;
         char model[HY_HF_PATH_MAX];
@@ -215,7 +222,8 @@ static hy_status read_checkpoint(hy_trainer *t) {
     char progress[HY_PATH_MAX];
     HY_TRY(hy_path_join(progress, sizeof progress, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read(t, progress)); /* first: it says which tensors there are */
-    return hy_checkpoint_read_rows(&t->engine, t->resumed);
+    HY_TRY(hy_checkpoint_read_rows(&t->engine, t->resumed));
+    return hy_guest_load(t, t->resumed);
 }
 
 static hy_status begin_or_resume(hy_trainer *t) {
@@ -238,6 +246,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
 static hy_status open_data(hy_trainer *t) {
     const hy_settings *s = &t->settings;
     bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
+    if (t->guest) return HY_OK;
     hy_status status = hy_engine_open_data(&t->engine, false, &t->data.set);
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
@@ -272,6 +281,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->retries.user = t;
     e->retries.on_retry = hy_trainer_tell_retry;
     e->subject.is_plan = is_plan;
+    if (t->guest) e->guest = &t->guest->side;
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(open_data(t));
     HY_TRY(choose_length(t));
@@ -293,6 +303,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     tell_plan(t);
     hy_engine_tell_warning(e); /* of what was prepared */
     HY_TRY(check_early_stop(t));
+    if (t->guest) HY_TRY(hy_guest_begin(t));
     HY_TRY(begin_or_resume(t));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
@@ -304,6 +315,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_plan_choice *c = &t->engine.plan.choice;
     int64_t depth = hy_data_depth(&t->engine.subject, c->accum);
     hy_loader *anew;
+    if (t->guest) return HY_OK; /* it reads its own */
     HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress.sequences,
                             t->engine.backend, &anew));
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */

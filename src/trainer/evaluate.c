@@ -31,7 +31,7 @@ static double step_tokens(const hy_trainer *t) {
 }
 
 static uint64_t held_out(const hy_trainer *t) {
-    return hy_dataset_describe(t->data.set)->sequences[HY_VAL];
+    return hy_trainer_data(t)->sequences[HY_VAL];
 }
 
 /* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
@@ -46,6 +46,7 @@ static bool keeps_sequences(const hy_trainer *t) {
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
+    if (t->guest) return (looked_at){1, 1}; /* all that the caller holds out */
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
     if (batches >= 0) {
         uint64_t wanted = (uint64_t)(batches * t->first_batch);
@@ -85,6 +86,7 @@ uint64_t hy_trainer_val_sequences(const hy_trainer *t) { return choose(t, false)
 
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings.eval.eval_every >= 0) return t->settings.eval.eval_every;
+    if (t->guest) return 0; /* what it costs is not known */
     double steps = (double)t->course.steps_total;
     double each = (double)choose(t, false).count * (double)t->settings.train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
@@ -115,7 +117,8 @@ static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe
                             .dtype = dtype,
                             .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
-        status = hy_engine_probe(e, e->work.eval[hy_plan_index(dtype)], probe);
+        status = t->guest ? hy_guest_evaluate(t, uses_average, probe)
+                          : hy_engine_probe(e, e->work.eval[hy_plan_index(dtype)], probe);
         if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;
@@ -213,6 +216,7 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     hy_text out = {0};
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
+    HY_TRY(hy_guest_has_none(t, "samples of text"));
     HY_TRY(hy_engine_sample(&t->engine, hy_dataset_tokenizer(t->data.set), options, &out));
     keep_sample(t, options->prompt, &out);
     if (size) *size = out.size;

@@ -117,8 +117,8 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
                       .dtype = dtype,
                       .each = each};
     hy_status status;
-    while ((status = hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(dtype)],
-                                     &probe)) != HY_OK) {
+    while ((status = hy_trainer_probe(t, t->engine.work.eval[hy_plan_index(dtype)], &probe)) !=
+           HY_OK) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
     t->progress.spent += pass_cost(t);

@@ -19,8 +19,9 @@ typedef struct lesson {
 } lesson;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, const lesson *known) {
+                              bool is_plan, hy_guest *guest, const lesson *known) {
     *t = (hy_trainer){.settings = *hy_config_settings(config),
+                      .guest = guest,
                       .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
@@ -34,6 +35,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     HY_TRY(hy_config_print_absolute(config, &t->record.config_text));
     t->record.command = strdup(hy_config_command(config));
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    if (guest) HY_TRY(hy_guest_settings(guest, &t->settings));
     return hy_trainer_build(t);
 }
 
@@ -62,15 +64,18 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
 }
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                          hy_trainer **out) {
+                          hy_guest *guest, hy_trainer **out) {
     *out = NULL;
     hy_trainer *t = calloc(1, sizeof *t);
-    if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
+    if (!t) {
+        if (guest && guest->release) guest->release(guest);
+        return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
+    }
     lesson known = {0};
     char first[HY_ERROR_MESSAGE_MAX] = "";
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status;
-    while ((status = try_to_build(t, config, observer, is_plan, &known)) != HY_OK) {
+    while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
         bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
         if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
         if (status != HY_ERR_MEMORY || tries-- == 0) {

@@ -43,11 +43,15 @@ static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
 
 /* ---- accounts ---------------------------------------------------------------------------------- */
 
+static double data_waited(const hy_trainer *t) {
+    return t->data.loader ? hy_loader_waited(t->data.loader) : 0;
+}
+
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
     t->engine.host_waited = 0;
     t->pace.stream_waited = t->engine.backend->stream_waited(t->engine.compute);
-    t->data.waited = t->data.loader ? hy_loader_waited(t->data.loader) : 0;
+    t->data.waited = data_waited(t);
 }
 
 void hy_account_close(hy_trainer *t, hy_account *account) {
@@ -56,7 +60,7 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     double seconds = hy_clock() - account->begin;
     uint64_t moved = hy_engine_moved(&t->engine);
     account->waited = t->engine.host_waited + t->engine.backend->stream_waited(t->engine.compute) -
-                      t->pace.stream_waited + hy_loader_waited(t->data.loader) - t->data.waited;
+                      t->pace.stream_waited + data_waited(t) - t->data.waited;
     account->bytes_moved = moved - t->pace.bytes_accounted;
     t->pace.bytes_accounted = moved;
     p->seconds += seconds;

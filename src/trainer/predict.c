@@ -79,7 +79,7 @@ static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, doub
                       .dtype = dtype,
                       .of_candidate = of_candidate,
                       .each = each};
-    HY_TRY(hy_engine_probe(&t->engine, t->engine.work.guard, &probe));
+    HY_TRY(hy_trainer_probe(t, t->engine.work.guard, &probe));
     double step = (double)hy_step_sequences(&t->engine);
     t->progress.spent += (double)count / step / 3;
     *mean = probe.mean;
@@ -195,6 +195,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
 static int64_t planned_batches(const hy_trainer *t) {
     int64_t passes = t->engine.subject.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    if (t->guest) return passes * (int64_t)guard_sequences(t);
     int64_t batches = passes * hy_probe_batches(t->engine.work.guard, guard_sequences(t));
     if (t->course.is_validation_due) {
         const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
@@ -211,7 +212,7 @@ static void tell(const hy_trainer *t, const proposal *p) {
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 
-/* Everything up to the verdict; it changes nothing that is kept, so it may be done again. */
+/* Everything up to the verdict; it changes nothing that is kept, so it may be done again, and a guest may stop in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_mover_leave(&t->engine)); /* first, so that its memory is free when passes begin */
     HY_TRY(hy_engine_enter_phase(&t->engine, HY_PREDICT));
@@ -225,13 +226,17 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     hy_progress before = t->progress;
     hy_engine_progress engine = t->engine.progress;
     hy_status status;
-    while ((status = weigh(t, p)) == HY_ERR_MEMORY) {
+    while ((status = weigh(t, p)) != HY_OK) {
+        bool is_measured = before.is_residual_due && !t->progress.is_residual_due;
         t->progress = before;
         t->engine.progress = engine;
+        if (is_measured) { /* once: the snapshot may be another by now */
+            t->progress.is_residual_due = false;
+            t->engine.progress.has_snapshot = false;
+        }
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    HY_TRY(status);
     HY_TRY(hy_mover_see_off(&t->engine)); /* the passes have hidden it */
     return commit(t, p);
 }

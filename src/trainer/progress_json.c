@@ -86,7 +86,7 @@ typedef struct identity {
 enum { IDENTITIES = 5 };
 
 static void describe_identity(const hy_trainer *t, identity out[IDENTITIES]) {
-    const hy_dataset_facts *facts = hy_dataset_describe(t->data.set);
+    const hy_dataset_facts *facts = hy_trainer_data(t);
     int64_t tokens = (int64_t)facts->tokens[HY_TRAIN], rows = (int64_t)facts->sequences[HY_TRAIN];
     out[0] = (identity){"seed", "seed", t->settings.seed, false};
     out[1] = (identity){"seq_len", "seq_len", t->settings.train.seq_len, false};
@@ -221,7 +221,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(&w, data[i].key, data[i].ours);
     write_hash(&w, "hash", t->data.hash);
     write_hash(&w, "val_hash", t->data.val_hash);
-    hy_json_put_string(&w, "description", hy_dataset_describe(t->data.set)->description);
+    hy_json_put_string(&w, "description", hy_trainer_data(t)->description);
     hy_json_close_object(&w);
     write_split(t, &w);
     write_kept(t, &w);

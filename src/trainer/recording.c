@@ -32,7 +32,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .command = t->record.command,
         .model = s->model,
         .device = t->engine.backend->facts.name,
-        .data = hy_dataset_describe(t->data.set)->description,
+        .data = hy_trainer_data(t)->description,
         .predictor = hy_choice_name("predictor", (int)t->engine.subject.predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
@@ -47,7 +47,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
-    hy_status kept = hy_origin_keep(&t->record, &t->settings, t->engine.model);
+    hy_status kept = t->guest ? HY_OK : hy_origin_keep(&t->record, &t->settings, t->engine.model);
     if (kept != HY_OK && !is_remade) return kept;
     if (kept != HY_OK) {
         hy_say(

@@ -32,6 +32,7 @@ hy_status hy_trainer_skip_validation(hy_trainer *t) {
 
 static hy_status validate(hy_trainer *t, double *val_loss) {
     hy_eval_info info;
+    if (t->guest && !t->guest->can_evaluate) return HY_OK;
     hy_status status = hy_trainer_validate(t, &info);
     if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
     HY_TRY(status);
@@ -122,6 +123,7 @@ static hy_status one_step(hy_trainer *t) {
 static hy_status count_ngrams(hy_trainer *t) {
     uint64_t train_size, val_size;
     uint8_t *train = NULL, *val = NULL;
+    if (t->guest) return HY_OK;
     hy_status status = hy_dataset_bytes(t->data.set, HY_TRAIN, NGRAM_TEXT_MAX, &train, &train_size);
     if (train) status = hy_dataset_bytes(t->data.set, HY_VAL, UINT64_MAX, &val, &val_size);
     if (val) {
@@ -136,7 +138,7 @@ static hy_status count_ngrams(hy_trainer *t) {
 /* A model that transformers does not know is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
-    if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
+    if (!t->record.out[0] || !t->settings.save.save_model || t->guest) return HY_OK;
     HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, "model"));
     hy_status status = hy_export_engine(&t->engine, folder);
     if (status == HY_ERR_INPUT) {
@@ -239,6 +241,8 @@ hy_status hy_trainer_run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (atomic_load(&t->fate.stop_requested)) return stop(t);
         hy_status status = one_step(t);
+        bool is_stopped = status == HY_STOPPED && t->fate.life == HY_LIFE_READY; /* by a guest */
+        if (is_stopped && !t->guest->is_abandoned) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }

@@ -171,6 +171,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     hy_progress_write(t, &progress);
     hy_status status =
         hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
+    if (status == HY_OK) status = hy_guest_save(t, checkpoint);
     hy_text_free(&progress);
     if (status != HY_OK) {
         t->progress.best = before;

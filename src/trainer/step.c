@@ -29,8 +29,8 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     hy_progress *p = &t->progress;
     bool is_jump = p->machine.phase == HY_PREDICT;
     /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
-    bool is_overflow =
-        t->engine.types.of[p->machine.phase] == HY_F16 && isfinite(loss) && !isfinite(grad_norm);
+    bool is_overflow = hy_engine_scales(&t->engine, t->engine.types.of[p->machine.phase]) &&
+                       isfinite(loss) && !isfinite(grad_norm);
     hy_health health =
         is_jump || is_overflow
             ? HY_HEALTHY
@@ -69,12 +69,17 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
     return HY_OK;
 }
 
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    return t->guest ? hy_guest_look(t, probe) : hy_engine_probe(&t->engine, plan, probe);
+}
+
 /* Everything up to where the gradients of the step are whole. May be done again. */
-static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, int64_t *counted) {
+static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
     if (!hy_mover_is_ahead(&t->engine)) HY_TRY(hy_mover_await(&t->engine));
     HY_TRY(hy_trainer_measure_residual(t));
-    HY_TRY(count_targets(t, counted));
+    if (!t->guest) HY_TRY(count_targets(t, counted));
     HY_TRY(hy_trainer_begin_window(t));
+    if (t->guest) return hy_guest_gradients(t, dtype, lr);
     return hy_engine_gradients(&t->engine, t->data.loader, dtype, *counted);
 }
 
@@ -84,7 +89,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     hy_engine *e = &t->engine;
     hy_status status;
     int64_t passes = e->progress.backward_passes;
-    while ((status = make_gradients(t, dtype, counted)) != HY_OK) {
+    while ((status = make_gradients(t, dtype, lr, counted)) != HY_OK) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
         e->progress.backward_passes = passes;
     }
@@ -96,7 +101,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
 }
 
 static double uniform_loss(const hy_trainer *t) {
-    return log((double)t->engine.model->shape.vocab);
+    return t->guest ? INFINITY : log((double)t->engine.model->shape.vocab);
 }
 
 double hy_trainer_loss_limit(const hy_trainer *t) {
@@ -131,14 +136,21 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_phase_state was = t->progress.machine;
     double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
-    int64_t counted;
+    int64_t counted = 1;
     t->progress.residual_cosine = t->progress.residual_length = NAN;
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, was.phase));
     HY_TRY(compute_step(t, t->engine.types.of[was.phase], lr, &counted));
-    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) hy_loader_pop(t->data.loader);
+    for (int32_t i = 0; !t->guest && i < t->engine.plan.choice.accum; i++) {
+        hy_loader_pop(t->data.loader);
+    }
     HY_TRY(hy_engine_count_step(&t->engine, t->progress.step, &outcome));
     double loss = outcome.loss_sum / (double)counted;
+    if (t->guest) {
+        loss = t->guest->told.loss_sum / t->guest->told.counted;
+        counted = t->guest->told.tokens;
+        t->guest->answered_in = -1;
+    }
     advance(t, counted, loss);
     HY_TRY(sample_average(t));
     HY_TRY(hy_trainer_observe(t, loss, outcome.grad_norm, HY_NO_MOVE));
@@ -146,7 +158,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     t->fate.life = HY_LIFE_READY;
     hy_account_close(t, &account);
     t->pace.step_seconds = hy_clock() - account.begin;
-    int64_t tokens = hy_step_sequences(&t->engine) * t->settings.train.seq_len;
+    int64_t tokens = t->guest ? counted : hy_step_sequences(&t->engine) * t->settings.train.seq_len;
     hy_trainer_note_rate(t, (double)tokens / t->pace.step_seconds);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = loss;

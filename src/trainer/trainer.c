@@ -19,11 +19,11 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
 
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
                             hy_trainer **out) {
-    return hy_trainer_make(config, observer, false, out);
+    return hy_trainer_make(config, observer, false, NULL, out);
 }
 
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    return hy_trainer_make(config, observer, true, out);
+    return hy_trainer_make(config, observer, true, NULL, out);
 }
 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
@@ -59,16 +59,18 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
+    hy_guest *guest = t->guest;
     hy_trainer_tear_down(t);
     free(t);
+    if (guest && guest->release) guest->release(guest);
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_steer(t));
     bool is_jump = t->progress.machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool can_be_saved = (status == HY_ERR_MEMORY || hy_trainer_lacks_data(t, status)) &&
-                        t->fate.life == HY_LIFE_READY;
+    bool is_outside = status == HY_ERR_MEMORY || t->guest || hy_trainer_lacks_data(t, status);
+    bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
         snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
         t->fate.life = HY_LIFE_FAILED;
@@ -134,7 +136,7 @@ static const char *why_not(const hy_trainer *t) {
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
-    const hy_dataset_facts *data = hy_dataset_describe(t->data.set);
+    const hy_dataset_facts *data = hy_trainer_data(t);
     *out = (hy_summary){
         .model = s->model,
         .device = t->engine.backend->facts.name,

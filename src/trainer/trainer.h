@@ -16,6 +16,7 @@
 #include "phases/guard.h"
 #include "phases/machine.h"
 #include "record/record.h"
+#include "trainer/guest.h"
 
 #define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
@@ -151,6 +152,7 @@ struct hy_trainer {
     hy_settings settings; /* as the user said it */
     hy_observer observer;
     hy_engine engine;
+    hy_guest *guest; /* the owner's; NULL: the model is ours */
     hy_run_data data;
     hy_course course;
     hy_progress progress;
@@ -171,6 +173,8 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
+/* What its data is; a guest's is not known. */
+const hy_dataset_facts *hy_trainer_data(const hy_trainer *t);
 /* What the run adds to a plan: the offload strategy that goes with it, and facts. */
 hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan);
 
@@ -203,7 +207,7 @@ void hy_trainer_give_reserve(hy_trainer *t);
 
 /* make.c: a trainer, built again with less where memory is short. */
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                          hy_trainer **out);
+                          hy_guest *guest, hy_trainer **out);
 
 /* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
 hy_status hy_trainer_steer(hy_trainer *t);
@@ -239,6 +243,9 @@ double hy_trainer_loss_limit(const hy_trainer *t);  /* above it a step is not to
 hy_status hy_trainer_measure_residual(hy_trainer *t);
 /* Decides the next phase from what was seen, and rolls a jump back when it must. */
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
+
+/* Losses of training sequences, forward only: hy_engine_probe, or a guest's answer. */
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
 
 /* pace.c: time, waiting and copies of one step; how much of what the device can do is used. */
 typedef struct hy_account {

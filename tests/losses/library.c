@@ -25,11 +25,15 @@ typedef struct network {
 
 static network weights, grads;
 
-#define PARAMETER(array, decays)                                                                   \
-    { #array, weights.array, grads.array, sizeof weights.array / sizeof(float), decays }
-static const hy_parameter parameters[] = {PARAMETER(w1, true), PARAMETER(b1, false),
-                                          PARAMETER(w2, true), PARAMETER(b2, false)};
-#define PARAMETERS ((int32_t)(sizeof parameters / sizeof parameters[0]))
+#define PARAMETER(array, dims, ...)                                                                \
+    {                                                                                              \
+        .name = #array, .weights = weights.array, .grads = grads.array, .ndim = dims, .shape = {   \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
+    }
+static const hy_parameter list[] = {PARAMETER(w1, 2, HIDDEN, INPUTS), PARAMETER(b1, 1, HIDDEN),
+                                    PARAMETER(w2, 2, 1, HIDDEN), PARAMETER(b2, 1, 1)};
+static const hy_own_parameters parameters = {.list = list, .count = sizeof list / sizeof list[0]};
 
 /* Uniform in -1 to 1, from two numbers: nothing is stored (splitmix64). */
 static double uniform(int64_t sample, int position) {
@@ -175,57 +179,42 @@ static hy_status evaluate(void *user, double *loss_sum, int64_t *counted) {
 }
 
 static hy_status run_model(hy_config *config) {
-    hy_own_model model = {.parameters = parameters,
-                          .parameter_count = PARAMETERS,
-                          .forward = forward,
-                          .backward = backward,
-                          .evaluate = evaluate};
+    hy_own_model model = {
+        .parameters = parameters, .forward = forward, .backward = backward, .evaluate = evaluate};
     hy_observer observer = {.on_step = print_step, .on_eval = print_eval};
-    hy_own_summary summary;
+    hy_trainer *trainer = NULL;
+    hy_summary summary;
     hy_status status = hy_config_set(config, "grad_accum_steps", "2", HY_FROM_CALLER);
     if (status == HY_OK) status = hy_config_set(config, "eval_every", "20", HY_FROM_CALLER);
-    if (status == HY_OK) status = hy_train_own(config, &model, &observer, &summary);
+    if (status == HY_OK) status = hy_trainer_create_own(config, &model, &observer, &trainer);
+    if (status == HY_OK) status = hy_trainer_run(trainer);
     if (status == HY_OK) {
+        hy_trainer_summary(trainer, &summary);
         printf("final_loss=%.17g val_loss=%.17g moves=%lld rejected=%lld\n", summary.final_loss,
                summary.val_loss, (long long)summary.moves, (long long)summary.rejected_moves);
     }
+    hy_trainer_destroy(trainer);
     return status;
 }
 
 /* ---- loop: ours, around the library's phases and optimizer --------------------------------------- */
 
-static hy_status one_update(hy_loop *loop, const hy_loop_step *step, int64_t *batch) {
-    hy_loop_outcome done;
-    memset(&grads, 0, sizeof grads);
-    double loss = sum_of_batch((*batch)++, 1.0 / BATCH) / BATCH;
-    hy_status status = hy_loop_update(loop, loss, &done);
-    printf("step=%lld phase=%d loss=%.17g grad_norm=%.17g\n", (long long)step->step,
-           (int)step->phase, loss, done.grad_norm);
-    return status;
-}
-
-static hy_status one_move(hy_loop *loop, const hy_loop_step *step, int64_t *batch) {
-    hy_loop_outcome done;
-    double before = sum_of_batch(*batch, 0) / BATCH;
-    hy_status status = hy_loop_propose(loop);
-    if (status != HY_OK) return status;
-    double after = sum_of_batch((*batch)++, 0) / BATCH;
-    status = hy_loop_judge(loop, before, after, &done);
-    printf("step=%lld phase=%d guard_before=%.17g guard_after=%.17g predicted_steps=%.17g "
-           "rejected=%d\n",
-           (long long)step->step, (int)step->phase, before, after, done.predicted_steps,
-           !done.was_accepted);
-    return status;
+static hy_status answer(hy_loop *loop, const hy_loop_step *step) {
+    bool wants = step->todo == HY_DO_GRADIENTS;
+    if (wants) memset(&grads, 0, sizeof grads);
+    double loss = sum_of_batch(step->batch, wants ? 1.0 / BATCH : 0) / BATCH;
+    if (!wants) printf("look=%lld loss=%.17g\n", (long long)step->batch, loss);
+    return hy_loop_answer(loop, loss, BATCH);
 }
 
 static hy_status run_loop(hy_config *config) {
     hy_loop *loop = NULL;
     hy_loop_step step = {0};
-    int64_t batch = 0;
-    hy_status status = hy_loop_create(config, parameters, PARAMETERS, &loop);
+    hy_loop_options options = {.parameters = parameters};
+    hy_observer observer = {.on_step = print_step};
+    hy_status status = hy_loop_create(config, &options, &observer, &loop);
     while (status == HY_OK && (status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
-        status =
-            step.wants_backward ? one_update(loop, &step, &batch) : one_move(loop, &step, &batch);
+        status = answer(loop, &step);
     }
     hy_loop_destroy(loop);
     return status;

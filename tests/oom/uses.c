@@ -241,13 +241,15 @@ hy_status use_tokenizers(const char *folder, outcome *out) {
 
 static hy_status own_backward(void *user, int64_t batch, double scale, double *sum,
                               int64_t *counted) {
-    hy_parameter *p = user;
+    const hy_parameter *p = user;
+    const float *weights = p->weights;
+    float *grads = p->grads;
     *sum = 0;
     *counted = 1;
     for (int i = 0; i < NUMBERS; i++) {
-        double off = (double)p->weights[i] - 0.1 * (double)(i + batch % 3);
+        double off = (double)weights[i] - 0.1 * (double)(i + batch % 3);
         *sum += off * off;
-        p->grads[i] += (float)(2 * scale * off);
+        grads[i] += (float)(2 * scale * off);
     }
     return HY_OK;
 }
@@ -263,21 +265,27 @@ static hy_status own_forward(void *user, int64_t batch, double *sum, int64_t *co
 
 hy_status use_own(const char *folder, outcome *out) {
     float weights[NUMBERS] = {0}, grads[NUMBERS] = {0};
-    hy_parameter parameter = {"numbers", weights, grads, NUMBERS, true};
-    hy_own_model model = {.user = &parameter,
-                          .parameters = &parameter,
-                          .parameter_count = 1,
+    hy_parameter parameter = {
+        .name = "numbers", .weights = weights, .grads = grads, .ndim = 2, .shape = {1, NUMBERS}};
+    hy_own_model model = {.parameters = {.list = &parameter, .count = 1},
+                          .user = &parameter,
                           .forward = own_forward,
                           .backward = own_backward};
     hy_config *config = NULL;
-    hy_own_summary summary;
+    hy_trainer *trainer = NULL;
+    hy_summary summary;
     hy_status status = use_config("steps 30 lr 0.05 full_steps 4 correct_steps 2 predict_from 0 "
                                   "predict_until 1 lr_warmup_steps 2 precision bf16 "
-                                  "offload_strategy compress confidence_threshold 0.5",
+                                  "offload_strategy pinned confidence_threshold 0.5",
                                   folder, &config);
     trial_arm();
-    if (status == HY_OK) status = hy_train_own(config, &model, NULL, &summary);
-    if (status == HY_OK) note_number(out, summary.final_loss);
+    if (status == HY_OK) status = hy_trainer_create_own(config, &model, NULL, &trainer);
+    if (status == HY_OK) status = hy_trainer_run(trainer);
+    if (status == HY_OK) {
+        hy_trainer_summary(trainer, &summary);
+        note_number(out, summary.final_loss);
+    }
+    hy_trainer_destroy(trainer);
     if (status == HY_OK) note_bytes(out, weights, sizeof weights);
     hy_config_destroy(config);
     return status;

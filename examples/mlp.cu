@@ -1,0 +1,234 @@
+/* mlp.cu: a small network with kernels of its own, in bf16, whose state is on the card only while it is used.
+ *
+ * It learns which of ten hidden directions a point lies closest to. Weights and gradients are bf16 on the card and
+ * belong to this program. The library keeps a master in fp32 in pinned memory, which passes through a ring on
+ * the card, and Adam's state on the card; that leaves for pinned memory in Predict and comes back ahead of need.
+ * `mlp none` trains without prediction.
+ *   nvcc -arch=native mlp.cu $(pkg-config --cflags --libs hybrid) -o mlp */
+#include <cuda_bf16.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hybrid.h"
+
+#define IN 64
+#define HIDDEN 512
+#define CLASSES 10
+#define BATCH 256
+#define HELD_OUT (INT64_C(1) << 40) /* samples that training never reaches */
+
+typedef __nv_bfloat16 bf16;
+
+/* ---- memory on the card ------------------------------------------------------------------------ */
+
+typedef struct network {
+    bf16 *w1, *b1, *w2, *b2; /* (HIDDEN, IN), (HIDDEN), (CLASSES, HIDDEN), (CLASSES) */
+} network;
+
+static network weights, grads;
+static float *points, *hidden, *d_logits, *losses; /* (BATCH, ...) */
+static int *labels;
+static cudaStream_t stream;
+
+static void *on_card(size_t bytes) {
+    void *p = NULL;
+    if (cudaMalloc(&p, bytes) != cudaSuccess) return NULL;
+    cudaMemset(p, 0, bytes);
+    return p;
+}
+
+/* ---- kernels: one thread for one number --------------------------------------------------------- */
+
+/* Uniform in -1 to 1, from two numbers (splitmix64). */
+__device__ static float uniform(int64_t sample, int position) {
+    uint64_t z = ((uint64_t)sample * 4096 + (uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
+    return (float)((double)((z ^ z >> 31) >> 11) * 0x1p-52 - 1);
+}
+
+__global__ static void initialise(bf16 *w, int count, int64_t seed, float scale) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < count) w[i] = __float2bfloat16(scale * uniform(seed, i % 4096 + i / 4096 * 7));
+}
+
+__global__ static void draw(float *x, int *label, int64_t first) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float best = -1e9f;
+    if (row >= BATCH) return;
+    for (int j = 0; j < IN; j++) x[row * IN + j] = uniform(first + row, j);
+    for (int c = 0; c < CLASSES; c++) {
+        float dot = 0;
+        for (int j = 0; j < IN; j++) dot += x[row * IN + j] * uniform(-1 - c, j);
+        if (dot > best) label[row] = c;
+        if (dot > best) best = dot;
+    }
+}
+
+__global__ static void forward_hidden(float *h, const float *x, network w) {
+    int row = blockIdx.x, i = threadIdx.x;
+    float sum = __bfloat162float(w.b1[i]);
+    for (int j = 0; j < IN; j++) sum += __bfloat162float(w.w1[i * IN + j]) * x[row * IN + j];
+    h[row * HIDDEN + i] = sum > 0 ? sum : 0;
+}
+
+/* Loss of a row, and the gradient of its logits. */
+__global__ static void forward_loss(float *loss, float *d, const float *h, const int *label,
+                                    network w) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    float logit[CLASSES], most = -1e9f, sum = 0;
+    if (row >= BATCH) return;
+    for (int c = 0; c < CLASSES; c++) {
+        logit[c] = __bfloat162float(w.b2[c]);
+        for (int i = 0; i < HIDDEN; i++) {
+            logit[c] += __bfloat162float(w.w2[c * HIDDEN + i]) * h[row * HIDDEN + i];
+        }
+        most = fmaxf(most, logit[c]);
+    }
+    for (int c = 0; c < CLASSES; c++) sum += expf(logit[c] - most);
+    loss[row] = logf(sum) + most - logit[label[row]];
+    for (int c = 0; c < CLASSES; c++) {
+        d[row * CLASSES + c] = expf(logit[c] - most) / sum - (c == label[row]);
+    }
+}
+
+__global__ static void backward_second(network g, const float *d, const float *h, float scale) {
+    int c = blockIdx.x, i = threadIdx.x;
+    float sum = 0, bias = 0;
+    for (int row = 0; row < BATCH; row++) {
+        sum += d[row * CLASSES + c] * h[row * HIDDEN + i];
+        bias += d[row * CLASSES + c];
+    }
+    g.w2[c * HIDDEN + i] = __float2bfloat16(scale * sum);
+    if (i == 0) g.b2[c] = __float2bfloat16(scale * bias);
+}
+
+__global__ static void backward_first(network g, network w, const float *d, const float *h,
+                                      const float *x, float scale) {
+    int i = blockIdx.x, j = threadIdx.x;
+    float sum = 0, bias = 0;
+    for (int row = 0; row < BATCH; row++) {
+        float back = 0;
+        for (int c = 0; c < CLASSES; c++) {
+            back += d[row * CLASSES + c] * __bfloat162float(w.w2[c * HIDDEN + i]);
+        }
+        if (h[row * HIDDEN + i] == 0) back = 0;
+        sum += back * x[row * IN + j];
+        bias += back;
+    }
+    g.w1[i * IN + j] = __float2bfloat16(scale * sum);
+    if (j == 0) g.b1[i] = __float2bfloat16(scale * bias);
+}
+
+/* ---- a pass over one micro-batch ------------------------------------------------------------------ */
+
+static double pass(int64_t batch, bool wants_gradients) {
+    float each[BATCH];
+    double sum = 0;
+    draw<<<1, BATCH, 0, stream>>>(points, labels, batch * BATCH);
+    forward_hidden<<<BATCH, HIDDEN, 0, stream>>>(hidden, points, weights);
+    forward_loss<<<1, BATCH, 0, stream>>>(losses, d_logits, hidden, labels, weights);
+    if (wants_gradients) {
+        float scale = 1.0f / BATCH;
+        backward_second<<<CLASSES, HIDDEN, 0, stream>>>(grads, d_logits, hidden, scale);
+        backward_first<<<HIDDEN, IN, 0, stream>>>(grads, weights, d_logits, hidden, points, scale);
+    }
+    cudaMemcpyAsync(each, losses, sizeof each, cudaMemcpyDeviceToHost, stream);
+    cudaStreamSynchronize(stream);
+    for (int i = 0; i < BATCH; i++) sum += each[i];
+    return sum / BATCH;
+}
+
+/* ---- the run ---------------------------------------------------------------------------------------- */
+
+static hy_status train(hy_loop *loop) {
+    hy_loop_step step;
+    hy_status status;
+    while ((status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
+        double loss = pass(step.batch, step.todo == HY_DO_GRADIENTS);
+        if ((status = hy_loop_answer(loop, loss, BATCH)) != HY_OK) break;
+    }
+    return status;
+}
+
+static void print_step(void *user, const hy_step_info *info) {
+    (void)user;
+    if (info->phase == HY_PREDICT) {
+        printf("step %3lld  predicted %4.1f steps, %s; %.1f KiB of state away\n",
+               (long long)info->step, info->predicted_steps,
+               info->was_rejected ? "rejected" : "accepted", (double)info->bytes_moved / 2048);
+    }
+}
+
+static hy_status configure(hy_config *config, const char *predictor) {
+    const char *values[][2] = {{"steps", "600"},           {"lr", "0.003"},
+                               {"device", "cuda"},         {"predictor", predictor},
+                               {"master_place", "pinned"}, {"offload_strategy", "pinned"},
+                               {"lookahead", "2"}};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        hy_status status = hy_config_set(config, values[i][0], values[i][1], HY_FROM_CALLER);
+        if (status != HY_OK) return status;
+    }
+    return HY_OK;
+}
+
+static hy_parameter parameter(const char *name, bf16 **w, bf16 **g, int64_t rows, int64_t columns) {
+    size_t bytes = (size_t)(rows * (columns ? columns : 1)) * sizeof(bf16);
+    hy_parameter p = {};
+    *w = (bf16 *)on_card(bytes);
+    *g = (bf16 *)on_card(bytes);
+    p.name = name;
+    p.weights = *w;
+    p.grads = *g;
+    p.ndim = columns ? 2 : 1;
+    p.shape[0] = rows;
+    p.shape[1] = columns;
+    return p;
+}
+
+static hy_status make_network(hy_parameter list[4]) {
+    list[0] = parameter("w1", &weights.w1, &grads.w1, HIDDEN, IN);
+    list[1] = parameter("b1", &weights.b1, &grads.b1, HIDDEN, 0);
+    list[2] = parameter("w2", &weights.w2, &grads.w2, CLASSES, HIDDEN);
+    list[3] = parameter("b2", &weights.b2, &grads.b2, CLASSES, 0);
+    points = (float *)on_card(BATCH * IN * sizeof(float));
+    hidden = (float *)on_card(BATCH * HIDDEN * sizeof(float));
+    d_logits = (float *)on_card(BATCH * CLASSES * sizeof(float));
+    losses = (float *)on_card(BATCH * sizeof(float));
+    labels = (int *)on_card(BATCH * sizeof(int));
+    cudaStreamCreate(&stream);
+    initialise<<<HIDDEN * IN / 256, 256, 0, stream>>>(weights.w1, HIDDEN * IN, 1 << 20, 0.2f);
+    initialise<<<CLASSES * HIDDEN / 256, 256, 0, stream>>>(weights.w2, CLASSES * HIDDEN, 1 << 21,
+                                                           0.05f);
+    return cudaStreamSynchronize(stream) == cudaSuccess ? HY_OK : HY_ERR_DEVICE;
+}
+
+int main(int argc, char **argv) {
+    hy_parameter list[4];
+    hy_loop_options options = {};
+    hy_observer observer = {};
+    hy_config *config = NULL;
+    hy_loop *loop = NULL;
+    hy_status status = make_network(list);
+    if (status != HY_OK) {
+        fprintf(stderr, "%s\n", cudaGetErrorString(cudaGetLastError()));
+        return 1;
+    }
+    options.parameters.list = list;
+    options.parameters.count = 4;
+    options.parameters.dtype = options.parameters.grad_dtype = HY_BF16;
+    options.parameters.stream = stream;
+    observer.on_step = print_step;
+    status = hy_config_create(&config);
+    if (status == HY_OK) status = configure(config, argc > 1 ? argv[1] : "outer");
+    if (status == HY_OK) status = hy_loop_create(config, &options, &observer, &loop);
+    if (status == HY_OK) status = train(loop);
+    if (status == HY_OK) {
+        printf("held-out loss %.4f\n", pass(HELD_OUT / BATCH, false));
+    } else {
+        fprintf(stderr, "%s\n", hy_error_message());
+    }
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+    return status == HY_OK ? 0 : 1;
+}

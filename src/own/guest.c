@@ -1,0 +1,103 @@
+/* guest.c: a caller's list of parameters, checked and copied. See own.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "own/own.h"
+
+static bool is_number_type(hy_dtype dtype) {
+    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+}
+
+static hy_status check_types(const hy_own_parameters *p) {
+    const hy_dtype types[] = {p->dtype, p->grad_dtype};
+    for (int i = 0; i < 2; i++) {
+        HY_FAIL_IF(!is_number_type(types[i]), HY_ERR_INPUT,
+                   "the type of %s is number %d; accepted are HY_F32, HY_BF16 and HY_F16",
+                   i ? "gradients" : "weights", (int)types[i]);
+    }
+    return HY_OK;
+}
+
+static hy_status check_group(const hy_own_parameters *p, const hy_parameter *one) {
+    int32_t most = p->groups ? p->group_count : 1;
+    HY_FAIL_IF(one->group < 0 || one->group >= most, HY_ERR_INPUT,
+               "parameter %s is of group %d; there are groups 0 to %d", one->name, one->group,
+               most - 1);
+    if (!p->groups) return HY_OK;
+    const hy_parameter_group *group = &p->groups[one->group];
+    HY_FAIL_IF(!(group->lr_scale >= 0) || !isfinite(group->lr_scale), HY_ERR_INPUT,
+               "lr_scale of group %d is %g; expected 0 or more", one->group, group->lr_scale);
+    HY_FAIL_IF(isnan(group->weight_decay) || group->weight_decay > 1, HY_ERR_INPUT,
+               "weight_decay of group %d is %g; expected up to 1, or below 0 for the run's",
+               one->group, group->weight_decay);
+    return HY_OK;
+}
+
+static hy_status copy_one(hy_own_guest *own, const hy_own_parameters *p, int32_t i,
+                          bool has_memory) {
+    const hy_parameter *one = &p->list[i];
+    HY_FAIL_IF(!one->name || !one->name[0], HY_ERR_INPUT, "parameter number %d has no name", i);
+    HY_FAIL_IF(has_memory && !one->weights, HY_ERR_INPUT,
+               "parameter %s has no memory for its weights", one->name);
+    HY_TRY(check_group(p, one));
+    hy_parameter_group group = p->groups ? p->groups[one->group] : (hy_parameter_group){1, -1};
+    int64_t *shape = malloc(sizeof one->shape);
+    char *name = strdup(one->name);
+    own->specs[i] = (hy_param_spec){.name = name,
+                                    .ndim = one->ndim,
+                                    .shape = shape,
+                                    .lr_scale = group.lr_scale,
+                                    .decay = group.weight_decay};
+    if (!shape || !name) return hy_fail(HY_ERR_MEMORY, "no memory for a parameter's name");
+    memcpy(shape, one->shape, sizeof one->shape);
+    own->weights[i] = one->weights;
+    own->grads[i] = one->grads;
+    return HY_OK;
+}
+
+static hy_status copy_all(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
+    HY_TRY(check_types(p));
+    HY_FAIL_IF(!p->list || p->count < 1, HY_ERR_INPUT, "at least one parameter is needed, %d given",
+               p->list ? p->count : 0);
+    size_t count = (size_t)p->count;
+    own->specs = calloc(count, sizeof *own->specs);
+    own->weights = calloc(count, sizeof *own->weights);
+    own->grads = calloc(count, sizeof *own->grads);
+    if (!own->specs || !own->weights || !own->grads) {
+        return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", p->count);
+    }
+    own->guest.side.count = p->count;
+    for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(own, p, i, has_memory));
+    return HY_OK;
+}
+
+hy_status hy_own_guest_init(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
+    *own = (hy_own_guest){.guest = {.answered_in = -1, .save = p->save, .load = p->load}};
+    own->guest.blob_user = p->user;
+    hy_status status = copy_all(own, p, has_memory);
+    if (status != HY_OK) {
+        hy_own_guest_fini(own);
+        return status;
+    }
+    hy_guest *g = &own->guest;
+    g->side.types = (hy_guest_types){
+        .weights = p->dtype, .grads = p->grad_dtype, .sums_grads = p->sums_gradients};
+    g->side.params = own->specs;
+    g->side.stream_handle = p->stream;
+    g->weights = own->weights;
+    g->grads = own->grads;
+    return HY_OK;
+}
+
+void hy_own_guest_fini(hy_own_guest *own) {
+    for (int32_t i = 0; own->specs && i < own->guest.side.count; i++) {
+        free((char *)own->specs[i].name);
+        free((int64_t *)own->specs[i].shape);
+    }
+    free(own->specs);
+    free(own->weights);
+    free(own->grads);
+    *own = (hy_own_guest){0};
+}

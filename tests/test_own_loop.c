@@ -1,0 +1,678 @@
+/* test_own_loop.c: the caller's own loop: what it is asked for, windows and jumps, trouble, folders, wrong use. */
+#include "own_rig.h"
+
+#include <pthread.h>
+
+#include "base/file.h"
+#include "kernels/half.h"
+#include "optim/schedule.h"
+
+#define BATCH 32
+
+static char folder[256];
+
+static void set_up(void) { temp_folder(folder); }
+static void tear_down(void) { remove_folder(folder); }
+
+/* A path below it, in one of a few buffers. */
+static char *path_in(const char *name) {
+    static char paths[8][400];
+    static int at;
+    char *path = paths[at++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static const hy_loop_options usual = {.parameters = {.list = parameters, .count = 2}};
+
+static hy_loop *loop_with(const hy_loop_options *options, const char *const *pairs) {
+    hy_config *config = config_with(pairs);
+    hy_loop *loop;
+    learned = nothing;
+    gradient = nothing;
+    must(hy_loop_create(config, options, NULL, &loop));
+    hy_config_destroy(config);
+    return loop;
+}
+
+static hy_loop *new_loop(const char *const *pairs) { return loop_with(&usual, pairs); }
+
+/* ---- driving a loop -------------------------------------------------------------------------- */
+
+typedef struct tally {
+    int64_t updates, looks, accepted, rejected, rolled_back, evaluations;
+    double last_residual;
+} tally;
+
+static double loss_of(const hy_loop_step *step) {
+    bool wants = step->todo == HY_DO_GRADIENTS;
+    int64_t first = step->batch * BATCH, count = step->count * BATCH;
+    if (step->todo == HY_DO_EVALUATE) return held_out_loss(&learned);
+    if (wants) gradient = nothing;
+    return loss_sum(&learned, first, count, wants ? step->loss_scale / (double)count : 1,
+                    wants ? &gradient : NULL) /
+           (double)count;
+}
+
+static void note(hy_loop *loop, const hy_loop_step *step, tally *t) {
+    hy_step_info last;
+    t->updates += step->todo == HY_DO_GRADIENTS;
+    t->looks += step->todo == HY_DO_LOSS;
+    t->evaluations += step->todo == HY_DO_EVALUATE;
+    if (!hy_loop_last(loop, &last)) return;
+    if (!isnan(last.residual_cosine)) t->last_residual = last.residual_cosine;
+}
+
+static void honest_answer(hy_loop *loop, const hy_loop_step *step, tally *t) {
+    must(hy_loop_answer(loop, loss_of(step), step->todo == HY_DO_EVALUATE ? 1 : BATCH));
+    note(loop, step, t);
+}
+
+static hy_loop_step next_step(hy_loop *loop) {
+    hy_loop_step step;
+    must(hy_loop_next(loop, &step));
+    return step;
+}
+
+static tally run_to_the_end(hy_loop *loop) {
+    tally t = {.last_residual = NAN};
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        honest_answer(loop, &step, &t);
+    }
+    return t;
+}
+
+/* Honest answers until one of this phase is asked for; it is left to the caller. */
+static hy_loop_step run_until(hy_loop *loop, hy_phase phase) {
+    tally t = {0};
+    for (;;) {
+        hy_loop_step step = next_step(loop);
+        ck_assert(!step.is_over);
+        if (step.phase == phase) return step;
+        honest_answer(loop, &step, &t);
+    }
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+static int64_t jumps_of(hy_loop *loop, bool rejected) {
+    hy_summary s;
+    hy_trainer_summary(hy_loop_trainer(loop), &s);
+    return rejected ? s.rejected_moves : s.moves;
+}
+
+START_TEST(logistic_regression_learns_with_every_predictor) {
+    static const char *const kinds[] = {"none", "outer", "line"};
+    hy_loop *loop = new_loop(KEYS("predictor", kinds[_i]));
+    tally t = {.last_residual = NAN};
+    int64_t jumps = 0;
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        jumps = jumps_of(loop, false);
+        honest_answer(loop, &step, &t);
+    }
+    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
+    if (_i == 0) ck_assert_int_eq(t.looks, 0);
+    if (_i == 1) ck_assert_int_ge(jumps, 10);
+    if (_i == 1) ck_assert(t.last_residual >= -1 && t.last_residual <= 1);
+    ck_assert_int_eq(jumps_of(loop, false), jumps); /* it is over, and says what it came to */
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+static logistic learn(const hy_loop_options *options, const char *const *pairs) {
+    hy_loop *loop = loop_with(options, pairs);
+    run_to_the_end(loop);
+    hy_loop_destroy(loop);
+    return learned;
+}
+
+START_TEST(two_runs_give_the_same_bits) {
+    static const char *const kinds[] = {"outer", "line"};
+    logistic first = learn(&usual, KEYS("predictor", kinds[_i]));
+    logistic second = learn(&usual, KEYS("predictor", kinds[_i]));
+    ck_assert_mem_eq(&first, &second, sizeof first);
+    ck_assert_mem_ne(&first, &nothing, sizeof first);
+}
+END_TEST
+
+START_TEST(updates_are_adamw_with_clipping_and_decay_on_matrices) {
+    hy_loop *loop = new_loop(KEYS("predictor", "none", "grad_clip", "0.1", "weight_decay", "0.3"));
+    double w[FEATURES + 1] = {0}, m[FEATURES + 1] = {0}, v[FEATURES + 1] = {0};
+    for (int step = 1; step <= 20; step++) {
+        hy_loop_step next = next_step(loop);
+        hy_step_info done;
+        honest_answer(loop, &next, &(tally){0});
+        ck_assert(hy_loop_last(loop, &done));
+        double square = 0;
+        for (int j = 0; j <= FEATURES; j++) {
+            double g = j < FEATURES ? gradient.weights[j] : gradient.bias[0];
+            square += g * g;
+        }
+        ck_assert_double_eq_tol(done.grad_norm, sqrt(square), 1e-6);
+        ck_assert_double_gt(done.grad_norm, 0.1);
+        for (int j = 0; j <= FEATURES; j++) {
+            double g = (j < FEATURES ? gradient.weights[j] : gradient.bias[0]) * 0.1 / sqrt(square);
+            m[j] = 0.9 * m[j] + 0.1 * g;
+            v[j] = 0.95 * v[j] + 0.05 * g * g;
+            w[j] *= 1 - (j < FEATURES ? 0.3 * next.lr : 0);
+            w[j] -= next.lr * (m[j] / (1 - pow(0.9, step))) /
+                    (sqrt(v[j] / (1 - pow(0.95, step))) + 1e-8);
+        }
+    }
+    for (int j = 0; j < FEATURES; j++) ck_assert_double_eq_tol(learned.weights[j], w[j], 1e-5);
+    ck_assert_double_eq_tol(learned.bias[0], w[FEATURES], 1e-5);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* A group that stands still, and one that decays though it is a vector. */
+START_TEST(groups_have_their_own_rate_and_decay) {
+    hy_parameter_group groups[] = {{0, -1}, {0.5, 0.9}};
+    hy_parameter list[2] = {parameters[0], parameters[1]};
+    hy_loop_options options = {
+        .parameters = {.list = list, .count = 2, .groups = groups, .group_count = 2}};
+    list[1].group = 1;
+    hy_loop *loop = loop_with(&options, KEYS("predictor", "none", "grad_clip", "0"));
+    learned.bias[0] = 2;
+    hy_loop_step step = next_step(loop);
+    honest_answer(loop, &step, &(tally){0});
+    double rate = 0.5 * step.lr;
+    double expected = 2 * (1 - rate * 0.9) - rate * (gradient.bias[0] > 0 ? 1 : -1);
+    ck_assert_double_eq_tol(learned.bias[0], expected, 1e-5);
+    for (int j = 0; j < FEATURES; j++) ck_assert(learned.weights[j] == 0);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- where state lives, and in which type ------------------------------------------------------ */
+
+START_TEST(where_the_state_lives_changes_no_bit) {
+    static const char *const places[][2] = {
+        {"optim_place", "pinned"}, {"optim_place", "disk"}, {"offload_strategy", "pinned"}};
+    logistic here = learn(&usual, KEYS("predictor", "outer", "optim_place", "device"));
+    logistic there = learn(&usual, KEYS("predictor", "outer", places[_i][0], places[_i][1],
+                                        "max_gpu_mem", "64MiB", "offload_folder", folder));
+    ck_assert_mem_eq(&here, &there, sizeof here);
+}
+END_TEST
+
+START_TEST(every_optimizer_and_state_type_learns) {
+    static const char *const kinds[][4] = {{"optimizer", "sgd", "lr", "0.5"},
+                                           {"optimizer", "adamw8bit", "lr", "0.05"},
+                                           {"optim_dtype", "bf16", "lr", "0.05"},
+                                           {"optimizer", "paged_adamw", "lr", "0.05"}};
+    const char *const *k = kinds[_i];
+    learn(&usual, KEYS("predictor", "outer", k[0], k[1], k[2], k[3]));
+    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + (_i ? 0.03 : 0.05));
+}
+END_TEST
+
+/* The caller sees bf16; the master behind it goes on in fp32, through jumps that are refused too. */
+static uint16_t low[FEATURES + 1], low_grads[FEATURES + 1];
+
+static void widen(void) {
+    for (int j = 0; j < FEATURES; j++) learned.weights[j] = hy_bf16_to_f32(low[j]);
+    learned.bias[0] = hy_bf16_to_f32(low[FEATURES]);
+}
+
+static void narrow_gradient(void) {
+    for (int j = 0; j < FEATURES; j++) low_grads[j] = hy_f32_to_bf16(gradient.weights[j]);
+    low_grads[FEATURES] = hy_f32_to_bf16(gradient.bias[0]);
+}
+
+START_TEST(weights_of_16_bits_have_a_master_in_fp32) {
+    hy_parameter list[] = {
+        {.name = "w", .weights = low, .grads = low_grads, .ndim = 1, .shape = {FEATURES + 1}}};
+    hy_loop_options options = {
+        .parameters = {.list = list, .count = 1, .dtype = HY_BF16, .grad_dtype = HY_BF16}};
+    bool has_master = _i == 0;
+    int64_t jumps = 0;
+    memset(low, 0, sizeof low);
+    hy_loop *loop = loop_with(
+        &options, KEYS("predictor", "outer", "master_dtype", has_master ? "fp32" : "bf16"));
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        hy_memory_state memory;
+        must(hy_trainer_memory(hy_loop_trainer(loop), &memory));
+        uint64_t master = memory.classes[HY_MASTER].live[HY_DEVICE];
+        ck_assert_int_eq(master > 0, has_master);
+        jumps = jumps_of(loop, false);
+        widen();
+        double loss = loss_of(&step);
+        narrow_gradient();
+        bool is_second_look = step.todo == HY_DO_LOSS && step.step % 3 == 0;
+        must(hy_loop_answer(loop, is_second_look ? NAN : loss, BATCH)); /* some are refused */
+    }
+    widen();
+    ck_assert_int_ge(jumps, 3);
+    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.04);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* Micro-batches that weigh differently: summed by the caller, or by the library. */
+static void answer_each(hy_loop *loop, const hy_loop_step *step) {
+    int64_t weight = 1 + step->batch % 5, first = step->batch * BATCH;
+    bool wants = step->todo == HY_DO_GRADIENTS;
+    gradient = nothing;
+    double loss = loss_sum(&learned, first, weight, 1.0 / (double)weight, wants ? &gradient : NULL);
+    must(hy_loop_answer(loop, loss / (double)weight, weight));
+}
+
+static void answer_all(hy_loop *loop, const hy_loop_step *step) {
+    double loss = 0, weights = 0;
+    gradient = nothing;
+    for (int64_t b = step->batch; b < step->batch + step->count; b++)
+        weights += (double)(1 + b % 5);
+    for (int64_t b = step->batch; b < step->batch + step->count; b++) {
+        loss += loss_sum(&learned, b * BATCH, 1 + b % 5, 1 / weights,
+                         step->todo == HY_DO_GRADIENTS ? &gradient : NULL);
+    }
+    must(hy_loop_answer(loop, loss / weights, (int64_t)weights));
+}
+
+START_TEST(gradients_are_summed_by_them_or_by_us) {
+    logistic expected = {0};
+    for (int us = 0; us < 2; us++) {
+        hy_loop_options options = usual;
+        options.parameters.sums_gradients = us;
+        hy_loop *loop = loop_with(&options, KEYS("predictor", "none", "grad_accum_steps", "4"));
+        for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+            ck_assert_int_eq(step.count, us ? 1 : 4);
+            us ? answer_each(loop, &step) : answer_all(loop, &step);
+        }
+        hy_loop_destroy(loop);
+        if (!us) expected = learned;
+    }
+    for (int j = 0; j < FEATURES; j++) {
+        ck_assert_double_eq_tol(learned.weights[j], expected.weights[j], 2e-4);
+    }
+}
+END_TEST
+
+/* ---- jumps ----------------------------------------------------------------------------------- */
+
+START_TEST(a_rejected_jump_restores_the_weights_bit_for_bit) {
+    static const double after[] = {100, NAN, INFINITY};
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    for (int i = 0; i < 3; i++) {
+        hy_loop_step step = run_until(loop, HY_PREDICT);
+        logistic before = learned;
+        while (step.phase == HY_PREDICT) {
+            bool is_proposed = memcmp(&before, &learned, sizeof before) != 0;
+            ck_assert_int_eq(step.todo, HY_DO_LOSS);
+            must(hy_loop_answer(loop, is_proposed ? after[i] : 0.5, BATCH));
+            step = next_step(loop);
+        }
+        ck_assert_int_eq(jumps_of(loop, true), i + 1);
+        ck_assert_mem_eq(&before, &learned, sizeof before);
+        ck_assert_str_eq(step.reason, "the guard rejected the jump");
+    }
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* Two jumps in a row against the outer-Nesterov formulas in double. */
+START_TEST(an_accepted_jump_is_the_predictors_formula) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    double velocity[FEATURES] = {0};
+    logistic phi = nothing, proposed = nothing;
+    tally t = {0};
+    for (int done = 0; done < 20; done++) { /* predict_from: a window begins there */
+        hy_loop_step step = next_step(loop);
+        honest_answer(loop, &step, &t);
+    }
+    phi = learned;
+    for (int jump = 0; jump < 2; jump++) {
+        hy_loop_step step = run_until(loop, HY_PREDICT);
+        logistic old = learned;
+        while (step.phase == HY_PREDICT) {
+            if (memcmp(&old, &learned, sizeof old) != 0) proposed = learned;
+            must(hy_loop_answer(loop, 0.5, BATCH));
+            step = next_step(loop);
+        }
+        ck_assert_int_eq(jumps_of(loop, false), jump + 1);
+        for (int j = 0; j < FEATURES; j++) {
+            double d = (double)old.weights[j] - (double)phi.weights[j];
+            velocity[j] = 0.7 * velocity[j] + d;
+            double expected = phi.weights[j] + 0.7 * (0.7 * velocity[j] + d);
+            ck_assert_double_eq_tol(learned.weights[j], expected, 1e-6);
+            ck_assert_double_eq_tol(learned.weights[j], proposed.weights[j], 1e-6);
+        }
+        phi = learned;
+    }
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- trouble --------------------------------------------------------------------------------- */
+
+START_TEST(numbers_that_are_not_finite_skip_the_update) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    tally t = {0};
+    for (int i = 0; i < 30; i++) {
+        hy_loop_step step = next_step(loop);
+        honest_answer(loop, &step, &t);
+    }
+    for (int what = 0; what < 2; what++) {
+        hy_step_info done;
+        hy_loop_step step = run_until(loop, HY_FULL);
+        logistic before = learned;
+        double loss = loss_of(&step);
+        if (what == 0) gradient.weights[5] = NAN;
+        must(hy_loop_answer(loop, what ? NAN : loss, BATCH));
+        ck_assert(hy_loop_last(loop, &done) && done.was_skipped);
+        ck_assert_mem_eq(&before, &learned, sizeof before);
+        ck_assert(strstr(next_step(loop).obstacle, "cools down") != NULL);
+    }
+    run_to_the_end(loop);
+    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_divergence_in_correct_takes_the_last_jump_back) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    hy_loop_step step = run_until(loop, HY_PREDICT);
+    logistic before = learned;
+    while (step.phase == HY_PREDICT) {
+        must(hy_loop_answer(loop, 0.5, BATCH));
+        step = next_step(loop);
+    }
+    ck_assert_int_eq(step.phase, HY_CORRECT);
+    honest_answer(loop, &step, &(tally){0}); /* the first of two goes well */
+    step = run_until(loop, HY_CORRECT);
+    loss_of(&step);
+    must(hy_loop_answer(loop, 3, BATCH));
+    ck_assert_mem_eq(&before, &learned, sizeof before);
+    ck_assert_str_eq(next_step(loop).reason, "the run diverged");
+    run_to_the_end(loop);
+    ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(twenty_skipped_updates_in_a_row_end_the_run) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    for (int i = 0; i < 19; i++) {
+        gradient.bias[0] = INFINITY;
+        must(hy_loop_answer(loop, 1, BATCH));
+    }
+    must_fail(hy_loop_answer(loop, 1, BATCH), HY_ERR_NUMERIC, "20 steps in a row");
+    ck_assert_mem_eq(&learned, &nothing, sizeof learned);
+    ck_assert(next_step(loop).is_over);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+typedef struct blob {
+    int64_t number, loads;
+} blob;
+
+static hy_status save_blob(void *user, void **bytes, size_t *size) {
+    const blob *b = user;
+    int64_t *copy = malloc(sizeof *copy);
+    *copy = b->number;
+    *bytes = copy;
+    *size = sizeof *copy;
+    return HY_OK;
+}
+
+static hy_status load_blob(void *user, const void *bytes, size_t size) {
+    blob *b = user;
+    ck_assert_uint_eq(size, sizeof b->number);
+    memcpy(&b->number, bytes, size);
+    b->loads++;
+    return HY_OK;
+}
+
+static hy_loop_options with_blob(blob *b) {
+    hy_loop_options options = usual;
+    options.can_evaluate = true;
+    options.parameters.user = b;
+    options.parameters.save = save_blob;
+    options.parameters.load = load_blob;
+    return options;
+}
+
+/* Stopped in any phase, the loop goes on to the same bits, with the caller's own part. */
+START_TEST(a_stopped_loop_goes_on_to_the_same_bits) {
+    static const hy_phase phases[] = {HY_FULL, HY_PREDICT, HY_CORRECT};
+    blob b = {.number = 41};
+    hy_loop_options options = with_blob(&b);
+    char *out = path_in("run");
+    const char *const *keys = KEYS("predictor", "outer", "out", out, "tail_share", "0.2");
+    logistic expected = learn(&options, KEYS("predictor", "outer", "tail_share", "0.2"));
+    hy_loop *loop = loop_with(&options, keys);
+    for (int i = 0; i < 3; i++) {
+        hy_loop_step step = run_until(loop, phases[_i]);
+        honest_answer(loop, &step, &(tally){0});
+    }
+    run_until(loop, phases[_i]);
+    b.number = 42;
+    must(hy_loop_stop(loop));
+    ck_assert(next_step(loop).is_over);
+    hy_loop_destroy(loop);
+    b.number = 0;
+    loop = loop_with(&options, KEYS("predictor", "outer", "tail_share", "0.2", "resume", out));
+    ck_assert_int_eq(b.number, 42);
+    ck_assert_int_eq(b.loads, 1);
+    tally t = run_to_the_end(loop);
+    ck_assert_mem_eq(&expected, &learned, sizeof expected);
+    ck_assert_int_ge(t.evaluations, 2); /* at the end: of the weights, and of their average */
+    ck_assert(hy_path_exists(path_in("run/summary.json")));
+    ck_assert(hy_path_exists(path_in("run/metrics.jsonl")));
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_loop_is_saved_between_steps) {
+    blob b = {.number = 7};
+    hy_loop_options options = with_blob(&b);
+    hy_loop *loop = loop_with(&options, KEYS("predictor", "outer", "out", path_in("run")));
+    run_until(loop, HY_PREDICT);
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "between two steps");
+    hy_loop_step step = run_until(loop, HY_CORRECT);
+    logistic before = learned;
+    must(hy_loop_save(loop));
+    ck_assert_mem_eq(&before, &learned, sizeof before);
+    char name[64];
+    snprintf(name, sizeof name, "run/checkpoint-%lld/caller.bin", (long long)step.step);
+    ck_assert(hy_path_exists(path_in(name)));
+    honest_answer(loop, &step, &(tally){0});
+    hy_loop_destroy(loop); /* and nothing more is */
+    ck_assert(!hy_path_exists(path_in("run/summary.json")));
+}
+END_TEST
+
+START_TEST(nothing_is_written_unless_a_folder_is_named) {
+    learn(&usual, KEYS("predictor", "none", "out", "", "steps", "3"));
+    ck_assert(!hy_path_exists("runs"));
+}
+END_TEST
+
+/* ---- questions and compute ----------------------------------------------------------------------- */
+
+START_TEST(micro_batches_are_told_by_number) {
+    hy_loop *loop = new_loop(KEYS("predictor", "outer", "grad_accum_steps", "2"));
+    int64_t expected = 0;
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        if (step.todo == HY_DO_GRADIENTS) {
+            ck_assert_int_eq(step.batch, expected);
+            ck_assert_int_eq(step.count, 2);
+            expected += 2;
+        } else {
+            ck_assert_int_ge(step.batch, expected); /* training has not reached it */
+            ck_assert_int_eq(step.count, 1);
+        }
+        ck_assert_int_eq(next_step(loop).batch, step.batch); /* the same until it is answered */
+        honest_answer(loop, &step, &(tally){0});
+    }
+    ck_assert_int_gt(expected, 200);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(phases_say_which_precision_they_want) {
+    hy_loop *loop =
+        new_loop(KEYS("predictor", "outer", "precision", "bf16", "precision_correct", "fp32"));
+    ck_assert_int_eq(run_until(loop, HY_FULL).precision, HY_BF16);
+    ck_assert_int_eq(run_until(loop, HY_CORRECT).precision, HY_F32);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(whether_predicting_pays_is_tested_where_batches_can_be_asked_for_again) {
+    hy_loop_options options = usual;
+    options.can_rewind = _i == 1;
+    hy_loop *loop = loop_with(&options, KEYS("predictor", "outer", "regime", "fine-tuning",
+                                             "fork_budget", "0.5", "steps", "300"));
+    int64_t highest = -1, again = 0, forks = 0;
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        if (step.todo == HY_DO_GRADIENTS) {
+            again += step.batch <= highest;
+            if (step.batch > highest) highest = step.batch;
+        }
+        hy_summary s;
+        hy_trainer_summary(hy_loop_trainer(loop), &s);
+        forks = s.forks;
+        honest_answer(loop, &step, &(tally){0});
+    }
+    ck_assert_int_eq(again > 0, _i == 1);
+    ck_assert_int_eq(forks > 0, _i == 1);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- wrong use --------------------------------------------------------------------------------- */
+
+static void refuse_one(hy_config *config, hy_parameter wrong, const char *message) {
+    hy_loop *loop;
+    hy_loop_options options = {.parameters = {.list = &wrong, .count = 1}};
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, message);
+    ck_assert_ptr_null(loop);
+}
+
+START_TEST(wrong_parameters_are_refused) {
+    hy_config *config = config_with(KEYS("predictor", "outer"));
+    hy_loop *loop;
+    float x[3] = {0};
+    hy_parameter right = {.name = "w", .weights = x, .grads = x, .ndim = 1, .shape = {2}}, p;
+    refuse_one(config, (p = right, p.name = "", p), "number 0 has no name");
+    refuse_one(config, (p = right, p.weights = NULL, p), "no memory for its weights");
+    refuse_one(config, (p = right, p.shape[0] = 0, p), "dimension 0 has 0 elements");
+    refuse_one(config, (p = right, p.ndim = 9, p), "9 dimensions");
+    refuse_one(config, (p = right, p.group = 1, p), "group 1");
+    refuse_one(config, (p = right, p.weights = (char *)x + 1, p), "no multiple of 4 bytes");
+    p = right;
+    p.ndim = 2;
+    p.shape[0] = p.shape[1] = INT64_MAX;
+    refuse_one(config, p, "more elements than can be counted");
+    hy_parameter twice[] = {right, right};
+    hy_loop_options options = {.parameters = {.list = twice, .count = 2}};
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "both called w");
+    options.parameters.count = 0;
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "at least one");
+    options = usual;
+    options.parameters.dtype = HY_I32;
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "type of weights");
+    must_fail(hy_loop_create(NULL, &usual, NULL, &loop), HY_ERR_INPUT, "is NULL");
+    must(hy_config_set(config, "steps", "0", HY_FROM_CALLER));
+    must_fail(hy_loop_create(config, &usual, NULL, &loop), HY_ERR_INPUT, "train.steps is 0");
+    hy_config_destroy(config);
+    config = config_with(KEYS("master_dtype", "bf16"));
+    must_fail(hy_loop_create(config, &usual, NULL, &loop), HY_ERR_INPUT, "the weights are fp32");
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(calls_that_cannot_be_are_refused_and_change_nothing) {
+    hy_parameter list[2] = {parameters[0], parameters[1]};
+    hy_loop_options options = {.parameters = {.list = list, .count = 2}};
+    list[1].grads = NULL;
+    hy_loop *loop = loop_with(&options, KEYS("predictor", "none", "steps", "2"));
+    hy_loop_step step = next_step(loop);
+    double loss = loss_of(&step);
+    must_fail(hy_loop_answer(loop, loss, BATCH), HY_ERR_INPUT, "bias has no gradient");
+    must_fail(hy_loop_set_gradient(loop, 2, gradient.bias), HY_ERR_INPUT, "no parameter number 2");
+    must_fail(hy_loop_set_gradient(loop, 1, NULL), HY_ERR_INPUT, "gradient of parameter bias");
+    must(hy_loop_set_gradient(loop, 1, gradient.bias));
+    must_fail(hy_loop_answer(loop, loss, 0), HY_ERR_INPUT, "0 tokens");
+    ck_assert_mem_eq(&learned, &nothing, sizeof learned);
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "no folder");
+    must(hy_loop_answer(loop, loss, BATCH));
+    run_to_the_end(loop);
+    must_fail(hy_loop_answer(loop, loss, BATCH), HY_ERR_STATE, "the run is over");
+    must_fail(hy_loop_save(loop), HY_ERR_STATE, "over");
+    hy_loop_destroy(loop);
+    must_fail(hy_loop_answer(loop, loss, BATCH), HY_ERR_STATE, "was destroyed");
+    must_fail(hy_loop_next(loop, &step), HY_ERR_STATE, "was destroyed");
+    must_fail(hy_loop_next(NULL, &step), HY_ERR_INPUT, "it is NULL");
+    hy_loop_destroy(loop); /* twice is none too many */
+    hy_loop_destroy(NULL);
+}
+END_TEST
+
+/* A call from another thread while one is under way: the observer is called inside of one. */
+static hy_loop *shared;
+static hy_status from_elsewhere;
+
+static void *ask_elsewhere(void *unused) {
+    hy_loop_step step;
+    from_elsewhere = hy_loop_next(shared, &step);
+    return unused;
+}
+
+static void call_from_another_thread(void *user, const hy_step_info *info) {
+    pthread_t other;
+    (void)user, (void)info;
+    ck_assert_int_eq(pthread_create(&other, NULL, ask_elsewhere, NULL), 0);
+    pthread_join(other, NULL);
+}
+
+START_TEST(two_threads_at_once_are_refused) {
+    hy_config *config = config_with(KEYS("predictor", "none", "steps", "2"));
+    hy_observer observer = {.on_step = call_from_another_thread};
+    learned = nothing;
+    must(hy_loop_create(config, &usual, &observer, &shared));
+    hy_loop_step step = next_step(shared);
+    honest_answer(shared, &step, &(tally){0});
+    ck_assert_int_eq(from_elsewhere, HY_ERR_STATE);
+    hy_loop_destroy(shared);
+    hy_config_destroy(config);
+}
+END_TEST
+
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("own_loop");
+    TCase *tests = tcase_create("own_loop");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 3);
+    tcase_add_loop_test(tests, two_runs_give_the_same_bits, 0, 2);
+    tcase_add_test(tests, updates_are_adamw_with_clipping_and_decay_on_matrices);
+    tcase_add_test(tests, groups_have_their_own_rate_and_decay);
+    tcase_add_loop_test(tests, where_the_state_lives_changes_no_bit, 0, 3);
+    tcase_add_loop_test(tests, every_optimizer_and_state_type_learns, 0, 4);
+    tcase_add_loop_test(tests, weights_of_16_bits_have_a_master_in_fp32, 0, 2);
+    tcase_add_test(tests, gradients_are_summed_by_them_or_by_us);
+    tcase_add_test(tests, a_rejected_jump_restores_the_weights_bit_for_bit);
+    tcase_add_test(tests, an_accepted_jump_is_the_predictors_formula);
+    tcase_add_test(tests, numbers_that_are_not_finite_skip_the_update);
+    tcase_add_test(tests, a_divergence_in_correct_takes_the_last_jump_back);
+    tcase_add_test(tests, twenty_skipped_updates_in_a_row_end_the_run);
+    tcase_add_loop_test(tests, a_stopped_loop_goes_on_to_the_same_bits, 0, 3);
+    tcase_add_test(tests, a_loop_is_saved_between_steps);
+    tcase_add_test(tests, nothing_is_written_unless_a_folder_is_named);
+    tcase_add_test(tests, micro_batches_are_told_by_number);
+    tcase_add_test(tests, phases_say_which_precision_they_want);
+    tcase_add_loop_test(
+        tests, whether_predicting_pays_is_tested_where_batches_can_be_asked_for_again, 0, 2);
+    tcase_add_test(tests, wrong_parameters_are_refused);
+    tcase_add_test(tests, calls_that_cannot_be_are_refused_and_change_nothing);
+    tcase_add_test(tests, two_threads_at_once_are_refused);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+HY_TEST_MAIN(make_suite)
