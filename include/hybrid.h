@@ -769,6 +769,10 @@ typedef enum hy_todo {
 
 typedef struct hy_loop_options {
     hy_own_parameters parameters;
+    /* You say when your forward pass comes to a parameter (hy_loop_use): where state lives in pinned memory or on
+     * disk, a step's update is then made as the next pass goes on, so that its copies hide behind your
+     * compute. The same numbers, the same bits. */
+    bool uses_in_turn;
     bool can_evaluate; /* HY_DO_EVALUATE may be asked: eval_every, early_stop and the run's end */
     bool
         can_rewind; /* micro-batches may be asked for again: whether predicting pays can be tested */
@@ -806,6 +810,10 @@ hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens);
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads);
 /* The same of all parameters at once, in their order. */
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads);
+/* From here on your stream may read this parameter (-1: all of them): with uses_in_turn, while gradients are asked
+ * for, before you read it first. In the order of the list it costs no waiting. Gradients of the step before
+ * must stay as they are until all parameters were asked for, and all must be before you write new ones. */
+hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
 /* Saves a checkpoint now: while gradients are asked for, that is between two steps. */
 hy_status hy_loop_save(hy_loop *loop);
 /* Ends the run as it is after its last step: saved where there is a folder. It is over then. */

@@ -4,6 +4,8 @@
 #include <pthread.h>
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "formats/safetensors.h"
 #include "kernels/half.h"
 #include "optim/schedule.h"
 
@@ -286,6 +288,88 @@ START_TEST(gradients_are_summed_by_them_or_by_us) {
     for (int j = 0; j < FEATURES; j++) {
         ck_assert_double_eq_tol(learned.weights[j], expected.weights[j], 2e-4);
     }
+}
+END_TEST
+
+/* ---- large parameters, and updates that wait for them ------------------------------------------------ */
+
+#define ROWS 2200
+#define LARGE ((int64_t)ROWS * ROWS)
+
+static float *large, *large_grads;
+
+static double large_loss(bool wants) {
+    double sum = 0;
+    for (int64_t i = 0; i < LARGE; i++) {
+        float off = large[i] - (float)(i % 7);
+        sum += (double)off * off;
+        if (wants) large_grads[i] = off / 1000;
+    }
+    return sum / (double)LARGE;
+}
+
+static uint64_t large_digest(const char *const *pairs, bool in_turn, bool is_stopped) {
+    hy_parameter list[] = {
+        parameters[0],
+        {.name = "large", .weights = large, .grads = large_grads, .ndim = 2, .shape = {ROWS, ROWS}},
+        parameters[1]};
+    hy_loop_options options = {.parameters = {.list = list, .count = 3}, .uses_in_turn = in_turn};
+    for (int64_t i = 0; i < LARGE; i++) large[i] = 0.5f * (float)(i % 5);
+    hy_loop *loop = loop_with(&options, pairs);
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        bool wants = step.todo == HY_DO_GRADIENTS;
+        if (wants && in_turn) {
+            must(hy_loop_use(loop, 0));
+            must(hy_loop_use(loop, step.step % 2 ? 1 : -1));
+            must(hy_loop_use(loop, 2));
+        }
+        double loss = loss_of(&step) + large_loss(wants);
+        if (is_stopped && step.step == 3) {
+            must(hy_loop_stop(loop));
+        } else {
+            must(hy_loop_answer(loop, loss, BATCH));
+        }
+    }
+    hy_loop_destroy(loop);
+    return hy_hash_bytes(large, (size_t)LARGE * sizeof *large, 0) ^
+           hy_hash_bytes(&learned, sizeof learned, 1);
+}
+
+/* Cut into parts that travel: the same bits wherever the state is, and one tensor of its shape in the file. */
+START_TEST(a_large_parameter_travels_in_parts) {
+    static const char *const kinds[] = {"adamw", "adamw8bit"};
+    char *out = path_in("run");
+    large = malloc((size_t)LARGE * sizeof *large);
+    large_grads = malloc((size_t)LARGE * sizeof *large_grads);
+#define HERE "steps", "6", "predictor", "none", "optimizer", kinds[_i]
+#define THERE HERE, "optim_place", "pinned", "max_gpu_mem", "500MiB"
+    uint64_t expected = large_digest(KEYS(HERE), false, false);
+    ck_assert(large_digest(KEYS(THERE), false, false) == expected);
+    ck_assert(large_digest(KEYS(THERE), true, false) == expected);
+    large_digest(KEYS(THERE, "out", out), true, true);
+    hy_safetensors *file;
+    must(hy_safetensors_open(path_in("run/checkpoint-3/weights.safetensors"), &file));
+    const hy_safetensors_entry *entry = hy_safetensors_find(file, "large");
+    ck_assert(entry && entry->ndim == 2 && entry->shape[0] == ROWS && entry->shape[1] == ROWS);
+    hy_safetensors_close(file);
+    ck_assert(large_digest(KEYS(THERE, "resume", out), true, false) == expected);
+    free(large);
+    free(large_grads);
+}
+END_TEST
+
+START_TEST(gradients_before_every_parameter_was_asked_for_are_refused) {
+    hy_loop_options options = usual;
+    options.uses_in_turn = true;
+    hy_loop *loop = loop_with(
+        &options, KEYS("predictor", "none", "optim_place", "pinned", "max_gpu_mem", "64MiB"));
+    hy_loop_step step = next_step(loop);
+    must_fail(hy_loop_use(loop, 2), HY_ERR_INPUT, "no parameter number 2");
+    honest_answer(loop, &step, &(tally){0});
+    step = next_step(loop);
+    must_fail(hy_loop_answer(loop, loss_of(&step), BATCH), HY_ERR_STATE, "weights comes next");
+    ck_assert(next_step(loop).is_over);
+    hy_loop_destroy(loop);
 }
 END_TEST
 
@@ -647,6 +731,7 @@ END_TEST
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_loop");
     TCase *tests = tcase_create("own_loop");
+    tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 3);
     tcase_add_loop_test(tests, two_runs_give_the_same_bits, 0, 2);
@@ -656,6 +741,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, every_optimizer_and_state_type_learns, 0, 4);
     tcase_add_loop_test(tests, weights_of_16_bits_have_a_master_in_fp32, 0, 2);
     tcase_add_test(tests, gradients_are_summed_by_them_or_by_us);
+    tcase_add_loop_test(tests, a_large_parameter_travels_in_parts, 0, 2);
+    tcase_add_test(tests, gradients_before_every_parameter_was_asked_for_are_refused);
     tcase_add_test(tests, a_rejected_jump_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, an_accepted_jump_is_the_predictors_formula);
     tcase_add_test(tests, numbers_that_are_not_finite_skip_the_update);

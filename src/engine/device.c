@@ -155,7 +155,9 @@ void hy_engine_close(hy_engine *e) {
             if (streams[i]) (void)e->backend->stream_sync(streams[i]);
         }
         hy_engine_release(e);
-        hy_guest_close(e);
+    }
+    hy_guest_close(e);
+    if (e->backend) {
         if (e->trip.is_back) e->backend->event_destroy(e->trip.is_back);
         for (int i = 0; i < 4; i++) {
             if (streams[i]) e->backend->stream_destroy(streams[i]);

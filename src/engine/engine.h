@@ -117,12 +117,14 @@ typedef struct hy_guest_side {
     hy_guest_types types;
     const hy_param_spec *params; /* the owner's */
     int32_t count;
+    int32_t *first_part; /* (count + 1) entries of the model's list that each of them is */
     void *stream_handle; /* of the caller's CUDA stream */
     hy_stream *stream;   /* the same, adopted; NULL on a CPU */
     hy_event *is_lent;   /* our work on what the caller sees is done */
     hy_event *is_back;   /* the caller's is */
     int shown;           /* hy_shown: what stands where the caller's weights are */
     bool is_half;        /* the caller computes in fp16: its losses are scaled */
+    bool uses_in_turn;   /* the caller says when it comes to a parameter (hy_guest_use) */
 } hy_guest_side;
 
 /* Memory that ran out and was there again. */
@@ -273,6 +275,8 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch); /* or NUL
 /* After the passes: norm and clip factor, of gradients times grad_scale. */
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale);
 hy_status hy_update_gather(hy_engine *e); /* ahead: what the first units of the next update need */
+/* Applies what is pending up to a unit, and brings what the next ones need. */
+hy_status hy_update_upto(hy_engine *e, int32_t unit);
 hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
@@ -293,6 +297,7 @@ hy_status hy_candidate_make(void *engine, hy_stream *stream, int32_t unit);
 
 /* ---- guest.c: a caller's weights and gradients --------------------------------------------------------- */
 
+hy_status hy_guest_make_model(hy_engine *e);
 hy_status hy_guest_open(hy_engine *e); /* its stream and events, once the device is open */
 void hy_guest_close(hy_engine *e);
 /* Where a parameter's numbers are. HY_ERR_INPUT names it: the device does not reach them there. */
@@ -304,6 +309,9 @@ hy_status hy_guest_take_weights(hy_engine *e);
  * events between streams; on a CPU we are done when the first returns. */
 hy_status hy_guest_lend(hy_engine *e);
 hy_status hy_guest_take_back(hy_engine *e);
+/* What is pending is applied to one of the caller's parameters and those before it, and the caller may read them;
+ * -1: to all. Between the two calls above. */
+hy_status hy_guest_use(hy_engine *e, int32_t param);
 /* What stands where the caller's weights are: they, what was proposed, or the average. */
 typedef enum hy_shown { HY_SHOWN_WEIGHTS, HY_SHOWN_CANDIDATE, HY_SHOWN_AVERAGE } hy_shown;
 hy_status hy_guest_show(hy_engine *e, hy_shown shown);

@@ -3,12 +3,24 @@
  * The caller sees one row of weights: the master, or where that is kept finer, the working copy of it. What is
  * tried (proposed weights, the average) is written there. A working copy is made again from the master
  * afterwards; a master waits in the snapshot meanwhile and comes back from there, bit for bit. */
+#include <stdlib.h>
+
 #include "base/error.h"
 #include "engine/engine.h"
 
 #define CARD_ALIGNMENT 16 /* bytes: kernels read so many at a time */
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
+
+hy_status hy_guest_make_model(hy_engine *e) {
+    hy_guest_side *g = e->guest;
+    HY_TRY(hy_model_create_guest(g->params, g->count, &e->model));
+    const hy_params *params = &e->model->params;
+    g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
+    if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
+    for (int32_t i = 0; i < params->count; i++) g->first_part[params->list[i].whole + 1] = i + 1;
+    return HY_OK;
+}
 
 hy_status hy_guest_open(hy_engine *e) {
     hy_guest_side *g = e->guest;
@@ -21,7 +33,10 @@ hy_status hy_guest_open(hy_engine *e) {
 
 void hy_guest_close(hy_engine *e) {
     hy_guest_side *g = e->guest;
-    if (!g || !e->backend) return;
+    if (!g) return;
+    free(g->first_part);
+    g->first_part = NULL;
+    if (!e->backend) return;
     if (g->is_lent) e->backend->event_destroy(g->is_lent);
     if (g->is_back) e->backend->event_destroy(g->is_back);
     if (g->stream) e->backend->stream_destroy(g->stream);
@@ -34,7 +49,8 @@ void hy_guest_close(hy_engine *e) {
 static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
     hy_backend *b = e->backend;
     const hy_row *r = &e->rows.row[row];
-    const char *name = e->model->params.list[param].name;
+    const hy_params *params = &e->model->params;
+    const char *name = e->guest->params[param].name;
     uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(r->dtype);
     HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
     HY_FAIL_IF((uintptr_t)at % border != 0, HY_ERR_INPUT,
@@ -42,7 +58,10 @@ static hy_status place(hy_engine *e, int row, int32_t param, void *at, const cha
                name, (int)border);
     hy_status status = b->check_memory ? b->check_memory(b, at) : HY_OK;
     if (status != HY_OK) return hy_fail_context(status, "the %s of parameter %s", what, name);
-    hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, param), at);
+    for (int32_t i = e->guest->first_part[param]; i < e->guest->first_part[param + 1]; i++) {
+        char *part = (char *)at + hy_dtype_bytes(r->dtype, params->list[i].part_at);
+        hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i), part);
+    }
     return HY_OK;
 }
 
@@ -99,6 +118,17 @@ hy_status hy_guest_take_back(hy_engine *e) {
     return b->stream_wait(e->compute, g->is_back);
 }
 
+hy_status hy_guest_use(hy_engine *e, int32_t param) {
+    const hy_guest_side *g = e->guest;
+    int32_t units = e->model->params.units;
+    if (!e->update.is_pending) return HY_OK;
+    int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
+    if (e->update.at.unit > last) return HY_OK;
+    HY_TRY(hy_update_upto(e, last));
+    if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
+    return hy_guest_lend(e);
+}
+
 /* ---- what is tried ---------------------------------------------------------------------------------------- */
 
 static hy_status show_weights(hy_engine *e) {
@@ -125,13 +155,17 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
 
 /* ---- sums of gradients -------------------------------------------------------------------------------------- */
 
-static hy_status add_one(hy_engine *e, int32_t param, void *at, double scale, bool is_first) {
+static hy_status add_one(hy_engine *e, int32_t param, void *const *at, double scale,
+                         bool is_first) {
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
+    const hy_param *p = &e->model->params.list[param];
+    hy_dtype theirs = e->guest->types.grads;
+    char *from = (char *)at[p->whole] + hy_dtype_bytes(theirs, p->part_at);
     int32_t item = hy_store_item_of(grads, param);
     hy_tensor sum = hy_store_tensor(grads, item, hy_store_device(grads, item));
     hy_op_call add = {.kind = HY_OP_COMBINE};
     add.t[HY_COMBINE_OUT] = sum;
-    add.t[HY_COMBINE_X0] = hy_tensor_1d(at, e->guest->types.grads, sum.shape[0]);
+    add.t[HY_COMBINE_X0] = hy_tensor_1d(from, theirs, p->count);
     add.attr.combine.coefficient[0] = (float)scale;
     if (!is_first) add.t[HY_COMBINE_X1] = sum;
     add.attr.combine.coefficient[1] = 1;
@@ -147,7 +181,7 @@ hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool i
                         : hy_store_get(grads, e->compute, unit));
         hy_status status = HY_OK;
         for (; param < params->count && params->list[param].unit == unit; param++) {
-            if (status == HY_OK) status = add_one(e, param, at[param], scale, is_first);
+            if (status == HY_OK) status = add_one(e, param, at, scale, is_first);
         }
         hy_status released = hy_store_release_changed(grads, e->compute, unit);
         HY_TRY(status);

@@ -16,7 +16,7 @@
 hy_status hy_engine_make_model(hy_engine *e) {
     const hy_settings *s = e->settings;
     hy_shape shape;
-    if (e->guest) return hy_model_create_guest(e->guest->params, e->guest->count, &e->model);
+    if (e->guest) return hy_guest_make_model(e);
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);

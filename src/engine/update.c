@@ -158,10 +158,31 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
 
 hy_status hy_update_gather(hy_engine *e) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
-    int32_t units = e->model->params.units;
-    if (e->trip.state != HY_TRIP_HERE) return HY_OK;
-    for (int32_t unit = 0; unit < 2 && unit < units; unit++) {
+    int32_t units = e->model->params.units, ahead = e->plan.choice.ring_depth - 1;
+    if (e->trip.state != HY_TRIP_HERE || e->update.is_pending) return HY_OK;
+    for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
+    }
+    return HY_OK;
+}
+
+/* As far ahead as the rings have room: one is used, one leaves. */
+static hy_status gather_ahead(hy_engine *e, int32_t unit) {
+    hy_optimizer_state state = update_state(e, e->update.pending_dtype);
+    int32_t ahead = e->plan.choice.ring_depth - 2, units = e->model->params.units;
+    for (int32_t i = unit + 1; i <= unit + (ahead > 1 ? ahead : 1) && i < units; i++) {
+        HY_TRY(hy_optimizer_gather(&state, i));
+    }
+    return HY_OK;
+}
+
+hy_status hy_update_upto(hy_engine *e, int32_t unit) {
+    hy_pending_update *u = &e->update;
+    hy_optimizer_state state = update_state(e, u->pending_dtype);
+    while (u->is_pending && u->at.unit <= unit) {
+        HY_TRY(gather_ahead(e, u->at.unit));
+        HY_TRY(hy_optimizer_update_unit(&state, e->compute, &u->step, &u->at));
+        u->is_pending = u->at.unit < e->model->params.units;
     }
     return HY_OK;
 }

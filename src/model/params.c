@@ -47,6 +47,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                         .count = cols ? rows * cols : rows,
                         .stored = stored,
                         .first = p->elements,
+                        .whole = p->count,
                         .is_trainable = true,
                         .has_decay = cols > 0,
                         .own_decay = -1,
@@ -150,42 +151,90 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
     return HY_OK;
 }
 
-static hy_status check_names(const hy_params *p) {
-    for (int32_t i = 0; i < p->count; i++) {
-        for (int32_t k = 0; k < i; k++) {
-            HY_FAIL_IF(strcmp(p->list[i].name, p->list[k].name) == 0, HY_ERR_INPUT,
-                       "parameters number %d and %d are both called %s", k, i, p->list[i].name);
-        }
-    }
-    return HY_OK;
+int64_t hy_param_whole_count(const hy_param *p) {
+    int64_t count = 1;
+    for (int32_t i = 0; i < p->ndim && p->part > 0; i++) count *= p->shape[i];
+    return p->part > 0 ? count : p->count;
 }
 
-static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count) {
-    int64_t in_unit = 0;
-    for (int32_t i = 0; i < count; i++) {
-        hy_param *param = &p->list[i];
-        HY_TRY(set_listed(param, &list[i], i));
-        HY_FAIL_IF(param->count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
-                   "parameter %s: all together have more elements than can be counted",
-                   param->name);
-        bool is_full = in_unit > 0 && in_unit + param->count > UNIT_ELEMENTS;
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(const hy_param_spec *const *)a)->name,
+                  (*(const hy_param_spec *const *)b)->name);
+}
+
+static hy_status check_names(const hy_param_spec *list, int32_t count) {
+    const hy_param_spec **sorted = malloc((size_t)count * sizeof *sorted);
+    if (!sorted) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
+    for (int32_t i = 0; i < count; i++) sorted[i] = &list[i];
+    qsort(sorted, (size_t)count, sizeof *sorted, by_name);
+    hy_status status = HY_OK;
+    for (int32_t i = 1; i < count && status == HY_OK; i++) {
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0) continue;
+        status = hy_fail(HY_ERR_INPUT, "parameters number %d and %d are both called %s",
+                         (int)(sorted[i - 1] - list), (int)(sorted[i] - list), sorted[i]->name);
+    }
+    free(sorted);
+    return status;
+}
+
+/* Into how many parts, and how large: blocks of 8-bit codes do not cross a border. */
+static int64_t parts_of(int64_t count, int64_t *part) {
+    int64_t parts = (count + UNIT_ELEMENTS - 1) / UNIT_ELEMENTS;
+    *part = (count + parts - 1) / parts;
+    *part = (*part + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK * HY_QUANT_BLOCK;
+    return (count + *part - 1) / *part;
+}
+
+/* Adds a parameter, in its parts, behind what fills the present unit. */
+static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
+    int64_t part, parts = parts_of(whole->count, &part);
+    for (int64_t i = 0; i < parts; i++) {
+        hy_param *param = &p->list[p->count++];
+        *param = *whole;
+        if (parts > 1) {
+            param->part = part;
+            param->part_at = i * part;
+            param->count = whole->count - i * part < part ? whole->count - i * part : part;
+            param->stored = param->count;
+        }
+        bool is_full = *in_unit > 0 && *in_unit + param->count > UNIT_ELEMENTS;
         p->units += is_full;
-        in_unit = (is_full ? 0 : in_unit) + param->count;
+        *in_unit = (is_full ? 0 : *in_unit) + param->count;
         param->unit = p->units;
         param->first = p->elements;
         p->elements += param->count;
-        p->count++;
+    }
+}
+
+static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+    int64_t in_unit = 0, entries = 0, part;
+    hy_param whole;
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(set_listed(&whole, &list[i], i));
+        HY_FAIL_IF(whole.count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
+                   "parameter %s: all together have more elements than can be counted", whole.name);
+        p->elements += whole.count;
+        entries += parts_of(whole.count, &part);
+    }
+    HY_FAIL_IF(entries > INT32_MAX, HY_ERR_INPUT, "these parameters are too large: %lld elements",
+               (long long)p->elements);
+    HY_TRY(check_names(list, count));
+    p->elements = 0;
+    p->list = calloc((size_t)entries, sizeof *p->list);
+    if (!p->list) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(set_listed(&whole, &list[i], i));
+        whole.whole = i;
+        add_listed(p, &whole, &in_unit);
     }
     p->units++;
-    return check_names(p);
+    return HY_OK;
 }
 
 hy_status hy_params_init_list(hy_params *p, const hy_param_spec *list, int32_t count) {
     *p = (hy_params){0};
     HY_FAIL_IF(!list || count < 1, HY_ERR_INPUT,
                "a model needs at least one parameter, %d were given", count);
-    p->list = calloc((size_t)count, sizeof *p->list);
-    if (!p->list) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
     hy_status status = set_list(p, list, count);
     if (status != HY_OK) hy_params_fini(p);
     return status;

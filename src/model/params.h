@@ -49,8 +49,12 @@ typedef struct hy_param {
     int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
-    double own_decay;  /* instead of the run's, where it is 0 or more */
-    double lr_scale;   /* of the run's learning rate */
+    /* A large parameter of a guest is a row of parts, so that what travels is small: each is an entry of the list,
+     * with the shape of the whole; all but the last have `part` elements. */
+    int32_t whole;         /* which of the guest's it is, or is a part of */
+    int64_t part, part_at; /* elements before this one; part 0: it is no part */
+    double own_decay;      /* instead of the run's, where it is 0 or more */
+    double lr_scale;       /* of the run's learning rate */
     double init_mean, init_std;
 } hy_param;
 
@@ -75,9 +79,12 @@ typedef struct hy_param_spec {
     double decay; /* below 0: the run's, for what has two dimensions or more */
 } hy_param_spec;
 /* These instead of a shape's, all of them trained; `at` is NULL. Neighbours share a unit as long as it stays
- * small. HY_ERR_INPUT names what cannot be. */
+ * small, and large ones are cut into parts. HY_ERR_INPUT names what cannot be. */
 hy_status hy_params_init_list(hy_params *params, const hy_param_spec *list, int32_t count);
 void hy_params_fini(hy_params *params);
+
+/* Elements of the whole that an entry of the list is, or is a part of. */
+int64_t hy_param_whole_count(const hy_param *param);
 
 static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_kind kind) {
     return p->at[unit * HY_P_KIND_COUNT + kind];

@@ -215,6 +215,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
     hy_guest *g = &loop->own.guest;
     g->user = loop;
     g->answer = answer;
+    g->side.uses_in_turn = options->uses_in_turn;
     g->can_evaluate = options->can_evaluate;
     g->can_rewind = options->can_rewind;
     g->writes_if_asked = true;
@@ -314,6 +315,21 @@ hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
         status = set_gradient(loop, i, grads[i]);
     }
     return leave(loop, status);
+}
+
+/* The run stands still meanwhile: its engine is ours to use. */
+static hy_status use(hy_loop *loop, int32_t parameter) {
+    const hy_guest *g = &loop->own.guest;
+    HY_FAIL_IF(parameter < -1 || parameter >= g->side.count, HY_ERR_INPUT,
+               "there is no parameter number %d; there are %d, and -1 means all", parameter,
+               g->side.count);
+    bool is_asked = loop->ask && loop->ask->kind == HY_ASK_GRADIENTS && g->side.uses_in_turn;
+    return is_asked ? hy_guest_use(&loop->trainer->engine, parameter) : HY_OK;
+}
+
+hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {
+    HY_TRY(enter(loop, "hy_loop_use", false));
+    return leave(loop, use(loop, parameter));
 }
 
 hy_status hy_loop_save(hy_loop *loop) {

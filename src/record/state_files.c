@@ -33,6 +33,7 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
 static int32_t item_at(const hy_engine *e, const hy_state_cursor *at) {
     const hy_row *row = &e->rows.row[at->row];
     const int32_t *first = e->rows.tiles.first;
+    if (e->model->params.list[at->param].part_at > 0) return -1; /* with the first of its parts */
     if (!row->is_tiled) return hy_store_item_of(&row->store, at->param);
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
@@ -51,8 +52,12 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     const hy_layout_item *item = &row->store.layout.items[index];
-    *out = (hy_state_tensor){
-        .row = at->row, .item = index, .run = row->is_tiled ? HY_TILE_ELEMENTS : param->count};
+    int64_t count = hy_param_whole_count(param);
+    *out = (hy_state_tensor){.row = at->row,
+                             .item = index,
+                             .run = param->part > 0 ? param->part
+                                    : row->is_tiled ? HY_TILE_ELEMENTS
+                                                    : param->count};
     out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
@@ -61,8 +66,9 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
         out->dtype = HY_F32;
         out->ndim = 1;
-        out->shape[0] = out->count = hy_layout_scales(item, param->stored);
-        out->in_memory = hy_layout_scales(item, param->count);
+        int64_t stored = param->part > 0 ? count : param->stored;
+        out->shape[0] = out->count = hy_layout_scales(item, stored);
+        out->in_memory = hy_layout_scales(item, count);
         out->run = hy_layout_scales(item, out->run);
         out->is_scale = true;
         out->codes = item->dtype;
@@ -71,8 +77,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         out->ndim = param->ndim;
         memcpy(out->shape, param->shape, sizeof out->shape);
         if (param->stored != param->count) out->shape[0] = hy_param_stored_rows(param);
-        out->count = param->stored;
-        out->in_memory = param->count;
+        out->count = param->part > 0 ? count : param->stored;
+        out->in_memory = count;
         out->zero = item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : 0;
     }
     at->is_at_scales = !at->is_at_scales && item->block > 0;

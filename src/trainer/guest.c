@@ -37,7 +37,8 @@ hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
     s->memory.weights_place = HY_DEVICE;
     s->memory.activations_place = HY_DEVICE;
     if (!guest->side.types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    s->memory.update = HY_UPDATE_NOW; /* the caller computes with all weights next */
+    /* The caller computes with all weights next, unless it says when it comes to each. */
+    if (!guest->side.uses_in_turn) s->memory.update = HY_UPDATE_NOW;
     s->save.save_model = false;
     guest->side.is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16;
     snprintf(s->model, sizeof s->model, "own");
@@ -131,8 +132,9 @@ static hy_status zero_grads(hy_trainer *t) {
     hy_engine *e = &t->engine;
     for (int32_t i = 0; g->zeroes_grads && i < g->side.count; i++) {
         hy_op_call fill = {.kind = HY_OP_FILL};
+        const hy_param *first = &e->model->params.list[g->side.first_part[i]];
         fill.t[HY_FILL_DST] =
-            hy_tensor_1d(g->grads[i], g->side.types.grads, e->model->params.list[i].count);
+            hy_tensor_1d(g->grads[i], g->side.types.grads, hy_param_whole_count(first));
         HY_TRY(e->backend->enqueue(e->compute, &fill));
     }
     return HY_OK;
@@ -173,8 +175,11 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
     hy_store *unused;
     double scale = e->progress.loss_scale.scale;
     HY_TRY(hy_update_begin(e, dtype));
-    HY_TRY(hy_guest_show(e, HY_SHOWN_WEIGHTS));
-    HY_TRY(hy_engine_weights_raw(e, dtype, &unused));
+    if (!g->side.uses_in_turn) HY_TRY(hy_update_finish(e));
+    if (!e->update.is_pending) {
+        HY_TRY(hy_guest_show(e, HY_SHOWN_WEIGHTS));
+        HY_TRY(hy_engine_weights_raw(e, dtype, &unused));
+    }
     if (g->answered_in != t->progress.step) {
         hy_ask what = {.kind = HY_ASK_GRADIENTS,
                        .batch = t->progress.sequences,
@@ -186,12 +191,25 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
         e->progress.backward_passes += e->plan.choice.accum;
         g->answered_in = t->progress.step;
     }
+    if (e->update.is_pending) { /* its gradients may be overwritten by now */
+        t->fate.life = HY_LIFE_FAILED;
+        return hy_fail(HY_ERR_STATE,
+                       "gradients were given before every parameter was asked for: %s comes next "
+                       "(hy_loop_use; -1 for all)",
+                       e->model->params.list[e->update.at.param].name);
+    }
     HY_FAIL_IF(g->told.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
                (long long)t->progress.sequences);
     bool is_mean = g->side.types.sums_grads && !t->settings.train.normalize;
     double divisor = scale * (is_mean || g->told.is_mean ? 1 : g->told.counted);
     /* A loss that is not finite must change nothing, whatever its gradients are. */
     return hy_update_sum_gradients(e, isfinite(g->told.loss_sum) ? 1 / divisor : NAN);
+}
+
+hy_status hy_guest_end(hy_trainer *t) {
+    HY_TRY(hy_guest_show(&t->engine, HY_SHOWN_WEIGHTS)); /* what is pending is applied first */
+    HY_TRY(hy_guest_lend(&t->engine));
+    return hy_engine_sync(&t->engine);
 }
 
 /* ---- losses --------------------------------------------------------------------------------------------- */

@@ -62,6 +62,8 @@ hy_status hy_guest_save(struct hy_trainer *t, struct hy_checkpoint *checkpoint);
 hy_status hy_guest_load(struct hy_trainer *t, const char *checkpoint);
 /* The gradients of a step are asked for and summed; may be done again, and is then not asked twice. */
 hy_status hy_guest_gradients(struct hy_trainer *t, hy_dtype dtype, double lr);
+/* The run ends, and the caller's weights are as its last step leaves them. */
+hy_status hy_guest_end(struct hy_trainer *t);
 /* Losses of micro-batches under the weights or what was proposed; and the held-out loss. */
 hy_status hy_guest_look(struct hy_trainer *t, hy_probe *probe);
 hy_status hy_guest_evaluate(struct hy_trainer *t, bool of_average, hy_probe *probe);

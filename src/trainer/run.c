@@ -180,6 +180,7 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
  * some for the model. */
 static hy_status wind_up(hy_trainer *t, bool is_end) {
     char message[HY_ERROR_MESSAGE_MAX];
+    if (t->guest) HY_TRY(hy_guest_end(t));
     hy_status saved = save_at_last(t), model = HY_OK;
     snprintf(message, sizeof message, "%s", hy_error_message());
     if (saved != HY_OK && saved != HY_ERR_IO) return saved;
