@@ -1,10 +1,12 @@
 /* render.c: what the library makes of conversations with a folder's own chat template, for compare.py.
  *
- *   render FOLDER < CASES      FOLDER has tokenizer.json and a chat template
+ *   render FOLDER SECONDS < CASES      FOLDER has tokenizer.json and a chat template
  *
- * A case is a line {"messages": [...], "tools": [...], "asks": bool}; tools and asks may be absent. For
- * each a line comes back: {"text", "ids", "answers"}, an answer flag for each id, or {"error"}.
- * The date is today's. The first line says whether the template can be rendered at all. */
+ * A case is a line {"messages": [...], "tools": [...], "asks": bool, "thinks": bool}; all but messages may be
+ * absent. For each a line comes back: {"text", "ids", "answers"}, an answer flag for each id, or {"error"};
+ * {"text", "ids", "error"} where it can be written but its answers cannot be told.
+ * SECONDS since 1970 say what the template takes for now. The first line says whether it can be rendered at
+ * all. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +33,8 @@ static void put_error(void) {
     put_line(&line);
 }
 
-static hy_status write_case(const hy_rendered *r) {
+/* `without`: why there are no answers; NULL: there are. */
+static hy_status write_case(const hy_rendered *r, const char *without) {
     hy_ids ids = {0};
     hy_flags answers = {0};
     hy_text line = {0};
@@ -43,9 +46,13 @@ static hy_status write_case(const hy_rendered *r) {
     hy_json_open_array(&w, "ids");
     for (size_t i = 0; i < ids.count; i++) hy_json_put_int(&w, NULL, ids.data[i]);
     hy_json_close_array(&w);
-    hy_json_open_array(&w, "answers");
-    for (size_t i = 0; i < answers.count; i++) hy_json_put_int(&w, NULL, answers.data[i]);
-    hy_json_close_array(&w);
+    if (without) {
+        hy_json_put_string(&w, "error", without);
+    } else {
+        hy_json_open_array(&w, "answers");
+        for (size_t i = 0; i < answers.count; i++) hy_json_put_int(&w, NULL, answers.data[i]);
+        hy_json_close_array(&w);
+    }
     hy_json_close_object(&w);
     put_line(&line);
     hy_ids_free(&ids);
@@ -53,16 +60,27 @@ static hy_status write_case(const hy_rendered *r) {
     return HY_OK;
 }
 
+static hy_status render(const hy_conversation *c, bool asks) {
+    static hy_rendered rendered;
+    char reason[512];
+    chat.ignores_answers = false;
+    if (hy_chat_render(&chat, c, asks, &rendered) == HY_OK) return write_case(&rendered, NULL);
+    snprintf(reason, sizeof reason, "%s", hy_error_message());
+    chat.ignores_answers = true;
+    HY_TRY(hy_chat_render(&chat, c, asks, &rendered));
+    return write_case(&rendered, reason);
+}
+
 static hy_status do_case(const char *text, size_t size) {
     static hy_conversation conversation;
-    static hy_rendered rendered;
     hy_json *json;
-    bool asks = false;
+    bool asks = false, thinks = true;
     HY_TRY(hy_json_parse(text, size, "case", &json));
     (void)hy_json_as_bool(hy_json_get(hy_json_root(json), "asks"), &asks);
+    (void)hy_json_as_bool(hy_json_get(hy_json_root(json), "thinks"), &thinks);
+    chat.skips_thinking = !thinks;
     hy_status status = hy_conversation_read(hy_json_root(json), HY_ROWS_MESSAGES, &conversation);
-    if (status == HY_OK) status = hy_chat_render(&chat, &conversation, asks, &rendered);
-    if (status == HY_OK) status = write_case(&rendered);
+    if (status == HY_OK) status = render(&conversation, asks);
     hy_json_free(json);
     return status;
 }
@@ -70,8 +88,8 @@ static hy_status do_case(const char *text, size_t size) {
 int main(int argc, char **argv) {
     char *line = NULL;
     size_t room = 0;
-    time_t now = time(NULL);
-    if (argc != 2) return 2;
+    if (argc != 3) return 2;
+    time_t now = (time_t)atoll(argv[2]);
     hy_status status = hy_tokenizer_open(argv[1], &tokenizer);
     if (status == HY_OK) status = hy_chat_template_open(HY_CHAT_AUTO, tokenizer, argv[1], &chat);
     if (status == HY_OK) status = hy_chat_template_check(&chat);
@@ -79,7 +97,7 @@ int main(int argc, char **argv) {
         put_error();
         return 1;
     }
-    localtime_r(&now, &chat.now);
+    gmtime_r(&now, &chat.now);
     puts("{}");
     for (ssize_t size; (size = getline(&line, &room, stdin)) > 0;) {
         if (do_case(line, (size_t)size) != HY_OK) put_error();
