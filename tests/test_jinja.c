@@ -102,6 +102,12 @@ START_TEST(what_is_unknown_is_named_with_its_line) {
     refuse("{{ f(**x) }}", "** in a call is not known here");
     refuse("{{ 'ä' | upper }}", "large letters beyond ASCII are not known here");
     refuse("{{ 5 | tojson(default=1) }}", "tojson has an argument that is not known here");
+    refuse("{% macro m() %}{{ varargs }}{% endmacro %}", "varargs in a macro is not known here");
+    refuse("{{ '\u0663'.isdigit() }}", "digits beyond ASCII are not known here");
+    refuse("{{ 1 is sameas 1 }}", "the test \"sameas\" with an integer is not known here");
+    refuse("{{ strftime_now('%H %Z') }}", "%Z in a date is not known here");
+    refuse("{{ range(3) }}", "a range cannot be written as text");
+    refuse("{{ '99999999999999999999' | int }}", "the number 99999999999999999999 is too large");
 }
 END_TEST
 
@@ -130,6 +136,7 @@ START_TEST(templates_that_run_away_are_stopped) {
     refuse("{{ 'x' * 9999999999 }}", "it takes more than");
     refuse("{{ '' ~ [[]] * 9999999999 }}", "it takes more than");
     refuse("{{ range(999999) }}", "more than 100000 numbers");
+    refuse("{{ strftime_now('%A' * 1000) }}", "a date of more than 255 bytes");
     refuse("{% set x = 'x' * 1000000 %}{% for i in range(99) %}{{ x }}{% endfor %}",
            "it writes more");
     refuse("{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}"
@@ -145,6 +152,34 @@ START_TEST(templates_that_run_away_are_stopped) {
     hy_text_add(&deep, "1 }}");
     refuse(hy_text_string(&deep), "nested more than");
     hy_text_free(&deep);
+}
+END_TEST
+
+/* What looks at much and writes nothing is counted, too: each of these would take minutes or hours. */
+START_TEST(templates_that_look_at_too_much_are_stopped) {
+    static const char *const looks[] = {"x | length",
+                                        "x.startswith(x)",
+                                        "x.rfind('xy' ~ x[:999999])",
+                                        "x.strip('y' * 999999 ~ 'x')",
+                                        "r | max",
+                                        "r | select('eq', -1) | list",
+                                        "d.z",
+                                        "x.splitlines()"};
+    hy_text template = {0};
+    for (size_t i = 0; i < sizeof looks / sizeof looks[0]; i++) {
+        hy_text_clear(&template);
+        hy_text_add(&template, "{% set x = 'x' * 2000000 %}{% set r = range(90000) %}{% set d = {");
+        for (int k = 0; k < 500; k++) hy_text_addf(&template, "'%d': 0,", k);
+        hy_text_addf(&template,
+                     "} %%}{%% for i in r %%}{%% for k in r[:9] %%}{%% set y = %s %%}"
+                     "{%% endfor %%}{%% endfor %%}",
+                     looks[i]);
+        refuse(hy_text_string(&template), "steps");
+    }
+    hy_text_clear(&template);
+    for (int i = 0; i < 60000; i++) hy_text_addf(&template, "{%% set n%d = 1 %%}", i);
+    refuse(hy_text_string(&template), "steps");
+    hy_text_free(&template);
 }
 END_TEST
 
@@ -190,6 +225,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, what_is_unknown_is_named_with_its_line);
     tcase_add_test(cases, errors_name_the_thing);
     tcase_add_test(cases, templates_that_run_away_are_stopped);
+    tcase_add_test(cases, templates_that_look_at_too_much_are_stopped);
     tcase_add_test(cases, bytes_know_where_they_came_from);
     suite_add_tcase(suite, cases);
     return suite;

@@ -10,11 +10,15 @@ typedef hy_jinja_node node;
 
 static value look_up_name(hy_jinja_run *run, const char *name) {
     for (const hy_jinja_scope *s = run->scope; s; s = s->parent) {
+        hy_jinja_spend(&run->work, s->count / 32);
         for (size_t i = 0; i < s->count; i++) {
             if (s->items[i].name == name) return s->items[i].is;
         }
     }
     const hy_jinja_function *function = hy_jinja_global(name);
+    if (!function && strcmp(name, "self") == 0) { /* its blocks, of which there are none */
+        return (value){HY_JINJA_NAMESPACE, hy_jinja_dict_new(run).as};
+    }
     if (!function) return hy_jinja_undefined(name);
     hy_jinja_callable *callable = hy_jinja_take(&run->work, sizeof *callable);
     callable->function = function;
@@ -57,7 +61,7 @@ value hy_jinja_attribute(hy_jinja_run *run, value v, const char *name) {
     value method = hy_jinja_method(run, v, name);
     if (method.type != HY_JINJA_ABSENT) return method;
     bool has_items = v.type == HY_JINJA_DICT || v.type == HY_JINJA_NAMESPACE;
-    const value *found = has_items ? hy_jinja_look_up_text(v.as.dict, name) : NULL;
+    const value *found = has_items ? hy_jinja_look_up_text(&run->work, v.as.dict, name) : NULL;
     return found ? *found : hy_jinja_undefined(name);
 }
 
@@ -68,15 +72,19 @@ static bool find_place(int64_t index, size_t count, size_t *out) {
     return index >= 0 && (size_t)index < count;
 }
 
+static bool has_places(value v) {
+    return v.type == HY_JINJA_LIST || v.type == HY_JINJA_TUPLE || v.type == HY_JINJA_RANGE;
+}
+
 value hy_jinja_item(hy_jinja_run *run, value v, value key) {
     size_t at;
     bool is_index = key.type == HY_JINJA_INT || key.type == HY_JINJA_BOOL;
     if (v.type == HY_JINJA_UNDEFINED) fail_undefined(run, v);
-    if (v.type == HY_JINJA_DICT) {
+    if (v.type == HY_JINJA_DICT && key.type != HY_JINJA_LIST && key.type != HY_JINJA_DICT) {
         const value *found = hy_jinja_look_up(&run->work, v.as.dict, key);
         if (found) return *found;
     }
-    if (is_index && (v.type == HY_JINJA_LIST || v.type == HY_JINJA_TUPLE)) {
+    if (is_index && has_places(v)) {
         bool is_inside = find_place(hy_jinja_as_int(&run->work, key, ""), v.as.list->count, &at);
         return is_inside ? v.as.list->items[at] : hy_jinja_undefined("an item beyond the end");
     }
@@ -111,8 +119,8 @@ static value slice(hy_jinja_run *run, const node *n) {
           by = n->d ? hy_jinja_evaluate(run, n->d) : hy_jinja_none();
     bool is_string = v.type == HY_JINJA_STRING;
     if (v.type == HY_JINJA_UNDEFINED) fail_undefined(run, v);
-    if (!is_string && v.type != HY_JINJA_LIST && v.type != HY_JINJA_TUPLE) {
-        return hy_jinja_undefined("a slice");
+    if (!is_string && !has_places(v)) {
+        hy_jinja_fail(&run->work, "a slice of %s", hy_jinja_type_name(v));
     }
     int64_t step = by.type == HY_JINJA_NONE ? 1 : hy_jinja_as_int(&run->work, by, "a slice's step");
     if (step == 0) hy_jinja_fail(&run->work, "a slice's step is 0");
@@ -204,6 +212,14 @@ static int64_t floor_divide(int64_t a, int64_t b) {
     return out - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
 
+static value power(hy_jinja_run *run, double a, double b) {
+    double out = pow(a, b);
+    if (!isfinite(out) && isfinite(a) && isfinite(b)) {
+        hy_jinja_fail(&run->work, "%g ** %g is no number", a, b);
+    }
+    return hy_jinja_float(out);
+}
+
 static value whole_arithmetic(hy_jinja_run *run, const char *sign, int64_t a, int64_t b) {
     int64_t out = 1;
     bool overflows = false;
@@ -222,7 +238,7 @@ static value whole_arithmetic(hy_jinja_run *run, const char *sign, int64_t a, in
             overflows = __builtin_mul_overflow(a, b, &out);
             break;
         }
-        if (b < 0) return hy_jinja_float(pow((double)a, (double)b));
+        if (b < 0) return power(run, (double)a, (double)b);
         for (int64_t i = 0; i < b && !overflows && out != 0 && (a != 1); i++) {
             hy_jinja_spend(&run->work, 1);
             overflows = __builtin_mul_overflow(out, a, &out);
@@ -236,12 +252,15 @@ static value whole_arithmetic(hy_jinja_run *run, const char *sign, int64_t a, in
 
 static value arithmetic(hy_jinja_run *run, const char *sign, double a, double b) {
     if (strchr("/%", sign[0]) && b == 0) hy_jinja_fail(&run->work, "a division by zero");
+    /* What is left has the sign of b, and the quotient is whole. */
+    double left = fmod(a, b);
+    left = left == 0 ? copysign(0, b) : (left < 0) != (b < 0) ? left + b : left;
     switch (sign[0]) {
     case '+': return hy_jinja_float(a + b);
     case '-': return hy_jinja_float(a - b);
-    case '/': return hy_jinja_float(sign[1] ? floor(a / b) : a / b);
-    case '%': return hy_jinja_float(a - b * floor(a / b));
-    default: return hy_jinja_float(sign[1] ? pow(a, b) : a * b);
+    case '/': return hy_jinja_float(sign[1] ? rint((a - left) / b) : a / b);
+    case '%': return hy_jinja_float(left);
+    default: return sign[1] ? power(run, a, b) : hy_jinja_float(a * b);
     }
 }
 
@@ -268,9 +287,9 @@ static value binary(hy_jinja_run *run, const char *sign, value a, value b) {
         (b.type == HY_JINJA_INT || b.type == HY_JINJA_BOOL)) {
         return repeat(run, a, hy_jinja_as_int(&run->work, b, ""));
     }
-    if (is_times && a.type == HY_JINJA_INT &&
+    if (is_times && (a.type == HY_JINJA_INT || a.type == HY_JINJA_BOOL) &&
         (b.type == HY_JINJA_STRING || b.type == HY_JINJA_LIST || b.type == HY_JINJA_TUPLE)) {
-        return repeat(run, b, a.as.integer);
+        return repeat(run, b, hy_jinja_as_int(&run->work, a, ""));
     }
     fail_operands(run, sign, a, b);
 }

@@ -1,4 +1,5 @@
 /* filters.c: what stands behind "|". See parts.h. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +9,26 @@
 typedef const hy_jinja_call *call;
 
 static bool is_given(value v) { return v.type != HY_JINJA_ABSENT && v.type != HY_JINJA_NONE; }
+static value or_else(value v, value other) { return v.type == HY_JINJA_ABSENT ? other : v; }
 static bool is_on(value v) { return hy_jinja_is_true(v); }
 
 static const hy_jinja_string *text_of(hy_jinja_run *run, value v) {
     return hy_jinja_to_string(&run->work, v).as.string;
 }
 
+static void must_be_defined(hy_jinja_run *run, value v) {
+    if (v.type == HY_JINJA_UNDEFINED) {
+        hy_jinja_fail(&run->work, "\"%.200s\" is undefined", v.as.name);
+    }
+}
+
 /* ---- texts ------------------------------------------------------------------------------------- */
 
 static value trim(hy_jinja_run *run, call c) {
-    const hy_jinja_string *chars = is_given(c->given[0]) ? text_of(run, c->given[0]) : NULL;
+    const hy_jinja_string *chars = NULL;
+    if (is_given(c->given[0])) {
+        chars = hy_jinja_as_string(&run->work, c->given[0], "what is trimmed");
+    }
     return hy_jinja_strip(&run->work, text_of(run, c->self), chars, true, true);
 }
 
@@ -56,15 +67,16 @@ static value indent(hy_jinja_run *run, call c) {
     const hy_jinja_string *by =
         blanks_of(run, is_given(c->given[0]) ? c->given[0] : hy_jinja_int(4));
     hy_jinja_builder b = {.work = &run->work};
-    for (size_t at = 0; at <= s->size;) {
-        const char *line = at < s->size ? memchr(s->data + at, '\n', s->size - at) : NULL;
-        size_t end = line ? (size_t)(line - s->data) : s->size;
-        bool moves = at == 0 ? is_on(c->given[1]) : is_on(c->given[2]) || end > at;
-        if (moves) hy_jinja_add_part(&b, by, 0, by->size);
-        hy_jinja_add_part(&b, s, at, line ? end + 1 : end);
+    size_t at = 0, end, next;
+    if (is_on(c->given[1])) hy_jinja_add_part(&b, by, 0, by->size);
+    do {
+        bool is_empty = (end = hy_jinja_line_end(s, at, &next)) == at;
+        if (at > 0 && (is_on(c->given[2]) || !is_empty)) hy_jinja_add_part(&b, by, 0, by->size);
+        hy_jinja_add_part(&b, s, at, end);
+        if (next > end) hy_jinja_add(&b, "\n", 1, hy_jinja_mark_at(s, end));
         hy_jinja_spend(&run->work, 1);
-        at = end + 1;
-    }
+        at = next;
+    } while (next > end); /* behind the last line end there is a line, if an empty one */
     return hy_jinja_built(&b);
 }
 
@@ -93,27 +105,68 @@ static value tojson(hy_jinja_run *run, call c) {
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
 
-/* The number that a text or number is; NaN: none. */
-static double number_of(hy_jinja_run *run, value v) {
-    if (hy_jinja_is_number(v)) return hy_jinja_as_double(v);
-    if (v.type != HY_JINJA_STRING) return NAN;
-    const hy_jinja_string *s = hy_jinja_strip(&run->work, v.as.string, NULL, true, true).as.string;
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* A text as a number the way Python reads it: digits with single _ between them, inf and nan, nothing else.
+ * Returns a copy that strtod() reads the same way; NULL: it is none. */
+static const char *number_text(hy_jinja_run *run, const hy_jinja_string *text, bool *is_whole) {
+    const hy_jinja_string *s = hy_jinja_strip(&run->work, text, NULL, true, true).as.string;
+    char *out = hy_jinja_copy(&run->work, s->data, s->size);
+    size_t size = 0, digits = 0;
+    for (size_t i = 0; i < s->size; i++) {
+        char c = s->data[i];
+        bool next_is = i + 1 < s->size && is_digit(s->data[i + 1]);
+        if (c == '_' && (i == 0 || !is_digit(s->data[i - 1]) || !next_is)) return NULL;
+        if (c != '_') out[size++] = c;
+        digits += is_digit(c);
+    }
+    out[size] = 0;
+    *is_whole = size > 0 && digits + (out[0] == '-' || out[0] == '+') == size;
+    static const char *const words[] = {"inf", "infinity", "nan"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcasecmp(out + (out[0] == '-' || out[0] == '+'), words[i]) == 0) return out;
+    }
+    return digits > 0 && strspn(out, "0123456789+-.eE") == size ? out : NULL;
+}
+
+/* Whether a value is a number or the text of one. */
+static bool read_number(hy_jinja_run *run, value v, double *out) {
+    bool is_whole;
     char *end;
-    double number = strtod(hy_jinja_copy(&run->work, s->data, s->size), &end);
-    return s->size == 0 || *end ? NAN : number;
+    must_be_defined(run, v);
+    if (hy_jinja_is_number(v)) {
+        *out = hy_jinja_as_double(v);
+        return true;
+    }
+    const char *text = v.type == HY_JINJA_STRING ? number_text(run, v.as.string, &is_whole) : NULL;
+    if (!text) return false;
+    *out = strtod(text, &end);
+    return *end == 0;
 }
 
 static value to_int(hy_jinja_run *run, call c) {
+    bool is_whole = false;
+    double number;
+    const char *text = NULL;
     if (c->self.type == HY_JINJA_INT) return c->self;
-    double number = number_of(run, c->self);
-    if (fabs(number) <= 0x1p53) return hy_jinja_int((int64_t)number);
-    return is_given(c->given[0]) ? c->given[0] : hy_jinja_int(0);
+    if (c->self.type == HY_JINJA_STRING) text = number_text(run, c->self.as.string, &is_whole);
+    if (text && is_whole) {
+        errno = 0;
+        long long whole = strtoll(text, NULL, 10);
+        if (errno) hy_jinja_fail(&run->work, "the number %.40s is too large", text);
+        return hy_jinja_int(whole);
+    }
+    if (!read_number(run, c->self, &number) || !isfinite(number)) {
+        return or_else(c->given[0], hy_jinja_int(0));
+    }
+    if (fabs(number) >= 0x1p63) hy_jinja_fail(&run->work, "the number %g is too large", number);
+    return hy_jinja_int((int64_t)number);
 }
 
 static value to_float(hy_jinja_run *run, call c) {
-    double number = number_of(run, c->self);
-    if (!isnan(number)) return hy_jinja_float(number);
-    return is_given(c->given[0]) ? c->given[0] : hy_jinja_float(0);
+    double number;
+    if (read_number(run, c->self, &number)) return hy_jinja_float(number);
+    return or_else(c->given[0], hy_jinja_float(0));
 }
 
 /* ---- any value --------------------------------------------------------------------------------- */
@@ -121,16 +174,16 @@ static value to_float(hy_jinja_run *run, call c) {
 static value fallback(hy_jinja_run *run, call c) {
     bool is_missing = c->self.type == HY_JINJA_UNDEFINED || (is_on(c->given[1]) && !is_on(c->self));
     if (!is_missing) return c->self;
-    bool has_other = c->given[0].type != HY_JINJA_ABSENT;
-    return has_other ? c->given[0] : hy_jinja_string_of(&run->work, "");
+    return or_else(c->given[0], hy_jinja_string_of(&run->work, ""));
 }
 
 static value length(hy_jinja_run *run, call c) {
     value v = c->self;
     size_t count = 0;
-    if (v.type == HY_JINJA_STRING)
+    if (v.type == HY_JINJA_STRING) {
+        hy_jinja_spend(&run->work, v.as.string->size / 64);
         count = hy_jinja_length(v.as.string);
-    else if (v.type == HY_JINJA_DICT)
+    } else if (v.type == HY_JINJA_DICT)
         count = v.as.dict->count;
     else if (hy_jinja_is_list(v) && v.type != HY_JINJA_LAZY)
         count = v.as.list->count;
@@ -173,6 +226,8 @@ static value copy_list(hy_jinja_run *run, value from, hy_jinja_type type) {
 static value list(hy_jinja_run *run, call c) { return copy_list(run, c->self, HY_JINJA_LIST); }
 
 static value first(hy_jinja_run *run, call c) {
+    bool is_lazy = c->self.type == HY_JINJA_LAZY; /* the others stay in it */
+    if (is_lazy && c->self.as.list->count > 0) return hy_jinja_shift(&run->work, c->self.as.list);
     const hy_jinja_list *items = hy_jinja_iterate(&run->work, c->self);
     return items->count ? items->items[0] : hy_jinja_undefined("the first of nothing");
 }
@@ -213,7 +268,8 @@ static value reverse(hy_jinja_run *run, call c) {
     const hy_jinja_list *all = hy_jinja_iterate(&run->work, c->self);
     bool is_text = c->self.type == HY_JINJA_STRING;
     hy_jinja_builder b = {.work = &run->work};
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_LAZY, all->count);
+    hy_jinja_type type = c->self.type == HY_JINJA_LAZY ? HY_JINJA_LIST : HY_JINJA_LAZY;
+    value out = hy_jinja_new_list(&run->work, type, all->count);
     for (size_t i = all->count; i-- > 0;) {
         if (is_text)
             hy_jinja_print(&b, all->items[i]);
@@ -255,10 +311,12 @@ static value sort(hy_jinja_run *run, call c) { /* reverse, case_sensitive, attri
     for (size_t i = 0; i < out.as.list->count; i++) {
         keys[i] = sort_key(run, out.as.list->items[i], c->given[2], c->given[1]);
     }
-    return sort_by(run, out, keys, is_on(c->given[0]));
+    value down = or_else(c->given[0], hy_jinja_bool(false));
+    return sort_by(run, out, keys, hy_jinja_as_int(&run->work, down, "reverse") != 0);
 }
 
 static value dictsort(hy_jinja_run *run, call c) { /* case_sensitive, by, reverse */
+    must_be_defined(run, c->self);
     value out = items_of(run, c->self, HY_JINJA_LIST);
     bool by_value = is_given(c->given[1]) && hy_jinja_is(text_of(run, c->given[1]), "value");
     value *keys = hy_jinja_take(&run->work, (out.as.list->count + 1) * sizeof *keys);
@@ -288,6 +346,7 @@ static value extreme(hy_jinja_run *run, call c) { /* case_sensitive, attribute *
     for (size_t i = 0; i < all->count; i++) {
         value key = sort_key(run, all->items[i], c->given[1], c->given[0]);
         int order = i ? hy_jinja_order(&run->work, key, best_key) : c->how;
+        hy_jinja_spend(&run->work, 1);
         if ((order > 0) - (order < 0) != c->how) continue;
         best = all->items[i];
         best_key = key;
@@ -307,8 +366,8 @@ static value named(const hy_jinja_arguments *all, const char *name) {
 /* The arguments behind the first ones. */
 static hy_jinja_arguments behind(const hy_jinja_arguments *all, size_t used) {
     used = used < all->count ? used : all->count;
-    return (hy_jinja_arguments){all->items + used, all->count - used, all->names, all->named,
-                                all->named_count};
+    const value *items = used ? all->items + used : all->items; /* which may be none */
+    return (hy_jinja_arguments){items, all->count - used, all->names, all->named, all->named_count};
 }
 
 static const hy_jinja_function *function_of(hy_jinja_run *run, value v,
@@ -356,6 +415,7 @@ static value choose(hy_jinja_run *run, call c) {
         c->all->count > used ? function_of(run, c->all->items[used], hy_jinja_test, "test") : NULL;
     for (size_t i = 0; i < all->count; i++) {
         value v = part_of(run, all->items[i], path);
+        hy_jinja_spend(&run->work, 1);
         if (test) v = hy_jinja_apply(run, test, v, &rest);
         if (is_on(v) == (c->how & PASSING)) hy_jinja_push(&run->work, out, all->items[i]);
     }

@@ -40,8 +40,9 @@ typedef enum hy_jinja_type {
     HY_JINJA_STRING,
     HY_JINJA_LIST,
     HY_JINJA_TUPLE,
-    HY_JINJA_VIEW, /* keys, values or items of a dict: a list without places */
-    HY_JINJA_LAZY, /* what map, select and their like give: true whatever is in it, read once */
+    HY_JINJA_RANGE, /* numbers; neither printed nor equal to a list */
+    HY_JINJA_VIEW,  /* keys, values or items of a dict: a list without places */
+    HY_JINJA_LAZY,  /* what map, select and their like give: true whatever is in it, read once */
     HY_JINJA_DICT,
     HY_JINJA_NAMESPACE,
     HY_JINJA_LOOP,

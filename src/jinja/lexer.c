@@ -100,6 +100,8 @@ static void lex_string(lexer *l) {
             }
             size += (size_t)hy_utf8_encode(code, out + size);
             i += used - 1;
+        } else if (memchr("xuU", from[i], 3)) {
+            hy_jinja_fail(l->work, "a string has \\%c without its digits", from[i]);
         } else if (from[i] == 'N') {
             hy_jinja_fail(l->work, "\\N in a string is not known here");
         } else if (from[i] != '\n') {
@@ -249,7 +251,8 @@ static void lex_raw(lexer *l, size_t text) {
 }
 
 static void lex_comment(lexer *l) {
-    for (size_t at = l->at + 2; at < l->size; at++) {
+    size_t begin = l->at + 2 + (sign_at(l, l->at + 2) != 0);
+    for (size_t at = begin; at < l->size; at++) {
         size_t end = strchr("-+#", l->text[at]) ? end_of_tag(l, at, "#}", true) : 0;
         if (!end) continue;
         move(l, at + end);

@@ -52,8 +52,11 @@ static value split_blanks(hy_jinja_run *run, const hy_jinja_string *s, int64_t m
 }
 
 /* The last place of `needle` before `end`; SIZE_MAX: none. */
-static size_t find_last(const hy_jinja_string *s, const hy_jinja_string *needle, size_t end) {
+static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *needle,
+                        size_t end) {
     for (size_t at = needle->size > end ? 0 : end - needle->size + 1; at-- > 0;) {
+        if (needle->size > 0 && s->data[at] != needle->data[0]) continue;
+        hy_jinja_spend(&run->work, needle->size / 64);
         if (memcmp(s->data + at, needle->data, needle->size) == 0) return at;
     }
     return SIZE_MAX;
@@ -69,7 +72,8 @@ static value split(hy_jinja_run *run, call c) {
     value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
     size_t at = 0, end = s->size, found;
     if (c->how == RIGHT && most >= 0) { /* only the last ones split: the first begins later */
-        for (at = end; most > 0 && (found = find_last(s, by, at)) != SIZE_MAX; most--) at = found;
+        for (at = end; most > 0 && (found = find_last(run, s, by, at)) != SIZE_MAX; most--)
+            at = found;
         if (at < end) hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, 0, at));
         at = at < end ? at + by->size : 0;
         most = at ? -1 : 0;
@@ -83,20 +87,20 @@ static value split(hy_jinja_run *run, call c) {
 }
 
 static bool has_end(hy_jinja_run *run, const hy_jinja_string *s, value v, bool is_start) {
-    if (v.type == HY_JINJA_TUPLE) {
-        bool has_any = false;
-        for (size_t i = 0; i < v.as.list->count && !has_any; i++) {
-            has_any = has_end(run, s, v.as.list->items[i], is_start);
-        }
-        return has_any;
-    }
     const hy_jinja_string *part = hy_jinja_as_string(&run->work, v, "the end of a text");
+    hy_jinja_spend(&run->work, 1 + part->size / 256);
     return part->size <= s->size &&
            memcmp(is_start ? s->data : s->data + s->size - part->size, part->data, part->size) == 0;
 }
 
 static value ends_with(hy_jinja_run *run, call c) {
-    return hy_jinja_bool(has_end(run, c->self.as.string, c->given[0], c->how == LEFT));
+    value v = c->given[0];
+    bool is_tuple = v.type == HY_JINJA_TUPLE, has_any = false;
+    for (size_t i = 0; i < (is_tuple ? v.as.list->count : 1) && !has_any; i++) {
+        value end = is_tuple ? v.as.list->items[i] : v;
+        has_any = has_end(run, c->self.as.string, end, c->how == LEFT);
+    }
+    return hy_jinja_bool(has_any);
 }
 
 static value remove_end(hy_jinja_run *run, call c) {
@@ -119,7 +123,7 @@ static value find(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
     const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "what is looked for");
     hy_jinja_spend(&run->work, s->size / 8);
-    size_t at = c->how == LEFT ? hy_jinja_find(s, part, 0) : find_last(s, part, s->size);
+    size_t at = c->how == LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
     if (at == SIZE_MAX) return hy_jinja_int(-1);
     return hy_jinja_int((int64_t)hy_jinja_length(&(hy_jinja_string){.data = s->data, .size = at}));
 }
@@ -142,10 +146,26 @@ static value all_are(hy_jinja_run *run, call c) {
     uint32_t code;
     for (size_t i = 0; i < s->size && are;) {
         i += (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
-        are = (int)hy_unicode_class_of(code) == c->how;
+        are = c->how == HY_UNICODE_SPACE ? hy_jinja_is_space(code)
+                                         : (int)hy_unicode_class_of(code) == c->how;
+        if (are && c->how == HY_UNICODE_NUMBER && code >= 0x80) {
+            hy_jinja_fail(&run->work, "digits beyond ASCII are not known here");
+        }
     }
     hy_jinja_spend(&run->work, s->size / 64);
     return hy_jinja_bool(are);
+}
+
+static value split_lines(hy_jinja_run *run, call c) {
+    const hy_jinja_string *s = c->self.as.string;
+    value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
+    bool keeps_ends = hy_jinja_is_true(c->given[0]);
+    hy_jinja_spend(&run->work, s->size / 8);
+    for (size_t at = 0, end, next; at < s->size; at = next) {
+        end = hy_jinja_line_end(s, at, &next);
+        hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, at, keeps_ends ? next : end));
+    }
+    return out;
 }
 
 static value join(hy_jinja_run *run, call c) {
@@ -217,6 +237,7 @@ static const hy_jinja_function text_methods[] = {
     {"isdigit", "", 0, all_are, HY_UNICODE_NUMBER},
     {"isalpha", "", 0, all_are, HY_UNICODE_LETTER},
     {"isspace", "", 0, all_are, HY_UNICODE_SPACE},
+    {"splitlines", "keepends", 0, split_lines, 0},
     {"join", "iterable", 1, join, 0},
     {"format", "*", 0, format, 0},
     {0},
@@ -257,14 +278,14 @@ static const hy_jinja_function no_methods[] = {{0}};
 static const char text_others[] =
     " casefold center encode expandtabs format_map index isalnum isascii isdecimal isidentifier "
     "islower isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust "
-    "rpartition splitlines swapcase translate zfill ";
+    "rpartition swapcase translate zfill ";
 static const char dict_others[] = " clear copy fromkeys pop popitem setdefault update ";
 static const char list_others[] =
     " append clear copy count extend index insert pop remove reverse sort ";
 
 value hy_jinja_method(hy_jinja_run *run, value v, const char *name) {
     bool is_text = v.type == HY_JINJA_STRING, is_dict = v.type == HY_JINJA_DICT;
-    bool is_list = v.type == HY_JINJA_LIST || v.type == HY_JINJA_TUPLE;
+    bool is_list = v.type == HY_JINJA_LIST || v.type == HY_JINJA_TUPLE || v.type == HY_JINJA_RANGE;
     if (!is_text && !is_dict && !is_list) return (value){0};
     const hy_jinja_function *f = hy_jinja_row(is_text   ? text_methods
                                               : is_dict ? dict_methods
@@ -291,9 +312,15 @@ static value raise_exception(hy_jinja_run *run, call c) {
 
 static value strftime_now(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->given[0], "a date's format");
-    char text[256];
-    size_t size =
-        strftime(text, sizeof text, hy_jinja_copy(&run->work, s->data, s->size), run->now);
+    const char *format = hy_jinja_copy(&run->work, s->data, s->size);
+    char text[256] = "";
+    for (const char *at = strchr(format, '%'); at && at[1]; at = strchr(at + 2, '%')) {
+        if (strchr("fzZ", at[1])) { /* the clock's parts that there are none of */
+            hy_jinja_fail(&run->work, "%%%c in a date is not known here", at[1]);
+        }
+    }
+    size_t size = strftime(text, sizeof text, format, run->now);
+    if (size == 0 && s->size > 0) hy_jinja_fail(&run->work, "a date of more than 255 bytes");
     return hy_jinja_string_of(&run->work, hy_jinja_copy(&run->work, text, size));
 }
 
@@ -303,7 +330,7 @@ static value range(hy_jinja_run *run, call c) {
     int64_t end = hy_jinja_as_int(&run->work, c->given[has_begin], "a range's end");
     int64_t step = count_or(run, c->given[2], 1);
     if (step == 0) hy_jinja_fail(&run->work, "a range's step is 0");
-    value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
+    value out = hy_jinja_new_list(&run->work, HY_JINJA_RANGE, 0);
     for (__int128 i = begin; step > 0 ? i < end : i > end; i += step) {
         if (out.as.list->count == RANGE_MOST) {
             hy_jinja_fail(&run->work, "a range has more than %d numbers", RANGE_MOST);

@@ -16,7 +16,8 @@ typedef struct parser {
     hy_jinja_work *work;
     const hy_jinja_token *at;
     int loops, blocks; /* that the statement stands in; break may leave no block of text */
-    int choices;       /* it may never be reached: an unknown filter is refused when it is */
+    int macros;
+    int choices; /* it may never be reached: an unknown filter is refused when it is */
 } parser;
 
 /* ---- tokens ------------------------------------------------------------------------------------ */
@@ -72,6 +73,7 @@ static node *make(parser *p, hy_jinja_kind kind) {
 /* The one place of a name. */
 static const char *intern(parser *p, const char *name) {
     hy_jinja *t = p->template;
+    hy_jinja_spend(p->work, t->name_count / 32);
     for (size_t i = 0; i < t->name_count; i++) {
         if (strcmp(t->names[i], name) == 0) return t->names[i];
     }
@@ -169,6 +171,9 @@ static node *parse_primary(parser *p) {
         } else if (strcasecmp(name, "none") == 0 && strcmp(name + 1, "one") == 0) {
             n = constant(p, hy_jinja_none());
         } else {
+            if (p->macros > 0 && hy_word_is_in(" varargs kwargs ", name)) {
+                hy_jinja_fail(p->work, "%s in a macro is not known here", name);
+            }
             n = make(p, HY_NODE_NAME);
             n->name = intern(p, name);
         }
@@ -591,7 +596,9 @@ static node *parse_macro(parser *p) {
     }
     int loops = p->loops;
     p->loops = 0;
+    p->macros++;
     n->b = parse_block(p, " endmacro ");
+    p->macros--;
     p->loops = loops;
     return n;
 }

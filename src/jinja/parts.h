@@ -106,10 +106,11 @@ size_t hy_jinja_find(const hy_jinja_string *s, const hy_jinja_string *needle, si
 
 value hy_jinja_new_list(hy_jinja_work *work, hy_jinja_type type, size_t room);
 void hy_jinja_push(hy_jinja_work *work, value list, value item);
+value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list); /* the first, taken away */
 value hy_jinja_pair(hy_jinja_work *work, value a, value b);
 bool hy_jinja_contains(hy_jinja_work *work, value in, value v);
 value *hy_jinja_look_up(hy_jinja_work *work, const hy_jinja_dict *dict, value key); /* or NULL */
-value *hy_jinja_look_up_text(const hy_jinja_dict *dict, const char *key);
+value *hy_jinja_look_up_text(hy_jinja_work *work, const hy_jinja_dict *dict, const char *key);
 void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value item);
 /* What a loop goes over; fails where Python cannot. */
 const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v);
@@ -168,6 +169,8 @@ value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *format, const va
 
 /* Where characters stand apart: \s of Python. */
 bool hy_jinja_is_space(uint32_t code);
+/* Where the line that begins at `at` ends, and the next one begins: lines as splitlines() knows them. */
+size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next);
 value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
                      bool left, bool right);
 value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *from,

@@ -158,9 +158,6 @@ static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool 
         } else if (code >= 0x20 && (code < 0x7F || !ensures_ascii)) {
             hy_jinja_add_part(b, s, i, i + length);
             continue;
-        } else if (code == 0x7F) {
-            hy_jinja_add_part(b, s, i, i + length);
-            continue;
         } else if (code < 0x10000) {
             snprintf(text, sizeof text, "\\u%04x", code);
         } else { /* two halves, as in UTF-16 */

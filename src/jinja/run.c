@@ -16,6 +16,7 @@ static void execute(hy_jinja_run *run, const node *first);
 
 void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v) {
     hy_jinja_scope *s = run->scope;
+    hy_jinja_spend(&run->work, s->count / 32);
     for (size_t i = 0; i < s->count; i++) {
         if (s->items[i].name != name) continue;
         s->items[i].is = v;
@@ -144,7 +145,10 @@ static void loop(hy_jinja_run *run, const node *n) {
         if (run->leaves == HY_NODE_CONTINUE) run->leaves = HY_NODE_CONST;
     }
     run->leaves = HY_NODE_CONST;
-    if (count == 0) execute(run, n->d);
+    if (count > 0) return;
+    open_scope(run);
+    execute(run, n->d);
+    close_scope(run);
 }
 
 static void generation(hy_jinja_run *run, const node *n) {

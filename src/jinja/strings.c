@@ -23,12 +23,15 @@ value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jin
                      bool left, bool right) {
     size_t begin = 0, end = s->size;
     uint32_t code;
+    size_t price = chars ? chars->size / 64 : 0; /* of looking at one character */
     while (left && begin < end) {
+        hy_jinja_spend(work, price);
         size_t length = (size_t)hy_unicode_next(s->data + begin, end - begin, &code);
         if (!is_stripped(s, begin, length, chars)) break;
         begin += length;
     }
     while (right && end > begin) {
+        hy_jinja_spend(work, price);
         size_t length = (size_t)hy_unicode_previous(s->data, end, &code);
         if (!is_stripped(s, end - length, length, chars)) break;
         end -= length;
@@ -51,6 +54,20 @@ value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_j
     }
     hy_jinja_add_part(&b, s, at, s->size);
     return hy_jinja_built(&b);
+}
+
+size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next) {
+    uint32_t code;
+    for (size_t length; at < s->size; at += length) {
+        length = (size_t)hy_unicode_next(s->data + at, s->size - at, &code);
+        bool is_end = (code >= '\n' && code <= '\r') || (code >= 0x1C && code <= 0x1E) ||
+                      code == 0x85 || code == 0x2028 || code == 0x2029;
+        if (!is_end) continue;
+        bool is_pair = code == '\r' && at + 1 < s->size && s->data[at + 1] == '\n';
+        *next = at + length + is_pair;
+        return at;
+    }
+    return *next = s->size;
 }
 
 /* ---- letters ----------------------------------------------------------------------------------- */
@@ -100,8 +117,7 @@ value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jin
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
         length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
-        bool is_letter = (code < 0x80 && ((code | 32) - 'a') < 26) ||
-                         (code >= 0x80 && hy_unicode_class_of(code) == HY_UNICODE_LETTER);
+        bool is_letter = (code < 0x80 && ((code | 32) - 'a') < 26) || may_have_case(code);
         bool is_large = how == HY_UPPER || (how != HY_LOWER && begins);
         if (is_large)
             add_upper(&b, s, i, i + length, code);

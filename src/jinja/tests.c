@@ -31,6 +31,17 @@ static value is_equal(hy_jinja_run *run, call c) {
     return hy_jinja_bool(hy_jinja_equal(&run->work, c->self, c->given[0]) == c->how);
 }
 
+/* Whether both are one object, which is certain of none, true and false alone. */
+static value is_same(hy_jinja_run *run, call c) {
+    value a = c->self, b = c->given[0];
+    bool is_single = b.type == HY_JINJA_NONE || b.type == HY_JINJA_BOOL;
+    if (!is_single) {
+        hy_jinja_fail(&run->work, "the test \"sameas\" with %s is not known here",
+                      hy_jinja_type_name(b));
+    }
+    return hy_jinja_bool(a.type == b.type && hy_jinja_equal(&run->work, a, b));
+}
+
 enum { LESS = 1, SAME = 2, MORE = 4 };
 
 static value is_ordered(hy_jinja_run *run, call c) {
@@ -49,17 +60,19 @@ static const hy_jinja_function tests[] = {
     {"string", "", 0, is_of_kind, KIND(STRING)},
     {"mapping", "", 0, is_of_kind, KIND(DICT)},
     {"iterable", "", 0, is_of_kind,
-     KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(VIEW) | KIND(LAZY) | KIND(DICT) |
-         KIND(UNDEFINED)},
+     KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(RANGE) | KIND(VIEW) | KIND(LAZY) | KIND(DICT) |
+         KIND(LOOP) | KIND(UNDEFINED)},
     {"sequence", "", 0, is_of_kind,
-     KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(DICT) | KIND(UNDEFINED)},
-    {"callable", "", 0, is_of_kind, KIND(MACRO) | KIND(CALLABLE)},
+     KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(RANGE) | KIND(DICT) | KIND(UNDEFINED)},
+    {"callable", "", 0, is_of_kind,
+     KIND(MACRO) | KIND(CALLABLE) | KIND(LOOP) | KIND(UNDEFINED)}, /* calling it fails, of course */
     {"true", "", 0, is_truth, true},
     {"false", "", 0, is_truth, false},
     {"odd", "", 0, leaves, 1},
     {"even", "", 0, leaves, 0},
     {"divisibleby", "num", 1, leaves, -1},
     {"in", "seq", 1, is_in, 0},
+    {"sameas", "other", 1, is_same, 0},
     {"eq", "b", 1, is_equal, true},
     {"equalto", "b", 1, is_equal, true},
     {"==", "b", 1, is_equal, true},

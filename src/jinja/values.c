@@ -17,6 +17,7 @@ const char *hy_jinja_type_name(value v) {
                                         [HY_JINJA_STRING] = "a text",
                                         [HY_JINJA_LIST] = "a list",
                                         [HY_JINJA_TUPLE] = "a tuple",
+                                        [HY_JINJA_RANGE] = "a range",
                                         [HY_JINJA_VIEW] = "a view of a mapping",
                                         [HY_JINJA_LAZY] = "a generator",
                                         [HY_JINJA_DICT] = "a mapping",
@@ -55,6 +56,7 @@ bool hy_jinja_is_true(value v) {
     case HY_JINJA_STRING: return v.as.string->size > 0;
     case HY_JINJA_LIST:
     case HY_JINJA_TUPLE:
+    case HY_JINJA_RANGE:
     case HY_JINJA_VIEW: return v.as.list->count > 0;
     case HY_JINJA_DICT: return v.as.dict->count > 0;
     default: return true;
@@ -98,6 +100,7 @@ bool hy_jinja_equal(hy_jinja_work *work, value a, value b) {
         break;
     case HY_JINJA_LIST:
     case HY_JINJA_TUPLE:
+    case HY_JINJA_RANGE:
     case HY_JINJA_VIEW: same = equal_lists(work, a.as.list, b.as.list); break;
     case HY_JINJA_DICT: same = equal_dicts(work, a.as.dict, b.as.dict); break;
     case HY_JINJA_UNDEFINED:
@@ -247,7 +250,14 @@ void hy_jinja_push(hy_jinja_work *work, value v, value item) {
     list->items[list->count++] = item;
 }
 
-value *hy_jinja_look_up_text(const hy_jinja_dict *dict, const char *key) {
+value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list) {
+    hy_jinja_spend(work, 1);
+    list->count--;
+    return *list->items++;
+}
+
+value *hy_jinja_look_up_text(hy_jinja_work *work, const hy_jinja_dict *dict, const char *key) {
+    hy_jinja_spend(work, dict->count / 8);
     for (size_t i = 0; i < dict->count; i++) {
         value k = dict->keys[i];
         if (k.type == HY_JINJA_STRING && hy_jinja_is(k.as.string, key)) return &dict->items[i];
@@ -284,10 +294,12 @@ void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value 
 
 static const hy_jinja_list *characters(hy_jinja_work *work, const hy_jinja_string *s) {
     value list = hy_jinja_new_list(work, HY_JINJA_LIST, 0);
+    hy_jinja_string plain = *s; /* a safe text has characters like any other */
     uint32_t code;
+    plain.is_safe = false;
     for (size_t i = 0, length; i < s->size; i += length) {
         length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
-        hy_jinja_push(work, list, hy_jinja_part(work, s, i, i + length));
+        hy_jinja_push(work, list, hy_jinja_part(work, &plain, i, i + length));
     }
     return list.as.list;
 }
@@ -297,6 +309,7 @@ const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v) {
     switch (v.type) {
     case HY_JINJA_LIST:
     case HY_JINJA_TUPLE:
+    case HY_JINJA_RANGE:
     case HY_JINJA_VIEW: return v.as.list;
     case HY_JINJA_LAZY: /* read once: what is left of it is empty */
         list = hy_jinja_take(work, sizeof *list);
@@ -320,6 +333,12 @@ bool hy_jinja_contains(hy_jinja_work *work, value in, value v) {
         return hy_jinja_find(in.as.string, s, 0) != SIZE_MAX;
     }
     if (in.type == HY_JINJA_DICT) return hy_jinja_look_up(work, in.as.dict, v) != NULL;
+    if (in.type == HY_JINJA_LAZY) { /* what was looked at is gone */
+        while (in.as.list->count > 0) {
+            if (hy_jinja_equal(work, hy_jinja_shift(work, in.as.list), v)) return true;
+        }
+        return false;
+    }
     const hy_jinja_list *list = hy_jinja_iterate(work, in);
     bool is_there = false;
     for (size_t i = 0; i < list->count && !is_there; i++) {

@@ -141,6 +141,37 @@ table.update({'x': 1})
 range(1000001) | length
 [1, 'a'] | sort
 'abc'.index('z')
+'\\x7f ~ é' | tojson(ensure_ascii=true)
+'a\\r\\nb\\rc\\x0bd\\u2028e\\n' | indent(2), 'a\\r\\n\\r\\nb' | indent(1, true, true), '' | indent(2, true), '\\n' | indent(2)
+'a\\r\\nb\\n\\nc'.splitlines(), 'a\\u2028b\\x85c\\x1ed\\x0ce\\n'.splitlines(), ''.splitlines(), 'a\\n'.splitlines(true)
+range(3) is sequence, range(3) is iterable, range(9)[2], range(9)[-1], range(9)[9] is defined, range(9)[2:5] | list, range(3) | length, range(3) | last, 2 in range(3), range(3) == range(3), range(3) == [0, 1, 2], range(0) or 'none'
+range(3) + [1]
+range(3) | tojson
+'9007199254740993' | int, '-12' | int, '1_000' | int, '0x10' | int, 'inf' | int, 'nan' | int(7), '1e3' | int, ' 2.5 ' | float, '0x10' | float, 'inf' | float, '-Infinity' | float, '1_0.5' | float, '' | float(3), '1.5.2' | float, '+3' | int, '12abc' | int
+-7.5 % 2, 7.5 % -2, -7.5 // 2, 1.1 % 0.1, 5.5 // 0.1, 6.0 % 3, -6.0 % 3, 1e300 * 10
+0 ** -1
+0.0 ** -1
+10.0 ** 400
+'\\x1c\\u2003'.isspace(), '日本'.isalpha(), 'a1'.isalpha()
+yes is sameas true, no is sameas false, nil is sameas none, one is sameas true, nil is sameas false
+missing is callable, missing is sequence, missing is mapping, missing is string, nil is callable
+strftime_now('%Y') ~ strftime_now('%B %-d, %H:%M:%S %p %j %%')
+'日a b日c'.title(), "it's a 2nd x-y_z".title()
+nil[0:1]
+table[:1]
+(items | map('upper'))[0:1]
+5 | trim(3)
+missing | dictsort
+missing | int
+missing | float
+{} | float(none), 'x' | int(none), table[items], (yes | safe) | list, true * [1], (nothing | select | reverse) or 'empty'
+numbers | sort(reverse='x')
+'\\xZZ'
+'\\u12'
+name.startswith((('W',),))
+'a' ~ self.x ~ 'b'
+[1.0, -0.0, 1e22, 123456789012345680.0, 5e-324, 1.7976931348623157e308]
+'a b' is in ['a b'], none in [none], missing in [missing], missing == nil, [missing] == [missing]
 """.strip("\n").split("\n")
 
 TEMPLATES = [
@@ -153,6 +184,7 @@ TEMPLATES = [
     "{% raw %}{{ x }} {% y %}{% endraw %}", "a\n  {%- raw -%}\n {{ x }}\n {%- endraw -%}\n b", "{% raw %}\n a\n {% endraw %}\n b",
     "{{ '%}' }}{{ '}}' }}{{ {'a': {'b': 1}} }}{{ {'a': {}}.a }}", "{% set x = '{{ no }}' %}{{ x }}", "{ {", "{{ 1 }}}", "{{name}}{{name}}",
     "a {# b\nc #} d\n{# x -#}\n\n e {#+ y +#} \n f", "{{ name\n}}", "\u00a0{%- if yes %}x{% endif %}",
+    "{#-#}\ta{#+#}\n b{#--#}  c",
     # set and scopes
     "{% set x = 1 %}{% if yes %}{% set x = 2 %}{% endif %}{{ x }}", "{% set x = 1 %}{% for i in items %}{% set x = i %}{% endfor %}{{ x }}",
     "{% set x = 0 %}{% for i in numbers %}{{ x }}{% set x = i %}{{ x }} {% endfor %}",
@@ -177,6 +209,9 @@ TEMPLATES = [
     "{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "{% for i in nil %}{% endfor %}", "{% for i in missing %}x{% else %}e{% endfor %}",
     "{% set g = items | map('upper') %}{% for i in g %}{{ i }}{% endfor %}{% for i in g %}{{ i }}{% endfor %}", "{% for i in 1, 2 %}{{ i }}{% endfor %}",
     "{% for a, b in [1] %}{% endfor %}", "{% for x in items %}{% set last = x %}{% endfor %}{{ last is defined }}", "{% for i in items %}{{ i }}{% endfor %}{{ i is defined }}{{ loop is defined }}",
+    "{% for i in nothing %}{% else %}{% set inner = 1 %}{% endfor %}{{ inner is defined }}", "{% for i in items %}{{ loop is iterable }}{{ loop is callable }}{{ loop is sequence }}{% endfor %}",
+    "{% set g = items | map('upper') %}{{ g | first }}{{ g | first }}{{ g | list }}", "{% set g = items | map('upper') %}{{ 'A' in g }}{{ g | list }}{{ 'C' in g }}",
+    "{% for i in range(3) %}{{ i }}{{ loop.nextitem }}{% endfor %}", "{% if range(2) | length == 2 %}x{% endif %}",
     # macros
     "{% macro m(a, b='d', c=none) %}[{{ a }}{{ b }}{{ c }}]{% endmacro %}{{ m(1) }}{{ m(1, 2) }}{{ m(1, c=3) }}{{ m(b=1, a=2) }}{{ m() }}",
     "{% macro m(a) %}{{ a }}{{ name }}{% set name = 'in' %}{{ name }}{% endmacro %}{{ m('x') }}{{ name }}",
@@ -190,7 +225,8 @@ TEMPLATES = [
     # refused
     "{% if yes %}", "{% endif %}", "{{ name", "{% for %}", "{{ }}", "{% raw %}x", "{# x", "{{ 'x }}", "{{ (1 }}", "{{ 1 } }}", "{% if %}{% endif %}", "{% set %}", "{% bogus %}",
     "{{ name | bogus }}", "{{ name is bogus }}", "{{ 1 2 }}", "{% macro %}{% endmacro %}", "{{ raise_exception('it is ' ~ name) }}", "{% break %}", "{{ $ }}",
-    "{% if no %}{{ name | bogus }}{% endif %}ok", "{% if yes %}{{ name | bogus }}{% endif %}ok", "{% set x = missing.y.z %}", "{% for i in items %}{% endif %}{% endfor %}",
+    "{% if no %}{{ name | bogus }}{% endif %}ok", "{% if yes %}{{ name | bogus }}{% endif %}ok", "{% set x = missing.y.z %}", "{{ '\\\\' }}{{ 'a\\\nb' }}",
+    "{% for i in items %}{% endif %}{% endfor %}",
 ]
 
 
