@@ -244,8 +244,13 @@ START_TEST(a_folder_says_its_template) {
                          "{\"name\": \"default\", \"template\": \"three {{ bos_token }}"
                          "{{ eos_token }}{{ pad_token }}\"}]}");
     ck_assert_str_eq(spell_with(folder), "three BE");
+    snprintf(path, sizeof path, "%s/special_tokens_map.json", folder); /* of older folders */
+    static const char map[] = "{\"pad_token\": \"P\", \"bos_token\": {\"content\": \"M\"}}";
+    must(hy_file_write_atomic(path, map, sizeof map - 1));
+    ck_assert_str_eq(spell_with(folder), "three MEP");
+    write_config(folder, "{\"bos_token\": \"B\", \"added_tokens_decoder\": {}}");
     snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
-    must(hy_file_write_atomic(path, "four {{ bos_token }}", 20));
+    must(hy_file_write_atomic(path, "four {{ bos_token }}{{ pad_token }}", 35));
     ck_assert_str_eq(spell_with(folder), "four B");
     must(hy_file_write_atomic(path, "\n{% include 'x' %}", 18));
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));

@@ -44,7 +44,7 @@ static void close_tokenizer(void) {
 static void use(const char *template) {
     hy_chat_template_close(&chat);
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, NULL, &chat));
-    must(hy_own_template_open(template, strlen(template), NULL, tokenizer, &chat));
+    must(hy_own_template_open(template, strlen(template), (hy_own_tokens){0}, tokenizer, &chat));
     if (chat.kind == HY_CHAT_UNKNOWN) ck_abort_msg("%s", chat.reason);
 }
 
@@ -173,6 +173,48 @@ START_TEST(calls_of_tools_and_what_they_give_are_turns) {
 }
 END_TEST
 
+static void put(const char *folder, const char *name, const char *text) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    must(hy_file_write_atomic(path, text, strlen(text)));
+}
+
+static void check_both(const char *folder, const char *without, const char *with) {
+    hy_chat_template_close(&chat);
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &chat));
+    must(hy_chat_template_check(&chat));
+    check(ROW(SAYS("user", "Q")), without);
+    check("{\"tools\": [{}], \"messages\": [" SAYS("user", "Q") "]}", with);
+}
+
+START_TEST(conversations_with_tools_may_have_a_template_of_their_own) {
+    static const char with_tools[] = "{\"tools\": [], \"messages\": [" SAYS("user", "Q") "]}";
+    char folder[256], path[512];
+    temp_folder(folder);
+    put(folder, "tokenizer_config.json",
+        "{\"bos_token\": \"B\", \"chat_template\": ["
+        "{\"name\": \"tool_use\", \"template\": \"{{ bos_token }}{{ messages[0].content[0].text "
+        "}}\"}, "
+        "{\"name\": \"default\", \"template\": \"{{ messages[0].content }}\"}]}");
+    check_both(folder, "Q", "BQ"); /* each gets content as it wants it */
+    put(folder, "chat_template.jinja", "file {{ messages[0].content }}");
+    check_both(folder, "file Q", "file Q");
+    snprintf(path, sizeof path, "%s/additional_chat_templates", folder);
+    must(hy_dir_make(path));
+    put(folder, "additional_chat_templates/tool_use.jinja", "tools {{ messages[0].content }}");
+    check_both(folder, "file Q", "tools Q");
+    put(folder, "additional_chat_templates/tool_use.jinja", "\n{% include 'x' %}");
+    hy_chat_template_close(&chat);
+    must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &chat));
+    check(ROW(SAYS("user", "Q")), "file Q");
+    must_fail(
+        render(with_tools, false), HY_ERR_INPUT,
+        "the template for tools cannot be rendered here: the chat template for tools, line 2: "
+        "{% include %} is not known here");
+    remove_folder(folder);
+}
+END_TEST
+
 START_TEST(built_in_templates_know_what_a_tool_gave_but_no_calls) {
     hy_chat_template_close(&chat);
     must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, NULL, &chat));
@@ -249,6 +291,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, what_a_template_refuses_is_said_in_its_words);
     tcase_add_test(cases, text_that_spells_a_special_token_stays_text);
     tcase_add_test(cases, calls_of_tools_and_what_they_give_are_turns);
+    tcase_add_test(cases, conversations_with_tools_may_have_a_template_of_their_own);
     tcase_add_test(cases, built_in_templates_know_what_a_tool_gave_but_no_calls);
     tcase_add_test(cases, content_in_parts_is_written_by_every_template);
     tcase_add_test(cases, messages_that_cannot_be_used_are_named);

@@ -54,7 +54,7 @@ static void close_tokenizer(void) { hy_tokenizer_close(tokenizer); }
 static hy_chat_template template_of(const char *text) {
     hy_chat_template chat;
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, NULL, &chat));
-    must(hy_own_template_open(text, strlen(text), NULL, tokenizer, &chat));
+    must(hy_own_template_open(text, strlen(text), (hy_own_tokens){0}, tokenizer, &chat));
     ck_assert_int_eq(chat.kind, HY_CHAT_OWN);
     return chat;
 }

@@ -26,10 +26,14 @@
 
 typedef struct hy_own_template {
     hy_jinja *jinja;
-    hy_json *config;               /* tokenizer_config.json, or NULL */
+    hy_own_tokens tokens;          /* freed by the folder's own template */
     const hy_tokenizer *tokenizer; /* or NULL */
     bool wants_parts, takes_parts; /* content as a list: it knows nothing else, or that too */
     int32_t end;                   /* the token behind an answer, -1: none */
+    /* The folder's other template, for conversations that have tools; NULL: there is none. It shares the
+     * tokens. What cannot be rendered here has no jinja and says why. */
+    struct hy_own_template *with_tools;
+    char reason[256];
 } own_template;
 
 /* ---- what a template is given ---------------------------------------------------------------- */
@@ -94,8 +98,8 @@ static hy_jinja_value message_of(hy_jinja_run *run, const own_template *own, con
 }
 
 /* bos_token and its like, each a text or {"content": text}. */
-static void define_tokens(hy_jinja_run *run, const hy_json *config) {
-    const hy_json_node *root = config ? hy_json_root(config) : NULL;
+static void define_tokens(hy_jinja_run *run, const hy_json *file) {
+    const hy_json_node *root = file ? hy_json_root(file) : NULL;
     for (const hy_json_node *n = hy_json_first(root); n; n = hy_json_next(n)) {
         const char *text;
         size_t size;
@@ -125,7 +129,8 @@ static void fill(hy_jinja_run *run, void *user) {
         }
         hy_jinja_append(run, messages, message);
     }
-    define_tokens(run, own->config);
+    define_tokens(run, own->tokens.config);
+    define_tokens(run, own->tokens.map);
     hy_jinja_define(run, "messages", messages);
     hy_jinja_define(run, "tools", tools ? hy_jinja_json(run, tools, NO_TURN) : hy_jinja_none());
     hy_jinja_define(run, "documents", hy_jinja_none());
@@ -289,8 +294,8 @@ static void keep_written(hy_rendered *r) {
     r->specials.count = kept;
 }
 
-hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *c, bool asks,
-                        hy_rendered *r) {
+static hy_status render_all(const hy_chat_template *chat, const hy_conversation *c, bool asks,
+                            hy_rendered *r) {
     HY_TRY(render(chat, c, c->count, asks, &r->whole));
     size_t size = r->whole.text.size, from = 0;
     r->specials.count = 0;
@@ -311,6 +316,17 @@ hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *c, 
     add_text(r, from, size);
     HY_FAIL_IF(r->has_failed, HY_ERR_MEMORY, "no memory for a conversation");
     return hy_text_status(&r->text);
+}
+
+hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *c, bool asks,
+                        hy_rendered *r) {
+    const own_template *other = c->tools ? chat->own->with_tools : NULL;
+    if (!other) return render_all(chat, c, asks, r);
+    HY_FAIL_IF(!other->jinja, HY_ERR_INPUT, "the template for tools cannot be rendered here: %s",
+               other->reason);
+    hy_chat_template chosen = *chat;
+    chosen.own = chat->own->with_tools;
+    return render_all(&chosen, c, asks, r);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -337,6 +353,16 @@ static hy_status writes_text(hy_chat_template *chat, bool in_parts, bool *out) {
     return status == HY_ERR_INPUT ? HY_OK : status;
 }
 
+/* How the template wants its content. */
+static hy_status find_parts(hy_chat_template *chat) {
+    bool takes_text = true, takes_parts = false;
+    HY_TRY(writes_text(chat, false, &takes_text));
+    HY_TRY(writes_text(chat, true, &takes_parts));
+    chat->own->takes_parts = takes_parts;
+    chat->own->wants_parts = takes_parts && !takes_text;
+    return HY_OK;
+}
+
 /* The token that ends an answer, as seen in one. */
 static hy_status find_end_token(hy_chat_template *chat) {
     hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
@@ -351,36 +377,54 @@ static hy_status find_end_token(hy_chat_template *chat) {
     return status == HY_ERR_INPUT ? HY_OK : status;
 }
 
-hy_status hy_own_template_open(const char *text, size_t size, hy_json *config,
+void hy_own_tokens_free(hy_own_tokens *tokens) {
+    hy_json_free(tokens->config);
+    hy_json_free(tokens->map);
+    *tokens = (hy_own_tokens){0};
+}
+
+hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,
                                const hy_tokenizer *tokenizer, hy_chat_template *out) {
     own_template *own = calloc(1, sizeof *own);
     hy_status status = own ? hy_jinja_parse(text, size, "the chat template", &own->jinja)
                            : hy_fail(HY_ERR_MEMORY, "no memory for a chat template");
     if (status != HY_OK) {
         hy_own_template_close(own);
-        hy_json_free(config);
+        hy_own_tokens_free(&tokens);
         if (status != HY_ERR_INPUT) return status;
         out->kind = HY_CHAT_UNKNOWN;
         snprintf(out->reason, sizeof out->reason, "%.500s", hy_error_message());
         return HY_OK;
     }
-    own->config = config;
+    own->tokens = tokens;
     own->tokenizer = tokenizer;
     own->end = out->tokens.eos;
     out->own = own;
     out->kind = HY_CHAT_OWN;
-    bool takes_text = true, takes_parts = false;
-    status = writes_text(out, false, &takes_text);
-    if (status == HY_OK) status = writes_text(out, true, &takes_parts);
-    own->takes_parts = takes_parts;
-    own->wants_parts = takes_parts && !takes_text;
-    return status == HY_OK ? find_end_token(out) : status;
+    HY_TRY(find_parts(out));
+    return find_end_token(out);
+}
+
+hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_template *chat) {
+    own_template *own = calloc(1, sizeof *own);
+    HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for a chat template");
+    chat->own->with_tools = own;
+    hy_status status = hy_jinja_parse(text, size, "the chat template for tools", &own->jinja);
+    if (status == HY_ERR_INPUT) snprintf(own->reason, sizeof own->reason, "%s", hy_error_message());
+    if (status != HY_OK) return status == HY_ERR_INPUT ? HY_OK : status;
+    own->tokens = chat->own->tokens;
+    own->tokenizer = chat->own->tokenizer;
+    hy_chat_template other = *chat;
+    other.own = own;
+    return find_parts(&other);
 }
 
 void hy_own_template_close(own_template *own) {
     if (!own) return;
+    if (own->with_tools) own->with_tools->tokens = (hy_own_tokens){0}; /* they are ours */
+    hy_own_template_close(own->with_tools);
     hy_jinja_free(own->jinja);
-    hy_json_free(own->config);
+    hy_own_tokens_free(&own->tokens);
     free(own);
 }
 

@@ -324,8 +324,8 @@ static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
     int flags = HY_TOKENS_PLAIN | (first > 0 ? HY_TOKENS_INSIDE : 0);
     uint32_t *sizes = NULL;
     HY_TRY(hy_encode_text(tokenizer, text, size, flags, ids));
-    const int32_t *run = ids->data + before;
     size_t count = ids->count - before;
+    const int32_t *run = count ? ids->data + before : NULL; /* a text may have no tokens at all */
     bool has_border = false;
     for (size_t i = first + 1; i < last; i++) has_border |= p[i].is_answer != p[i - 1].is_answer;
     if (has_border && tokenizer) HY_TRY(sizes_of(tokenizer, text, size, run, count, &sizes));

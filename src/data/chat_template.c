@@ -120,44 +120,88 @@ int32_t hy_chat_template_end(const hy_chat_template *chat) {
 
 /* ---- the folder's template ------------------------------------------------------------------- */
 
-/* The text under "chat_template": itself, or of a list the one called "default", else the first. */
-static const hy_json_node *template_text(const hy_json_node *node) {
+/* The template of this name in a list of them; NULL: none. */
+static const hy_json_node *template_named(const hy_json_node *list, const char *wanted) {
     const hy_json_node *found = NULL;
     const char *name = NULL;
-    if (hy_json_type_of(node) == HY_JSON_STRING) return node;
-    if (hy_json_type_of(node) != HY_JSON_ARRAY) return NULL;
-    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
-        const hy_json_node *here = hy_json_get(n, "template");
-        bool is_default =
-            hy_json_as_string(hy_json_get(n, "name"), &name, NULL) && strcmp(name, "default") == 0;
-        if (hy_json_type_of(here) == HY_JSON_STRING && (is_default || !found)) found = here;
+    for (const hy_json_node *n = hy_json_first(list); n && !found; n = hy_json_next(n)) {
+        bool is_it =
+            hy_json_as_string(hy_json_get(n, "name"), &name, NULL) && !strcmp(name, wanted);
+        if (is_it) found = hy_json_get(n, "template");
     }
     return found;
 }
 
-/* A template in a file of its own wins over the one in the configuration, as in other tools. */
+/* A folder's templates: its own, and the one for conversations with tools. */
+typedef struct texts {
+    const char *text, *tools;
+    size_t size, tools_size;
+    char *file, *tools_file; /* where they were read from files */
+} texts;
+
+/* Those under "chat_template": a text, or a list with "default", else the first, and "tool_use". */
+static void find_in_config(const hy_json *config, texts *t) {
+    const hy_json_node *node = config ? hy_json_get(hy_json_root(config), "chat_template") : NULL;
+    if (hy_json_as_string(node, &t->text, &t->size) || hy_json_type_of(node) != HY_JSON_ARRAY) {
+        return;
+    }
+    const hy_json_node *usual = template_named(node, "default");
+    if (!usual) usual = hy_json_get(hy_json_first(node), "template");
+    (void)hy_json_as_string(usual, &t->text, &t->size);
+    (void)hy_json_as_string(template_named(node, "tool_use"), &t->tools, &t->tools_size);
+}
+
+static hy_status read_file(const char *folder, const char *name, char **out, size_t *size) {
+    char path[PATH_BYTES];
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    return hy_path_exists(path) ? hy_file_read(path, out, size) : HY_OK;
+}
+
+/* Templates in files of their own win over those in the configuration, as in other tools. */
+static hy_status find_files(const char *folder, texts *t) {
+    HY_TRY(read_file(folder, "chat_template.jinja", &t->file, &t->size));
+    if (!t->file) return HY_OK;
+    t->text = t->file;
+    HY_TRY(read_file(folder, "additional_chat_templates/tool_use.jinja", &t->tools_file,
+                     &t->tools_size));
+    t->tools = t->tools_file;
+    return HY_OK;
+}
+
+static hy_status read_json(const char *folder, const char *name, hy_json **out) {
+    char path[PATH_BYTES];
+    HY_TRY(hy_path_join(path, sizeof path, folder, name));
+    return hy_path_exists(path) ? hy_json_read_file(path, out) : HY_OK;
+}
+
+static hy_status read_tokens(const char *folder, hy_own_tokens *out) {
+    HY_TRY(read_json(folder, "tokenizer_config.json", &out->config));
+    const hy_json_node *root = out->config ? hy_json_root(out->config) : NULL;
+    /* Since there is "added_tokens_decoder", the configuration says it all. */
+    if (hy_json_get(root, "added_tokens_decoder")) return HY_OK;
+    return read_json(folder, "special_tokens_map.json", &out->map);
+}
+
 static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
                              hy_chat_template *out) {
-    char path[PATH_BYTES], *file = NULL;
-    const char *text = NULL;
-    size_t size = 0;
-    hy_json *config = NULL;
-    HY_TRY(hy_path_join(path, sizeof path, folder, "tokenizer_config.json"));
-    if (hy_path_exists(path)) HY_TRY(hy_json_read_file(path, &config));
-    (void)hy_json_as_string(
-        template_text(hy_json_get(config ? hy_json_root(config) : NULL, "chat_template")), &text,
-        &size);
-    hy_status status = hy_path_join(path, sizeof path, folder, "chat_template.jinja");
-    if (status == HY_OK && hy_path_exists(path)) {
-        status = hy_file_read(path, &file, &size);
-        text = file;
+    hy_own_tokens tokens = {0};
+    texts t = {0};
+    hy_status status = read_tokens(folder, &tokens);
+    if (status == HY_OK) {
+        find_in_config(tokens.config, &t);
+        status = find_files(folder, &t);
     }
-    if (status == HY_OK && text) {
-        status = hy_own_template_open(text, size, config, tokenizer, out);
-        config = NULL;
+    if (status == HY_OK && t.text) {
+        hy_own_tokens kept = tokens; /* taken over, whatever comes of it */
+        tokens = (hy_own_tokens){0};
+        status = hy_own_template_open(t.text, t.size, kept, tokenizer, out);
     }
-    free(file);
-    hy_json_free(config);
+    if (status == HY_OK && t.tools && out->kind == HY_CHAT_OWN) {
+        status = hy_own_template_add_tools(t.tools, t.tools_size, out);
+    }
+    free(t.file);
+    free(t.tools_file);
+    hy_own_tokens_free(&tokens);
     return status;
 }
 

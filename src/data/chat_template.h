@@ -138,9 +138,18 @@ hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t
 
 /* ---- the folder's own template (chat_own.c): inside the module ---- */
 
-/* `config` is the tree of tokenizer_config.json or NULL; it is taken over. */
-hy_status hy_own_template_open(const char *text, size_t size, hy_json *config,
+/* Where a folder says what bos_token and its like are; either may be NULL. */
+typedef struct hy_own_tokens {
+    hy_json *config; /* tokenizer_config.json */
+    hy_json *map;    /* special_tokens_map.json of older folders, which wins */
+} hy_own_tokens;
+
+void hy_own_tokens_free(hy_own_tokens *tokens);
+/* `tokens` are taken over. */
+hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,
                                const hy_tokenizer *tokenizer, hy_chat_template *out);
+/* A second one, for conversations with tools; `chat` has its own one already. */
+hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_template *chat);
 void hy_own_template_close(struct hy_own_template *own); /* may be NULL */
 int32_t hy_own_template_end(const struct hy_own_template *own);
 hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *conversation,

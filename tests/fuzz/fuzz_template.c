@@ -49,7 +49,7 @@ static void render(const char *template, size_t size, const hy_conversation *c,
     hy_chat_template chat;
     hy_rendered rendered = {0};
     require(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, NULL, &chat) == HY_OK, "no template");
-    hy_status status = hy_own_template_open(template, size, NULL, tokenizer, &chat);
+    hy_status status = hy_own_template_open(template, size, (hy_own_tokens){0}, tokenizer, &chat);
     for (int asks = 0; asks < 2 && status == HY_OK && chat.kind == HY_CHAT_OWN; asks++) {
         hy_ids ids = {0};
         hy_flags answers = {0};
