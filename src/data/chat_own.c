@@ -318,15 +318,15 @@ static hy_status render_all(const hy_chat_template *chat, const hy_conversation 
     return hy_text_status(&r->text);
 }
 
-hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *c, bool asks,
-                        hy_rendered *r) {
-    const own_template *other = c->tools ? chat->own->with_tools : NULL;
-    if (!other) return render_all(chat, c, asks, r);
+hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *conversation,
+                        bool asks_for_answer, hy_rendered *out) {
+    const own_template *other = conversation->tools ? chat->own->with_tools : NULL;
+    if (!other) return render_all(chat, conversation, asks_for_answer, out);
     HY_FAIL_IF(!other->jinja, HY_ERR_INPUT, "the template for tools cannot be rendered here: %s",
                other->reason);
     hy_chat_template chosen = *chat;
     chosen.own = chat->own->with_tools;
-    return render_all(&chosen, c, asks, r);
+    return render_all(&chosen, conversation, asks_for_answer, out);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -386,8 +386,11 @@ void hy_own_tokens_free(hy_own_tokens *tokens) {
 hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens tokens,
                                const hy_tokenizer *tokenizer, hy_chat_template *out) {
     own_template *own = calloc(1, sizeof *own);
-    hy_status status = own ? hy_jinja_parse(text, size, "the chat template", &own->jinja)
-                           : hy_fail(HY_ERR_MEMORY, "no memory for a chat template");
+    if (!own) {
+        hy_own_tokens_free(&tokens);
+        return hy_fail(HY_ERR_MEMORY, "no memory for a chat template");
+    }
+    hy_status status = hy_jinja_parse(text, size, "the chat template", &own->jinja);
     if (status != HY_OK) {
         hy_own_template_close(own);
         hy_own_tokens_free(&tokens);

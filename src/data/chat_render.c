@@ -262,7 +262,8 @@ static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_
                           const int32_t *ids, size_t count, uint32_t **out) {
     hy_text spelled = {0};
     uint32_t *sizes = malloc((count + 1) * sizeof *sizes);
-    hy_status status = sizes ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %zu tokens", count);
+    HY_FAIL_IF(!sizes, HY_ERR_MEMORY, "no memory for %zu tokens", count);
+    hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         size_t before = spelled.size;
         status = hy_tokenizer_decode(tokenizer, ids + i, 1, 0, &spelled);

@@ -119,7 +119,7 @@ int32_t hy_chat_template_end(const hy_chat_template *chat);
 /* Renders turns. With asks_for_answer it ends where the assistant would begin to write. HY_ERR_INPUT: the
  * template cannot write these turns, or its answers cannot be told apart from the rest. */
 hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *conversation,
-                         bool asks_for_answer, hy_rendered *out);
+                         bool asks_for_answer, hy_rendered *r);
 void hy_rendered_free(hy_rendered *rendered);
 
 /* Appends the tokens of a rendered conversation, and whether each belongs to an answer (0 or 1) to

@@ -157,14 +157,15 @@ _Noreturn static void fail_operands(hy_jinja_run *run, const char *sign, value a
 
 /* A text that is safe stays so: what is added to it is escaped. */
 static value add_texts(hy_jinja_run *run, value a, value b) {
-    static const char signs[] = "&<>'\"";
+    static const char signs[5] = {'&', '<', '>', '\'', '"'};
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     const hy_jinja_string *texts[] = {a.as.string, b.as.string};
     if (!texts[0]->is_safe && !texts[1]->is_safe) return hy_jinja_joined(run, a, b);
     hy_jinja_builder out = {.work = &run->work};
     for (int t = 0; t < 2; t++) {
         for (size_t i = 0; i < texts[t]->size; i++) {
-            const char *sign = texts[t]->is_safe ? NULL : memchr(signs, texts[t]->data[i], 5);
+            const char *sign =
+                texts[t]->is_safe ? NULL : memchr(signs, texts[t]->data[i], sizeof signs);
             const char *escape = sign ? escapes[sign - signs] : "";
             if (sign)
                 hy_jinja_add(&out, escape, strlen(escape), hy_jinja_mark_at(texts[t], i));

@@ -100,7 +100,7 @@ static void lex_string(lexer *l) {
             }
             size += (size_t)hy_utf8_encode(code, out + size);
             i += used - 1;
-        } else if (memchr("xuU", from[i], 3)) {
+        } else if (from[i] == 'x' || from[i] == 'u' || from[i] == 'U') {
             hy_jinja_fail(l->work, "a string has \\%c without its digits", from[i]);
         } else if (from[i] == 'N') {
             hy_jinja_fail(l->work, "\\N in a string is not known here");

@@ -2,6 +2,7 @@
  *
  * One function for each level of binding, from the loosest to the tightest. Filters and tests are looked up
  * here, so that a template that uses an unknown one is refused before it is ever rendered. */
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,13 @@ static node *make(parser *p, hy_jinja_kind kind) {
     return n;
 }
 
+/* Puts a node at the end of a list, and returns the place of the next one. */
+static node **append(node **last, node *added) {
+    assert(added);
+    *last = added;
+    return &added->next;
+}
+
 /* The one place of a name. */
 static const char *intern(parser *p, const char *name) {
     hy_jinja *t = p->template;
@@ -114,8 +122,7 @@ static node *parse_tuple(parser *p, node *(*parse)(parser *), bool may_be_empty)
     node *tuple = make(p, HY_NODE_TUPLE), **last = &tuple->a;
     bool has_comma = false;
     while (!ends_tuple(p)) {
-        *last = parse(p);
-        last = &(*last)->next;
+        last = append(last, parse(p));
         if (!skip_sign(p, ",")) break;
         has_comma = true;
     }
@@ -131,12 +138,10 @@ static node *parse_list(parser *p, hy_jinja_kind kind, const char *end) {
             expect_sign(p, ",");
             if (skip_sign(p, end)) break;
         }
-        *last = parse_expression(p);
-        last = &(*last)->next;
+        last = append(last, parse_expression(p));
         if (kind == HY_NODE_LIST) continue;
         expect_sign(p, ":");
-        *last = parse_expression(p);
-        last = &(*last)->next;
+        last = append(last, parse_expression(p));
     }
     return list;
 }
@@ -224,8 +229,7 @@ static node *parse_arguments(parser *p) {
             argument = parse_expression(p);
         }
         has_named = is_named;
-        *last = argument;
-        last = &argument->next;
+        last = append(last, argument);
     }
     return first;
 }
@@ -314,8 +318,9 @@ static node *parse_test(parser *p, node *of) {
         n->b = parse_arguments(p);
     } else if (is_value && !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and")) {
         if (is_word(p, "is")) hy_jinja_fail(p->work, "tests cannot follow each other");
-        /* In a loop or a choice "if" follows a test; as the name of a value it would be none. */
-        if (!is_word(p, "if")) n->b = parse_postfix(p, parse_primary(p));
+        /* Jinja takes the word for a name, and fails at what follows. */
+        if (is_word(p, "if")) hy_jinja_fail(p->work, "\"if\" right behind a test needs brackets");
+        n->b = parse_postfix(p, parse_primary(p));
     }
     if (!is_negated) return n;
     node *outer = make(p, HY_NODE_NOT);
@@ -349,6 +354,8 @@ static node *parse_unary(parser *p, bool with_filter) {
     return n;
 }
 
+static void set_sign(char to[3], const char *sign) { memcpy(to, sign, strlen(sign) + 1); }
+
 /* Signs of equal binding, from left to right. */
 static node *parse_chain(parser *p, int level) {
     static const char *const signs[][5] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
@@ -361,7 +368,7 @@ static node *parse_chain(parser *p, int level) {
         }
         node *left = n;
         n = make(p, level == 1 ? HY_NODE_JOIN : HY_NODE_BINARY);
-        strcpy(n->sign, signs[level][i]);
+        set_sign(n->sign, signs[level][i]);
         next(p);
         n->a = left;
         n->b = is_last ? parse_unary(p, true) : parse_chain(p, level + 1);
@@ -374,14 +381,14 @@ static bool take_comparison(parser *p, char sign[3]) {
     static const char *const signs[] = {"==", "!=", ">=", "<=", ">", "<"};
     for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++) {
         if (!skip_sign(p, signs[i])) continue;
-        strcpy(sign, signs[i]);
+        set_sign(sign, signs[i]);
         return true;
     }
     bool is_not =
         is_word(p, "not") && p->at[1].type == HY_TOKEN_NAME && strcmp(p->at[1].text, "in") == 0;
     if (is_not) next(p);
     if (!skip_word(p, "in")) return false;
-    strcpy(sign, is_not ? "!i" : "i");
+    set_sign(sign, is_not ? "!i" : "i");
     return true;
 }
 
@@ -395,10 +402,9 @@ static node *parse_compare(parser *p) {
             last = &n->b;
         }
         node *other = make(p, HY_NODE_COMPARE);
-        strcpy(other->sign, sign);
+        set_sign(other->sign, sign);
         other->a = parse_chain(p, 0);
-        *last = other;
-        last = &other->next;
+        last = append(last, other);
     }
     return n ? n : first;
 }
@@ -573,8 +579,7 @@ static node *parse_with(parser *p) {
         set->a = parse_target_item(p);
         expect_sign(p, "=");
         set->b = parse_expression(p);
-        *last = set;
-        last = &set->next;
+        last = append(last, set);
     }
     n->b = parse_body(p, " endwith ");
     next(p);
@@ -591,8 +596,7 @@ static node *parse_macro(parser *p) {
         node *parameter = make(p, HY_NODE_NAME);
         parameter->name = take_name(p);
         if (skip_sign(p, "=")) parameter->a = parse_expression(p);
-        *last = parameter;
-        last = &parameter->next;
+        last = append(last, parameter);
     }
     int loops = p->loops;
     p->loops = 0;
@@ -670,8 +674,7 @@ static node *parse_statements(parser *p, const char *ends) {
             }
             n = parse_statement(p);
         }
-        *last = n;
-        last = &n->next;
+        last = append(last, n);
     }
     if (ends) {
         p->work->line = begin;

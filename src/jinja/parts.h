@@ -162,9 +162,9 @@ const hy_jinja_function *hy_jinja_test(const char *name);            /* tests.c 
 const hy_jinja_function *hy_jinja_global(const char *name);          /* methods.c */
 value hy_jinja_method(hy_jinja_run *run, value v, const char *name); /* or ABSENT */
 const hy_jinja_function *hy_jinja_row(const hy_jinja_function *table, const char *name);
-value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *function, value self,
-                     const hy_jinja_arguments *arguments);
-value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *format, const value *items,
+value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *f, value self,
+                     const hy_jinja_arguments *all);
+value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
                       size_t count); /* Python's % */
 
 /* Where characters stand apart: \s of Python. */

@@ -1,4 +1,5 @@
 /* values.c: strings with marks, lists, dicts, and what Python thinks of them. See parts.h. */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -239,15 +240,14 @@ value hy_jinja_pair(hy_jinja_work *work, value a, value b) {
     return pair;
 }
 
-void hy_jinja_push(hy_jinja_work *work, value v, value item) {
-    hy_jinja_list *list = v.as.list;
+void hy_jinja_push(hy_jinja_work *work, value list, value item) {
+    hy_jinja_list *to = list.as.list;
     hy_jinja_spend(work, 1);
-    if (list->count == list->room) {
-        list->room = list->room ? 2 * list->room : 4;
-        list->items =
-            hy_jinja_grow(work, list->items, list->count, list->room, sizeof *list->items);
+    if (to->count == to->room) {
+        to->room = to->room ? 2 * to->room : 4;
+        to->items = hy_jinja_grow(work, to->items, to->count, to->room, sizeof *to->items);
     }
-    list->items[list->count++] = item;
+    to->items[to->count++] = item;
 }
 
 value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list) {
@@ -288,6 +288,7 @@ void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value 
         dict->items =
             hy_jinja_grow(work, dict->items, dict->count, dict->room, sizeof *dict->items);
     }
+    assert(dict->keys && dict->items);
     dict->keys[dict->count] = key;
     dict->items[dict->count++] = item;
 }

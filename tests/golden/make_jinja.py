@@ -157,6 +157,8 @@ yes is sameas true, no is sameas false, nil is sameas none, one is sameas true, 
 missing is callable, missing is sequence, missing is mapping, missing is string, nil is callable
 strftime_now('%Y') ~ strftime_now('%B %-d, %H:%M:%S %p %j %%')
 '日a b日c'.title(), "it's a 2nd x-y_z".title()
+1 is odd if yes else 2
+(1 is odd) if yes else 2
 nil[0:1]
 table[:1]
 (items | map('upper'))[0:1]
