@@ -3,7 +3,7 @@
 
 RENDER is build/tests/templates/render (make build/tests/templates/render). FOLDER holds templates as they
 come with models, as NAME.jinja; they are not part of this repository. Each is tried with random
-conversations until transformers has rendered COUNT (200) of them, or refused nine times as many: system,
+conversations until transformers has rendered COUNT (200) of them, or ten times as many were tried: system,
 user and assistant turns, tool calls and their results, content in parts, reasoning, with and without
 enable_thinking, texts in many scripts, blanks at their ends, empty ones, turns in an odd order. Text and
 tokens must be equal, and the answers, where the template has {% generation %}; where one refuses, the other
