@@ -30,9 +30,7 @@ static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(&t->engine) * (double)t->settings.train.seq_len;
 }
 
-static uint64_t held_out(const hy_trainer *t) {
-    return hy_trainer_data(t)->sequences[HY_VAL];
-}
+static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
 /* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
  * validation, where there was no other, are too many for that: they have no stride. */
