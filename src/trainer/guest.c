@@ -24,7 +24,8 @@ hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
     s->train.step_tokens = 0;
     s->train.batch_size = 1; /* a sequence is a micro-batch of the caller's */
     s->train.seq_len = 1;
-    s->train.min_batch_size = s->train.max_batch_size = 0;
+    s->train.min_batch_size = 1;
+    s->train.max_batch_size = 0;
     s->train.dynamic_batch = HY_OFF;
     s->train.micro_batch = HY_MICRO_GIVEN;
     s->train.recompute = HY_RECOMPUTE_NONE;
