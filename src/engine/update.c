@@ -80,8 +80,9 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* ---- the norm, while gradients are on the device ------------------------------------------------- */
 
+/* A guest's passes are not ours: gradients that we sum for it come by once more. */
 static bool sums_norm_in_passes(const hy_engine *e) {
-    return hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
+    return !e->guest && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
 /* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
