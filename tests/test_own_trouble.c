@@ -155,6 +155,99 @@ START_TEST(a_master_copy_may_lie_anywhere) {
 }
 END_TEST
 
+/* ---- stopped in any question -------------------------------------------------------------------------- */
+
+/* Jumps, forks, validations in all phases, an average. */
+#define EVERYTHING                                                                                 \
+    KEYS("predictor", "outer", "regime", "fine-tuning", "fork_budget", "0.5", "steps", "70",       \
+         "full_steps", "4", "tail_share", "0.4", "eval_every", "5", "lr_warmup_steps", "3",        \
+         "predict_from", "0.05", "predict_until", "0.95", "confidence_threshold", "0.5")
+
+#define MOST_QUESTIONS 400
+
+static bool is_in_arm(hy_loop *loop) { return hy_loop_trainer(loop)->course.is_in_fork; }
+
+static int kind_of(hy_loop *loop, const hy_loop_step *step) {
+    return ((int)step->todo * HY_PHASE_COUNT + (int)step->phase) * 2 + is_in_arm(loop);
+}
+
+/* The last question of each kind that the run asks, by number; its bits at the end are `expected`. */
+static int list_kinds(hy_loop *loop, int64_t at[MOST_QUESTIONS], logistic *expected) {
+    int count = 0, kinds[MOST_QUESTIONS];
+    for (int64_t number = 0;; number++) {
+        hy_loop_step step = next_step(loop);
+        if (step.is_over) break;
+        int kind = kind_of(loop, &step), i = 0;
+        while (i < count && kinds[i] != kind) i++;
+        count += i == count;
+        kinds[i] = kind;
+        at[i] = number;
+        must(hy_loop_answer(loop, loss_of(&step), BATCH));
+    }
+    hy_loop_destroy(loop);
+    *expected = seen();
+    return count;
+}
+
+static int64_t lines_with(const char *path, const char *text) {
+    char *bytes;
+    size_t size;
+    int64_t count = 0;
+    must(hy_file_read(path, &bytes, &size));
+    for (const char *at = bytes; (at = strstr(at, text)); at++) count++;
+    free(bytes);
+    return count;
+}
+
+/* With the same lines in its record. */
+START_TEST(a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits) {
+    hy_parameter list[2];
+    int64_t at[MOST_QUESTIONS];
+    logistic expected;
+    is_low = _i % 2;
+    hy_loop_options options = task(list);
+    hy_loop *loop = open_loop(&options, EVERYTHING, "out", path_in("whole"));
+    int kinds = list_kinds(loop, at, &expected);
+    int64_t lines = lines_with(path_in("whole/metrics.jsonl"), "\"loss\"");
+    ck_assert_int_ge(kinds, 9);
+    for (int i = 0; i < kinds; i++) {
+        char name[64], record[96];
+        snprintf(name, sizeof name, "run-%d", i);
+        snprintf(record, sizeof record, "%s/metrics.jsonl", name);
+        loop = open_loop(&options, EVERYTHING, "out", path_in(name));
+        answer_up_to(loop, at[i]);
+        must(hy_loop_stop(loop));
+        hy_loop_destroy(loop);
+        hy_config *config = config_of(EVERYTHING, "out", path_in(name));
+        must(hy_config_set(config, "resume", path_in(name), HY_FROM_CALLER));
+        forget();
+        must(hy_loop_create(config, &options, NULL, &loop));
+        hy_config_destroy(config);
+        answer_up_to(loop, INT64_MAX);
+        hy_loop_destroy(loop);
+        logistic found = seen();
+        ck_assert_msg(memcmp(&expected, &found, sizeof found) == 0, "question %d", (int)at[i]);
+        ck_assert_int_eq(lines_with(path_in(record), "\"loss\""), lines);
+    }
+}
+END_TEST
+
+START_TEST(an_arm_of_a_fork_is_not_saved) {
+    hy_parameter list[2];
+    hy_loop_options options = task(list);
+    int64_t refused = 0;
+    hy_loop *loop = open_loop(&options, EVERYTHING, "out", path_in("run"));
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        bool is_arm = is_in_arm(loop) && step.todo == HY_DO_GRADIENTS;
+        if (is_arm) must_fail(hy_loop_save(loop), HY_ERR_STATE, "not in a paired fork");
+        refused += is_arm;
+        must(hy_loop_answer(loop, loss_of(&step), BATCH));
+    }
+    ck_assert_int_gt(refused, 0);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -162,6 +255,9 @@ static Suite *make_suite(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, gradients_that_we_sum_may_lie_anywhere, 0, 2);
     tcase_add_loop_test(tests, a_master_copy_may_lie_anywhere, 0, 2);
+    tcase_add_loop_test(tests, a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits, 0,
+                        2);
+    tcase_add_test(tests, an_arm_of_a_fork_is_not_saved);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -100,6 +100,9 @@ static void keep_message(hy_loop *loop) {
 /* ---- the run's side -------------------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
+    HY_FAIL_IF(loop->trainer->course.is_in_fork, HY_ERR_STATE,
+               "a run is saved between two steps: not in a paired fork, whose steps are thrown "
+               "away");
     HY_FAIL_IF(loop->ask->kind != HY_ASK_GRADIENTS, HY_ERR_STATE,
                "a run is saved between two steps: while gradients are asked for, not in %s",
                hy_phase_name(loop->ask->phase));

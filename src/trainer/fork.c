@@ -180,17 +180,20 @@ static hy_status open_fork(hy_trainer *t) {
     t->course.is_in_fork = false;
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
-    engine.backward_passes = t->engine.progress.backward_passes;
+    int64_t passes = t->engine.progress.backward_passes;
     char message[HY_ERROR_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s", hy_error_message());
     HY_TRY(put_back(t));
     t->progress = before;
-    t->progress.spent += spent;
-    t->progress.fork_spent += spent;
     t->progress.seconds = seconds;
     t->engine.progress = engine;
     t->engine.progress.has_snapshot = false;
     t->engine.progress.skipped_in_a_row = 0;
+    /* As if it had not been begun: it is when the run is resumed. */
+    if (hy_trainer_is_interrupted(t, status)) return hy_fail(status, "%s", message);
+    t->progress.spent += spent;
+    t->progress.fork_spent += spent;
+    t->engine.progress.backward_passes = passes;
     if (status == HY_ERR_NUMERIC) { /* the arm with jumps broke: that is an answer too */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;

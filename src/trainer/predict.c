@@ -157,7 +157,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
     t->fate.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(&t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
-        hy_trainer_defer_error(t);
+        hy_trainer_defer_error(t, status);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;
         status = HY_OK;
@@ -241,11 +241,17 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     return commit(t, p);
 }
 
+/* The verdict stands whatever becomes of it: who breaks it off ends the run with this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
-    if (!t->course.is_validation_due || t->course.is_in_fork) return HY_OK;
-    t->course.is_validation_due = false;
+    bool is_due = t->course.is_validation_due;
+    if (!is_due || t->course.is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &eval);
+    t->course.is_validation_due = hy_trainer_is_interrupted(t, status);
+    if (t->course.is_validation_due) {
+        hy_trainer_defer_error(t, status);
+        return HY_OK;
+    }
     return status == HY_ERR_MEMORY ? hy_trainer_skip_validation(t) : status;
 }
 

@@ -186,6 +186,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
     hy_json_put_bool(&w, "validation_due", t->course.is_validation_due);
+    hy_json_put_bool(&w, "rest_owed", t->course.is_rest_owed);
     hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
@@ -354,6 +355,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     if (has_bound && bound.above >= 0) p->bound = bound;
     /* Left to the next Predict step; older checkpoints do not say it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->course.is_validation_due);
+    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->course.is_rest_owed);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");

@@ -60,9 +60,10 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 
 /* ---- what cannot be done again --------------------------------------------------------------------- */
 
-void hy_trainer_defer_error(hy_trainer *t) {
+void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
     if (t->fate.deferred[0]) return;
     snprintf(t->fate.deferred, sizeof t->fate.deferred, "%s", hy_error_message());
+    t->fate.deferred_status = status;
     t->engine.retries.in_a_row = 0;
     (void)hy_engine_settle_again(&t->engine);
 }
@@ -73,7 +74,7 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
     if (!t->fate.deferred[0]) return HY_OK;
     memcpy(message, t->fate.deferred, sizeof message);
     t->fate.deferred[0] = 0;
-    return hy_fail(HY_ERR_MEMORY, "%s", message);
+    return hy_fail(t->fate.deferred_status, "%s", message);
 }
 
 /* ---- the reserve -------------------------------------------------------------------------------- */
@@ -109,6 +110,10 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
 
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
     return status == HY_ERR_IO && t->data.set && hy_dataset_has_failed(t->data.set);
+}
+
+bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status) {
+    return hy_trainer_lacks_data(t, status) || (t->guest && status == HY_STOPPED);
 }
 
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {

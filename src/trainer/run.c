@@ -85,14 +85,39 @@ static bool can_wait(const hy_trainer *t) {
     return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
 }
 
+static hy_status validate_now(hy_trainer *t, double *val_loss) {
+    bool waits = !t->course.is_validation_due || can_wait(t);
+    if (waits && !hy_trainer_is_over(t)) return HY_OK;
+    t->course.is_validation_due = false;
+    hy_status status = validate(t, val_loss);
+    t->course.is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
+    return status;
+}
+
 /* What falls due after an optimizer step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
     if (is_due(hy_trainer_eval_every(t), t->progress.step)) t->course.is_validation_due = true;
-    if (!hy_trainer_is_over(t) && (!t->course.is_validation_due || can_wait(t))) return HY_OK;
-    t->course.is_validation_due = false;
-    hy_status status = validate(t, val_loss);
-    t->course.is_validation_due = hy_trainer_lacks_data(t, status); /* when the run goes on */
-    return status;
+    return validate_now(t, val_loss);
+}
+
+static hy_status ask_forks(hy_trainer *t) {
+    HY_TRY(hy_trainer_consider_fork(t));
+    t->course.is_rest_owed = false;
+    return HY_OK;
+}
+
+/* A run that was stopped in what follows a step begins with it. */
+static hy_status catch_up(hy_trainer *t) {
+    double unused;
+    HY_TRY(validate_now(t, &unused));
+    return ask_forks(t);
+}
+
+/* Optimizer steps and jumps. */
+static int64_t steps_done(const hy_trainer *t) {
+    int64_t count = 0;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) count += t->progress.phase_steps[i];
+    return count;
 }
 
 static hy_status one_step(hy_trainer *t) {
@@ -100,19 +125,20 @@ static hy_status one_step(hy_trainer *t) {
     double val_loss = NAN;
     bool is_jump = t->progress.machine.phase == HY_PREDICT;
     bool was_due = t->course.is_validation_due;
-    HY_TRY(hy_trainer_advance(t, &info));
+    int64_t before = steps_done(t);
+    hy_status status = hy_trainer_advance(t, &info);
+    if (steps_done(t) == before) return status;
+    /* It is done, whatever follows, and will be in the checkpoint. */
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_jump && was_due) val_loss = t->progress.val_loss;
-    hy_status status = is_jump ? HY_OK : validate_if_due(t, &val_loss);
-    /* The step itself is done, and will be in the checkpoint. */
-    if (status == HY_OK || hy_trainer_lacks_data(t, status)) {
-        hy_trainer_record_step(t, &info, val_loss);
-    }
-    HY_TRY(status);
+    if (is_jump && was_due && !t->course.is_validation_due) val_loss = t->progress.val_loss;
     /* A jump is no step, but the weights are others than those of a save before it, and may be the best. */
     if (is_jump) t->fate.saved_step = -1;
+    t->course.is_rest_owed = !is_jump;
+    if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
+    hy_trainer_record_step(t, &info, val_loss);
+    HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
-    if (!is_jump) HY_TRY(hy_trainer_consider_fork(t));
+    if (!is_jump) HY_TRY(ask_forks(t));
     t->fate.is_save_owed |= is_save_due(t) || is_best_due(t);
     if (!t->fate.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0) return HY_OK;
     t->fate.is_save_owed = false;
@@ -236,16 +262,25 @@ static hy_status stop(hy_trainer *t) {
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }
 
-hy_status hy_trainer_run(hy_trainer *t) {
-    HY_TRY(hy_trainer_must_run(t));
-    t->fate.save_clock = hy_clock();
+static bool is_stopped_by_guest(const hy_trainer *t, hy_status status) {
+    bool is_stopped = status == HY_STOPPED && t->guest && t->fate.life == HY_LIFE_READY;
+    return is_stopped && !t->guest->is_abandoned;
+}
+
+static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (atomic_load(&t->fate.stop_requested)) return stop(t);
-        hy_status status = one_step(t);
-        bool is_stopped = status == HY_STOPPED && t->fate.life == HY_LIFE_READY; /* by a guest */
-        if (is_stopped && !t->guest->is_abandoned) return stop(t);
+        hy_status status = t->course.is_rest_owed ? catch_up(t) : one_step(t);
+        if (is_stopped_by_guest(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }
-    return finish(t);
+    hy_status status = finish(t);
+    return is_stopped_by_guest(t, status) ? stop(t) : status;
+}
+
+hy_status hy_trainer_run(hy_trainer *t) {
+    HY_TRY(hy_trainer_must_run(t));
+    t->fate.save_clock = hy_clock();
+    return run(t);
 }

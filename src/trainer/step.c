@@ -127,7 +127,7 @@ static hy_status sample_average(hy_trainer *t) {
     hy_status status = hy_engine_add_to_average(&t->engine);
     if (status != HY_ERR_MEMORY) return status;
     t->engine.progress.average_samples = 0;
-    hy_trainer_defer_error(t);
+    hy_trainer_defer_error(t, status);
     return HY_OK;
 }
 
@@ -138,6 +138,8 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
     int64_t counted = 1;
     t->progress.residual_cosine = t->progress.residual_length = NAN;
+    if (t->guest)
+        t->guest->answered_in = -1; /* an arm of a fork may have broken off in this step */
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, was.phase));
     HY_TRY(compute_step(t, t->engine.types.of[was.phase], lr, &counted));
@@ -149,7 +151,6 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     if (t->guest) {
         loss = t->guest->told.loss_sum / t->guest->told.counted;
         counted = t->guest->told.tokens;
-        t->guest->answered_in = -1;
     }
     advance(t, counted, loss);
     HY_TRY(sample_average(t));

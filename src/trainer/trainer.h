@@ -112,7 +112,8 @@ typedef struct hy_course {
     char *fork_state; /* host copy of the rows that a fork puts back */
     bool is_in_fork;  /* running the arm with jumps */
     bool is_validation_due;
-    bool is_closed; /* the closing validation was made */
+    bool is_rest_owed; /* what follows the last step, validation and forks, was broken off */
+    bool is_closed;    /* the closing validation was made */
 } hy_course;
 
 /* Speeds and waiting, as far as they are accounted for. */
@@ -137,6 +138,7 @@ typedef struct hy_fate {
     hy_life life;
     char failure[HY_ERROR_MESSAGE_MAX];  /* of HY_LIFE_FAILED */
     char deferred[HY_ERROR_MESSAGE_MAX]; /* error with which the step in progress will end; "" */
+    hy_status deferred_status;
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
@@ -194,13 +196,15 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how);
 hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *));
 /* Something that a step does beside its update could not be done: the step is brought to its end, so that
  * the run can be saved, and ends with the error that is set now. */
-void hy_trainer_defer_error(hy_trainer *t);
+void hy_trainer_defer_error(hy_trainer *t, hy_status status);
 hy_status hy_trainer_end_step(hy_trainer *t); /* the last thing a step or jump does */
 /* A run that can be saved is, and the error says what to change. */
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 /* A file of the data was changed by others. That changes nothing of the run: it is whole as of its last
  * step and is saved like one that lacks memory. */
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status);
+/* The same, or a guest that stops: what is done is saved, and the rest is done when the run is resumed. */
+bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status);
 /* Host memory that is kept for the moment when there is none: to save a run needs some. */
 hy_status hy_trainer_take_reserve(hy_trainer *t);
 void hy_trainer_give_reserve(hy_trainer *t);
