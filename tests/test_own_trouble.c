@@ -248,6 +248,98 @@ START_TEST(an_arm_of_a_fork_is_not_saved) {
 }
 END_TEST
 
+/* ---- 16 bits ------------------------------------------------------------------------------------------ */
+
+static void read_master(int64_t step, logistic *out) {
+    char name[80];
+    hy_safetensors *file;
+    snprintf(name, sizeof name, "run/checkpoint-%d/weights.safetensors", (int)step);
+    must(hy_safetensors_open(path_in(name), &file));
+    must(hy_safetensors_read(file, hy_safetensors_find(file, "weights"), 0, out->weights,
+                             sizeof out->weights));
+    must(hy_safetensors_read(file, hy_safetensors_find(file, "bias"), 0, out->bias,
+                             sizeof out->bias));
+    hy_safetensors_close(file);
+}
+
+static void must_be_rounded(const logistic *master) {
+    for (int j = 0; j < FEATURES; j++) {
+        ck_assert_uint_eq(low[j], hy_f32_to_bf16(master->weights[j]));
+    }
+    ck_assert_uint_eq(low[FEATURES], hy_f32_to_bf16(master->bias[0]));
+}
+
+START_TEST(weights_of_16_bits_are_the_rounded_master_after_every_verdict) {
+    hy_parameter list[2];
+    is_low = true;
+    hy_loop_options options = task(list);
+    const char *const *keys = KEYS("predictor", "outer", "steps", "90", "tail_share", "0.3");
+    hy_loop *loop = open_loop(&options, keys, "out", path_in("run"));
+    int64_t looks = 0;
+    hy_summary s;
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        logistic master;
+        if (step.todo == HY_DO_GRADIENTS && step.phase != HY_WARMUP) {
+            must(hy_loop_save(loop));
+            read_master(step.step, &master);
+            must_be_rounded(&master);
+        }
+        looks += step.todo == HY_DO_LOSS;
+        bool is_refused = step.todo == HY_DO_LOSS && looks % 12 == 4;
+        must(hy_loop_answer(loop, is_refused ? NAN : loss_of(&step), BATCH));
+    }
+    hy_trainer_summary(hy_loop_trainer(loop), &s);
+    ck_assert_int_gt(s.moves, 1);
+    ck_assert_int_gt(s.rejected_moves, 1);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+static hy_status look(int64_t batch, double scale, logistic *into, double *sum, int64_t *counted) {
+    widen();
+    gradient = nothing;
+    *sum = loss_sum(&learned, batch * BATCH, BATCH, scale, into);
+    if (into) narrow_gradient();
+    *counted = BATCH;
+    return HY_OK;
+}
+
+static hy_status forward(void *user, int64_t batch, double *sum, int64_t *counted) {
+    (void)user;
+    return look(batch, 1, NULL, sum, counted);
+}
+
+static hy_status backward(void *user, int64_t batch, double scale, double *sum, int64_t *counted) {
+    (void)user;
+    return look(batch, scale, &gradient, sum, counted);
+}
+
+/* Between steps, too: after a jump, and when a run is resumed. */
+START_TEST(weights_of_16_bits_are_current_whenever_a_call_returns) {
+    hy_parameter list[2];
+    is_low = true;
+    hy_own_model model = {
+        .parameters = task(list).parameters, .forward = forward, .backward = backward};
+    hy_config *config = config_of(KEYS("predictor", "outer"), "out", path_in("run"));
+    hy_trainer *trainer;
+    hy_step_info info = {0};
+    logistic master;
+    forget();
+    must(hy_trainer_create_own(config, &model, NULL, &trainer));
+    while (info.phase != HY_PREDICT || info.was_rejected) must(hy_trainer_step(trainer, &info));
+    must(hy_trainer_save(trainer));
+    read_master(info.step, &master);
+    must_be_rounded(&master);
+    hy_trainer_destroy(trainer);
+    must(hy_config_set(config, "resume", path_in("run"), HY_FROM_CALLER));
+    forget();
+    must(hy_trainer_create_own(config, &model, NULL, &trainer));
+    must_be_rounded(&master);
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -258,6 +350,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits, 0,
                         2);
     tcase_add_test(tests, an_arm_of_a_fork_is_not_saved);
+    tcase_add_test(tests, weights_of_16_bits_are_the_rounded_master_after_every_verdict);
+    tcase_add_test(tests, weights_of_16_bits_are_current_whenever_a_call_returns);
     suite_add_tcase(suite, tests);
     return suite;
 }

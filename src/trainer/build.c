@@ -305,6 +305,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(check_early_stop(t));
     if (t->guest) HY_TRY(hy_guest_begin(t));
     HY_TRY(begin_or_resume(t));
+    if (t->guest) HY_TRY(hy_guest_hand_back(t, HY_OK));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
     HY_TRY(hy_trainer_open_record(t));

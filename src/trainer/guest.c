@@ -274,6 +274,21 @@ hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
     return look_at(t, of_average ? HY_SHOWN_AVERAGE : HY_SHOWN_WEIGHTS, probe, evaluate);
 }
 
+/* ---- between calls ----------------------------------------------------------------------------------------- */
+
+static hy_status show_weights(hy_trainer *t) {
+    HY_TRY(hy_guest_show(&t->engine, HY_SHOWN_WEIGHTS));
+    return hy_guest_lend(&t->engine);
+}
+
+hy_status hy_guest_hand_back(hy_trainer *t, hy_status status) {
+    char message[HY_ERROR_MESSAGE_MAX];
+    if (!t->guest || t->fate.life != HY_LIFE_READY) return status;
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_status shown = hy_trainer_retry(t, show_weights);
+    return status == HY_OK ? shown : hy_fail(status, "%s", message);
+}
+
 hy_status hy_guest_has_none(const hy_trainer *t, const char *what) {
     HY_FAIL_IF(t->guest, HY_ERR_STATE, "a model of your own has no %s here", what);
     return HY_OK;

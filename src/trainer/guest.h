@@ -67,5 +67,8 @@ hy_status hy_guest_end(struct hy_trainer *t);
 /* Losses of micro-batches under the weights or what was proposed; and the held-out loss. */
 hy_status hy_guest_look(struct hy_trainer *t, hy_probe *probe);
 hy_status hy_guest_evaluate(struct hy_trainer *t, bool of_average, hy_probe *probe);
+/* Before a call of the caller's returns with this status: its memory holds the weights as they are now, where a
+ * 16-bit copy of them may be stale. */
+hy_status hy_guest_hand_back(struct hy_trainer *t, hy_status status);
 /* HY_ERR_STATE: it needs passes or a tokenizer of ours. */
 hy_status hy_guest_has_none(const struct hy_trainer *t, const char *what);

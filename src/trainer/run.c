@@ -282,5 +282,5 @@ static hy_status run(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    return run(t);
+    return hy_guest_hand_back(t, run(t));
 }
