@@ -340,6 +340,64 @@ START_TEST(weights_of_16_bits_are_current_whenever_a_call_returns) {
 }
 END_TEST
 
+/* ---- validation ----------------------------------------------------------------------------------------- */
+
+/* Honest answers until gradients of this phase are asked for, or, for Predict, its first loss. */
+static hy_loop_step answer_until(hy_loop *loop, hy_phase phase) {
+    hy_todo todo = phase == HY_PREDICT ? HY_DO_LOSS : HY_DO_GRADIENTS;
+    for (;;) {
+        hy_loop_step step = next_step(loop);
+        ck_assert(!step.is_over);
+        if (step.phase == phase && step.todo == todo) return step;
+        must(hy_loop_answer(loop, loss_of(&step), BATCH));
+    }
+}
+
+/* The weights wait in the snapshot while the average is looked at: not while it is there to undo a jump. */
+START_TEST(a_jump_can_be_undone_though_the_average_is_validated) {
+    hy_parameter list[2];
+    hy_loop_options options = task(list);
+    const char *const *keys = KEYS("predictor", "outer", "tail_share", "0.9", "eval_every", "1");
+    hy_loop *loop = open_loop(&options, keys, NULL, NULL);
+    answer_until(loop, HY_PREDICT);
+    answer_until(loop, HY_CORRECT);
+    answer_until(loop, HY_FULL);
+    answer_until(loop, HY_PREDICT);
+    logistic before = learned;
+    hy_loop_step step = answer_until(loop, HY_CORRECT);
+    must(hy_loop_answer(loop, loss_of(&step), BATCH)); /* the first of two goes well */
+    step = answer_until(loop, HY_CORRECT);
+    loss_of(&step);
+    must(hy_loop_answer(loop, 3, BATCH));
+    answer_until(loop, HY_FULL);
+    ck_assert_mem_eq(&before, &learned, sizeof before);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
+START_TEST(a_resumed_loop_knows_its_best_validation) {
+    hy_parameter list[2];
+    hy_loop_options options = task(list);
+    const char *const *keys = KEYS("predictor", "none", "eval_every", "5", "early_stop", "100");
+    hy_summary before, after;
+    hy_loop *loop = open_loop(&options, keys, "out", path_in("run"));
+    for (hy_loop_step step = next_step(loop); step.step < 32; step = next_step(loop)) {
+        double loss = loss_of(&step);
+        must(hy_loop_answer(loop, step.todo == HY_DO_EVALUATE && step.step > 12 ? 9 : loss, BATCH));
+    }
+    must(hy_loop_stop(loop));
+    hy_trainer_summary(hy_loop_trainer(loop), &before);
+    hy_loop_destroy(loop);
+    ck_assert_int_eq(before.best_val_step, 10);
+    loop = open_loop(&options, keys, "resume", path_in("run"));
+    hy_trainer_summary(hy_loop_trainer(loop), &after);
+    ck_assert_int_eq(after.best_val_step, 10);
+    ck_assert(after.best_val_loss == before.best_val_loss);
+    ck_assert_int_eq(hy_loop_trainer(loop)->progress.best.stale, 4);
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -352,6 +410,8 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, an_arm_of_a_fork_is_not_saved);
     tcase_add_test(tests, weights_of_16_bits_are_the_rounded_master_after_every_verdict);
     tcase_add_test(tests, weights_of_16_bits_are_current_whenever_a_call_returns);
+    tcase_add_test(tests, a_jump_can_be_undone_though_the_average_is_validated);
+    tcase_add_test(tests, a_resumed_loop_knows_its_best_validation);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -30,7 +30,9 @@ static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(&t->engine) * (double)t->settings.train.seq_len;
 }
 
-static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
+static uint64_t held_out(const hy_trainer *t) {
+    return t->guest ? 1 : hy_trainer_data(t)->sequences[HY_VAL]; /* all that the caller holds out */
+}
 
 /* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
  * validation, where there was no other, are too many for that: they have no stride. */
@@ -44,7 +46,7 @@ static bool keeps_sequences(const hy_trainer *t) {
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
-    if (t->guest) return (looked_at){1, 1}; /* all that the caller holds out */
+    if (t->guest) return (looked_at){all, 1};
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
     if (batches >= 0) {
         uint64_t wanted = (uint64_t)(batches * t->first_batch);
@@ -90,6 +92,14 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
     double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
+}
+
+/* A guest's weights wait in the snapshot while it looks at the average: not while a jump may have to be undone
+ * from there. */
+bool hy_trainer_can_validate(const hy_trainer *t) {
+    const hy_engine_progress *p = &t->engine.progress;
+    bool waits_there = t->guest && !t->engine.types.has_low && p->average_samples > 0;
+    return !(waits_there && p->has_snapshot);
 }
 
 bool hy_trainer_is_stopped_early(const hy_trainer *t) {

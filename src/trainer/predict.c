@@ -244,7 +244,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
 /* The verdict stands whatever becomes of it: who breaks it off ends the run with this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
-    bool is_due = t->course.is_validation_due;
+    bool is_due = t->course.is_validation_due && hy_trainer_can_validate(t);
     if (!is_due || t->course.is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &eval);
     t->course.is_validation_due = hy_trainer_is_interrupted(t, status);

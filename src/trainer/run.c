@@ -86,7 +86,7 @@ static bool can_wait(const hy_trainer *t) {
 }
 
 static hy_status validate_now(hy_trainer *t, double *val_loss) {
-    bool waits = !t->course.is_validation_due || can_wait(t);
+    bool waits = !t->course.is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
     t->course.is_validation_due = false;
     hy_status status = validate(t, val_loss);

@@ -275,6 +275,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t);
 uint64_t hy_trainer_val_sequences(const hy_trainer *t);
 /* Steps between validations; 0: there is only the closing one. */
 int64_t hy_trainer_eval_every(const hy_trainer *t);
+bool hy_trainer_can_validate(const hy_trainer *t); /* before the run's end: else it waits */
 /* A validation of the run itself: best and patience follow, and whoever watches hears of it. */
 hy_status hy_trainer_validate(hy_trainer *t, hy_eval_info *info);
 /* Of a run that is resumed: its lowest losses go on to count where those to come are of the same sequences. */
