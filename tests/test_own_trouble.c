@@ -398,6 +398,72 @@ START_TEST(a_resumed_loop_knows_its_best_validation) {
 }
 END_TEST
 
+/* ---- lists of parameters -------------------------------------------------------------------------------- */
+
+#define CELLS 24
+
+typedef struct cells {
+    float a[CELLS], b[CELLS], c[CELLS], d[CELLS];
+} cells;
+
+static cells numbers, slopes;
+
+static void list_cells(hy_parameter list[4]) {
+    list[0] = (hy_parameter){
+        .name = "a", .weights = numbers.a, .grads = slopes.a, .ndim = 3, .shape = {2, 3, 4}};
+    list[1] = (hy_parameter){
+        .name = "b", .weights = numbers.b, .grads = slopes.b, .ndim = 1, .shape = {5}};
+    list[2] = (hy_parameter){.name = "c", .weights = numbers.c, .grads = slopes.c, .ndim = 0};
+    list[3] = (hy_parameter){
+        .name = "d", .weights = numbers.d, .grads = slopes.d, .ndim = 1, .shape = {2}};
+}
+
+static hy_status run_cells(const hy_loop_options *options, const char *const *keys) {
+    hy_config *config = config_with(keys);
+    hy_loop *loop;
+    hy_status status = hy_loop_create(config, options, NULL, &loop);
+    for (int i = 0; status == HY_OK && !next_step(loop).is_over; i++) {
+        for (int j = 0; j < CELLS; j++) slopes.a[j] = slopes.b[j] = slopes.c[j] = (float)(i + j);
+        status = hy_loop_answer(loop, 1, 1);
+    }
+    char message[1024];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+    return status == HY_OK ? HY_OK : hy_fail(status, "%s", message);
+}
+
+START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
+    static const char *const refusals[] = {"it has no tensor e",
+                                           "b is (5) there and (6) here",
+                                           "a is (2, 3, 4) there and (2, 3, 2) here",
+                                           "it has no tensor d",
+                                           "one is called c",
+                                           "for optimizer sgd",
+                                           "a is (2, 3, 4) there and (6, 4) here"};
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 3}};
+    list_cells(list);
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "3", "out", path_in("run"))));
+    cells after = numbers;
+    if (_i == 0) list[1].name = "e";
+    if (_i == 1) list[1].shape[0] = 6;
+    if (_i == 2) list[0].shape[2] = 2;
+    if (_i == 3 || _i == 4) options.parameters.count += _i == 3 ? 1 : -1;
+    if (_i == 6) list[0].ndim = 2, list[0].shape[0] = 6, list[0].shape[1] = 4;
+    numbers = slopes = (cells){{1}, {2}, {3}, {4}};
+    cells before = numbers;
+    const char *const *keys = KEYS("predictor", "none", "steps", "6", "resume", path_in("run"),
+                                   "optimizer", _i == 5 ? "sgd" : "adamw");
+    must_fail(run_cells(&options, keys), HY_ERR_INPUT, refusals[_i]);
+    ck_assert_mem_eq(&before, &numbers, sizeof before);
+    list_cells(list);
+    options.parameters.count = 3;
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "3", "resume", path_in("run"))));
+    ck_assert_mem_eq(numbers.a, after.a, sizeof after.a); /* it is over already */
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -412,6 +478,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, weights_of_16_bits_are_current_whenever_a_call_returns);
     tcase_add_test(tests, a_jump_can_be_undone_though_the_average_is_validated);
     tcase_add_test(tests, a_resumed_loop_knows_its_best_validation);
+    tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -32,11 +32,15 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-static void describe_shape(const int64_t *shape, int ndim, char *out, size_t size) {
-    if (ndim == 1)
-        snprintf(out, size, "(%lld)", (long long)shape[0]);
-    else
-        snprintf(out, size, "(%lld, %lld)", (long long)shape[0], (long long)shape[1]);
+#define SHAPE_TEXT (HY_PARAM_DIMS * 22 + 3) /* letters of a shape, at most */
+
+static void describe_shape(const int64_t *shape, int ndim, char out[SHAPE_TEXT]) {
+    size_t at = (size_t)snprintf(out, SHAPE_TEXT, "(");
+    for (int i = 0; i < ndim && i < HY_PARAM_DIMS; i++) {
+        at += (size_t)snprintf(out + at, SHAPE_TEXT - at, "%s%lld", i ? ", " : "",
+                               (long long)shape[i]);
+    }
+    snprintf(out + at, SHAPE_TEXT - at, ")");
 }
 
 static bool is_real(hy_dtype dtype) {
@@ -64,11 +68,11 @@ static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
                               const hy_state_tensor *tensor) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
-    char theirs[64], ours[64];
+    char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
-    describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
-    describe_shape(tensor->shape, tensor->ndim, ours, sizeof ours);
+    describe_shape(entry->shape, entry->ndim, theirs);
+    describe_shape(tensor->shape, tensor->ndim, ours);
     HY_FAIL_IF(strcmp(theirs, ours) != 0 || entry->ndim != tensor->ndim, HY_ERR_INPUT,
                "%s is a checkpoint of another model: %s is %s there and %s here", path,
                tensor->name, theirs, ours);
@@ -76,6 +80,24 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
                "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
                hy_dtype_name(tensor->dtype));
     return HY_OK;
+}
+
+/* A tensor of the file that this model does not have; NULL where none is found. */
+static const char *first_unknown(const hy_engine *e, const char *file, const hy_safetensors *st) {
+    const char *name = NULL;
+    size_t count = hy_safetensors_count(st);
+    bool *is_known = calloc(count, sizeof *is_known);
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    while (is_known && hy_state_next(e, &cursor, &tensor)) {
+        const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor.name);
+        if (entry) is_known[entry - hy_safetensors_at(st, 0)] = true;
+    }
+    for (size_t i = 0; is_known && i < count && !name; i++) {
+        if (!is_known[i]) name = hy_safetensors_at(st, i)->name;
+    }
+    free(is_known);
+    return name;
 }
 
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
@@ -91,9 +113,11 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
             hy_is_coded(theirs) && theirs != tensor.dtype ? 2 : 1; /* with scales of its own */
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
+    const char *other = first_unknown(e, file, st);
     return hy_fail(HY_ERR_INPUT,
-                   "%s is a checkpoint of another model: it has %zu tensors, this model %zu", path,
-                   hy_safetensors_count(st), expected);
+                   "%s is a checkpoint of another model: it has %zu tensors, this model %zu%s%s",
+                   path, hy_safetensors_count(st), expected, other ? "; one is called " : "",
+                   other ? other : "");
 }
 
 /* ---- loading ----------------------------------------------------------------------------------- */
@@ -251,10 +275,10 @@ static hy_status check_sums(const hy_engine *e, const char *path, const hy_safet
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
-        char theirs[64], ours[64];
+        char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
         if (!entry) continue;
-        describe_shape(entry->shape, entry->ndim, theirs, sizeof theirs);
-        describe_shape(tensor.shape, tensor.ndim, ours, sizeof ours);
+        describe_shape(entry->shape, entry->ndim, theirs);
+        describe_shape(tensor.shape, tensor.ndim, ours);
         HY_FAIL_IF(strcmp(theirs, ours) != 0 || !is_real(entry->dtype), HY_ERR_INPUT,
                    "%s: the average of %s is %s of %s, expected %s", path, tensor.name, theirs,
                    hy_dtype_name(entry->dtype), ours);
@@ -275,9 +299,19 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     return status;
 }
 
+/* All files are looked at before the first is loaded: what is refused has changed nothing. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);
+    for (int i = 0; i < count; i++) {
+        char file[HY_PATH_MAX];
+        hy_safetensors *st;
+        HY_TRY(hy_path_join(file, sizeof file, path, files[i]));
+        HY_TRY(hy_safetensors_open(file, &st));
+        hy_status status = check_file(e, files[i], file, st);
+        hy_safetensors_close(st);
+        HY_TRY(status);
+    }
     for (int i = 0; i < count; i++) HY_TRY(read_state_file(e, files[i], path, (state_source){0}));
     return HY_OK;
 }

@@ -37,6 +37,8 @@ static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writ
     return HY_OK;
 }
 
+_Static_assert(HY_PARAM_DIMS == HY_SAFETENSORS_DIMS, "shapes of parameters are shapes in files");
+
 static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
     static const char *const metadata[] = {"format", "hybrid-train", NULL};
     size_t count = (size_t)hy_state_tensors(e, file);
@@ -50,10 +52,9 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
         names && entries ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
     for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++) {
         memcpy(names[i], tensor.name, sizeof tensor.name);
-        entries[i] = (hy_safetensors_entry){.name = names[i],
-                                            .dtype = tensor.dtype,
-                                            .ndim = tensor.ndim,
-                                            .shape = {tensor.shape[0], tensor.shape[1]}};
+        entries[i] =
+            (hy_safetensors_entry){.name = names[i], .dtype = tensor.dtype, .ndim = tensor.ndim};
+        memcpy(entries[i].shape, tensor.shape, sizeof tensor.shape);
     }
     if (status == HY_OK) {
         status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file), entries, count,
