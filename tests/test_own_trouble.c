@@ -464,6 +464,26 @@ START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
 }
 END_TEST
 
+START_TEST(names_that_no_file_can_have_are_refused_at_once) {
+    static const char *const odd[][3] = {
+        {"__metadata__", "b", "cannot be the name"},  {"\xff\xfe", "b", "cannot be the name"},
+        {"w", "w.scale", "parameters w and w.scale"}, {"same", "same", "both called same"},
+        {"a \"quoted\" \\ name", "new\nline", NULL},  {"caf\xc3\xa9", "..", NULL}};
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 2}};
+    list_cells(list);
+    list[0].name = odd[_i][0];
+    list[1].name = odd[_i][1];
+    const char *const *keys = KEYS("predictor", "none", "steps", "2", "out", path_in("run"));
+    if (odd[_i][2]) {
+        must_fail(run_cells(&options, keys), HY_ERR_INPUT, odd[_i][2]);
+        return;
+    }
+    must(run_cells(&options, keys));
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "4", "resume", path_in("run"))));
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -479,6 +499,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_jump_can_be_undone_though_the_average_is_validated);
     tcase_add_test(tests, a_resumed_loop_knows_its_best_validation);
     tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
+    tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -318,7 +318,8 @@ static hy_status check_names(const char *path, const hy_safetensors_entry *entri
     return status;
 }
 
-static bool is_utf8(const char *string) {
+bool hy_safetensors_can_name(const char *string) {
+    if (strcmp(string, METADATA) == 0) return false;
     const uint8_t *p = (const uint8_t *)string;
     size_t left = strlen(string);
     while (left > 0) {
@@ -345,7 +346,7 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
     for (size_t i = 0; i < count; i++) {
         uint64_t begin = *total, bytes = 0;
         const hy_safetensors_entry *entry = &entries[i];
-        HY_FAIL_IF(strcmp(entry->name, METADATA) == 0 || !is_utf8(entry->name), HY_ERR_INPUT,
+        HY_FAIL_IF(!hy_safetensors_can_name(entry->name), HY_ERR_INPUT,
                    "%s: \"%.200s\" cannot be the name of a tensor", path, entry->name);
         HY_FAIL_IF((size_t)entry->dtype >= HY_DTYPE_COUNT, HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": unknown dtype %d", path, entry->name, (int)entry->dtype);

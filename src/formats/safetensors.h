@@ -7,6 +7,8 @@
  * so that nothing needs a second copy in memory. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "hybrid_types.h"
 
 #define HY_SAFETENSORS_DIMS 8
@@ -38,6 +40,9 @@ hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_e
 struct hy_reader;
 const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
                                              const hy_safetensors_entry *entry, uint64_t *offset);
+
+/* Whether a tensor may have this name: UTF-8, and not the one that the format keeps for itself. */
+bool hy_safetensors_can_name(const char *name);
 
 typedef struct hy_safetensors_writer hy_safetensors_writer;
 /* `metadata` is pairs of strings: key, value, key, value, NULL; may be NULL. Entries are copied. */

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "formats/safetensors.h"
 #include "kernels/coded.h"
 
 #define SMALL_TENSOR 4096
@@ -125,6 +126,11 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
     HY_FAIL_IF(strlen(name) >= HY_PARAM_NAME_MAX, HY_ERR_INPUT,
                "the name of parameter number %d has %zu letters; accepted are up to %d", index,
                strlen(name), HY_PARAM_NAME_MAX - 1);
+    HY_FAIL_IF(
+        !hy_safetensors_can_name(name), HY_ERR_INPUT,
+        "\"%s\" cannot be the name of a parameter: files of tensors have names in UTF-8, and "
+        "none is called __metadata__",
+        name);
     HY_FAIL_IF(spec->ndim < 0 || spec->ndim > HY_PARAM_DIMS, HY_ERR_INPUT,
                "parameter %s has %d dimensions; accepted are 0 to %d", name, spec->ndim,
                HY_PARAM_DIMS);
@@ -157,23 +163,38 @@ int64_t hy_param_whole_count(const hy_param *p) {
     return p->part > 0 ? count : p->count;
 }
 
-static int by_name(const void *a, const void *b) {
-    return strcmp((*(const hy_param_spec *const *)a)->name,
-                  (*(const hy_param_spec *const *)b)->name);
+static int compare_names(const void *a, const void *b) {
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
 }
 
-static hy_status check_names(const hy_param_spec *list, int32_t count) {
-    const hy_param_spec **sorted = malloc((size_t)count * sizeof *sorted);
-    if (!sorted) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
-    for (int32_t i = 0; i < count; i++) sorted[i] = &list[i];
-    qsort(sorted, (size_t)count, sizeof *sorted, by_name);
-    hy_status status = HY_OK;
-    for (int32_t i = 1; i < count && status == HY_OK; i++) {
-        if (strcmp(sorted[i - 1]->name, sorted[i]->name) != 0) continue;
-        status = hy_fail(HY_ERR_INPUT, "parameters number %d and %d are both called %s",
-                         (int)(sorted[i - 1] - list), (int)(sorted[i] - list), sorted[i]->name);
+static hy_status check_sorted(const char *const *names, int32_t count) {
+    static const char scale[] = ".scale"; /* of state in 8 bits, in files */
+    for (int32_t i = 0; i < count; i++) {
+        char of[HY_PARAM_NAME_MAX];
+        const char *key = of;
+        HY_FAIL_IF(i > 0 && strcmp(names[i - 1], names[i]) == 0, HY_ERR_INPUT,
+                   "two parameters are both called %s", names[i]);
+        size_t length = strlen(names[i]), suffix = sizeof scale - 1;
+        if (length <= suffix || strcmp(names[i] + length - suffix, scale) != 0) continue;
+        snprintf(of, sizeof of, "%.*s", (int)(length - suffix), names[i]);
+        HY_FAIL_IF(
+            bsearch(&key, names, (size_t)count, sizeof *names, compare_names), HY_ERR_INPUT,
+            "there are parameters %s and %s: the latter is what the scales of the former are "
+            "called in files",
+            of, names[i]);
     }
-    free(sorted);
+    return HY_OK;
+}
+
+/* No two are alike. */
+static hy_status check_names(const hy_param_spec *list, int32_t count) {
+    const char **names = malloc((size_t)count * sizeof *names);
+    if (!names) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d names", count);
+    for (int32_t i = 0; i < count; i++) names[i] = list[i].name;
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    hy_status status = check_sorted(names, count);
+    free(names);
     return status;
 }
 
