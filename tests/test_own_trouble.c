@@ -484,6 +484,17 @@ START_TEST(names_that_no_file_can_have_are_refused_at_once) {
 }
 END_TEST
 
+/* Where they are summed here, too: they are read at once. */
+START_TEST(gradients_that_cannot_be_read_are_refused_by_name) {
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 2, .sums_gradients = _i == 1}};
+    list_cells(list);
+    list[1].grads = (char *)slopes.b + 1;
+    must_fail(run_cells(&options, KEYS("predictor", "none", "steps", "2")), HY_ERR_INPUT,
+              "the gradients of parameter b begin at an address");
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -500,6 +511,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_resumed_loop_knows_its_best_validation);
     tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
     tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
+    tcase_add_loop_test(tests, gradients_that_cannot_be_read_are_refused_by_name, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -46,20 +46,24 @@ void hy_guest_close(hy_engine *e) {
 
 /* ---- places ------------------------------------------------------------------------------------------ */
 
-static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
+static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dtype,
+                       const char *what) {
     hy_backend *b = e->backend;
-    const hy_row *r = &e->rows.row[row];
-    const hy_params *params = &e->model->params;
     const char *name = e->guest->params[param].name;
-    uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(r->dtype);
+    uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(dtype);
     HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
     HY_FAIL_IF((uintptr_t)at % border != 0, HY_ERR_INPUT,
                "the %s of parameter %s begin at an address that is no multiple of %d bytes", what,
                name, (int)border);
     hy_status status = b->check_memory ? b->check_memory(b, at) : HY_OK;
-    if (status != HY_OK) return hy_fail_context(status, "the %s of parameter %s", what, name);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "the %s of parameter %s", what, name);
+}
+
+static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
+    const hy_row *r = &e->rows.row[row];
+    HY_TRY(check(e, param, at, r->dtype, what));
     for (int32_t i = e->guest->first_part[param]; i < e->guest->first_part[param + 1]; i++) {
-        char *part = (char *)at + hy_dtype_bytes(r->dtype, params->list[i].part_at);
+        char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
         hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i), part);
     }
     return HY_OK;
@@ -176,6 +180,9 @@ hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool i
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
     const hy_params *params = &e->model->params;
     int32_t param = 0;
+    for (int32_t i = 0; i < e->guest->count; i++) {
+        HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
+    }
     for (int32_t unit = 0; unit < params->units; unit++) {
         HY_TRY(is_first ? hy_store_get_new(grads, e->compute, unit)
                         : hy_store_get(grads, e->compute, unit));
