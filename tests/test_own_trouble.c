@@ -495,6 +495,26 @@ START_TEST(gradients_that_cannot_be_read_are_refused_by_name) {
 }
 END_TEST
 
+START_TEST(a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it) {
+    static const char words[] = "is of a model or loop of a program's own";
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 3}};
+    hy_export_options exported = {.out = path_in("model")};
+    hy_trainer *trainer;
+    hy_inference *model;
+    list_cells(list);
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "3", "out", path_in("run"))));
+    must_fail(hy_export(path_in("run"), &exported, NULL), HY_ERR_INPUT, words);
+    hy_config *config = config_of(KEYS("predictor", "none"), "resume", path_in("run"));
+    must_fail(hy_trainer_create(config, NULL, &trainer), HY_ERR_INPUT, words);
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    must(hy_config_use_model(config, path_in("run")));
+    must_fail(hy_inference_open(config, NULL, NULL, &model), HY_ERR_INPUT, words);
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -512,6 +532,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
     tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
     tcase_add_loop_test(tests, gradients_that_cannot_be_read_are_refused_by_name, 0, 2);
+    tcase_add_test(tests, a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -253,6 +253,17 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
     return read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path, (state_source){0});
 }
 
+hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
+    bool is_own = false;
+    (void)hy_json_as_bool(hy_json_get(progress, "own"), &is_own);
+    HY_FAIL_IF(
+        is_own, HY_ERR_INPUT,
+        "%s is of a model or loop of a program's own: only that program can go on with it or "
+        "use it; its parameters are in weights.safetensors, by their names",
+        path);
+    return HY_OK;
+}
+
 hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale) {
     char file[HY_PATH_MAX];
     int64_t samples; /* weights that were added to the sum; 0: there is none */
@@ -260,7 +271,10 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
     *sum = NULL;
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     HY_TRY(hy_json_read_file(file, &json));
-    hy_status status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
+    hy_status status = hy_checkpoint_must_be_ours(hy_json_root(json), path);
+    if (status == HY_OK) {
+        status = hy_json_int(json, hy_json_root(json), "tail_samples", &samples);
+    }
     hy_json_free(json);
     HY_TRY(status);
     if (samples == 0) return HY_OK;

@@ -14,6 +14,7 @@
  * converted into each other when a run keeps another one. */
 #pragma once
 
+#include "base/json.h"
 #include "base/text.h"
 #include "engine/engine.h"
 #include "formats/safetensors.h"
@@ -70,6 +71,8 @@ hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
 /* The weights as OUT/model has them: their average where the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);
+/* HY_ERR_INPUT, by its trainer.json: it is of a caller's own model, which nobody else computes with. */
+hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path);
 /* The sum of the weights that a run averages, and what makes the average of it; *sum is NULL where there is
  * none. The caller closes it. */
 hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale);

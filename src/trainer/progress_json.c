@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "kernels/grid.h"
+#include "record/state_files.h"
 #include "trainer/trainer.h"
 
 #define PROGRESS_VERSION 1
@@ -170,6 +171,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
+    if (t->guest) hy_json_put_bool(&w, "own", true);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.subject.rows.optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
@@ -452,7 +454,9 @@ static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path)
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
-    hy_status status = read_split(t, json);
+    hy_status status = HY_OK;
+    if (!t->guest) status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
+    if (status == HY_OK) status = read_split(t, json);
     if (status == HY_OK) status = read_kept(t, json, path);
     hy_json_free(json);
     return status;
