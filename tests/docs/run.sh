@@ -88,7 +88,7 @@ foreign() { # flags, names
 # All words of the source, once.
 source_words() {
     cat "$root"/include/*.h "$root"/src/*/*.[ch] "$root"/src/*/*/*.[ch] "$root"/src/*/*/*.cu* \
-        "$root"/examples/*.c "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*/*.[ch] \
+        "$root"/examples/*.c "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*.py "$root"/bench/*/*.[ch] \
         "$root"/configs/*.cfg "$root"/tests/*.[ch] "$root"/tests/run.sh "$root"/Makefile \
         "$root"/make/*.mk 2> /dev/null | tr -cs 'A-Za-z0-9_' '\n' | sort -u
 }
@@ -131,7 +131,7 @@ list_flags() {
         program=${program##*/}
         flags_of "$program" | sort -u > "$scratch/flags.$program"
     done
-    cat "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*/*.[ch] "$root"/bench/*/*.py \
+    cat "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*.py "$root"/bench/*/*.[ch] "$root"/bench/*/*.py \
         "$root"/tests/gpu/*.sh "$root"/scripts/*.sh 2> /dev/null |
         grep -oE -- '--[a-z][a-z0-9-]+' | sort -u > "$scratch/flags.bench"
     foreign flags > "$scratch/flags.foreign"
