@@ -28,6 +28,7 @@ include make/cuda.mk
 include make/tests.mk
 include make/gpu.mk
 include make/install.mk
+include make/python.mk
 
 ##@ Build and use
 

@@ -1,0 +1,20 @@
+# The Python package: wheels, and its tests. python/builder/hybrid_build.py makes the wheel.
+
+PYTHON ?= python3
+WHEELS ?= $(BUILD)/wheels
+
+# They make an environment, and take minutes where torch is there: part of the long tests.
+SUITES := $(filter-out tests/python/%,$(SUITES))
+LONG_SUITES += tests/python/run.sh
+
+##@ Python
+
+.PHONY: wheel python python-tests
+wheel: lib ## a wheel of the Python package with the library in it, into build/wheels (WHEELS=)
+	@HYBRID_BUILD="$(abspath $(BUILD))" $(PYTHON) python/builder/hybrid_build.py $(WHEELS)
+
+python: lib ## what `import hybrid_train` from python/ needs, without installing
+	@$(PYTHON) python/builder/hybrid_build.py --in-tree
+
+python-tests: lib ## the tests of the Python package alone (PYTHON= names one that has torch)
+	@PYTHON="$(PYTHON)" $(RUN_TESTS) tests/python/run.sh

@@ -1,0 +1,77 @@
+"""hybrid-train from Python: train language models, or give your own PyTorch or NumPy loop its optimizer.
+
+    import hybrid_train
+
+    hybrid_train.train(model="nano", steps=200)                       # one of the library's own models
+
+    loop = hybrid_train.Loop(module.named_parameters(), steps=1000, lr=3e-4)
+    loop.run(lambda batch: loss_of(module, data[batch]))              # your model, your data
+
+The C library does the work; this package is a thin layer over it, without a compiled part and without
+dependencies. torch and NumPy are used where you use them.
+"""
+
+from __future__ import annotations
+
+from . import _abi
+from .config import Config
+from .errors import (
+    DeviceError,
+    Error,
+    FileError,
+    InputError,
+    InternalError,
+    MemoryError_,
+    NumericError,
+    StateError,
+    Stopped,
+)
+from .loop import Loop, Step, plan_parameters
+from .results import (
+    ConfigKey,
+    EvalInfo,
+    MemoryState,
+    PlanFacts,
+    RunEvent,
+    RunFacts,
+    RunPoint,
+    StepInfo,
+    Summary,
+)
+from .runs import Run, read_run, report
+from .tokenizer import Tokenizer
+from .trainer import Trainer, plan, train
+
+__version__: str = _abi.HYBRID_VERSION
+
+__all__ = [
+    "Config",
+    "ConfigKey",
+    "DeviceError",
+    "Error",
+    "EvalInfo",
+    "FileError",
+    "InputError",
+    "InternalError",
+    "Loop",
+    "MemoryError_",
+    "MemoryState",
+    "NumericError",
+    "PlanFacts",
+    "Run",
+    "RunEvent",
+    "RunFacts",
+    "RunPoint",
+    "StateError",
+    "Step",
+    "StepInfo",
+    "Stopped",
+    "Summary",
+    "Tokenizer",
+    "Trainer",
+    "plan",
+    "plan_parameters",
+    "read_run",
+    "report",
+    "train",
+]

@@ -1,0 +1,158 @@
+"""The shared library: found, opened, its functions declared. Everything else goes through `lib` and `check`.
+
+The library lies beside this file, in lib/, where installing has put it. In a source tree it is the one of the
+last build. HYBRID_LIBRARY names another one, which must come from the same headers as this package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from . import _abi
+from .errors import error_of
+
+_HERE = Path(__file__).resolve().parent
+_BESIDE = _HERE / "lib"
+
+
+def _candidates() -> list[Path]:
+    given = os.environ.get("HYBRID_LIBRARY")
+    if given:
+        return [Path(given)]
+    return [_BESIDE / "libhybrid.so", _HERE.parent.parent / "build" / "lib" / "libhybrid.so"]
+
+
+def _open() -> ctypes.CDLL:
+    for path in _candidates():
+        if path.exists():
+            # What came along is loaded first: the loader then takes it by its name.
+            for other in sorted(path.parent.glob("libpcre2-8.so*")) if path.parent == _BESIDE else ():
+                ctypes.CDLL(str(other))
+            return ctypes.CDLL(str(path))
+    looked = " and ".join(str(path) for path in _candidates())
+    raise ImportError(f"libhybrid.so was not found at {looked}: `make lib` builds it")
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    for name, (result, arguments) in _abi.FUNCTIONS.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError:
+            raise ImportError(
+                f"{library._name} has no {name}: it is of another version than this package "
+                f"({_abi.HYBRID_VERSION}); build and install both again"
+            ) from None
+        function.restype, function.argtypes = result, arguments
+
+
+lib = _open()
+_declare(lib)
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+
+
+def path() -> str:
+    """The file that was opened."""
+    return str(lib._name)
+
+
+# ---- calls ---------------------------------------------------------------------------------------------------
+
+
+def message() -> str:
+    """What was wrong in this thread's last call that failed."""
+    return (lib.hy_error_message() or b"").decode("utf-8", "replace")
+
+
+def check(status: int) -> None:
+    """Raises what a status other than HY_OK means."""
+    if status != _abi.HY_OK:
+        raise error_of(status, message())
+
+
+def take_bytes(pointer: ctypes.c_void_p, size: int | None = None) -> bytes:
+    """A text that the library allocated, which is freed."""
+    try:
+        if not pointer.value:
+            return b""
+        return ctypes.string_at(pointer.value, -1 if size is None else size)
+    finally:
+        lib.hy_free(pointer)
+
+
+def take_text(pointer: ctypes.c_void_p) -> str:
+    return take_bytes(pointer).decode("utf-8", "replace")
+
+
+def malloc_copy(data: bytes) -> int:
+    """Bytes in memory of malloc, which the library will free."""
+    at = _libc.malloc(max(len(data), 1))
+    if not at:
+        raise MemoryError(f"no memory for {len(data)} bytes")
+    ctypes.memmove(at, data, len(data))
+    return int(at)
+
+
+def encoded(text: str | os.PathLike[str]) -> bytes:
+    """Text or a path as the library takes it."""
+    data = os.fsencode(text)
+    if b"\0" in data:
+        from .errors import InputError
+
+        raise InputError(f"{os.fspath(text)!r} holds a zero byte")
+    return data
+
+
+# ---- the CUDA backend ------------------------------------------------------------------------------------------
+
+
+def _nvidia_folders() -> list[Path]:
+    """Where packages of pip keep NVIDIA's libraries: torch brings them along."""
+    out: list[Path] = []
+    for entry in sys.path:
+        out += sorted((Path(entry or ".") / "nvidia").glob("*/lib"))
+    return out
+
+
+def _load_missing(said: str) -> bool:
+    """Loads the library that the loader did not find, from a package of pip; its name is in what it said."""
+    name = said.split(":", 1)[0].strip()
+    for folder in _nvidia_folders():
+        if name.startswith("lib") and (folder / name).exists():
+            ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
+            return True
+    return False
+
+
+_is_cuda_ready = False
+
+
+def prepare_cuda() -> None:
+    """The backend needs cuBLASLt, and a system that has CUDA from pip alone does not tell the loader where it is.
+
+    What cannot be found is left to the library, which says what is missing when a card is wanted.
+    """
+    global _is_cuda_ready
+    backend = Path(path()).parent / "libhybrid_cuda.so"
+    if _is_cuda_ready or not backend.exists():
+        return
+    _is_cuda_ready = True
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return  # no driver
+    for _ in range(4):
+        try:
+            ctypes.CDLL(str(backend))
+            return
+        except OSError as error:
+            if not _load_missing(str(error)):
+                return
+
+
+def by_reference(value: Any) -> Any:
+    return ctypes.byref(value)

@@ -1,0 +1,60 @@
+"""What all results have in common: they are filled from a C struct, and can be made into plain dicts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+_T = TypeVar("_T", bound="Result")
+
+
+def text(value: bytes | None) -> str:
+    return value.decode("utf-8", "replace") if value else ""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Result):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return value
+
+
+class Result:
+    @classmethod
+    def _of(cls: type[_T], c: Any) -> _T:
+        """From a C struct, at once: its pointers may not live long."""
+        self = object.__new__(cls)
+        self._fill(c)
+        return self
+
+    @classmethod
+    def _later(cls: type[_T], c: Any, **now: Any) -> _T:
+        """From a C struct that is ours alone, when somebody looks; `now` has what its pointers lead to."""
+        self = object.__new__(cls)
+        self.__dict__.update(_c=c, _now=now)
+        return self
+
+    def _fill(self, c: Any) -> None:
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            waiting = None if name.startswith("__") else self.__dict__.pop("_c", None)
+            if waiting is None:
+                raise AttributeError(f"{type(self).__name__} has no {name!r}")
+            now = self.__dict__.pop("_now")
+            self._fill(waiting)
+            self.__dict__.update(now)
+            return getattr(self, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+        return self.__dict__
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain dicts and lists: what JSON can hold, but for NaN."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]

@@ -1,0 +1,169 @@
+"""The configuration of a run: named values with defaults, profiles, files and overrides."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, Union
+
+from . import _abi
+from ._library import check, encoded, lib, take_text
+from .errors import InputError
+from .results import ConfigKey
+
+__all__ = ["Config", "ConfigValue"]
+
+ConfigValue = Union[str, int, float, bool, "os.PathLike[str]"]
+
+_WEAK = ("default", "preset", "profile", "by", "yields")  # origins that nobody chose
+_READ: dict[str, Callable[[str], Any]] = {
+    "integer": int,
+    "number": float,
+    "switch": lambda text: text == "true",
+}
+
+
+def _as_text(key: str, value: ConfigValue) -> bytes:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, (int, float)):
+        return repr(value).encode()
+    if isinstance(value, (str, os.PathLike)):
+        return encoded(value)
+    if hasattr(value, "item") and callable(value.item):  # a number of NumPy's
+        return _as_text(key, value.item())
+    raise InputError(f"{key} is {value!r}, a {type(value).__name__}; expected a number, a bool or text")
+
+
+class Config:
+    """Every value of a run has a key such as "train.batch_size"; the part after the dot is enough.
+
+        config = Config(model="nano", steps=200, lr=1e-3)
+        config.load("my.cfg")
+        config["batch_size"] = 8
+
+    What you set here is stronger than what files say, whatever the order of calls; files are stronger than
+    profiles and presets. A wrong key or value is an InputError that names what is accepted.
+    """
+
+    def __init__(self, values: Mapping[str, ConfigValue | None] | None = None, /, **keys: ConfigValue | None) -> None:
+        handle = ctypes.c_void_p()
+        check(lib.hy_config_create(ctypes.byref(handle)))
+        self._handle = handle
+        self._done: list[tuple[Callable[..., int], tuple[Any, ...]]] = []  # to make a copy by
+        weakref.finalize(self, lib.hy_config_destroy, handle).atexit = False
+        for key, value in {**(values or {}), **keys}.items():
+            if value is not None:
+                self.set(key, value)
+
+    def _do(self, function: Callable[..., int], *arguments: Any) -> None:
+        check(function(self._handle, *arguments))
+        self._done.append((function, arguments))
+
+    def set(self, key: str, value: ConfigValue) -> None:
+        """Sets one value. "profile" and "model" bring their own values with them, weaker than all others."""
+        self._do(lib.hy_config_set, encoded(key), _as_text(key, value), _abi.HY_FROM_CALLER)
+
+    def get(self, key: str) -> Any:
+        """The value as it is now: an int, float, bool or text, by the key's type."""
+        text = self._look(key)[0]
+        read = _READ.get(self.find(key).type)
+        try:
+            return read(text) if read else text
+        except ValueError:
+            return text
+
+    def origin(self, key: str) -> str:
+        """Where the value came from: "default", "preset nano", "my.cfg:12", ..."""
+        return self._look(key)[1]
+
+    def is_chosen(self, key: str) -> bool:
+        """Whether somebody has said it: a file, or a call of set."""
+        return self.origin(key).split(" ")[0] not in _WEAK
+
+    def _look(self, key: str) -> tuple[str, str]:
+        value, origin = ctypes.c_char_p(), ctypes.c_char_p()
+        check(lib.hy_config_get(self._handle, encoded(key), ctypes.byref(value), ctypes.byref(origin)))
+        return tuple((text.value or b"").decode("utf-8", "replace") for text in (value, origin))  # type: ignore[return-value]
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Reads a configuration file. When it is wrong anywhere, nothing of it is taken."""
+        self._do(lib.hy_config_load, encoded(path))
+
+    def load_run(self, folder: str | os.PathLike[str] = "auto") -> None:
+        """Takes the configuration that a run was made with; "auto" is the newest below runs/."""
+        self._do(lib.hy_config_load_run, encoded(folder))
+
+    def use_model(self, name: str | os.PathLike[str]) -> None:
+        """Names the model by what there is of it: a run's folder, a checkpoint, a model's folder, a preset."""
+        self._do(lib.hy_config_use_model, encoded(name))
+
+    def copy(self) -> Config:
+        """Another one with the same values. Files that were loaded are read again."""
+        out = Config()
+        for function, arguments in self._done:
+            out._do(function, *arguments)
+        return out
+
+    @staticmethod
+    def keys() -> list[ConfigKey]:
+        """All keys: type, what is accepted, default and help of each."""
+        out: list[ConfigKey] = []
+        while True:
+            info = lib.hy_config_key(len(out))
+            if not info:
+                return out
+            out.append(ConfigKey._of(info.contents))
+
+    @staticmethod
+    def find(name: str) -> ConfigKey:
+        """The key that a name means: a key, its last part, a flag, or what other tools call it."""
+        info = lib.hy_config_find(encoded(name))
+        if not info:
+            raise InputError(f"there is no key {name!r}; Config.keys() lists them")
+        return ConfigKey._of(info.contents)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.get(key)
+
+    def __setitem__(self, key: str, value: ConfigValue) -> None:
+        self.set(key, value)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(lib.hy_config_find(encoded(name)))
+
+    def __iter__(self) -> Iterator[str]:
+        return (key.key for key in self.keys())
+
+    def __str__(self) -> str:
+        """All values as a configuration file, each with where it came from."""
+        text = ctypes.c_void_p()
+        check(lib.hy_config_print(self._handle, ctypes.byref(text)))
+        return take_text(text)
+
+    def __repr__(self) -> str:
+        said = [key for key in self if self.is_chosen(key)]
+        return f"Config({', '.join(f'{key.split(chr(46))[-1]}={self.get(key)!r}' for key in said)})"
+
+
+def as_config(config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None, **keys: Any) -> Config:
+    """A configuration of our own: a copy, what a dict says, or a file; with keys on top."""
+    if config is None:
+        out = Config()
+    elif isinstance(config, Config):
+        out = config.copy()
+    elif isinstance(config, Mapping):
+        out = Config(config)
+    elif isinstance(config, (str, os.PathLike)):
+        out = Config()
+        out.load(config)
+    else:
+        raise InputError(
+            f"config is a {type(config).__name__}; expected a Config, a dict of keys or the path of a file"
+        )
+    for key, value in keys.items():
+        if value is not None:
+            out.set(key, value)
+    return out

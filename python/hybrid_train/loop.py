@@ -1,0 +1,662 @@
+"""Your own training loop, over your own parameters, with the library's phases, optimizer and memory plans."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Callable, Optional
+
+from . import _abi, _library, _names
+from ._library import lib, malloc_copy
+from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
+from ._parameters import Parameters, TorchParameters, collect
+from ._turn import Turn
+from ._views import is_torch, loaded
+from .config import Config, ConfigValue, as_config
+from .errors import InputError, StateError, error_of
+from .results import LoopStep, MemoryState, StepInfo, Summary
+from .trainer import memory_of, plan_of, planned, summary_of
+
+__all__ = ["Loop", "Step", "plan_parameters"]
+
+LossFunction = Callable[[int], Any]
+
+# Keys whose values would else be those of the built-in model and profile: here nobody has chosen them.
+_NEUTRAL = ("train.grad_accum_steps", "optimizer.lr_warmup_steps", "phases.predict_from")
+_NEEDED = ("train.steps", "optimizer.lr")
+
+_AS_IT_IS = contextlib.nullcontext()
+
+
+class Step(LoopStep):
+    """What the loop wants to know now.
+
+    todo: "gradients", "loss" or "evaluate"
+    batch, count: which micro-batches: batch, batch + 1, ..., count of them
+    loss_scale: gradients are wanted of this times the loss; 1 but for fp16
+    """
+
+    @property
+    def batches(self) -> range:
+        """The numbers of the micro-batches."""
+        return range(self.batch, self.batch + self.count)
+
+    @property
+    def torch_dtype(self) -> Any:
+        """`precision` as torch calls it."""
+        import torch
+
+        return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[self.precision]
+
+    @property
+    def numpy_dtype(self) -> Any:
+        """`precision` as NumPy calls it; bf16, which NumPy does not have, is float32."""
+        import numpy
+
+        return numpy.dtype("float16" if self.precision == "fp16" else "float32")
+
+
+# ---- losses ------------------------------------------------------------------------------------------------------
+
+
+def _number(loss: Any) -> float:
+    """A loss as a number. Of a tensor on a card this waits for it."""
+    if isinstance(loss, (float, int)):
+        return float(loss)
+    size = getattr(loss, "numel", None)
+    count = size() if callable(size) else getattr(loss, "size", 1)
+    if not isinstance(count, int) or count != 1:
+        shape = tuple(getattr(loss, "shape", ()))
+        raise InputError(f"the loss has shape {shape}; expected a scalar: take its mean")
+    try:
+        return float(loss.item() if hasattr(loss, "item") else loss)
+    except (TypeError, ValueError):
+        raise InputError(f"the loss is a {type(loss).__name__}; expected a number or a tensor of one") from None
+
+
+def _with_tokens(answer: Any) -> tuple[Any, int]:
+    """A loss, or a loss with how many targets it is a mean of."""
+    if not isinstance(answer, tuple):
+        return answer, 1
+    if len(answer) != 2:
+        raise InputError(f"a loss function gave {len(answer)} values; expected a loss, or (loss, tokens)")
+    return answer[0], int(answer[1])
+
+
+# ---- making one ----------------------------------------------------------------------------------------------------
+
+
+def _resumed(config: Any, keys: dict[str, Any]) -> Any:
+    """What resume=True means: go on where there is a checkpoint in `out`, else begin."""
+    if keys.get("resume") is not True:
+        return config
+    if not keys.get("out"):
+        raise InputError("resume=True needs out=FOLDER: it goes on with the run that is there, if there is one")
+    folder = Path(keys["out"])
+    has_checkpoint = any(folder.glob("checkpoint-*")) if folder.is_dir() else False
+    keys["resume"] = folder if has_checkpoint else None
+    if not has_checkpoint:
+        keys.setdefault("overwrite", True)
+    return config
+
+
+def _configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Config:
+    config = _resumed(config, keys)
+    out = as_config(config)
+    if keys.get("resume") and config is None:
+        out.load_run(keys["resume"])
+    for key, value in keys.items():
+        if value is not None:
+            out.set(key, value)
+    for key in _NEEDED:
+        if not out.is_chosen(key):
+            name = key.split(".")[1]
+            raise InputError(f"a loop needs {name}=: nobody has said it")
+    for key in _NEUTRAL:
+        if not out.is_chosen(key):
+            out.set(key, Config.find(key).fallback)
+    # Gradients of fp16 need a loss that is scaled, whoever computes them.
+    if parameters.dtype == "fp16" and not out.is_chosen("precision"):
+        out.set("precision", "fp16")
+    _set_device(out, parameters.device)
+    return out
+
+
+def _set_device(config: Config, device: str) -> None:
+    said = config.get("device")
+    if said != "auto" and said.split(":")[0] != device.split(":")[0]:
+        raise InputError(f"device is {said}, but the parameters are on {device}")
+    if said == "auto" or said == "cuda":
+        config.set("device", device)
+
+
+_OWN: dict[str, Any] = dict(_abi.hy_own_parameters._fields_)  # type: ignore[arg-type]
+
+SaveState = Optional[Callable[[], bytes]]
+LoadState = Optional[Callable[[bytes], object]]
+
+
+class _State:
+    """The caller's own part of a checkpoint, as the two functions that the library calls."""
+
+    def __init__(self, save_state: SaveState, load_state: LoadState, observer: Observer) -> None:
+        self._observer = observer
+        self._save_state, self._load_state = save_state, load_state
+        self.save = _OWN["save"](self._save) if save_state else _OWN["save"]()
+        self.load = _OWN["load"](self._load) if load_state else _OWN["load"]()
+
+    def _failed(self, error: BaseException) -> int:
+        self._observer.raised = self._observer.raised or error
+        return int(_abi.HY_ERR_INPUT)
+
+    def _save(self, _: Any, data: Any, size: Any) -> int:
+        try:
+            assert self._save_state is not None
+            state = self._save_state()
+            if not isinstance(state, (bytes, bytearray, memoryview)):
+                raise InputError(f"save_state gave a {type(state).__name__}; expected bytes")
+            state = bytes(state)
+            data[0], size[0] = malloc_copy(state), len(state)
+            return int(_abi.HY_OK)
+        except BaseException as error:  # noqa: B902
+            return self._failed(error)
+
+    def _load(self, _: Any, data: Any, size: int) -> int:
+        try:
+            assert self._load_state is not None
+            self._load_state(ctypes.string_at(data, size))
+            return int(_abi.HY_OK)
+        except BaseException as error:  # noqa: B902
+            return self._failed(error)
+
+
+class _InTurn:
+    """Tells the library when a forward pass comes to the modules that were named.
+
+    What is pending is then applied to their parameters and all before them. Parameters of no such module are
+    asked for before the pass begins.
+    """
+
+    def __init__(self, modules: Iterable[Any], parameters: TorchParameters) -> None:
+        numbers = {id(p): i for i, p in enumerate(parameters.values)}
+        self._last: dict[int, int] = {}  # number of a module's last parameter
+        self._hooks: list[Any] = []
+        outside = set(numbers.values())
+        for module in modules:
+            if not hasattr(module, "register_forward_pre_hook"):
+                raise InputError(f"in_turn has a {type(module).__name__}; expected modules of the model, in order")
+            own = {numbers[id(p)] for p in module.parameters() if id(p) in numbers}
+            outside -= own
+            if own:
+                self._last[id(module)] = max(own)
+                self._hooks.append(module.register_forward_pre_hook(self._reached))
+        self._first = max(outside, default=-1)
+        self._handle: ctypes.c_void_p | None = None
+        self.status = int(_abi.HY_OK)
+
+    def begin(self, handle: ctypes.c_void_p) -> None:
+        """Before the first forward pass of a step."""
+        self._handle, self.status = handle, int(_abi.HY_OK)
+        if self._first >= 0:
+            self.status = lib.hy_loop_use(handle, self._first)
+
+    def _reached(self, module: Any, _: Any) -> None:
+        if self._handle is not None and self.status == _abi.HY_OK:
+            self.status = lib.hy_loop_use(self._handle, self._last[id(module)])
+
+    def end(self) -> int:
+        """After it: all that the pass did not come to. Gradients may be written from here on."""
+        handle, self._handle = self._handle, None
+        if self.status != _abi.HY_OK or handle is None:
+            return self.status
+        return int(lib.hy_loop_use(handle, -1))
+
+    def remove(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _stream_of(parameters: Parameters, stream: Any) -> int | None:
+    """The CUDA stream that the caller computes on, as a number; None: the default one."""
+    if stream is None and isinstance(parameters, TorchParameters) and parameters.device != "cpu":
+        stream = parameters.torch.cuda.current_stream(parameters.device)
+    handle = getattr(stream, "cuda_stream", stream)
+    return handle or None
+
+
+class Loop:
+    """The library says what it wants to know, you compute it, it does the rest.
+
+        loop = Loop(module.named_parameters(), steps=1000, lr=3e-4)
+        loop.run(lambda batch: loss_of(module, data[batch]))
+
+    or step by step (`loop.step(loss_function)`), or question by question:
+
+        for step in loop:
+            if step.todo == "gradients":
+                module.zero_grad()
+                loss = sum(loss_of(module, data[batch]) for batch in step.batches) / step.count
+                (loss * step.loss_scale).backward()
+            else:  # "loss": of one micro-batch, under the weights as they are now
+                with torch.no_grad():
+                    loss = loss_of(module, data[step.batch])
+            loop.answer(loss)
+
+    parameters: a module, `module.parameters()`, `module.named_parameters()`, a list of dicts with "params" and
+        "lr_scale" or "weight_decay", or a dict of arrays, which needs `gradients`, a dict of arrays likewise.
+        Tensors are used where they are: nothing is copied.
+    config, keys: the configuration, as for `train`. `steps` and `lr` have to be said.
+    evaluate: a function that gives the held-out loss; True: the loop asks you ("evaluate").
+    can_rewind: micro-batches may be asked for again, so that the loop can test whether predicting pays.
+    groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}.
+    sum_gradients: the library sums the gradients of a step's micro-batches, asking for one at a time.
+    save_state, load_state: bytes of your own in every checkpoint (a data loader's place, random states).
+    in_turn: modules of the model in the order in which its forward pass comes to them, each of which alone reads its
+        parameters. Where optimizer state is in pinned memory or on disk, `step` and `run` then make a step's update
+        while the next forward pass goes on. The same bits.
+    autocast: run loss functions under torch.autocast where `precision` of the phase has 16 bits.
+    out, resume (keys): the run's folder; resume=True goes on with what is there.
+
+    Nothing is written unless `out` names a folder. A loop belongs to one thread at a time.
+    """
+
+    def __init__(
+        self,
+        parameters: Any,
+        *,
+        config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+        steps: int | None = None,
+        lr: float | None = None,
+        gradients: Any = None,
+        evaluate: Callable[[], Any] | bool | None = None,
+        can_rewind: bool = False,
+        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        sum_gradients: bool | None = None,
+        in_turn: Iterable[Any] | None = None,
+        autocast: bool = False,
+        stream: Any = None,
+        on_step: OnStep = None,
+        on_eval: OnEval = None,
+        on_message: OnMessage = None,
+        on_progress: OnProgress = None,
+        on_save: OnSave = None,
+        on_memory: OnMemory = None,
+        save_state: SaveState = None,
+        load_state: LoadState = None,
+        **keys: ConfigValue | None,
+    ) -> None:
+        self._handle: ctypes.c_void_p | None = None
+        self._turn = Turn("loop")
+        self._parameters = collect(parameters, gradients, groups)
+        self._has_autograd = isinstance(self._parameters, TorchParameters)
+        self._autocast = autocast
+        self._evaluate = evaluate if callable(evaluate) else None
+        self.config = _configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
+        if sum_gradients is None:
+            sum_gradients = not self._has_autograd and self.config.get("grad_accum_steps") > 1
+        self._in_turn = self._turns_of(in_turn)
+        self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
+        self._state = _State(save_state, load_state, self._observer)
+        options = _abi.hy_loop_options(
+            can_evaluate=bool(evaluate), can_rewind=can_rewind, uses_in_turn=self._in_turn is not None
+        )
+        own = options.parameters
+        self._parameters.to_c(own)
+        own.sums_gradients = sum_gradients
+        own.stream = _stream_of(self._parameters, stream)
+        own.save, own.load = self._state.save, self._state.load
+        self._create(options)
+        self._c_step = _abi.hy_loop_step()
+        self._question = ctypes.byref(self._c_step)
+        self._is_asked = False  # _c_step is the question that waits for an answer
+        self._is_shown = False  # and iteration has shown it
+
+    def _turns_of(self, in_turn: Iterable[Any] | None) -> _InTurn | None:
+        if in_turn is None:
+            return None
+        if not isinstance(self._parameters, TorchParameters):
+            raise InputError("in_turn is for torch modules; these parameters are arrays")
+        return _InTurn(in_turn, self._parameters)
+
+    def _create(self, options: _abi.hy_loop_options) -> None:
+        handle = ctypes.c_void_p()
+        _library.prepare_cuda()
+        status = lib.hy_loop_create(
+            self.config._handle,
+            ctypes.byref(options),
+            ctypes.byref(self._observer.struct),
+            ctypes.byref(handle),
+        )
+        # All that the library has pointers to lives as long as its loop.
+        keep = (self._parameters, self._observer, self._state)
+        self._finalizer = weakref.finalize(self, _destroy, handle, keep, self._in_turn, os.getpid())
+        try:
+            self._finish(status)
+        except BaseException:
+            self._finalizer()
+            raise
+        self._handle = handle
+
+    # ---- questions and answers ---------------------------------------------------------------------------------
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise StateError("this loop is closed")
+        return self._handle
+
+    def _finish(self, status: int) -> None:
+        if status == _abi.HY_OK and self._observer.raised is None:
+            return
+        message = _library.message() if status != _abi.HY_OK else ""
+        self._observer.raise_again()
+        raise error_of(status, message)
+
+    def _ask(self) -> int:
+        """The question that waits now, in _c_step; what is to do."""
+        if not self._is_asked:
+            self._finish(lib.hy_loop_next(self._open(), self._question))
+            self._is_asked = True
+        todo: int = self._c_step.todo
+        return todo
+
+    def _give(self, loss: Any, tokens: int, is_fresh: bool = False) -> None:
+        if self._c_step.todo == _abi.HY_DO_GRADIENTS and self._parameters.gather(is_fresh):
+            self._finish(lib.hy_loop_set_gradients(self._open(), self._parameters.packed))
+        number = _number(loss)  # last: on a card this waits for the backward pass
+        self._is_asked = self._is_shown = False
+        self._finish(lib.hy_loop_answer(self._open(), number, tokens))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has come to its end."""
+        with self._turn:
+            self._open()
+            return self._ask() == _abi.HY_DO_NOTHING
+
+    @property
+    def question(self) -> Step | None:
+        """What the loop wants to know now; None when it is over. A loss function may ask, too."""
+        if self._turn.is_mine() and self._is_asked:
+            return Step._of(self._c_step)
+        with self._turn:
+            self._open()
+            return None if self._ask() == _abi.HY_DO_NOTHING else Step._of(self._c_step)
+
+    def answer(self, loss: Any, tokens: int = 1) -> None:
+        """Answers the question that waits: its loss, a mean over `tokens` targets.
+
+        Where gradients are asked for, they are taken from where they are: of torch parameters from `.grad`.
+        """
+        with self._turn:
+            self._open()
+            if self._ask() == _abi.HY_DO_NOTHING:
+                raise StateError("the run is over: there is nothing to answer")
+            self._give(loss, tokens)
+
+    def __iter__(self) -> Iterator[Step]:
+        """Question by question, until the run is over. Where `evaluate` is a function, it answers for itself."""
+        while True:
+            with self._turn:
+                self._open()
+                if self._is_shown:
+                    raise StateError(
+                        f"the loop asked for {_names.TODO[self._c_step.todo]} and got no answer: call "
+                        "loop.answer(loss) for each step"
+                    )
+                while self._ask() == _abi.HY_DO_EVALUATE and self._evaluate is not None:
+                    self._give(*self._evaluated())
+                if self._ask() == _abi.HY_DO_NOTHING:
+                    return
+                if self._in_turn and self._c_step.todo == _abi.HY_DO_GRADIENTS:
+                    self._finish(lib.hy_loop_use(self._open(), -1))  # what you do with gradients is not known
+                self._is_shown = True
+                step = Step._of(self._c_step)
+            yield step
+
+    # ---- with a loss function ------------------------------------------------------------------------------------
+
+    def step(self, loss_function: LossFunction) -> StepInfo:
+        """One optimizer step, with all that the loop wants to know before the next one.
+
+        loss_function(batch) gives the loss of micro-batch number `batch`: a scalar tensor, or (loss, tokens)
+        where micro-batches weigh differently. Backward, scaling and summing happen here. With arrays it also
+        writes the gradients of that loss, and gives a number.
+        """
+        with self._turn:
+            self._open()
+            if self._ask() == _abi.HY_DO_NOTHING:
+                raise StateError("the run is over: there are no more steps")
+            info = self._advance(loss_function)
+        if info is None:
+            raise StateError("the run ended before its first step")
+        return info
+
+    def run(self, loss_function: LossFunction) -> Summary:
+        """Steps to the end of the run."""
+        with self._turn:
+            self._open()
+            while self._ask() != _abi.HY_DO_NOTHING:
+                self._advance(loss_function, wants_info=False)
+            return summary_of(self._run())
+
+    def _advance(self, loss_function: LossFunction, wants_info: bool = True) -> StepInfo | None:
+        """One optimizer step, and answers to what is asked before and after it; what the step came to."""
+        self._answer_losses(loss_function)
+        number, info = self._c_step.step, None
+        while self._ask() == _abi.HY_DO_GRADIENTS and self._c_step.step == number:
+            self._answer_with_gradients(loss_function)  # several times where the library sums
+        if wants_info:
+            info = self._last()
+        self._answer_losses(loss_function)
+        return info
+
+    def _answer_losses(self, loss_function: LossFunction) -> None:
+        while self._ask() in (_abi.HY_DO_LOSS, _abi.HY_DO_EVALUATE):
+            self._answer_without_gradients(loss_function)
+
+    def _context(self, wants_gradients: bool) -> Any:
+        torch = loaded("torch")
+        if not self._has_autograd or torch is None:
+            return _AS_IT_IS
+        grad = _AS_IT_IS if wants_gradients else torch.no_grad()
+        if not self._autocast or _names.DTYPE[self._c_step.precision] == "fp32":
+            return grad
+        kind = self._parameters.device.split(":")[0]
+        stack = contextlib.ExitStack()
+        stack.enter_context(grad)
+        stack.enter_context(torch.autocast(kind, dtype=Step._of(self._c_step).torch_dtype))
+        return stack
+
+    def _evaluated(self) -> tuple[Any, int]:
+        if self._evaluate is None:
+            raise StateError("the loop wants the held-out loss: give it evaluate=, or answer it with loop.answer")
+        with self._context(False):
+            return _with_tokens(self._evaluate())
+
+    def _answer_without_gradients(self, loss_function: LossFunction) -> None:
+        if self._c_step.todo == _abi.HY_DO_EVALUATE:
+            self._give(*self._evaluated())
+            return
+        with self._context(False):
+            answer = _with_tokens(loss_function(self._c_step.batch))
+        self._give(*answer)
+
+    def _answer_with_gradients(self, loss_function: LossFunction) -> None:
+        if self._in_turn:
+            self._in_turn.begin(self._open())  # gradients are read until the pass is over
+        else:
+            self._parameters.clear_gradients()
+        if self._has_autograd:
+            self._give(*self._backward(loss_function), is_fresh=True)
+        else:
+            self._give(*self._filled(loss_function))
+
+    def _backward(self, loss_function: LossFunction) -> tuple[Any, int]:
+        """Gradients of the mean over the step's targets.
+
+        Micro-batches weigh by their targets, whose sum is known at the end: each is weighed against the first,
+        and only where they differ the sum is put right afterwards.
+        """
+        batch, count, scale = self._c_step.batch, self._c_step.count, self._c_step.loss_scale
+        total: Any = 0.0
+        weight = first = 0
+        for number in range(batch, batch + count):
+            with self._context(True):
+                loss, tokens = _with_tokens(loss_function(number))
+            self._must_be_scalar(loss)
+            if self._in_turn and number == batch:
+                self._finish(self._in_turn.end())
+                self._parameters.clear_gradients()
+            first = first or tokens
+            factor = scale * tokens / (count * first)
+            (loss if factor == 1 else loss * factor).backward()
+            total = total + loss.detach() * tokens if count > 1 else loss.detach()
+            weight += tokens
+        if count == 1:
+            return total, weight
+        if count * first != weight:
+            self._parameters.scale_gradients(count * first / weight)
+        return total / weight, weight
+
+    def _must_be_scalar(self, loss: Any) -> None:
+        if not is_torch(loss):
+            raise InputError(f"the loss function gave a {type(loss).__name__}; expected a scalar tensor")
+        if loss.numel() != 1:
+            raise InputError(f"the loss has shape {tuple(loss.shape)}; expected a scalar: take its mean")
+        if not loss.requires_grad:
+            raise InputError("the loss does not depend on the parameters: it has no gradient (no_grad, detach?)")
+
+    def _filled(self, loss_function: LossFunction) -> tuple[Any, int]:
+        if self._c_step.count != 1:
+            raise StateError(
+                f"{self._c_step.count} micro-batches are asked for at once: make the loop with sum_gradients=True, "
+                "or answer its questions yourself"
+            )
+        loss, tokens = _with_tokens(loss_function(self._c_step.batch))
+        if self._c_step.loss_scale != 1:
+            self._parameters.scale_gradients(self._c_step.loss_scale)
+        return loss, tokens
+
+    # ---- saving and ending -------------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Saves a checkpoint now, between two steps."""
+        with self._turn:
+            self._finish(lib.hy_loop_save(self._open()))
+
+    def stop(self) -> None:
+        """Ends the run as it is after its last step; it is saved where there is a folder."""
+        with self._turn:
+            handle = self._open()
+            self._is_asked = self._is_shown = False
+            self._finish(lib.hy_loop_stop(handle))
+
+    def close(self) -> None:
+        """Gives the library's memory back. What was not saved is lost: `stop` saves."""
+        if self._handle is None:
+            return
+        with self._turn:
+            self._handle = None
+            self._finalizer()
+
+    def __enter__(self) -> Loop:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops, so that what there is is saved, and closes."""
+        try:
+            if self._handle is not None:
+                self.stop()
+        except Exception:
+            if kind is None:
+                raise
+        finally:
+            self.close()
+
+    # ---- looking -----------------------------------------------------------------------------------------------
+
+    def _last(self) -> StepInfo | None:
+        c = _abi.hy_step_info()
+        if not lib.hy_loop_last(self._open(), ctypes.byref(c)):
+            return None
+        # Most programs look at few of the values, and at few steps.
+        return StepInfo._later(c, reason=c.reason.decode(), obstacle=c.obstacle.decode())
+
+    @property
+    def last(self) -> StepInfo | None:
+        """What the last step or jump came to; None before the first."""
+        with self._turn:
+            return self._last()
+
+    def _run(self) -> Any:
+        return lib.hy_loop_trainer(self._open())
+
+    def summary(self) -> Summary:
+        """What the run has come to so far, or came to."""
+        with self._turn:
+            return summary_of(self._run())
+
+    def memory(self) -> MemoryState:
+        """What the library keeps in memory now, beside what was planned."""
+        with self._turn:
+            return memory_of(self._run())
+
+    def plan(self) -> dict[str, Any]:
+        """What is kept where, and why."""
+        with self._turn:
+            return plan_of(self._run())
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Loop cannot be copied or pickled: save() keeps its state")
+
+
+def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: _InTurn | None, made_in: int) -> None:
+    if in_turn:
+        in_turn.remove()
+    # A child of fork has the memory but not the thread of the run.
+    if os.getpid() == made_in:
+        lib.hy_loop_destroy(handle)
+    del keep
+
+
+# ---- planning without memory -----------------------------------------------------------------------------------------
+
+
+def plan_parameters(
+    parameters: Mapping[str, Any],
+    *,
+    dtype: str = "fp32",
+    grad_dtype: str | None = None,
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    sum_gradients: bool = False,
+    config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+    on_message: OnMessage = None,
+    **keys: ConfigValue | None,
+) -> dict[str, Any]:
+    """What a Loop over {name: shape} would keep where, and whether it fits. No memory is taken.
+
+    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16".
+    """
+    from ._parameters import shapes_to_c
+
+    ours = as_config(config, **keys)
+    for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
+        if not ours.is_chosen(key):
+            ours.set(key, value)
+    for key in _NEUTRAL:
+        if not ours.is_chosen(key):
+            ours.set(key, Config.find(key).fallback)
+    own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
+    own.sums_gradients = sum_gradients
+    observer = Observer(on_message=on_message)
+    out = planned(lib.hy_trainer_plan_own, ours._handle, ctypes.byref(own), ctypes.byref(observer.struct))
+    del keep
+    observer.raise_again()
+    return out

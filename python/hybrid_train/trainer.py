@@ -1,0 +1,262 @@
+"""Training one of the library's own models: to the end with `train`, or step by step with a Trainer."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Callable
+
+from . import _abi, _library
+from ._library import check, encoded, lib, take_bytes, take_text
+from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
+from ._turn import Turn
+from .config import Config, ConfigValue, as_config
+from .errors import StateError, error_of
+from .results import EvalInfo, MemoryState, PlanFacts, StepInfo, Summary
+
+__all__ = ["Trainer", "train", "plan"]
+
+
+def summary_of(trainer: Any) -> Summary:
+    c = _abi.hy_summary()
+    lib.hy_trainer_summary(trainer, ctypes.byref(c))
+    return Summary._of(c)
+
+
+def memory_of(trainer: Any) -> MemoryState:
+    c = _abi.hy_memory_state()
+    check(lib.hy_trainer_memory(trainer, ctypes.byref(c)))
+    return MemoryState._of(c)
+
+
+def facts_of(trainer: Any) -> PlanFacts:
+    c = _abi.hy_plan_facts()
+    lib.hy_trainer_plan_facts(trainer, ctypes.byref(c))
+    return PlanFacts._of(c)
+
+
+def plan_of(trainer: Any) -> dict[str, Any]:
+    """The plan's own JSON."""
+    text = ctypes.c_void_p()
+    check(lib.hy_trainer_plan_json(trainer, ctypes.byref(text)))
+    out: dict[str, Any] = json.loads(take_text(text))
+    return out
+
+
+def planned(create: Any, *arguments: Any) -> dict[str, Any]:
+    """The plan that a call of hy_trainer_plan or _plan_own makes."""
+    handle = ctypes.c_void_p()
+    _library.prepare_cuda()
+    check(create(*arguments, ctypes.byref(handle)))
+    try:
+        return plan_of(handle)
+    finally:
+        lib.hy_trainer_destroy(handle)
+
+
+class _Interrupts:
+    """Ctrl-C while the library runs: a stop is asked for, and KeyboardInterrupt raised once it has returned.
+
+    Python looks for signals when its code runs, which is in callbacks: what is raised there could be lost.
+    """
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+        self._is_ours = self._was_pressed = False
+
+    def _note(self, *_: Any) -> None:
+        self._was_pressed = True
+        self._stop()
+
+    def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._note)
+            self._is_ours = True
+
+    def __exit__(self, *_: Any) -> None:
+        if self._is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if self._was_pressed:
+            raise KeyboardInterrupt
+
+
+class Trainer:
+    """A run that is made from a configuration: memory is taken, data opened, weights made or loaded.
+
+        with Trainer(Config(model="nano", steps=200)) as trainer:
+            while trainer.step().step < 200:
+                ...
+
+    `step` does nothing beside steps: no validation and no saving happen by themselves. `run` does all of it.
+    A trainer belongs to one thread at a time; only `request_stop` may be called from anywhere.
+    """
+
+    def __init__(
+        self,
+        config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+        *,
+        on_step: OnStep = None,
+        on_eval: OnEval = None,
+        on_message: OnMessage = None,
+        on_progress: OnProgress = None,
+        on_save: OnSave = None,
+        on_memory: OnMemory = None,
+        **keys: ConfigValue | None,
+    ) -> None:
+        self.config = as_config(config, **keys)
+        self._turn = Turn("trainer")
+        # There is always a call at each step: it is where Python sees Ctrl-C.
+        self._observer = Observer(on_step or (lambda info: None), on_eval, on_message, on_progress, on_save, on_memory)
+        handle = ctypes.c_void_p()
+        _library.prepare_cuda()
+        status = lib.hy_trainer_create(self.config._handle, ctypes.byref(self._observer.struct), ctypes.byref(handle))
+        self._finalizer = weakref.finalize(self, _destroy, handle, self._observer, os.getpid())
+        self._handle: ctypes.c_void_p | None = handle
+        self._observer.stop = lambda: lib.hy_trainer_request_stop(handle)
+        self._finish(status)
+
+    def _open(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise StateError("this trainer is closed")
+        return self._handle
+
+    def _finish(self, status: int) -> None:
+        """What a callback raised comes first: it is why the run was stopped."""
+        message = _library.message() if status != _abi.HY_OK else ""
+        self._observer.raise_again()
+        if status != _abi.HY_OK:
+            raise error_of(status, message)
+
+    def run(self) -> Summary:
+        """Runs to the end: steps, validation, checkpoints, metrics. Stopped is raised when a stop was asked for."""
+        with self._turn, _Interrupts(self._observer.stop):
+            self._finish(lib.hy_trainer_run(self._open()))
+            return summary_of(self._open())
+
+    def step(self) -> StepInfo:
+        """One optimizer step, or one jump when Predict is next."""
+        c = _abi.hy_step_info()
+        with self._turn:
+            self._finish(lib.hy_trainer_step(self._open(), ctypes.byref(c)))
+        return StepInfo._of(c)
+
+    def evaluate(self) -> EvalInfo:
+        """The held-out loss now."""
+        c = _abi.hy_eval_info()
+        with self._turn:
+            self._finish(lib.hy_trainer_evaluate(self._open(), ctypes.byref(c)))
+        return EvalInfo._of(c)
+
+    def sample(
+        self, prompt: str = "", *, tokens: int = 200, temperature: float = 0.8, top_k: int = 0, seed: int = 1
+    ) -> str:
+        """Text continued by the model as it is now; the prompt is not repeated."""
+        options = _abi.hy_sample_options(
+            prompt=encoded(prompt), tokens=tokens, temperature=temperature, top_k=top_k, seed=seed
+        )
+        text, size = ctypes.c_void_p(), ctypes.c_size_t()
+        with self._turn:
+            status = lib.hy_trainer_sample(self._open(), ctypes.byref(options), ctypes.byref(text), ctypes.byref(size))
+            self._finish(status)
+        return take_bytes(text, size.value).decode("utf-8", "replace")
+
+    def save(self) -> None:
+        """Saves a checkpoint into the run's folder now."""
+        with self._turn:
+            self._finish(lib.hy_trainer_save(self._open()))
+
+    def request_stop(self) -> None:
+        """Asks `run` to stop after the step in progress. Safe from other threads."""
+        lib.hy_trainer_request_stop(self._open())
+
+    def summary(self) -> Summary:
+        """What the run has come to so far."""
+        with self._turn:
+            return summary_of(self._open())
+
+    def memory(self) -> MemoryState:
+        """What the run keeps in memory now, beside what was planned, with what would need less."""
+        with self._turn:
+            return memory_of(self._open())
+
+    def plan(self) -> dict[str, Any]:
+        """The plan that the run follows."""
+        with self._turn:
+            return plan_of(self._open())
+
+    def plan_facts(self) -> PlanFacts:
+        with self._turn:
+            return facts_of(self._open())
+
+    def close(self) -> None:
+        """Gives all memory back. What was not saved is lost."""
+        with self._turn:
+            self._handle = None
+            self._finalizer()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _destroy(handle: ctypes.c_void_p, observer: Observer, made_in: int) -> None:
+    # A child of fork has the memory but not the threads of the run.
+    if os.getpid() == made_in:
+        lib.hy_trainer_destroy(handle)
+    observer.stop = lambda: None
+
+
+def train(
+    config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+    *,
+    on_step: OnStep = None,
+    on_eval: OnEval = None,
+    on_message: OnMessage = None,
+    on_progress: OnProgress = None,
+    on_save: OnSave = None,
+    on_memory: OnMemory = None,
+    **keys: ConfigValue | None,
+) -> Summary:
+    """Runs a configuration to its end and says what it came to.
+
+    Callbacks are called between steps. An exception in one of them, and Ctrl-C, stop the run after the step in
+    progress: it is saved, and the exception goes on to the caller.
+    """
+    with Trainer(
+        config,
+        on_step=on_step,
+        on_eval=on_eval,
+        on_message=on_message,
+        on_progress=on_progress,
+        on_save=on_save,
+        on_memory=on_memory,
+        **keys,
+    ) as trainer:
+        return trainer.run()
+
+
+def plan(
+    config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+    *,
+    on_message: OnMessage = None,
+    **keys: ConfigValue | None,
+) -> dict[str, Any]:
+    """What a run of this configuration would keep where, and whether it fits. Nothing is allocated or written.
+
+    A plan that does not fit is no error: "fits" is False, and "problem" says what is short.
+    """
+    ours, observer = as_config(config, **keys), Observer(on_message=on_message)
+    out = planned(lib.hy_trainer_plan, ours._handle, ctypes.byref(observer.struct))
+    observer.raise_again()
+    return out
