@@ -1,0 +1,118 @@
+"""What is in the wheel, and what it says of itself."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import unittest
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import hybrid_train
+from support import ROOT, InFolder
+
+WHEEL = os.environ.get("HYBRID_WHEEL")
+
+
+@unittest.skipUnless(WHEEL, "HYBRID_WHEEL names no wheel")
+class Wheel(InFolder):
+    def setUp(self):
+        super().setUp()
+        self.zip = zipfile.ZipFile(WHEEL)
+        self.addCleanup(self.zip.close)
+        self.names = set(self.zip.namelist())
+
+    def test_it_holds_the_package_the_library_and_licences(self):
+        sources = {f"hybrid_train/{p.name}" for p in (ROOT / "python" / "hybrid_train").glob("*.py")}
+        info = f"hybrid_train-{hybrid_train.__version__}.dist-info"
+        self.assertLessEqual(sources, self.names)
+        self.assertLessEqual(
+            {
+                "hybrid_train/_abi.py",
+                "hybrid_train/results.py",
+                "hybrid_train/py.typed",
+                "hybrid_train/lib/libhybrid.so",
+            },
+            self.names,
+        )
+        self.assertLessEqual(
+            {f"{info}/METADATA", f"{info}/WHEEL", f"{info}/RECORD", f"{info}/licenses/LICENSE"}, self.names
+        )
+        others = {n for n in self.names if not n.startswith(("hybrid_train/", f"{info}/"))}
+        self.assertEqual(others, set())
+
+    def test_the_record_has_every_file_and_its_sum(self):
+        (record,) = (name for name in self.names if name.endswith("/RECORD"))
+        listed = dict(line.split(",", 1) for line in self.zip.read(record).decode().splitlines())
+        self.assertEqual(set(listed), self.names)
+        for name, rest in listed.items():
+            if name != record:
+                data = self.zip.read(name)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+                self.assertEqual(rest, f"sha256={digest},{len(data)}", name)
+
+    def test_its_tag_is_this_machines_and_asks_for_the_glibc_that_it_needs(self):
+        tag = Path(WHEEL).stem.split("-", 2)[2]
+        self.assertRegex(tag, rf"^py3-none-(manylinux_2_\d+|linux)_{platform.machine()}$")
+        self.assertIn(f"Tag: {tag}", self.zip.read(next(n for n in self.names if n.endswith("/WHEEL"))).decode())
+        asked = int((re.search(r"manylinux_2_(\d+)", tag) or [0, "0"])[1])
+        for name in self.names:
+            if ".so" in name:
+                needed = [int(n) for n in re.findall(rb"GLIBC_2\.(\d+)", self.zip.read(name))]
+                self.assertLessEqual(max(needed, default=0), asked, name)
+
+    def test_two_wheels_of_one_build_are_the_same(self):
+        command = [sys.executable, str(ROOT / "python" / "builder" / "hybrid_build.py"), "again"]
+        subprocess.run(command, check=True, capture_output=True)
+        (again,) = Path("again").iterdir()
+        self.assertEqual(again.read_bytes(), Path(WHEEL).read_bytes())
+
+    def test_what_is_imported_is_what_was_installed(self):
+        installed = Path(hybrid_train.__file__).resolve()
+        self.assertNotIn(ROOT / "python", installed.parents)
+        self.assertEqual(Path(hybrid_train._library.path()).resolve().parent, installed.parent / "lib")
+        self.assertEqual(metadata.version("hybrid-train"), hybrid_train.__version__)
+        self.assertFalse(metadata.requires("hybrid-train"))
+
+    def test_libraries_that_not_every_system_has_come_along(self):
+        needed = subprocess.run(["ldd", hybrid_train._library.path()], capture_output=True, text=True).stdout
+        if "libpcre2" not in needed:
+            self.skipTest("the library was built without PCRE2")
+        carried = [n for n in self.names if "libpcre2-8.so" in n]
+        self.assertEqual(len(carried), 1)
+        loaded = {line.split()[-1] for line in open("/proc/self/maps") if "libpcre2" in line}
+        self.assertEqual([Path(p).parent.name for p in loaded], ["lib"])
+
+
+@unittest.skipUnless(WHEEL, "HYBRID_WHEEL names no wheel")
+class FromTheTree(InFolder):
+    def test_pip_install_of_the_source_tree(self):
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--target"]
+        subprocess.run([*pip, "into", str(ROOT / "python")], check=True, capture_output=True)
+        code = "import hybrid_train; print(hybrid_train.__file__, len(hybrid_train.Config.keys()) > 100)"
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": "into"}, capture_output=True, text=True
+        )
+        self.assertIn("into/hybrid_train", done.stdout, done.stderr)
+        self.assertIn("True", done.stdout)
+
+    def test_a_library_that_is_missing_and_cannot_be_built_is_said(self):
+        command = [sys.executable, str(ROOT / "python" / "builder" / "hybrid_build.py"), "out"]
+        done = subprocess.run(
+            command,
+            env={**os.environ, "HYBRID_BUILD": str(self.folder / "empty"), "PATH": str(self.folder)},
+            capture_output=True,
+            text=True,
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("libhybrid.so is missing", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
