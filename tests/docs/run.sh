@@ -62,7 +62,7 @@ names_like() { # PATTERN
 }
 
 # Files of the tree are named by their paths; what is built, by where it lands.
-folders='src|tests|bench|docs|configs|examples|include|make|scripts|build'
+folders='src|tests|bench|docs|configs|examples|include|make|python|scripts|build'
 every_file_of_the_tree_is_there() {
     local page path
     while read -r page path; do
@@ -89,7 +89,7 @@ foreign() { # flags, names
 source_words() {
     cat "$root"/include/*.h "$root"/src/*/*.[ch] "$root"/src/*/*/*.[ch] "$root"/src/*/*/*.cu* \
         "$root"/examples/*.c "$root"/bench/*.[ch] "$root"/bench/*.sh "$root"/bench/*.py "$root"/bench/*/*.[ch] \
-        "$root"/configs/*.cfg "$root"/tests/*.[ch] "$root"/tests/run.sh "$root"/Makefile \
+        "$root"/python/*/*.py "$root"/configs/*.cfg "$root"/tests/*.[ch] "$root"/tests/run.sh "$root"/Makefile \
         "$root"/make/*.mk 2> /dev/null | tr -cs 'A-Za-z0-9_' '\n' | sort -u
 }
 
@@ -174,7 +174,7 @@ every_command_is_one_that_its_program_understands() {
 every_block_has_a_kind_that_is_tested() {
     local page
     for page in $(pages); do
-        awk -F '\t' -v page="$page" '$2 !~ /^(sh|console|c|libconfig|jsonl|json|text)$/ {
+        awk -F '\t' -v page="$page" '$2 !~ /^(sh|console|c|libconfig|jsonl|json|python|text)$/ {
             print page ":" $3 ": blocks of kind " $2 " are not known to tests/docs" }' \
             "$scratch/blocks/$page/index"
     done
