@@ -32,6 +32,9 @@ int main(void) {
     rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);
     rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
+    rows_of("a loop of one's own",
+            ROWS({ALLOCATIONS, .first = 40, .every = 97}, {LAUNCHES, .every = 97}), &good, &bad);
+    rows_of("a loop with forks", ROWS({LAUNCHES, .every = 11}), &good, &bad);
     rows_of("a report", ROWS({ALLOCATIONS, .every = 7}), &good, &bad);
     rows_of("a record that goes on", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     return rows_close(good, bad);

@@ -2,6 +2,9 @@
  * question, with weights of 32 and 16 bits and with state in every place. */
 #include "own_rig.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+
 #include "formats/safetensors.h"
 #include "kernels/half.h"
 #include "trainer/trainer.h"
@@ -245,6 +248,74 @@ START_TEST(an_arm_of_a_fork_is_not_saved) {
     }
     ck_assert_int_gt(refused, 0);
     hy_loop_destroy(loop);
+}
+END_TEST
+
+/* ---- killed --------------------------------------------------------------------------------------------- */
+
+#define SAVING                                                                                     \
+    KEYS("predictor", "outer", "regime", "fine-tuning", "fork_budget", "0.5", "steps", "70",       \
+         "full_steps", "4", "tail_share", "0.4", "eval_every", "5", "lr_warmup_steps", "3",        \
+         "predict_from", "0.05", "predict_until", "0.95", "confidence_threshold", "0.5",           \
+         "save_every", "3", "keep", "2")
+
+/* A process of its own that goes on with the run where there is one; at its end the bits are in a file. */
+static void run_apart(const hy_loop_options *options, const char *out, const char *result) {
+    hy_config *config = config_of(SAVING, "out", out);
+    hy_loop *loop;
+    bool has_saved = hy_path_exists(path_in("run/metrics.jsonl"));
+    if (has_saved) must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
+    forget();
+    hy_status status = hy_loop_create(config, options, NULL, &loop);
+    if (status != HY_OK && has_saved) { /* killed before its first checkpoint */
+        ck_assert_msg(strstr(hy_error_message(), "no checkpoint") != NULL, "%s",
+                      hy_error_message());
+        must(hy_config_set(config, "resume", "", HY_FROM_CALLER));
+        must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
+        status = hy_loop_create(config, options, NULL, &loop);
+    }
+    must(status);
+    hy_config_destroy(config);
+    answer_up_to(loop, INT64_MAX);
+    hy_loop_destroy(loop);
+    logistic bits = seen();
+    must(hy_file_write_atomic(result, &bits, sizeof bits));
+}
+
+START_TEST(a_loop_that_is_killed_again_and_again_goes_on_to_the_same_bits) {
+    hy_parameter list[2];
+    is_low = _i == 1;
+    hy_loop_options options = task(list);
+    double begin = hy_clock();
+    logistic expected = learn(&options, EVERYTHING, NULL, NULL);
+    double whole = hy_clock() - begin;
+    int64_t kills = 0, status = 1;
+    for (uint64_t i = 0; status != 0; i++) {
+        /* Longer and longer: it gets somewhere on any machine. */
+        double share = hy_rng_uniform(7, HY_RNG_TEST, i) + 0.05 * (double)i;
+        useconds_t patience = (useconds_t)(1e6 * whole * (0.2 + share));
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0) {
+            run_apart(&options, path_in("run"), path_in("bits"));
+            _exit(0);
+        }
+        usleep(patience);
+        kill(child, SIGKILL);
+        int ended;
+        ck_assert_int_eq(waitpid(child, &ended, 0), child);
+        ck_assert(WIFSIGNALED(ended) || WEXITSTATUS(ended) == 0);
+        kills += WIFSIGNALED(ended);
+        status = WIFSIGNALED(ended);
+        ck_assert_int_lt(kills, 500);
+    }
+    char *bits;
+    size_t size;
+    must(hy_file_read(path_in("bits"), &bits, &size));
+    ck_assert_uint_eq(size, sizeof expected);
+    ck_assert_mem_eq(bits, &expected, sizeof expected);
+    ck_assert_int_gt(kills, 0);
+    free(bits);
 }
 END_TEST
 
@@ -525,6 +596,8 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits, 0,
                         2);
     tcase_add_test(tests, an_arm_of_a_fork_is_not_saved);
+    tcase_add_loop_test(tests, a_loop_that_is_killed_again_and_again_goes_on_to_the_same_bits, 0,
+                        2);
     tcase_add_test(tests, weights_of_16_bits_are_the_rounded_master_after_every_verdict);
     tcase_add_test(tests, weights_of_16_bits_are_current_whenever_a_call_returns);
     tcase_add_test(tests, a_jump_can_be_undone_though_the_average_is_validated);

@@ -270,7 +270,7 @@ hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {
     hy_account_open(t, &account);
     HY_TRY(decide(t, &p));
     HY_TRY(validate_here(t));
-    HY_TRY(end_predict(t));
+    HY_TRY(hy_trainer_retry(t, end_predict));
     tell(t, &p);
     HY_TRY(hy_trainer_observe(t, NAN, NAN, p.verdict));
     t->progress.phase_steps[HY_PREDICT]++;

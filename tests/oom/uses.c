@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "hybrid_report.h"
+#include "kernels/half.h"
 #include "record/record.h"
 #include "tokenizer/tokenizer.h"
 
@@ -291,6 +292,67 @@ hy_status use_own(const char *folder, outcome *out) {
     return status;
 }
 
+/* The same numbers of 16 bits, in a loop; a master copy and the rest lie behind it. */
+static double look(const uint16_t *weights, uint16_t *grads, const hy_loop_step *step) {
+    double sum = 0;
+    for (int i = 0; i < NUMBERS; i++) {
+        double off = hy_bf16_to_f32(weights[i]) - 0.1 * (double)(i + step->batch % 3);
+        sum += off * off;
+        if (step->todo == HY_DO_GRADIENTS) grads[i] = hy_f32_to_bf16((float)(2 * off));
+    }
+    return sum;
+}
+
+static hy_status answer_all(hy_loop *loop, const uint16_t *weights, uint16_t *grads) {
+    hy_loop_step step;
+    hy_status status;
+    while ((status = hy_loop_next(loop, &step)) == HY_OK && !step.is_over) {
+        status = hy_loop_answer(loop, look(weights, grads, &step), 1);
+        if (status != HY_OK) break;
+    }
+    return status;
+}
+
+#define LOOP                                                                                       \
+    "steps 60 lr 0.05 full_steps 4 correct_steps 2 predict_from 0 predict_until 1 "                \
+    "lr_warmup_steps 2 precision fp32 device cpu threads 1 grad_accum_steps 2 eval_every 7 "       \
+    "tail_share 0.3 "
+
+static hy_status run_loop(const char *words, bool sums, const char *folder, outcome *out) {
+    uint16_t weights[NUMBERS] = {0}, grads[NUMBERS] = {0};
+    hy_parameter parameter = {
+        .name = "numbers", .weights = weights, .grads = grads, .ndim = 2, .shape = {1, NUMBERS}};
+    hy_loop_options options = {.parameters = {.list = &parameter,
+                                              .count = 1,
+                                              .dtype = HY_BF16,
+                                              .grad_dtype = HY_BF16,
+                                              .sums_gradients = sums},
+                               .can_evaluate = true,
+                               .can_rewind = true};
+    hy_config *config = NULL;
+    hy_loop *loop = NULL;
+    hy_status status = use_config(words, folder, &config);
+    trial_arm();
+    if (status == HY_OK) status = hy_loop_create(config, &options, NULL, &loop);
+    if (status == HY_OK) status = answer_all(loop, weights, grads);
+    hy_loop_destroy(loop);
+    if (status == HY_OK) note_bytes(out, weights, sizeof weights);
+    hy_config_destroy(config);
+    return status;
+}
+
+hy_status use_loop(const char *folder, outcome *out) {
+    return run_loop(LOOP "optim_place pinned master_place pinned grads_place pinned "
+                         "max_gpu_mem 64MiB confidence_threshold 0.5",
+                    true, folder, out);
+}
+
+hy_status use_loop_forks(const char *folder, outcome *out) {
+    return run_loop(LOOP "regime fine-tuning fork_budget 0.5 confidence_threshold 0.5 "
+                         "offload_strategy pinned",
+                    false, folder, out);
+}
+
 /* ---- reports ------------------------------------------------------------------------------------- */
 
 hy_status use_report(const char *folder, outcome *out) {
@@ -357,6 +419,8 @@ const scenario oom_scenarios[] = {
     {.name = "exporting a model", .work = use_export},
     {.name = "tokenizers", .work = use_tokenizers},
     {.name = "a model of one's own", .work = use_own},
+    {.name = "a loop of one's own", .work = use_loop},
+    {.name = "a loop with forks", .work = use_loop_forks},
     {.name = "a report", .work = use_report},
     {.name = "a record that goes on", .work = use_record},
 };
