@@ -685,7 +685,7 @@ hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
 #define HY_PARAMETER_DIMS 8
 
 typedef struct hy_parameter {
-    const char *name; /* copied; no two alike */
+    const char *name; /* copied; no two alike, UTF-8, as it is in checkpoints */
     void *weights;    /* read and written by the library */
     void *grads;      /* read, and with callbacks zeroed; NULL: hy_loop_set_gradient says where */
     int32_t ndim;
@@ -703,10 +703,9 @@ typedef struct hy_own_parameters {
     int32_t count;
     const hy_parameter_group *groups; /* copied; NULL: one, of {1, -1} */
     int32_t group_count;
-    hy_dtype
-        dtype; /* of all weights: HY_F32, HY_BF16 or HY_F16. 16-bit weights have a master copy in
-                       fp32, kept by the library, unless master_dtype says otherwise. */
-    hy_dtype grad_dtype; /* of all gradients */
+    /* HY_F32, HY_BF16 or HY_F16, of all weights and of all gradients. 16-bit weights have a master copy in fp32,
+     * kept by the library, unless master_dtype says otherwise. */
+    hy_dtype dtype, grad_dtype;
     /* The library adds up the gradients of a step's micro-batches, in a row of its own (grad_dtype, grads_place
      * of the configuration): each is asked for by itself. Else you sum over all of a step's. */
     bool sums_gradients;
@@ -774,8 +773,7 @@ typedef struct hy_loop_options {
      * compute. The same numbers, the same bits. */
     bool uses_in_turn;
     bool can_evaluate; /* HY_DO_EVALUATE may be asked: eval_every, early_stop and the run's end */
-    bool
-        can_rewind; /* micro-batches may be asked for again: whether predicting pays can be tested */
+    bool can_rewind; /* to micro-batches of earlier steps: whether predicting pays can be tested */
 } hy_loop_options;
 
 typedef struct hy_loop_step {
@@ -803,8 +801,8 @@ void hy_loop_destroy(hy_loop *loop);
 hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out);
 /* `loss` is a mean, and gradients are of loss_scale times it; `tokens` is how many targets it is a mean of: what
  * micro-batches weigh, and what speeds are told in (1 where all weigh alike). HY_ERR_NUMERIC: the run
- * diverged, or twenty updates in a row were not finite. After any failure but HY_ERR_STATE and HY_ERR_INPUT
- * the run is over. */
+ * diverged, or twenty updates in a row were not finite. After a failure hy_loop_next says whether the run is over:
+ * an answer that could not be taken (tokens below 1, a gradient that is nowhere) may be given again. */
 hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens);
 /* Where the gradients of a parameter are from now on, for loops in which that changes; before answer. */
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads);
@@ -814,7 +812,8 @@ hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads);
  * for, before you read it first. In the order of the list it costs no waiting. Gradients of the step before
  * must stay as they are until all parameters were asked for, and all must be before you write new ones. */
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
-/* Saves a checkpoint now: while gradients are asked for, that is between two steps. */
+/* Saves a checkpoint now: while gradients are asked for, that is between two steps, and not in the part of a
+ * paired fork that is thrown away (HY_ERR_STATE). */
 hy_status hy_loop_save(hy_loop *loop);
 /* Ends the run as it is after its last step: saved where there is a folder. It is over then. */
 hy_status hy_loop_stop(hy_loop *loop);

@@ -263,11 +263,11 @@ END_TEST
 static void run_apart(const hy_loop_options *options, const char *out, const char *result) {
     hy_config *config = config_of(SAVING, "out", out);
     hy_loop *loop;
-    bool has_saved = hy_path_exists(path_in("run/metrics.jsonl"));
-    if (has_saved) must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
+    bool has_begun = hy_path_exists(out);
+    if (has_begun) must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
     forget();
     hy_status status = hy_loop_create(config, options, NULL, &loop);
-    if (status != HY_OK && has_saved) { /* killed before its first checkpoint */
+    if (status != HY_OK && has_begun) { /* killed before its first checkpoint */
         ck_assert_msg(strstr(hy_error_message(), "no checkpoint") != NULL, "%s",
                       hy_error_message());
         must(hy_config_set(config, "resume", "", HY_FROM_CALLER));

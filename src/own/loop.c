@@ -12,6 +12,10 @@
 #include "base/error.h"
 #include "own/own.h"
 
+_Static_assert((int)HY_DO_GRADIENTS == HY_ASK_GRADIENTS && (int)HY_DO_LOSS == HY_ASK_LOSS &&
+                   (int)HY_DO_EVALUATE == HY_ASK_EVALUATE,
+               "what is asked is what is to be done");
+
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {

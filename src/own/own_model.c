@@ -17,9 +17,11 @@ static void release(hy_guest *guest) {
 
 static hy_status check_told(const char *which, const hy_ask *ask, hy_status status,
                             int64_t counted) {
-    HY_FAIL_IF(status != HY_OK && status != HY_STOPPED, status,
-               "the %s callback gave \"%s\" on micro-batch %lld", which, hy_status_name(status),
-               (long long)ask->batch);
+    bool has_failed = status != HY_OK && status != HY_STOPPED;
+    HY_FAIL_IF(has_failed && ask->kind == HY_ASK_EVALUATE, status, "the %s callback gave \"%s\"",
+               which, hy_status_name(status));
+    HY_FAIL_IF(has_failed, status, "the %s callback gave \"%s\" on micro-batch %lld", which,
+               hy_status_name(status), (long long)ask->batch);
     if (status == HY_STOPPED) return hy_fail(status, "the %s callback stopped the run", which);
     HY_FAIL_IF(counted < 0, HY_ERR_INPUT,
                "the %s callback counted %lld targets in micro-batch %lld; expected 0 or more",
@@ -39,7 +41,7 @@ static hy_status answer(void *user, const hy_ask *ask, hy_told *told) {
     }
     for (int64_t i = 0; i < ask->count; i++) {
         bool is_forward = ask->kind == HY_ASK_LOSS;
-        hy_ask one = {.batch = ask->batch + i};
+        hy_ask one = {.kind = ask->kind, .batch = ask->batch + i};
         sum = 0;
         counted = 0;
         hy_status status = is_forward

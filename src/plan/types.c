@@ -96,6 +96,7 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
     HY_TRY(choose_state(s, rung, p));
     return has_predictor ? check_slow(s, p) : HY_OK;
 }
+
 hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
                                 const hy_guest_types *guest, hy_types *p) {
     bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;

@@ -60,7 +60,8 @@ hy_status hy_guest_begin(struct hy_trainer *t);
 #define HY_GUEST_FILE "caller.bin"
 hy_status hy_guest_save(struct hy_trainer *t, struct hy_checkpoint *checkpoint);
 hy_status hy_guest_load(struct hy_trainer *t, const char *checkpoint);
-/* The gradients of a step are asked for and summed; may be done again, and is then not asked twice. */
+/* The gradients of a step are asked for and summed. May be done again: what was answered in full is not asked for
+ * twice. */
 hy_status hy_guest_gradients(struct hy_trainer *t, hy_dtype dtype, double lr);
 /* The run ends, and the caller's weights are as its last step leaves them. */
 hy_status hy_guest_end(struct hy_trainer *t);

@@ -86,7 +86,8 @@ static hy_status add_places(savings *s) {
         {"fp32 weights off the device", "master_place", PLACE(state[HY_PLAN_MASTER])},
     };
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        HY_TRY(add_place(s, places[i].name, places[i].key, places[i].offset));
+        bool is_callers = s->t->guest && (i < 2 || (i == 2 && !s->t->guest->side.types.sums_grads));
+        if (!is_callers) HY_TRY(add_place(s, places[i].name, places[i].key, places[i].offset));
     }
     return HY_OK;
 }
@@ -176,15 +177,17 @@ static hy_status add_gather(savings *s) {
     return compare(s, it, is_on ? "now" : "gather");
 }
 
+/* A guest's passes, and the memory of its weights, are its own. */
 static hy_status add_all(savings *s) {
-    HY_TRY(add_recompute(s));
-    HY_TRY(add_loss_chunks(s));
+    bool has_passes = !s->t->guest;
+    if (has_passes) HY_TRY(add_recompute(s));
+    if (has_passes) HY_TRY(add_loss_chunks(s));
     HY_TRY(add_places(s));
     HY_TRY(add_types(s));
     add_offload(s);
-    add_predict(s);
-    add_sharing(s);
-    return add_gather(s);
+    if (has_passes) add_predict(s);
+    if (has_passes) add_sharing(s);
+    return has_passes ? add_gather(s) : HY_OK;
 }
 
 hy_status hy_trainer_savings(const hy_trainer *t, hy_savings *out) {
