@@ -3,7 +3,8 @@
 # Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c), so a new file needs no line here.
 # What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
 # the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
-# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk.
+# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk,
+# python.mk.
 
 # Modules in order: each may use those before it and none after it.
 MODULES := base kernels memory formats tokenizer jinja data model hub optim phases config report plan engine record infer trainer own selftest

@@ -10,10 +10,9 @@ import ctypes
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from . import _abi
-from .errors import error_of
+from .errors import InputError, error_of
 
 _HERE = Path(__file__).resolve().parent
 _BESIDE = _HERE / "lib"
@@ -101,8 +100,6 @@ def encoded(text: str | os.PathLike[str]) -> bytes:
     """Text or a path as the library takes it."""
     data = os.fsencode(text)
     if b"\0" in data:
-        from .errors import InputError
-
         raise InputError(f"{os.fspath(text)!r} holds a zero byte")
     return data
 
@@ -152,7 +149,3 @@ def prepare_cuda() -> None:
         except OSError as error:
             if not _load_missing(str(error)):
                 return
-
-
-def by_reference(value: Any) -> Any:
-    return ctypes.byref(value)

@@ -7,28 +7,25 @@ import ctypes
 import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 from . import _abi, _library, _names
-from ._library import lib, malloc_copy
+from ._in_turn import InTurn, must_be_current, stream_of
+from ._library import lib
+from ._loop_setup import LoadState, SaveState, State, configured, plan_parameters
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
-from ._parameters import Parameters, TorchParameters, collect
+from ._parameters import TorchParameters, collect
 from ._turn import Turn
 from ._views import is_torch, loaded
-from .config import Config, ConfigValue, as_config
+from .config import Config, ConfigValue
 from .errors import InputError, StateError, error_of
 from .results import LoopStep, MemoryState, StepInfo, Summary
-from .trainer import memory_of, plan_of, planned, summary_of
+from .trainer import memory_of, plan_of, summary_of
 
 __all__ = ["Loop", "Step", "plan_parameters"]
 
 LossFunction = Callable[[int], Any]
-
-# Keys whose values would else be those of the built-in model and profile: here nobody has chosen them.
-_NEUTRAL = ("train.grad_accum_steps", "optimizer.lr_warmup_steps", "phases.predict_from")
-_NEEDED = ("train.steps", "optimizer.lr")
 
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -86,147 +83,6 @@ def _with_tokens(answer: Any) -> tuple[Any, int]:
     if len(answer) != 2:
         raise InputError(f"a loss function gave {len(answer)} values; expected a loss, or (loss, tokens)")
     return answer[0], int(answer[1])
-
-
-# ---- making one ----------------------------------------------------------------------------------------------------
-
-
-def _resumed(config: Any, keys: dict[str, Any]) -> Any:
-    """What resume=True means: go on where there is a checkpoint in `out`, else begin."""
-    if keys.get("resume") is not True:
-        return config
-    if not keys.get("out"):
-        raise InputError("resume=True needs out=FOLDER: it goes on with the run that is there, if there is one")
-    folder = Path(keys["out"])
-    has_checkpoint = any(folder.glob("checkpoint-*")) if folder.is_dir() else False
-    keys["resume"] = folder if has_checkpoint else None
-    if not has_checkpoint:
-        keys.setdefault("overwrite", True)
-    return config
-
-
-def _configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Config:
-    config = _resumed(config, keys)
-    out = as_config(config)
-    if keys.get("resume") and config is None:
-        out.load_run(keys["resume"])
-    for key, value in keys.items():
-        if value is not None:
-            out.set(key, value)
-    for key in _NEEDED:
-        if not out.is_chosen(key):
-            name = key.split(".")[1]
-            raise InputError(f"a loop needs {name}=: nobody has said it")
-    for key in _NEUTRAL:
-        if not out.is_chosen(key):
-            out.set(key, Config.find(key).fallback)
-    # Gradients of fp16 need a loss that is scaled, whoever computes them.
-    if parameters.dtype == "fp16" and not out.is_chosen("precision"):
-        out.set("precision", "fp16")
-    _set_device(out, parameters.device)
-    return out
-
-
-def _set_device(config: Config, device: str) -> None:
-    said = config.get("device")
-    if said != "auto" and said.split(":")[0] != device.split(":")[0]:
-        raise InputError(f"device is {said}, but the parameters are on {device}")
-    if said == "auto" or said == "cuda":
-        config.set("device", device)
-
-
-_OWN: dict[str, Any] = dict(_abi.hy_own_parameters._fields_)  # type: ignore[arg-type]
-
-SaveState = Optional[Callable[[], bytes]]
-LoadState = Optional[Callable[[bytes], object]]
-
-
-class _State:
-    """The caller's own part of a checkpoint, as the two functions that the library calls."""
-
-    def __init__(self, save_state: SaveState, load_state: LoadState, observer: Observer) -> None:
-        self._observer = observer
-        self._save_state, self._load_state = save_state, load_state
-        self.save = _OWN["save"](self._save) if save_state else _OWN["save"]()
-        self.load = _OWN["load"](self._load) if load_state else _OWN["load"]()
-
-    def _failed(self, error: BaseException) -> int:
-        self._observer.raised = self._observer.raised or error
-        return int(_abi.HY_ERR_INPUT)
-
-    def _save(self, _: Any, data: Any, size: Any) -> int:
-        try:
-            assert self._save_state is not None
-            state = self._save_state()
-            if not isinstance(state, (bytes, bytearray, memoryview)):
-                raise InputError(f"save_state gave a {type(state).__name__}; expected bytes")
-            state = bytes(state)
-            data[0], size[0] = malloc_copy(state), len(state)
-            return int(_abi.HY_OK)
-        except BaseException as error:  # noqa: B902
-            return self._failed(error)
-
-    def _load(self, _: Any, data: Any, size: int) -> int:
-        try:
-            assert self._load_state is not None
-            self._load_state(ctypes.string_at(data, size))
-            return int(_abi.HY_OK)
-        except BaseException as error:  # noqa: B902
-            return self._failed(error)
-
-
-class _InTurn:
-    """Tells the library when a forward pass comes to the modules that were named.
-
-    What is pending is then applied to their parameters and all before them. Parameters of no such module are
-    asked for before the pass begins.
-    """
-
-    def __init__(self, modules: Iterable[Any], parameters: TorchParameters) -> None:
-        numbers = {id(p): i for i, p in enumerate(parameters.values)}
-        self._last: dict[int, int] = {}  # number of a module's last parameter
-        self._hooks: list[Any] = []
-        outside = set(numbers.values())
-        for module in modules:
-            if not hasattr(module, "register_forward_pre_hook"):
-                raise InputError(f"in_turn has a {type(module).__name__}; expected modules of the model, in order")
-            own = {numbers[id(p)] for p in module.parameters() if id(p) in numbers}
-            outside -= own
-            if own:
-                self._last[id(module)] = max(own)
-                self._hooks.append(module.register_forward_pre_hook(self._reached))
-        self._first = max(outside, default=-1)
-        self._handle: ctypes.c_void_p | None = None
-        self.status = int(_abi.HY_OK)
-
-    def begin(self, handle: ctypes.c_void_p) -> None:
-        """Before the first forward pass of a step."""
-        self._handle, self.status = handle, int(_abi.HY_OK)
-        if self._first >= 0:
-            self.status = lib.hy_loop_use(handle, self._first)
-
-    def _reached(self, module: Any, _: Any) -> None:
-        if self._handle is not None and self.status == _abi.HY_OK:
-            self.status = lib.hy_loop_use(self._handle, self._last[id(module)])
-
-    def end(self) -> int:
-        """After it: all that the pass did not come to. Gradients may be written from here on."""
-        handle, self._handle = self._handle, None
-        if self.status != _abi.HY_OK or handle is None:
-            return self.status
-        return int(lib.hy_loop_use(handle, -1))
-
-    def remove(self) -> None:
-        for hook in self._hooks:
-            hook.remove()
-
-
-def _stream_of(parameters: Parameters, stream: Any) -> int | None:
-    """The CUDA stream that the caller computes on, as a number; None: the default one."""
-    if stream is None and isinstance(parameters, TorchParameters) and parameters.device != "cpu":
-        stream = parameters.torch.cuda.current_stream(parameters.device)
-    handle = getattr(stream, "cuda_stream", stream)
-    return handle or None
 
 
 class Loop:
@@ -296,19 +152,19 @@ class Loop:
         self._has_autograd = isinstance(self._parameters, TorchParameters)
         self._autocast = autocast
         self._evaluate = evaluate if callable(evaluate) else None
-        self.config = _configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
+        self.config = configured(config, {"steps": steps, "lr": lr, **keys}, self._parameters)
         if sum_gradients is None:
             sum_gradients = not self._has_autograd and self.config.get("grad_accum_steps") > 1
         self._in_turn = self._turns_of(in_turn)
         self._observer = Observer(on_step, on_eval, on_message, on_progress, on_save, on_memory)
-        self._state = _State(save_state, load_state, self._observer)
+        self._state = State(save_state, load_state, self._observer)
         options = _abi.hy_loop_options(
             can_evaluate=bool(evaluate), can_rewind=can_rewind, uses_in_turn=self._in_turn is not None
         )
         own = options.parameters
         self._parameters.to_c(own)
         own.sums_gradients = sum_gradients
-        own.stream = _stream_of(self._parameters, stream)
+        self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
         self._c_step = _abi.hy_loop_step()
@@ -316,12 +172,12 @@ class Loop:
         self._is_asked = False  # _c_step is the question that waits for an answer
         self._is_shown = False  # and iteration has shown it
 
-    def _turns_of(self, in_turn: Iterable[Any] | None) -> _InTurn | None:
+    def _turns_of(self, in_turn: Iterable[Any] | None) -> InTurn | None:
         if in_turn is None:
             return None
         if not isinstance(self._parameters, TorchParameters):
             raise InputError("in_turn is for torch modules; these parameters are arrays")
-        return _InTurn(in_turn, self._parameters)
+        return InTurn(in_turn, self._parameters)
 
     def _create(self, options: _abi.hy_loop_options) -> None:
         handle = ctypes.c_void_p()
@@ -365,6 +221,8 @@ class Loop:
         return todo
 
     def _give(self, loss: Any, tokens: int, is_fresh: bool = False) -> None:
+        if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
+            must_be_current(self._stream, self._parameters)
         if self._c_step.todo == _abi.HY_DO_GRADIENTS and self._parameters.gather(is_fresh):
             self._finish(lib.hy_loop_set_gradients(self._open(), self._parameters.packed))
         number = _number(loss)  # last: on a card this waits for the backward pass
@@ -617,46 +475,10 @@ class Loop:
         raise TypeError("a Loop cannot be copied or pickled: save() keeps its state")
 
 
-def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: _InTurn | None, made_in: int) -> None:
+def _destroy(handle: ctypes.c_void_p, keep: Any, in_turn: InTurn | None, made_in: int) -> None:
     if in_turn:
         in_turn.remove()
     # A child of fork has the memory but not the thread of the run.
     if os.getpid() == made_in:
         lib.hy_loop_destroy(handle)
     del keep
-
-
-# ---- planning without memory -----------------------------------------------------------------------------------------
-
-
-def plan_parameters(
-    parameters: Mapping[str, Any],
-    *,
-    dtype: str = "fp32",
-    grad_dtype: str | None = None,
-    groups: Mapping[str, Mapping[str, Any]] | None = None,
-    sum_gradients: bool = False,
-    config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
-    on_message: OnMessage = None,
-    **keys: ConfigValue | None,
-) -> dict[str, Any]:
-    """What a Loop over {name: shape} would keep where, and whether it fits. No memory is taken.
-
-    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16".
-    """
-    from ._parameters import shapes_to_c
-
-    ours = as_config(config, **keys)
-    for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
-        if not ours.is_chosen(key):
-            ours.set(key, value)
-    for key in _NEUTRAL:
-        if not ours.is_chosen(key):
-            ours.set(key, Config.find(key).fallback)
-    own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
-    own.sums_gradients = sum_gradients
-    observer = Observer(on_message=on_message)
-    out = planned(lib.hy_trainer_plan_own, ours._handle, ctypes.byref(own), ctypes.byref(observer.struct))
-    del keep
-    observer.raise_again()
-    return out

@@ -41,7 +41,8 @@ hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
     /* The caller computes with all weights next, unless it says when it comes to each. */
     if (!guest->side.uses_in_turn) s->memory.update = HY_UPDATE_NOW;
     s->save.save_model = false;
-    guest->side.is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16;
+    guest->side.is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 ||
+                          guest->side.types.weights == HY_F16;
     snprintf(s->model, sizeof s->model, "own");
     if (!guest->can_rewind) s->phases.fork_budget = 0;
     bool is_named = s->out[0] || s->save.resume[0];

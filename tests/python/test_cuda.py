@@ -86,6 +86,27 @@ class OnACard(InFolder):
             results.append(bits(module.cpu()))
         self.assertEqual(*results)
 
+    def test_a_stream_that_changes_is_refused(self):
+        module = make().cuda()
+        with ht.Loop(module, steps=9, lr=5e-3) as loop:
+            loop.step(lambda batch: on_card(module, batch))
+            with torch.cuda.stream(torch.cuda.Stream()):
+                with self.assertRaisesRegex(ht.StateError, "stream is another one"):
+                    loop.step(lambda batch: on_card(module, batch))
+            self.assertEqual(loop.step(lambda batch: on_card(module, batch)).step, 2)
+
+    def test_updates_in_turn_change_no_bit(self):
+        results = []
+        for in_turn in (False, True):
+            torch.manual_seed(0)
+            layers = [torch.nn.Linear(1200, 1200) for _ in range(6)]
+            module = torch.nn.Sequential(torch.nn.Linear(8, 1200), *layers, torch.nn.Linear(1200, 1)).cuda()
+            named = list(module)[1:] if in_turn else None
+            with ht.Loop(module, steps=20, lr=1e-3, in_turn=named, optim_place="pinned") as loop:
+                loop.run(lambda batch: on_card(module, batch))
+            results.append(bits(module.cpu()))
+        self.assertEqual(*results)
+
     def test_it_goes_on_after_a_stop(self):
         whole = make(torch.bfloat16).cuda()
         with ht.Loop(whole, steps=60, lr=5e-3) as loop:

@@ -95,6 +95,17 @@ class Folders(InFolder):
             self.assertEqual(loop.question.batch, 10)
             self.assertEqual(loop.run(again.loss).steps, 30)
 
+    def test_a_run_may_go_on_elsewhere(self):
+        task = Regression()
+        with self.loop(task) as loop:
+            loop.step(task.loss)
+        path = self.folder / "run" / "config.cfg"
+        text = path.read_text()
+        self.assertIn('device = "cpu"', text)
+        path.write_text(text.replace('device = "cpu"', 'device = "cuda:3"'))  # as if it had begun on a card
+        with ht.Loop(task.weights, gradients=task.grads, resume="run") as loop:
+            self.assertEqual(loop.config["device"], "cpu")
+
     def test_save_now(self):
         task = Regression()
         loop = self.loop(task)

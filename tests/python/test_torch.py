@@ -7,7 +7,7 @@ import unittest
 import weakref
 
 import hybrid_train as ht
-import hybrid_train.loop
+import hybrid_train._in_turn
 from support import InFolder, needs_torch
 
 try:
@@ -227,7 +227,7 @@ class InTurn(InFolder):
     def setUp(self):
         super().setUp()
         self.used = []
-        real = hybrid_train.loop.lib
+        real = hybrid_train._in_turn.lib
 
         class Counting:
             def __getattr__(lib, name):
@@ -237,8 +237,8 @@ class InTurn(InFolder):
                 self.used.append(parameter)
                 return real.hy_loop_use(handle, parameter)
 
-        hybrid_train.loop.lib = Counting()
-        self.addCleanup(setattr, hybrid_train.loop, "lib", real)
+        hybrid_train._in_turn.lib = Counting()
+        self.addCleanup(setattr, hybrid_train._in_turn, "lib", real)
 
     def module(self):
         torch.manual_seed(0)

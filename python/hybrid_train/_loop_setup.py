@@ -1,0 +1,142 @@
+"""What a Loop needs before it can begin: its configuration, the caller's part of checkpoints, and plans."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from . import _abi
+from ._library import lib, malloc_copy
+from ._observer import Observer, OnMessage
+from ._parameters import Parameters, shapes_to_c
+from .config import Config, ConfigValue, as_config
+from .errors import InputError
+from .trainer import planned
+
+# Keys whose values would else be those of the built-in model and profile: here nobody has chosen them.
+_NEUTRAL = ("train.grad_accum_steps", "optimizer.lr_warmup_steps", "phases.predict_from")
+_NEEDED = ("train.steps", "optimizer.lr")
+
+
+def _settle_resume(keys: dict[str, Any]) -> None:
+    """What resume=True means: go on where there is a checkpoint in `out`, else begin."""
+    if keys.get("resume") is not True:
+        return
+    if not keys.get("out"):
+        raise InputError("resume=True needs out=FOLDER: it goes on with the run that is there, if there is one")
+    folder = Path(keys["out"])
+    has_checkpoint = any(folder.glob("checkpoint-*")) if folder.is_dir() else False
+    keys["resume"] = folder if has_checkpoint else None
+    if not has_checkpoint:
+        keys.setdefault("overwrite", True)
+
+
+def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Config:
+    _settle_resume(keys)
+    out = as_config(config)
+    # A run may go on elsewhere than where it began: the device that its folder names is not looked at.
+    said = str(keys.get("device") or out.get("device"))
+    if keys.get("resume") and config is None:
+        out.load_run(keys["resume"])
+    for key, value in keys.items():
+        if value is not None:
+            out.set(key, value)
+    for key in _NEEDED:
+        if not out.is_chosen(key):
+            name = key.split(".")[1]
+            raise InputError(f"a loop needs {name}=: nobody has said it")
+    _neutralise(out)
+    # Gradients of fp16 need a loss that is scaled, whoever computes them.
+    if parameters.dtype == "fp16" and not out.is_chosen("precision"):
+        out.set("precision", "fp16")
+    _set_device(out, said, parameters.device)
+    return out
+
+
+def _set_device(config: Config, said: str, device: str) -> None:
+    if said not in ("auto", device.split(":")[0], device):
+        raise InputError(f"device is {said}, but the parameters are on {device}")
+    config.set("device", device)
+
+
+def _neutralise(config: Config) -> None:
+    for key in _NEUTRAL:
+        if not config.is_chosen(key):
+            config.set(key, Config.find(key).fallback)
+
+
+# ---- the caller's part of a checkpoint -----------------------------------------------------------------------------
+
+_OWN: dict[str, Any] = dict(_abi.hy_own_parameters._fields_)  # type: ignore[arg-type]
+
+SaveState = Optional[Callable[[], bytes]]
+LoadState = Optional[Callable[[bytes], object]]
+
+
+class State:
+    """The caller's own part of a checkpoint, as the two functions that the library calls."""
+
+    def __init__(self, save_state: SaveState, load_state: LoadState, observer: Observer) -> None:
+        self._observer = observer
+        self._save_state, self._load_state = save_state, load_state
+        self.save = _OWN["save"](self._save) if save_state else _OWN["save"]()
+        self.load = _OWN["load"](self._load) if load_state else _OWN["load"]()
+
+    def _failed(self, error: BaseException) -> int:
+        self._observer.raised = self._observer.raised or error
+        return int(_abi.HY_ERR_INPUT)
+
+    def _save(self, _: Any, data: Any, size: Any) -> int:
+        try:
+            assert self._save_state is not None
+            state = self._save_state()
+            if not isinstance(state, (bytes, bytearray, memoryview)):
+                raise InputError(f"save_state gave a {type(state).__name__}; expected bytes")
+            state = bytes(state)
+            data[0], size[0] = malloc_copy(state), len(state)
+            return int(_abi.HY_OK)
+        except BaseException as error:  # noqa: B902
+            return self._failed(error)
+
+    def _load(self, _: Any, data: Any, size: int) -> int:
+        try:
+            assert self._load_state is not None
+            self._load_state(ctypes.string_at(data, size))
+            return int(_abi.HY_OK)
+        except BaseException as error:  # noqa: B902
+            return self._failed(error)
+
+
+# ---- planning without memory ---------------------------------------------------------------------------------------
+
+
+def plan_parameters(
+    parameters: Mapping[str, Any],
+    *,
+    dtype: str = "fp32",
+    grad_dtype: str | None = None,
+    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    sum_gradients: bool = False,
+    config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
+    on_message: OnMessage = None,
+    **keys: ConfigValue | None,
+) -> dict[str, Any]:
+    """What a Loop over {name: shape} would keep where, and whether it fits. No memory is taken.
+
+    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16".
+    """
+    ours = as_config(config, **keys)
+    for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
+        if not ours.is_chosen(key):
+            ours.set(key, value)
+    _neutralise(ours)
+    own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
+    own.sums_gradients = sum_gradients
+    observer = Observer(on_message=on_message)
+    out = planned(lib.hy_trainer_plan_own, ours._handle, ctypes.byref(own), ctypes.byref(observer.struct))
+    del keep
+    observer.raise_again()
+    return out
