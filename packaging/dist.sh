@@ -48,9 +48,10 @@ find_old_root() {
     debootstrap --variant=minbase --include="$packages" bullseye "$system" \
         ${HYBRID_DIST_MIRROR:+"$HYBRID_DIST_MIRROR"} > "$system.log" 2>&1 ||
         { tail -n 5 "$system.log" >&2; fail "debootstrap failed; $system.log has all it said"; }
-    # Links of the root lead out of it where they begin with a slash, for a linker that does not live in it.
+    # Links of the root lead out of it where they begin with a slash, for a linker that does not live in it. Not all
+    # architectures have a lib64.
     local link
-    find "$system/usr/lib" "$system/lib64" "$system/usr/lib64" -type l -lname '/*' 2> /dev/null |
+    { find "$system/usr/lib" "$system/lib64" "$system/usr/lib64" -type l -lname '/*' 2> /dev/null || true; } |
         while read -r link; do ln -sfr "$system$(readlink "$link")" "$link"; done
     touch "$system/.complete"
 }
