@@ -48,9 +48,9 @@ static const struct {
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
-    {"Looking",
-     "--eval-only --download --print-config --plan --doctor --selftest --list-models --json "
-     "--quiet --verbose --no-color --version --help"},
+    {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
+                "--list-models --json "
+                "--quiet --verbose --no-color --version --help"},
 };
 
 static int page_columns(const hy_cli_terminal *terminal) {

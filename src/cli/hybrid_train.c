@@ -277,6 +277,10 @@ static int with_config(job *it) {
                                        : hy_cli_doctor(&it->terminal, it->config);
         break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
+    case HY_CLI_IS_PLAN_SHAPES:
+        code = hy_cli_exit_code(hy_cli_plan_shapes(&it->terminal, it->config, it->options->topic,
+                                                   it->options->wants_json));
+        break;
     default: code = train(it); break;
     }
     hy_config_destroy(it->config);

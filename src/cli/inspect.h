@@ -34,6 +34,15 @@ bool hy_cli_names(const hy_config *config, const char *key);
  * answer, not a failure. */
 hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json);
 
+/* A plan that was made, in the same ways. */
+hy_status hy_cli_show_plan(const hy_cli_terminal *terminal, const hy_config *config,
+                           const hy_trainer *trainer, bool wants_json);
+
+/* plan_shapes.c: of a model of one's own, whose shapes are listed in a file; the configuration is changed. It has
+ * said what was wrong. */
+hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config, const char *path,
+                             bool wants_json);
+
 /* Every built-in model by this configuration, which is changed on the way: whether it fits,
  * how, and how fast. */
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config,

@@ -35,6 +35,10 @@ static const hy_cli_flag own_flags[] = {
      .help = "Show what the run would keep where in each phase, how fast it would be and whether "
              "it fits, "
              "and stop; without a model: what fits this machine. With --json for programs."},
+    {"--plan-shapes", 0, HY_CLI_IS_PLAN_SHAPES, HY_CLI_VALUE, "path",
+     "a file with a parameter's name and dimensions in each line, - for standard input",
+     .help = "The same for a model of your own, trained through the library: what is kept beside "
+             "its weights and gradients. --precision says their type."},
     {"--eval-only", 0, HY_CLI_IS_EVAL_ONLY, HY_CLI_NO_VALUE, "action", NULL,
      .help =
          "Show the loss of --model (a model's folder, a run or a checkpoint) on all of --data, and "
@@ -221,7 +225,8 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_CONFIG: break;
     default:
         options->action = flag->meaning;
-        options->topic = value; /* of --help and --download: no other action takes one */
+        options->topic =
+            value; /* of --help, --download and --plan-shapes: no other action takes one */
         return true;
     }
     if (value == NULL) value = flag->value;

@@ -16,6 +16,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_VERSION,
     HY_CLI_IS_PRINT_CONFIG,
     HY_CLI_IS_PLAN,
+    HY_CLI_IS_PLAN_SHAPES,
     HY_CLI_IS_DOCTOR,
     HY_CLI_IS_EVAL_ONLY,
     HY_CLI_IS_SELFTEST,

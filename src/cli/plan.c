@@ -72,13 +72,16 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         fprintf(out, "paired forks take %s more of host memory, where it has room\n",
                 hy_cli_bytes(facts.host_fork_bytes).text);
     }
-    fprintf(out, "data read ahead takes %s, pinned", hy_cli_bytes(facts.data_host_bytes).text);
+    bool is_read_ahead = facts.data_host_bytes > 0; /* not by a program of one's own */
+    if (is_read_ahead) {
+        fprintf(out, "data read ahead takes %s, pinned", hy_cli_bytes(facts.data_host_bytes).text);
+    }
     if (facts.data_disk_bytes > 0) {
         fprintf(out, "; making tokens of it %s of host memory, and %s in a temporary file",
                 hy_cli_bytes(facts.data_buffer_bytes).text,
                 hy_cli_bytes(facts.data_disk_bytes).text);
     }
-    fputc('\n', out);
+    if (is_read_ahead) fputc('\n', out);
     if (facts.tokens_per_second > 0) {
         fprintf(out, "predicted: %s tokens/s, %s a step",
                 hy_cli_count((int64_t)facts.tokens_per_second).text,
@@ -117,16 +120,22 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
         show_sentences(terminal, "it would fit with", facts.changes, facts.change_count);
 }
 
+hy_status hy_cli_show_plan(const hy_cli_terminal *terminal, const hy_config *config,
+                           const hy_trainer *trainer, bool wants_json) {
+    char *text = NULL;
+    if (!wants_json) {
+        show_plan(terminal, config, trainer);
+        return HY_OK;
+    }
+    hy_status status = hy_trainer_plan_json(trainer, &text);
+    hy_cli_print(terminal->out, status, text);
+    return status;
+}
+
 hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json) {
     hy_trainer *trainer = NULL;
     hy_status status = hy_trainer_plan(config, NULL, &trainer);
-    if (status == HY_OK && wants_json) {
-        char *text = NULL;
-        status = hy_trainer_plan_json(trainer, &text);
-        hy_cli_print(terminal->out, status, text);
-    } else if (status == HY_OK) {
-        show_plan(terminal, config, trainer);
-    }
+    if (status == HY_OK) status = hy_cli_show_plan(terminal, config, trainer, wants_json);
     hy_trainer_destroy(trainer);
     return status;
 }

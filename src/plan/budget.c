@@ -73,6 +73,7 @@ int64_t hy_data_depth(const hy_subject *x, int64_t accum) {
 uint64_t hy_data_bytes(const hy_subject *x, int64_t batch, int64_t accum) {
     uint64_t rows = (uint64_t)batch * (uint64_t)x->settings->train.seq_len;
     uint64_t values = x->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
+    if (x->guest) return 0;                      /* it reads its own */
     return (uint64_t)hy_data_depth(x, accum) * rows * values * sizeof(int32_t);
 }
 

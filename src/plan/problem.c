@@ -261,7 +261,7 @@ void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts
     facts->data_host_bytes = hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
-    facts->tokens_per_second = cost->tokens_per_second;
+    facts->tokens_per_second = x->guest ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;
     facts->bytes_up = cost->up;

@@ -99,3 +99,35 @@ test_a_budget_on_the_cpu_is_kept() {
     expect_same "$(value_of fits)" true "fits"
     [ "$(value_of vram_peak_bytes)" -le "$((all * 9 / 10))" ] || fail "more than the budget"
 }
+
+# 1.5 billion parameters of one's own whose state has to leave the card.
+test_shapes_of_ones_own_are_planned() {
+    { echo "# a table, and layers" && echo "table 151936 1536"
+      for i in 1 2 3 4 5 6 7 8; do echo "layer.$i.w 160000 1024"; done; echo "norm 1536"; } > shapes
+    run --plan-shapes shapes --precision bf16 --card rtx5080 --cpu-mem 40GiB --max-gpu-mem 2GiB \
+        --predictor none --json
+    expect_code 0
+    values=$(json_values "$stdout") || exit 1
+    expect_same "$(value_of fits)" true "fits"
+    expect_same "$(value_of parameters)" "$((151936 * 1536 + 8 * 160000 * 1024 + 1536))" "parameters"
+    expect_same "$(value_of 'phases\.full\.classes\.weights\.place')" device "place of the weights"
+    expect_same "$(value_of 'phases\.full\.classes\.optim\.place')" pinned "place of the state"
+    expect_nothing_written shapes
+    input=shapes
+    run --plan-shapes -
+    expect_code 0
+    grep -q "^model *own, 1,544,095,232 parameters" "$stdout" || fail "the parameters are not counted"
+    grep -q "tokens/s" "$stdout" && fail "a speed that nobody knows"
+    return 0
+}
+
+test_shapes_that_are_none_are_refused_with_their_line() {
+    printf 'w 3 4\nb four\n' > shapes
+    run --plan-shapes shapes
+    expect_refusal "shapes:2" "four"
+    : > shapes
+    run --plan-shapes shapes
+    expect_refusal "no shapes"
+    run --plan-shapes nowhere
+    expect_refusal "nowhere"
+}

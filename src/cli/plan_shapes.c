@@ -1,0 +1,107 @@
+/* plan_shapes.c: the plan of a model of one's own, by a list of shapes. See inspect.h.
+ *
+ * A line of the file has a parameter's name and its dimensions, with blanks between: "wte.weight 50257 768". Empty
+ * lines and what follows a # are left out. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/inspect.h"
+#include "cli/options.h"
+
+typedef struct shapes {
+    hy_parameter *list;
+    int32_t count, room;
+} shapes;
+
+static void free_shapes(shapes *s) {
+    for (int32_t i = 0; i < s->count; i++) free((char *)s->list[i].name);
+    free(s->list);
+}
+
+static hy_status add_name(shapes *s, const char *name) {
+    if (s->count == s->room) {
+        int32_t room = s->room ? 2 * s->room : 64;
+        hy_parameter *more = realloc(s->list, (size_t)room * sizeof *more);
+        if (!more) return hy_cli_error("no memory for %d shapes", room), HY_ERR_MEMORY;
+        s->list = more;
+        s->room = room;
+    }
+    char *copy = strdup(name);
+    if (!copy) return hy_cli_error("no memory for a name"), HY_ERR_MEMORY;
+    s->list[s->count++] = (hy_parameter){.name = copy};
+    return HY_OK;
+}
+
+/* One line: a name and its dimensions. */
+static hy_status add_line(shapes *s, char *line, const char *path, long number) {
+    char *rest = NULL, *end;
+    line[strcspn(line, "#")] = '\0';
+    const char *blanks = " \t\r\n";
+    char *word = strtok_r(line, blanks, &rest);
+    if (!word) return HY_OK;
+    hy_status status = add_name(s, word);
+    if (status != HY_OK) return status;
+    hy_parameter *p = &s->list[s->count - 1];
+    while ((word = strtok_r(NULL, blanks, &rest)) != NULL) {
+        errno = 0;
+        long long size = strtoll(word, &end, 10);
+        if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS) {
+            hy_cli_error("%s:%ld: %s: \"%s\" is no dimension; expected a name and up to %d numbers "
+                         "above 0",
+                         path, number, p->name, word, HY_PARAMETER_DIMS);
+            return HY_ERR_INPUT;
+        }
+        p->shape[p->ndim++] = size;
+    }
+    return HY_OK;
+}
+
+static hy_status read_shapes(const char *path, shapes *s) {
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "r");
+    char *line = NULL;
+    size_t size = 0;
+    hy_status status = HY_OK;
+    if (!file) return hy_cli_error("%s: %s", path, strerror(errno)), HY_ERR_INPUT;
+    for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++) {
+        status = add_line(s, line, path, number);
+    }
+    free(line);
+    if (file != stdin) fclose(file);
+    if (status == HY_OK && s->count == 0) {
+        hy_cli_error("%s has no shapes; expected lines of a name and its dimensions", path);
+        status = HY_ERR_INPUT;
+    }
+    return status;
+}
+
+/* Weights and gradients are of the type that --precision says; fp32 where it does not. */
+static hy_dtype weights_type(const hy_config *config) {
+    const char *precision = hy_cli_value(config, "precision");
+    return strcmp(precision, "bf16") == 0   ? HY_BF16
+           : strcmp(precision, "fp16") == 0 ? HY_F16
+                                            : HY_F32;
+}
+
+hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config, const char *path,
+                             bool wants_json) {
+    shapes s = {0};
+    hy_trainer *trainer = NULL;
+    hy_status status = read_shapes(path, &s);
+    if (status == HY_OK && strcmp(hy_cli_value(config, "steps"), "0") == 0) {
+        status = hy_cli_said(hy_config_set(config, "steps", "1000", HY_FROM_CALLER));
+    }
+    if (status == HY_OK) {
+        hy_own_parameters own = {.list = s.list,
+                                 .count = s.count,
+                                 .dtype = weights_type(config),
+                                 .grad_dtype = weights_type(config)};
+        status = hy_cli_said(hy_trainer_plan_own(config, &own, NULL, &trainer));
+    }
+    if (status == HY_OK)
+        status = hy_cli_said(hy_cli_show_plan(terminal, config, trainer, wants_json));
+    hy_trainer_destroy(trainer);
+    free_shapes(&s);
+    return status;
+}
