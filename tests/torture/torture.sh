@@ -264,6 +264,8 @@ trial_rival() {
     while [ ! -s out/.lock ] && kill -0 $live 2> /dev/null; do sleep 0.01; done
     sleep "$(printf '0.%03d' "$drawn")"
     kill -STOP $live
+    # A thread stops when the call it is in has returned: it may have been a rename.
+    while sed 's/.*) //' /proc/$live/task/*/stat 2> /dev/null | grep -qv '^[TtZX]'; do sleep 0.005; done
     before=$(find out | sort | while read -r f; do [ -d "$f" ] && echo "$f" || cksum "$f"; done)
     for rival in 1 2; do
         options=(--resume out)
