@@ -2,7 +2,6 @@
  *
  * A line of the file has a parameter's name and its dimensions, with blanks between: "wte.weight 50257 768". Empty
  * lines and what follows a # are left out. */
-#include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +19,21 @@ static void free_shapes(shapes *s) {
     free(s->list);
 }
 
+static hy_status no_memory(void) {
+    hy_cli_error("no memory for a list of shapes");
+    return HY_ERR_MEMORY;
+}
+
 static hy_status add_name(shapes *s, const char *name) {
     if (s->count == s->room) {
         int32_t room = s->room ? 2 * s->room : 64;
         hy_parameter *more = realloc(s->list, (size_t)room * sizeof *more);
-        if (!more) return hy_cli_error("no memory for %d shapes", room), HY_ERR_MEMORY;
+        if (!more) return no_memory();
         s->list = more;
         s->room = room;
     }
     char *copy = strdup(name);
-    if (!copy) return hy_cli_error("no memory for a name"), HY_ERR_MEMORY;
+    if (!copy) return no_memory();
     s->list[s->count++] = (hy_parameter){.name = copy};
     return HY_OK;
 }
@@ -63,13 +67,21 @@ static hy_status read_shapes(const char *path, shapes *s) {
     char *line = NULL;
     size_t size = 0;
     hy_status status = HY_OK;
-    if (!file) return hy_cli_error("%s: %s", path, strerror(errno)), HY_ERR_INPUT;
+    if (!file) {
+        hy_cli_error("%s: %s", path, strerror(errno));
+        return HY_ERR_INPUT;
+    }
     for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++) {
         status = add_line(s, line, path, number);
     }
+    bool is_broken = ferror(file); /* a folder, for one */
+    int why = errno;
     free(line);
     if (file != stdin) fclose(file);
-    if (status == HY_OK && s->count == 0) {
+    if (status == HY_OK && is_broken) {
+        hy_cli_error("%s cannot be read: %s", path, strerror(why));
+        status = HY_ERR_INPUT;
+    } else if (status == HY_OK && s->count == 0) {
         hy_cli_error("%s has no shapes; expected lines of a name and its dimensions", path);
         status = HY_ERR_INPUT;
     }

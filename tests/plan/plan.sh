@@ -130,4 +130,7 @@ test_shapes_that_are_none_are_refused_with_their_line() {
     expect_refusal "no shapes"
     run --plan-shapes nowhere
     expect_refusal "nowhere"
+    mkdir place
+    run --plan-shapes place
+    expect_refusal "place cannot be read"
 }
