@@ -222,6 +222,8 @@ hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
 /* The row's numbers were changed: whatever is made of it is stale. */
 void hy_row_changed(hy_engine *e, int row);
 void hy_row_is_made(hy_engine *e, int row); /* of what its source is now */
+/* All of the master into the working copy, or a guest's working copy into the master: both agree then. */
+hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 /* The weights that a pass of this type uses; a rounded copy is made current first. */
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* The same while an update may be pending: for the pass that applies it. */

@@ -85,23 +85,8 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_guest_take_weights(hy_engine *e) {
-    hy_store *master = hy_store_of(e, HY_ROW_MASTER), *seen = hy_store_of(e, HY_ROW_WORKING);
     hy_row_changed(e, HY_ROW_MASTER);
-    if (!e->types.has_low) return HY_OK;
-    const hy_layout *layout = &seen->layout;
-    int32_t item = 0;
-    for (int32_t unit = 0; unit < layout->unit_count; unit++) {
-        HY_TRY(hy_store_get_new(master, e->compute, unit));
-        for (; item < layout->item_count && layout->items[item].unit == unit; item++) {
-            hy_op_call cast = {.kind = HY_OP_CAST};
-            cast.t[HY_CAST_SRC] = hy_store_tensor(seen, item, hy_store_device(seen, item));
-            cast.t[HY_CAST_DST] = hy_store_tensor(master, item, hy_store_device(master, item));
-            HY_TRY(e->backend->enqueue(e->compute, &cast));
-        }
-        HY_TRY(hy_store_release_changed(master, e->compute, unit));
-    }
-    hy_row_is_made(e, HY_ROW_WORKING);
-    return HY_OK;
+    return e->types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
 
 /* ---- turns ---------------------------------------------------------------------------------------------- */

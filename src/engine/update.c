@@ -27,23 +27,23 @@ void hy_row_is_made(hy_engine *e, int row) {
     derived->made_of = e->rows.row[derived->source].version;
 }
 
-static hy_status round_weights(hy_engine *e) {
-    hy_store *master = hy_store_of(e, HY_ROW_MASTER), *working = hy_store_of(e, HY_ROW_WORKING);
-    const hy_layout *layout = &working->layout;
+hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
+    hy_store *from = hy_store_of(e, from_row), *to = hy_store_of(e, to_row);
+    const hy_layout *layout = &to->layout;
     int32_t item = 0;
     for (int32_t unit = 0; unit < layout->unit_count; unit++) {
-        HY_TRY(hy_store_get(master, e->compute, unit));
-        HY_TRY(hy_store_get(working, e->compute, unit));
+        HY_TRY(hy_store_get(from, e->compute, unit));
+        HY_TRY(hy_store_get(to, e->compute, unit));
         for (; item < layout->item_count && layout->items[item].unit == unit; item++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
-            cast.t[HY_CAST_SRC] = hy_store_tensor(master, item, hy_store_device(master, item));
-            cast.t[HY_CAST_DST] = hy_store_tensor(working, item, hy_store_device(working, item));
+            cast.t[HY_CAST_SRC] = hy_store_tensor(from, item, hy_store_device(from, item));
+            cast.t[HY_CAST_DST] = hy_store_tensor(to, item, hy_store_device(to, item));
             HY_TRY(e->backend->enqueue(e->compute, &cast));
         }
-        HY_TRY(hy_store_release(master, e->compute, unit));
-        HY_TRY(hy_store_release_changed(working, e->compute, unit));
+        HY_TRY(hy_store_release(from, e->compute, unit));
+        HY_TRY(hy_store_release_changed(to, e->compute, unit));
     }
-    hy_row_is_made(e, HY_ROW_WORKING);
+    hy_row_is_made(e, HY_ROW_WORKING); /* of what the master is now */
     return HY_OK;
 }
 
@@ -51,7 +51,7 @@ hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     bool has_copy = dtype != e->types.master;
     *out = hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
     bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
-    return is_due ? round_weights(e) : HY_OK;
+    return is_due ? hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING) : HY_OK;
 }
 
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {

@@ -41,8 +41,8 @@ hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
     /* The caller computes with all weights next, unless it says when it comes to each. */
     if (!guest->side.uses_in_turn) s->memory.update = HY_UPDATE_NOW;
     s->save.save_model = false;
-    guest->side.is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 ||
-                          guest->side.types.weights == HY_F16;
+    guest->side.is_half =
+        hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || guest->side.types.weights == HY_F16;
     snprintf(s->model, sizeof s->model, "own");
     if (!guest->can_rewind) s->phases.fork_budget = 0;
     bool is_named = s->out[0] || s->save.resume[0];
@@ -208,9 +208,14 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
     return hy_update_sum_gradients(e, isfinite(g->told.loss_sum) ? 1 / divisor : NAN);
 }
 
+/* What is pending is applied first. */
+static hy_status show_weights(hy_trainer *t) {
+    HY_TRY(hy_guest_show(&t->engine, HY_SHOWN_WEIGHTS));
+    return hy_guest_lend(&t->engine);
+}
+
 hy_status hy_guest_end(hy_trainer *t) {
-    HY_TRY(hy_guest_show(&t->engine, HY_SHOWN_WEIGHTS)); /* what is pending is applied first */
-    HY_TRY(hy_guest_lend(&t->engine));
+    HY_TRY(show_weights(t));
     return hy_engine_sync(&t->engine);
 }
 
@@ -276,11 +281,6 @@ hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
 }
 
 /* ---- between calls ----------------------------------------------------------------------------------------- */
-
-static hy_status show_weights(hy_trainer *t) {
-    HY_TRY(hy_guest_show(&t->engine, HY_SHOWN_WEIGHTS));
-    return hy_guest_lend(&t->engine);
-}
 
 hy_status hy_guest_hand_back(hy_trainer *t, hy_status status) {
     char message[HY_ERROR_MESSAGE_MAX];
