@@ -32,13 +32,13 @@ static const struct {
              [HY_U16] = {"U16", 2},
              [HY_U8] = {"U8", 1},
              [HY_I8] = {"I8", 1},
+             [HY_E4M3] = {"F8_E4M3", 1},
+             [HY_E5M2] = {"F8_E5M2", 1},
              [HY_DTYPE_COUNT] = {"I64", 8},
              {"BOOL", 1},
              {"I16", 2},
              {"U32", 4},
              {"U64", 8},
-             {"F8_E4M3", 1},
-             {"F8_E5M2", 1},
              {"F8_E8M0", 1},
              {"C64", 8}};
 enum { TYPES = sizeof types / sizeof types[0] };

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/coded.h"
+#include "kernels/fp8.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,7 +22,10 @@ extern "C" {
 
 /* Tensors are listed after each kind in the order of their positions, which have names below; `?` marks
  * one that may be absent, `+` one that is added to when attr.accumulate is set and overwritten otherwise,
- * `*` one that is read and written. */
+ * `*` one that is read and written.
+ *
+ * `largest` (1) fp32 of an op is the largest magnitude of its result as it is stored; what is not a number is
+ * larger than all. */
 typedef enum hy_op_kind {
     /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
      * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
@@ -30,13 +34,15 @@ typedef enum hy_op_kind {
      * type than a's. int8 is read in a's type, as HY_OP_CAST makes it: the result has the bits of that
      * cast and a matmul.
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
-     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate. */
+     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate.
+     * a and b may both be fp8 (fp8.h), one of them E5M2: with trans_b alone, and neither act nor pre; d is
+     * bf16, fp16 or fp32. is_fast: sums may be taken with fewer bits than fp32 has. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
     /* y = (x - mean) rstd weight + bias, or with is_rms y = x rstd weight. Statistics are fp32, one
      * per row. */
-    HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C)  mean (N)?  rstd (N) */
+    HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C)  mean (N)?  rstd (N)  largest? */
     HY_OP_NORM_BWD, /* dy  x  weight  mean?  rstd  residual (N,C)?  dx (N,C)  dweight (C)?+
                        dbias (C)?+
                        dx = residual + d norm/dx; dx may be residual itself */
@@ -57,10 +63,11 @@ typedef enum hy_op_kind {
      * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
     HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D) */
 
-    HY_OP_GELU,       /* x (N,F)  y (N,F) : tanh form */
-    HY_OP_GELU_BWD,   /* dy  x  dx (may be dy) */
-    HY_OP_SWIGLU,     /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up */
+    HY_OP_GELU,       /* x (N,F)  y (N,F)  largest? : tanh form */
+    HY_OP_GELU_BWD,   /* dy  x  dx (may be dy)  largest? */
+    HY_OP_SWIGLU,     /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest? */
     HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
+                         largest? : of dgate_up
                          active: y again, for who did not keep it; may be dy */
 
     /* With doc_starts, as attention has them, the positions of a document begin anew at 0. wte may be int8
@@ -114,6 +121,12 @@ typedef enum hy_op_kind {
      * grid is 2^attr.grid.exponent. */
     HY_OP_WRAP,   /* x (n) bf16  codes (n) u8 */
     HY_OP_UNWRAP, /* codes (n) u8  near (n) bf16  x (n) bf16 */
+
+    HY_OP_LARGEST, /* x (any)  out (1) fp32 : its largest magnitude, as `largest` is */
+    /* Codes of x (fp8.h) by its largest magnitude, as they lie and turned, either or both; each gets the
+     * scale. x may be codes itself: then they are turned, and largest and codes are absent.
+     * seen: {largest so far, numbers other than zero that became zero, numbers}, added to. */
+    HY_OP_TO_FP8, /* x (M,C)  largest (1) fp32?  codes (M,C)?  turned (C,M)?  seen (3) f64?* */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -128,7 +141,15 @@ enum {
     HY_MATMUL_PRE
 };
 enum { HY_BIAS_GRAD_DY, HY_BIAS_GRAD_DBIAS };
-enum { HY_NORM_X, HY_NORM_WEIGHT, HY_NORM_BIAS, HY_NORM_Y, HY_NORM_MEAN, HY_NORM_RSTD };
+enum {
+    HY_NORM_X,
+    HY_NORM_WEIGHT,
+    HY_NORM_BIAS,
+    HY_NORM_Y,
+    HY_NORM_MEAN,
+    HY_NORM_RSTD,
+    HY_NORM_LARGEST
+};
 enum {
     HY_NORM_BWD_DY,
     HY_NORM_BWD_X,
@@ -162,10 +183,16 @@ enum {
     HY_ATTENTION_BWD_DQKV
 };
 enum { HY_ATTENTION_CACHED_QKV, HY_ATTENTION_CACHED_CACHE, HY_ATTENTION_CACHED_OUT };
-enum { HY_GELU_X, HY_GELU_Y };
-enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX };
-enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y };
-enum { HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP, HY_SWIGLU_BWD_ACTIVE };
+enum { HY_GELU_X, HY_GELU_Y, HY_GELU_LARGEST };
+enum { HY_GELU_BWD_DY, HY_GELU_BWD_X, HY_GELU_BWD_DX, HY_GELU_BWD_LARGEST };
+enum { HY_SWIGLU_GATE_UP, HY_SWIGLU_Y, HY_SWIGLU_LARGEST };
+enum {
+    HY_SWIGLU_BWD_DY,
+    HY_SWIGLU_BWD_GATE_UP,
+    HY_SWIGLU_BWD_DGATE_UP,
+    HY_SWIGLU_BWD_ACTIVE,
+    HY_SWIGLU_BWD_LARGEST
+};
 enum { HY_EMBED_TOKENS, HY_EMBED_WTE, HY_EMBED_WPE, HY_EMBED_X, HY_EMBED_DOC_STARTS };
 enum {
     HY_EMBED_BWD_TOKENS = HY_EMBED_TOKENS,
@@ -187,6 +214,8 @@ enum { HY_QUANTIZE_X, HY_QUANTIZE_CODES, HY_QUANTIZE_SCALES };
 enum { HY_DEQUANTIZE_CODES, HY_DEQUANTIZE_SCALES, HY_DEQUANTIZE_X };
 enum { HY_WRAP_X, HY_WRAP_CODES };
 enum { HY_UNWRAP_CODES, HY_UNWRAP_NEAR, HY_UNWRAP_X };
+enum { HY_LARGEST_X, HY_LARGEST_OUT };
+enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TURNED, HY_TO_FP8_SEEN };
 
 #define HY_OP_TENSORS 9
 
@@ -219,6 +248,7 @@ typedef struct hy_op_attr {
         struct {
             bool trans_a, trans_b;
             bool is_gelu; /* d = gelu of the result, and what went into it is not kept */
+            bool is_fast; /* fp8: fewer bits in sums */
             float alpha;
         } matmul;
         struct {

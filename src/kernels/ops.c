@@ -22,6 +22,7 @@ enum {
     U8 = 1 << HY_U8,
     BF16 = 1 << HY_BF16,
     WEIGHT = REAL | 1 << HY_I8,
+    FP8 = 1 << HY_E4M3 | 1 << HY_E5M2,
     STATE = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_U8,
     FILLABLE = REAL | 1 << HY_F64 | 1 << HY_I32
 };
@@ -55,13 +56,14 @@ typedef struct op_rule {
 /* A gradient that may be added to counts as written: the sum belongs to whoever asked for it. */
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
-                      {IN("a", "MK", REAL), IN("b", "KN", WEIGHT), OUT("d", "MN", REAL),
+                      {IN("a", "MK", REAL | FP8), IN("b", "KN", WEIGHT | FP8), OUT("d", "MN", REAL),
                        IN_OPT("bias", "N", REAL), IN_OPT("c", "MN", REAL),
                        OUT_OPT("act", "MN", REAL), IN_OPT("pre", "MN", REAL)}},
     [HY_OP_BIAS_GRAD] = {"bias gradient", {IN("dy", "NC", REAL), OUT("dbias", "C", REAL)}},
     [HY_OP_NORM] = {"norm",
                     {IN("x", "NC", REAL), IN("weight", "C", REAL), IN_OPT("bias", "C", REAL),
-                     OUT("y", "NC", REAL), OUT_OPT("mean", "N", F32), OUT("rstd", "N", F32)}},
+                     OUT("y", "NC", REAL), OUT_OPT("mean", "N", F32), OUT("rstd", "N", F32),
+                     OUT_OPT("largest", "1", F32)}},
     [HY_OP_NORM_BWD] = {"norm backward",
                         {IN("dy", "NC", REAL), IN("x", "NC", REAL), IN("weight", "C", REAL),
                          IN_OPT("mean", "N", F32), IN("rstd", "N", F32),
@@ -85,13 +87,18 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_ATTENTION_CACHED] = {"cached attention",
                                 {IN("qkv", "RP", REAL), INOUT("cache", "*", REAL),
                                  OUT("out", "RQ", REAL)}},
-    [HY_OP_GELU] = {"gelu", {IN("x", "NF", REAL), OUT("y", "NF", REAL)}},
+    [HY_OP_GELU] = {"gelu",
+                    {IN("x", "NF", REAL), OUT("y", "NF", REAL), OUT_OPT("largest", "1", F32)}},
     [HY_OP_GELU_BWD] = {"gelu backward",
-                        {IN("dy", "NF", REAL), IN("x", "NF", REAL), OUT("dx", "NF", REAL)}},
-    [HY_OP_SWIGLU] = {"swiglu", {IN("gate_up", "NG", REAL), OUT("y", "NF", REAL)}},
+                        {IN("dy", "NF", REAL), IN("x", "NF", REAL), OUT("dx", "NF", REAL),
+                         OUT_OPT("largest", "1", F32)}},
+    [HY_OP_SWIGLU] = {"swiglu",
+                      {IN("gate_up", "NG", REAL), OUT("y", "NF", REAL),
+                       OUT_OPT("largest", "1", F32)}},
     [HY_OP_SWIGLU_BWD] = {"swiglu backward",
                           {IN("dy", "NF", REAL), IN("gate_up", "NG", REAL),
-                           OUT("dgate_up", "NG", REAL), OUT_OPT("active", "NF", REAL)}},
+                           OUT("dgate_up", "NG", REAL), OUT_OPT("active", "NF", REAL),
+                           OUT_OPT("largest", "1", F32)}},
     [HY_OP_EMBED] = {"embedding",
                      {IN("tokens", "N", I32), IN("wte", "VC", WEIGHT), IN_OPT("wpe", "XC", REAL),
                       OUT("x", "NC", REAL), IN_OPT("doc_starts", "N", I32)}},
@@ -126,6 +133,11 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_WRAP] = {"wrapping", {IN("x", "*", BF16), OUT("codes", "=", U8)}},
     [HY_OP_UNWRAP] = {"unwrapping",
                       {IN("codes", "*", U8), IN("near", "=", BF16), OUT("x", "=", BF16)}},
+    [HY_OP_LARGEST] = {"largest magnitude", {IN("x", "*", REAL), OUT("out", "1", F32)}},
+    [HY_OP_TO_FP8] = {"fp8 codes",
+                      {IN("x", "MC", REAL | FP8), IN_OPT("largest", "1", F32),
+                       OUT_OPT("codes", "MC", FP8), OUT_OPT("turned", "CM", FP8),
+                       INOUT_OPT("seen", "3", F64)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -141,6 +153,19 @@ const char *hy_op_tensor_name(hy_op_kind kind, int position) {
 int hy_op_access(hy_op_kind kind, int position) {
     assert((unsigned)kind < HY_OP_COUNT && position >= 0);
     return position < HY_OP_TENSORS ? rules[kind].tensors[position].access : HY_ACCESS_NONE;
+}
+
+int hy_op_largest(hy_op_kind kind, int *of) {
+    static const int8_t places[HY_OP_COUNT][2] = {
+        [HY_OP_NORM] = {HY_NORM_LARGEST, HY_NORM_Y},
+        [HY_OP_GELU] = {HY_GELU_LARGEST, HY_GELU_Y},
+        [HY_OP_GELU_BWD] = {HY_GELU_BWD_LARGEST, HY_GELU_BWD_DX},
+        [HY_OP_SWIGLU] = {HY_SWIGLU_LARGEST, HY_SWIGLU_Y},
+        [HY_OP_SWIGLU_BWD] = {HY_SWIGLU_BWD_LARGEST, HY_SWIGLU_BWD_DGATE_UP},
+    };
+    int at = (unsigned)kind < HY_OP_COUNT ? places[kind][0] : 0;
+    if (at > 0) *of = places[kind][1];
+    return at > 0 ? at : -1;
 }
 
 int64_t hy_attention_pairs(int64_t seq, int64_t window) {
@@ -230,6 +255,9 @@ static hy_status check_scales(const hy_op_call *call, int position) {
             hy_dtype_name(t->dtype), t->quant.scale ? "blocks of another length" : "no scales",
             expected, (long long)hy_tensor_width(t));
     }
+    if (hy_is_fp8(t->dtype) && !t->quant.scale) {
+        return refuse(call, position, "is %s but has no scale", hy_dtype_name(t->dtype));
+    }
     if (t->dtype != HY_U8 || rules[call->kind].tensors[position].dtypes != STATE) return HY_OK;
     if (!t->quant.scale) return refuse(call, position, "is u8 but has no scales");
     if (block >= 8 && block <= 256 && (block & (block - 1)) == 0) return HY_OK;
@@ -306,7 +334,35 @@ static hy_status check_matmul(const hy_op_call *call) {
     HY_FAIL_IF(has_act && is_gelu, HY_ERR_INPUT, "matmul: is_gelu and act exclude each other");
     HY_FAIL_IF(has_pre && (accumulate || has_bias || has_c), HY_ERR_INPUT,
                "matmul: pre goes with neither accumulate, bias nor c");
+    hy_dtype a = t[HY_MATMUL_A].dtype, b = t[HY_MATMUL_B].dtype;
+    HY_FAIL_IF(hy_is_fp8(a) != hy_is_fp8(b) || (a == HY_E5M2 && b == HY_E5M2), HY_ERR_INPUT,
+               "matmul: a is %s and b is %s; in fp8 both are, and one of them is e4m3",
+               hy_dtype_name(a), hy_dtype_name(b));
+    HY_FAIL_IF(hy_is_fp8(a) && (call->attr.matmul.trans_a || !call->attr.matmul.trans_b ||
+                                has_act || has_pre || is_gelu),
+               HY_ERR_INPUT,
+               "matmul: in fp8 both operands have the summed dimension last (trans_b alone), and "
+               "there is no gelu");
     return check_alias(call, HY_MATMUL_C, HY_MATMUL_D);
+}
+
+static hy_status check_to_fp8(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    bool has_codes = t[HY_TO_FP8_CODES].data, has_turned = t[HY_TO_FP8_TURNED].data;
+    bool is_turning = hy_is_fp8(t[HY_TO_FP8_X].dtype);
+    HY_FAIL_IF(!has_codes && !has_turned, HY_ERR_INPUT,
+               "fp8 codes: neither codes nor turned is given");
+    HY_FAIL_IF(is_turning && (has_codes || t[HY_TO_FP8_LARGEST].data || t[HY_TO_FP8_SEEN].data),
+               HY_ERR_INPUT, "fp8 codes: x is %s, so turned alone is expected",
+               hy_dtype_name(t[HY_TO_FP8_X].dtype));
+    if (!is_turning && !t[HY_TO_FP8_LARGEST].data) {
+        return refuse(call, HY_TO_FP8_LARGEST, "is absent; it is wanted for an x of real numbers");
+    }
+    hy_dtype one = is_turning ? t[HY_TO_FP8_X].dtype : t[HY_TO_FP8_CODES].dtype;
+    HY_FAIL_IF((is_turning || has_codes) && has_turned && t[HY_TO_FP8_TURNED].dtype != one,
+               HY_ERR_INPUT, "fp8 codes: turned is %s, expected %s",
+               hy_dtype_name(t[HY_TO_FP8_TURNED].dtype), hy_dtype_name(one));
+    return HY_OK;
 }
 
 static hy_status check_rope(const hy_op_call *call) {
@@ -351,6 +407,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
     case HY_OP_MATMUL: return check_matmul(call);
+    case HY_OP_TO_FP8: return check_to_fp8(call);
     case HY_OP_NORM_BWD:
         HY_FAIL_IF(!call->attr.norm.is_rms && !t[HY_NORM_BWD_MEAN].data, HY_ERR_INPUT,
                    "norm backward: mean is absent; only rmsnorm goes without");
@@ -417,7 +474,8 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
         [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
         [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SUM] = 1,
-        [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7};
+        [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
+        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;

@@ -16,6 +16,10 @@ const char *hy_op_tensor_name(hy_op_kind kind, int position);
 enum { HY_ACCESS_NONE = 0, HY_ACCESS_READ = 1, HY_ACCESS_WRITE = 2, HY_ACCESS_BOTH = 3 };
 int hy_op_access(hy_op_kind kind, int position);
 
+/* Where an op puts the largest magnitude of a result of its own, and of which tensor; -1: it has no such
+ * place. */
+int hy_op_largest(hy_op_kind kind, int *of);
+
 /* HY_OK, or HY_ERR_INPUT with a message naming op, tensor, what it is and what was expected. */
 hy_status hy_op_check(const hy_op_call *call);
 

@@ -12,7 +12,7 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements of a row (coded.h). */
+/* Scales of a quantised tensor: one per `block` elements of a row (coded.h), or one for all of it (fp8.h). */
 typedef struct hy_quant {
     float *scale;
     int32_t block;

@@ -56,6 +56,8 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_DEQUANTIZE] = {hy_cpu_quantize, NULL},
     [HY_OP_WRAP] = {hy_cpu_wrap, NULL},
     [HY_OP_UNWRAP] = {hy_cpu_wrap, NULL},
+    [HY_OP_LARGEST] = {hy_cpu_largest, NULL},
+    [HY_OP_TO_FP8] = {hy_cpu_to_fp8, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -126,7 +128,8 @@ static hy_status execute(void *context, const hy_op_call *call) {
     HY_FAIL_IF(given < needed, HY_ERR_INTERNAL, "%s: the workspace has %zu bytes, expected %zu",
                hy_op_name(call->kind), given, needed);
     hy_cpu_run run = {.call = call, .blas = cpu->blas, .threads = cpu->backend.facts.threads};
-    return ops[call->kind].run(&run);
+    HY_TRY(ops[call->kind].run(&run));
+    return hy_cpu_largest_of(&run);
 }
 
 static hy_status cpu_enqueue(hy_stream *s, const hy_op_call *call) {

@@ -19,6 +19,9 @@ void hy_cpu_narrow(hy_dtype dtype, const float *src, void *dst, int64_t n);
 /* Elements [at, at + n), HY_CPU_RUN at most, of a coded tensor as numbers of `dtype`. */
 void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out);
 
+/* Elements [at, at + n) of codes in fp8. */
+void hy_cpu_read_fp8(const hy_tensor *t, int64_t at, int64_t n, float *out);
+
 /* out = a + b; out may be one of them. */
 void hy_cpu_add(const float *a, const float *b, float *out, int64_t n);
 
@@ -52,6 +55,10 @@ static inline const float *hy_read_block(const hy_tensor *t, int64_t row, int64_
         return hy_element(t, row * width + col);
     }
     for (int64_t r = 0; r < rows; r++) {
+        if (hy_is_fp8(t->dtype)) {
+            hy_cpu_read_fp8(t, (row + r) * width + col, cols, buffer + r * cols);
+            continue;
+        }
         hy_cpu_widen(t->dtype, hy_element(t, (row + r) * width + col), buffer + r * cols, cols);
     }
     *ld = cols;
