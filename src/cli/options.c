@@ -265,7 +265,6 @@ static const struct {
                 "of the model"},
     {"--use-lora", "adapters are not supported yet; --train last:N or --train PATTERN trains a "
                    "part of the model"},
-    {"--fp8", "--precision takes fp32, bf16 and fp16"},
     {"--bf16", "use --precision bf16"},
     {"--fp16", "use --precision fp16"},
     {"--cpu", "use --device cpu"},

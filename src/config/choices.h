@@ -21,7 +21,8 @@ typedef enum hy_dtype_choice {
     HY_DTYPE_BF16 = HY_BF16,
     HY_DTYPE_F16 = HY_F16,
     HY_DTYPE_8BIT = HY_U8,
-    HY_DTYPE_INT8 = HY_I8
+    HY_DTYPE_INT8 = HY_I8,
+    HY_DTYPE_FP8 = HY_E4M3 /* of passes: matmuls of the blocks; all else is bf16 */
 } hy_dtype_choice;
 
 typedef enum hy_device_choice {
@@ -34,6 +35,9 @@ typedef enum hy_device_choice {
 typedef enum hy_on_off { HY_AUTO, HY_ON, HY_OFF } hy_on_off;
 
 typedef enum hy_profile { HY_CONSERVATIVE, HY_BALANCED, HY_AGGRESSIVE } hy_profile;
+
+/* Which matmuls are in fp8: those that are faster so, or all of the blocks'. */
+typedef enum hy_fp8_choice { HY_FP8_AUTO, HY_FP8_ALL } hy_fp8_choice;
 
 typedef enum hy_attention_choice { HY_ATTENTION_OWN, HY_ATTENTION_CUDNN } hy_attention_choice;
 

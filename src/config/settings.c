@@ -61,7 +61,8 @@
 #define AUTO_ON_OFF "auto", HY_AUTO, "on", HY_ON, "off", HY_OFF
 #define FP32_BF16 "fp32", HY_F32, "bf16", HY_BF16
 #define PHASE_TYPES                                                                                \
-    "same", HY_DTYPE_SAME, "fp32", HY_F32, "16bit", HY_DTYPE_16BIT, "bf16", HY_BF16, "fp16", HY_F16
+    "same", HY_DTYPE_SAME, "fp32", HY_F32, "16bit", HY_DTYPE_16BIT, "bf16", HY_BF16, "fp16",       \
+        HY_F16, "fp8", HY_DTYPE_FP8
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
 static const char *const groups[] = {"shape", "train", "optimizer", "input",
@@ -189,8 +190,21 @@ static const hy_setting table[] = {
              "Pieces in which logits and loss are computed, to save memory; 0 means chosen.")},
     {CHOICE(train.precision, "--precision", "auto",
             "Storage of weights and activations; auto is bf16 on a GPU (fp16 before sm_80), fp32 "
-            "on a CPU.",
-            "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16)},
+            "on a CPU; fp8 is bf16 with the blocks' matmuls in fp8 (sm_89 or newer).",
+            "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16, "fp8", HY_DTYPE_FP8)},
+    {CHOICE(train.fp8, "--fp8", "auto",
+            "With precision fp8: the matmuls that are faster so by measurement, or all of the "
+            "blocks' (on a CPU always all).",
+            "auto", HY_FP8_AUTO, "all", HY_FP8_ALL)},
+    {CHOICE(
+        train.fp8_grad, "--fp8-grad", "e4m3",
+        "With precision fp8: the 8-bit type of gradients that go into matmuls: e4m3 has one bit "
+        "of mantissa more, e5m2 reaches further down.",
+        "e4m3", HY_E4M3, "e5m2", HY_E5M2)},
+    {NUMBER(
+        train.fp8_until, "--fp8-until", 0, 1, "1",
+        "With precision fp8: the share of the run after which it goes on in bf16; 0.9 makes the "
+        "last tenth bf16.")},
     {CHOICE(train.grad_dtype, "--grad-dtype", "auto",
             "Storage of gradients; micro-batches are added up in it; auto is fp32, or bf16 where "
             "small_types allows it and it pays.",

@@ -81,6 +81,9 @@ typedef struct hy_settings {
         double grad_clip;    /* 0: off */
         int64_t loss_chunks; /* logits are made in this many pieces; 0: chosen */
         hy_dtype_choice precision;
+        hy_fp8_choice fp8;
+        hy_dtype_choice fp8_grad;
+        double fp8_until;           /* share of the run */
         hy_dtype_choice grad_dtype; /* fp32 or bf16 */
         hy_recompute recompute;
         hy_on_off dynamic_batch;

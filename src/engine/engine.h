@@ -28,6 +28,8 @@ typedef struct hy_pass_buffers {
     double *square_sum;         /* (1) f64 */
     double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
     float *clip;                /* (2) fp32 */
+    float *largest;             /* (1) fp32: of a matrix whose codes are made */
+    double *seen;               /* (units, 3) f64, NULL where no step is in fp8 */
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
 
@@ -90,6 +92,7 @@ typedef struct hy_pending_update {
     hy_optimizer_step step;
     hy_dtype pending_dtype; /* what the step computed with */
     hy_optimizer_cursor at; /* how far it has come */
+    int32_t encoded;        /* steps in fp8: units before this have their codes */
     hy_dtype dtype;         /* what the present step computes with */
     double grad_scale;      /* its gradients are multiplied by it first */
     hy_unit_hook hook;
@@ -228,6 +231,8 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* The same while an update may be pending: for the pass that applies it. */
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
+/* For a step in fp8, after these: the blocks' codes; NULL for another step. */
+hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* The frozen ones that go with them; NULL: there are none. */
 static inline hy_store *hy_engine_frozen(const hy_engine *e) {
     return hy_has_row(e, HY_ROW_FROZEN) ? hy_store_of(e, HY_ROW_FROZEN) : NULL;

@@ -15,8 +15,20 @@
 /* After this many updates in a row with gradients that are not finite, the run cannot recover. */
 #define MOST_SKIPS_IN_A_ROW 20
 
+/* What the passes of a step read. */
+typedef struct step_weights {
+    hy_store *trained, *fp8;
+} step_weights;
+
+static hy_status forget_seen(hy_engine *e) {
+    hy_op_call fill = {.kind = HY_OP_FILL};
+    fill.t[HY_FILL_DST] = hy_tensor_1d(e->work.buffers.seen, HY_F64, 3 * e->model->params.units);
+    return e->backend->enqueue(e->compute, &fill);
+}
+
 static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_plan *plan,
-                                     hy_store *weights, int32_t index, int64_t counted_in_step) {
+                                     const step_weights *weights, int32_t index,
+                                     int64_t counted_in_step) {
     hy_pass_buffers *b = &e->work.buffers;
     hy_batch batch;
     HY_TRY(hy_loader_peek(loader, index, &batch));
@@ -30,7 +42,9 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->compute,
-                            .weights = weights,
+                            .weights = weights->trained,
+                            .fp8 = weights->fp8,
+                            .seen = weights->fp8 ? b->seen : NULL,
                             .frozen = hy_engine_frozen(e),
                             .grads = hy_store_of(e, HY_ROW_GRADS),
                             .tokens = b->tokens,
@@ -52,11 +66,13 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
 
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted) {
     hy_batch_plan *plan = e->work.train[hy_plan_index(dtype)];
-    hy_store *weights;
+    step_weights weights;
     HY_TRY(hy_update_begin(e, dtype));
-    HY_TRY(hy_engine_weights_raw(e, dtype, &weights));
+    HY_TRY(hy_engine_weights_raw(e, dtype, &weights.trained));
+    HY_TRY(hy_engine_fp8_raw(e, dtype, &weights.fp8));
+    if (weights.fp8) HY_TRY(forget_seen(e));
     for (int32_t i = 0; i < e->plan.choice.accum; i++) {
-        HY_TRY(enqueue_micro_batch(e, loader, plan, weights, i, counted));
+        HY_TRY(enqueue_micro_batch(e, loader, plan, &weights, i, counted));
     }
     return hy_update_sum_gradients(e, 1 / e->progress.loss_scale.scale);
 }

@@ -48,7 +48,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    bool has_copy = dtype != e->types.master;
+    bool has_copy = hy_step_activations(dtype) != e->types.master;
     *out = hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
     bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
     return is_due ? hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING) : HY_OK;
@@ -59,10 +59,63 @@ hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
     return hy_engine_weights_raw(e, dtype, out);
 }
 
+/* ---- weights in fp8 ------------------------------------------------------------------------------ */
+
+/* A matrix becomes codes by its largest magnitude; what stays in 16 bits is copied. */
+static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, const hy_store *from,
+                              const hy_store *to) {
+    const hy_param *param = &e->model->params.list[index];
+    int32_t source = hy_store_item_of(from, index), item = hy_store_item_of(to, index);
+    if (item < 0) return HY_OK;
+    hy_tensor x = hy_store_tensor(from, source, hy_store_device(from, source));
+    hy_tensor codes = hy_store_tensor(to, item, hy_store_device(to, item));
+    if (codes.dtype == x.dtype) {
+        return e->backend->copy(stream, codes.data, x.data, hy_tensor_bytes(&x));
+    }
+    x.ndim = codes.ndim = 2;
+    for (int i = 0; i < 2; i++) x.shape[i] = codes.shape[i] = param->shape[i];
+    hy_op_call largest = {.kind = HY_OP_LARGEST}, encode = {.kind = HY_OP_TO_FP8};
+    largest.t[HY_LARGEST_X] = x;
+    largest.t[HY_LARGEST_OUT] = hy_tensor_1d(e->work.buffers.largest, HY_F32, 1);
+    encode.t[HY_TO_FP8_X] = x;
+    encode.t[HY_TO_FP8_LARGEST] = largest.t[HY_LARGEST_OUT];
+    encode.t[HY_TO_FP8_CODES] = codes;
+    HY_TRY(e->backend->enqueue(stream, &largest));
+    return e->backend->enqueue(stream, &encode);
+}
+
+static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
+    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *to = hy_store_of(e, HY_ROW_FP8);
+    const hy_params *params = &e->model->params;
+    hy_status status = HY_OK;
+    if (to->layout.unit_bytes[unit] == 0) return HY_OK;
+    HY_TRY(hy_store_get_read(from, stream, unit));
+    HY_TRY(hy_store_get_new(to, stream, unit));
+    for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
+        if (params->list[i].unit == unit) status = encode_param(e, stream, i, from, to);
+    }
+    hy_status released = hy_store_release(from, stream, unit);
+    hy_status changed = hy_store_release_changed(to, stream, unit);
+    return status != HY_OK ? status : released != HY_OK ? released : changed;
+}
+
+hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
+    *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
+    if (!*out || !is_stale(e, &e->rows.row[HY_ROW_FP8])) return HY_OK;
+    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    for (int32_t unit = 0; unit < e->model->params.units; unit++) {
+        if (unit + 1 < e->model->params.units) HY_TRY(hy_store_gather(from, unit + 1));
+        HY_TRY(encode_unit(e, e->compute, unit));
+    }
+    hy_row_is_made(e, HY_ROW_FP8);
+    return HY_OK;
+}
+
 /* ---- the update --------------------------------------------------------------------------------- */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    bool has_copy = dtype != e->types.master;
+    bool has_copy = hy_step_activations(dtype) != e->types.master;
     hy_optimizer_state state = {.optimizer = &e->subject.rows.optimizer,
                                 .params = &e->model->params,
                                 .backend = e->backend,
@@ -111,6 +164,19 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
 
 /* ---- the pending update, as units come ----------------------------------------------------------- */
 
+/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again. */
+static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
+    hy_pending_update *u = &e->update;
+    int32_t units = e->model->params.units;
+    if (u->encoded == u->at.unit) {
+        HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
+    }
+    if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
+    u->encoded = u->at.unit;
+    u->is_pending = u->at.unit < units;
+    return HY_OK;
+}
+
 static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_pending_update *u = &e->update;
@@ -119,9 +185,7 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
         return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
                        u->at.unit);
     }
-    HY_TRY(hy_optimizer_update_unit(&state, stream, &u->step, &u->at));
-    u->is_pending = u->at.unit < e->model->params.units;
-    return HY_OK;
+    return update_unit(e, &state, stream);
 }
 
 /* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
@@ -182,8 +246,7 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     hy_optimizer_state state = update_state(e, u->pending_dtype);
     while (u->is_pending && u->at.unit <= unit) {
         HY_TRY(gather_ahead(e, u->at.unit));
-        HY_TRY(hy_optimizer_update_unit(&state, e->compute, &u->step, &u->at));
-        u->is_pending = u->at.unit < e->model->params.units;
+        HY_TRY(update_unit(e, &state, e->compute));
     }
     return HY_OK;
 }
@@ -209,10 +272,14 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->step = (hy_optimizer_step){.lr = lr, .count = e->progress.updates, .seed = seed};
         u->pending_dtype = u->dtype;
         u->at = (hy_optimizer_cursor){0};
+        u->encoded = 0;
         u->is_pending = true;
         u->is_new = false;
         hy_row_changed(e, HY_ROW_MASTER);
-        if (u->dtype != e->types.master) hy_row_is_made(e, HY_ROW_WORKING); /* it writes both */
+        /* What it writes beside the master. */
+        bool has_copy = hy_step_activations(u->dtype) != e->types.master;
+        if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
+        if (hy_is_fp8(u->dtype)) hy_row_is_made(e, HY_ROW_FP8);
     }
     return e->plan.choice.updates_on_gather ? HY_OK : hy_update_finish(e);
 }
@@ -221,7 +288,11 @@ hy_status hy_update_finish(hy_engine *e) {
     hy_pending_update *u = &e->update;
     if (!u->is_pending) return HY_OK;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
-    HY_TRY(hy_optimizer_update(&state, e->compute, &u->step, &u->at));
-    u->is_pending = false;
+    int32_t units = e->model->params.units;
+    HY_TRY(hy_optimizer_gather(&state, u->at.unit < units ? u->at.unit : units - 1));
+    while (u->is_pending) {
+        if (u->at.unit + 1 < units) HY_TRY(hy_optimizer_gather(&state, u->at.unit + 1));
+        HY_TRY(update_unit(e, &state, e->compute));
+    }
     return HY_OK;
 }

@@ -170,6 +170,7 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     hy_pass_buffers *b = &e->work.buffers;
     hy_arena *arena = &e->work.data;
     uint64_t rope = hy_work_rope_bytes(spec), sums = e->plan.work.sums;
+    uint64_t seen = hy_work_seen_bytes(spec);
     void *reduce;
     HY_TRY(push_array(e, &b->tokens));
     HY_TRY(push_array(e, &b->targets));
@@ -179,6 +180,8 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
+    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(float), (void **)&b->largest));
+    if (seen) HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
     if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
     HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));
     b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)sums);
@@ -204,10 +207,13 @@ hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec) {
 }
 
 /* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
- * both types use it in turn. */
+ * all types use it in turn. */
 static hy_status take_activations(hy_engine *e) {
-    const hy_batch_plan *a = e->work.train[0], *b = e->work.train[1];
-    const hy_batch_plan *widest = !a ? b : !b ? a : a->bytes.host >= b->bytes.host ? a : b;
+    const hy_batch_plan *widest = NULL;
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        const hy_batch_plan *plan = e->work.train[i];
+        if (plan && (!widest || plan->bytes.host > widest->bytes.host)) widest = plan;
+    }
     uint64_t ring = e->plan.work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;

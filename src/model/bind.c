@@ -20,6 +20,14 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass 
                       .scratch = SOMEWHERE};
 }
 
+/* The type of a weight, before there are stores to ask. */
+static hy_dtype stored_type(const hy_frame *f, int32_t index, hy_dtype dtype) {
+    const hy_params *params = &f->plan->model->params;
+    const hy_fp8_use *use = &f->plan->options.fp8;
+    hy_dtype fp8 = hy_uses_fp8(use) ? hy_params_fp8_stored(params, index, use) : HY_DTYPE_COUNT;
+    return fp8 != HY_DTYPE_COUNT ? fp8 : hy_params_stored(params, index, dtype);
+}
+
 /* A parameter as it is stored, or its gradient. */
 static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     bool is_grad = slot->role == HY_SLOT_PARAM_GRAD;
@@ -37,9 +45,9 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         t = hy_store_tensor(store, item, hy_store_device(store, item));
     } else if (is_there) {
         t.data = SOMEWHERE;
-        if (!is_grad) t.dtype = hy_params_stored(params, index, dtype);
+        if (!is_grad) t.dtype = stored_type(f, index, dtype);
         t.quant.block = hy_coded_block(t.dtype, param->shape[1]);
-        if (t.quant.block) t.quant.scale = SOMEWHERE;
+        if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;
     t.shape[0] = param->shape[0];
@@ -54,13 +62,16 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
                               .targets = SOMEWHERE,
                               .losses = SOMEWHERE,
                               .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
-                              .rope = SOMEWHERE};
+                              .rope = SOMEWHERE,
+                              .seen = SOMEWHERE};
     const hy_batch_input *in = f->input ? f->input : &planned;
     int64_t rows = (int64_t)size->batch * size->seq;
     switch (slot->given) {
     case HY_GIVEN_TOKENS: return hy_tensor_1d((void *)in->tokens, HY_I32, rows);
     case HY_GIVEN_TARGETS: return hy_tensor_1d((void *)in->targets, HY_I32, rows);
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
+    case HY_GIVEN_SEEN:
+        return hy_tensor_1d(in->seen ? in->seen + 3 * f->unit_index : NULL, HY_F64, 3);
     case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);
     case HY_GIVEN_ROPE:
     default:
@@ -87,6 +98,7 @@ static hy_tensor bind_slot(const hy_frame *f, int index) {
     case HY_SLOT_GRADIENT:
         t.data = is_kept ? (char *)f->kept + f->unit->kept_offset[index]
                          : (char *)f->scratch + f->unit->pass[f->pass].offset[index];
+        if (slot->fp8) t.quant.scale = (float *)((char *)t.data + hy_align(hy_tensor_bytes(&t)));
     }
     return t;
 }

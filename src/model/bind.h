@@ -18,6 +18,7 @@ typedef struct hy_frame {
 
 /* The store that holds a parameter's weights. */
 static inline hy_store *hy_batch_weights_of(const hy_batch_input *input, int32_t param) {
+    if (input->fp8 && hy_store_item_of(input->fp8, param) >= 0) return input->fp8;
     bool is_there = input->weights && hy_store_item_of(input->weights, param) >= 0;
     return is_there ? input->weights : input->frozen;
 }

@@ -21,14 +21,15 @@ static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) 
     int64_t residual = (int64_t)plan->size.batch * plan->size.seq * plan->model->shape.width;
     return plan->backend->capture_begin && !plan->is_uncapturable && residual <= SMALL_RESIDUAL &&
            is_resident(input->weights) && is_resident(input->frozen) && is_resident(input->grads) &&
-           is_resident(plan->offload) && !input->hook;
+           is_resident(input->fp8) && is_resident(plan->offload) && !input->hook;
 }
 
 static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
     return a->stream == b->stream && a->weights == b->weights && a->frozen == b->frozen &&
-           a->grads == b->grads && a->tokens == b->tokens && a->targets == b->targets &&
-           a->doc_starts == b->doc_starts && a->rope == b->rope && a->losses == b->losses &&
-           a->loss_scale == b->loss_scale && a->accumulate == b->accumulate;
+           a->fp8 == b->fp8 && a->seen == b->seen && a->grads == b->grads &&
+           a->tokens == b->tokens && a->targets == b->targets && a->doc_starts == b->doc_starts &&
+           a->rope == b->rope && a->losses == b->losses && a->loss_scale == b->loss_scale &&
+           a->accumulate == b->accumulate;
 }
 
 /* The entry of this input, a new one when it has none. */

@@ -131,6 +131,9 @@ static hy_status check_options(const hy_batch_options *o, const hy_shape *shape)
     HY_FAIL_IF(o->seq > shape->context, HY_ERR_INPUT,
                "the sequence length %d is beyond the model's context of %d tokens (shape.context)",
                o->seq, shape->context);
+    HY_FAIL_IF(hy_uses_fp8(&o->fp8) && (!o->is_training || o->dtype != HY_BF16), HY_ERR_STATE,
+               "matmuls in fp8 are for training in bf16, not for %s",
+               o->is_training ? hy_dtype_name(o->dtype) : "evaluation");
     HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
                "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);
     return HY_OK;
@@ -174,6 +177,21 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
+/* Blocks with matmuls in fp8 have lists of their own; where there are none, the model's serve. */
+static hy_status make_kinds(hy_batch_plan *plan) {
+    const hy_model *model = plan->model;
+    plan->kinds = model->kinds;
+    if (!hy_uses_fp8(&plan->options.fp8)) return HY_OK;
+    plan->kinds = calloc((size_t)model->kind_count, sizeof *plan->kinds);
+    HY_FAIL_IF(!plan->kinds, HY_ERR_MEMORY, "no memory for a batch plan");
+    for (int32_t kind = 0; kind < model->kind_count; kind++) {
+        hy_unit_traits traits = model->kinds[kind].traits;
+        if (traits.part == HY_PART_BLOCK) traits.fp8 = plan->options.fp8;
+        hy_unit_init(&plan->kinds[kind], &model->shape, &traits);
+    }
+    return HY_OK;
+}
+
 /* Units whose plans differ may still run the same matmuls, which the backend prepares once. */
 static hy_status plan_units(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
@@ -183,8 +201,8 @@ static hy_status plan_units(hy_batch_plan *plan) {
     plan->stored = calloc((size_t)model->kind_count, sizeof *plan->stored);
     HY_FAIL_IF(!plan->checkpointed || !plan->stored, HY_ERR_MEMORY, "no memory for a batch plan");
     for (int32_t kind = 0; kind < model->kind_count; kind++) {
-        hy_unit_plan_init(&plan->checkpointed[kind], &model->kinds[kind], &plan->size);
-        hy_unit_plan_init(&plan->stored[kind], &model->kinds[kind], &stored);
+        hy_unit_plan_init(&plan->checkpointed[kind], &plan->kinds[kind], &plan->size);
+        hy_unit_plan_init(&plan->stored[kind], &plan->kinds[kind], &stored);
     }
     for (int32_t unit = 0; unit < model->params.units; unit++) {
         if (!hy_batch_alike(plan, unit)) continue; /* it was prepared for another */
@@ -214,7 +232,8 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
         .recompute = options->recompute,
         .fuses_gelu = !options->has_any_rows && can_fuse_gelu(&model->shape, backend, options),
     };
-    hy_status status = plan_units(plan);
+    hy_status status = make_kinds(plan);
+    if (status == HY_OK) status = plan_units(plan);
     if (status == HY_OK) status = hy_batch_count_bytes(plan);
     if (status != HY_OK) {
         hy_batch_plan_destroy(plan);
@@ -227,6 +246,7 @@ hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
 void hy_batch_plan_destroy(hy_batch_plan *plan) {
     if (!plan) return;
     hy_forget_graphs(plan);
+    if (plan->kinds != plan->model->kinds) free(plan->kinds);
     free(plan->checkpointed);
     free(plan->stored);
     free(plan);

@@ -50,6 +50,7 @@ typedef struct hy_batch_options {
     bool is_sizing;           /* for bytes and op lists: nothing is prepared, it cannot run */
     bool has_any_rows;        /* passes may have fewer rows: no op that wants a round number */
     uint64_t budget;          /* device bytes at hand; 0: all: chunks follow it */
+    hy_fp8_use fp8;           /* training: matmuls of the blocks in fp8; dtype is then bf16 */
 } hy_batch_options;
 
 /* Bytes a plan needs, by class. The same block may serve several plans in turn. */
@@ -84,12 +85,14 @@ typedef struct hy_batch_input {
     hy_stream *stream;
     hy_store *weights;     /* of trained parameters, or of all; NULL: all are in `frozen` */
     hy_store *frozen;      /* of those that `weights` does not hold, or NULL */
+    hy_store *fp8;         /* a copy of the blocks' trained ones (hy_params_fp8_layout), or NULL */
     hy_store *grads;       /* training only; of trained parameters */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
     const int32_t *doc_starts; /* or NULL */
     const float *rope;         /* (T, D/2, 2), NULL without rope */
     float *losses;             /* (B,T): each token's loss */
+    double *seen;              /* (units, 3): what fp8 made of its numbers, added to; or NULL */
     float loss_scale;          /* gradients are of loss_scale * sum of losses */
     bool accumulate;           /* add to the gradients; else what they were is not even read */
     const hy_unit_hook *hook;  /* or NULL */
@@ -110,6 +113,7 @@ typedef struct hy_batch_plan {
     hy_batch_options options;
     hy_batch_size size;
     int32_t chunk_count;
+    hy_unit *kinds;             /* (kind_count) the model's, or theirs with matmuls in fp8 */
     hy_unit_plan *checkpointed; /* (kind_count) as units that recompute run each kind */
     hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
     hy_batch_bytes bytes;

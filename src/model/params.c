@@ -332,33 +332,71 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     }
 }
 
-hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
+/* A layout of some parameters: the items have their types; item_of says which parameter each is of. */
+static hy_status lay_out(const hy_params *p, const hy_layout_item *items, const int32_t *item_of,
+                         int32_t count, hy_layout *out) {
+    HY_TRY(hy_layout_init(out, items, count, p->units));
+    if (count == p->count) return HY_OK;
+    hy_status status = hy_layout_set_items(out, item_of, p->count);
+    if (status != HY_OK) hy_layout_fini(out);
+    return status;
+}
+
+/* The item of a parameter in the layout of a set. */
+static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set set, hy_dtype dtype) {
+    const hy_param *param = &p->list[index];
+    hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
+    if (set == HY_SET_FROZEN) item.dtype = hy_params_stored(p, index, dtype);
+    item.block = hy_coded_block(item.dtype, param->shape[1]);
+    if (dtype != HY_U8) return item;
+    bool is_small = param->count < SMALL_TENSOR;
+    item.dtype = is_small ? HY_F32 : HY_U8;
+    item.block = is_small ? 0 : HY_QUANT_BLOCK;
+    return item;
+}
+
+hy_dtype hy_params_fp8_stored(const hy_params *p, int32_t index, const hy_fp8_use *use) {
+    const hy_param *param = &p->list[index];
+    bool is_block = param->unit > 0 && param->unit < p->units - 1;
+    if (!is_block || !param->is_trainable) return HY_DTYPE_COUNT;
+    return use->weights & hy_linear_bit(param->kind) ? HY_E4M3 : HY_BF16;
+}
+
+/* One scale for all of it. */
+static hy_layout_item fp8_item(const hy_param *param, hy_dtype dtype) {
+    return (hy_layout_item){.unit = param->unit,
+                            .dtype = dtype,
+                            .count = param->count,
+                            .block = dtype == HY_E4M3 ? (int32_t)param->count : 0};
+}
+
+/* The parameters of a set, or with `use` those of the copy in fp8. */
+static hy_status lay_out_some(const hy_params *p, hy_param_set set, hy_dtype dtype,
+                              const hy_fp8_use *use, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
     int32_t count = 0;
     hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
         const hy_param *param = &p->list[i];
-        bool is_in = set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
+        hy_dtype fp8 = use ? hy_params_fp8_stored(p, i, use) : HY_DTYPE_COUNT;
+        bool is_in_set = set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
+        bool is_in = use ? fp8 != HY_DTYPE_COUNT : is_in_set;
         item_of[i] = is_in ? count++ : -1;
-        if (item_of[i] < 0) continue;
-        hy_layout_item *item = &items[item_of[i]];
-        *item = (hy_layout_item){.unit = param->unit, .dtype = dtype, .count = param->count};
-        if (set == HY_SET_FROZEN) item->dtype = hy_params_stored(p, i, dtype);
-        item->block = hy_coded_block(item->dtype, param->shape[1]);
-        if (dtype != HY_U8) continue;
-        bool is_small = param->count < SMALL_TENSOR;
-        item->dtype = is_small ? HY_F32 : HY_U8;
-        item->block = is_small ? 0 : HY_QUANT_BLOCK;
+        if (is_in) items[item_of[i]] = use ? fp8_item(param, fp8) : item_in(p, i, set, dtype);
     }
-    if (status == HY_OK) status = hy_layout_init(out, items, count, p->units);
-    if (status == HY_OK && count < p->count) {
-        status = hy_layout_set_items(out, item_of, p->count);
-        if (status != HY_OK) hy_layout_fini(out);
-    }
+    if (status == HY_OK) status = lay_out(p, items, item_of, count, out);
     free(items);
     free(item_of);
     return status;
+}
+
+hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
+    return lay_out_some(p, set, dtype, NULL, out);
+}
+
+hy_status hy_params_fp8_layout(const hy_params *p, const hy_fp8_use *use, hy_layout *out) {
+    return lay_out_some(p, HY_SET_TRAINABLE, HY_BF16, use, out);
 }
 
 void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,

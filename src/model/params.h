@@ -34,6 +34,26 @@ typedef enum hy_param_kind {
     HY_P_KIND_COUNT
 } hy_param_kind;
 
+/* Which matmuls of the blocks are in fp8 (kernels/fp8.h): a bit for each matrix, by hy_linear_bit. */
+typedef struct hy_fp8_use {
+    uint32_t
+        weights; /* the matmuls that read the matrix: forward, and the gradient that goes on down */
+    uint32_t grads;    /* the matmul that makes its gradient */
+    hy_dtype gradient; /* of the gradients that go into them: HY_E4M3 or HY_E5M2 */
+} hy_fp8_use;
+
+#define HY_LINEARS 4 /* matrices of a block */
+static inline uint32_t hy_linear_bit(hy_param_kind kind) {
+    switch (kind) {
+    case HY_P_QKV: return 1;
+    case HY_P_OUT: return 2;
+    case HY_P_UP: return 4;
+    case HY_P_DOWN: return 8;
+    default: return 0;
+    }
+}
+static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || use->grads; }
+
 #define HY_PARAM_NAME_MAX 160
 #define HY_PARAM_DIMS 8
 
@@ -109,6 +129,12 @@ hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype
  * is small, and often delicate (biases, norms), stays fp32 then. */
 hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
                            hy_layout *out);
+
+/* The layout of a copy of the blocks' trained weights for passes in fp8: codes of the matrices that `use` reads
+ * so, bf16 of all else. */
+hy_status hy_params_fp8_layout(const hy_params *params, const hy_fp8_use *use, hy_layout *out);
+/* The type in which it has a parameter; HY_DTYPE_COUNT: it has it not. */
+hy_dtype hy_params_fp8_stored(const hy_params *params, int32_t index, const hy_fp8_use *use);
 
 /* Rows that files hold. */
 static inline int64_t hy_param_stored_rows(const hy_param *p) {

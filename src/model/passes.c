@@ -110,6 +110,8 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
 /* ---- evaluation -------------------------------------------------------------------------------- */
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {
+    HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,
+               "this batch plan was made for training in fp8 only");
     if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
     return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
                    plan->options.is_sizing ? "its figures" : "training with offloaded activations");

@@ -18,7 +18,8 @@ int hy_recompute_groups(hy_recompute recompute) {
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->window == b->window && a->trained == b->trained &&
-           a->passes_back == b->passes_back;
+           a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
+           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
@@ -36,8 +37,9 @@ static void leave_out_unwanted(hy_unit *unit) {
     for (int s = 1; s < unit->slot_count; s++) {
         const hy_slot *slot = &unit->slots[s];
         is_wanted[s] = slot->role == HY_SLOT_PARAM_GRAD ? unit->traits.trained >> slot->param & 1
-                       : slot->role == HY_SLOT_RESIDUAL_GRAD ? unit->traits.passes_back
-                                                             : slot->role == HY_SLOT_GIVEN;
+                       : slot->role == HY_SLOT_RESIDUAL_GRAD
+                           ? unit->traits.passes_back
+                           : slot->role == HY_SLOT_GIVEN && slot->given == HY_GIVEN_LOSSES;
     }
     for (int i = unit->backward_count - 1; i >= 0; i--) {
         hy_unit_op op = unit->backward[i];
@@ -101,6 +103,75 @@ hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias) {
     return linear;
 }
 
+static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int32_t cols,
+                       hy_dtype dtype) {
+    int8_t slot = hy_unit_add_slot(unit, role, cols);
+    unit->slots[slot].rows = rows;
+    unit->slots[slot].fp8 = dtype;
+    unit->slots[slot].group = HY_KEEP_CHEAP;
+    return slot;
+}
+
+/* Kept wherever backward asks for it: it is one number. */
+static int8_t largest_slot(hy_unit *unit, hy_slot_role role) {
+    int8_t slot = hy_unit_add_slot(unit, role, 0);
+    unit->slots[slot].rows = HY_ROWS_ONE;
+    unit->slots[slot].is_fp32 = true;
+    return slot;
+}
+
+void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t in, int32_t out) {
+    const hy_unit_traits *traits = &unit->traits;
+    uint32_t bit = traits->trained >> kind & 1 ? hy_linear_bit(kind) : 0;
+    l->is_fp8 = traits->fp8.weights & bit;
+    l->is_grad_fp8 = traits->fp8.grads & bit;
+    l->in = in;
+    l->out = out;
+    if (!l->is_fp8 && !l->is_grad_fp8) return;
+    hy_dtype gradient = traits->fp8.gradient;
+    l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);
+    l->largest = largest_slot(unit, HY_SLOT_ACTIVATION);
+    l->dout_largest = largest_slot(unit, HY_SLOT_GRADIENT);
+    if (l->is_fp8) {
+        l->in_codes = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TOKENS, in, HY_E4M3);
+        l->dout_codes = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TOKENS, out, gradient);
+        l->weight_turned = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_FIXED, out, HY_E4M3);
+        unit->slots[l->weight_turned].fixed_rows = in;
+    }
+    if (l->is_grad_fp8) {
+        l->in_turned = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TURNED, in, HY_E4M3);
+        l->dout_turned = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TURNED, out, gradient);
+    }
+}
+
+static void add_codes(hy_unit *unit, const hy_linear *l, int8_t of, int8_t largest, int8_t codes,
+                      int8_t turned, bool is_in_backward) {
+    if (codes == HY_NO_SLOT && turned == HY_NO_SLOT) return;
+    hy_unit_add_op(unit, is_in_backward,
+                   (hy_unit_op){.kind = HY_OP_TO_FP8,
+                                .slot = {[HY_TO_FP8_X] = of,
+                                         [HY_TO_FP8_LARGEST] = largest,
+                                         [HY_TO_FP8_CODES] = codes,
+                                         [HY_TO_FP8_TURNED] = turned,
+                                         [HY_TO_FP8_SEEN] = l->seen}});
+}
+
+void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is_in_backward) {
+    add_codes(unit, l, in, l->largest, is_in_backward ? HY_NO_SLOT : l->in_codes, l->in_turned,
+              is_in_backward);
+}
+
+void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) {
+    add_codes(unit, l, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
+}
+
+void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward) {
+    if (largest == HY_NO_SLOT) return;
+    hy_unit_add_op(unit, is_in_backward,
+                   (hy_unit_op){.kind = HY_OP_LARGEST,
+                                .slot = {[HY_LARGEST_X] = of, [HY_LARGEST_OUT] = largest}});
+}
+
 hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans_b) {
     return (hy_unit_op){.kind = HY_OP_MATMUL,
                         .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .alpha = 1},
@@ -109,7 +180,10 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
 
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual) {
-    hy_unit_op op = hy_unit_matmul(in, linear->weight, out, false, true);
+    hy_unit_linear_encode(unit, linear, in, false);
+    int8_t from = linear->is_fp8 ? linear->in_codes : in;
+    hy_unit_op op = hy_unit_matmul(from, linear->weight, out, false, true);
+    op.attr.matmul.is_fast = linear->is_fp8;
     op.slot[HY_MATMUL_BIAS] = linear->bias;
     op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);
@@ -117,7 +191,10 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
 
 void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                     int8_t in) {
-    hy_unit_add_op(unit, true, hy_unit_matmul(dout, in, linear->weight_grad, true, false));
+    hy_unit_op plain = hy_unit_matmul(dout, in, linear->weight_grad, true, false);
+    hy_unit_op fp8 =
+        hy_unit_matmul(linear->dout_turned, linear->in_turned, linear->weight_grad, false, true);
+    hy_unit_add_op(unit, true, linear->is_grad_fp8 ? fp8 : plain);
     if (linear->bias_grad == HY_NO_SLOT) return;
     hy_unit_op bias = {
         .kind = HY_OP_BIAS_GRAD,
@@ -127,11 +204,22 @@ void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8
 
 void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                    int8_t din) {
-    hy_unit_add_op(unit, true, hy_unit_matmul(dout, linear->weight, din, false, false));
+    if (!linear->is_fp8) {
+        hy_unit_add_op(unit, true, hy_unit_matmul(dout, linear->weight, din, false, false));
+        return;
+    }
+    hy_unit_add_op(
+        unit, true,
+        (hy_unit_op){
+            .kind = HY_OP_TO_FP8,
+            .slot = {[HY_TO_FP8_X] = linear->weight, [HY_TO_FP8_TURNED] = linear->weight_turned}});
+    hy_unit_add_op(unit, true,
+                   hy_unit_matmul(linear->dout_codes, linear->weight_turned, din, false, true));
 }
 
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din) {
+    hy_unit_linear_encode_back(unit, linear, dout);
     hy_unit_linear_backward_params(unit, linear, dout, in);
     hy_unit_linear_backward_input(unit, linear, dout, din);
 }
@@ -161,7 +249,8 @@ void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_sl
                               [HY_NORM_BIAS] = norm->bias,
                               [HY_NORM_Y] = out,
                               [HY_NORM_MEAN] = norm->mean,
-                              [HY_NORM_RSTD] = norm->rstd}};
+                              [HY_NORM_RSTD] = norm->rstd,
+                              [HY_NORM_LARGEST] = norm->largest}};
     hy_unit_add_op(unit, is_in_backward, op);
 }
 

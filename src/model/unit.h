@@ -10,8 +10,8 @@
 #include "kernels/kernels.h"
 #include "model/params.h"
 
-#define HY_UNIT_SLOTS 56
-#define HY_UNIT_OPS 24
+#define HY_UNIT_SLOTS 88
+#define HY_UNIT_OPS 40
 #define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
 
 typedef enum hy_slot_role {
@@ -31,6 +31,7 @@ typedef enum hy_given {
     HY_GIVEN_DOC_STARTS, /* (N) i32, may be absent */
     HY_GIVEN_LOSSES,     /* (N) fp32 */
     HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
+    HY_GIVEN_SEEN,       /* (3) f64 of the unit, may be absent: what fp8 made of its numbers */
     HY_GIVEN_COUNT
 } hy_given;
 
@@ -38,7 +39,10 @@ typedef enum hy_given {
 typedef enum hy_slot_rows {
     HY_ROWS_TOKENS, /* (N, cols), or (N) when cols is 0 */
     HY_ROWS_CHUNK,  /* (rows of a loss chunk, cols) */
-    HY_ROWS_LSE     /* (B, cols, T) */
+    HY_ROWS_LSE,    /* (B, cols, T) */
+    HY_ROWS_TURNED, /* (cols, N) */
+    HY_ROWS_FIXED,  /* (fixed_rows, cols) */
+    HY_ROWS_ONE     /* (1) */
 } hy_slot_rows;
 
 /* What dropping an activation belongs to: the user's words for recomputation. */
@@ -67,7 +71,9 @@ typedef struct hy_slot {
     hy_slot_role role;
     hy_slot_rows rows;
     int32_t cols;
-    bool is_fp32; /* statistics; everything else has the type of activations */
+    int32_t fixed_rows;
+    bool is_fp32; /* statistics; everything else has the type of activations, */
+    hy_dtype fp8; /* or is codes: HY_E4M3, HY_E5M2; 0: it is not */
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
@@ -88,6 +94,7 @@ typedef struct hy_unit_traits {
     int32_t window;   /* of a block's attention; 0: none */
     uint32_t trained; /* a bit for each hy_param_kind whose gradient it makes */
     bool passes_back; /* something below it is trained: the gradient of the residual goes on */
+    hy_fp8_use fp8; /* of a block, among what is trained; that of a batch plan, not of the model */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");
@@ -123,11 +130,30 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
 /* Does the op read or write (HY_ACCESS_...) the slot? */
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
-/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. */
+/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT.
+ * A linear in fp8 reads codes of its input, of its weight and of the gradient that comes back, each as it lies
+ * or turned, for a matmul in fp8 sums over the last dimension of both operands. The largest magnitude of the
+ * input is taken by the op that makes it, or by one of its own. */
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
+    bool is_fp8, is_grad_fp8;       /* the matmuls with the weight; that of its gradient */
+    int32_t in, out;                /* width */
+    int8_t seen, largest;           /* of the input */
+    int8_t in_codes, in_turned;     /* of the input */
+    int8_t dout_largest;            /* of the gradient that comes back */
+    int8_t dout_codes, dout_turned; /* of it */
+    int8_t weight_turned;
 } hy_linear;
 hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
+/* Slots for what of it is in fp8 by the unit's traits. */
+void hy_unit_linear_fp8(hy_unit *unit, hy_linear *linear, hy_param_kind kind, int32_t in,
+                        int32_t out);
+/* Codes of the input, where they are wanted; in forward, or in backward for one that is made again there. */
+void hy_unit_linear_encode(hy_unit *unit, const hy_linear *linear, int8_t in, bool is_in_backward);
+/* The largest magnitude of a slot, by an op of its own. */
+void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward);
+/* Before the two below: codes of the gradient that comes back. */
+void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *linear, int8_t dout);
 /* out = in W^T + bias + residual */
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual);
@@ -140,7 +166,7 @@ void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout
                              int8_t din);
 
 typedef struct hy_norm_slots {
-    int8_t weight, bias, weight_grad, bias_grad, mean, rstd;
+    int8_t weight, bias, weight_grad, bias_grad, mean, rstd, largest;
 } hy_norm_slots;
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
 void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,

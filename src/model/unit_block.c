@@ -46,6 +46,20 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
     b->rope = s->has_rope ? hy_unit_given(unit, HY_GIVEN_ROPE) : NONE;
 }
 
+/* The backward of a gated function makes what the last matmul read again: its codes are made there too. */
+static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
+    int32_t wide = s->mlp_width * (s->is_gated ? 2 : 1), heads = s->heads * s->head_size;
+    hy_unit_linear_fp8(unit, &b->qkv_proj, HY_P_QKV, s->width, hy_shape_qkv(s));
+    hy_unit_linear_fp8(unit, &b->out_proj, HY_P_OUT, heads, s->width);
+    hy_unit_linear_fp8(unit, &b->up, HY_P_UP, s->width, wide);
+    hy_unit_linear_fp8(unit, &b->down, HY_P_DOWN, s->mlp_width, s->width);
+    b->norm1.largest = b->qkv_proj.largest;
+    b->norm2.largest = b->up.largest;
+    if (s->is_gated && b->down.in_turned) {
+        unit->slots[b->down.in_turned].role = HY_SLOT_GRADIENT;
+    }
+}
+
 static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->x = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_IN, s->width);
     b->out = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_OUT, s->width);
@@ -61,6 +75,7 @@ static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->n2 = activation(unit, s->width, HY_KEEP_CHEAP);
     b->wide = activation(unit, s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
     b->active = activation(unit, s->mlp_width, HY_KEEP_CHEAP);
+    add_fp8_slots(unit, s, b);
 }
 
 static hy_op_attr head_attr(const hy_unit *unit, const hy_shape *s, bool inverse) {
@@ -99,15 +114,22 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
                                          [HY_ATTENTION_DOC_STARTS] = b->doc_starts,
                                          [HY_ATTENTION_OUT] = b->attended,
                                          [HY_ATTENTION_LSE] = b->lse}});
+    hy_unit_largest(unit, b->attended, b->out_proj.largest, false);
     hy_unit_linear_forward(unit, &b->out_proj, b->attended, b->mid, b->x);
     hy_unit_norm_forward(unit, s, &b->norm2, b->mid, b->n2, false);
     hy_unit_linear_forward(unit, &b->up, b->n2, b->wide, NONE);
-    hy_unit_op gelu = {.kind = HY_OP_GELU,
-                       .slot = {[HY_GELU_X] = b->wide, [HY_GELU_Y] = b->active}};
+    hy_unit_op gelu = {
+        .kind = HY_OP_GELU,
+        .slot = {
+            [HY_GELU_X] = b->wide, [HY_GELU_Y] = b->active, [HY_GELU_LARGEST] = b->down.largest}};
     hy_unit_op swiglu = {.kind = HY_OP_SWIGLU,
-                         .slot = {[HY_SWIGLU_GATE_UP] = b->wide, [HY_SWIGLU_Y] = b->active}};
+                         .slot = {[HY_SWIGLU_GATE_UP] = b->wide,
+                                  [HY_SWIGLU_Y] = b->active,
+                                  [HY_SWIGLU_LARGEST] = b->down.largest}};
+    hy_linear down = b->down;
+    if (s->is_gated) down.in_turned = NONE;
     hy_unit_add_op(unit, false, s->is_gated ? swiglu : gelu);
-    hy_unit_linear_forward(unit, &b->down, b->active, b->out, b->mid);
+    hy_unit_linear_forward(unit, &down, b->active, b->out, b->mid);
 }
 
 /* Backward of the matmul that ends the mlp and of its activation function; returns the gradient of the
@@ -115,22 +137,27 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
  * anyway and gives its result again, over dactive: so it is neither kept nor recomputed. */
 static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
                                    int8_t dactive) {
+    hy_unit_largest(unit, b->dx, b->down.dout_largest, true);
     if (!s->is_gated) {
         hy_unit_linear_backward(unit, &b->down, b->dx, b->active, dactive);
         hy_unit_add_op(unit, true,
                        (hy_unit_op){.kind = HY_OP_GELU_BWD,
                                     .slot = {[HY_GELU_BWD_DY] = dactive,
                                              [HY_GELU_BWD_X] = b->wide,
-                                             [HY_GELU_BWD_DX] = dactive}});
+                                             [HY_GELU_BWD_DX] = dactive,
+                                             [HY_GELU_BWD_LARGEST] = b->up.dout_largest}});
         return dactive;
     }
+    hy_unit_linear_encode_back(unit, &b->down, b->dx);
     hy_unit_linear_backward_input(unit, &b->down, b->dx, dactive);
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_SWIGLU_BWD,
                                 .slot = {[HY_SWIGLU_BWD_DY] = dactive,
                                          [HY_SWIGLU_BWD_GATE_UP] = b->wide,
                                          [HY_SWIGLU_BWD_DGATE_UP] = b->wide,
-                                         [HY_SWIGLU_BWD_ACTIVE] = dactive}});
+                                         [HY_SWIGLU_BWD_ACTIVE] = dactive,
+                                         [HY_SWIGLU_BWD_LARGEST] = b->up.dout_largest}});
+    hy_unit_linear_encode(unit, &b->down, dactive, true);
     hy_unit_linear_backward_params(unit, &b->down, b->dx, dactive);
     return b->wide;
 }
@@ -176,8 +203,10 @@ static void add_backward(hy_unit *unit, const hy_shape *s, const block_slots *b)
     int8_t dwide = add_mlp_end_backward(unit, s, b, dactive);
     hy_unit_linear_backward(unit, &b->up, dwide, b->n2, dn2);
     hy_unit_norm_backward(unit, s, &b->norm2, dn2, b->mid, b->dx, false);
+    hy_unit_largest(unit, b->dx, b->out_proj.dout_largest, true);
     hy_unit_linear_backward(unit, &b->out_proj, b->dx, b->attended, dattended);
     add_attention_backward(unit, s, b, dattended, dqkv);
+    hy_unit_largest(unit, dqkv, b->qkv_proj.dout_largest, true);
     hy_unit_linear_backward(unit, &b->qkv_proj, dqkv, b->n1, dn1);
     hy_unit_norm_backward(unit, s, &b->norm1, dn1, b->x, b->dx, false);
 }

@@ -8,15 +8,23 @@
 
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     const hy_slot *s = &plan->unit->slots[slot];
-    hy_dtype dtype = s->is_fp32 ? HY_F32 : plan->size.dtype;
+    hy_dtype dtype = s->is_fp32 ? HY_F32 : s->fp8 ? s->fp8 : plan->size.dtype;
     int64_t B = plan->size.batch, T = plan->size.seq;
     switch (s->rows) {
     case HY_ROWS_CHUNK: return hy_tensor_2d(NULL, dtype, plan->size.chunk_rows, s->cols);
     case HY_ROWS_LSE: return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
+    case HY_ROWS_TURNED: return hy_tensor_2d(NULL, dtype, s->cols, B * T);
+    case HY_ROWS_FIXED: return hy_tensor_2d(NULL, dtype, s->fixed_rows, s->cols);
+    case HY_ROWS_ONE: return hy_tensor_1d(NULL, dtype, 1);
     case HY_ROWS_TOKENS: break;
     }
     if (s->cols == 0) return hy_tensor_1d(NULL, dtype, B * T);
     return hy_tensor_2d(NULL, dtype, B * T, s->cols);
+}
+
+uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot) {
+    hy_tensor t = hy_unit_slot_tensor(plan, slot);
+    return hy_align(hy_tensor_bytes(&t)) + (plan->unit->slots[slot].fp8 ? HY_ALIGNMENT : 0);
 }
 
 /* Activations that forward made and backward reads before it writes them itself. */
@@ -35,14 +43,13 @@ static void choose_kept(hy_unit_plan *plan) {
         bool is_dropped = (unit->slots[s].group & plan->size.recompute) != 0;
         plan->is_kept[s] = is_wanted(unit, s) && !is_dropped;
         if (!plan->is_kept[s]) continue;
-        hy_tensor t = hy_unit_slot_tensor(plan, s);
         plan->kept_offset[s] = plan->kept_bytes;
-        plan->kept_bytes += hy_align(hy_tensor_bytes(&t));
+        plan->kept_bytes += hy_unit_slot_bytes(plan, s);
     }
 }
 
 static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
-    assert(pass->op_count < 2 * HY_UNIT_OPS);
+    assert(pass->op_count < HY_PASS_OPS);
     pass->ops[pass->op_count++] = op;
 }
 
@@ -98,9 +105,10 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
 }
 
 /* What a matmul and the op behind it make together; false when they are not such a pair. */
-static bool fuse_pair(hy_pass pass, const hy_unit_op *matmul, const hy_unit_op *next,
-                      hy_unit_op *out) {
-    if (matmul->kind != HY_OP_MATMUL) return false;
+static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmul,
+                      const hy_unit_op *next, hy_unit_op *out) {
+    bool is_fp8 = unit->slots[(int)matmul->slot[HY_MATMUL_A]].fp8;
+    if (matmul->kind != HY_OP_MATMUL || is_fp8) return false;
     int8_t result = matmul->slot[HY_MATMUL_D];
     *out = *matmul;
     if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
@@ -109,7 +117,7 @@ static bool fuse_pair(hy_pass pass, const hy_unit_op *matmul, const hy_unit_op *
         return true;
     }
     if (next->kind == HY_OP_GELU_BWD && next->slot[HY_GELU_BWD_DY] == result &&
-        next->slot[HY_GELU_BWD_DX] == result) {
+        next->slot[HY_GELU_BWD_DX] == result && next->slot[HY_GELU_BWD_LARGEST] == HY_NO_SLOT) {
         out->slot[HY_MATMUL_PRE] = next->slot[HY_GELU_BWD_X];
         return true;
     }
@@ -121,7 +129,7 @@ static bool begins_pair(const hy_unit_plan *plan, int i) {
     const hy_unit *unit = plan->unit;
     hy_unit_op fused;
     return plan->size.fuses_gelu && i + 1 < unit->backward_count &&
-           fuse_pair(HY_PASS_BACKWARD, &unit->backward[i], &unit->backward[i + 1], &fused);
+           fuse_pair(unit, HY_PASS_BACKWARD, &unit->backward[i], &unit->backward[i + 1], &fused);
 }
 
 static void add_backward(hy_unit_plan *plan) {
@@ -146,13 +154,53 @@ static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
     int kept = 0;
     for (int i = 0; i < pass->op_count; i++) {
         hy_unit_op fused;
-        bool is_fused = plan->fused_count < HY_FUSED_OPS && i + 1 < pass->op_count &&
-                        fuse_pair(pass_index, pass->ops[i], pass->ops[i + 1], &fused);
+        bool is_fused = plan->own_count < HY_OWN_OPS && i + 1 < pass->op_count &&
+                        fuse_pair(plan->unit, pass_index, pass->ops[i], pass->ops[i + 1], &fused);
         pass->ops[kept] = pass->ops[i];
         if (is_fused) {
-            plan->fused[plan->fused_count] = fused;
-            pass->ops[kept] = &plan->fused[plan->fused_count++];
+            plan->own[plan->own_count] = fused;
+            pass->ops[kept] = &plan->own[plan->own_count++];
             i++;
+        }
+        kept++;
+    }
+    pass->op_count = kept;
+}
+
+/* Is what op i makes in this slot read later in the pass, or kept for another? */
+static bool is_used(const hy_unit_plan *plan, hy_pass pass_index, int i, int slot) {
+    const hy_pass_plan *pass = &plan->pass[pass_index];
+    if (plan->is_kept[slot] && pass_index == HY_PASS_FORWARD) return true;
+    for (int next = i + 1; next < pass->op_count; next++) {
+        if (hy_unit_op_uses(pass->ops[next], slot, HY_ACCESS_READ)) return true;
+        if (hy_unit_op_uses(pass->ops[next], slot, HY_ACCESS_WRITE)) return false;
+    }
+    return false;
+}
+
+/* Codes that nobody in this pass reads are not made: turned ones in a forward pass that keeps none, others in
+ * backward. */
+static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
+    static const int results[] = {HY_TO_FP8_CODES, HY_TO_FP8_TURNED};
+    hy_pass_plan *pass = &plan->pass[pass_index];
+    int kept = 0;
+    for (int i = 0; i < pass->op_count; i++) {
+        hy_unit_op op = *pass->ops[i];
+        int made = 0, left_out = 0;
+        for (int r = 0; r < 2 && op.kind == HY_OP_TO_FP8; r++) {
+            int8_t *slot = &op.slot[results[r]];
+            if (*slot == HY_NO_SLOT) continue;
+            bool is_read = is_used(plan, pass_index, i, *slot);
+            if (!is_read) *slot = HY_NO_SLOT;
+            made += is_read;
+            left_out += !is_read;
+        }
+        if (left_out > 0 && made == 0) continue;
+        pass->ops[kept] = pass->ops[i];
+        if (left_out > 0) {
+            assert(plan->own_count < HY_OWN_OPS);
+            plan->own[plan->own_count] = op;
+            pass->ops[kept] = &plan->own[plan->own_count++];
         }
         kept++;
     }
@@ -178,7 +226,7 @@ typedef struct interval {
     uint64_t offset, bytes;
 } interval;
 
-_Static_assert(2 * HY_UNIT_OPS <= 64, "a pass has a bit for each op");
+_Static_assert(HY_PASS_OPS <= 64, "a pass has a bit for each op");
 
 static uint64_t bits_between(int first, int last) {
     return (UINT64_MAX << first) & (UINT64_MAX >> (63 - last));
@@ -228,9 +276,7 @@ static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
         hy_slot_role role = plan->unit->slots[s].role;
         bool is_kept = plan->is_kept[s] && pass_index != HY_PASS_EVAL;
         if (is_kept || (role != HY_SLOT_ACTIVATION && role != HY_SLOT_GRADIENT)) continue;
-        hy_tensor t = hy_unit_slot_tensor(plan, s);
-        interval live = {
-            .slot = s, .ops = live_ops(pass, s), .bytes = hy_align(hy_tensor_bytes(&t))};
+        interval live = {.slot = s, .ops = live_ops(pass, s), .bytes = hy_unit_slot_bytes(plan, s)};
         if (!live.ops) continue;
         int at = count++;
         for (; at > 0 && list[at - 1].bytes < live.bytes; at--) list[at] = list[at - 1];
@@ -254,6 +300,7 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
     add_backward(plan);
     for (int pass = 0; pass < HY_PASS_COUNT; pass++) {
         if (size->fuses_gelu) fuse_ops(plan, (hy_pass)pass);
+        trim_codes(plan, (hy_pass)pass);
         pack_scratch(plan, (hy_pass)pass);
         plan->pass[pass].uses_params = uses_params(unit, &plan->pass[pass]);
     }

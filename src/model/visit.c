@@ -41,6 +41,17 @@ static bool goes_on(const hy_frame *f, int32_t unit) {
 /* What is done to the stores of a unit's weights. */
 typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit);
 
+/* Is the unit's copy in fp8 what the pass reads of the trained ones? */
+static bool has_fp8(const hy_batch_input *in, int32_t unit) {
+    return in->fp8 && in->fp8->layout.unit_bytes[unit] > 0;
+}
+
+/* Codes that a pending update is about to make are not fetched before. */
+static bool makes_fp8(const hy_frame *f, int32_t unit) {
+    const hy_unit_hook *hook = f->input->hook;
+    return f->pass == HY_PASS_FORWARD && hook && hook->before && has_fp8(f->input, unit);
+}
+
 static hy_status gather(hy_store *store, hy_stream *stream, int32_t unit) {
     (void)stream;
     return hy_store_gather(store, unit);
@@ -52,7 +63,9 @@ static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) 
     if (borrows_table(f, unit)) {
         HY_TRY(call(hy_batch_weights_of(in, table_of(f)), in->stream, 0));
     }
-    if (in->weights) HY_TRY(call(in->weights, in->stream, unit));
+    hy_store *trained = has_fp8(in, unit) ? in->fp8 : in->weights;
+    bool is_early = call == gather && makes_fp8(f, unit);
+    if (trained && !is_early) HY_TRY(call(trained, in->stream, unit));
     return in->frozen ? call(in->frozen, in->stream, unit) : HY_OK;
 }
 

@@ -55,16 +55,25 @@ static void bring(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int 
     if (c->state[cls] == HY_DISK) w->read += (double)s->streamed[cls];
 }
 
+/* The weights that a pass reads: of the blocks perhaps their codes. */
+static void bring_weights(const hy_plan_problem *p, walk *w, const hy_plan_choice *c,
+                          const hy_plan_state *s) {
+    double blocks = p->is_fp8 ? (double)s->fp8_streamed - (double)s->blocks_streamed : 0;
+    bring(w, c, s, HY_PLAN_WEIGHTS);
+    w->up += blocks;
+    if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w->read += blocks;
+}
+
 static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int cls) {
     w->down += (double)s->streamed[cls];
     if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
 }
 
 /* The first micro-batch of a step begins the sum of gradients: nothing has to come. */
-static walk backward_walk(const hy_plan_choice *c, const hy_plan_work *work,
-                          const hy_plan_state *state, bool is_first) {
+static walk backward_walk(const hy_plan_problem *p, const hy_plan_choice *c,
+                          const hy_plan_work *work, const hy_plan_state *state, bool is_first) {
     walk w = {.compute = work->backward};
-    bring(&w, c, state, HY_PLAN_WEIGHTS);
+    bring_weights(p, &w, c, state);
     w.up -= (double)state->forward_only;
     if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w.read -= (double)state->forward_only;
     if (!is_first) bring(&w, c, state, HY_PLAN_GRADS);
@@ -89,6 +98,10 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
         send(w, c, s, cls);
     }
     bring(w, c, s, HY_PLAN_GRADS);
+    /* Codes are written, after two looks at what they are made of. */
+    bytes += 5 * (double)s->fp8;
+    w->down += (double)s->fp8_streamed;
+    if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w->write += (double)s->fp8_streamed;
     w->compute += bytes / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
@@ -105,10 +118,11 @@ static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const wa
 void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
                      const hy_plan_state *state, hy_plan_cost *out) {
     walk forward = {.compute = work->forward};
-    bring(&forward, c, state, HY_PLAN_WEIGHTS);
+    bring_weights(p, &forward, c, state);
     if (c->activations != HY_DEVICE) forward.down += forward.late = (double)work->train.host;
     walk with_update = forward, update = {0};
-    walk first = backward_walk(c, work, state, true), rest = backward_walk(c, work, state, false);
+    walk first = backward_walk(p, c, work, state, true);
+    walk rest = backward_walk(p, c, work, state, false);
     *out = (hy_plan_cost){0};
     if (c->updates_on_gather) {
         /* The weights come with the update; where they are its own master, they are written back. */

@@ -11,6 +11,7 @@
 #include "plan/sizer.h"
 
 #define MATMUL_EFFICIENCY 0.86    /* of a model's shapes against one large matmul */
+#define FP8_SPEED 1.75            /* of matmuls in fp8 against bf16, on the same card */
 #define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
 #define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
@@ -25,6 +26,7 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
     int32_t multiprocessors = card ? card->multiprocessors : MULTIPROCESSORS;
     bool is_gpu = b->facts.is_gpu;
     return (hy_plan_speed){.rates = *rates,
+                           .fp8 = is_gpu ? FP8_SPEED : 1,
                            .few_tiles = is_gpu ? FEW_TILES * multiprocessors : 0,
                            .op_seconds = is_gpu ? GPU_OP_SECONDS : CPU_OP_SECONDS};
 }
@@ -54,6 +56,7 @@ static double op_seconds(const hy_op_call *call, const hy_plan_speed *speed) {
         /* Few results, in tiles of 128 x 128, leave multiprocessors idle. */
         double tiles = (double)hy_tensor_count(&call->t[HY_MATMUL_D]) / (128.0 * 128.0);
         share = MATMUL_EFFICIENCY * tiles / (tiles + speed->few_tiles);
+        if (hy_is_fp8(call->t[HY_MATMUL_A].dtype)) share *= speed->fp8;
     } else if (call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD) {
         bool is_forward = call->kind == HY_OP_ATTENTION;
         double seq = call->attr.heads.seq;

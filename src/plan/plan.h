@@ -45,8 +45,10 @@ typedef struct hy_plan_open {
     bool activations, predictor, update, ring_depth, resident_units;
 } hy_plan_open;
 
-#define HY_PLAN_TYPES 2 /* that a run computes in: fp32, and one of 16 bits */
-static inline int hy_plan_index(hy_dtype dtype) { return dtype == HY_F32 ? 0 : 1; }
+#define HY_PLAN_TYPES 3 /* that a run computes in: fp32, one of 16 bits, and that with fp8 */
+static inline int hy_plan_index(hy_dtype dtype) {
+    return dtype == HY_F32 ? 0 : dtype == HY_E4M3 ? 2 : 1;
+}
 
 /* What passes need: training's activations and workspace, in which evaluation and the rings of the
  * predictor lie too, in turn with it; and data, which all use. */
@@ -76,6 +78,8 @@ typedef struct hy_plan_state {
     uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
     uint64_t frozen, frozen_streamed;  /* of the weights: no part of an update */
     uint64_t forward_only;             /* of these: backward does not come to them */
+    uint64_t fp8, fp8_streamed;        /* the blocks' weights in fp8, not counted in the above, */
+    uint64_t blocks_streamed; /* and what passes do without then: of the weights, the blocks' */
 } hy_plan_state;
 
 typedef struct hy_plan_problem {
@@ -84,6 +88,7 @@ typedef struct hy_plan_problem {
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
     int64_t window_steps;            /* optimizer steps between two jumps; 0: there are none */
     bool has_master;
+    bool is_fp8;         /* Full is: its passes read the blocks' weights as codes */
     hy_plan_choice base; /* today's defaults, and what the user fixed */
     hy_plan_open open;
     bool keeps_batch;   /* base.batch is split only when nothing else fits */

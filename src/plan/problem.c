@@ -16,6 +16,13 @@ static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DE
 
 /* ---- the subject --------------------------------------------------------------------------------- */
 
+static hy_fp8_use fp8_use(const hy_subject *x) {
+    hy_fp8_use use = {.weights = (1u << HY_LINEARS) - 1, .grads = (1u << HY_LINEARS) - 1};
+    if (x->is_fp8_known) use = x->fp8;
+    use.gradient = (hy_dtype)x->settings->train.fp8_grad;
+    return use;
+}
+
 hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy_rung *rung,
                           hy_subject *out) {
     hy_subject x = *base;
@@ -37,6 +44,7 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
         x.rows.has_snapshot |= is_tried && !x.rows.types.has_low;
     } else {
         HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
+        if (hy_types_have_fp8(&x.rows.types)) x.rows.types.fp8 = fp8_use(&x);
     }
     *out = x;
     return HY_OK;
@@ -53,22 +61,26 @@ static void add_type(hy_dtype types[HY_PLAN_TYPES], int *count, hy_dtype dtype) 
 
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
     const hy_settings *s = x->settings;
-    const hy_dtype *of = x->rows.types.of;
+    const hy_types *types = &x->rows.types;
+    const hy_dtype *of = types->of;
     *spec = (hy_pass_spec){.model = x->model,
                            .backend = x->backend,
                            .seq = (int32_t)s->train.seq_len,
                            .has_doc_starts = x->has_doc_starts,
                            .budget = x->chunk_budget,
-                           .grad_dtype = x->rows.types.grads,
+                           .grad_dtype = types->grads,
+                           .fp8 = types->fp8,
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share};
     spec->state_sums =
         hy_state_sums(&x->rows.optimizer, &x->model->params, x->backend, spec->grad_dtype);
-    add_type(spec->types, &spec->type_count, of[HY_FULL]);
-    add_type(spec->types, &spec->type_count, of[HY_WARMUP]);
+    add_type(spec->types, &spec->type_count, hy_types_step(types, HY_FULL));
+    add_type(spec->types, &spec->type_count, hy_types_step(types, HY_WARMUP));
+    bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
+    if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
     if (!hy_subject_predicts(x) || x->is_aside) return;
-    add_type(spec->types, &spec->type_count, of[HY_CORRECT]);
+    add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
 
@@ -175,6 +187,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
                            .layers = x->guest ? x->model->params.units : x->model->shape.layers,
                            .window_steps = hy_subject_predicts(x) ? window : 0,
                            .has_master = x->rows.types.has_low,
+                           .is_fp8 = x->rows.types.is_fp8[HY_FULL],
                            .has_folder = s->memory.offload_folder[0] != 0,
                            .is_unified = !is_gpu,
                            .device = device ? device : UINT64_MAX,

@@ -7,13 +7,20 @@
 
 /* ---- which there are ----------------------------------------------------------------------------- */
 
-static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row) {
+/* use: of the row in fp8. */
+static hy_status lay_out_as(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row,
+                            const hy_fp8_use *use) {
     rows->row[id] = row;
     rows->row[id].is_there = true;
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
     hy_layout *layout = &rows->row[id].layout;
+    if (use) return hy_params_fp8_layout(params, use, layout);
     return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout)
                         : hy_params_layout(params, row.set, row.dtype, layout);
+}
+
+static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row) {
+    return lay_out_as(rows, params, id, row, NULL);
 }
 
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -36,6 +43,15 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .state = HY_PLAN_WEIGHTS,
                                 .is_outside = spec->is_guest,
                                 .source = HY_ROW_MASTER}));
+    }
+    if (hy_types_have_fp8(t)) {
+        HY_TRY(lay_out_as(rows, params, HY_ROW_FP8,
+                          (hy_row){.cls = HY_QUANTS,
+                                   .set = HY_SET_TRAINABLE,
+                                   .dtype = HY_E4M3,
+                                   .state = HY_PLAN_WEIGHTS,
+                                   .source = HY_ROW_MASTER},
+                          &t->fp8));
     }
     HY_TRY(lay_out(rows, params, HY_ROW_GRADS,
                    (hy_row){.cls = HY_GRADS,
@@ -197,6 +213,13 @@ static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c
     return *known;
 }
 
+/* Of a row's bytes that pass, those of blocks: the first and the last unit never stay. */
+static uint64_t share_of_blocks(const hy_row *row, uint64_t streamed) {
+    const hy_layout *l = &row->layout;
+    uint64_t ends = l->unit_bytes[0] + l->unit_bytes[l->unit_count - 1];
+    return streamed > ends ? streamed - ends : 0;
+}
+
 /* Of a row's bytes that pass, those of units below all that is trained. */
 static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t streamed) {
     uint64_t below = rows->lowest_trained < row->layout.unit_count
@@ -219,7 +242,9 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
             out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
             if (place == HY_PINNED) out->kept_pinned += row->layout.bytes;
         } else {
-            out->bytes[row->state] += row->layout.bytes;
+            bool is_fp8 = i == HY_ROW_FP8;
+            out->fp8 += is_fp8 ? row->layout.bytes : 0;
+            out->bytes[row->state] += is_fp8 ? 0 : row->layout.bytes;
             out->rings += ring.bytes;
             out->step_rings += hy_row_step_ring(row, &ring);
             uint64_t streamed = ring.backing_bytes;
@@ -228,7 +253,10 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
             if (place == HY_DEVICE) {
                 out->device += row->is_outside ? 0 : row->layout.bytes;
             } else {
-                out->streamed[row->state] += streamed;
+                bool is_weights = row->state == HY_PLAN_WEIGHTS && row->set == HY_SET_TRAINABLE;
+                out->fp8_streamed += is_fp8 ? streamed : 0;
+                out->streamed[row->state] += is_fp8 ? 0 : streamed;
+                if (is_weights && !is_fp8) out->blocks_streamed = share_of_blocks(row, streamed);
                 out->frozen_streamed += is_frozen ? streamed : 0;
                 if (is_frozen) out->forward_only += share_below(rows, row, streamed);
             }

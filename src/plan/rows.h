@@ -15,6 +15,7 @@
 typedef enum hy_row_id {
     HY_ROW_MASTER,  /* the weights that are updated */
     HY_ROW_WORKING, /* their rounded copy, where a phase needs one */
+    HY_ROW_FP8,     /* that of the blocks once more, matrices as codes in fp8, for steps in it */
     HY_ROW_FROZEN,  /* weights that are not trained */
     HY_ROW_GRADS,
     HY_ROW_OPTIM, /* arrays of the optimizer */

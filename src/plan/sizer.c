@@ -20,9 +20,10 @@ hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice 
     return (hy_batch_options){.batch = c->batch,
                               .seq = spec->seq,
                               .chunks = c->loss_chunks,
-                              .dtype = dtype,
+                              .dtype = hy_step_activations(dtype),
                               .grad_dtype = spec->grad_dtype,
-                              .frozen_dtype = spec->types[0],
+                              .fp8 = dtype == HY_E4M3 ? spec->fp8 : (hy_fp8_use){0},
+                              .frozen_dtype = hy_step_activations(spec->types[0]),
                               .recompute = is_training ? hy_recompute_groups(c->recompute) : 0,
                               .recompute_layers = is_training ? c->recompute_layers : 0,
                               .offloads = offloads,
@@ -63,6 +64,10 @@ uint64_t hy_work_rope_bytes(const hy_pass_spec *spec) {
     return (uint64_t)spec->seq * (uint64_t)shape->head_size * sizeof(float);
 }
 
+uint64_t hy_work_seen_bytes(const hy_pass_spec *spec) {
+    return hy_uses_fp8(&spec->fp8) ? (uint64_t)spec->model->params.units * 3 * sizeof(double) : 0;
+}
+
 uint64_t hy_work_array_bytes(const hy_plan_work *w) { return hy_align(w->rows * 4); }
 
 uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, hy_backend *b,
@@ -79,7 +84,7 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 
 /* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind it:
  * there may have to be more than training needs. Behind both lie tokens, targets, losses and document
- * masks; the table of rotations; four small results; sums. */
+ * masks; the table of rotations; five small results; what fp8 made of numbers; sums. */
 void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->activations = hy_align(w->train.activations);
     w->workspace = w->train.workspace;
@@ -93,7 +98,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));
     uint64_t arrays = spec->has_doc_starts ? 4 : 3;
     w->data = arrays * hy_work_array_bytes(w) + hy_align(hy_work_rope_bytes(spec)) +
-              4 * hy_align(24) + hy_align(w->sums);
+              5 * hy_align(24) + hy_align(w->sums) + hy_align(hy_work_seen_bytes(spec));
 }
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
@@ -239,8 +244,8 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
 
 int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
     const hy_pass_spec *spec = &((const hy_sizer *)sizer)->spec;
-    uint64_t row =
-        (uint64_t)hy_shape_vocab_rows(&spec->model->shape) * hy_dtype_size(spec->types[0]);
+    uint64_t row = (uint64_t)hy_shape_vocab_rows(&spec->model->shape) *
+                   hy_dtype_size(hy_step_activations(spec->types[0]));
     int64_t rows = (int64_t)batch * spec->seq;
     int64_t wanted = (int64_t)(((uint64_t)rows * row + logits - 1) / logits);
     if (wanted > rows) wanted = rows;

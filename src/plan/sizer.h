@@ -22,6 +22,7 @@ typedef struct hy_sized_pass {
 /* How fast ops are. */
 typedef struct hy_plan_speed {
     hy_rates rates;
+    double fp8;        /* how many times as fast matmuls are in fp8 */
     double few_tiles;  /* of results: a matmul with so many runs at half its rate */
     double op_seconds; /* that every op costs */
 } hy_plan_speed;
@@ -38,6 +39,7 @@ typedef struct hy_pass_spec {
     hy_dtype eval_types[HY_PLAN_TYPES]; /* that evaluation computes in */
     int eval_type_count;
     hy_dtype grad_dtype;
+    hy_fp8_use fp8;      /* of steps in fp8 */
     int32_t eval_batch;  /* as asked; 0: as many training batches as there is room for */
     double guard_share;  /* of a step's sequences: a guard pass */
     uint64_t state_sums; /* hy_state_sums */
@@ -57,6 +59,7 @@ void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);
 void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
 /* Bytes of its parts. */
 uint64_t hy_work_rope_bytes(const hy_pass_spec *spec);  /* 0: the model has none */
+uint64_t hy_work_seen_bytes(const hy_pass_spec *spec);  /* 0: no step is in fp8 */
 uint64_t hy_work_array_bytes(const hy_plan_work *work); /* of a value for each token */
 
 typedef struct hy_sizer {

@@ -31,6 +31,8 @@ typedef struct hy_subject {
     bool is_aside;       /* as hy_plan_choice has it */
     bool is_plan;        /* --plan: limits may be those of another machine */
     hy_rung rung;        /* what is kept, where the settings leave it open */
+    hy_fp8_use fp8;      /* the matmuls that are faster in fp8, */
+    bool is_fp8_known;   /* once that was measured; else all of the blocks' */
     bool keeps_rung;     /* it was chosen before: in mid-run, or in a run that is resumed */
     hy_step_split split;
     uint64_t chunk_budget;         /* by which losses are cut into chunks; 0: all of the device */

@@ -5,6 +5,29 @@
 #include "config/derived.h"
 
 #define FIRST_WITH_BF16 80 /* compute capability from which tensor cores take bf16 */
+#define FIRST_WITH_FP8 89  /* and fp8 */
+
+/* Which phases have matmuls in fp8. Evaluation has none, and Predict is nothing else. */
+static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, hy_types *p) {
+    HY_FAIL_IF(s->phases.precision_predict == HY_DTYPE_FP8, HY_ERR_INPUT,
+               "precision_predict is fp8: Predict only evaluates, which is never in fp8; accepted "
+               "are same, fp32, 16bit, bf16 and fp16");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        bool is_asked = hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8;
+        p->is_fp8[i] = is_asked && i != HY_PREDICT;
+    }
+    if (!hy_types_have_fp8(p)) return HY_OK;
+    HY_FAIL_IF(facts->is_gpu && facts->capability < FIRST_WITH_FP8, HY_ERR_INPUT,
+               "fp8 was asked for, but %s (sm_%d) has none: it begins with sm_89 (Ada, Hopper, "
+               "Blackwell); accepted here are %sfp16, fp32 and auto",
+               facts->name, facts->capability,
+               facts->capability >= FIRST_WITH_BF16 ? "bf16, " : "");
+    HY_FAIL_IF(!p->is_fp8[HY_FULL], HY_ERR_INPUT,
+               "precision_%s is fp8 and precision_full is not: Full is most of a run, and no other "
+               "phase may be coarser",
+               p->is_fp8[HY_WARMUP] ? "warmup" : "correct");
+    return HY_OK;
+}
 
 static bool has_bf16(const hy_device_facts *facts) {
     return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
@@ -72,9 +95,11 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
                           hy_types *p) {
     bool has_predictor = rung->predicts && s->phases.predictor != HY_PREDICTOR_NONE;
     *p = (hy_types){0};
+    HY_TRY(choose_fp8(s, facts, p));
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
         hy_dtype_choice choice = hy_settings_precision(s, (hy_phase)i);
+        if (choice == HY_DTYPE_FP8) choice = HY_DTYPE_BF16;
         hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
         bool is_low = choice == HY_DTYPE_16BIT || facts->is_gpu;
         p->of[i] = hy_dtype_chosen(choice, is_low ? low : HY_F32);
@@ -91,6 +116,7 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
     HY_TRY(check_combination(p));
     if (!has_predictor) { /* neither Predict nor Correct: no plan and no copy is made for them */
         p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
+        p->is_fp8[HY_CORRECT] = p->is_fp8[HY_FULL];
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
     }
     HY_TRY(choose_state(s, rung, p));

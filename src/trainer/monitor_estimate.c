@@ -16,8 +16,11 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
                          .seq = (int32_t)seq,
                          .has_doc_starts = e->subject.has_doc_starts,
                          .grad_dtype = e->types.grads,
+                         .fp8 = e->types.fp8,
+                         .types = {hy_types_step(&e->types, HY_FULL)},
+                         .type_count = 1,
                          .budget = hy_budget_device(&e->subject)};
-    hy_batch_options options = hy_pass_options(&spec, choice, e->types.of[HY_FULL], true);
+    hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     hy_batch_plan *plan;
     options.is_sizing = true;
     HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, &plan));

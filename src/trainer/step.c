@@ -131,6 +131,13 @@ static hy_status sample_average(hy_trainer *t) {
     return HY_OK;
 }
 
+hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
+    const hy_types *types = &t->engine.types;
+    double share = t->progress.spent / (double)t->course.steps_total;
+    bool is_over = share >= t->settings.train.fp8_until;
+    return is_over ? types->of[phase] : hy_types_step(types, phase);
+}
+
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_step_outcome outcome;
@@ -142,7 +149,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
         t->guest->answered_in = -1; /* an arm of a fork may have broken off in this step */
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, was.phase));
-    HY_TRY(compute_step(t, t->engine.types.of[was.phase], lr, &counted));
+    HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &counted));
     for (int32_t i = 0; !t->guest && i < t->engine.plan.choice.accum; i++) {
         hy_loader_pop(t->data.loader);
     }
