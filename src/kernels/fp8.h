@@ -16,6 +16,8 @@
 #include "hybrid_types.h"
 
 #ifdef __CUDACC__
+#include <string.h>
+
 #define HY_FP8_CALL static __host__ __device__ __forceinline__
 HY_FP8_CALL uint32_t hy_float_bits(float x) {
     uint32_t bits;
@@ -66,7 +68,7 @@ HY_FP8_CALL uint8_t hy_fp8_encode(hy_dtype dtype, float x) {
     int mantissa = is_e4m3 ? 3 : 2, bias = is_e4m3 ? 7 : 15, shift = 23 - mantissa;
     uint32_t bits = hy_float_bits(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffff;
     uint32_t largest = is_e4m3 ? 0x7e : 0x7b;
-    if (size > 0x7f800000) return (uint8_t)(sign | 0x7f);
+    if (size > 0x7f800000) return 0x7f; /* its sign says nothing, and differs between machines */
     int exponent = (int)(size >> 23) - 127;
     uint32_t code;
     if (exponent >= 1 - bias) {

@@ -120,7 +120,8 @@ hy_status hy_cpu_to_fp8(const hy_cpu_run *run) {
     if (t[HY_TO_FP8_CODES].data) *t[HY_TO_FP8_CODES].quant.scale = scale;
     if (t[HY_TO_FP8_TURNED].data) *t[HY_TO_FP8_TURNED].quant.scale = scale;
     if (seen) { /* what is not a number is larger than all */
-        if (!((double)largest <= seen[0])) seen[0] = (double)largest;
+        bool has_number = seen[0] == seen[0];
+        if (has_number && !((double)largest <= seen[0])) seen[0] = (double)largest;
         seen[2] += (double)hy_tensor_count(x);
     }
     return hy_cpu_for_rows(run, hy_tensor_height(x), ROWS_PER_TASK,

@@ -49,6 +49,8 @@ static hy_cuda_op op_of(hy_op_kind kind) {
     case HY_OP_DEQUANTIZE: return {hy_cuda_dequantize, NULL, NULL};
     case HY_OP_WRAP: return {hy_cuda_wrap, NULL, NULL};
     case HY_OP_UNWRAP: return {hy_cuda_unwrap, NULL, NULL};
+    case HY_OP_LARGEST: return {hy_cuda_largest, NULL, NULL};
+    case HY_OP_TO_FP8: return {hy_cuda_to_fp8, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }

@@ -2,8 +2,9 @@
  *
  * An op is one function over a hy_cuda_run: it looks at shapes and types and launches kernels on the
  * run's stream. It allocates nothing and waits for nothing: scratch comes from the call's workspace,
- * whose size the op's workspace function returned. No atomics on floating-point numbers anywhere: each
- * sum is taken in an order that shapes alone decide, so that two runs give the same bits. */
+ * whose size the op's workspace function returned. No atomics on floating-point numbers anywhere, but
+ * where they count whole numbers (fp8.cu): each sum is taken in an order that shapes alone decide, so
+ * that two runs give the same bits. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -52,7 +53,8 @@ hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd
     hy_cuda_attention_cached, hy_cuda_gelu, hy_cuda_gelu_bwd, hy_cuda_swiglu, hy_cuda_swiglu_bwd,
     hy_cuda_embed, hy_cuda_embed_bwd, hy_cuda_cross_entropy, hy_cuda_reduce, hy_cuda_clip,
     hy_cuda_adamw, hy_cuda_sgd, hy_cuda_cast, hy_cuda_fill, hy_cuda_combine, hy_cuda_diff_dot,
-    hy_cuda_quantize, hy_cuda_dequantize, hy_cuda_wrap, hy_cuda_unwrap;
+    hy_cuda_quantize, hy_cuda_dequantize, hy_cuda_wrap, hy_cuda_unwrap, hy_cuda_largest,
+    hy_cuda_to_fp8;
 
 hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,

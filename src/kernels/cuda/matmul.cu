@@ -4,7 +4,7 @@
  * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
  * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
  * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
- * too or is fp32. A b that is stored otherwise is cast to a's type first, into the workspace; everything
+ * too or is fp32; or both are fp8 with a scale each, in the shapes that the library serves. A b that is stored otherwise is cast to a's type first, into the workspace; everything
  * else, plan and key too, is that of the matmul behind the cast. */
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +24,12 @@ static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int p
 static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_dtype in = t[HY_MATMUL_A].dtype, out = t[HY_MATMUL_D].dtype;
-    if (t[HY_MATMUL_B].dtype != in) {
+    bool is_fp8 = hy_is_fp8(in); /* which types go together then, the op table says */
+    if (!is_fp8 && t[HY_MATMUL_B].dtype != in) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: a is %s and b is %s, expected one type",
                             hy_dtype_name(in), hy_dtype_name(t[HY_MATMUL_B].dtype));
     }
-    if (out != in && out != HY_F32) {
+    if (!is_fp8 && out != in && out != HY_F32) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s like a, or fp32",
                             hy_dtype_name(out), hy_dtype_name(in));
     }
@@ -55,10 +56,42 @@ static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
         (long long)key->M, (long long)key->N, (long long)key->K, hy_dtype_name(key->in));
 }
 
+/* Our own matmul knows no fp8: what the library does not serve is refused. */
+static hy_status check_fp8(const hy_cuda *cuda, const hy_matmul_key *given) {
+    hy_matmul_plan *plan;
+    hy_matmul_key wanted = *given, *key = &wanted;
+    if (!hy_is_fp8(key->in)) return HY_OK;
+    key->alignment = 16; /* where memory lies is known later */
+    key->is_lean = false;
+    if (cuda->card.capability < 89) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: %s is sm_%d; fp8 needs sm_89 or newer: an RTX 40 card, an L4, "
+                            "an H100 or a later one",
+                            cuda->backend.facts.name, cuda->card.capability);
+    }
+    if (key->M % 16 != 0 || key->N % 16 != 0 || key->K % 16 != 0) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: %lld x %lld x %lld in fp8, expected multiples of 16",
+                            (long long)key->M, (long long)key->N, (long long)key->K);
+    }
+    if (key->has_bias && key->out == HY_F32 && key->bias != HY_BF16) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: in fp8 a bias of an fp32 d is expected in bf16, not in %s",
+                            hy_dtype_name(key->bias));
+    }
+    HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
+    if (!plan->is_plain) return HY_OK;
+    return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                        "matmul: cuBLASLt does not serve %lld x %lld x %lld, %s by %s into %s",
+                        (long long)key->M, (long long)key->N, (long long)key->K,
+                        hy_dtype_name(key->in), hy_dtype_name(key->in_b), hy_dtype_name(key->out));
+}
+
 hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) {
     hy_op_call call = hy_matmul_behind_cast(given, true);
     HY_TRY(check_types(cuda, &call));
     hy_matmul_key key = hy_matmul_key_of(cuda, &call);
+    HY_TRY(check_fp8(cuda, &key));
     return check_gelu(cuda, &key);
 }
 
@@ -179,6 +212,7 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
             "matmul: pre and d share memory; the library reads pre after writing d");
     }
     args.a = t[HY_MATMUL_A].data, args.b = t[HY_MATMUL_B].data, args.d = t[HY_MATMUL_D].data;
+    args.a_scale = t[HY_MATMUL_A].quant.scale, args.b_scale = t[HY_MATMUL_B].quant.scale;
     args.bias = t[HY_MATMUL_BIAS].data;
     args.c = call->attr.accumulate ? t[HY_MATMUL_D].data : t[HY_MATMUL_C].data;
     args.act = t[HY_MATMUL_ACT].data, args.pre = t[HY_MATMUL_PRE].data;

@@ -23,12 +23,13 @@ typedef enum hy_matmul_gelu {
 typedef struct hy_matmul_key {
     int64_t M, N, K;
     bool trans_a, trans_b;
-    hy_dtype in, out; /* types of a and b, and of d and all that has its shape */
+    hy_dtype in, in_b, out; /* types of a, of b, and of d and all that has its shape */
     bool has_bias, has_c;
     hy_dtype bias; /* its type; out when there is none */
     hy_matmul_gelu gelu;
     int32_t alignment; /* bytes that all pointers are multiples of: 16, 8, 4, 2; 1: bias is odd */
     bool is_tf32;
+    bool is_fast; /* fp8: fewer bits in sums */
     bool is_lean; /* does without workspace: less aligned, or the call brings too little */
 } hy_matmul_key;
 
@@ -48,7 +49,7 @@ typedef struct hy_matmul_plan {
     cublasLtMatrixLayoutOpaque_t left, right, result; /* b, a, d: see matmul_plan.cu */
     cublasLtMatmulAlgo_t algorithm;
     size_t algorithm_bytes; /* workspace of the algorithm */
-    size_t bias_bytes;      /* in front of it: the bias in d's type */
+    size_t bias_bytes;      /* in front of it: the bias in the type that the library takes */
     hy_matmul_level level;
     float microseconds; /* as timed; 0: not timed */
     bool is_prepared;   /* its choice is made */
@@ -82,6 +83,7 @@ typedef struct hy_matmul_plans {
 /* Pointers of one matmul; null where the key has none. */
 typedef struct hy_matmul_args {
     const void *a, *b, *bias, *c, *pre;
+    const float *a_scale, *b_scale; /* of fp8, on the device */
     void *d, *act;
     void *workspace;
     size_t workspace_bytes;
@@ -97,6 +99,8 @@ bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b);
 hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan **out);
 /* A plan outside the list. */
 hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan *plan);
+/* The type that the library takes the bias in. */
+hy_dtype hy_matmul_bias_type(const hy_matmul_key *key);
 /* The library's guesses, best first: at most `most`; returns how many. */
 int hy_matmul_guess(const hy_cuda *cuda, const hy_matmul_plan *plan,
                     cublasLtMatmulHeuristicResult_t *out, int most);
@@ -145,7 +149,7 @@ void hy_matmul_convert_bias(const void *bias, hy_dtype from, void *out, hy_dtype
  * `slack`. */
 void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t count, float slack,
                        unsigned *differing, cudaStream_t stream);
-/* Random numbers in [-1, 1). */
+/* Random numbers in [-1, 1), as codes for a scale of 1 where the type is fp8. */
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream);
 
 /* ---- for backend.cu -------------------------------------------------------------------------- */

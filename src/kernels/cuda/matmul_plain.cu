@@ -140,17 +140,34 @@ void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t cou
 }
 
 /* A multiplicative hash of the position: enough for timing, where only zeros would flatter. */
+static __device__ __forceinline__ float random_at(int64_t i, uint32_t seed) {
+    uint32_t h = (uint32_t)i * 0x9E3779B1u + (uint32_t)(i >> 32) + seed;
+    h = (h ^ h >> 15) * 0x85EBCA77u;
+    h = (h ^ h >> 13) * 0xC2B2AE3Du;
+    return (float)(int32_t)(h ^ h >> 16) * 0x1p-31f;
+}
+
 template <typename T> static __global__ void fill_kernel(T *out, int64_t count, uint32_t seed) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
-        uint32_t h = (uint32_t)i * 0x9E3779B1u + (uint32_t)(i >> 32) + seed;
-        h = (h ^ h >> 15) * 0x85EBCA77u;
-        h = (h ^ h >> 13) * 0xC2B2AE3Du;
-        out[i] = hy_from_float<T>((float)(int32_t)(h ^ h >> 16) * 0x1p-31f);
+        out[i] = hy_from_float<T>(random_at(i, seed));
+    }
+}
+
+static __global__ void fill_codes_kernel(uint8_t *out, hy_dtype dtype, int64_t count,
+                                         uint32_t seed) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
+        out[i] = hy_fp8_encode(dtype, random_at(i, seed));
     }
 }
 
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream) {
+    if (hy_is_fp8(dtype)) {
+        fill_codes_kernel<<<blocks_for(count), 256, 0, stream>>>((uint8_t *)out, dtype, count,
+                                                                 seed);
+        return;
+    }
     hy_by_type(dtype, [&](auto zero) {
         using T = decltype(zero);
         fill_kernel<<<blocks_for(count), 256, 0, stream>>>((T *)out, count, seed);

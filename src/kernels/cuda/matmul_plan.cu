@@ -36,7 +36,7 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
     key.M = hy_height(&t[HY_MATMUL_D]), key.N = hy_width(&t[HY_MATMUL_D]);
     key.trans_a = call->attr.matmul.trans_a, key.trans_b = call->attr.matmul.trans_b;
     key.K = key.trans_a ? hy_height(&t[HY_MATMUL_A]) : hy_width(&t[HY_MATMUL_A]);
-    key.in = t[HY_MATMUL_A].dtype, key.out = t[HY_MATMUL_D].dtype;
+    key.in = t[HY_MATMUL_A].dtype, key.in_b = t[HY_MATMUL_B].dtype, key.out = t[HY_MATMUL_D].dtype;
     key.has_bias = hy_has(&t[HY_MATMUL_BIAS]), key.has_c = hy_has(&t[HY_MATMUL_C]);
     key.bias = key.has_bias ? t[HY_MATMUL_BIAS].dtype : key.out;
     key.gelu = hy_has(&t[HY_MATMUL_ACT])   ? HY_GELU_KEEP
@@ -50,21 +50,33 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
     if ((uintptr_t)t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) key.alignment = 1;
     key.is_lean = key.alignment < ALIGNMENT; /* workspace is asked for before pointers are known */
     key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
+    key.is_fast = hy_is_fp8(key.in) && call->attr.matmul.is_fast;
     return key;
 }
 
 bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b) {
     return a->M == b->M && a->N == b->N && a->K == b->K && a->trans_a == b->trans_a &&
-           a->trans_b == b->trans_b && a->in == b->in && a->out == b->out &&
+           a->trans_b == b->trans_b && a->in == b->in && a->in_b == b->in_b && a->out == b->out &&
            a->has_bias == b->has_bias && a->has_c == b->has_c && a->bias == b->bias &&
            a->gelu == b->gelu && a->alignment == b->alignment && a->is_tf32 == b->is_tf32 &&
-           a->is_lean == b->is_lean;
+           a->is_fast == b->is_fast && a->is_lean == b->is_lean;
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
 
 static cudaDataType_t cuda_type(hy_dtype dtype) {
-    return dtype == HY_F32 ? CUDA_R_32F : dtype == HY_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+    switch (dtype) {
+    case HY_F32: return CUDA_R_32F;
+    case HY_BF16: return CUDA_R_16BF;
+    case HY_E4M3: return CUDA_R_8F_E4M3;
+    case HY_E5M2: return CUDA_R_8F_E5M2;
+    default: return CUDA_R_16F;
+    }
+}
+
+/* d's, but in fp8, where an fp32 d goes with a bias of bf16. */
+hy_dtype hy_matmul_bias_type(const hy_matmul_key *key) {
+    return hy_is_fp8(key->in) && key->out == HY_F32 ? HY_BF16 : key->out;
 }
 
 static bool has_aux(const hy_matmul_key *key) {
@@ -92,6 +104,19 @@ static cublasStatus_t describe_matrix(cublasLtMatrixLayoutOpaque_t *out, hy_dtyp
     return cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols);
 }
 
+/* A scale for each operand, in device memory. */
+static cublasStatus_t describe_scales(cublasLtMatmulDesc_t operation, const void *left,
+                                      const void *right) {
+    cublasStatus_t s = set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, left);
+    return s ? s : set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, right);
+}
+
+static cublasStatus_t describe_fp8(cublasLtMatmulDesc_t operation, bool is_fast,
+                                   const void *somewhere) {
+    cublasStatus_t s = set(operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, (int8_t)is_fast);
+    return s ? s : describe_scales(operation, somewhere, somewhere);
+}
+
 static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_key *key = &plan->key;
     /* Only where it lies matters to the search of algorithms; launch puts the real one in. */
@@ -105,15 +130,17 @@ static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_TRANSB, right);
     if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key));
     if (!s && key->has_bias) {
-        s = set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)cuda_type(key->out));
+        int32_t type = (int32_t)cuda_type(hy_matmul_bias_type(key));
+        s = set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
         if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, somewhere);
     }
     if (!s && has_aux(key)) {
         s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, (int64_t)key->N);
         if (!s) s = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, somewhere);
     }
+    if (!s && hy_is_fp8(key->in)) s = describe_fp8(operation, key->is_fast, somewhere);
     int64_t M = key->M, N = key->N, K = key->K;
-    if (!s) s = describe_matrix(&plan->left, key->in, key->trans_b ? N : K, key->trans_b ? K : N);
+    if (!s) s = describe_matrix(&plan->left, key->in_b, key->trans_b ? N : K, key->trans_b ? K : N);
     if (!s) s = describe_matrix(&plan->right, key->in, key->trans_a ? K : M, key->trans_a ? M : K);
     if (!s) s = describe_matrix(&plan->result, key->out, M, N);
     return hy_matmul_check(cuda, s, "describing a matmul");
@@ -220,9 +247,10 @@ hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     cublasLtMatmulHeuristicResult_t guess;
     memset(plan, 0, sizeof *plan);
     plan->key = *key;
-    /* The library wants a bias of d's type; another is first converted into workspace. */
-    if (key->has_bias && key->bias != key->out) {
-        plan->bias_bytes = ((size_t)key->N * hy_dtype_size(key->out) + 255) / 256 * 256;
+    /* The library wants a bias of its own type; another is first converted into workspace. */
+    hy_dtype bias_type = hy_matmul_bias_type(key);
+    if (key->has_bias && key->bias != bias_type) {
+        plan->bias_bytes = ((size_t)key->N * hy_dtype_size(bias_type) + 255) / 256 * 256;
     }
     /* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
      * result, and a bias of another type needs workspace, which a lean plan has not. */
@@ -269,6 +297,12 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
 hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
                            const hy_matmul_args *args, cudaStream_t stream) {
     const hy_matmul_key *key = &plan->key;
+    if (plan->is_plain && hy_is_fp8(key->in)) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: cuBLASLt does not serve %lld x %lld x %lld in fp8 with this "
+                            "alignment and workspace",
+                            (long long)key->M, (long long)key->N, (long long)key->K);
+    }
     if (plan->is_plain) {
         hy_matmul_plain(key, args, stream);
         return HY_OK;
@@ -277,7 +311,8 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
     char *workspace = (char *)args->workspace;
     const void *bias = args->bias;
     if (plan->bias_bytes > 0) {
-        hy_matmul_convert_bias(bias, key->bias, workspace, key->out, key->N, stream);
+        hy_matmul_convert_bias(bias, key->bias, workspace, hy_matmul_bias_type(key), key->N,
+                               stream);
         bias = workspace;
         workspace += plan->bias_bytes;
     }
@@ -287,6 +322,7 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
         const void *aux = key->gelu == HY_GELU_KEEP ? args->d : args->pre;
         s = set(&p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     }
+    if (!s && hy_is_fp8(key->in)) s = describe_scales(&p.operation, args->b_scale, args->a_scale);
     void *result = key->gelu == HY_GELU_KEEP ? args->act : args->d;
     const void *c = args->beta != 0 ? args->c : result;
     if (!s) {
