@@ -4,8 +4,10 @@
  * Everything is elementwise: a thread fetches its chunks before it stores any, so results may
  * lie where the inputs lay. For 16-bit tensors the exponential and the quotient are the
  * hardware's: their relative error, below 2^-15 wherever the result is a normal number,
- * disappears in the rounding. */
+ * disappears in the rounding. Kernels come in two forms: those with `largest` (largest.cuh) also
+ * compare what they store. */
 #include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/largest.cuh"
 
 /* 2 u = x (A + B x^2) with u = sqrt(2/pi) (x + 0.044715 x^3) */
 #define GELU_A 1.5957691216f
@@ -20,9 +22,11 @@ template <typename A> static constexpr bool is_fast = A::width == 8;
 
 /* ---- gelu ------------------------------------------------------------------------------------ */
 
-template <typename A>
-static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t chunks) {
+template <typename A, bool has_largest>
+static __global__ void __launch_bounds__(HY_STEP_THREADS)
+    gelu(A x, A y, uint32_t *out, int64_t chunks) {
     int64_t first = hy_step_first();
+    uint32_t largest = 0;
     typename A::chunk in[HY_STEPS];
     HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
@@ -31,19 +35,22 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) gelu(A x, A y, int64_t
     HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float v[A::width];
-        if (i >= chunks) return;
+        if (i >= chunks) break;
         x.open(in[k], v);
         HY_EACH(j, A::width) {
             v[j] *= sigmoid<is_fast<A>>(v[j] * (GELU_A + GELU_B * v[j] * v[j]));
         }
         y.store(i * A::width, v);
+        if (has_largest) largest = hy_largest_of<A::width>(largest, v);
     }
+    if (has_largest) hy_keep_largest(y, largest, out);
 }
 
-template <typename A>
+template <typename A, bool has_largest>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    gelu_bwd(A dy, A x, A dx, int64_t chunks) {
+    gelu_bwd(A dy, A x, A dx, uint32_t *out, int64_t chunks) {
     int64_t first = hy_step_first();
+    uint32_t largest = 0;
     typename A::chunk slope[HY_STEPS], in[HY_STEPS];
     HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
@@ -54,7 +61,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float d[A::width], v[A::width];
-        if (i >= chunks) return;
+        if (i >= chunks) break;
         dy.open(slope[k], d);
         x.open(in[k], v);
         HY_EACH(j, A::width) {
@@ -63,17 +70,22 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
             d[j] *= s + v[j] * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * square);
         }
         dx.store(i * A::width, d);
+        if (has_largest) largest = hy_largest_of<A::width>(largest, d);
     }
+    if (has_largest) hy_keep_largest(dx, largest, out);
 }
 
 hy_status hy_cuda_gelu(const hy_cuda_run *run) {
     const hy_tensor *x = &run->call->t[HY_GELU_X], *y = &run->call->t[HY_GELU_Y];
     int64_t count = hy_tensor_count(x);
+    uint32_t *largest;
+    HY_TRY(hy_begin_largest(run, HY_GELU_LARGEST, &largest));
     hy_by_chunks(count, {x, y}, [&](auto access) {
         using A = decltype(access);
         int64_t chunks = count / A::width;
-        gelu<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
-                                                                          chunks);
+        auto kernel = largest ? gelu<A, true> : gelu<A, false>;
+        kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(x), A::of(y),
+                                                                            largest, chunks);
     });
     return hy_cuda_launched(run);
 }
@@ -82,11 +94,14 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
     const hy_tensor *dy = &run->call->t[HY_GELU_BWD_DY], *x = &run->call->t[HY_GELU_BWD_X],
                     *dx = &run->call->t[HY_GELU_BWD_DX];
     int64_t count = hy_tensor_count(x);
+    uint32_t *largest;
+    HY_TRY(hy_begin_largest(run, HY_GELU_BWD_LARGEST, &largest));
     hy_by_chunks(count, {dy, x, dx}, [&](auto access) {
         using A = decltype(access);
         int64_t chunks = count / A::width;
-        gelu_bwd<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(A::of(dy), A::of(x),
-                                                                              A::of(dx), chunks);
+        auto kernel = largest ? gelu_bwd<A, true> : gelu_bwd<A, false>;
+        kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
+            A::of(dy), A::of(x), A::of(dx), largest, chunks);
     });
     return hy_cuda_launched(run);
 }
@@ -95,10 +110,11 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
 
 /* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: chunks of a row
  * of y. */
-template <typename A>
+template <typename A, bool has_largest>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu(A gate_up, A y, int64_t chunks, int64_t per_row) {
+    swiglu(A gate_up, A y, uint32_t *out, int64_t chunks, int64_t per_row) {
     int64_t first = hy_step_first(), F = per_row * A::width;
+    uint32_t largest = 0;
     typename A::chunk gate[HY_STEPS], up[HY_STEPS];
     hy_walk at(first, per_row);
     HY_EACH(k, HY_STEPS) {
@@ -111,12 +127,14 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     HY_EACH(k, HY_STEPS) {
         int64_t i = first + k * HY_STEP_THREADS;
         float g[A::width], u[A::width];
-        if (i >= chunks) return;
+        if (i >= chunks) break;
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
         HY_EACH(j, A::width) g[j] *= sigmoid<is_fast<A>>(g[j]) * u[j];
         y.store(i * A::width, g);
+        if (has_largest) largest = hy_largest_of<A::width>(largest, g);
     }
+    if (has_largest) hy_keep_largest(y, largest, out);
 }
 
 /* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate), in place of g and u;
@@ -134,9 +152,11 @@ static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float
 /* Two chunks a step come and go besides dy: half as many steps keep the registers few. */
 #define BWD_STEPS (HY_STEPS / 2)
 
-template <typename A, bool has_active>
+template <typename A, bool has_active, bool has_largest>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    swiglu_bwd(A dy, A gate_up, A dgate_up, A active, int64_t chunks, int64_t per_row) {
+    swiglu_bwd(A dy, A gate_up, A dgate_up, A active, uint32_t *out, int64_t chunks,
+               int64_t per_row) {
+    uint32_t largest = 0;
     int64_t first = (int64_t)blockIdx.x * (BWD_STEPS * HY_STEP_THREADS) + threadIdx.x;
     int64_t F = per_row * A::width, place[BWD_STEPS];
     typename A::chunk slope[BWD_STEPS], gate[BWD_STEPS], up[BWD_STEPS];
@@ -152,7 +172,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     }
     HY_EACH(k, BWD_STEPS) {
         float d[A::width], g[A::width], u[A::width];
-        if (first + k * HY_STEP_THREADS >= chunks) return;
+        if (first + k * HY_STEP_THREADS >= chunks) break;
         dy.open(slope[k], d);
         gate_up.open(gate[k], g);
         gate_up.open(up[k], u);
@@ -160,16 +180,24 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         dgate_up.store(place[k], g);
         dgate_up.store(place[k] + F, u);
         if (has_active) active.store((first + k * HY_STEP_THREADS) * A::width, d);
+        if (has_largest) {
+            largest = hy_largest_of<A::width>(largest, g);
+            largest = hy_largest_of<A::width>(largest, u);
+        }
     }
+    if (has_largest) hy_keep_largest(dgate_up, largest, out);
 }
 
 hy_status hy_cuda_swiglu(const hy_cuda_run *run) {
     const hy_tensor *gate_up = &run->call->t[HY_SWIGLU_GATE_UP], *y = &run->call->t[HY_SWIGLU_Y];
+    uint32_t *largest;
+    HY_TRY(hy_begin_largest(run, HY_SWIGLU_LARGEST, &largest));
     hy_by_chunks(hy_width(y), {y, gate_up}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(y) / A::width, chunks = hy_height(y) * per_row;
-        swiglu<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(gate_up), A::of(y), chunks, per_row);
+        auto kernel = largest ? swiglu<A, true> : swiglu<A, false>;
+        kernel<<<hy_step_blocks(chunks), HY_STEP_THREADS, 0, run->stream>>>(
+            A::of(gate_up), A::of(y), largest, chunks, per_row);
     });
     return hy_cuda_launched(run);
 }
@@ -179,13 +207,17 @@ hy_status hy_cuda_swiglu_bwd(const hy_cuda_run *run) {
                     *gate_up = &run->call->t[HY_SWIGLU_BWD_GATE_UP],
                     *dgate_up = &run->call->t[HY_SWIGLU_BWD_DGATE_UP],
                     *active = &run->call->t[HY_SWIGLU_BWD_ACTIVE];
+    uint32_t *largest;
+    HY_TRY(hy_begin_largest(run, HY_SWIGLU_BWD_LARGEST, &largest));
     hy_by_chunks(hy_width(dy), {dy, gate_up, dgate_up, active}, [&](auto access) {
         using A = decltype(access);
         int64_t per_row = hy_width(dy) / A::width, chunks = hy_height(dy) * per_row;
         unsigned blocks = (unsigned)hy_ceil_div(chunks, BWD_STEPS * HY_STEP_THREADS);
-        auto kernel = hy_has(active) ? swiglu_bwd<A, true> : swiglu_bwd<A, false>;
+        auto plain = hy_has(active) ? swiglu_bwd<A, true, false> : swiglu_bwd<A, false, false>;
+        auto comparing = hy_has(active) ? swiglu_bwd<A, true, true> : swiglu_bwd<A, false, true>;
+        auto kernel = largest ? comparing : plain;
         kernel<<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
-            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), chunks, per_row);
+            A::of(dy), A::of(gate_up), A::of(dgate_up), A::of(active), largest, chunks, per_row);
     });
     return hy_cuda_launched(run);
 }

@@ -70,6 +70,10 @@ template <typename T> struct hy_packs {
     __device__ __forceinline__ void store(int64_t i, const float *v) const {
         hy_store_pack(data + i, hy_packed<T>(v));
     }
+    /* as store rounds it */
+    __device__ __forceinline__ float rounded(float x) const {
+        return hy_to_float(hy_from_float<T>(x));
+    }
 };
 
 struct hy_singles {
@@ -83,6 +87,10 @@ struct hy_singles {
     __device__ __forceinline__ void open(chunk p, float *v) const { v[0] = p; }
     __device__ __forceinline__ void store(int64_t i, const float *v) const {
         hy_store_any(data, i, dtype, v[0]);
+    }
+    __device__ __forceinline__ float rounded(float x) const {
+        if (dtype == HY_BF16) return __bfloat162float(__float2bfloat16_rn(x));
+        return dtype == HY_F16 ? __half2float(__float2half_rn(x)) : x;
     }
 };
 

@@ -30,6 +30,15 @@ __device__ __forceinline__ uint32_t hy_block_largest(uint32_t bits) {
     return bits;
 }
 
+/* Puts the largest of a block into the result, as it is stored. All threads come here, once. A: how
+ * the tensor is stored (chunks.cuh). */
+template <typename A>
+__device__ __forceinline__ void hy_keep_largest(const A &stored, uint32_t bits, uint32_t *out) {
+    bits = hy_block_largest(bits);
+    if (threadIdx.x != 0 || bits == 0) return;
+    atomicMax(out, hy_magnitude(stored.rounded(__uint_as_float(bits))));
+}
+
 /* Where the op's `largest` lies, set to zero; NULL: none is wanted. */
 static inline hy_status hy_begin_largest(const hy_cuda_run *run, int position, uint32_t **out) {
     *out = (uint32_t *)run->call->t[position].data;

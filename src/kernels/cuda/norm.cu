@@ -3,7 +3,9 @@
  * y = (x - mean) rstd w + b, for rmsnorm with mean 0. The variance is the mean of squared
  * deviations, taken from the registers that hold the row, so that a row is read once and loses
  * no digits. Rows that do not fit (odd widths, mixed types, very wide) take norm_any, which
- * reads them three times. */
+ * reads them three times. Where the largest magnitude of y is wanted, kernels of their own compare
+ * what they store. */
+#include "kernels/cuda/largest.cuh"
 #include "kernels/cuda/norm.cuh"
 
 /* One call as the kernels see it; x and y of type T, or of any type for norm_any. */
@@ -11,6 +13,7 @@ typedef struct norm_call {
     const void *x, *w, *b; /* b may be NULL */
     void *y;
     float *mean, *rstd; /* mean may be NULL */
+    uint32_t *largest;  /* of y; NULL: not wanted */
     int64_t N;
     int C;
     float eps;
@@ -60,12 +63,14 @@ static __device__ __forceinline__ void read_weights(const void *data, hy_dtype d
     }
 }
 
-/* y = (x - mean) rstd w + b on this thread's packs of several rows. */
-template <typename T, int chunks, int rows>
-static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_pack<T> (*x)[chunks],
-                                                  const float *mean, const float *rstd, int64_t row,
-                                                  int rank, int size) {
+/* y = (x - mean) rstd w + b on this thread's packs of several rows; returns the largest magnitude. */
+template <typename T, int chunks, int rows, bool has_largest>
+static __device__ __forceinline__ uint32_t write_rows(const norm_call &n,
+                                                      const hy_pack<T> (*x)[chunks],
+                                                      const float *mean, const float *rstd,
+                                                      int64_t row, int rank, int size) {
     constexpr int width = hy_pack<T>::count;
+    uint32_t largest = 0;
     HY_EACH(p, chunks) {
         int first = (rank + p * size) * width;
         float scale[width], shift[width] = {0};
@@ -78,21 +83,22 @@ static __device__ __forceinline__ void write_rows(const norm_call &n, const hy_p
             hy_unpack(x[r][p], v);
             HY_EACH(j, width) v[j] = (v[j] - mean[r]) * rstd[r] * scale[j] + shift[j];
             hy_store_pack((T *)n.y + (row + r) * n.C + first, hy_packed<T>(v));
+            if (has_largest) largest = hy_largest_of<width>(largest, v);
         }
     }
+    return largest;
 }
 
-template <typename T, int chunks, bool is_wide>
-static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
-    norm_rows(norm_call n) {
+/* The rows of a team. `buffer` is used by wide ones. */
+template <typename T, int chunks, bool is_wide, bool has_largest>
+static __device__ __forceinline__ uint32_t norm_team(const norm_call &n, float *buffer) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks);
-    __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
     hy_team<is_wide> team;
     int packs = n.C / width, turn = 0;
     int64_t row = team.index * rows;
     hy_pack<T> x[rows][chunks];
     float mean[rows] = {0}, rstd[rows];
-    if (row >= n.N) return;
+    if (row >= n.N) return 0;
     HY_EACH(r, rows) {
         HY_EACH(p, chunks) {
             int at = team.rank + p * team.size;
@@ -115,7 +121,15 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
         rstd[r] = 1.0f / sqrtf(rstd[r] / (float)n.C + n.eps);
         if (team.rank == 0 && row + r < n.N) keep_statistics(n, row + r, mean[r], rstd[r]);
     }
-    write_rows<T, chunks, rows>(n, x, mean, rstd, row, team.rank, team.size);
+    return write_rows<T, chunks, rows, has_largest>(n, x, mean, rstd, row, team.rank, team.size);
+}
+
+template <typename T, int chunks, bool is_wide, bool has_largest>
+static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS)
+    norm_rows(norm_call n) {
+    __shared__ float buffer[is_wide ? HY_TEAM_FLOATS : 1];
+    uint32_t largest = norm_team<T, chunks, is_wide, has_largest>(n, buffer);
+    if (has_largest) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
 }
 
 /* One team for each few rows: the card hands blocks to whichever multiprocessor is free. */
@@ -123,7 +137,9 @@ template <typename T, int chunks, bool is_wide>
 static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
     int64_t teams = hy_ceil_div(n.N, ROWS(chunks));
     unsigned blocks = (unsigned)(is_wide ? teams : hy_ceil_div(teams, NARROW_THREADS / 32));
-    norm_rows<T, chunks, is_wide><<<blocks, threads, 0, run->stream>>>(n);
+    auto kernel =
+        n.largest ? norm_rows<T, chunks, is_wide, true> : norm_rows<T, chunks, is_wide, false>;
+    kernel<<<blocks, threads, 0, run->stream>>>(n);
 }
 
 /* The fewest packs a thread that hold the row. */
@@ -149,6 +165,7 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     __shared__ float buffer[HY_TEAM_FLOATS];
     int64_t base = (int64_t)blockIdx.x * n.C;
     int turn = 0;
+    uint32_t largest = 0;
     float mean[1] = {0}, square[1] = {0};
     if (!n.is_rms) {
         for (int c = threadIdx.x; c < n.C; c += ANY_THREADS) {
@@ -166,9 +183,12 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     for (int c = threadIdx.x; c < n.C; c += ANY_THREADS) {
         float xhat = (hy_load_any(n.x, base + c, n.x_type) - mean[0]) * rstd;
         float shift = n.b ? hy_load_any(n.b, c, n.b_type) : 0.0f;
-        hy_store_any(n.y, base + c, n.y_type, xhat * hy_load_any(n.w, c, n.w_type) + shift);
+        float y = xhat * hy_load_any(n.w, c, n.w_type) + shift;
+        hy_store_any(n.y, base + c, n.y_type, y);
+        largest = max(largest, hy_magnitude(y));
     }
     if (threadIdx.x == 0) keep_statistics(n, blockIdx.x, mean[0], rstd);
+    if (n.largest) hy_keep_largest(hy_singles{n.y, n.y_type}, largest, n.largest);
 }
 
 hy_status hy_cuda_norm(const hy_cuda_run *run) {
@@ -180,6 +200,7 @@ hy_status hy_cuda_norm(const hy_cuda_run *run) {
     n.x_type = x->dtype, n.w_type = w->dtype, n.b_type = b->dtype, n.y_type = y->dtype;
     n.mean = (float *)call->t[HY_NORM_MEAN].data;
     n.rstd = (float *)call->t[HY_NORM_RSTD].data;
+    HY_TRY(hy_begin_largest(run, HY_NORM_LARGEST, &n.largest));
     n.N = hy_height(x);
     n.C = (int)hy_width(x);
     n.eps = call->attr.norm.eps;
