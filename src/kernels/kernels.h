@@ -398,6 +398,9 @@ struct hy_backend {
     hy_status (*supports)(hy_backend *b, const hy_op_call *call);
     size_t (*workspace)(hy_backend *b, const hy_op_call *call);
     hy_status (*prepare)(hy_backend *b, hy_op_call *call);
+    /* Seconds that a prepared call takes, measured: of a matmul when its algorithm was chosen, of another
+     * op now, on memory of its own. 0: not known. NULL: nothing is measured. */
+    double (*op_seconds)(hy_backend *b, const hy_op_call *call);
 
     /* The algorithms that prepare chose for matmuls, as text (allocated with malloc), and choosing
      * the same again: another algorithm means other bits. NULL where there is no choice. Lines of

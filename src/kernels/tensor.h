@@ -12,7 +12,8 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements of a row (coded.h), or one for all of it (fp8.h). */
+/* Scales of a quantised tensor: one per `block` elements of a row (coded.h), or with block 0 one for all
+ * of it (fp8.h). */
 typedef struct hy_quant {
     float *scale;
     int32_t block;
@@ -56,7 +57,9 @@ static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;
     view.data = t->data ? (char *)t->data + hy_dtype_bytes(t->dtype, first * row) : NULL;
-    if (t->quant.scale) view.quant.scale = t->quant.scale + first * row / t->quant.block;
+    if (t->quant.scale && t->quant.block > 0) {
+        view.quant.scale = t->quant.scale + first * row / t->quant.block;
+    }
     view.shape[0] = count;
     return view;
 }

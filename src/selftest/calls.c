@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "kernels/fp8.h"
 #include "kernels/half.h"
 #include "selftest/selftest.h"
 
@@ -40,9 +41,10 @@ static const struct {
              {'W', 2 * K *D}, {'B', B},     {'R', ROOM},  {'X', COUNT}, {'Y', BLOCKS}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
- * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row. Numbers: 0 none,
- * n normal, w near 1, p positive, t token ids below VOCAB, s starts of documents, c cosines and sines, u
- * codes. */
+ * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, e and g fp8 (e4m3
+ * and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
+ * starts of documents, c cosines and sines, u codes, 3 that number: not quite the largest of the normal
+ * ones. */
 typedef struct call_row {
     hy_op_kind kind;
     const char *tensors; /* without an activation: the op comes in these types alone */
@@ -66,8 +68,13 @@ static const call_row rows[] = {
      {.accumulate = true, .matmul = {.trans_a = true, .alpha = 0.25f}}},
     {HY_OP_MATMUL, "anNC qnFC a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
     {HY_OP_MATMUL, "anNF qnFC a0NC", {.matmul.alpha = 0.25f}},
+    {HY_OP_MATMUL, "enDP enQP a0DQ bnQ", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL,
+     "gnDP enQP a0DQ - anDQ",
+     {.matmul = {.trans_b = true, .alpha = 0.25f, .is_fast = true}}},
     {HY_OP_BIAS_GRAD, "anNC fnC", {.accumulate = true}},
     {HY_OP_NORM, "anNC awC anC a0NC f0N f0N", {.norm.eps = 1e-5f}},
+    {HY_OP_NORM, "anNQ awQ - a0NQ - f0N f01", {.norm = {.eps = 1e-5f, .is_rms = true}}},
     {HY_OP_NORM_BWD,
      "anNC anNC awC fnN fpN anNC a0NC fnC fnC",
      {.accumulate = true, .norm.eps = 1e-5f}},
@@ -77,10 +84,10 @@ static const call_row rows[] = {
     {HY_OP_ATTENTION, "anNP isN a0NQ f0L", {HEADS(0)}},
     {HY_OP_ATTENTION_BWD, "anNQ anNP isN a0NQ f0L a0NP", {HEADS(0)}},
     {HY_OP_ATTENTION_CACHED, "anNP anBRW a0NQ", {HEADS(OLD)}},
-    {HY_OP_GELU, "anNC a0NC", {0}},
-    {HY_OP_GELU_BWD, "anNC anNC a0NC", {0}},
-    {HY_OP_SWIGLU, "anNG a0NF", {0}},
-    {HY_OP_SWIGLU_BWD, "anNF anNG a0NG", {0}},
+    {HY_OP_GELU, "anNC a0NC f01", {0}},
+    {HY_OP_GELU_BWD, "anNC anNC a0NC f01", {0}},
+    {HY_OP_SWIGLU, "anNG a0NF f01", {0}},
+    {HY_OP_SWIGLU_BWD, "anNF anNG a0NG - f01", {0}},
     {HY_OP_EMBED, "itN anVC anTC a0NC", {.embed.seq = T}},
     {HY_OP_EMBED, "itN qnVC anTC a0NC", {.embed.seq = T}},
     {HY_OP_EMBED_BWD, "itN anNC fnVC fnTC", {.accumulate = true, .embed.seq = T}},
@@ -110,6 +117,11 @@ static const call_row rows[] = {
     {HY_OP_DEQUANTIZE, "uuX fpY f0X", {.quantize = {.block = BLOCK, .is_signed = true}}},
     {HY_OP_WRAP, "bnX u0X", {.grid.exponent = -8}},
     {HY_OP_UNWRAP, "uuX bnX b0X", {.grid.exponent = -8}},
+    {HY_OP_LARGEST, "anX f01", {0}},
+    {HY_OP_TO_FP8, "anNC f31 e0NC", {0}},
+    {HY_OP_TO_FP8, "anNC f31 g0NC g0CN d03", {0}},
+    {HY_OP_TO_FP8, "anQP f31 e0QP e0PQ d03", {0}},
+    {HY_OP_TO_FP8, "enQP - - e0PQ", {0}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
@@ -126,6 +138,7 @@ static double number(char fill, int64_t i, uint64_t seed) {
     case 's': return (double)(20 * document);
     case 'c': return i % 2 ? sin(angle) : cos(angle);
     case 'u': return (double)(i * 37 % 256);
+    case '3': return 3;
     default: return 0;
     }
 }
@@ -138,22 +151,29 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
     case 'i': return HY_I32;
     case 'u': return HY_U8;
     case 'q': return HY_I8;
+    case 'e': return HY_E4M3;
+    case 'g': return HY_E5M2;
     default: return HY_F32;
     }
 }
 
 static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) / 64 * 64; }
 
+/* One for each row of int8, one for all of fp8. */
+static int64_t scales_of(const hy_tensor *t) {
+    return t->dtype == HY_I8 ? t->shape[0] : hy_is_fp8(t->dtype) ? 1 : 0;
+}
+
 size_t hy_selftest_bytes(const hy_tensor *t) {
-    if (t->dtype != HY_I8) return hy_tensor_bytes(t);
-    return scales_at(t) + (size_t)t->shape[0] * sizeof(float);
+    if (scales_of(t) == 0) return hy_tensor_bytes(t);
+    return scales_at(t) + (size_t)scales_of(t) * sizeof(float);
 }
 
 void hy_selftest_place(hy_tensor *t, void *data) {
     t->data = data;
-    if (t->dtype != HY_I8) return;
+    if (scales_of(t) == 0) return;
     t->quant = (hy_quant){.scale = (float *)(void *)((char *)data + scales_at(t)),
-                          .block = (int32_t)t->shape[1]};
+                          .block = t->dtype == HY_I8 ? (int32_t)t->shape[1] : 0};
 }
 
 /* Makes the tensor of a word; false where there is no memory. */
@@ -167,8 +187,8 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
     void *data = calloc(1, hy_selftest_bytes(out));
     if (!data) return false;
     hy_selftest_place(out, data);
-    for (int64_t r = 0; out->quant.scale && r < out->shape[0]; r++) {
-        out->quant.scale[r] = 0.01f * (float)(1 + r % 3);
+    for (int64_t r = 0; r < scales_of(out); r++) {
+        out->quant.scale[r] = out->dtype == HY_I8 ? 0.01f * (float)(1 + r % 3) : 0.5f;
     }
     for (int64_t i = 0; word[1] != '0' && i < hy_tensor_count(out); i++) {
         double value = number(word[1], i, seed);
@@ -179,6 +199,8 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
         case HY_F64: ((double *)out->data)[i] = value; break;
         case HY_I32: ((int32_t *)out->data)[i] = (int32_t)value; break;
         case HY_I8: ((int8_t *)out->data)[i] = (int8_t)fmax(-127, fmin(127, 40 * value)); break;
+        case HY_E4M3:
+        case HY_E5M2: ((uint8_t *)out->data)[i] = hy_fp8_encode(out->dtype, (float)value); break;
         default: ((uint8_t *)out->data)[i] = (uint8_t)value; break;
         }
     }
@@ -214,8 +236,10 @@ void hy_selftest_call_free(hy_op_call *call) {
     }
 }
 
-/* Both sides round their result once; attention also its weights, and takes what was rounded before. */
+/* Both sides round their result once; attention also its weights, and takes what was rounded before. Codes
+ * in fp8 are the same on both. */
 double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype) {
+    if (hy_is_fp8(dtype)) return 0;
     double rounding = dtype == HY_BF16 ? 4e-3 : dtype == HY_F16 ? 5e-4 : 2e-6;
     if (kind == HY_OP_ATTENTION_BWD) return 5 * rounding;
     return kind == HY_OP_ATTENTION ? 3 * rounding : 2 * rounding;

@@ -24,7 +24,8 @@ bool hy_selftest_call_make(int i, hy_dtype dtype, hy_op_call *call);
 /* Whether number i exists in any type. */
 bool hy_selftest_call_exists(int i);
 void hy_selftest_call_free(hy_op_call *call);
-/* Bytes of a tensor, of int8 with the scales that lie behind its codes; and a tensor of these bytes. */
+/* Bytes of a tensor, of int8 and fp8 with the scales that lie behind its codes; and a tensor of these
+ * bytes. */
 size_t hy_selftest_bytes(const hy_tensor *t);
 void hy_selftest_place(hy_tensor *t, void *data);
 

@@ -52,8 +52,8 @@ static inline size_t gpu_aligned(size_t offset) {
 }
 
 static inline size_t gpu_scale_bytes(const hy_tensor *t) {
-    int64_t block = t->quant.block;
-    return (size_t)((hy_tensor_count(t) + block - 1) / block) * sizeof(float);
+    int64_t block = t->quant.block; /* 0: one scale for all */
+    return (size_t)(block > 0 ? (hy_tensor_count(t) + block - 1) / block : 1) * sizeof(float);
 }
 
 static inline gpu_layout gpu_lay_out(const hy_op_call *call, size_t workspace_bytes) {

@@ -13,7 +13,7 @@
 #include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/matmul.cuh"
 
-static hy_cuda_op op_of(hy_op_kind kind) {
+hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     switch (kind) {
     case HY_OP_MATMUL: return {hy_cuda_matmul, hy_cuda_matmul_workspace, hy_cuda_matmul_supports};
     case HY_OP_BIAS_GRAD: return {hy_cuda_bias_grad, hy_cuda_bias_grad_workspace, NULL};
@@ -154,12 +154,12 @@ static hy_status cuda_memory_now(hy_backend *b, size_t *free_bytes, size_t *tota
 static hy_status cuda_supports(hy_backend *b, const hy_op_call *call) {
     hy_cuda *cuda = self_of(b);
     HY_TRY(cuda->host.op_check(call));
-    hy_cuda_op op = op_of(call->kind);
+    hy_cuda_op op = hy_cuda_op_of(call->kind);
     return op.supports ? op.supports(cuda, call) : HY_OK;
 }
 
 static size_t cuda_workspace(hy_backend *b, const hy_op_call *call) {
-    hy_cuda_op op = op_of(call->kind);
+    hy_cuda_op op = hy_cuda_op_of(call->kind);
     return op.workspace ? op.workspace(self_of(b), call) : 0;
 }
 
@@ -174,7 +174,7 @@ static hy_status cuda_prepare(hy_backend *b, hy_op_call *call) {
 
 static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_cuda *cuda = hy_cuda_stream_owner(s);
-    hy_cuda_op op = op_of(call->kind);
+    hy_cuda_op op = hy_cuda_op_of(call->kind);
     if (!op.run) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "op kind %d does not exist", (int)call->kind);
     }
@@ -316,6 +316,7 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.supports = cuda_supports;
     b.workspace = cuda_workspace;
     b.prepare = cuda_prepare;
+    b.op_seconds = hy_cuda_op_seconds;
     b.matmul_table = hy_cuda_matmul_table;
     b.load_matmul_table = hy_cuda_load_matmul_table;
     b.destroy = cuda_destroy;

@@ -24,6 +24,12 @@ hy_status hy_cuda_event_record(hy_event *e, hy_stream *s);
 hy_status hy_cuda_event_sync(hy_event *e);
 bool hy_cuda_event_is_done(hy_event *e);
 
+/* The op table (backend.cu); without `run`: there is no such op. */
+hy_cuda_op hy_cuda_op_of(hy_op_kind kind);
+
+/* op_time.cu */
+double hy_cuda_op_seconds(hy_backend *b, const hy_op_call *call);
+
 /* Pinned host memory; unpin takes what pin gave. */
 hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out);
 void hy_cuda_unpin(void *data);

@@ -151,6 +151,13 @@ hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     return HY_OK;
 }
 
+/* The cast of a stored weight is not in what was timed. */
+double hy_cuda_matmul_seconds(const hy_op_call *call) {
+    const hy_matmul_plan *plan = (const hy_matmul_plan *)call->plan;
+    if (!plan || hy_matmul_cast_bytes(call, true) > 0) return 0;
+    return (double)plan->microseconds * 1e-6;
+}
+
 /* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for.
  * Where the memory lies does not matter: less aligned calls do without. So does a call with a
  * plan for another shape (a short last chunk), if it brings too little. */

@@ -152,6 +152,9 @@ void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t cou
 /* Random numbers in [-1, 1), as codes for a scale of 1 where the type is fp8. */
 void hy_matmul_fill(void *out, hy_dtype dtype, int64_t count, uint32_t seed, cudaStream_t stream);
 
+/* Seconds of a prepared matmul as it was timed; 0: it was not. */
+double hy_cuda_matmul_seconds(const hy_op_call *call);
+
 /* ---- for backend.cu -------------------------------------------------------------------------- */
 
 /* The algorithms in use, as text, allocated with malloc. */

@@ -161,6 +161,7 @@ static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
 
 #define ANY_THREADS 256
 
+template <bool has_largest>
 static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
     __shared__ float buffer[HY_TEAM_FLOATS];
     int64_t base = (int64_t)blockIdx.x * n.C;
@@ -185,10 +186,10 @@ static __global__ void __launch_bounds__(ANY_THREADS) norm_any(norm_call n) {
         float shift = n.b ? hy_load_any(n.b, c, n.b_type) : 0.0f;
         float y = xhat * hy_load_any(n.w, c, n.w_type) + shift;
         hy_store_any(n.y, base + c, n.y_type, y);
-        largest = max(largest, hy_magnitude(y));
+        if (has_largest) largest = max(largest, hy_magnitude(y));
     }
     if (threadIdx.x == 0) keep_statistics(n, blockIdx.x, mean[0], rstd);
-    if (n.largest) hy_keep_largest(hy_singles{n.y, n.y_type}, largest, n.largest);
+    if (has_largest) hy_keep_largest(hy_singles{n.y, n.y_type}, largest, n.largest);
 }
 
 hy_status hy_cuda_norm(const hy_cuda_run *run) {
@@ -212,7 +213,8 @@ hy_status hy_cuda_norm(const hy_cuda_run *run) {
     if (32 * warps <= WIDE_THREADS && hy_fit_packs(n.C, {x, y})) {
         hy_by_type(x->dtype, [&](auto zero) { norm_packed<decltype(zero), 1>(run, n, warps); });
     } else {
-        norm_any<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
+        auto kernel = n.largest ? norm_any<true> : norm_any<false>;
+        kernel<<<(unsigned)n.N, ANY_THREADS, 0, run->stream>>>(n);
     }
     return hy_cuda_launched(run);
 }
