@@ -56,6 +56,10 @@ static inline bool hy_subject_streams(const hy_subject *s) {
     return s->backend->facts.is_gpu || s->settings->memory.max_gpu_mem > 0;
 }
 
+/* fp8.c: which matmuls are in fp8, unless that is known: by measurement where the device is here, else all that
+ * it can do. */
+void hy_fp8_choose(hy_subject *subject);
+
 /* ---- rates.c, budget.c: the machine ------------------------------------------------------------- */
 
 /* By data sheets and rules of thumb, at once; or measured where the device is here, in part of a second. */

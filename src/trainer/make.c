@@ -15,6 +15,8 @@ typedef struct lesson {
     uint64_t device_cap, host_cap;
     hy_rung rung; /* that was chosen: what changes no bit is tried first */
     bool keeps_rung, is_rung_too_large;
+    hy_fp8_use fp8; /* likewise */
+    bool is_fp8_known;
     bool is_out_ours; /* the folder was made by one of them */
 } lesson;
 
@@ -28,7 +30,9 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .engine.subject = {.device_cap = known->device_cap,
                                          .host_cap = known->host_cap,
                                          .rung = known->rung,
-                                         .keeps_rung = known->keeps_rung},
+                                         .keeps_rung = known->keeps_rung,
+                                         .fp8 = known->fp8,
+                                         .is_fp8_known = known->is_fp8_known},
                       .record.is_out_ours = known->is_out_ours};
     if (observer) t->observer = *observer;
     t->record.observer = t->observer;
@@ -46,6 +50,8 @@ static void learn(const hy_trainer *t, lesson *known) {
     bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
     known->rung = t->engine.subject.rung;
+    known->fp8 = t->engine.subject.fp8;
+    known->is_fp8_known = t->engine.subject.is_fp8_known;
     known->keeps_rung = t->engine.subject.keeps_rung && !known->is_rung_too_large;
     if (t->engine.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {

@@ -130,6 +130,10 @@ static void write_kept(const hy_trainer *t, hy_json_writer *w) {
     hy_json_put_bool(w, "predicts", rung->predicts);
     hy_json_put_bool(w, "snapshot", rung->has_snapshot);
     hy_json_put_bool(w, "is_aside", t->engine.plan.choice.is_aside);
+    if (t->engine.subject.is_fp8_known) {
+        hy_json_put_int(w, "fp8_weights", t->engine.subject.fp8.weights);
+        hy_json_put_int(w, "fp8_grads", t->engine.subject.fp8.grads);
+    }
     hy_json_close_object(w);
 }
 
@@ -435,6 +439,23 @@ static hy_status read_type(const hy_json *json, const hy_json_node *node, const 
     return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no type", path, name);
 }
 
+/* Which matmuls are in fp8, of a run that has any. */
+static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
+                          hy_subject *x) {
+    const int64_t most = (1 << HY_LINEARS) - 1;
+    int64_t weights, grads;
+    if (!hy_json_get(node, "fp8_weights")) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
+    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
+    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
+               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
+               (long long)weights, (long long)grads, (long long)most);
+    x->fp8.weights = (uint32_t)weights;
+    x->fp8.grads = (uint32_t)grads;
+    x->is_fp8_known = true;
+    return HY_OK;
+}
+
 /* Runs that were saved before there was a choice kept everything in fp32, with what prediction needs. */
 static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
@@ -448,6 +469,7 @@ static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path)
     HY_TRY(hy_json_bool(json, node, "small_predictor", &x->rung.is_slow_8bit));
     HY_TRY(hy_json_bool(json, node, "predicts", &x->rung.predicts));
     HY_TRY(hy_json_bool(json, node, "snapshot", &x->rung.has_snapshot));
+    HY_TRY(read_fp8(json, node, path, x));
     return hy_json_bool(json, node, "is_aside", &x->is_aside);
 }
 

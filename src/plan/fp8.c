@@ -1,0 +1,179 @@
+/* fp8.c: which matmuls of the blocks are faster in fp8. See subject.h.
+ *
+ * For each matrix of a block the matmuls are timed in bf16 and in fp8, and with them what fp8 costs beside:
+ * codes of the input, of the gradient that comes back and of the turned weight, and the look for the largest
+ * magnitude. Codes serve more than one matmul, so the matmuls with the weight and that of its gradient are
+ * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. */
+#include <math.h>
+
+#include "base/error.h"
+#include "plan/subject.h"
+
+#define SOMEWHERE ((void *)(uintptr_t)256)
+#define USUAL_TOKENS 8192 /* of a micro-batch that is still open */
+#define CLEARLY 0.98      /* fp8 has to be faster than this of bf16 */
+
+typedef struct linear {
+    hy_param_kind kind;
+    int64_t N, in, out; /* rows, widths */
+    hy_dtype gradient, grads;
+    hy_backend *backend;
+    bool is_timed; /* else only what cannot be is found */
+} linear;
+
+static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
+    hy_tensor t = hy_tensor_2d(SOMEWHERE, dtype, rows, cols);
+    if (hy_is_fp8(dtype)) t.quant.scale = SOMEWHERE;
+    return t;
+}
+
+static hy_tensor one(void) { return hy_tensor_1d(SOMEWHERE, HY_F32, 1); }
+
+/* INFINITY: it cannot be; NAN: its time is not known; 1: nobody asked for it. */
+static double seconds_of(const linear *l, hy_op_call *call) {
+    hy_backend *b = l->backend;
+    if (b->supports(b, call) != HY_OK) return INFINITY;
+    if (!l->is_timed) return 1;
+    if (b->prepare(b, call) != HY_OK) return INFINITY;
+    double seconds = b->op_seconds(b, call);
+    return seconds > 0 ? seconds : NAN;
+}
+
+/* d (rows, cols) of `depth` products, in fp8 with the types of a and b, or in bf16 as the lists have it. */
+static double matmul_seconds(const linear *l, hy_tensor a, hy_tensor b, hy_tensor d, bool trans_a,
+                             bool trans_b, bool is_fast) {
+    hy_op_call call = {
+        .kind = HY_OP_MATMUL,
+        .attr.matmul = {.trans_a = trans_a, .trans_b = trans_b, .is_fast = is_fast, .alpha = 1}};
+    call.t[HY_MATMUL_A] = a;
+    call.t[HY_MATMUL_B] = b;
+    call.t[HY_MATMUL_D] = d;
+    return seconds_of(l, &call);
+}
+
+static double forward_seconds(const linear *l, bool is_fp8) {
+    hy_dtype in = is_fp8 ? HY_E4M3 : HY_BF16;
+    return matmul_seconds(l, matrix(in, l->N, l->in), matrix(in, l->out, l->in),
+                          matrix(HY_BF16, l->N, l->out), false, true, is_fp8);
+}
+
+static double back_seconds(const linear *l, bool is_fp8) {
+    if (is_fp8) {
+        return matmul_seconds(l, matrix(l->gradient, l->N, l->out), matrix(HY_E4M3, l->in, l->out),
+                              matrix(HY_BF16, l->N, l->in), false, true, false);
+    }
+    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(HY_BF16, l->out, l->in),
+                          matrix(HY_BF16, l->N, l->in), false, false, false);
+}
+
+static double grad_seconds(const linear *l, bool is_fp8) {
+    hy_tensor d = matrix(l->grads, l->out, l->in);
+    if (is_fp8) {
+        return matmul_seconds(l, matrix(l->gradient, l->out, l->N), matrix(HY_E4M3, l->in, l->N), d,
+                              false, true, false);
+    }
+    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(HY_BF16, l->N, l->in), d, true,
+                          false, false);
+}
+
+static double codes_seconds(const linear *l, int64_t cols, hy_dtype dtype, bool has_codes,
+                            bool has_turned) {
+    hy_op_call call = {.kind = HY_OP_TO_FP8};
+    if (!has_codes && !has_turned) return 0;
+    call.t[HY_TO_FP8_X] = matrix(HY_BF16, l->N, cols);
+    call.t[HY_TO_FP8_LARGEST] = one();
+    if (has_codes) call.t[HY_TO_FP8_CODES] = matrix(dtype, l->N, cols);
+    if (has_turned) call.t[HY_TO_FP8_TURNED] = matrix(dtype, cols, l->N);
+    return seconds_of(l, &call);
+}
+
+static double turn_seconds(const linear *l) {
+    hy_op_call call = {.kind = HY_OP_TO_FP8};
+    call.t[HY_TO_FP8_X] = matrix(HY_E4M3, l->out, l->in);
+    call.t[HY_TO_FP8_TURNED] = matrix(HY_E4M3, l->in, l->out);
+    return seconds_of(l, &call);
+}
+
+/* Where no op takes it on its way: of the attention's output, of gradients of the residual and of qkv. */
+static double largest_seconds(const linear *l) {
+    hy_op_call call = {.kind = HY_OP_LARGEST};
+    bool is_out = l->kind == HY_P_OUT;
+    if (l->kind == HY_P_UP) return 0;
+    call.t[HY_LARGEST_X] = matrix(HY_BF16, l->N, is_out ? l->in + l->out : l->out);
+    call.t[HY_LARGEST_OUT] = one();
+    return seconds_of(l, &call);
+}
+
+/* All that can be. */
+static void choose_possible(const linear *l, hy_fp8_use *use) {
+    if (isfinite(forward_seconds(l, true) + back_seconds(l, true))) {
+        use->weights |= hy_linear_bit(l->kind);
+    }
+    if (isfinite(grad_seconds(l, true))) use->grads |= hy_linear_bit(l->kind);
+}
+
+/* The fastest of the four ways, into the bits of the matrix. HY_ERR_STATE: times are not known. */
+static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
+    double with_weight[2], of_grad[2], best = INFINITY;
+    int chosen = 0;
+    for (int fp8 = 0; fp8 < 2; fp8++) {
+        with_weight[fp8] = forward_seconds(l, fp8) + back_seconds(l, fp8);
+        of_grad[fp8] = grad_seconds(l, fp8);
+    }
+    with_weight[1] += turn_seconds(l);
+    for (int way = 0; way < 4; way++) {
+        bool weights = way & 1, grads = way & 2;
+        double seconds = with_weight[weights] + of_grad[grads];
+        if (way) {
+            seconds += codes_seconds(l, l->in, HY_E4M3, weights, grads) +
+                       codes_seconds(l, l->out, l->gradient, weights, grads) + largest_seconds(l);
+        }
+        if (isnan(seconds)) return HY_ERR_STATE;
+        if (seconds < (way ? CLEARLY : 1) * best) {
+            best = seconds;
+            chosen = way;
+        }
+    }
+    if (chosen & 1) use->weights |= hy_linear_bit(l->kind);
+    if (chosen & 2) use->grads |= hy_linear_bit(l->kind);
+    return HY_OK;
+}
+
+static int64_t tokens_of(const hy_subject *x) {
+    const hy_settings *s = x->settings;
+    int64_t seq = s->train.seq_len, batch = x->split.batch;
+    if (!batch && s->train.micro_batch == HY_MICRO_GIVEN) batch = s->train.batch_size;
+    if (!batch) batch = seq < USUAL_TOKENS ? USUAL_TOKENS / seq : 1;
+    return batch * seq;
+}
+
+void hy_fp8_choose(hy_subject *x) {
+    const hy_shape *s = &x->model->shape;
+    const hy_types *types = &x->rows.types;
+    const struct {
+        hy_param_kind kind;
+        int64_t in, out;
+    } shapes[HY_LINEARS] = {
+        {HY_P_QKV, s->width, hy_shape_qkv(s)},
+        {HY_P_OUT, (int64_t)s->heads * s->head_size, s->width},
+        {HY_P_UP, s->width, (int64_t)s->mlp_width * (s->is_gated ? 2 : 1)},
+        {HY_P_DOWN, s->mlp_width, s->width},
+    };
+    hy_fp8_use use = {0}, possible = {0};
+    bool is_timed = x->settings->train.fp8 == HY_FP8_AUTO && x->backend->op_seconds;
+    if (!hy_types_have_fp8(types) || x->is_fp8_known) return;
+    for (int i = 0; i < HY_LINEARS; i++) {
+        linear l = {.kind = shapes[i].kind,
+                    .N = tokens_of(x),
+                    .in = shapes[i].in,
+                    .out = shapes[i].out,
+                    .gradient = types->fp8.gradient,
+                    .grads = types->grads,
+                    .backend = x->backend};
+        choose_possible(&l, &possible);
+        l.is_timed = is_timed;
+        if (is_timed && choose_linear(&l, &use) != HY_OK) is_timed = false;
+    }
+    x->fp8 = is_timed ? use : possible;
+    x->is_fp8_known = true;
+}
