@@ -1,6 +1,7 @@
 /* test_kernels_cards.c: cards by name, and the driver's library where there is none. */
 #include "harness.h"
 
+#include "kernels/card_backend.h"
 #include "kernels/card_list.h"
 #include "kernels/nvml.h"
 
@@ -54,12 +55,41 @@ START_TEST(a_card_that_nobody_knows_is_not_watched) {
 }
 END_TEST
 
+/* What a card by its data sheet says of a matmul in fp8. */
+static hy_status fp8_on(const char *card, int64_t rows, hy_dtype d, hy_dtype bias) {
+    hy_backend *b;
+    void *somewhere = (void *)(uintptr_t)256;
+    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
+    call.t[HY_MATMUL_A] = hy_tensor_2d(somewhere, HY_E4M3, rows, 64);
+    call.t[HY_MATMUL_B] = hy_tensor_2d(somewhere, HY_E4M3, 32, 64);
+    call.t[HY_MATMUL_A].quant.scale = call.t[HY_MATMUL_B].quant.scale = somewhere;
+    call.t[HY_MATMUL_D] = hy_tensor_2d(somewhere, d, rows, 32);
+    call.t[HY_MATMUL_BIAS] = hy_tensor_1d(somewhere, bias, 32);
+    must(hy_card_backend_create(card, &b));
+    hy_status status = b->supports(b, &call);
+    b->destroy(b);
+    return status;
+}
+
+START_TEST(cards_refuse_fp8_as_the_cuda_backend_does) {
+    must(fp8_on("NVIDIA GeForce RTX 5080", 48, HY_BF16, HY_BF16));
+    must_fail(fp8_on("NVIDIA GeForce RTX 3090", 48, HY_BF16, HY_BF16), HY_ERR_INPUT,
+              "fp8 needs sm_89 or newer");
+    must_fail(fp8_on("NVIDIA GeForce RTX 5080", 50, HY_BF16, HY_BF16), HY_ERR_INPUT,
+              "50 x 32 x 64 in fp8, expected multiples of 16");
+    must(fp8_on("NVIDIA GeForce RTX 5080", 48, HY_F32, HY_BF16));
+    must_fail(fp8_on("NVIDIA GeForce RTX 5080", 48, HY_F32, HY_F32), HY_ERR_INPUT,
+              "a bias of an fp32 d is expected in bf16");
+}
+END_TEST
+
 static Suite *cards_suite(void) {
     Suite *suite = suite_create("kernels: cards");
     TCase *tests = tcase_create("cards");
     tcase_add_test(tests, cards_are_known_by_the_names_the_driver_gives);
     tcase_add_test(tests, what_is_not_known_has_no_peak);
     tcase_add_test(tests, a_card_that_nobody_knows_is_not_watched);
+    tcase_add_test(tests, cards_refuse_fp8_as_the_cuda_backend_does);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -4,8 +4,9 @@
  * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
  * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
  * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
- * too or is fp32; or both are fp8 with a scale each, in the shapes that the library serves. A b that is stored otherwise is cast to a's type first, into the workspace; everything
- * else, plan and key too, is that of the matmul behind the cast. */
+ * too or is fp32. A b that is stored otherwise is cast to a's type first, into the workspace; everything
+ * else, plan and key too, is that of the matmul behind the cast. Or a and b are both fp8, with a scale
+ * each, in the shapes that the library serves: there is no matmul of our own behind it. */
 #include <stdlib.h>
 #include <string.h>
 
