@@ -4,7 +4,10 @@
  * another program needs to train the very same run (gpu_loss/dump.h). The result is one JSON object on
  * standard output; what happens on the way goes to standard error.
  *
- *   build/bench/gpu_loss [--dump FOLDER] [--points N] KEY=VALUE ...
+ *   build/bench/gpu_loss [--dump FOLDER] [--points N] [--inject STEP] KEY=VALUE ...
+ *
+ * --inject makes an outlier of one channel: after that step the weight of one element of the second norm in the
+ * middle layer is multiplied by 10,000, and stays what training makes of it. The state has to lie on the device.
  *
  * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin steps=300 */
 #include <stdio.h>
@@ -16,6 +19,8 @@
 #include "gpu_loss/dump.h"
 
 #define POINTS_MAX 1000
+#define INJECTED_CHANNEL 100
+#define INJECTED_FACTOR 10000.0f
 
 typedef struct point {
     int64_t step;
@@ -28,10 +33,46 @@ typedef struct curve {
     int count, in_sum;
     double sum;
     point points[POINTS_MAX];
+    hy_trainer *trainer;
+    int64_t inject_at;
+    double fp8_largest, fp8_zeros; /* the most of any step */
 } curve;
+
+/* The weight of one channel of a norm times a factor. */
+static hy_status inject(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    int32_t unit = e->model->params.units / 2;
+    int32_t param = hy_params_find(&e->model->params, unit, HY_P_NORM2);
+    hy_store *master = hy_store_of(e, HY_ROW_MASTER);
+    int32_t item = hy_store_item_of(master, param);
+    hy_tensor weight = hy_store_tensor(master, item, hy_store_device(master, item));
+    float value = 0;
+    HY_FAIL_IF(master->place != HY_DEVICE || weight.dtype != HY_F32, HY_ERR_INPUT,
+               "--inject wants fp32 weights on the device");
+    HY_TRY(hy_update_finish(e));
+    char *at = (char *)weight.data + INJECTED_CHANNEL * sizeof value;
+    HY_TRY(e->backend->copy(e->compute, &value, at, sizeof value));
+    HY_TRY(e->backend->stream_sync(e->compute));
+    value *= INJECTED_FACTOR;
+    HY_TRY(e->backend->copy(e->compute, at, &value, sizeof value));
+    HY_TRY(e->backend->stream_sync(e->compute));
+    hy_row_changed(e, HY_ROW_MASTER);
+    fprintf(stderr, "  unit %d, channel %d of its second norm: now %g\n", unit, INJECTED_CHANNEL,
+            (double)value);
+    return HY_OK;
+}
 
 static void on_step(void *user, const hy_step_info *info) {
     curve *c = user;
+    if (info->step == c->inject_at && inject(c->trainer) != HY_OK) {
+        fprintf(stderr, "gpu_loss: %s\n", hy_error_message());
+        exit(1);
+    }
+    if (info->fp8_largest_layer >= 0 && !(info->fp8_largest <= c->fp8_largest)) {
+        c->fp8_largest = info->fp8_largest;
+    }
+    if (info->fp8_zeros_layer >= 0 && info->fp8_zeros > c->fp8_zeros)
+        c->fp8_zeros = info->fp8_zeros;
     if (info->phase == HY_PREDICT) return;
     c->sum += info->loss;
     c->in_sum++;
@@ -79,13 +120,17 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     hy_summary s;
     hy_trainer_summary(t, &s);
     printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
-           t->engine.backend->facts.name, s.model, hy_dtype_name(t->engine.types.of[HY_FULL]),
+           t->engine.backend->facts.name, s.model,
+           hy_dtype_name(hy_types_step(&t->engine.types, HY_FULL)),
            hy_choice_name("tf32", t->settings.tf32));
     printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",
            s.val_loss, s.final_loss, (long long)s.steps, s.spent);
     printf(
         " \"moves\": %lld, \"rejected_moves\": %lld, \"predictor\": \"%s\", \"why_not\": \"%s\",\n",
         (long long)s.moves, (long long)s.rejected_moves, s.predictor, s.why_not);
+    printf(
+        " \"fp8_matmuls\": %lld, \"fp8_largest\": %.6g, \"fp8_zeros\": %.6g, \"skipped\": %lld,\n",
+        (long long)s.fp8_matmuls, c->fp8_largest, c->fp8_zeros, (long long)s.skipped_steps);
     printf(" \"tokens_per_step\": %lld, \"tokens_per_second\": %.0f, \"created_s\": %.1f, "
            "\"run_s\": %.1f,\n \"curve\": [",
            (long long)s.tokens_per_step, s.tokens_per_second, created, seconds);
@@ -95,13 +140,15 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     printf("]}\n");
 }
 
-static hy_status train(const hy_config *config, const char *dump, int points) {
+static hy_status train(const hy_config *config, const char *dump, int points, int64_t inject_at) {
     static curve course;
     hy_trainer *t;
     hy_observer observer = {.user = &course, .on_step = on_step, .on_message = on_message};
     double begin = hy_clock();
     HY_TRY(hy_trainer_create(config, &observer, &t));
     double created = hy_clock() - begin;
+    course.trainer = t;
+    course.inject_at = inject_at;
     course.every = t->course.steps_total / points > 0 ? t->course.steps_total / points : 1;
     hy_status status = dump ? gl_dump(t, dump) : HY_OK;
     begin = hy_clock();
@@ -122,7 +169,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     if (status == HY_OK) {
-        status = train(config, gpu_option(argc, argv, "--dump", NULL), points > 0 ? points : 10);
+        status = train(config, gpu_option(argc, argv, "--dump", NULL), points > 0 ? points : 10,
+                       atoll(gpu_option(argc, argv, "--inject", "0")));
     }
     hy_config_destroy(config);
     if (status != HY_OK) fprintf(stderr, "gpu_loss: %s\n", hy_error_message());

@@ -145,7 +145,11 @@ typedef struct hy_step_info {
     double elapsed;           /* since the start of the run, earlier sessions included */
     double remaining;         /* expected, seconds */
     double confidence;        /* that predicting pays, 0 to 1 */
-    hy_dtype precision;
+    hy_dtype precision;       /* HY_E4M3: bf16 with matmuls of the blocks in fp8 */
+    /* In fp8, else NaN: of all numbers that went into its matmuls the largest magnitude, and in the layer where
+     * it is most the share of those that were not zero and became it. */
+    double fp8_largest, fp8_zeros;
+    int64_t fp8_largest_layer, fp8_zeros_layer; /* where, from 0; -1: not in fp8 */
     int64_t batch_size, grad_accum;
     uint64_t vram_bytes, vram_peak_bytes; /* live on the device now; the most so far */
     uint64_t host_pinned_bytes;
@@ -463,6 +467,7 @@ typedef struct hy_summary {
     int64_t parameters;
     int64_t steps_total; /* planned */
     int64_t steps, full_steps, predicted_steps, correct_steps, backward_passes, skipped_steps;
+    int64_t fp8_matmuls, block_matmuls; /* of a micro-batch: those in fp8 of the blocks' */
     int64_t moves, rejected_moves, divergences, forks;
     double spent; /* compute in full steps */
     double confidence;

@@ -28,6 +28,7 @@ static void fill(const hy_field *field, void *from, int i) {
     case HY_FIELD_CLASSES:
         for (int cls = 0; cls < HY_CLASS_COUNT; cls++) ((int64_t *)at)[cls] = 100 * i + cls;
         break;
+    case HY_FIELD_LAYERS: break;
     case HY_FIELD_LEVELS:
         for (int level = 0; level < 4; level++) ((double *)at)[level] = i + 0.125 * level;
         break;

@@ -131,6 +131,9 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     hy_cli_table_print(&table, terminal, true);
     /* Against what the card promises, and against what it was seen to do. */
     FILE *out = terminal->out;
+    if (summary->fp8_matmuls > 0)
+        say(terminal, "fp8", "%s of the %s block matmuls of a micro-batch; the rest in bf16\n",
+            hy_cli_count(summary->fp8_matmuls).text, hy_cli_count(summary->block_matmuls).text);
     if (summary->mfu > 0)
         fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
                 100 * summary->mfu, 1e-12 * summary->peak_flops);

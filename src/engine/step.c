@@ -85,6 +85,10 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
             e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
     }
     HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
+    if (e->work.seen && hy_is_fp8(e->update.dtype)) {
+        size_t bytes = (size_t)e->model->params.units * 3 * sizeof(double);
+        HY_TRY(e->backend->copy(e->compute, e->work.seen, e->work.buffers.seen, bytes));
+    }
     return e->backend->stream_sync(e->compute);
 }
 
@@ -98,6 +102,14 @@ void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
         s->scale = fmin(LARGEST_SCALE, s->scale * 2);
         s->good_steps = 0;
     }
+}
+
+bool hy_engine_seen(const hy_engine *e, int32_t layer, double out[2]) {
+    if (!e->work.seen || !hy_is_fp8(e->update.dtype)) return false;
+    const double *seen = e->work.seen + 3 * (layer + 1); /* unit 0 is the embedding */
+    out[0] = seen[0];
+    out[1] = seen[2] > 0 ? seen[1] / seen[2] : 0;
+    return true;
 }
 
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out) {

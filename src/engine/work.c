@@ -186,6 +186,7 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));
     b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)sums);
     HY_TRY(hy_work_take_staging(e, (size_t)e->plan.work.rows));
+    if (seen) HY_TRY(e->backend->alloc(e->backend, HY_PINNED, seen, (void **)&e->work.seen));
     /* What comes back to the host. */
     size_t guarded = 2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice);
     e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
@@ -280,6 +281,10 @@ hy_status hy_work_take(hy_engine *e) {
 
 /* ---- giving back --------------------------------------------------------------------------------------- */
 
+static size_t seen_bytes(const hy_engine *e) {
+    return (size_t)e->model->params.units * 3 * sizeof(double);
+}
+
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;
     hy_backend *b = e->backend;
@@ -297,6 +302,7 @@ void hy_work_release(hy_engine *e) {
         if (s->is_done) b->event_destroy(s->is_done);
     }
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
+    if (w->seen) b->release(b, HY_PINNED, w->seen, seen_bytes(e));
     free(w->guard_losses);
     hy_arena_fini(&w->host_arena);
     hy_arena_fini(&w->arena);

@@ -2,6 +2,8 @@
 #include "formats/fields.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -61,6 +63,18 @@ bool hy_field_is_written(const hy_field *field, const void *from, unsigned holds
     return field->when & HY_IF_POSITIVE || field->kind == HY_FIELD_BOOL ? value > 0 : !isnan(value);
 }
 
+/* Four digits tell as much as anybody reads. */
+static void put_layers(hy_json_writer *w, const char *key, const hy_layer_values *layers) {
+    char text[32];
+    if (layers->count == 0) return;
+    hy_json_open_array(w, key);
+    for (int32_t i = 0; i < layers->count; i++) {
+        snprintf(text, sizeof text, "%.4g", layers->values[i * layers->stride]);
+        hy_json_put_double(w, NULL, strtod(text, NULL));
+    }
+    hy_json_close_array(w);
+}
+
 void hy_fields_put(const hy_field *table, size_t count, const void *from, unsigned holds,
                    hy_json_writer *w) {
     for (const hy_field *field = table; field < table + count; field++) {
@@ -85,6 +99,7 @@ void hy_fields_put(const hy_field *table, size_t count, const void *from, unsign
             }
             hy_json_close_object(w);
             break;
+        case HY_FIELD_LAYERS: put_layers(w, field->key, at); break;
         case HY_FIELD_LEVELS:
             hy_json_open_object(w, field->key);
             for (int i = 0; i < 4; i++) {
@@ -112,6 +127,7 @@ void hy_fields_clear(const hy_field *table, size_t count, void *into) {
         case HY_FIELD_DTYPE:
         case HY_FIELD_STATUS: *(int *)at = -1; break;
         case HY_FIELD_CLASSES: memset(at, 0, HY_CLASS_COUNT * sizeof(int64_t)); break;
+        case HY_FIELD_LAYERS: break;
         case HY_FIELD_LEVELS:
             for (int i = 0; i < 4; i++) ((double *)at)[i] = NAN;
             break;
@@ -167,6 +183,7 @@ hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node
             if (!hy_json_as_string(m, &text, NULL)) break;
             if (find_name(field->kind, text) >= 0) *(int *)at = find_name(field->kind, text);
             break;
+        case HY_FIELD_LAYERS: break;
         case HY_FIELD_CLASSES:
         case HY_FIELD_LEVELS: take_members(field, m, at); break;
         }

@@ -20,6 +20,7 @@ typedef enum hy_field_kind {
     HY_FIELD_STATUS,  /* hy_memory_status, by name; -1 */
     HY_FIELD_CLASSES, /* int64_t[HY_CLASS_COUNT] of bytes, an object by name without zeros; 0 */
     HY_FIELD_LEVELS,  /* double[4]: target, warning, critical and emergency; NaN */
+    HY_FIELD_LAYERS,  /* hy_layer_values, an array with four digits each; only written */
 } hy_field_kind;
 
 /* Conditions under which a field is written; all must hold. Higher bits are a table's own. */
@@ -27,6 +28,12 @@ typedef enum hy_field_kind {
 #define HY_IF_KNOWN 1u    /* not NaN, not false, not "" */
 #define HY_IF_POSITIVE 2u /* a count or a number above 0 */
 #define HY_IF_TABLE 4u    /* the first of a table's own */
+
+/* A value for each layer; none: it is left out. */
+typedef struct hy_layer_values {
+    int32_t count, stride; /* from one to the next, in doubles */
+    const double *values;
+} hy_layer_values;
 
 #define HY_NO_FIELD SIZE_MAX /* not read */
 

@@ -5,8 +5,9 @@
  * magnitude. Codes serve more than one matmul, so the matmuls with the weight and that of its gradient are
  * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. */
 #include <math.h>
+#include <stdio.h>
 
-#include "base/error.h"
+#include "base/text.h"
 #include "plan/subject.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
@@ -137,6 +138,40 @@ static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
     if (chosen & 1) use->weights |= hy_linear_bit(l->kind);
     if (chosen & 2) use->grads |= hy_linear_bit(l->kind);
     return HY_OK;
+}
+
+static const struct {
+    hy_param_kind kind;
+    const char *name;
+} linears[HY_LINEARS] = {
+    {HY_P_QKV, "qkv"}, {HY_P_OUT, "attention out"}, {HY_P_UP, "mlp up"}, {HY_P_DOWN, "mlp down"}};
+
+int hy_fp8_matmuls(const hy_fp8_use *use) {
+    int count = 0;
+    for (int i = 0; i < HY_LINEARS; i++) {
+        uint32_t bit = hy_linear_bit(linears[i].kind);
+        count += 2 * ((use->weights & bit) != 0) + ((use->grads & bit) != 0);
+    }
+    return count;
+}
+
+void hy_fp8_describe(const hy_fp8_use *use, char *out, size_t size) {
+    hy_text text = {0};
+    int left = 0;
+    hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", hy_fp8_matmuls(use),
+                 HY_BLOCK_MATMULS);
+    for (int i = 0; i < HY_LINEARS; i++) {
+        uint32_t bit = hy_linear_bit(linears[i].kind);
+        bool weights = use->weights & bit, grads = use->grads & bit;
+        if (weights && grads) continue;
+        hy_text_addf(&text, "%s%s%s",
+                     left++ ? ", " : "; in bf16, as that is faster or has to be: ", linears[i].name,
+                     weights ? " (gradient)"
+                     : grads ? " (forward and back)"
+                             : "");
+    }
+    snprintf(out, size, "%s", text.has_failed ? "fp8" : hy_text_string(&text));
+    hy_text_free(&text);
 }
 
 static int64_t tokens_of(const hy_subject *x) {

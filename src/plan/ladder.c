@@ -269,6 +269,11 @@ static hy_status finish(const hy_subject *x, const hy_rates *rates, hy_plan *pla
     hy_plan_setup_end(&setup);
     HY_TRY(status);
     hy_plan_tell(x, plan, facts);
+    if (hy_types_have_fp8(&x->rows.types)) {
+        char words[HY_PLAN_TEXT];
+        hy_fp8_describe(&x->rows.types.fp8, words, sizeof words);
+        add_reason(facts, words);
+    }
     for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
     if (plan->fits) return x->guest ? HY_OK : hy_advise_tokens(x, rates, plan, facts);
     return hy_advise_fit(x, rates, facts);

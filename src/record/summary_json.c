@@ -44,6 +44,10 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_int(w, "correct_steps", s->correct_steps);
     hy_json_put_int(w, "backward_passes", s->backward_passes);
     hy_json_put_int(w, "skipped_steps", s->skipped_steps);
+    if (s->fp8_matmuls) {
+        hy_json_put_int(w, "fp8_matmuls", s->fp8_matmuls);
+        hy_json_put_int(w, "block_matmuls", s->block_matmuls);
+    }
     hy_json_put_string(w, "predictor", s->predictor);
     hy_json_put_int(w, "moves", s->moves);
     hy_json_put_int(w, "rejected_moves", s->rejected_moves);

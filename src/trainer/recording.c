@@ -71,8 +71,20 @@ hy_status hy_trainer_remake_record(hy_trainer *t) {
     return open_record(t, true);
 }
 
+#define HY_LAYERS_TOLD 128 /* a line has room for as many */
+
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
+    double seen[2], shares[HY_LAYERS_TOLD];
+    int32_t layers = t->guest ? 0 : t->engine.model->shape.layers;
+    bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
+    if (is_fp8) {
+        for (int32_t i = 0; i < layers; i++) {
+            if (hy_engine_seen(&t->engine, i, seen)) shares[i] = seen[1];
+        }
+        line.fp8_largest = (hy_layer_values){layers, 3, t->engine.work.seen + 3};
+        line.fp8_zeros = (hy_layer_values){layers, 1, shares};
+    }
     hy_record_step(&t->record, &line, &t->engine.ledger);
 }
 

@@ -131,10 +131,27 @@ static hy_status sample_average(hy_trainer *t) {
     return HY_OK;
 }
 
+void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
+    double seen[2];
+    if (t->guest) return;
+    for (int32_t i = 0; i < t->engine.model->shape.layers; i++) {
+        if (!hy_engine_seen(&t->engine, i, seen)) return;
+        if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* NaN is larger than all */
+            info->fp8_largest = seen[0];
+            info->fp8_largest_layer = i;
+        }
+        if (i == 0 || seen[1] > info->fp8_zeros) {
+            info->fp8_zeros = seen[1];
+            info->fp8_zeros_layer = i;
+        }
+    }
+}
+
 hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
     const hy_types *types = &t->engine.types;
     double share = t->progress.spent / (double)t->course.steps_total;
-    bool is_over = share >= t->settings.train.fp8_until;
+    double until = t->settings.train.fp8_until;
+    bool is_over = until < 1 && share >= until;
     return is_over ? types->of[phase] : hy_types_step(types, phase);
 }
 
@@ -173,6 +190,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     info->lr = lr;
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;
+    hy_trainer_tell_fp8(t, info);
     return hy_trainer_end_step(t);
 }
 

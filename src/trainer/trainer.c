@@ -137,6 +137,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
     const hy_dataset_facts *data = hy_trainer_data(t);
+    int64_t layers = t->guest ? 0 : t->engine.model->shape.layers;
     *out = (hy_summary){
         .model = s->model,
         .device = t->engine.backend->facts.name,
@@ -161,6 +162,8 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
+        .fp8_matmuls = layers * hy_fp8_matmuls(&t->engine.types.fp8),
+        .block_matmuls = layers * HY_BLOCK_MATMULS,
         .tokens = p->tokens,
         .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
         .seconds = p->seconds,

@@ -240,6 +240,8 @@ hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside);
 
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
+/* What fp8 made of the step's numbers, into its line. */
+void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info);
 /* What an optimizer step of this phase is in, now (hy_types_step). */
 hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase);
 double hy_trainer_recent_loss(const hy_trainer *t); /* mean of the last steps */
