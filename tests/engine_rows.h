@@ -145,6 +145,14 @@ static const struct {
      "frozen_dtype int8 "},
     {"gpt2, norms and a block trained, bf16, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16 "train *norm*,blocks.1.* grad_accum_steps 3 "},
+    {"llama, fp8 with Correct in bf16, three micro-batches", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
+     "width 64 mlp_width 96 precision fp8 precision_correct bf16 grad_accum_steps 3 "},
+    {"gpt2, fp8 with e5m2 and all state in bf16, the last part in bf16",
+     ENGINE_RUN ENGINE_MOVES ENGINE_GPT2
+     "precision fp8 precision_correct fp8 fp8_grad e5m2 fp8_until 0.6 master_dtype bf16 "
+     "grad_dtype bf16 optim_dtype bf16 "},
+    {"llama, fp8, the last block trained, the rest frozen", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
+     "width 64 mlp_width 96 precision fp8 precision_correct fp32 tied_head false train last:1 "},
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 

@@ -15,18 +15,22 @@
 
 enum { SEEDS = 3 };
 
-/* Shares of the loss. Measured: 0.0016 at the most for one seed, 0.0014 for the mean of three. */
+/* Shares of the loss. Measured: 0.0016 at the most for one seed, 0.0014 for the mean of three; in fp8, whose
+ * errors average out over longer sums than these 64 products, 0.0030 for the mean, with e5m2 0.0076 for a seed. */
 #define BOUND 0.006
 #define MEAN_BOUND 0.003
 
 static const struct {
     const char *name, *words;
+    double times; /* of the bounds */
 } kinds[] = {
-    {"bf16 m and v", LOSSY_RUN "optim_dtype bf16 "},
-    {"8-bit m and v", LOSSY_RUN "optimizer adamw8bit "},
-    {"bf16 gradients", LOSSY_RUN "grad_dtype bf16 "},
-    {"bf16 master", LOSSY_RUN "master_dtype bf16 "},
-    {"all small", LOSSY_RUN "master_dtype bf16 grad_dtype bf16 optimizer adamw8bit "},
+    {"bf16 m and v", LOSSY_RUN "optim_dtype bf16 ", 1},
+    {"8-bit m and v", LOSSY_RUN "optimizer adamw8bit ", 1},
+    {"bf16 gradients", LOSSY_RUN "grad_dtype bf16 ", 1},
+    {"bf16 master", LOSSY_RUN "master_dtype bf16 ", 1},
+    {"fp8 matmuls", LOSSY_RUN "precision fp8 ", 2},
+    {"fp8 matmuls, e5m2 gradients", LOSSY_RUN "precision fp8 fp8_grad e5m2 ", 3},
+    {"all small", LOSSY_RUN "master_dtype bf16 grad_dtype bf16 optimizer adamw8bit ", 1},
 };
 enum { KINDS = sizeof kinds / sizeof kinds[0] };
 
@@ -49,13 +53,14 @@ START_TEST(small_state_ends_where_fp32_state_ends) {
             double loss = held_out(kinds[i].words, seed);
             double share = loss / plain - 1;
             ck_assert_msg(loss != plain, "%s was not used", kinds[i].name);
-            ck_assert_msg(fabs(share) < BOUND, "%s, seed %d: %.5f, fp32 %.5f", kinds[i].name, seed,
-                          loss, plain);
+            ck_assert_msg(fabs(share) < kinds[i].times * BOUND, "%s, seed %d: %.5f, fp32 %.5f",
+                          kinds[i].name, seed, loss, plain);
             mean[i] += share / SEEDS;
         }
     }
     for (int i = 0; i < KINDS; i++) {
-        ck_assert_msg(fabs(mean[i]) < MEAN_BOUND, "%s: off by %+.5f", kinds[i].name, mean[i]);
+        ck_assert_msg(fabs(mean[i]) < kinds[i].times * MEAN_BOUND, "%s: off by %+.5f",
+                      kinds[i].name, mean[i]);
     }
 }
 END_TEST
