@@ -79,7 +79,8 @@ static void on_step(void *user, const hy_step_info *info) {
 static hy_status configure(hy_config *config, const char *predictor) {
     const char *values[][2] = {{"steps", "400"},        {"lr", "0.05"},
                                {"weight_decay", "0"},   {"lr_warmup_steps", "20"},
-                               {"guard_share", "0.25"}, {"predictor", predictor}};
+                               {"guard_share", "0.25"}, {"predict_from", "0.3"},
+                               {"predictor", predictor}};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         hy_status status = hy_config_set(config, values[i][0], values[i][1], HY_FROM_CALLER);
         if (status != HY_OK) return status;

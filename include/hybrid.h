@@ -98,6 +98,12 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *value, h
 hy_status hy_config_get(const hy_config *config, const char *key, const char **value,
                         const char **origin);
 
+/* For a model or loop of your own (section 6): what the model preset says and the grad_accum_steps of the profile no
+ * longer count, now or later, because nobody has chosen them for your model; lr_warmup_steps is 0 unless it or
+ * lr_warmup_ratio is set. What files and calls say stays. Handles of section 6 do this by themselves, on a copy:
+ * it is here to look at the values beforehand. */
+hy_status hy_config_use_own(hy_config *config);
+
 /* Key number i, or NULL when i is past the last. */
 const hy_config_key_info *hy_config_key(size_t i);
 
@@ -679,7 +685,9 @@ hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
  * loop of your own (b). Both are runs like any other: same keys, same phases, same folder, same resume.
  *
  * Keys about our own passes and data (model, data, batch_size, seq_len, recompute, ...) mean nothing here; a
- * step is grad_accum_steps micro-batches of yours, told by number: 0, 1, 2, ... The run's length is `steps`.
+ * step is grad_accum_steps micro-batches of yours (1 unless you set it), told by number: 0, 1, 2, ... The run's length
+ * is `steps`, which has to be set. There is no warm-up of the learning rate unless you set one, and nothing of a model
+ * preset counts (hy_config_use_own).
  *
  * Memory: what a parameter's pointers lead to is yours and stays where it is as long as the handle lives. With
  * device = cpu (or auto, where no card can be used) it is host memory; on a card it is memory that the card

@@ -137,6 +137,49 @@ START_TEST(two_runs_give_the_same_bits) {
 }
 END_TEST
 
+/* With nothing but a length: no preset and no profile of our own models shines through. */
+START_TEST(a_loop_begins_with_values_that_nobody_chose_for_another_model) {
+    static const char *const pairs[][2] = {{"steps", "40"}, {"lr", "0.01"}, {"device", "cpu"}};
+    hy_config *config;
+    hy_loop *loop;
+    const char *value, *origin;
+    must(hy_config_create(&config));
+    if (_i == 2) must(hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER));
+    for (int i = 0; i < 3; i++) {
+        must(hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
+    }
+    if (_i == 1) must(hy_config_use_own(config)); /* the same beforehand */
+    must(hy_loop_create(config, &usual, NULL, &loop));
+    hy_loop_step step = next_step(loop);
+    ck_assert_int_eq(step.count, 1);
+    ck_assert_double_eq(step.lr, 0.01);
+    ck_assert_int_eq(step.phase, HY_FULL);
+    hy_loop_destroy(loop);
+    must(hy_config_get(config, "predict_from", &value, &origin));
+    ck_assert_str_eq(value, _i == 1 ? "0.1" : "0.3"); /* the caller's own is not changed unasked */
+    hy_config_destroy(config);
+}
+END_TEST
+
+START_TEST(what_the_caller_says_counts_in_a_loop) {
+    static const char *const said[][2] = {{"lr_warmup_steps", "8"}, {"lr_warmup_ratio", "0.2"}};
+    hy_config *config;
+    hy_loop *loop;
+    must(hy_config_create(&config));
+    must(hy_config_set(config, said[_i][0], said[_i][1], HY_FROM_FILE));
+    must(hy_config_set(config, "grad_accum_steps", "3", HY_FROM_FILE));
+    must(hy_config_set(config, "device", "cpu", HY_FROM_CALLER));
+    must_fail(hy_loop_create(config, &usual, NULL, &loop), HY_ERR_INPUT, "train.steps is 0");
+    must(hy_config_set(config, "steps", "40", HY_FROM_SET));
+    must(hy_loop_create(config, &usual, NULL, &loop));
+    hy_loop_step step = next_step(loop);
+    ck_assert_int_eq(step.count, 3);
+    ck_assert_double_eq_tol(step.lr, 0.001 / 8, 1e-12);
+    hy_loop_destroy(loop);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(updates_are_adamw_with_clipping_and_decay_on_matrices) {
     hy_loop *loop = new_loop(KEYS("predictor", "none", "grad_clip", "0.1", "weight_decay", "0.3"));
     double w[FEATURES + 1] = {0}, m[FEATURES + 1] = {0}, v[FEATURES + 1] = {0};
@@ -735,6 +778,8 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 3);
     tcase_add_loop_test(tests, two_runs_give_the_same_bits, 0, 2);
+    tcase_add_loop_test(tests, a_loop_begins_with_values_that_nobody_chose_for_another_model, 0, 3);
+    tcase_add_loop_test(tests, what_the_caller_says_counts_in_a_loop, 0, 2);
     tcase_add_test(tests, updates_are_adamw_with_clipping_and_decay_on_matrices);
     tcase_add_test(tests, groups_have_their_own_rate_and_decay);
     tcase_add_loop_test(tests, where_the_state_lives_changes_no_bit, 0, 3);

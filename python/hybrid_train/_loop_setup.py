@@ -16,8 +16,6 @@ from .config import Config, ConfigValue, as_config
 from .errors import InputError
 from .trainer import planned
 
-# Keys whose values would else be those of the built-in model and profile: here nobody has chosen them.
-_NEUTRAL = ("train.grad_accum_steps", "optimizer.lr_warmup_steps", "phases.predict_from")
 _NEEDED = ("train.steps", "optimizer.lr")
 
 
@@ -48,7 +46,7 @@ def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Con
         if not out.is_chosen(key):
             name = key.split(".")[1]
             raise InputError(f"a loop needs {name}=: nobody has said it")
-    _neutralise(out)
+    out.use_own()
     # Gradients of fp16 need a loss that is scaled, whoever computes them.
     if parameters.dtype == "fp16" and not out.is_chosen("precision"):
         out.set("precision", "fp16")
@@ -60,12 +58,6 @@ def _set_device(config: Config, said: str, device: str) -> None:
     if said not in ("auto", device.split(":")[0], device):
         raise InputError(f"device is {said}, but the parameters are on {device}")
     config.set("device", device)
-
-
-def _neutralise(config: Config) -> None:
-    for key in _NEUTRAL:
-        if not config.is_chosen(key):
-            config.set(key, Config.find(key).fallback)
 
 
 # ---- the caller's part of a checkpoint -----------------------------------------------------------------------------
@@ -132,7 +124,7 @@ def plan_parameters(
     for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
         if not ours.is_chosen(key):
             ours.set(key, value)
-    _neutralise(ours)
+    ours.use_own()
     own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
     own.sums_gradients = sum_gradients
     observer = Observer(on_message=on_message)

@@ -100,6 +100,11 @@ class Config:
         """Names the model by what there is of it: a run's folder, a checkpoint, a model's folder, a preset."""
         self._do(lib.hy_config_use_model, encoded(name))
 
+    def use_own(self) -> None:
+        """For a Loop, which does it by itself: what the model preset says does not count, a step is one micro-batch,
+        and there is no warm-up, unless somebody has said otherwise."""
+        self._do(lib.hy_config_use_own)
+
     def copy(self) -> Config:
         """Another one with the same values. Files that were loaded are read again."""
         out = Config()

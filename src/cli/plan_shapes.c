@@ -101,9 +101,10 @@ hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config,
     shapes s = {0};
     hy_trainer *trainer = NULL;
     hy_status status = read_shapes(path, &s);
-    if (status == HY_OK && strcmp(hy_cli_value(config, "steps"), "0") == 0) {
-        status = hy_cli_said(hy_config_set(config, "steps", "1000", HY_FROM_CALLER));
-    }
+    /* Where nobody says how long it is: the preset's length is that of another model. */
+    if (status == HY_OK)
+        status = hy_cli_said(hy_config_set(config, "steps", "1000", HY_FROM_DEFAULT));
+    if (status == HY_OK) status = hy_cli_said(hy_config_use_own(config));
     if (status == HY_OK) {
         hy_own_parameters own = {.list = s.list,
                                  .count = s.count,

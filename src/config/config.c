@@ -39,6 +39,7 @@ struct hy_config {
     hy_kept_origin kept;
     const char *kept_model, *kept_tokenizer; /* values that it stands for */
     bool is_reading_kept;
+    bool is_own; /* for a model or loop of the caller's own: presets say nothing */
     hy_settings settings;
 };
 
@@ -323,12 +324,22 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
+/* What presets say was found for our own models, and how profiles cut a step is about our own batches: in a run of
+ * the caller's own nobody has chosen either. */
+static void forget_ours(hy_config *config) {
+    size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
+    clear_rank(config, HY_FROM_PRESET);
+    *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
+}
+
 /* Brings in what the winning model and profile say, where they are others than before, and makes the
  * result; cleared first, so that equal values make equal bytes. */
 static hy_status settle(hy_config *config) {
     const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
-    if (strcmp(model, config->loaded_model)) HY_TRY(load_preset(config, model));
+    bool is_other = strcmp(model, config->loaded_model) != 0;
+    if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
+    if (config->is_own) forget_ours(config);
     memset(&config->settings, 0, sizeof config->settings);
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const char *text, *origin;
@@ -453,6 +464,43 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     config->kept_model = value_at(config, model, HY_FROM_FILE)->text;
     config->kept_tokenizer = value_at(config, tokenizer, HY_FROM_FILE)->text;
     return end_change(config, &before, status);
+}
+
+hy_status hy_config_use_own(hy_config *config) {
+    if (config->is_own) return HY_OK;
+    hy_config before;
+    HY_TRY(begin_change(config, &before));
+    config->is_own = true;
+    hy_status status = put(config, "optimizer.lr_warmup_steps", "0", HY_FROM_DEFAULT, "default",
+                           "default of a model or loop of your own");
+    return end_change(config, &before, status);
+}
+
+/* Texts belong to a configuration: the copy keeps its own. */
+hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
+    *out = NULL;
+    hy_config *copy;
+    HY_TRY(hy_config_create(&copy));
+    hy_status status = HY_OK;
+    for (size_t i = 0; i < hy_setting_count() * RANKS && status == HY_OK; i++) {
+        const value *v = &config->values[i];
+        copy->values[i] = (value){0};
+        if (v->text) status = keep_text(copy, v->text, &copy->values[i].text);
+        if (v->text && status == HY_OK) {
+            status = keep_text(copy, v->origin, &copy->values[i].origin);
+        }
+    }
+    memcpy(copy->loaded_model, config->loaded_model, sizeof copy->loaded_model);
+    memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
+    copy->is_own = config->is_own;
+    if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
+    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_own(copy);
+    if (status != HY_OK) {
+        hy_config_destroy(copy);
+        return status;
+    }
+    *out = copy;
+    return HY_OK;
 }
 
 /* "--batch-size" for batch_size, train.batch_size and --batch-size. */

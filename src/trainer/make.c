@@ -69,9 +69,9 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
-hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                          hy_guest *guest, hy_trainer **out) {
-    *out = NULL;
+/* Owns the guest from here on. */
+static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
+                      hy_guest *guest, hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) {
         if (guest && guest->release) guest->release(guest);
@@ -100,4 +100,19 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
     }
     *out = t;
     return HY_OK;
+}
+
+hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
+                          hy_guest *guest, hy_trainer **out) {
+    *out = NULL;
+    if (!guest) return make(config, observer, is_plan, NULL, out);
+    hy_config *own;
+    hy_status status = hy_config_copy_own(config, &own);
+    if (status != HY_OK) {
+        if (guest->release) guest->release(guest);
+        return status;
+    }
+    status = make(own, observer, is_plan, guest, out);
+    hy_config_destroy(own);
+    return status;
 }

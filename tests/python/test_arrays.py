@@ -56,10 +56,10 @@ class Learning(InFolder):
 
     def test_question_by_question_gives_the_same_bits(self):
         first, second = Regression(), Regression()
-        with loop_over(first) as loop:
+        with loop_over(first, lr_warmup_ratio=0.1) as loop:
             loop.run(first.loss)
         phases, todos = set(), set()
-        with loop_over(second) as loop:
+        with loop_over(second, lr_warmup_ratio=0.1) as loop:
             for step in loop:
                 phases.add(step.phase)
                 todos.add(step.todo)
@@ -68,6 +68,15 @@ class Learning(InFolder):
         self.assertEqual(first.weights["w"].tobytes(), second.weights["w"].tobytes())
         self.assertEqual(todos, {"gradients", "loss"})
         self.assertEqual(phases, {"warmup", "full", "predict", "correct"})
+
+    def test_no_value_of_another_model_is_taken(self):
+        with loop_over(Regression()) as loop:
+            step = loop.question
+            self.assertEqual((step.phase, step.count, step.lr), ("full", 1, 0.05))
+            self.assertEqual([loop.config[key] for key in ("grad_accum_steps", "lr_warmup_steps")], [1, 0])
+        with loop_over(Regression(), grad_accum_steps=2, lr_warmup_ratio=0.1) as loop:
+            self.assertEqual(loop.question.lr, 0.05 / 30)
+            self.assertEqual(loop.config["grad_accum_steps"], 2)
 
     def test_evaluation_is_asked_for(self):
         task, seen, told = Regression(), [], []
@@ -366,7 +375,7 @@ class WrongUse(InFolder):
                 loop.save()
             return task.loss(batch)
 
-        with loop_over(task, steps=20) as loop:
+        with loop_over(task, steps=20, lr_warmup_steps=2) as loop:
             loop.run(loss)
         self.assertEqual(phases[0], "warmup")
 
