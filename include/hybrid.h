@@ -156,7 +156,7 @@ typedef struct hy_step_info {
      * it is most the share of those that were not zero and became it. */
     double fp8_largest, fp8_zeros;
     int64_t fp8_largest_layer, fp8_zeros_layer; /* where, from 0; -1: not in fp8 */
-    int64_t batch_size, grad_accum;
+    int64_t batch_size, grad_accum; /* batch_size 0: yours, a micro-batch is what you make it */
     uint64_t vram_bytes, vram_peak_bytes; /* live on the device now; the most so far */
     uint64_t host_pinned_bytes;
     /* By the monitor's latest look, at most a second old; 0: not known, or memory.monitor is off. */
@@ -477,12 +477,12 @@ typedef struct hy_summary {
     int64_t moves, rejected_moves, divergences, forks;
     double spent; /* compute in full steps */
     double confidence;
-    double fork_gain;       /* nats, summed over forks: positive where jumps won, */
-    double fork_gain_steps; /* and in optimizer steps of the run without jumps */
-    const char *predictor;  /* its name */
-    const char *why_not;    /* why nothing is predicted now, "" when it is */
-    int64_t tokens;
-    int64_t tokens_per_step;
+    double fork_gain;        /* nats, summed over forks: positive where jumps won, */
+    double fork_gain_steps;  /* and in optimizer steps of the run without jumps */
+    const char *predictor;   /* its name */
+    const char *why_not;     /* why nothing is predicted now, "" when it is */
+    int64_t tokens;          /* trained on; of a run of your own as you told them */
+    int64_t tokens_per_step; /* 0: yours, not known */
     double seconds, tokens_per_second;
     double flops_per_token; /* model work, forward and backward */
     bool is_gpu;

@@ -55,6 +55,8 @@ typedef struct hy_run_facts {
     const char *folder, *name; /* name: the folder's last part */
     const char *model, *device, *data, *predictor, *command, *config, *version;
     int64_t parameters, steps_total, tokens_per_step, seq_len;
+    bool is_own; /* a model or loop of the caller's own: its steps are counted in micro-batches */
+    bool has_tokens;      /* false: own, and nobody said what its losses are means of */
     double thresholds[4]; /* target, warning, critical, emergency */
     int64_t vram_budget_bytes, host_budget_bytes;
     double began;            /* unix seconds of the first start */

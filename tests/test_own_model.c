@@ -436,6 +436,11 @@ START_TEST(a_run_leaves_metrics_and_a_summary) {
     ck_assert_double_eq(number_in(json, root, "steps"), (double)s.steps);
     ck_assert_double_eq(number_in(json, root, "parameters"), FEATURES + 1);
     ck_assert_double_eq(number_in(json, root, "val_loss"), s.val_loss);
+    /* What a step's tokens are, only the caller knows. */
+    ck_assert_int_eq(s.tokens_per_step, 0);
+    ck_assert_ptr_null(hy_json_get(root, "tokens_per_step"));
+    ck_assert_ptr_null(hy_json_get(root, "batch_size"));
+    ck_assert_double_eq_tol(s.tokens_per_second, (double)s.tokens / s.seconds, 1e-6);
     ck_assert_double_eq(number_in(json, predict, "steps"), (double)l.moves);
     hy_json_free(json);
     remove_folder(parent);

@@ -124,6 +124,42 @@ START_TEST(the_numbers_in_the_page_are_the_runs) {
 }
 END_TEST
 
+/* Where nobody tells tokens, a run of the caller's own is counted in steps: here two micro-batches in one of 0.5 s. */
+START_TEST(a_run_of_ones_own_is_counted_in_steps) {
+    run_rig rig;
+    size_t size;
+    int tokens = _i ? 1000 : 1; /* told for a micro-batch */
+    double rows[64], values[64];
+    rig_make(&rig);
+    rig_begin(&rig, "{\"event\":\"start\",\"step\":0,\"model\":\"own\",\"parameters\":99}\n");
+    for (int i = 1; i <= 20; i++) {
+        char line[300];
+        snprintf(line, sizeof line,
+                 "{\"step\":%d,\"phase\":\"full\",\"loss\":2,\"tokens\":%d,\"grad_accum\":2,"
+                 "\"tokens_per_second\":%d,\"seconds\":0.5,\"elapsed\":%g,\"spent\":%d}\n",
+                 i, 2 * tokens * i, 4 * tokens, 0.5 * i, i);
+        rig_add(&rig, line);
+    }
+    hy_run *run = rig_open(&rig);
+    ck_assert(hy_run_describe(run)->is_own);
+    ck_assert_int_eq(hy_run_describe(run)->has_tokens, _i);
+    char *page = page_of((const hy_run *const[]){run}, 1, &rig, &size);
+    hy_json *json = data_of(page);
+    const hy_json_node *curve = curve_of(json, _i ? "speed" : "steps", "speed");
+    ck_assert_ptr_nonnull(curve);
+    ck_assert_uint_eq(unpack_curve(curve, rows, values, 64), 20);
+    for (int i = 0; i < 20; i++) ck_assert_double_eq(values[i], _i ? 4000 : 2);
+    ck_assert_ptr_null(curve_of(json, _i ? "steps" : "speed", "speed"));
+    ck_assert(strstr(page, "<dt>Steps per second</dt><dd>2"));
+    ck_assert(strstr(page, "<th scope=\"col\">steps/s"));
+    ck_assert_int_eq(strstr(page, "<dt>Tokens per second</dt>") != NULL, _i);
+    hy_json_free(json);
+    free(page);
+    hy_run_close(run);
+    rig_remove(&rig);
+}
+END_TEST
+
 START_TEST(axes_tell_where_every_row_lies) {
     run_rig rig;
     size_t size;
@@ -514,6 +550,7 @@ static Suite *page_suite(void) {
     Suite *suite = suite_create("report_page");
     TCase *page = tcase_create("page"), *parts = tcase_create("parts");
     tcase_add_test(page, the_numbers_in_the_page_are_the_runs);
+    tcase_add_loop_test(page, a_run_of_ones_own_is_counted_in_steps, 0, 2);
     tcase_add_test(page, axes_tell_where_every_row_lies);
     tcase_add_test(page, a_hundred_thousand_steps_stay_small_and_keep_their_spike);
     tcase_add_test(page, a_run_without_a_line_has_a_page_too);

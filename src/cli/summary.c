@@ -87,8 +87,9 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         hy_cli_count(summary->parameters).text);
     say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
     say(terminal, "data", "%s\n", summary->data);
-    say(terminal, "steps", "%s of %s tokens", hy_cli_count(summary->steps_total).text,
-        hy_cli_count(summary->tokens_per_step).text);
+    say(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
+    if (summary->tokens_per_step > 0)
+        fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
     if (summary->steps > 0) fprintf(out, ", %s done before", hy_cli_count(summary->steps).text);
     fputc('\n', out);
     if (summary->out[0] == '\0') {

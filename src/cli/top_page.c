@@ -123,8 +123,8 @@ static void describe_run(const hy_top_view *view, char fields[OVERVIEW_FIELDS][F
         snprintf(fields[1], FIELD_BYTES, "%5.1f %%", floor(1000 * view->share) / 10);
     snprintf(fields[2], FIELD_BYTES, "%s", hy_phase_name(view->last->phase));
     snprintf(fields[3], FIELD_BYTES, "%s", hy_cli_loss(view->loss).text);
-    snprintf(fields[4], FIELD_BYTES, "%s tok/s",
-             hy_cli_short_count(view->last->tokens_per_second).text);
+    snprintf(fields[4], FIELD_BYTES, "%s %s", hy_cli_short_count(hy_top_speed(view)).text,
+             view->facts->has_tokens ? "tok/s" : "steps/s");
     if (view->last->vram_bytes >= 0)
         snprintf(fields[5], FIELD_BYTES, "%s", hy_cli_bytes((uint64_t)view->last->vram_bytes).text);
     if (view->state <= HY_TOP_STALLED && !isnan(view->remaining))

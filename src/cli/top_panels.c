@@ -95,7 +95,7 @@ void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s left", hy_cli_duration(view->remaining).text);
     if (!isnan(view->step_seconds))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s a step", hy_cli_duration(view->step_seconds).text);
-    if (view->last->tokens > 0)
+    if (view->last->tokens > 0 && view->facts->has_tokens)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens",
             hy_cli_short_count((double)view->last->tokens).text);
     if (view->skipped > 0) put(&at, FIELD_GAP, HY_CLI_YELLOW, "%" PRId64 " skipped", view->skipped);
@@ -208,10 +208,10 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
     hy_top_box left = left_box(box);
     line at = line_of(&left, 0);
     label(box, 0, HY_CLI_BOLD, "Speed");
-    double speed = view->last != NULL ? view->last->tokens_per_second : NAN;
+    double speed = view->last != NULL ? hy_top_speed(view) : NAN;
     put(&at, 0, HY_CLI_BOLD, "%s", hy_cli_short_count(speed).text);
     if (view->last == NULL) return;
-    put(&at, 0, HY_CLI_PLAIN, " tokens/s");
+    put(&at, 0, HY_CLI_PLAIN, view->facts->has_tokens ? " tokens/s" : " steps/s");
     at = line_of(&left, 1);
     if (view->last->mfu > 0)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "mfu %.1f %%", 100 * view->last->mfu);
@@ -249,7 +249,10 @@ void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
         isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
     if (!isnan(gradient_norm(view)))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
-    if (last->batch_size > 0 && last->grad_accum > 0)
+    bool is_own = view->facts->is_own;
+    if (is_own && last->grad_accum > 1)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%" PRId64 " micro-batches a step", last->grad_accum);
+    if (!is_own && last->batch_size > 0 && last->grad_accum > 0)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
             last->grad_accum);
     if (view->facts->tokens_per_step > 0)

@@ -200,12 +200,23 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
     return count;
 }
 
+/* A jump is no step: its time says nothing about them. */
+static double speed_of(const hy_top_view *view, const hy_run_point *point) {
+    if (view->facts->has_tokens) return point->tokens_per_second;
+    return point->phase != HY_PREDICT && point->seconds > 0 ? 1 / point->seconds : NAN;
+}
+
+double hy_top_speed(const hy_top_view *view) {
+    if (view->facts->has_tokens) return view->last->tokens_per_second;
+    return view->step_seconds > 0 ? 1 / view->step_seconds : NAN;
+}
+
 int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high) {
     size_t points = hy_run_points(view->run);
     size_t count = points < (size_t)columns ? points : (size_t)columns;
     *high = 0;
     for (size_t i = 0; i < count; i++) {
-        values[i] = at(view, points - count + i)->tokens_per_second;
+        values[i] = speed_of(view, at(view, points - count + i));
         if (values[i] > *high) *high = values[i];
     }
     return (int)count;

@@ -48,7 +48,9 @@ void hy_top_state_text(const hy_top_view *view, char *text, size_t size);
  * shows what came after the first steep tenth; NaN: no loss is known. */
 int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high);
 
-/* Tokens per second of the latest steps, one each. Returns how many; *high: the most. */
+/* Tokens per second, lately; steps where nobody tells tokens. NaN: not known. */
+double hy_top_speed(const hy_top_view *view);
+/* The same of the latest steps, one each. Returns how many; *high: the most. */
 int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high);
 
 /* One cell of a strip of phases: the most notable of the lines it stands for. */

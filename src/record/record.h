@@ -102,7 +102,7 @@ void hy_tensorboard_close(hy_record *record);
 typedef struct hy_summary_extras {
     const char *command;               /* "": not known */
     int64_t recoveries, batch_changes; /* that a shortage of memory made in this session */
-    int64_t batch_size, grad_accum;    /* at its end */
+    int64_t batch_size, grad_accum;    /* at its end; 0: a guest's, not known */
     const hy_savings *savings;         /* NULL: they could not be computed */
 } hy_summary_extras;
 hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras *extras,

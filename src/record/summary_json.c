@@ -58,7 +58,7 @@ static void put_results(const hy_summary *s, hy_json_writer *w) {
     hy_json_put_double(w, "confidence", s->confidence);
     hy_json_put_double(w, "spent", s->spent);
     hy_json_put_int(w, "tokens", s->tokens);
-    hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
+    if (s->tokens_per_step > 0) hy_json_put_int(w, "tokens_per_step", s->tokens_per_step);
     hy_json_put_double(w, "seconds", s->seconds);
     hy_json_put_double(w, "tokens_per_second", s->tokens_per_second);
     hy_json_put_double(w, "flops_per_token", s->flops_per_token);
@@ -102,7 +102,7 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
     put_results(s, &w);
     hy_json_put_int(&w, "recoveries", extras->recoveries);
     hy_json_put_int(&w, "batch_changes", extras->batch_changes);
-    hy_json_put_int(&w, "batch_size", extras->batch_size);
+    if (extras->batch_size > 0) hy_json_put_int(&w, "batch_size", extras->batch_size);
     hy_json_put_int(&w, "grad_accum", extras->grad_accum);
     hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
     put_phases(s, &w);

@@ -70,6 +70,8 @@ static const chart charts[] = {
      .is_from_zero = true, .curves = {{ALL("predicted"), "predicted steps", IS_STAIR}}},
     {"speed", "Speed", "tokens per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
      .curves = {{STEPS("tokens_per_second"), "speed", IS_NOISY}}},
+    {"steps", "Speed", "steps per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
+     .curves = {{STEPS("steps_per_second"), "speed", IS_NOISY}}},
     {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
      .curves = {LAYERS("memory"),

@@ -87,6 +87,19 @@ static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
 }
 
+/* Of such a run older versions wrote sequences of one token. Where nobody tells tokens, each micro-batch counts as
+ * one. */
+static void describe_own(const hy_run *run, hy_run_facts *facts) {
+    facts->is_own = strcmp(facts->model, "own") == 0 && facts->seq_len <= 1;
+    facts->has_tokens = true;
+    if (!facts->is_own) return;
+    facts->tokens_per_step = facts->seq_len = -1;
+    if (run->point_count == 0) return;
+    const hy_run_point *last = &run->points[run->point_count - 1];
+    int64_t batches = last->grad_accum > 1 ? last->grad_accum : 1;
+    facts->has_tokens = last->tokens / batches > last->step;
+}
+
 void hy_run_gather_facts(hy_run *run) {
     hy_run_facts facts = run->started;
     facts.lines_unreadable = run->facts.lines_unreadable;
@@ -115,5 +128,6 @@ void hy_run_gather_facts(hy_run *run) {
         hy_json_as_bool(hy_json_get(summary, "finished"), &facts.is_complete);
         facts.is_complete &= facts.is_finished;
     }
+    describe_own(run, &facts);
     run->facts = facts;
 }

@@ -90,6 +90,7 @@ static void add_cards(hy_page *page) {
              noted(note, "in jumps kept: ", HY_FIGURE_COUNT, t->moves));
     add_card(html, "Tokens", HY_FIGURE_SHORT, t->tokens, "");
     add_card(html, "Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, "");
+    add_card(html, "Steps per second", HY_FIGURE_NUMBER, t->steps_per_second, "");
     add_card(html, "Time", HY_FIGURE_TIME, t->seconds, "");
     add_card(html, "Peak device memory", HY_FIGURE_BYTES, t->peak_bytes,
              noted(note, "planned ", HY_FIGURE_BYTES, t->planned_bytes));
@@ -117,6 +118,7 @@ static const compared rows[] = {
     {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent)},
     {"tokens", HY_FIGURE_COUNT, OF(tokens)},
     {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second)},
+    {"steps per second", HY_FIGURE_NUMBER, OF(steps_per_second)},
     {"time", HY_FIGURE_TIME, OF(seconds)},
     {"planned device memory", HY_FIGURE_BYTES, OF(planned_bytes)},
     {"peak device memory", HY_FIGURE_BYTES, OF(peak_bytes)},

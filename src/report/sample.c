@@ -140,29 +140,42 @@ static double metric(const hy_field *field, const hy_run_point *p, hy_class cls)
     return (field->kind == HY_FIELD_SHARE ? 100 : 1) * hy_field_number(field, at);
 }
 
+static void fill_predicted(const hy_run *run, double *out) {
+    double sum = 0;
+    bool has_jumped = false;
+    for (size_t i = 0; i < hy_run_points(run); i++) {
+        const hy_run_point *p = hy_run_point_at(run, i);
+        has_jumped |= p->phase == HY_PREDICT;
+        if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0) {
+            sum += p->predicted_steps;
+        }
+        out[i] = has_jumped ? sum : NAN;
+    }
+}
+
+/* The speed of a run is in tokens, or where nobody tells them in steps. */
+static bool is_other_speed(const hy_run *run, const hy_column *column) {
+    bool has_tokens = hy_run_describe(run)->has_tokens;
+    return strcmp(column->key, has_tokens ? "steps_per_second" : "tokens_per_second") == 0;
+}
+
 void hy_column_fill(const hy_run *run, const hy_column *column, double *out) {
     bool is_undone = strcmp(column->key, "undone") == 0;
     bool is_waited = strcmp(column->key, "waited") == 0;
+    bool is_pace = strcmp(column->key, "steps_per_second") == 0,
+         is_other = is_other_speed(run, column);
     const hy_field *field = hy_step_field(column->key);
     if (strcmp(column->key, "predicted") == 0) {
-        double sum = 0;
-        bool has_jumped = false;
-        for (size_t i = 0; i < hy_run_points(run); i++) {
-            const hy_run_point *p = hy_run_point_at(run, i);
-            has_jumped |= p->phase == HY_PREDICT;
-            if (p->phase == HY_PREDICT && !p->was_rejected && p->predicted_steps > 0) {
-                sum += p->predicted_steps;
-            }
-            out[i] = has_jumped ? sum : NAN;
-        }
+        fill_predicted(run, out);
         return;
     }
-    assert(is_undone || is_waited || (field && field->into != HY_NO_FIELD));
+    assert(is_undone || is_waited || is_pace || (field && field->into != HY_NO_FIELD));
     for (size_t i = 0; i < hy_run_points(run); i++) {
         const hy_run_point *p = hy_run_point_at(run, i);
-        bool is_left_out = column->is_of_steps && p->phase == HY_PREDICT;
+        bool is_left_out = is_other || (column->is_of_steps && p->phase == HY_PREDICT);
         out[i] = is_left_out ? NAN
                  : is_undone ? (p->was_rejected || p->was_rolled_back ? 1 : NAN)
+                 : is_pace   ? (p->seconds > 0 ? 1 / p->seconds : NAN)
                  : is_waited ? share(p->wait_seconds, p->seconds)
                              : metric(field, p, column->cls);
     }

@@ -84,6 +84,7 @@ static void read_summary(const hy_json_node *summary, hy_run_totals *out) {
 
 void hy_run_total(const hy_run *run, hy_run_totals *out) {
     *out = (hy_run_totals){.tokens_per_second = NAN,
+                           .steps_per_second = NAN,
                            .seconds = NAN,
                            .first_loss = NAN,
                            .val_loss = NAN,
@@ -113,4 +114,6 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
         out->tokens_per_second =
             (per_step > 0 ? out->steps * per_step : out->tokens) / out->seconds;
     if (run->facts.is_finished) read_summary(hy_json_root(run->summary), out);
+    if (run->facts.is_own && out->seconds > 0) out->steps_per_second = out->steps / out->seconds;
+    if (!run->facts.has_tokens) out->tokens = out->tokens_per_second = NAN;
 }

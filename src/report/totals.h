@@ -11,6 +11,7 @@ typedef struct hy_phase_totals {
 typedef struct hy_run_totals {
     double steps, tokens;
     double seconds, tokens_per_second; /* of optimizer steps alone */
+    double steps_per_second;           /* of runs of the caller's own; else NaN */
     double first_loss, final_loss;     /* final: mean of the last steps */
     double val_loss, best_val_loss;
     double spent, confidence;

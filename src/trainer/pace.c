@@ -102,7 +102,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .remaining = per_unit * left,
         .confidence = hy_confidence_value(&p->confidence),
         .precision = trains ? t->engine.update.dtype : t->engine.types.of[was->phase],
-        .batch_size = t->engine.plan.choice.batch,
+        .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
         .grad_accum = t->engine.plan.choice.accum,
         .vram_bytes = t->engine.ledger.live_in[HY_DEVICE],
         .vram_peak_bytes = t->engine.ledger.peak_in[HY_DEVICE],

@@ -37,9 +37,9 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
-        .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
-        .seq_len = s->train.seq_len,
-        .batch_size = t->engine.plan.choice.batch,
+        .tokens_per_step = hy_trainer_step_tokens(t),
+        .seq_len = t->guest ? 0 : s->train.seq_len,
+        .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
         .grad_accum = t->engine.plan.choice.accum,
         .vram_budget_bytes = hy_budget_device(&t->engine.subject),
         .host_budget_bytes = hy_budget_host(&t->engine.subject),
@@ -121,7 +121,7 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     hy_summary_extras extras = {.command = t->record.command,
                                 .recoveries = t->engine.retries.count,
                                 .batch_changes = t->fate.batch_changes,
-                                .batch_size = t->engine.plan.choice.batch,
+                                .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
                                 .grad_accum = t->engine.plan.choice.accum,
                                 .savings = has_savings ? &savings : NULL};
     return hy_summary_to_json(&summary, &extras, out);

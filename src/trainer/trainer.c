@@ -111,8 +111,13 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
     }
 }
 
-/* Tokens of all sequences so far, whether their targets count or not. */
+int64_t hy_trainer_step_tokens(const hy_trainer *t) {
+    return t->guest ? 0 : hy_step_sequences(&t->engine) * t->settings.train.seq_len;
+}
+
+/* Tokens of all sequences so far, whether their targets count or not; of a guest's what it told. */
 static double gone_over(const hy_trainer *t) {
+    if (t->guest) return (double)t->progress.tokens;
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
@@ -165,7 +170,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .fp8_matmuls = layers * hy_fp8_matmuls(&t->engine.types.fp8),
         .block_matmuls = layers * HY_BLOCK_MATMULS,
         .tokens = p->tokens,
-        .tokens_per_step = hy_step_sequences(&t->engine) * s->train.seq_len,
+        .tokens_per_step = hy_trainer_step_tokens(t),
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
         .flops_per_token = hy_model_flops_per_token(t->engine.model, (int32_t)s->train.seq_len),

@@ -175,6 +175,8 @@ struct hy_trainer {
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
+/* Tokens of an optimizer step; 0: a guest's, not known. */
+int64_t hy_trainer_step_tokens(const hy_trainer *t);
 /* What its data is; a guest's is not known. */
 const hy_dataset_facts *hy_trainer_data(const hy_trainer *t);
 /* What the run adds to a plan: the offload strategy that goes with it, and facts. */

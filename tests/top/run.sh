@@ -90,6 +90,33 @@ a_page_holds_the_runs_numbers() {
         "memory is normal again" "memory is critical" "the guard refused a jump"
 }
 
+# A run of the caller's own: two micro-batches in a step of 0.5 s, each told as so many tokens.
+make_own_run() { # FOLDER TOKENS [MORE OF THE START]
+    mkdir -p "$1"
+    { printf '%s' '{"event":"start","step":0,"spent":0,"elapsed":0,"time":1700000000,"model":"own"'
+      echo ',"parameters":1234567,"device":"CPU: test","predictor":"none","steps_total":50,"grad_accum":2'"${3:-}}"
+      awk -v tokens="$2" 'BEGIN { for (s = 1; s <= 20; s++)
+        printf "{\"step\":%d,\"phase\":\"full\",\"loss\":2,\"lr\":0.001,\"tokens\":%d,\"tokens_per_second\":%d," \
+            "\"seconds\":0.5,\"elapsed\":%g,\"spent\":%d,\"grad_accum\":2}\n", s, 2 * s * tokens, 4 * tokens, s / 2, s }'
+    } > "$1/metrics.jsonl"
+}
+
+a_run_of_ones_own_is_counted_in_steps() {
+    local older=',"tokens_per_step":2,"seq_len":1,"batch_size":1' page
+    make_own_run own 1
+    make_own_run own-older 1 "$older"
+    make_own_run own-told 1000
+    for page in own own-older; do
+        once "$page" --width 120 > page
+        shows "own, 1.23M parameters" "2 steps/s" "2 micro-batches a step" "0.5 s a step" < page || return 1
+        ! grep -E 'tokens|micro-batch 1' page || return 1
+    done
+    once own-told --width 120 > page
+    shows "4000 tokens/s" "40.0k tokens" "2 micro-batches a step" < page || return 1
+    ! grep 'tokens a step' page || return 1
+    once own mine --width 200 | shows "2 steps/s" "2004 tok/s"
+}
+
 # The shown loss against the formula, worked out here from the lines.
 the_training_loss_is_smoothed_as_hybrid_train_does() {
     local expected
@@ -355,6 +382,7 @@ a_dumb_terminal_gets_one_page() {
 
 check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
+check a_run_of_ones_own_is_counted_in_steps
 check the_training_loss_is_smoothed_as_hybrid_train_does
 check bars_are_as_long_as_their_share
 check the_plan_is_shaded_and_what_exceeds_it_is_marked

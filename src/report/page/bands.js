@@ -2,7 +2,7 @@
 // where something happened.
 
 const PHASES = ['warmup', 'full', 'predict', 'correct'];
-const EVENT_CHARTS = ['loss', 'speed', 'memory', 'batch'];
+const EVENT_CHARTS = ['loss', 'speed', 'steps', 'memory', 'batch'];
 
 // How much of each pixel column belongs to each phase, in quarters. A move takes no tokens: it is
 // given the room of a row, so that it is seen on every axis.
