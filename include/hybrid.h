@@ -214,7 +214,8 @@ void hy_trainer_destroy(hy_trainer *trainer);
 /* The same up to where memory would be taken: everything is checked and planned, nothing is allocated for
  * the run and nothing is written. What comes back answers hy_trainer_summary (the placement table, with
  * planned bytes), hy_trainer_plan_facts and hy_trainer_plan_json, and is destroyed as usual; to ask it to
- * run is HY_ERR_STATE. A plan that does not fit is no failure here: the facts say so. */
+ * run is HY_ERR_STATE. A plan that does not fit is no failure here: the facts say so. Of a run of a program's own
+ * that is resumed, its parameters are planned, by the shapes in its checkpoint. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
 #define HY_PLAN_REASONS 12

@@ -586,6 +586,52 @@ START_TEST(a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it) {
 }
 END_TEST
 
+/* Words of a file become others of the same length. */
+static void replace_in(const char *path, const char *old, const char *new) {
+    char *text;
+    size_t size;
+    must(hy_file_read(path, &text, &size));
+    char *at = memmem(text, size, old, strlen(old));
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, new, strlen(new));
+    FILE *file = fopen(path, "wb");
+    ck_assert_uint_eq(fwrite(text, 1, size, file), size);
+    ck_assert_int_eq(fclose(file), 0);
+    free(text);
+}
+
+START_TEST(a_plan_of_a_run_of_ones_own_is_of_its_shapes) {
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 3}};
+    hy_trainer *expected, *found;
+    hy_summary a, b;
+    list_cells(list);
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "3", "out", path_in("run"))));
+    hy_config *config;
+    must(hy_config_create(&config));
+    must(hy_config_load_run(config, path_in("run")));
+    must(hy_config_set(config, "resume", path_in("run"), HY_FROM_CALLER));
+    must(hy_trainer_plan_own(config, &options.parameters, NULL, &expected));
+    must(hy_trainer_plan(config, NULL, &found));
+    hy_trainer_summary(expected, &a);
+    hy_trainer_summary(found, &b);
+    ck_assert_str_eq(b.model, "own");
+    ck_assert_int_eq(b.parameters, a.parameters);
+    ck_assert_int_eq(b.steps_total, 3);
+    ck_assert_mem_eq(&b.phases[HY_FULL].memory, &a.phases[HY_FULL].memory,
+                     sizeof a.phases[HY_FULL].memory);
+    ck_assert_uint_eq(b.checkpoint_bytes, a.checkpoint_bytes);
+    hy_trainer_destroy(expected);
+    hy_trainer_destroy(found);
+    /* As versions wrote it that did not note the types. */
+    replace_in(path_in("run/checkpoint-3/trainer.json"), "own_parameters", "own_xxxxxxxxxx");
+    must_fail(hy_trainer_plan(config, NULL, &found), HY_ERR_INPUT, "--plan-shapes");
+    must(hy_config_set(config, "resume", folder, HY_FROM_CALLER));
+    must_fail(hy_trainer_plan(config, NULL, &found), HY_ERR_INPUT, "no checkpoint in");
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *make_suite(void) {
     Suite *suite = suite_create("own_trouble");
     TCase *tests = tcase_create("own_trouble");
@@ -605,6 +651,7 @@ static Suite *make_suite(void) {
     tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
     tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
     tcase_add_loop_test(tests, gradients_that_cannot_be_read_are_refused_by_name, 0, 2);
+    tcase_add_test(tests, a_plan_of_a_run_of_ones_own_is_of_its_shapes);
     tcase_add_test(tests, a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it);
     suite_add_tcase(suite, tests);
     return suite;

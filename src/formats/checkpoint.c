@@ -550,10 +550,10 @@ static void note_failure(hy_text *notes) {
 
 /* The first of these that verifies; HY_ERR_INPUT with the last one's message when none does. */
 static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count, size_t others,
-                            char path[PATH_MAX], int64_t *step, hy_text *notes) {
+                            bool with_hashes, char path[PATH_MAX], int64_t *step, hy_text *notes) {
     for (size_t i = 0; i < count; i++) {
         HY_TRY(make_name(path, parent, steps[i], ""));
-        hy_status status = hy_checkpoint_verify(path, true);
+        hy_status status = hy_checkpoint_verify(path, with_hashes);
         if (status == HY_OK) *step = steps[i];
         if (status == HY_OK || status == HY_ERR_MEMORY) return status; /* no memory is no damage */
         note_failure(notes);
@@ -577,11 +577,21 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
     /* On a read-only disk this fails; what can be read is still worth reading. */
     if (hy_path_is_dir(parent) && restore(parent, false) != HY_OK) note_failure(notes);
     HY_TRY(list_current(parent, &steps, &count, &others));
-    hy_status status = pick_whole(parent, steps, count, others, whole, &found_step, notes);
+    hy_status status = pick_whole(parent, steps, count, others, true, whole, &found_step, notes);
     free(steps);
     if (status == HY_OK) status = hy_path_join(path, path_size, "", whole);
     if (status == HY_OK && step) *step = found_step;
     return status;
+}
+
+hy_status hy_checkpoint_peek(const char *parent, char *path, size_t path_size) {
+    int64_t *steps;
+    size_t count, others;
+    char whole[PATH_MAX];
+    HY_TRY(list_current(parent, &steps, &count, &others));
+    hy_status status = pick_whole(parent, steps, count, others, false, whole, &(int64_t){0}, NULL);
+    free(steps);
+    return status == HY_OK ? hy_path_join(path, path_size, "", whole) : status;
 }
 
 hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size) {
@@ -592,7 +602,7 @@ hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size)
     if (status == HY_ERR_MEMORY) return status;
     HY_TRY(list_current(parent, &steps, &count, &others));
     if (count == 0) {
-        status = pick_whole(parent, steps, count, others, newest, &(int64_t){0}, NULL);
+        status = pick_whole(parent, steps, count, others, true, newest, &(int64_t){0}, NULL);
     } else {
         status = make_name(newest, parent, steps[0], "");
         if (status == HY_OK) status = hy_checkpoint_verify(newest, true);

@@ -36,6 +36,8 @@ hy_status hy_checkpoint_verify(const char *path, bool with_hashes);
 struct hy_text;
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
                                struct hy_text *notes);
+/* The newest one whose files have their sizes, for a look: nothing is hashed and nothing put right. */
+hy_status hy_checkpoint_peek(const char *parent, char *path, size_t path_size);
 /* The newest one or none: who must not be handed an older one in silence. */
 hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size);
 /* Removes all but the newest `keep` checkpoints of the current branch by step (keep 0: remove nothing); those

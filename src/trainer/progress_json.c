@@ -167,6 +167,18 @@ static void read_best(const hy_json_node *node, hy_best *best) {
     (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
 }
 
+/* What the checkpoint itself does not show of a guest's parameters: for plans. */
+static void write_own(const hy_guest *g, hy_json_writer *w) {
+    hy_json_put_bool(w, "own", true);
+    hy_json_open_object(w, "own_parameters");
+    hy_json_put_string(w, "dtype", hy_dtype_name(g->side.types.weights));
+    hy_json_put_string(w, "grad_dtype", hy_dtype_name(g->side.types.grads));
+    hy_json_put_bool(w, "sums_gradients", g->side.types.sums_grads);
+    hy_json_put_bool(w, "uses_in_turn", g->side.uses_in_turn);
+    hy_json_put_bool(w, "can_rewind", g->can_rewind);
+    hy_json_close_object(w);
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -175,7 +187,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
-    if (t->guest) hy_json_put_bool(&w, "own", true);
+    if (t->guest) write_own(t->guest, &w);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.subject.rows.optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
@@ -471,6 +483,19 @@ static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path)
     HY_TRY(hy_json_bool(json, node, "snapshot", &x->rung.has_snapshot));
     HY_TRY(read_fp8(json, node, path, x));
     return hy_json_bool(json, node, "is_aside", &x->is_aside);
+}
+
+hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *g) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
+    HY_FAIL_IF(!node, HY_ERR_INPUT,
+               "%s is of a model or loop of a program's own, and of a version that did not note "
+               "the types of its parameters; --plan-shapes plans them by a list",
+               path);
+    HY_TRY(read_type(json, node, "dtype", path, &g->side.types.weights));
+    HY_TRY(read_type(json, node, "grad_dtype", path, &g->side.types.grads));
+    HY_TRY(hy_json_bool(json, node, "sums_gradients", &g->side.types.sums_grads));
+    HY_TRY(hy_json_bool(json, node, "uses_in_turn", &g->side.uses_in_turn));
+    return hy_json_bool(json, node, "can_rewind", &g->can_rewind);
 }
 
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {

@@ -22,10 +22,6 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
     return hy_trainer_make(config, observer, false, NULL, out);
 }
 
-hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    return hy_trainer_make(config, observer, true, NULL, out);
-}
-
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
     *out = t->facts;
     out->problem = t->problem;

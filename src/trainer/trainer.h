@@ -309,6 +309,8 @@ hy_status hy_progress_read(hy_trainer *t, const char *path);
 /* Where the step has as many sequences as before, it is split as before, and types stay: so that the bits go
  * on. */
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
+/* What a checkpoint says of a guest's parameters besides names and shapes. HY_ERR_INPUT: nothing. */
+hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *guest);
 
 /* saving.c: checkpoints, and room for them. */
 /* HY_ERR_INPUT where neither a checkpoint nor the model fits on the disk; where less than usual does, the run
