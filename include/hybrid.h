@@ -700,7 +700,7 @@ hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
 
 typedef struct hy_parameter {
     const char *name; /* copied; no two alike, UTF-8, as it is in checkpoints */
-    void *weights;    /* read and written by the library */
+    void *weights;    /* read and written by the library; shared with no other parameter */
     void *grads;      /* read, and with callbacks zeroed; NULL: hy_loop_set_gradient says where */
     int32_t ndim;
     int64_t shape[HY_PARAMETER_DIMS];

@@ -699,6 +699,20 @@ START_TEST(wrong_parameters_are_refused) {
     hy_parameter twice[] = {right, right};
     hy_loop_options options = {.parameters = {.list = twice, .count = 2}};
     must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "both called w");
+    hy_parameter tied[] = {right, right, right};
+    float shared[3];
+    options.parameters.list = tied;
+    options.parameters.count = 3;
+    tied[1].name = "other";
+    tied[1].weights = shared; /* in the order of the list it lies between them */
+    tied[2].name = "head";
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "share memory");
+    ck_assert(strstr(hy_error_message(), "w and head") || strstr(hy_error_message(), "head and w"));
+    tied[0].weights = shared; /* two of its numbers and two of theirs: one is both's */
+    tied[1].weights = shared + 1;
+    tied[0].shape[0] = tied[1].shape[0] = 2;
+    must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT,
+              "parameters w and other share memory");
     options.parameters.count = 0;
     must_fail(hy_loop_create(config, &options, NULL, &loop), HY_ERR_INPUT, "at least one");
     options = usual;

@@ -57,6 +57,51 @@ static hy_status copy_one(hy_own_guest *own, const hy_own_parameters *p, int32_t
     return HY_OK;
 }
 
+/* ---- no memory twice ---------------------------------------------------------------------------------- */
+
+typedef struct span {
+    uintptr_t begin, end;
+    const char *name;
+} span;
+
+/* What cannot be counted is refused where parameters are listed. */
+static uint64_t bytes_of(const hy_parameter *one, hy_dtype dtype) {
+    uint64_t bytes = hy_dtype_size(dtype);
+    for (int32_t i = 0; i < one->ndim && i < HY_PARAMETER_DIMS; i++) {
+        bool is_wrong = one->shape[i] < 1 ||
+                        __builtin_mul_overflow(bytes, (uint64_t)one->shape[i], &bytes) ||
+                        bytes > UINTPTR_MAX - (uintptr_t)one->weights;
+        if (is_wrong) return 0;
+    }
+    return bytes;
+}
+
+static int compare_spans(const void *a, const void *b) {
+    const span *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* Both would be updated, each by its own gradient. Of spans that overlap, two are neighbours by their beginnings. */
+static hy_status check_sharing(const hy_own_parameters *p) {
+    span *spans = malloc((size_t)p->count * sizeof *spans);
+    if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);
+    for (int32_t i = 0; i < p->count; i++) {
+        uintptr_t begin = (uintptr_t)p->list[i].weights;
+        spans[i] = (span){begin, begin + bytes_of(&p->list[i], p->dtype), p->list[i].name};
+    }
+    qsort(spans, (size_t)p->count, sizeof *spans, compare_spans);
+    hy_status status = HY_OK;
+    for (int32_t i = 1; i < p->count && status == HY_OK; i++) {
+        const span *a = &spans[i - 1], *b = &spans[i];
+        if (b->begin >= a->end || b->begin == b->end || strcmp(a->name, b->name) == 0) continue;
+        status = hy_fail(HY_ERR_INPUT,
+                         "parameters %s and %s share memory: give what is tied as one parameter",
+                         a->name, b->name);
+    }
+    free(spans);
+    return status;
+}
+
 static hy_status copy_all(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
     HY_TRY(check_types(p));
     HY_FAIL_IF(!p->list || p->count < 1, HY_ERR_INPUT, "at least one parameter is needed, %d given",
@@ -70,7 +115,7 @@ static hy_status copy_all(hy_own_guest *own, const hy_own_parameters *p, bool ha
     }
     own->guest.side.count = p->count;
     for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(own, p, i, has_memory));
-    return HY_OK;
+    return has_memory ? check_sharing(p) : HY_OK;
 }
 
 hy_status hy_own_guest_init(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
