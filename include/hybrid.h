@@ -702,7 +702,7 @@ typedef struct hy_parameter {
     const char *name; /* copied; no two alike, UTF-8, as it is in checkpoints */
     void *weights;    /* read and written by the library; shared with no other parameter */
     void *grads;      /* read, and with callbacks zeroed; NULL: hy_loop_set_gradient says where */
-    int32_t ndim;
+    int32_t ndim;     /* 0: a single number */
     int64_t shape[HY_PARAMETER_DIMS];
     int32_t group; /* which of the groups; 0 where there are none */
 } hy_parameter;

@@ -535,6 +535,28 @@ START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
 }
 END_TEST
 
+/* A single number is saved as it was given; either way can be gone on with as the other. */
+START_TEST(a_parameter_may_have_no_dimension) {
+    hy_parameter list[4];
+    hy_loop_options options = {.parameters = {.list = list, .count = 3}};
+    hy_safetensors *file;
+    list_cells(list);
+    list[1].ndim = _i;
+    list[1].shape[0] = 1;
+    must(run_cells(&options, KEYS("predictor", "none", "steps", "3", "out", path_in("run"))));
+    must(hy_safetensors_open(path_in("run/checkpoint-3/weights.safetensors"), &file));
+    ck_assert_int_eq(hy_safetensors_find(file, "b")->ndim, _i);
+    hy_safetensors_close(file);
+    cells after = numbers;
+    for (list[1].ndim = 0; list[1].ndim < 2; list[1].ndim++) {
+        numbers = (cells){{1}, {2}, {3}, {4}};
+        must(
+            run_cells(&options, KEYS("predictor", "none", "steps", "3", "resume", path_in("run"))));
+        ck_assert(numbers.b[0] == after.b[0] && after.b[0] != 2);
+    }
+}
+END_TEST
+
 START_TEST(names_that_no_file_can_have_are_refused_at_once) {
     static const char *const odd[][3] = {
         {"__metadata__", "b", "cannot be the name"},  {"\xff\xfe", "b", "cannot be the name"},
@@ -649,6 +671,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_jump_can_be_undone_though_the_average_is_validated);
     tcase_add_test(tests, a_resumed_loop_knows_its_best_validation);
     tcase_add_loop_test(tests, a_run_of_other_parameters_is_refused_and_changes_nothing, 0, 7);
+    tcase_add_loop_test(tests, a_parameter_may_have_no_dimension, 0, 2);
     tcase_add_loop_test(tests, names_that_no_file_can_have_are_refused_at_once, 0, 6);
     tcase_add_loop_test(tests, gradients_that_cannot_be_read_are_refused_by_name, 0, 2);
     tcase_add_test(tests, a_plan_of_a_run_of_ones_own_is_of_its_shapes);

@@ -169,7 +169,7 @@ class Parameters:
         )
         self.list = (_abi.hy_parameter * len(given))()
         for c, one, v in zip(self.list, given, self.views):
-            shape = v.shape or (1,)
+            shape = v.shape
             if len(shape) > _abi.HY_PARAMETER_DIMS:
                 raise InputError(
                     f"parameter {one.name} has {len(shape)} dimensions; at most {_abi.HY_PARAMETER_DIMS} are known"

@@ -135,7 +135,7 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
                "parameter %s has %d dimensions; accepted are 0 to %d", name, spec->ndim,
                HY_PARAM_DIMS);
     *out = (hy_param){.kind = HY_P_KIND_COUNT,
-                      .ndim = spec->ndim > 0 ? spec->ndim : 1,
+                      .ndim = spec->ndim,
                       .shape = {1},
                       .count = 1,
                       .is_trainable = true,

@@ -62,7 +62,7 @@ typedef struct hy_param {
     hy_param_kind kind;
     int32_t unit;
     int32_t ndim;
-    int64_t shape[HY_PARAM_DIMS]; /* ours have one or two dimensions */
+    int64_t shape[HY_PARAM_DIMS]; /* ours have one or two dimensions, a guest's may have none */
     int64_t count;
     int64_t stored; /* elements that mean something: a vocabulary's last rows may be padding, which
                           is zero, stays zero, and is not written to files */

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 import threading
 import unittest
 import weakref
+from pathlib import Path
 
 import hybrid_train as ht
 from support import InFolder, needs_numpy
@@ -202,9 +204,13 @@ class Learning(InFolder):
     def test_scalars_and_many_dimensions(self):
         weights = {"s": np.zeros((), np.float32), "t": np.zeros((1,) * 7 + (2,), np.float32)}
         grads = {name: np.ones_like(w) for name, w in weights.items()}
-        with ht.Loop(weights, gradients=grads, steps=3, lr=0.1, device="cpu", predictor="none") as loop:
+        keys = dict(steps=3, lr=0.1, device="cpu", predictor="none", out="run")
+        with ht.Loop(weights, gradients=grads, **keys) as loop:
             loop.run(lambda batch: 1.0)
         self.assertLess(float(weights["s"]), 0)
+        saved = Path("run/checkpoint-3/weights.safetensors").read_bytes()
+        header = json.loads(saved[8 : 8 + int.from_bytes(saved[:8], "little")])
+        self.assertEqual([header[name]["shape"] for name in "st"], [[], [1] * 7 + [2]])
 
 
 @needs_numpy
