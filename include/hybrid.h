@@ -261,7 +261,8 @@ hy_status hy_trainer_run(hy_trainer *trainer);
  * may be NULL. */
 hy_status hy_trainer_step(hy_trainer *trainer, hy_step_info *info);
 
-/* Held-out loss now. */
+/* Held-out loss now. It changes nothing: a jump that could be undone before can be undone afterwards. (A model of your
+ * own whose average is looked at meanwhile needs host memory for a copy of the weights.) */
 hy_status hy_trainer_evaluate(hy_trainer *trainer, hy_eval_info *info);
 
 typedef struct hy_sample_options {

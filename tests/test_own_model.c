@@ -9,6 +9,7 @@
 
 typedef struct task {
     int64_t samples; /* in a micro-batch */
+    bool diverges;   /* backward tells a loss far above */
     double overflow; /* loss scales above this overflow; 0: none do */
     int64_t fail_at; /* forward call that fails; 0: none */
     hy_status failure;
@@ -507,6 +508,45 @@ START_TEST(the_average_is_evaluated_and_the_weights_come_back) {
 }
 END_TEST
 
+static hy_status diverge(void *user, int64_t batch, double scale, double *sum, int64_t *counted) {
+    hy_status status = backward(user, batch, scale, sum, counted);
+    if (work.diverges) *sum = 3 * (double)*counted;
+    return status;
+}
+
+/* Whoever looks at the average between a jump and its Correct leaves the weights before the jump where they are. */
+START_TEST(evaluating_after_a_jump_leaves_it_to_be_undone) {
+    const char *strategy = _i ? "pinned" : "none";
+    hy_config *config =
+        config_with(KEYS("predictor", "outer", "tail_share", "0.9", "offload_strategy", strategy));
+    hy_own_model own = model;
+    hy_trainer *trainer;
+    hy_step_info info;
+    hy_eval_info eval;
+    logistic before = nothing, after;
+    own.backward = diverge;
+    must(hy_trainer_create_own(config, &own, NULL, &trainer));
+    do { /* the second jump that is kept: there is an average by then */
+        before = learned;
+        must(hy_trainer_step(trainer, &info));
+    } while (info.phase != HY_PREDICT || info.was_rejected || info.step < 40);
+    after = learned;
+    must(hy_trainer_evaluate(trainer, &eval));
+    ck_assert_mem_ne(&work.evaluated, &after, sizeof after); /* it was the average */
+    ck_assert_mem_eq(&learned, &after, sizeof after);
+    ck_assert_mem_ne(&before, &after, sizeof after);
+    must(hy_trainer_step(trainer, &info));
+    ck_assert_int_eq(info.phase, HY_CORRECT);
+    must(hy_trainer_evaluate(trainer, &eval));
+    work.diverges = true;
+    must(hy_trainer_step(trainer, &info));
+    ck_assert(info.was_rolled_back);
+    ck_assert_mem_eq(&learned, &before, sizeof before);
+    hy_trainer_destroy(trainer);
+    hy_config_destroy(config);
+}
+END_TEST
+
 START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
     hy_config *config = config_with(KEYS("predictor", "outer"));
     hy_trainer *trainer;
@@ -594,6 +634,7 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, a_folder_with_a_run_is_not_written_over_unasked);
     tcase_add_loop_test(tests, a_run_that_ended_goes_on_to_the_same_bits, 0, 4);
     tcase_add_loop_test(tests, the_average_is_evaluated_and_the_weights_come_back, 0, 2);
+    tcase_add_loop_test(tests, evaluating_after_a_jump_leaves_it_to_be_undone, 0, 2);
     tcase_add_test(tests, it_is_stepped_looked_at_and_saved_like_ours);
     tcase_add_test(tests, a_list_of_shapes_can_be_planned);
     suite_add_tcase(suite, tests);

@@ -326,6 +326,10 @@ hy_status hy_guest_use(hy_engine *e, int32_t param);
 /* What stands where the caller's weights are: they, what was proposed, or the average. */
 typedef enum hy_shown { HY_SHOWN_WEIGHTS, HY_SHOWN_CANDIDATE, HY_SHOWN_AVERAGE } hy_shown;
 hy_status hy_guest_show(hy_engine *e, hy_shown shown);
+/* Before the average is shown: a snapshot that may still undo a jump goes to host memory, because the weights wait in
+ * its row; and comes back. *kept is NULL where there is none to keep; the second call frees it. */
+hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept);
+hy_status hy_guest_return_snapshot(hy_engine *e, void *kept);
 /* The gradients at `at` (one for each parameter, of the guest's type), added to those before. */
 hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first);
 

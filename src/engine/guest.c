@@ -142,6 +142,42 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
+static void free_kept(hy_engine *e, void *kept) {
+    uint64_t bytes = e->rows.row[HY_ROW_SNAPSHOT].layout.bytes;
+    e->backend->release(e->backend, HY_HOST, kept, bytes);
+    hy_ledger_give(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
+}
+
+hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept) {
+    hy_backend *b = e->backend;
+    uint64_t bytes = e->rows.row[HY_ROW_SNAPSHOT].layout.bytes;
+    *kept = NULL;
+    if (e->types.has_low || !e->progress.has_snapshot) return HY_OK;
+    hy_status status = b->alloc(b, HY_HOST, bytes, kept);
+    if (status != HY_OK) {
+        return hy_fail_context(status, "the weights before the last jump are kept while the "
+                                       "average is looked at");
+    }
+    hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
+    status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->compute, 0, *kept, bytes);
+    if (status == HY_OK) return HY_OK;
+    free_kept(e, *kept);
+    *kept = NULL;
+    return status;
+}
+
+hy_status hy_guest_return_snapshot(hy_engine *e, void *kept) {
+    hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
+    if (!kept) return HY_OK;
+    hy_row_changed(e, HY_ROW_SNAPSHOT);
+    hy_status status =
+        hy_store_write(store, e->compute, 0, kept, e->rows.row[HY_ROW_SNAPSHOT].layout.bytes);
+    if (status == HY_OK) status = hy_store_settle(store);
+    free_kept(e, kept);
+    e->progress.has_snapshot = status == HY_OK;
+    return status;
+}
+
 /* ---- sums of gradients -------------------------------------------------------------------------------------- */
 
 static hy_status add_one(hy_engine *e, int32_t param, void *const *at, double scale,

@@ -94,8 +94,8 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* A guest's weights wait in the snapshot while it looks at the average: not while a jump may have to be undone
- * from there. */
+/* A guest's weights wait in the snapshot while it looks at the average: while a jump may have to be undone from there,
+ * that takes a copy, which only who asks for it gets (hy_trainer_evaluate). */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine.progress;
     bool waits_there = t->guest && !t->engine.types.has_low && p->average_samples > 0;

@@ -276,8 +276,16 @@ static hy_status evaluate(hy_trainer *t, hy_probe *probe) {
     return HY_OK;
 }
 
+/* Whoever evaluates between a jump and the end of its Correct leaves the jump as it is: it may still be undone. */
 hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
-    return look_at(t, of_average ? HY_SHOWN_AVERAGE : HY_SHOWN_WEIGHTS, probe, evaluate);
+    void *kept = NULL;
+    char message[HY_ERROR_MESSAGE_MAX];
+    if (!of_average) return look_at(t, HY_SHOWN_WEIGHTS, probe, evaluate);
+    if (!hy_trainer_is_over(t)) HY_TRY(hy_guest_keep_snapshot(&t->engine, &kept));
+    hy_status status = look_at(t, HY_SHOWN_AVERAGE, probe, evaluate);
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_status back = hy_guest_return_snapshot(&t->engine, kept);
+    return status == HY_OK ? back : hy_fail(status, "%s", message);
 }
 
 /* ---- between calls ----------------------------------------------------------------------------------------- */
