@@ -43,6 +43,13 @@ extern "C" {
 #endif
 
 #define HYBRID_VERSION "0.1.0"
+/* Of the binary interface: raised when a program built with an earlier header no longer fits, because a struct, an
+ * enumeration or a function is another. Functions that are only added leave it. */
+#define HYBRID_ABI 1
+
+/* The same of the library that was loaded: a program that finds it by itself compares. */
+const char *hy_version(void);
+int hy_abi(void);
 
 /* ---- 1. Errors ------------------------------------------------------------------------------- */
 

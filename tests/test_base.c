@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/utf8.h"
+#include "hybrid.h"
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
@@ -527,6 +528,12 @@ START_TEST(a_message_gains_context_and_never_overflows) {
 }
 END_TEST
 
+START_TEST(the_library_says_what_it_is) {
+    ck_assert_str_eq(hy_version(), HYBRID_VERSION);
+    ck_assert_int_eq(hy_abi(), HYBRID_ABI);
+}
+END_TEST
+
 START_TEST(every_shared_word_has_a_name_and_wrong_values_have_none) {
     for (int i = 0; i < HY_DTYPE_COUNT; i++) {
         ck_assert_str_ne(hy_dtype_name((hy_dtype)i), "?");
@@ -583,6 +590,7 @@ static Suite *base_suite(void) {
 
     TCase *words = tcase_create("errors and names");
     tcase_add_test(words, a_message_gains_context_and_never_overflows);
+    tcase_add_test(words, the_library_says_what_it_is);
     tcase_add_test(words, every_shared_word_has_a_name_and_wrong_values_have_none);
     suite_add_tcase(suite, words);
     return suite;

@@ -36,6 +36,20 @@ def _open() -> ctypes.CDLL:
     raise ImportError(f"libhybrid.so was not found at {looked}: `make lib` builds it")
 
 
+def _must_fit(library: ctypes.CDLL) -> None:
+    """Structs of another interface would be read wrong, without a word."""
+    theirs = "of a version before interfaces had numbers"
+    if hasattr(library, "hy_abi") and hasattr(library, "hy_version"):
+        library.hy_version.restype = ctypes.c_char_p
+        if library.hy_abi() == _abi.HYBRID_ABI:
+            return
+        theirs = f"version {library.hy_version().decode()} with interface {library.hy_abi()}"
+    raise ImportError(
+        f"{library._name} is {theirs}; this package is version {_abi.HYBRID_VERSION} and needs interface "
+        f"{_abi.HYBRID_ABI}: build and install both again"
+    )
+
+
 def _declare(library: ctypes.CDLL) -> None:
     for name, (result, arguments) in _abi.FUNCTIONS.items():
         try:
@@ -49,6 +63,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 lib = _open()
+_must_fit(lib)
 _declare(lib)
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

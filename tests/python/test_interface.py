@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import abi
 from hybrid_train import _abi, _library, _names, results
 from support import ROOT, InFolder
 
@@ -81,6 +83,24 @@ class Headers(unittest.TestCase):
         self.assertEqual(namespace["ENUMS"], _abi.ENUMS)
 
 
+class Number(unittest.TestCase):
+    def test_a_changed_interface_has_another_number(self):
+        number, *was = (ROOT / "tests" / "python" / "abi.txt").read_text().splitlines()
+        now, found = abi.now()
+        gone = [line for line in was if line not in found]
+        hint = "raise HYBRID_ABI, then: python tests/python/abi.py > tests/python/abi.txt"
+        self.assertEqual((str(now), gone), (number, []), hint)
+
+    def test_a_struct_that_grew_is_another_interface(self):
+        header = headers.read_headers(ROOT / "include")
+        header.structs["hy_loop_step"].fields.append(headers.Field("more", headers.CType("int")))
+        self.assertTrue(set(abi.now()[1]) - set(abi.lines(header)))
+
+    def test_the_library_says_what_it_is(self):
+        self.assertEqual(_library.lib.hy_abi(), _abi.HYBRID_ABI)
+        self.assertEqual(_library.lib.hy_version().decode(), _abi.HYBRID_VERSION)
+
+
 class Words(unittest.TestCase):
     def test_enumerations_have_the_librarys_words(self):
         self.assertEqual(_names.PHASE[:4], ("warmup", "full", "predict", "correct"))
@@ -126,7 +146,24 @@ class Library(unittest.TestCase):
             capture_output=True,
             text=True,
         )
-        self.assertIn("another version", done.stderr)
+        self.assertIn("before interfaces had numbers", done.stderr)
+
+    @unittest.skipUnless(COMPILER, "there is no C compiler")
+    def test_a_library_of_another_interface_is_refused_with_both_numbers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = f"{folder}/libhybrid.so"
+            text = 'const char *hy_version(void) { return "0.0.7"; } int hy_abi(void) { return 4321; }'
+            command = [*COMPILER.split(), "-shared", "-fPIC", "-x", "c", "-", "-o", made]
+            subprocess.run(command, input=text, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", "import hybrid_train"],
+                env={**os.environ, "HYBRID_LIBRARY": made},
+                capture_output=True,
+                text=True,
+            )
+        self.assertIn("ImportError", done.stderr)
+        self.assertIn("is version 0.0.7 with interface 4321", done.stderr)
+        self.assertIn(f"version {_abi.HYBRID_VERSION} and needs interface {_abi.HYBRID_ABI}", done.stderr)
 
     def some_library(self, name):
         for line in open("/proc/self/maps"):

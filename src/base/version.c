@@ -1,0 +1,6 @@
+/* version.c: which library this is, for programs that were built against another header. See hybrid.h. */
+#include "hybrid.h"
+
+const char *hy_version(void) { return HYBRID_VERSION; }
+
+int hy_abi(void) { return HYBRID_ABI; }
