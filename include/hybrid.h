@@ -830,6 +830,10 @@ hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens);
 hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads);
 /* The same of all parameters at once, in their order. */
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads);
+/* The three in one call, for languages to which a call is dear: gradients (NULL: where they were), the answer, and what
+ * is wanted next, which is filled when all went well; `last` (may be NULL) gets what hy_loop_last gives. */
+hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
+                           hy_loop_step *next, hy_step_info *last);
 /* From here on your stream may read this parameter (-1: all of them): with uses_in_turn, while gradients are asked
  * for, before you read it first. In the order of the list it costs no waiting. Gradients of the step before
  * must stay as they are until all parameters were asked for, and all must be before you write new ones. */
@@ -839,7 +843,7 @@ hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
 hy_status hy_loop_save(hy_loop *loop);
 /* Ends the run as it is after its last step: saved where there is a folder. It is over then. */
 hy_status hy_loop_stop(hy_loop *loop);
-/* What the last step or jump came to; false: there was none yet. */
+/* What the last step or jump came to; false: there was none yet. Its texts are constants: they outlive the loop. */
 bool hy_loop_last(hy_loop *loop, hy_step_info *out);
 /* The run behind the loop, to look at between calls and once it is over (hy_trainer_summary, _memory, _plan_facts,
  * ...). It is the loop's: not to be stepped, saved or destroyed, and gone with it. */

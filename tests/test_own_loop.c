@@ -128,6 +128,31 @@ static logistic learn(const hy_loop_options *options, const char *const *pairs) 
     return learned;
 }
 
+/* Question by question in one call each, with gradients in another place every time. */
+START_TEST(one_call_for_all_gives_the_same_bits) {
+    static logistic places[3];
+    logistic expected = learn(&usual, KEYS("predictor", "outer"));
+    hy_loop *loop = new_loop(KEYS("predictor", "outer"));
+    hy_step_info info, same;
+    hy_loop_step step = next_step(loop), again;
+    for (int i = 0; !step.is_over; i++) {
+        logistic *at = &places[i % 3];
+        double loss = loss_of(&step);
+        *at = gradient;
+        void *grads[] = {at->weights, at->bias};
+        bool is_told = step.todo == HY_DO_GRADIENTS;
+        must(hy_loop_exchange(loop, is_told ? grads : NULL, loss, BATCH, &step, &info));
+        must(hy_loop_next(loop, &again));
+        ck_assert(step.todo == again.todo && step.batch == again.batch && step.lr == again.lr);
+        ck_assert(hy_loop_last(loop, &same) && same.step == info.step && same.loss == info.loss);
+    }
+    ck_assert_mem_eq(&expected, &learned, sizeof expected);
+    must_fail(hy_loop_exchange(loop, NULL, 1, BATCH, &step, NULL), HY_ERR_STATE, "is over");
+    must_fail(hy_loop_exchange(loop, NULL, 1, BATCH, NULL, NULL), HY_ERR_INPUT, "is NULL");
+    hy_loop_destroy(loop);
+}
+END_TEST
+
 START_TEST(two_runs_give_the_same_bits) {
     static const char *const kinds[] = {"outer", "line"};
     logistic first = learn(&usual, KEYS("predictor", kinds[_i]));
@@ -791,6 +816,7 @@ static Suite *make_suite(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, logistic_regression_learns_with_every_predictor, 0, 3);
+    tcase_add_test(tests, one_call_for_all_gives_the_same_bits);
     tcase_add_loop_test(tests, two_runs_give_the_same_bits, 0, 2);
     tcase_add_loop_test(tests, a_loop_begins_with_values_that_nobody_chose_for_another_model, 0, 3);
     tcase_add_loop_test(tests, what_the_caller_says_counts_in_a_loop, 0, 2);

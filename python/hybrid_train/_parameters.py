@@ -144,7 +144,7 @@ def _must_be_alike(names: list[str], views: list[View]) -> None:
 
 
 class Parameters:
-    """The list as the library takes it. `pointers` are those of the gradients, as far as they are known."""
+    """The list as the library takes it. `packed` has the addresses of the gradients, once they were gathered."""
 
     def __init__(self, given: list[Given], views: list[View]) -> None:
         self.names = [one.name for one in given]
@@ -157,7 +157,6 @@ class Parameters:
         self.dtype = views[0].dtype
         self.grad_dtype = self.dtype
         self.device = views[0].device
-        self.pointers: list[int] = []
         self._pack = struct.Struct(f"{len(given)}P")
         self.packed = ctypes.create_string_buffer(self._pack.size)
         self._structs(given)
@@ -189,8 +188,8 @@ class Parameters:
     def clear_gradients(self) -> None:
         """Before gradients are computed: those of the step before are let go."""
 
-    def gather(self, is_fresh: bool) -> bool:
-        """Checks weights and gradients. True: `packed` has pointers to gradients that are new to the library.
+    def gather(self, is_fresh: bool) -> None:
+        """Checks weights and gradients; `packed` then has pointers to the gradients.
 
         is_fresh: the gradients are as backward left them; nobody else has had them.
         """
@@ -198,13 +197,6 @@ class Parameters:
 
     def scale_gradients(self, factor: float) -> None:
         raise NotImplementedError
-
-    def _take(self, pointers: list[int]) -> bool:
-        if pointers == self.pointers:
-            return False
-        self._pack.pack_into(self.packed, 0, *pointers)
-        self.pointers = pointers
-        return True
 
     def _must_fit(self, i: int, g: View) -> None:
         """A gradient against its parameter."""
@@ -228,7 +220,7 @@ _shape_of = operator.attrgetter("shape")
 
 # What can go wrong by mistake (a gradient that is missing, sparse or strided) is looked at in every step, and so is
 # where some of the weights are. To look at everything takes longer: it may take one part in so many of the time.
-_SHARE = 100
+_SHARE = 1000
 _PART = 16
 
 
@@ -255,10 +247,10 @@ class TorchParameters(Parameters):
         for p in self.values:
             p.grad = None
 
-    def gather(self, is_fresh: bool) -> bool:
+    def gather(self, is_fresh: bool) -> None:
         grads = list(map(_grad_of, self.values))
         try:
-            pointers = list(map(self._data_ptr, grads))
+            self._pack.pack_into(self.packed, 0, *map(self._data_ptr, grads))
             is_fit = is_fresh or self._are_whole(grads)
         except (TypeError, RuntimeError):
             is_fit = False
@@ -272,7 +264,6 @@ class TorchParameters(Parameters):
             self._explain_weights()
             self._explain_gradients(grads)
         self._held = grads
-        return self._take(pointers)
 
     def _are_whole(self, grads: list[Any]) -> bool:
         return all(map(self._is_contiguous, grads)) and list(map(self._numel, grads)) == self._sizes
@@ -356,7 +347,7 @@ class ArrayParameters(Parameters):
             raise InputError(f"there are {len(gradients)} gradients and {len(self.names)} parameters")
         return lambda i: gradients[i]
 
-    def gather(self, is_fresh: bool) -> bool:
+    def gather(self, is_fresh: bool) -> None:
         pointers = []
         for i, name in enumerate(self.names):
             self._look_at_weights(i, name)
@@ -369,7 +360,7 @@ class ArrayParameters(Parameters):
                 self._must_fit(i, known)
                 self._held[i], self._grads[i] = g, known
             pointers.append(known.pointer)
-        return self._take(pointers)
+        self._pack.pack_into(self.packed, 0, *pointers)
 
     def _look_at_weights(self, i: int, name: str) -> None:
         value = self.values[i]

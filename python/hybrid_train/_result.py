@@ -31,10 +31,11 @@ class Result:
         return self
 
     @classmethod
-    def _later(cls: type[_T], c: Any, **now: Any) -> _T:
-        """From a C struct that is ours alone, when somebody looks; `now` has what its pointers lead to."""
+    def _later(cls: type[_T], c: Any) -> _T:
+        """From a C struct that is ours alone and points to constants, when somebody looks: most programs look at few
+        of the values, and at few steps."""
         self = object.__new__(cls)
-        self.__dict__.update(_c=c, _now=now)
+        self.__dict__["_c"] = c
         return self
 
     def _fill(self, c: Any) -> None:
@@ -46,9 +47,7 @@ class Result:
             waiting = None if name.startswith("__") else self.__dict__.pop("_c", None)
             if waiting is None:
                 raise AttributeError(f"{type(self).__name__} has no {name!r}")
-            now = self.__dict__.pop("_now")
             self._fill(waiting)
-            self.__dict__.update(now)
             return getattr(self, name)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -167,6 +167,9 @@ class Loop:
         self._stream = own.stream = stream_of(self._parameters, stream)
         own.save, own.load = self._state.save, self._state.load
         self._create(options)
+        self._stream_of: TorchParameters | None = None  # whose stream has to be the current one
+        if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
+            self._stream_of = self._parameters
         self._c_step = _abi.hy_loop_step()
         self._question = ctypes.byref(self._c_step)
         self._is_asked = False  # _c_step is the question that waits for an answer
@@ -220,14 +223,23 @@ class Loop:
         todo: int = self._c_step.todo
         return todo
 
-    def _give(self, loss: Any, tokens: int, is_fresh: bool = False) -> None:
-        if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
-            must_be_current(self._stream, self._parameters)
-        if self._c_step.todo == _abi.HY_DO_GRADIENTS and self._parameters.gather(is_fresh):
-            self._finish(lib.hy_loop_set_gradients(self._open(), self._parameters.packed))
-        number = _number(loss)  # last: on a card this waits for the backward pass
+    def _give(self, loss: Any, tokens: int, is_fresh: bool = False, info: Any = None) -> None:
+        """The answer, and the next question; `info` refers to the hy_step_info that gets what the step came to.
+
+        One call of the library: each takes microseconds where a forward and a backward pass were in between.
+        """
+        parameters, packed = self._parameters, None
+        if self._stream_of is not None:
+            must_be_current(self._stream, self._stream_of)
+        if self._c_step.todo == _abi.HY_DO_GRADIENTS:
+            parameters.gather(is_fresh)
+            packed = parameters.packed
+        # Last: on a card this waits for the backward pass. What torch could go back from is one number.
+        number = loss.item() if is_fresh else _number(loss)
         self._is_asked = self._is_shown = False
-        self._finish(lib.hy_loop_answer(self._open(), number, tokens))
+        status = lib.hy_loop_exchange(self._handle, packed, number, tokens, self._question, info)
+        self._is_asked = status == _abi.HY_OK
+        self._finish(status)
 
     @property
     def is_over(self) -> bool:
@@ -304,14 +316,17 @@ class Loop:
 
     def _advance(self, loss_function: LossFunction, wants_info: bool = True) -> StepInfo | None:
         """One optimizer step, and answers to what is asked before and after it; what the step came to."""
-        self._answer_losses(loss_function)
-        number, info = self._c_step.step, None
-        while self._ask() == _abi.HY_DO_GRADIENTS and self._c_step.step == number:
-            self._answer_with_gradients(loss_function)  # several times where the library sums
-        if wants_info:
-            info = self._last()
-        self._answer_losses(loss_function)
-        return info
+        step = self._c_step
+        if step.todo != _abi.HY_DO_GRADIENTS:
+            self._answer_losses(loss_function)
+        number, info = step.step, _abi.hy_step_info()
+        told = ctypes.byref(info) if wants_info else None
+        # Several times where the library sums. Each answer brings the next question.
+        while step.todo == _abi.HY_DO_GRADIENTS and step.step == number:
+            self._answer_with_gradients(loss_function, told)
+        if step.todo != _abi.HY_DO_GRADIENTS:
+            self._answer_losses(loss_function)
+        return StepInfo._later(info) if info.steps_total > 0 else None  # 0: there was no step
 
     def _answer_losses(self, loss_function: LossFunction) -> None:
         while self._ask() in (_abi.HY_DO_LOSS, _abi.HY_DO_EVALUATE):
@@ -344,15 +359,15 @@ class Loop:
             answer = _with_tokens(loss_function(self._c_step.batch))
         self._give(*answer)
 
-    def _answer_with_gradients(self, loss_function: LossFunction) -> None:
+    def _answer_with_gradients(self, loss_function: LossFunction, info: Any) -> None:
         if self._in_turn:
             self._in_turn.begin(self._open())  # gradients are read until the pass is over
         else:
             self._parameters.clear_gradients()
         if self._has_autograd:
-            self._give(*self._backward(loss_function), is_fresh=True)
+            self._give(*self._backward(loss_function), True, info)
         else:
-            self._give(*self._filled(loss_function))
+            self._give(*self._filled(loss_function), False, info)
 
     def _backward(self, loss_function: LossFunction) -> tuple[Any, int]:
         """Gradients of the mean over the step's targets.
@@ -364,19 +379,25 @@ class Loop:
         total: Any = 0.0
         weight = first = 0
         for number in range(batch, batch + count):
-            with self._context(True):
+            if self._autocast:
+                with self._context(True):
+                    loss, tokens = _with_tokens(loss_function(number))
+            else:
                 loss, tokens = _with_tokens(loss_function(number))
-            self._must_be_scalar(loss)
             if self._in_turn and number == batch:
                 self._finish(self._in_turn.end())
                 self._parameters.clear_gradients()
             first = first or tokens
             factor = scale * tokens / (count * first)
-            (loss if factor == 1 else loss * factor).backward()
-            total = total + loss.detach() * tokens if count > 1 else loss.detach()
+            try:
+                (loss if factor == 1 else loss * factor).backward()
+            except (AttributeError, RuntimeError, TypeError):
+                self._must_be_scalar(loss)  # in words that say more than torch's
+                raise
+            if count == 1:
+                return loss, tokens
+            total = total + loss.detach() * tokens
             weight += tokens
-        if count == 1:
-            return total, weight
         if count * first != weight:
             self._parameters.scale_gradients(count * first / weight)
         return total / weight, weight
@@ -442,10 +463,7 @@ class Loop:
 
     def _last(self) -> StepInfo | None:
         c = _abi.hy_step_info()
-        if not lib.hy_loop_last(self._open(), ctypes.byref(c)):
-            return None
-        # Most programs look at few of the values, and at few steps.
-        return StepInfo._later(c, reason=c.reason.decode(), obstacle=c.obstacle.decode())
+        return StepInfo._later(c) if lib.hy_loop_last(self._open(), ctypes.byref(c)) else None
 
     @property
     def last(self) -> StepInfo | None:

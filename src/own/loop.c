@@ -251,9 +251,7 @@ void hy_loop_destroy(hy_loop *loop) {
 
 /* ---- the caller's side --------------------------------------------------------------------------------------- */
 
-hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
-    HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
-    HY_TRY(enter(loop, "hy_loop_next", false));
+static void tell_question(const hy_loop *loop, hy_loop_step *out) {
     const hy_ask *ask = loop->ask;
     *out = (hy_loop_step){.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
     if (ask) {
@@ -269,6 +267,12 @@ hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
                               .precision = ask->precision,
                               .confidence = ask->confidence};
     }
+}
+
+hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
+    HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
+    HY_TRY(enter(loop, "hy_loop_next", false));
+    tell_question(loop, out);
     return leave(loop, HY_OK);
 }
 
@@ -314,13 +318,27 @@ hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
     return leave(loop, set_gradient(loop, parameter, grads));
 }
 
+static hy_status set_gradients(hy_loop *loop, void *const *grads) {
+    for (int32_t i = 0; i < loop->own.guest.side.count; i++) {
+        HY_TRY(set_gradient(loop, i, grads[i]));
+    }
+    return HY_OK;
+}
+
 hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "hy_loop_set_gradients needs a list of gradients; it is NULL");
     HY_TRY(enter(loop, "hy_loop_set_gradients", false));
-    hy_status status = HY_OK;
-    for (int32_t i = 0; i < loop->own.guest.side.count && status == HY_OK; i++) {
-        status = set_gradient(loop, i, grads[i]);
-    }
+    return leave(loop, set_gradients(loop, grads));
+}
+
+hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
+                           hy_loop_step *next, hy_step_info *last) {
+    HY_FAIL_IF(!next, HY_ERR_INPUT, "hy_loop_exchange needs a place for the step; it is NULL");
+    HY_TRY(enter(loop, "hy_loop_exchange", false));
+    hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
+    if (status == HY_OK) status = give_answer(loop, loss, tokens);
+    if (status == HY_OK) tell_question(loop, next);
+    if (status == HY_OK && last && loop->has_last) *last = loop->last;
     return leave(loop, status);
 }
 

@@ -117,8 +117,8 @@ class Words(unittest.TestCase):
         self.assertEqual(state.to_dict()["classes"]["optim"]["live"]["pinned"], 12)
 
     def test_results_that_are_filled_later_are_the_same(self):
-        c = _abi.hy_step_info(step=3, loss=1.5, phase=_abi.HY_FULL)
-        later = results.StepInfo._later(c, reason="why", obstacle="")
+        c = _abi.hy_step_info(step=3, loss=1.5, phase=_abi.HY_FULL, reason=b"why")
+        later = results.StepInfo._later(c)
         self.assertEqual((later.loss, later.phase, later.reason), (1.5, "full", "why"))
         self.assertEqual(later.to_dict()["step"], 3)
         with self.assertRaises(AttributeError):
