@@ -15,6 +15,7 @@ static const char *keep_as_is(void *user, const char *text) {
 /* A value of its own for a row, `i` of them in all. */
 static void fill(const hy_field *field, void *from, int i) {
     static const char *const words[] = {"one", "two", "three"};
+    static const double layers[] = {1.23456, -1, 0.5, -1, 1e-9};
     void *at = (char *)from + field->from;
     switch (field->kind) {
     case HY_FIELD_INTEGER: *(int64_t *)at = 1000 + i; break;
@@ -28,7 +29,7 @@ static void fill(const hy_field *field, void *from, int i) {
     case HY_FIELD_CLASSES:
         for (int cls = 0; cls < HY_CLASS_COUNT; cls++) ((int64_t *)at)[cls] = 100 * i + cls;
         break;
-    case HY_FIELD_LAYERS: break;
+    case HY_FIELD_LAYERS: *(hy_layer_values *)at = (hy_layer_values){3, 2, layers}; break;
     case HY_FIELD_LEVELS:
         for (int level = 0; level < 4; level++) ((double *)at)[level] = i + 0.125 * level;
         break;

@@ -45,6 +45,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
                             .weights = weights->trained,
                             .fp8 = weights->fp8,
                             .seen = weights->fp8 ? b->seen : NULL,
+                            .largest = weights->fp8 ? b->largest : NULL,
                             .frozen = hy_engine_frozen(e),
                             .grads = hy_store_of(e, HY_ROW_GRADS),
                             .tokens = b->tokens,

@@ -105,7 +105,9 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     if (!*out || !is_stale(e, &e->rows.row[HY_ROW_FP8])) return HY_OK;
     hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
-        if (unit + 1 < e->model->params.units) HY_TRY(hy_store_gather(from, unit + 1));
+        int32_t next = unit + 1;
+        bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
+        if (has_next) HY_TRY(hy_store_gather(from, next));
         HY_TRY(encode_unit(e, e->compute, unit));
     }
     hy_row_is_made(e, HY_ROW_FP8);

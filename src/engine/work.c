@@ -166,6 +166,10 @@ static hy_status push_array(hy_engine *e, void *out) {
     return hy_arena_push(&e->work.data, HY_DATA, e->plan.work.rows * 4, out);
 }
 
+static size_t seen_bytes(const hy_engine *e) {
+    return (size_t)e->model->params.units * 3 * sizeof(double);
+}
+
 static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     hy_pass_buffers *b = &e->work.buffers;
     hy_arena *arena = &e->work.data;
@@ -180,13 +184,17 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
-    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(float), (void **)&b->largest));
-    if (seen) HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
+    if (seen) {
+        HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
+        b->largest = (float *)(b->seen + 3 * e->model->params.units);
+    }
     if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
     HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));
     b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)sums);
     HY_TRY(hy_work_take_staging(e, (size_t)e->plan.work.rows));
-    if (seen) HY_TRY(e->backend->alloc(e->backend, HY_PINNED, seen, (void **)&e->work.seen));
+    if (seen) {
+        HY_TRY(e->backend->alloc(e->backend, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
+    }
     /* What comes back to the host. */
     size_t guarded = 2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice);
     e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
@@ -280,10 +288,6 @@ hy_status hy_work_take(hy_engine *e) {
 }
 
 /* ---- giving back --------------------------------------------------------------------------------------- */
-
-static size_t seen_bytes(const hy_engine *e) {
-    return (size_t)e->model->params.units * 3 * sizeof(double);
-}
 
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;

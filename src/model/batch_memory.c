@@ -183,6 +183,11 @@ void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace
 
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store) {
     assert(plan->options.offloads && store->layout.unit_count == layers_of(plan));
+    for (int32_t layer = 0; layer < layers_of(plan); layer++) { /* it may be another plan's */
+        uint64_t kept = hy_batch_unit(plan, layer + 1)->kept_bytes;
+        assert(kept <= (uint64_t)store->layout.items[2 * layer + 1].count);
+        (void)kept;
+    }
     hy_forget_graphs(plan);
     plan->offload = store;
 }

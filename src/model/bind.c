@@ -63,6 +63,7 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
                               .losses = SOMEWHERE,
                               .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
                               .rope = SOMEWHERE,
+                              .largest = SOMEWHERE,
                               .seen = SOMEWHERE};
     const hy_batch_input *in = f->input ? f->input : &planned;
     int64_t rows = (int64_t)size->batch * size->seq;
@@ -70,6 +71,8 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_TOKENS: return hy_tensor_1d((void *)in->tokens, HY_I32, rows);
     case HY_GIVEN_TARGETS: return hy_tensor_1d((void *)in->targets, HY_I32, rows);
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
+    case HY_GIVEN_LARGEST:
+        return hy_tensor_1d(in->largest + HY_LINEARS * f->unit_index + slot->linear, HY_F32, 1);
     case HY_GIVEN_SEEN:
         return hy_tensor_1d(in->seen ? in->seen + 3 * f->unit_index : NULL, HY_F64, 3);
     case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);

@@ -112,9 +112,16 @@ static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int3
     return slot;
 }
 
-/* Kept wherever backward asks for it: it is one number. */
-static int8_t largest_slot(hy_unit *unit, hy_slot_role role) {
-    int8_t slot = hy_unit_add_slot(unit, role, 0);
+/* That of an input stays from the forward pass on: what backward makes again has the same scale. */
+static int8_t input_largest(hy_unit *unit, hy_param_kind kind) {
+    int8_t slot = hy_unit_given(unit, HY_GIVEN_LARGEST), linear = 0;
+    while (hy_linear_bit(kind) >> (linear + 1)) linear++;
+    unit->slots[slot].linear = linear;
+    return slot;
+}
+
+static int8_t gradient_largest(hy_unit *unit) {
+    int8_t slot = hy_unit_add_slot(unit, HY_SLOT_GRADIENT, 0);
     unit->slots[slot].rows = HY_ROWS_ONE;
     unit->slots[slot].is_fp32 = true;
     return slot;
@@ -130,8 +137,8 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     if (!l->is_fp8 && !l->is_grad_fp8) return;
     hy_dtype gradient = traits->fp8.gradient;
     l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);
-    l->largest = largest_slot(unit, HY_SLOT_ACTIVATION);
-    l->dout_largest = largest_slot(unit, HY_SLOT_GRADIENT);
+    l->largest = input_largest(unit, kind);
+    l->dout_largest = gradient_largest(unit);
     if (l->is_fp8) {
         l->in_codes = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TOKENS, in, HY_E4M3);
         l->dout_codes = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TOKENS, out, gradient);

@@ -31,6 +31,7 @@ typedef enum hy_given {
     HY_GIVEN_DOC_STARTS, /* (N) i32, may be absent */
     HY_GIVEN_LOSSES,     /* (N) fp32 */
     HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
+    HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
     HY_GIVEN_SEEN,       /* (3) f64 of the unit, may be absent: what fp8 made of its numbers */
     HY_GIVEN_COUNT
 } hy_given;
@@ -77,6 +78,7 @@ typedef struct hy_slot {
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
+    int8_t linear; /* of a given largest magnitude: number of the matrix */
 } hy_slot;
 
 typedef struct hy_unit_op {

@@ -65,7 +65,8 @@ uint64_t hy_work_rope_bytes(const hy_pass_spec *spec) {
 }
 
 uint64_t hy_work_seen_bytes(const hy_pass_spec *spec) {
-    return hy_uses_fp8(&spec->fp8) ? (uint64_t)spec->model->params.units * 3 * sizeof(double) : 0;
+    uint64_t each = 3 * sizeof(double) + HY_LINEARS * sizeof(float);
+    return hy_uses_fp8(&spec->fp8) ? (uint64_t)spec->model->params.units * each : 0;
 }
 
 uint64_t hy_work_array_bytes(const hy_plan_work *w) { return hy_align(w->rows * 4); }
@@ -84,7 +85,7 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 
 /* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind it:
  * there may have to be more than training needs. Behind both lie tokens, targets, losses and document
- * masks; the table of rotations; five small results; what fp8 made of numbers; sums. */
+ * masks; the table of rotations; four small results; what fp8 sees of numbers; sums. */
 void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->activations = hy_align(w->train.activations);
     w->workspace = w->train.workspace;
@@ -98,7 +99,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));
     uint64_t arrays = spec->has_doc_starts ? 4 : 3;
     w->data = arrays * hy_work_array_bytes(w) + hy_align(hy_work_rope_bytes(spec)) +
-              5 * hy_align(24) + hy_align(w->sums) + hy_align(hy_work_seen_bytes(spec));
+              4 * hy_align(24) + hy_align(w->sums) + hy_align(hy_work_seen_bytes(spec));
 }
 
 /* ---- passes ---------------------------------------------------------------------------------------- */

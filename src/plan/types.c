@@ -126,6 +126,12 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
 hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
                                 const hy_guest_types *guest, hy_types *p) {
     bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        HY_FAIL_IF(hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8, HY_ERR_INPUT,
+                   "the precision of %s is fp8, which is for models of this library; of passes of "
+                   "one's own accepted are auto, fp32, bf16 and fp16",
+                   hy_phase_name((hy_phase)i));
+    }
     *p = (hy_types){.low = guest->weights, .grads = guest->grads};
     for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = guest->weights;
     p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : rung->optim);
