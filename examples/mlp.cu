@@ -164,7 +164,8 @@ static hy_status configure(hy_config *config, const char *predictor) {
     const char *values[][2] = {{"steps", "600"},           {"lr", "0.003"},
                                {"device", "cuda"},         {"predictor", predictor},
                                {"master_place", "pinned"}, {"offload_strategy", "pinned"},
-                               {"lookahead", "2"}};
+                               {"lookahead", "2"},         {"lr_warmup_steps", "30"},
+                               {"predict_from", "0.3"}};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         hy_status status = hy_config_set(config, values[i][0], values[i][1], HY_FROM_CALLER);
         if (status != HY_OK) return status;
