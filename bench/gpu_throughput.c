@@ -11,7 +11,7 @@
  *   build/bench/gpu_throughput [--row a..g|all] [--steps N] [--warmup N] [--breakdown]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
- *       [--tune-cache FILE] [--attention own|cudnn] [--host-init] [--set "key=value key=value"] */
+ *       [--tune-cache FILE] [--attention own|cudnn|auto] [--host-init] [--set "key=value key=value"] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -301,7 +301,8 @@ START_TEST(options_reach_the_backend) {
                    PAIRS("tune", "max", "tf32", "on", "tune_cache", cache, "attention", "cudnn"));
     ck_assert_int_eq(card.options.device, 0);
     ck_assert_int_eq(card.options.tune, HY_TUNE_MAX);
-    ck_assert(card.options.allow_tf32 && card.options.use_cudnn);
+    ck_assert(card.options.allow_tf32);
+    ck_assert_int_eq(card.options.attention, HY_ATTENTION_CUDNN);
     ck_assert_str_eq(card.options.cache, cache);
     ck_assert(hy_path_is_dir(inside));
     hy_trainer_destroy(t);
@@ -311,10 +312,13 @@ START_TEST(options_reach_the_backend) {
     snprintf(cache, sizeof cache, "%s/hybrid-train/matmul-algorithms", folder);
     ck_assert_str_eq(card.options.cache, cache);
     ck_assert_int_eq(card.options.tune, HY_TUNE_OFF);
-    ck_assert(!card.options.allow_tf32 && !card.options.use_cudnn);
+    ck_assert(!card.options.allow_tf32);
+    ck_assert_int_eq(card.options.attention, HY_ATTENTION_AUTO);
     hy_trainer_destroy(t);
-    t = trainer_on("cuda", "none", PAIRS("precision", "bf16", "precision_correct", "fp32"));
+    t = trainer_on("cuda", "none",
+                   PAIRS("precision", "bf16", "precision_correct", "fp32", "attention", "own"));
     ck_assert(card.options.allow_tf32);
+    ck_assert_int_eq(card.options.attention, HY_ATTENTION_OWN);
     hy_trainer_destroy(t);
     remove_folder(folder);
 

@@ -39,8 +39,6 @@ typedef enum hy_profile { HY_CONSERVATIVE, HY_BALANCED, HY_AGGRESSIVE } hy_profi
 /* Which matmuls are in fp8: those that are faster so, or all of the blocks'. */
 typedef enum hy_fp8_choice { HY_FP8_AUTO, HY_FP8_ALL } hy_fp8_choice;
 
-typedef enum hy_attention_choice { HY_ATTENTION_OWN, HY_ATTENTION_CUDNN } hy_attention_choice;
-
 /* The shape. */
 typedef enum hy_norm_choice { HY_LAYERNORM, HY_RMSNORM } hy_norm_choice;
 typedef enum hy_positions { HY_POSITIONS_LEARNED, HY_POSITIONS_ROPE } hy_positions;

@@ -106,9 +106,10 @@ static const hy_setting table[] = {
         tf32, "--tf32", "auto",
         "GPU: matmuls of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 bits.",
         AUTO_ON_OFF)},
-    {CHOICE(attention, "--attention", "own",
-            "GPU: attention in 16 bits by our own kernels, or by NVIDIA's cuDNN where it is found.",
-            "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN)},
+    {CHOICE(
+        attention, "--attention", "auto",
+        "GPU: attention in 16 bits by our own kernels or NVIDIA's cuDNN; auto: the faster, timed.",
+        "auto", HY_ATTENTION_AUTO, "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN)},
     {INTEGER(seed, "--seed", 0, 9007199254740991, "1",
              "Seed of initial weights, data order, the built-in text and samples.")},
     {INTEGER(threads, "--threads", 0, 1024, "0",

@@ -73,7 +73,7 @@ static hy_status open_card(hy_engine *e) {
                                .tune =
                                    e->subject.is_plan ? HY_TUNE_OFF : s->tune, /* no matmul runs */
                                .allow_tf32 = allows_tf32(s),
-                               .use_cudnn = s->attention == HY_ATTENTION_CUDNN,
+                               .attention = s->attention,
                                .cache = e->tune_cache,
                                .is_measuring = true,
                                .on_tuning = on_tuning,

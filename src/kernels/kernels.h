@@ -293,7 +293,8 @@ typedef struct hy_op_call {
     hy_op_attr attr;
     hy_tensor t[HY_OP_TENSORS];
     hy_tensor workspace; /* bytes (u8), at least what the backend asked for */
-    const void *plan;    /* what prepare left; belongs to the backend */
+    /* What prepare left; belongs to the backend. Attention on a GPU has none where it is our own. */
+    const void *plan;
 } hy_op_call;
 
 const char *hy_op_name(hy_op_kind kind);
@@ -402,9 +403,9 @@ struct hy_backend {
      * op now, on memory of its own. 0: not known. NULL: nothing is measured. */
     double (*op_seconds)(hy_backend *b, const hy_op_call *call);
 
-    /* The algorithms that prepare chose for matmuls, as text (allocated with malloc), and choosing
-     * the same again: another algorithm means other bits. NULL where there is no choice. Lines of
-     * another card are passed over. */
+    /* What prepare chose, algorithms of matmuls and whose attention, as text (allocated with malloc),
+     * and choosing the same again: another algorithm means other bits. NULL where there is no choice.
+     * Lines of another card are passed over. */
     hy_status (*matmul_table)(hy_backend *b, char **text);
     hy_status (*load_matmul_table)(hy_backend *b, const char *text);
 
@@ -422,14 +423,22 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
 /* How matmul algorithms are found: as the library guesses, by timing a few, or by timing many. */
 typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_tune;
 
+/* Who computes attention in 16 bits: our own kernels; cuDNN where it is found and serves it, else a warning;
+ * the faster of both by the clock, shape by shape. */
+typedef enum hy_attention_choice {
+    HY_ATTENTION_OWN,
+    HY_ATTENTION_CUDNN,
+    HY_ATTENTION_AUTO
+} hy_attention_choice;
+
 typedef struct hy_cuda_options {
     int device; /* number of the card, 0 the first */
     hy_tune tune;
     bool allow_tf32;     /* fp32 matmuls on tensor cores, with 10 bits of mantissa */
     size_t shared_limit; /* tests: a card whose blocks have this much shared memory; 0: its own */
-    bool use_cudnn;      /* attention by cuDNN where it is found and serves it; else a warning */
-    const char *cache;   /* file that keeps tuned algorithms; NULL or "": none */
-    bool is_measuring;   /* time a large matmul at creation: facts.matmul_flops */
+    hy_attention_choice attention;
+    const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
+    bool is_measuring; /* time a large matmul at creation: facts.matmul_flops */
     /* Called while tuning goes on; may be NULL. */
     void (*on_tuning)(void *user, const char *what, int done, int total);
     void *user;

@@ -39,7 +39,8 @@ static void driver_from_proc(char *out, size_t size) {
 
 /* What is missing stays zero, with the reason in `cuda`. */
 static void probe_card(hy_machine *m) {
-    hy_cuda_options options = {.tune = HY_TUNE_OFF, .is_measuring = true};
+    hy_cuda_options options = {
+        .tune = HY_TUNE_OFF, .attention = HY_ATTENTION_AUTO, .is_measuring = true};
     hy_backend *backend;
     hy_rates rates = {0};
     if (!hy_nvml_driver_version(m->driver, sizeof m->driver)) {

@@ -143,9 +143,9 @@ static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device
 
 /* ---- attention ------------------------------------------------------------------------------------ */
 
-/* Forward, then backward over the same memory. */
+/* Forward, then backward over the same memory; and was it cuDNN's? */
 static hy_status time_attention(const hy_selftest_device *device, bench_memory *m, hy_dtype dtype,
-                                const hy_op_attr *attr, double rates[2]) {
+                                const hy_op_attr *attr, double rates[2], bool is_cudnn[2]) {
     int64_t rows = (int64_t)attr->heads.batch * attr->heads.seq;
     int64_t width = (int64_t)attr->heads.heads * attr->heads.head_dim;
     hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = *attr};
@@ -159,12 +159,14 @@ static hy_status time_attention(const hy_selftest_device *device, bench_memory *
         take_tensor(m, device->stream, dtype, rows, 3 * width, &backward.t[HY_ATTENTION_BWD_DQKV]));
     HY_TRY(seconds_of(device, m, &forward, &seconds));
     rates[0] = hy_op_flops(&forward) / seconds;
+    is_cudnn[0] = forward.plan != NULL;
     backward.t[HY_ATTENTION_BWD_DOUT] = backward.t[HY_ATTENTION_BWD_OUT] =
         forward.t[HY_ATTENTION_OUT];
     backward.t[HY_ATTENTION_BWD_QKV] = forward.t[HY_ATTENTION_QKV];
     backward.t[HY_ATTENTION_BWD_LSE] = forward.t[HY_ATTENTION_LSE];
     HY_TRY(seconds_of(device, m, &backward, &seconds));
     rates[1] = hy_op_flops(&backward) / seconds;
+    is_cudnn[1] = backward.plan != NULL;
     return HY_OK;
 }
 
@@ -217,16 +219,18 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
     bench_memory m = {.backend = device->backend};
     hy_op_attr attr = {0};
     double rates[2];
+    bool is_cudnn[2];
     char name[96];
     attr.heads.batch = batch;
     attr.heads.seq = seq;
     attr.heads.heads = attr.heads.kv_heads = 16;
     attr.heads.head_dim = 128;
     attr.heads.scale = 0.088f;
-    hy_status status = time_attention(device, &m, narrow, &attr, rates);
+    hy_status status = time_attention(device, &m, narrow, &attr, rates, is_cudnn);
     for (int i = 0; i < 2 && status == HY_OK; i++) {
-        snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128", ways[i],
-                 hy_dtype_name(narrow), batch, seq);
+        const char *whose = !is_gpu ? "" : is_cudnn[i] ? ", cuDNN's" : ", our own";
+        snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128%s", ways[i],
+                 hy_dtype_name(narrow), batch, seq, whose);
         tell_flops(run, name, rates[i]);
     }
     release_all(&m);

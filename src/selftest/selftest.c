@@ -44,7 +44,8 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     int asked = HY_USE_CPU;
     (void)hy_choice_value("device", device, &asked);
     int card = hy_device_card((hy_device_choice)asked);
-    hy_cuda_options options = {.device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST};
+    hy_cuda_options options = {
+        .device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST, .attention = HY_ATTENTION_AUTO};
     *out = NULL;
     if (card >= 0) HY_TRY(hy_cuda_backend_create(&options, out)); /* one that was asked for */
     if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);

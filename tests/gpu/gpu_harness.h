@@ -19,12 +19,17 @@ typedef struct gpu_rig {
 
 static gpu_rig gpu;
 
+/* HYBRID_GPU_TESTS_SHARED=101376: as an RTX 5080 would run it. */
+static inline hy_cuda_options gpu_options(void) {
+    const char *shared = getenv("HYBRID_GPU_TESTS_SHARED");
+    hy_cuda_options options = {.tune = HY_TUNE_OFF};
+    if (shared) options.shared_limit = (size_t)strtoul(shared, NULL, 10);
+    return options;
+}
+
 /* HYBRID_GPU_TESTS_DEVICE=cpu runs the tests of ops on the CPU backend: to try the tests themselves. */
 static inline hy_backend *gpu_backend(void) {
-    hy_cuda_options options = {.tune = HY_TUNE_OFF};
-    const char *shared =
-        getenv("HYBRID_GPU_TESTS_SHARED"); /* 101376: as an RTX 5080 would run it */
-    if (shared) options.shared_limit = (size_t)strtoul(shared, NULL, 10);
+    hy_cuda_options options = gpu_options();
     hy_cpu_options cpu = {.threads = 2};
     hy_backend *backend = NULL;
     const char *device = getenv("HYBRID_GPU_TESTS_DEVICE");

@@ -37,7 +37,7 @@ static void use(const pair *p) {
 }
 
 static void open_both(void) {
-    hy_cuda_options options = {.tune = HY_TUNE_OFF, .use_cudnn = true};
+    hy_cuda_options options = {.tune = HY_TUNE_OFF, .attention = HY_ATTENTION_CUDNN};
     own = (pair){gpu.backend, gpu.stream};
     must(hy_cuda_backend_create(&options, &other.backend));
     must(other.backend->stream_create(other.backend, "test", &other.stream));

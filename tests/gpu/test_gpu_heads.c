@@ -4,6 +4,7 @@
  * none, sequences of one token, of several tiles and with an odd end. */
 #include "gpu_rig.h"
 
+#include "base/file.h"
 #include "head_calls.h"
 
 /* ---- cases ------------------------------------------------------------------------------------- */
@@ -163,6 +164,230 @@ START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
 }
 END_TEST
 
+/* ---- whose attention --------------------------------------------------------------------------- */
+
+/* Backends beside the one of the program, which runs our own attention. */
+typedef struct side {
+    hy_backend *backend;
+    hy_stream *stream;
+} side;
+
+static side own; /* the program's, while another is in its place */
+
+static void leave_side(void) {
+    gpu.backend->stream_destroy(gpu.stream);
+    gpu.backend->destroy(gpu.backend);
+    gpu.backend = own.backend;
+    gpu.stream = own.stream;
+}
+
+/* From here on, calls run on a backend with these options, and what a table says. */
+static void enter_side(hy_attention_choice attention, hy_tune tune, const char *cache,
+                       const char *table) {
+    hy_cuda_options options = gpu_options();
+    own = (side){gpu.backend, gpu.stream};
+    options.attention = attention;
+    options.tune = tune;
+    options.cache = cache;
+    must(hy_cuda_backend_create(&options, &gpu.backend));
+    must(gpu.backend->stream_create(gpu.backend, "side", &gpu.stream));
+    if (table) must(gpu.backend->load_matmul_table(gpu.backend, table));
+}
+
+static char *table_here(void) {
+    char *text;
+    must(gpu.backend->matmul_table(gpu.backend, &text));
+    return text;
+}
+
+static const void *plan_here(const hy_op_call *call) {
+    hy_op_call planned = gpu_planned(call);
+    must(gpu.backend->prepare(gpu.backend, &planned));
+    return planned.plan;
+}
+
+START_TEST(attention_left_to_the_clock_agrees_with_the_reference) {
+    if (!gpu.backend->facts.is_gpu) return;
+    enter_side(HY_ATTENTION_AUTO, HY_TUNE_FAST, NULL, NULL);
+    for (int i = 0; i < 2 * CASES; i++) {
+        if (leaves_out(&cases[i / 2])) continue;
+        int type = 1 + i % 2; /* bf16, fp16 */
+        trial f = attention_trial(&cases[i / 2], type),
+              b = attention_bwd_trial(&cases[i / 2], type);
+        double factor = backward_factor(&b);
+        ck_assert(gpu_run_both(&f, type) && gpu_run_both(&b, type));
+        check_forward(&f);
+        gpu_check_to(&b, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
+        trial_end(&f);
+        trial_end(&b);
+    }
+    ck_assert_str_eq(gpu.backend->facts.warning, ""); /* what cuDNN does not serve is no news */
+    leave_side();
+}
+END_TEST
+
+/* Forward and backward of a shape that both serve. */
+static const heads_case either = {2, 256, 4, 2, 64, 0, false};
+
+/* What a backend chooses for the two, as text that is to be freed. */
+static char *chosen(hy_tune tune, const char *cache, const char *table) {
+    trial f = attention_trial(&either, 1), b = attention_bwd_trial(&either, 1);
+    enter_side(HY_ATTENTION_AUTO, tune, cache, table);
+    (void)plan_here(&f.call);
+    (void)plan_here(&b.call);
+    char *text = table_here();
+    leave_side();
+    trial_end(&f);
+    trial_end(&b);
+    return text;
+}
+
+START_TEST(a_table_keeps_whose_attention_was_chosen) {
+    if (!gpu.backend->facts.is_gpu) return;
+    char *first = chosen(HY_TUNE_FAST, NULL, NULL);
+    ck_assert_ptr_nonnull(strstr(first, "attention-forward/2x256/4-2x64/bf16 "));
+    ck_assert_ptr_nonnull(strstr(first, "attention-backward/2x256/4-2x64/bf16 "));
+    /* What is timed anew has other microseconds. */
+    char *kept = chosen(HY_TUNE_FAST, NULL, first), *untimed = chosen(HY_TUNE_OFF, NULL, first);
+    ck_assert_str_eq(kept, first);
+    ck_assert_str_eq(untimed, first);
+    free(first);
+    free(kept);
+    free(untimed);
+}
+END_TEST
+
+/* The text with the choice `from` of every line turned into `to`. */
+static char *turned(const char *text, const char *from, const char *to) {
+    char *out = calloc(1, 2 * strlen(text) + 1), *end = out;
+    ck_assert_ptr_nonnull(out);
+    for (const char *at; (at = strstr(text, from)) != NULL; text = at + strlen(from)) {
+        end += sprintf(end, "%.*s%s", (int)(at - text), text, to);
+    }
+    strcpy(end, text);
+    return out;
+}
+
+/* Runs the trial again by this attention: the result must have the bits that are there. */
+static void check_bits_of(const trial *t, int at, hy_attention_choice attention) {
+    hy_tensor found = copy_tensor(&t->call.t[at]);
+    enter_side(attention, HY_TUNE_OFF, NULL, NULL);
+    gpu_must_run(&t->call);
+    leave_side();
+    ck_assert_mem_eq(found.data, t->call.t[at].data, hy_tensor_bytes(&found));
+    free(found.data);
+}
+
+/* Whatever the clock would say. */
+static void check_table_rules(const char *table, hy_attention_choice attention) {
+    trial f = attention_trial(&either, 1), b = attention_bwd_trial(&either, 1);
+    enter_side(HY_ATTENTION_AUTO, HY_TUNE_FAST, NULL, table);
+    ck_assert_int_eq(plan_here(&f.call) != NULL, attention == HY_ATTENTION_CUDNN);
+    ck_assert_int_eq(plan_here(&b.call) != NULL, attention == HY_ATTENTION_CUDNN);
+    gpu_must_run(&f.call);
+    gpu_must_run(&b.call);
+    leave_side();
+    check_bits_of(&f, HY_ATTENTION_OUT, attention);
+    check_bits_of(&b, HY_ATTENTION_BWD_DQKV, attention);
+    trial_end(&f);
+    trial_end(&b);
+}
+
+START_TEST(what_a_table_says_is_what_runs) {
+    if (!gpu.backend->facts.is_gpu) return;
+    enter_side(HY_ATTENTION_AUTO, HY_TUNE_OFF, NULL, NULL);
+    bool has_cudnn = strstr(gpu.backend->facts.detail, "cuDNN") != NULL;
+    leave_side();
+    char *first = chosen(HY_TUNE_FAST, NULL, NULL);
+    char *to_own = turned(first, " cudnn ", " own "), *to_cudnn = turned(first, " own ", " cudnn ");
+    check_table_rules(to_own, HY_ATTENTION_OWN);
+    if (has_cudnn) check_table_rules(to_cudnn, HY_ATTENTION_CUDNN);
+    free(first);
+    free(to_own);
+    free(to_cudnn);
+}
+END_TEST
+
+START_TEST(without_tuning_attention_is_our_own) {
+    if (!gpu.backend->facts.is_gpu) return;
+    char *text = chosen(HY_TUNE_OFF, NULL, NULL);
+    ck_assert_ptr_nonnull(strstr(text, "/bf16 own 0.0 0.0\n"));
+    ck_assert_ptr_null(strstr(text, "/bf16 cudnn "));
+    free(text);
+}
+END_TEST
+
+START_TEST(the_cache_spares_timing_attention_again) {
+    char folder[256], cache[300], *kept;
+    size_t size;
+    if (!gpu.backend->facts.is_gpu) return;
+    temp_folder(folder);
+    snprintf(cache, sizeof cache, "%s/algorithms", folder);
+    char *first = chosen(HY_TUNE_FAST, cache, NULL), *second = chosen(HY_TUNE_FAST, cache, NULL);
+    ck_assert_str_eq(second, first);
+    bool was_timed = strstr(first, " 0.0 0.0\n") == NULL;
+    ck_assert_int_eq(hy_path_exists(cache), was_timed);
+    if (was_timed) {
+        must(hy_file_read(cache, &kept, &size));
+        ck_assert_ptr_nonnull(strstr(kept, first));
+        free(kept);
+    }
+    free(first);
+    free(second);
+    remove_folder(folder);
+}
+END_TEST
+
+/* What our own and what cuDNN's attention ask for, the larger. */
+static size_t larger_workspace(const hy_op_call *call) {
+    static const hy_attention_choice either_one[] = {HY_ATTENTION_OWN, HY_ATTENTION_CUDNN};
+    hy_op_call planned = gpu_planned(call);
+    size_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        enter_side(either_one[i], HY_TUNE_OFF, NULL, NULL);
+        size_t bytes = gpu.backend->workspace(gpu.backend, &planned);
+        if (bytes > most) most = bytes;
+        leave_side();
+    }
+    return most;
+}
+
+/* Sizes are asked for before anything is chosen, and must not change when it is. */
+START_TEST(workspace_is_the_same_before_and_after_the_choice) {
+    if (!gpu.backend->facts.is_gpu) return;
+    trial t[] = {attention_trial(&either, 1), attention_bwd_trial(&either, 1)};
+    for (int i = 0; i < 2; i++) {
+        size_t wanted = larger_workspace(&t[i].call);
+        hy_op_call planned = gpu_planned(&t[i].call);
+        enter_side(HY_ATTENTION_AUTO, HY_TUNE_FAST, NULL, NULL);
+        ck_assert_uint_eq(gpu.backend->workspace(gpu.backend, &planned), wanted);
+        must(gpu.backend->prepare(gpu.backend, &planned));
+        ck_assert_uint_eq(gpu.backend->workspace(gpu.backend, &planned), wanted);
+        leave_side();
+        trial_end(&t[i]);
+    }
+}
+END_TEST
+
+START_TEST(nothing_is_timed_while_a_graph_is_captured) {
+    if (!gpu.backend->facts.is_gpu) return;
+    trial f = attention_trial(&either, 1);
+    hy_op_call planned = gpu_planned(&f.call);
+    hy_graph *graph = NULL;
+    enter_side(HY_ATTENTION_AUTO, HY_TUNE_FAST, NULL, NULL);
+    (void)gpu.backend->workspace(gpu.backend, &planned); /* makes cuDNN's plan */
+    must(gpu.backend->capture_begin(gpu.stream));
+    ck_assert_ptr_null(plan_here(&f.call));
+    must(gpu.backend->capture_end(gpu.stream, &graph));
+    char *text = table_here();
+    ck_assert_str_eq(text, ""); /* nor settled */
+    gpu.backend->graph_destroy(graph);
+    leave_side();
+    free(text);
+    trial_end(&f);
+}
+END_TEST
+
 /* ---- cached attention -------------------------------------------------------------------------- */
 
 /* Matmuls are in fp32 whatever the types: only the result is rounded. */
@@ -192,6 +417,13 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_survives_scores_that_would_overflow);
     tcase_add_test(all, attention_backward_agrees_with_the_reference);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
+    tcase_add_test(all, attention_left_to_the_clock_agrees_with_the_reference);
+    tcase_add_test(all, a_table_keeps_whose_attention_was_chosen);
+    tcase_add_test(all, what_a_table_says_is_what_runs);
+    tcase_add_test(all, without_tuning_attention_is_our_own);
+    tcase_add_test(all, the_cache_spares_timing_attention_again);
+    tcase_add_test(all, workspace_is_the_same_before_and_after_the_choice);
+    tcase_add_test(all, nothing_is_timed_while_a_graph_is_captured);
     tcase_add_test(all, cached_attention_agrees_with_the_reference);
     suite_add_tcase(suite, all);
     return suite;

@@ -91,15 +91,18 @@ template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) 
     }
 }
 
+hy_status hy_cuda_attention_tiles(const hy_cuda_run *run) {
+    if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16)
+        return launch_head_size<__nv_bfloat16>(run);
+    return launch_head_size<__half>(run);
+}
+
 /* ---- entries --------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_attention(const hy_cuda_run *run) {
     hy_status status = HY_OK;
     if (!hy_cuda_attention_is_fast(run->cuda, run->call)) return hy_cuda_attention_generic(run);
-    if (hy_cudnn_attention_runs(run, &status)) return status;
-    if (run->call->t[HY_ATTENTION_QKV].dtype == HY_BF16)
-        return launch_head_size<__nv_bfloat16>(run);
-    return launch_head_size<__half>(run);
+    return hy_cudnn_attention_runs(run, &status) ? status : hy_cuda_attention_tiles(run);
 }
 
 hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {
@@ -108,10 +111,13 @@ hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {
     return hy_cudnn_attention_runs(run, &status) ? status : hy_cuda_attention_bwd_tiles(run);
 }
 
+/* Where it is left to the clock, room for either. */
 size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         return hy_cuda_attention_bwd_generic_workspace(cuda, call);
     }
     size_t by_cudnn = hy_cudnn_attention_workspace(cuda, call);
-    return by_cudnn > 0 ? by_cudnn : hy_cuda_attention_bwd_tiles_workspace(cuda, call);
+    size_t own = hy_cuda_attention_bwd_tiles_workspace(cuda, call);
+    bool is_own = by_cudnn == 0 || (cuda->options.attention == HY_ATTENTION_AUTO && own > by_cudnn);
+    return is_own ? own : by_cudnn;
 }

@@ -39,6 +39,7 @@ __device__ __forceinline__ int hy_first_key(const hy_cuda_heads &a, int b, int i
  * capability 80 or more. */
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call);
 
+hy_status hy_cuda_attention_tiles(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_tiles(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call);
 

@@ -4,7 +4,7 @@
  * few. The graphs are written here, one per direction. A plan is made once per shape and kept, also
  * the answer that there is none. Backward, dq is asked for as one matmul over kept dS, whose sums
  * have a fixed order; cuDNN's other form adds to dq as results come, and two runs would differ. */
-#include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_choice.cuh"
 
 #include <math.h>
 #include <stdio.h>
@@ -172,8 +172,16 @@ static const hy_cudnn_attention *find_or_build(hy_cudnn *cudnn, const hy_op_call
 /* ---- who serves a call ---------------------------------------------------------------------- */
 
 /* Backward, dS is kept: two bytes for each pair of tokens and head. More than this share of the
- * card's memory is not worth it. */
-enum { SHARE_OF_MEMORY = 16 };
+ * card's memory is not worth it; less where it lies idle if our own kernels turn out faster. */
+enum { SHARE_OF_MEMORY = 16, SHARE_UNDER_AUTO = 64 };
+
+static bool is_auto(const hy_cuda *cuda) { return cuda->options.attention == HY_ATTENTION_AUTO; }
+
+/* A run that had cuDNN's goes on with it. */
+static size_t most_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    bool may_lie_idle = is_auto(cuda) && !hy_attention_was_cudnn(cuda, call);
+    return cuda->backend.facts.memory_total / (may_lie_idle ? SHARE_UNDER_AUTO : SHARE_OF_MEMORY);
+}
 
 /* Until 9.15, cuDNN's own callers do not trust its backward pass with a last tile that is not full.
  * */
@@ -205,7 +213,7 @@ static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *
         snprintf(why, why_bytes, "no memory for a plan");
     } else if (!p->plan) {
         snprintf(why, why_bytes, "it does not take %s", p->graph.failed);
-    } else if (p->workspace_bytes > cuda->backend.facts.memory_total / SHARE_OF_MEMORY) {
+    } else if (p->workspace_bytes > most_workspace(cuda, call)) {
         snprintf(why, why_bytes, "it would need %.1f GiB of workspace",
                  (double)p->workspace_bytes / 0x1p30);
     } else {
@@ -219,22 +227,27 @@ const hy_cudnn_attention *hy_cudnn_attention_of(const hy_cuda *cuda, const hy_op
     if (!cuda->cudnn) return NULL;
     const hy_cudnn_attention *prepared = (const hy_cudnn_attention *)call->plan;
     if (prepared && is_same(prepared, call)) return prepared;
+    if (is_auto(cuda) && !hy_attention_is_cudnn(cuda, call)) return NULL;
     return serving(cuda, call, why, sizeof why);
 }
 
 void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call) {
     hy_device_facts *facts = &cuda->backend.facts;
     char why[128];
-    if (!cuda->cudnn || qkv_of(call)->dtype == HY_F32) return;
-    call->plan = serving(cuda, call, why, sizeof why);
-    if (call->plan || facts->warning[0]) return;
+    if (qkv_of(call)->dtype == HY_F32) return;
+    const hy_cudnn_attention *offer = cuda->cudnn ? serving(cuda, call, why, sizeof why) : NULL;
+    if (hy_attention_choose(cuda, call, offer)) call->plan = offer;
+    if (call->plan || !cuda->cudnn || is_auto(cuda) || facts->warning[0]) return;
     snprintf(facts->warning, sizeof facts->warning,
              "%s with heads of %d is our own, not cuDNN's: %s", cuda->host.op_name(call->kind),
              (int)call->attr.heads.head_dim, why);
 }
 
 size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    const hy_cudnn_attention *p = hy_cudnn_attention_of(cuda, call);
+    char why[128];
+    const hy_cudnn_attention *p = cuda->cudnn && is_auto(cuda)
+                                      ? serving(cuda, call, why, sizeof why)
+                                      : hy_cudnn_attention_of(cuda, call);
     return p ? p->workspace_bytes : 0;
 }
 
@@ -308,15 +321,18 @@ void hy_cudnn_attention_init(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
     size_t end = strlen(facts->detail);
     char why[256] = "no memory";
-    if (!cuda->options.use_cudnn) return;
-    if (hy_cudnn_create(&cuda->cudnn, why, sizeof why) != HY_OK) {
+    bool is_wanted = cuda->options.attention != HY_ATTENTION_OWN;
+    if (!is_wanted || hy_cudnn_create(&cuda->cudnn, why, sizeof why) != HY_OK) {
+        snprintf(facts->detail + end, sizeof facts->detail - end, ", attention our own");
+        if (!is_wanted || is_auto(cuda)) return;
         snprintf(facts->warning, sizeof facts->warning,
                  "cuDNN was asked for and cannot be used, so attention is our own: %s", why);
         return;
     }
     int version = cuda->cudnn->version;
-    snprintf(facts->detail + end, sizeof facts->detail - end, ", attention by cuDNN %d.%d.%d",
-             version / 10000, version / 100 % 100, version % 100);
+    snprintf(facts->detail + end, sizeof facts->detail - end, ", attention %s cuDNN %d.%d.%d%s",
+             is_auto(cuda) ? "our own or by" : "by", version / 10000, version / 100 % 100,
+             version % 100, is_auto(cuda) ? ", whichever is faster" : "");
 }
 
 void hy_cudnn_attention_fini(hy_cuda *cuda) {

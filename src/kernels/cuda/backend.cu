@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/attention_cudnn.cuh"
+#include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
@@ -255,13 +255,15 @@ static void cuda_destroy(hy_backend *b) {
     hy_cuda *cuda = self_of(b);
     give_up_reserve(cuda);
     hy_cudnn_attention_fini(cuda);
-    hy_cuda_matmul_fini(cuda);
+    hy_cuda_matmul_fini(cuda); /* which writes the cache, attention's choices with it */
+    hy_attention_choices_fini(cuda);
     free(cuda);
 }
 
 static hy_status set_up(hy_cuda *cuda) {
     HY_TRY(choose_device(cuda));
     HY_TRY(describe(cuda));
+    HY_TRY(hy_attention_choices_init(cuda));
     HY_TRY(hy_cuda_matmul_init(cuda));
     hy_device_facts *facts = &cuda->backend.facts;
     snprintf(facts->detail, sizeof facts->detail, "sm_%d, %d multiprocessors, %s",

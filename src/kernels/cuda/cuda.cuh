@@ -26,9 +26,11 @@ typedef struct hy_cuda {
     hy_cuda_host host;
     hy_cuda_options options;
     hy_cuda_card card;
-    struct hy_matmul_plans *plans; /* matmul.cu */
-    struct hy_cudnn *cudnn;        /* NULL: attention is our own */
-    void *reserve;                 /* device memory kept back; NULL: given up (backend.cu) */
+    struct hy_matmul_plans *plans;        /* matmul.cu */
+    struct hy_cudnn *cudnn;               /* NULL: attention is our own */
+    struct hy_attention_choices *choices; /* attention_choice.cu */
+    int captures;                         /* graphs being captured now */
+    void *reserve;                        /* device memory kept back; NULL: given up (backend.cu) */
 } hy_cuda;
 
 /* One op being launched. */

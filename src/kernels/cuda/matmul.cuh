@@ -119,6 +119,8 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
 /* Times the library's guesses on random numbers and leaves the fastest in the plan. Where scratch
  * memory cannot be allocated the plan stays as it is. */
 hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune);
+/* Of n times, which are sorted; the lower one of two in the middle. */
+float hy_matmul_median(float *x, int n);
 
 /* ---- matmul_search.cu ------------------------------------------------------------------------ */
 
@@ -133,6 +135,8 @@ bool hy_matmul_vary(const hy_cuda *cuda, const hy_matmul_plan *plan,
 void hy_matmul_cache_read(hy_cuda *cuda);
 void hy_matmul_cache_write(hy_cuda *cuda); /* where something was added; failing is no error */
 void hy_matmul_cache_add(hy_cuda *cuda, const hy_matmul_plan *plan);
+/* A timed choice of whose attention serves a shape. */
+void hy_matmul_cache_add_attention(hy_cuda *cuda, const struct hy_attention_entry *choice);
 void hy_matmul_cache_free(hy_cuda *cuda);
 /* What text keeps for a key: the table's entry, else the cache's if it is of this level or a higher
  * one; NULL: nothing. */
@@ -157,8 +161,8 @@ double hy_cuda_matmul_seconds(const hy_op_call *call);
 
 /* ---- for backend.cu -------------------------------------------------------------------------- */
 
-/* The algorithms in use, as text, allocated with malloc. */
+/* The algorithms in use and whose attention serves which shape, as text, allocated with malloc. */
 hy_status hy_cuda_matmul_table(hy_backend *b, char **text);
-/* Such a text's algorithms win over cache and tuning in all plans made from now on; lines of
+/* Such a text's choices win over cache and tuning in all plans made from now on; lines of
  * another card or library, and damaged ones, are passed over. */
 hy_status hy_cuda_load_matmul_table(hy_backend *b, const char *text);

@@ -2,6 +2,7 @@
  *
  * A header line, then one algorithm a line:
  *   <card and library> <key of the matmul> <level> <microseconds> <the algorithm, 128 hex digits>
+ * and behind them whose attention was taken for which shape (kernels/attention_choice.h).
  * An algorithm means something only to the card and the version of the library in front of it;
  * lines of others are kept and not used. A damaged line is passed over. The file is replaced as
  * a whole, after reading it again so that what another run added stays; a file that is not ours
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 #define HEADER "hybrid-train matmul algorithms"
@@ -117,24 +119,36 @@ const hy_matmul_entry *hy_matmul_recall(const hy_cuda *cuda, const hy_matmul_key
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* All that the file has. */
+typedef struct contents {
+    hy_matmul_entries matmuls;
+    hy_attention_entries attention;
+} contents;
+
+/* Reads one line; what is damaged is passed over. False: no memory. */
+static bool read_line(const char *line, contents *out) {
+    hy_matmul_entry matmul;
+    hy_attention_entry attention;
+    if (read_entry(line, &matmul)) {
+        bool is_timed = matmul.level == HY_LEVEL_FAST || matmul.level == HY_LEVEL_MAX;
+        return !is_timed || put(&out->matmuls, &matmul);
+    }
+    return !hy_attention_read(line, &attention) || hy_attention_put(&out->attention, &attention);
+}
+
 /* Reads all entries. False: there is something at this path that is not ours. */
-static bool read_file(const char *path, hy_matmul_entries *out) {
+static bool read_file(const char *path, contents *out) {
     char line[LINE];
     FILE *file = fopen(path, "r");
     if (!file) return true;
     bool is_ours = !fgets(line, sizeof line, file) || strncmp(line, HEADER, strlen(HEADER)) == 0;
     bool is_version = is_ours && strcmp(line, HEADER_LINE) == 0;
-    while (is_version && fgets(line, sizeof line, file)) {
-        hy_matmul_entry entry;
-        bool is_timed = read_entry(line, &entry) &&
-                        (entry.level == HY_LEVEL_FAST || entry.level == HY_LEVEL_MAX);
-        if (is_timed && !put(out, &entry)) break;
-    }
+    while (is_version && fgets(line, sizeof line, file) && read_line(line, out)) continue;
     fclose(file);
     return is_ours;
 }
 
-static bool write_file(const char *path, const hy_matmul_entries *entries) {
+static bool write_file(const char *path, const contents *all) {
     char line[LINE];
     unlink(path); /* what a process of this number left; a link is never followed */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -142,8 +156,12 @@ static bool write_file(const char *path, const hy_matmul_entries *entries) {
     if (!file && fd >= 0) close(fd);
     if (!file) return false;
     bool is_good = fputs(HEADER_LINE, file) >= 0;
-    for (int i = 0; i < entries->count && is_good; i++) {
-        print_entry(&entries->items[i], line, sizeof line);
+    for (int i = 0; i < all->matmuls.count && is_good; i++) {
+        print_entry(&all->matmuls.items[i], line, sizeof line);
+        is_good = fputs(line, file) >= 0;
+    }
+    for (int i = 0; i < all->attention.count && is_good; i++) {
+        hy_attention_print(&all->attention.items[i], line, sizeof line);
         is_good = fputs(line, file) >= 0;
     }
     return fclose(file) == 0 && is_good;
@@ -152,25 +170,32 @@ static bool write_file(const char *path, const hy_matmul_entries *entries) {
 static bool has_file(const hy_cuda *cuda) { return cuda->options.cache && cuda->options.cache[0]; }
 
 void hy_matmul_cache_read(hy_cuda *cuda) {
-    if (has_file(cuda)) read_file(cuda->options.cache, &cuda->plans->cache);
+    contents all = {};
+    if (has_file(cuda)) read_file(cuda->options.cache, &all);
+    cuda->plans->cache = all.matmuls;
+    cuda->choices->cache = all.attention;
 }
 
 void hy_matmul_cache_write(hy_cuda *cuda) {
     hy_matmul_plans *plans = cuda->plans;
     const char *path = cuda->options.cache;
-    hy_matmul_entries merged = {};
+    contents merged = {};
     char temporary[4096];
     if (!plans || !has_file(cuda) || !plans->is_cache_old) return;
     plans->is_cache_old = false;
     int length = snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
     bool is_good = length < (int)sizeof temporary && read_file(path, &merged);
     for (int i = 0; i < plans->cache.count && is_good; i++) {
-        is_good = put(&merged, &plans->cache.items[i]);
+        is_good = put(&merged.matmuls, &plans->cache.items[i]);
+    }
+    for (int i = 0; i < cuda->choices->cache.count && is_good; i++) {
+        is_good = hy_attention_put(&merged.attention, &cuda->choices->cache.items[i]);
     }
     if (is_good && (!write_file(temporary, &merged) || rename(temporary, path) != 0)) {
         remove(temporary);
     }
-    clear(&merged);
+    clear(&merged.matmuls);
+    hy_attention_clear(&merged.attention);
 }
 
 void hy_matmul_cache_add(hy_cuda *cuda, const hy_matmul_plan *plan) {
@@ -178,6 +203,12 @@ void hy_matmul_cache_add(hy_cuda *cuda, const hy_matmul_plan *plan) {
     if (!has_file(cuda) || !is_timed) return;
     hy_matmul_entry entry = entry_of(cuda, plan);
     if (put(&cuda->plans->cache, &entry)) cuda->plans->is_cache_old = true;
+}
+
+void hy_matmul_cache_add_attention(hy_cuda *cuda, const hy_attention_entry *choice) {
+    if (has_file(cuda) && hy_attention_put(&cuda->choices->cache, choice)) {
+        cuda->plans->is_cache_old = true;
+    }
 }
 
 void hy_matmul_cache_free(hy_cuda *cuda) {
@@ -190,7 +221,8 @@ void hy_matmul_cache_free(hy_cuda *cuda) {
 hy_status hy_cuda_matmul_table(hy_backend *b, char **text) {
     hy_cuda *cuda = (hy_cuda *)b->self;
     const hy_matmul_plans *plans = cuda->plans;
-    size_t size = 1, used = 0;
+    const hy_attention_entries *attention = &cuda->choices->made;
+    size_t size = 1 + (size_t)attention->count * LINE, used = 0;
     for (const hy_matmul_plan *plan = plans->first; plan; plan = plan->next) size += LINE;
     *text = (char *)malloc(size);
     if (!*text) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
@@ -199,6 +231,9 @@ hy_status hy_cuda_matmul_table(hy_backend *b, char **text) {
         if (plan->is_plain || !plan->is_prepared) continue;
         hy_matmul_entry entry = entry_of(cuda, plan);
         used += (size_t)print_entry(&entry, *text + used, size - used);
+    }
+    for (int i = 0; i < attention->count; i++) {
+        used += (size_t)hy_attention_print(&attention->items[i], *text + used, size - used);
     }
     return HY_OK;
 }
@@ -219,5 +254,8 @@ hy_status hy_cuda_load_matmul_table(hy_backend *b, const char *text) {
             return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
         }
     }
-    return HY_OK;
+    int version = cuda->cudnn ? cuda->cudnn->version : 0;
+    if (hy_attention_read_table(&cuda->choices->table, text, cuda->choices->card, version))
+        return HY_OK;
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: no memory for the table");
 }

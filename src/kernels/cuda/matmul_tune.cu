@@ -132,7 +132,7 @@ static float time_once(bench *b, int repeats) {
     return milliseconds * 1e3f / (float)repeats;
 }
 
-static float median(float *x, int n) {
+float hy_matmul_median(float *x, int n) {
     for (int i = 1; i < n; i++) {
         for (int j = i; j > 0 && x[j] < x[j - 1]; j--) {
             float other = x[j];
@@ -154,7 +154,7 @@ static float time_samples(bench *b, float about, int samples) {
         times[i] = time_once(b, repeats);
         if (times[i] < 0) return -1.0f;
     }
-    return median(times, samples);
+    return hy_matmul_median(times, samples);
 }
 
 static void choose(bench *b, const cublasLtMatmulHeuristicResult_t *guess) {
@@ -216,9 +216,9 @@ static const ranked *final_of(bench *b, ranking *r, float *time) {
             times[i][round] = time_now > 0 ? time_now : INFINITY;
         }
     }
-    *time = median(times[0], rounds);
+    *time = hy_matmul_median(times[0], rounds);
     for (int i = 1; i < count; i++) {
-        float t = median(times[i], rounds);
+        float t = hy_matmul_median(times[i], rounds);
         if (t < CLEARLY * *time) {
             *time = t;
             winner = i;

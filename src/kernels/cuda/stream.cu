@@ -176,9 +176,11 @@ struct hy_graph {
 };
 
 hy_status hy_cuda_capture_begin(hy_stream *s) {
-    return hy_cuda_check(s->cuda,
+    HY_TRY(hy_cuda_check(s->cuda,
                          cudaStreamBeginCapture(s->handle, cudaStreamCaptureModeThreadLocal),
-                         "beginning a graph capture");
+                         "beginning a graph capture"));
+    s->cuda->captures++;
+    return HY_OK;
 }
 
 /* Ends the capture whatever became of it, so that the stream can be used again. */
@@ -187,6 +189,7 @@ hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
     *out = NULL;
     hy_graph *graph = (hy_graph *)calloc(1, sizeof *graph);
     cudaError_t error = cudaStreamEndCapture(s->handle, &captured);
+    if (s->cuda->captures > 0) s->cuda->captures--;
     if (error == cudaSuccess && graph) error = cudaGraphInstantiate(&graph->handle, captured, 0);
     if (captured) cudaGraphDestroy(captured);
     if (!graph) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a graph");

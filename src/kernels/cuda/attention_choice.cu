@@ -1,0 +1,115 @@
+/* attention_choice.cu: choosing between our own attention and cuDNN's. See attention_choice.cuh.
+ *
+ * What counts, in this order: what was chosen for the shape before in this run; the options; a
+ * checkpoint's table; the cache file; the clock. Without tuning nothing is timed and the cache is
+ * not asked: our own. A choice is made even where cuDNN has nothing to offer, so that a run that
+ * goes on where it has something stays with our own. */
+#include "kernels/cuda/attention_choice.cuh"
+
+#include "kernels/cuda/matmul.cuh"
+
+/* cuDNN's must be faster than this times ours: ours takes no memory for it and needs no library. */
+#define CLEARLY 0.98f
+
+/* ---- what is chosen for ----------------------------------------------------------------------- */
+
+static const hy_tensor *qkv_of(const hy_op_call *call) {
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
+}
+
+/* Documents, windows, other types and head sizes are our own in any case. */
+static bool has_choice(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_heads_attr *a = &call->attr.heads;
+    bool is_forward = call->kind == HY_OP_ATTENTION;
+    const hy_tensor *doc_starts =
+        is_forward ? &call->t[HY_ATTENTION_DOC_STARTS] : &call->t[HY_ATTENTION_BWD_DOC_STARTS];
+    bool has_window = a->window > 0 && a->window < a->seq;
+    return hy_cuda_attention_is_fast(cuda, call) && !hy_has(doc_starts) && !has_window;
+}
+
+static hy_attention_entry entry_for(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_heads_attr *a = &call->attr.heads;
+    hy_attention_entry e = {};
+    memcpy(e.card, cuda->choices->card, sizeof e.card);
+    e.version = cuda->cudnn ? cuda->cudnn->version : 0;
+    e.key = {call->kind, qkv_of(call)->dtype, a->batch, a->seq, a->heads, a->kv_heads, a->head_dim};
+    return e;
+}
+
+/* ---- choosing --------------------------------------------------------------------------------- */
+
+/* Fills in what is made of the call; what was timed goes into the cache. */
+static void choose_anew(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_attention *offer,
+                        hy_attention_entry *e) {
+    const hy_attention_entry *known = hy_attention_find(&cuda->choices->table, e);
+    bool may_time = cuda->options.tune != HY_TUNE_OFF;
+    if (!known && may_time) known = hy_attention_find(&cuda->choices->cache, e);
+    if (known) {
+        *e = *known;
+    } else if (may_time && hy_attention_time(cuda, call, offer, &e->own_us, &e->cudnn_us)) {
+        e->is_cudnn = e->cudnn_us < CLEARLY * e->own_us;
+        hy_matmul_cache_add_attention(cuda, e);
+    }
+}
+
+static bool find_made(const hy_cuda *cuda, hy_attention_entry *e) {
+    pthread_mutex_lock(&cuda->choices->lock);
+    const hy_attention_entry *made = hy_attention_find(&cuda->choices->made, e);
+    if (made) *e = *made;
+    pthread_mutex_unlock(&cuda->choices->lock);
+    return made != NULL;
+}
+
+bool hy_attention_choose(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_attention *offer) {
+    if (!has_choice(cuda, call)) return false;
+    hy_attention_entry e = entry_for(cuda, call);
+    if (find_made(cuda, &e)) return e.is_cudnn && offer;
+    if (cuda->captures > 0) return false; /* nothing may be timed now, so nothing is settled */
+    if (cuda->options.attention == HY_ATTENTION_CUDNN) {
+        e.is_cudnn = offer != NULL;
+    } else if (cuda->options.attention == HY_ATTENTION_AUTO && offer) {
+        choose_anew(cuda, call, offer, &e);
+    }
+    pthread_mutex_lock(&cuda->choices->lock);
+    hy_attention_put(&cuda->choices->made, &e); /* without memory for it: chosen again next time */
+    pthread_mutex_unlock(&cuda->choices->lock);
+    return e.is_cudnn;
+}
+
+bool hy_attention_is_cudnn(const hy_cuda *cuda, const hy_op_call *call) {
+    hy_attention_entry e = entry_for(cuda, call);
+    return find_made(cuda, &e) && e.is_cudnn;
+}
+
+bool hy_attention_was_cudnn(const hy_cuda *cuda, const hy_op_call *call) {
+    hy_attention_entry e = entry_for(cuda, call);
+    const hy_attention_entry *known = hy_attention_find(&cuda->choices->table, &e);
+    return known && known->is_cudnn;
+}
+
+/* ---- life ------------------------------------------------------------------------------------- */
+
+hy_status hy_attention_choices_init(hy_cuda *cuda) {
+    hy_attention_choices *choices = (hy_attention_choices *)calloc(1, sizeof *choices);
+    if (!choices) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: no memory for its choices");
+    pthread_mutex_init(&choices->lock, NULL);
+    snprintf(choices->card, sizeof choices->card, "%.48s/sm_%d/%d", cuda->backend.facts.name,
+             cuda->card.capability, cuda->card.multiprocessors);
+    for (char *c = choices->card; *c; c++) {
+        if (*c == ' ' || *c == '\t') *c = '_';
+    }
+    cuda->choices = choices;
+    return HY_OK;
+}
+
+void hy_attention_choices_fini(hy_cuda *cuda) {
+    hy_attention_choices *choices = cuda->choices;
+    if (!choices) return;
+    hy_attention_clear(&choices->made);
+    hy_attention_clear(&choices->table);
+    hy_attention_clear(&choices->cache);
+    pthread_mutex_destroy(&choices->lock);
+    free(choices);
+    cuda->choices = NULL;
+}

@@ -1,0 +1,198 @@
+/* attention_time.cu: times our own attention and cuDNN's for one call. See attention_choice.cuh.
+ *
+ * The call's tensors lie in scratch memory that lives for one timing only, full of random numbers;
+ * a backward pass reads what a forward pass made of them. The two are timed in turns, which evens
+ * out the drift of clocks, and the median counts. They must agree first: a library that computes
+ * something else is not faster. Nothing here fails a run. */
+#include "kernels/cuda/attention_choice.cuh"
+#include "kernels/cuda/matmul.cuh"
+
+enum { OWN, CUDNN, BOTH };
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 9, MOST_REPEATS = 20 };
+
+/* A sample repeats a short pass to this length, against the grain of the clock; all samples of one
+ * attention together take about so long. */
+#define SAMPLE_MICROSECONDS 200.0f
+#define TOTAL_MICROSECONDS 50000.0f
+
+/* How far apart results may be besides 1 % of each: some ten times what rounding weights and scores'
+ * gradients to 16 bits does to sums of these random numbers. */
+#define FORWARD_SLACK 0.02f
+#define BACKWARD_SLACK 0.05f
+
+typedef struct bench {
+    hy_cuda *cuda;
+    hy_op_call call;     /* with tensors in `memory` and cuDNN's plan */
+    void *expected;      /* our own result */
+    unsigned *differing; /* elements of cuDNN's that are not like it */
+    char *memory;
+    cudaStream_t stream;
+    cudaEvent_t begin, end;
+} bench;
+
+static bool is_forward(const bench *b) { return b->call.kind == HY_OP_ATTENTION; }
+
+static hy_tensor *result_of(bench *b) {
+    return is_forward(b) ? &b->call.t[HY_ATTENTION_OUT] : &b->call.t[HY_ATTENTION_BWD_DQKV];
+}
+
+/* ---- scratch ---------------------------------------------------------------------------------- */
+
+/* Hands out bytes of the scratch block, or only counts while there is none. */
+static void *take(const bench *b, size_t *used, size_t bytes) {
+    size_t at = *used;
+    *used += (bytes + 255) / 256 * 256;
+    return b->memory ? b->memory + at : NULL;
+}
+
+/* Lays the tensors out; returns the bytes. The workspace serves either. */
+static size_t lay_out(bench *b, const hy_op_call *given) {
+    size_t used = 0, workspace = given->kind == HY_OP_ATTENTION
+                                     ? hy_cudnn_attention_workspace(b->cuda, given)
+                                     : hy_cuda_attention_bwd_workspace(b->cuda, given);
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (!hy_has(&given->t[i])) continue;
+        b->call.t[i].data = take(b, &used, hy_tensor_bytes(&given->t[i]));
+    }
+    b->call.workspace = hy_tensor_1d(take(b, &used, workspace), HY_U8, (int64_t)workspace);
+    b->expected = take(b, &used, hy_tensor_bytes(result_of(b)));
+    b->differing = (unsigned *)take(b, &used, sizeof *b->differing);
+    return used;
+}
+
+static void close_bench(bench *b) {
+    if (b->stream) cudaStreamSynchronize(b->stream);
+    if (b->begin) cudaEventDestroy(b->begin);
+    if (b->end) cudaEventDestroy(b->end);
+    if (b->stream) cudaStreamDestroy(b->stream);
+    if (b->memory) cudaFree(b->memory);
+    cudaGetLastError(); /* a refused allocation is no error of the next launch */
+}
+
+/* False: the scratch cannot be allocated. */
+static bool open_bench(bench *b, hy_cuda *cuda, const hy_op_call *given,
+                       const hy_cudnn_attention *offer) {
+    *b = (bench){};
+    b->cuda = cuda;
+    b->call = *given;
+    b->call.plan = offer;
+    size_t bytes = lay_out(b, given);
+    if (cudaMalloc((void **)&b->memory, bytes) != cudaSuccess) b->memory = NULL;
+    if (!b->memory || cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking) != cudaSuccess ||
+        cudaEventCreate(&b->begin) != cudaSuccess || cudaEventCreate(&b->end) != cudaSuccess) {
+        close_bench(b);
+        return false;
+    }
+    lay_out(b, given);
+    return true;
+}
+
+/* ---- running ---------------------------------------------------------------------------------- */
+
+static hy_status run_one(bench *b, int who) {
+    hy_cuda_run run = {&b->call, b->cuda, b->stream};
+    hy_status status = HY_OK;
+    if (who == CUDNN) return hy_cudnn_attention_runs(&run, &status) ? status : HY_ERR_STATE;
+    return is_forward(b) ? hy_cuda_attention_tiles(&run) : hy_cuda_attention_bwd_tiles(&run);
+}
+
+/* What a backward pass reads: out and lse of our own forward pass. */
+static hy_status run_before(bench *b) {
+    const hy_tensor *t = b->call.t;
+    hy_op_call forward = {};
+    hy_cuda_run run = {&forward, b->cuda, b->stream};
+    forward.kind = HY_OP_ATTENTION;
+    forward.attr = b->call.attr;
+    forward.t[HY_ATTENTION_QKV] = t[HY_ATTENTION_BWD_QKV];
+    forward.t[HY_ATTENTION_OUT] = t[HY_ATTENTION_BWD_OUT];
+    forward.t[HY_ATTENTION_LSE] = t[HY_ATTENTION_BWD_LSE];
+    return hy_cuda_attention_tiles(&run);
+}
+
+static hy_status fill(bench *b) {
+    const hy_tensor *t = b->call.t, *dout = &t[HY_ATTENTION_BWD_DOUT];
+    const hy_tensor *qkv = is_forward(b) ? &t[HY_ATTENTION_QKV] : &t[HY_ATTENTION_BWD_QKV];
+    hy_matmul_fill(qkv->data, qkv->dtype, hy_tensor_count(qkv), 1, b->stream);
+    if (is_forward(b)) return HY_OK;
+    hy_matmul_fill(dout->data, dout->dtype, hy_tensor_count(dout), 2, b->stream);
+    return run_before(b);
+}
+
+static bool agree(bench *b) {
+    const hy_tensor *result = result_of(b);
+    unsigned differing = 1;
+    if (run_one(b, OWN) != HY_OK) return false;
+    cudaMemcpyAsync(b->expected, result->data, hy_tensor_bytes(result), cudaMemcpyDeviceToDevice,
+                    b->stream);
+    cudaMemsetAsync(b->differing, 0, sizeof differing, b->stream);
+    cudaMemsetAsync(result->data, 0xff, hy_tensor_bytes(result), b->stream); /* NaN */
+    if (run_one(b, CUDNN) != HY_OK) return false;
+    hy_matmul_compare(result->data, b->expected, result->dtype, hy_tensor_count(result),
+                      is_forward(b) ? FORWARD_SLACK : BACKWARD_SLACK, b->differing, b->stream);
+    cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost, b->stream);
+    return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
+}
+
+/* ---- timing ----------------------------------------------------------------------------------- */
+
+/* Microseconds of one pass, averaged over `repeats`; negative: it does not run. */
+static float time_once(bench *b, int who, int repeats) {
+    float milliseconds = -1.0f;
+    cudaEventRecord(b->begin, b->stream);
+    for (int i = 0; i < repeats; i++) {
+        if (run_one(b, who) != HY_OK) return -1.0f;
+    }
+    cudaEventRecord(b->end, b->stream);
+    if (cudaEventSynchronize(b->end) != cudaSuccess ||
+        cudaEventElapsedTime(&milliseconds, b->begin, b->end) != cudaSuccess) {
+        return -1.0f;
+    }
+    return milliseconds * 1e3f / (float)repeats;
+}
+
+static int clamp(float x, int least, int most) {
+    return x < (float)least ? least : x > (float)most ? most : (int)x;
+}
+
+/* Both have run before, so that their kernels are loaded. */
+static bool time_both(bench *b, float times[BOTH]) {
+    float samples[BOTH][MOST_ROUNDS], about = 0;
+    for (int who = 0; who < BOTH; who++) {
+        float once = time_once(b, who, 1);
+        if (once <= 0) return false;
+        if (once > about) about = once;
+    }
+    int repeats = clamp(SAMPLE_MICROSECONDS / about, 1, MOST_REPEATS);
+    int rounds = clamp(TOTAL_MICROSECONDS / (about * (float)repeats), LEAST_ROUNDS, MOST_ROUNDS);
+    for (int round = 0; round < rounds; round++) {
+        for (int who = 0; who < BOTH; who++) {
+            samples[who][round] = time_once(b, who, repeats);
+            if (samples[who][round] <= 0) return false;
+        }
+    }
+    for (int who = 0; who < BOTH; who++) times[who] = hy_matmul_median(samples[who], rounds);
+    return true;
+}
+
+static void report_progress(const hy_cuda *cuda, const hy_op_call *call) {
+    const hy_heads_attr *a = &call->attr.heads;
+    char what[128];
+    if (!cuda->options.on_tuning) return;
+    snprintf(what, sizeof what, "%s, %d x %d, %d heads of %d", cuda->host.op_name(call->kind),
+             (int)a->batch, (int)a->seq, (int)a->heads, (int)a->head_dim);
+    cuda->options.on_tuning(cuda->options.user, what, cuda->plans->tuned, 0);
+}
+
+bool hy_attention_time(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_attention *offer,
+                       float *own_us, float *cudnn_us) {
+    bench b;
+    float times[BOTH];
+    if (!open_bench(&b, cuda, call, offer)) return false;
+    report_progress(cuda, call);
+    bool is_timed = fill(&b) == HY_OK && agree(&b) && time_both(&b, times);
+    close_bench(&b);
+    if (!is_timed) return false;
+    *own_us = times[OWN];
+    *cudnn_us = times[CUDNN];
+    return true;
+}
