@@ -248,7 +248,7 @@ static void on_rate(void *user, const hy_selftest_rate *rate) {
         hy_cli_section(r->terminal, "how fast");
         r->has_rates = true;
     }
-    fprintf(r->terminal->out, "  %-56s %8.2f %s\n", rate->name, rate->value, rate->unit);
+    fprintf(r->terminal->out, "  %-60s %8.2f %s\n", rate->name, rate->value, rate->unit);
     fflush(r->terminal->out);
 }
 

@@ -54,6 +54,9 @@ test_selftest_of_the_card_reports_and_passes() {
         expect_out "$word"
     done
     grep -q FAILED "$stdout" && fail "$(cat "$stdout")"
+    for way in forward backward; do
+        grep -qE "attention $way, .* of 128, (our own|cuDNN's) " "$stdout" || fail "$(cat "$stdout")"
+    done
     expect_nothing_written
 }
 

@@ -61,10 +61,12 @@ static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
         {"cudnnBackendGetAttribute", &c->call.get},
         {"cudnnBackendExecute", &c->call.execute},
     };
-    c->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+    /* Backends come and go in one process; what the library has set up stays. */
+    const int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    c->library = dlopen("libcudnn.so.9", how);
     if (!c->library) {
         snprintf(why, why_bytes, "%s (LD_LIBRARY_PATH may name its folder)", dlerror());
-        c->library = dlopen("libcudnn_graph.so.9", RTLD_NOW | RTLD_LOCAL);
+        c->library = dlopen("libcudnn_graph.so.9", how);
     }
     if (!c->library) return false;
     for (const auto &function : wanted) {
