@@ -125,7 +125,15 @@ static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t
         HY_EACH(k, HY_COLUMN_BATCH) batch[k] = source.fetch(row + k * step, column);
         HY_EACH(k, HY_COLUMN_BATCH) source.add(batch[k], sum);
     }
-    for (; row < end; row += step) source.add(source.fetch(row, column), sum);
+    if (row >= end) return;
+    /* The rows that are left, on their way at once too: one by one, each would wait for the last. */
+    typename Source::chunk rest[HY_COLUMN_BATCH - 1];
+    HY_EACH(k, HY_COLUMN_BATCH - 1) {
+        if (row + k * step < end) rest[k] = source.fetch(row + k * step, column);
+    }
+    HY_EACH(k, HY_COLUMN_BATCH - 1) {
+        if (row + k * step < end) source.add(rest[k], sum);
+    }
 }
 
 template <typename Source>
