@@ -47,8 +47,11 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
 #define NARROW_THREADS 256
 #define WIDE_THREADS 512 /* at most */
 #define MOST_CHUNKS 3    /* packs a thread */
+/* A wide team with one pack a thread fetches its next rows while it works on those at hand: too few
+ * blocks share a multiprocessor for others to fill the pause. */
+#define IS_AHEAD(chunks, is_wide) ((is_wide) && (chunks) == 1)
 /* Rows a team takes at a time. */
-#define ROWS(chunks, is_wide) ((chunks) == 3 ? 1 : (is_wide) ? 4 / (chunks) : 2 / (chunks))
+#define ROWS(chunks, is_wide) ((chunks) == 3 ? 1 : 2 / ((is_wide) ? 1 : (chunks)))
 
 typedef struct bwd_plan {
     bool is_wide;
@@ -80,47 +83,48 @@ static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtyp
 
 /* ---- rows in registers ----------------------------------------------------------------------- */
 
-/* A thread's columns of dw and db, and its packs of the rows at hand. */
-template <typename T, int chunks, bool is_wide> struct own_columns {
-    static constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
+/* A thread's columns of dw and db. */
+template <typename T, int chunks> struct own_columns {
+    static constexpr int width = hy_pack<T>::count;
     float dw[chunks][width], db[chunks][width];
-    hy_pack<T> dy[rows][chunks], x[rows][chunks], residual[rows][chunks];
     const float *w;
     int rank, size, packs;
 };
 
+/* Its packs of a few rows, and those rows' statistics: past the last row zeros. */
+template <typename T, int chunks, bool is_wide> struct held_rows {
+    static constexpr int rows = ROWS(chunks, is_wide);
+    hy_pack<T> dy[rows][chunks], x[rows][chunks], residual[rows][chunks];
+    float mean[rows], rstd[rows];
+};
+
 template <typename T, int chunks, bool is_wide>
-static __device__ __forceinline__ void fetch_rows(own_columns<T, chunks, is_wide> &own,
+static __device__ __forceinline__ void fetch_rows(held_rows<T, chunks, is_wide> &held,
+                                                  const own_columns<T, chunks> &own,
                                                   const norm_bwd_call &n, int64_t row) {
-    HY_EACH(r, own.rows) {
+    HY_EACH(r, held.rows) {
         HY_EACH(p, chunks) {
             int at = own.rank + p * own.size;
             int64_t i = (row + r) * n.C + at * own.width;
             if (row + r >= n.N || at >= own.packs) break;
-            own.dy[r][p] = hy_load_pack((const T *)n.dy + i);
-            own.x[r][p] = hy_load_pack((const T *)n.x + i);
-            if (n.residual) own.residual[r][p] = hy_load_pack((const T *)n.residual + i);
+            held.dy[r][p] = hy_load_pack((const T *)n.dy + i);
+            held.x[r][p] = hy_load_pack((const T *)n.x + i);
+            if (n.residual) held.residual[r][p] = hy_load_pack((const T *)n.residual + i);
         }
     }
-}
-
-/* Statistics of the rows at hand; past the last row zeros. */
-template <int rows>
-static __device__ __forceinline__ void read_statistics(const norm_bwd_call &n, int64_t row,
-                                                       float *mean, float *rstd) {
-    HY_EACH(r, rows) {
+    HY_EACH(r, held.rows) {
         bool is_there = row + r < n.N;
-        mean[r] = is_there && n.mean ? n.mean[row + r] : 0.0f;
-        rstd[r] = is_there ? n.rstd[row + r] : 0.0f;
+        held.mean[r] = is_there && n.mean ? n.mean[row + r] : 0.0f;
+        held.rstd[r] = is_there ? n.rstd[row + r] : 0.0f;
     }
 }
 
 /* {sum of g, sum of g xhat} of each row over this thread's columns; adds dy xhat and dy to its sums
  * over rows. */
 template <typename T, int chunks, bool is_wide>
-static __device__ __forceinline__ void add_rows(own_columns<T, chunks, is_wide> &own,
-                                                const norm_bwd_call &n, int64_t row,
-                                                const float *mean, const float *rstd, float *sums) {
+static __device__ __forceinline__ void add_rows(own_columns<T, chunks> &own,
+                                                held_rows<T, chunks, is_wide> &held,
+                                                const norm_bwd_call &n, int64_t row, float *sums) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
     HY_EACH(r, 2 * rows) sums[r] = 0;
     HY_EACH(p, chunks) {
@@ -131,17 +135,17 @@ static __device__ __forceinline__ void add_rows(own_columns<T, chunks, is_wide> 
         HY_EACH(r, rows) {
             float dy[width], x[width];
             if (row + r >= n.N) break;
-            hy_unpack(own.dy[r][p], dy);
-            hy_unpack(own.x[r][p], x);
+            hy_unpack(held.dy[r][p], dy);
+            hy_unpack(held.x[r][p], x);
             HY_EACH(j, width) {
-                float xhat = (x[j] - mean[r]) * rstd[r], g = dy[j] * weight[j];
+                float xhat = (x[j] - held.mean[r]) * held.rstd[r], g = dy[j] * weight[j];
                 sums[2 * r] += g;
                 sums[2 * r + 1] += g * xhat;
                 own.dw[p][j] += dy[j] * xhat;
                 own.db[p][j] += dy[j];
             }
-            hy_stay_packed(own.dy[r][p]);
-            hy_stay_packed(own.x[r][p]);
+            hy_stay_packed(held.dy[r][p]);
+            hy_stay_packed(held.x[r][p]);
         }
     }
 }
@@ -149,8 +153,8 @@ static __device__ __forceinline__ void add_rows(own_columns<T, chunks, is_wide> 
 /* dx = residual + rstd (g - mean_g - xhat mean_gx), means = {mean_g, mean_gx} of each row. */
 template <typename T, int chunks, bool is_wide>
 static __device__ __forceinline__ void
-write_rows(const own_columns<T, chunks, is_wide> &own, const norm_bwd_call &n, int64_t row,
-           const float *mean, const float *rstd, const float *means) {
+write_rows(const own_columns<T, chunks> &own, const held_rows<T, chunks, is_wide> &held,
+           const norm_bwd_call &n, int64_t row, const float *means) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
     HY_EACH(p, chunks) {
         float weight[width];
@@ -160,12 +164,13 @@ write_rows(const own_columns<T, chunks, is_wide> &own, const norm_bwd_call &n, i
         HY_EACH(r, rows) {
             float dy[width], x[width], out[width] = {0};
             if (row + r >= n.N) break;
-            hy_unpack(own.dy[r][p], dy);
-            hy_unpack(own.x[r][p], x);
-            if (n.residual) hy_unpack(own.residual[r][p], out);
+            hy_unpack(held.dy[r][p], dy);
+            hy_unpack(held.x[r][p], x);
+            if (n.residual) hy_unpack(held.residual[r][p], out);
             HY_EACH(j, width) {
-                float xhat = (x[j] - mean[r]) * rstd[r];
-                out[j] += rstd[r] * (dy[j] * weight[j] - means[2 * r] - xhat * means[2 * r + 1]);
+                float xhat = (x[j] - held.mean[r]) * held.rstd[r];
+                out[j] +=
+                    held.rstd[r] * (dy[j] * weight[j] - means[2 * r] - xhat * means[2 * r + 1]);
             }
             hy_store_pack((T *)n.dx + (row + r) * n.C + at * width, hy_packed<T>(out));
         }
@@ -182,8 +187,8 @@ static __device__ __forceinline__ void put_four(float4 *to, const float4 *before
 /* The teams of a block, one after the other, add their sums to `total` (2, C); the last one has the
  * block's. A wide block has one team. */
 template <typename T, int chunks, bool is_wide>
-static __device__ __forceinline__ void write_sums(const own_columns<T, chunks, is_wide> &own,
-                                                  float *total, float *out, int C, bool wants_db) {
+static __device__ __forceinline__ void write_sums(const own_columns<T, chunks> &own, float *total,
+                                                  float *out, int C, bool wants_db) {
     constexpr int width = hy_pack<T>::count;
     int teams = is_wide ? 1 : NARROW_THREADS / 32, mine = is_wide ? 0 : threadIdx.x / 32;
     for (int team = 0; team < teams; team++) {
@@ -205,32 +210,36 @@ static __global__ void __launch_bounds__(is_wide &&chunks == MOST_CHUNKS ? WIDE_
                                          is_wide &&chunks == MOST_CHUNKS ? 1 : RESIDENT / 256)
     norm_bwd_rows(norm_bwd_call n) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks, is_wide);
+    constexpr bool is_ahead = IS_AHEAD(chunks, is_wide);
     extern __shared__ float4 shared[];
     float *buffer = (float *)shared, *w = buffer + HY_TEAM_FLOATS, *total = w + n.C;
     int turn = 0;
     hy_team<is_wide> team;
-    own_columns<T, chunks, is_wide> own;
+    own_columns<T, chunks> own;
+    held_rows<T, chunks, is_wide> held, next;
     own.w = w, own.rank = team.rank, own.size = team.size, own.packs = n.C / width;
     HY_EACH(i, chunks * width) own.dw[i / width][i % width] = 0;
     HY_EACH(i, chunks * width) own.db[i / width][i % width] = 0;
     hy_keep_weights<width>(w, n.w, n.w_type, 1, n.C);
     __syncthreads();
 
-    for (int64_t row = team.index * rows; row < n.N; row += team.count * rows) {
-        float mean[rows], rstd[rows], means[2 * rows];
-        fetch_rows(own, n, row);
-        read_statistics<rows>(n, row, mean, rstd);
-        add_rows(own, n, row, mean, rstd, means);
+    int64_t row = team.index * rows, step = team.count * rows;
+    if (is_ahead) fetch_rows(next, own, n, row);
+    for (; row < n.N; row += step) {
+        float means[2 * rows];
+        if (is_ahead) held = next;
+        fetch_rows(is_ahead ? next : held, own, n, is_ahead ? row + step : row);
+        add_rows(own, held, n, row, means);
         hy_team_sums<is_wide>(means, buffer, &turn);
         HY_EACH(r, rows) {
             means[2 * r] = n.mean ? means[2 * r] / (float)n.C : 0.0f;
             means[2 * r + 1] /= (float)n.C;
         }
-        write_rows(own, n, row, mean, rstd, means);
+        write_rows(own, held, n, row, means);
     }
     if (n.partial) {
         float *out = n.partial + (int64_t)blockIdx.x * 2 * n.C;
-        write_sums(own, total, out, n.C, n.wants_db);
+        write_sums<T, chunks, is_wide>(own, total, out, n.C, n.wants_db);
     }
 }
 
