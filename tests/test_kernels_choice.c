@@ -89,6 +89,9 @@ START_TEST(a_table_is_read_among_lines_of_matmuls_and_without_a_last_newline) {
     ck_assert_int_eq(said(longer, CARD, 91900), 1);
     ck_assert_int_eq(said(FORWARD, "NVIDIA_H100/sm_90/132", 91900), -1);
     ck_assert_int_eq(said(FORWARD, "NVIDIA_H200/sm_90/13", 91900), -1);
+    hy_attention_entries entries = {0};
+    ck_assert(hy_attention_read_table(&entries, text, "NVIDIA_H100/sm_90/132", 91900));
+    ck_assert_int_eq(entries.count, 0); /* nothing of another card is kept */
 }
 END_TEST
 
