@@ -44,7 +44,11 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
         x.rows.has_snapshot |= is_tried && !x.rows.types.has_low;
     } else {
         HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
-        if (hy_types_have_fp8(&x.rows.types)) x.rows.types.fp8 = fp8_use(&x);
+        hy_types *types = &x.rows.types;
+        if (hy_types_have_fp8(types)) types->fp8 = fp8_use(&x);
+        for (int i = 0; i < HY_PHASE_COUNT; i++) { /* no matmul is: it is bf16 */
+            types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
+        }
     }
     *out = x;
     return HY_OK;
