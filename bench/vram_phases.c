@@ -16,7 +16,8 @@ static bench_flag flags[] = {
     {"--profiles", "conservative,balanced,aggressive", "with commas between"},
     {"--types", VP_TYPES_CHOSEN,
      "of the state, with commas between: chosen (the planner's), fp32, optimizer (8 bits), "
-     "gradients (also bf16), master (also bf16), predictor (also 8 bits); or all of these"},
+     "gradients (also bf16), master (also bf16), predictor (also 8 bits), fp8 (also matmuls); or "
+     "all of these"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
     {"--steps", "12", "of each run, jumps included"},
     {"--batch-size", "1", "sequences in a micro-batch"},

@@ -1,14 +1,15 @@
 /* types.c: rungs of types, from the finest to the smallest. See results.h.
  *
- * Each has the smaller types of those before it. They are the rungs on which the planner chooses
+ * Each has the smaller types of those before it; the last has matmuls in fp8 too. They are the rungs on which the planner chooses
  * (src/plan/ladder.c), written as settings, so that each can be had whether it is needed or not. */
 #include "vram_phases/results.h"
 
 #define FP32_PREDICTOR "predictor_dtype=fp32 "
 /* Passes in bf16 in every phase: bf16 weights that are the only copy ask for it. */
-#define STATE(optim, grads, master)                                                                \
-    "precision=bf16 precision_warmup=same precision_full=same precision_predict=same "             \
+#define STATE_IN(passes, optim, grads, master)                                                     \
+    "precision=" passes " precision_warmup=same precision_full=same precision_predict=same "       \
     "precision_correct=same optim_dtype=" optim " grad_dtype=" grads " master_dtype=" master " "
+#define STATE(optim, grads, master) STATE_IN("bf16", optim, grads, master)
 
 static const struct {
     const char *name, *settings;
@@ -18,6 +19,7 @@ static const struct {
     {"gradients", STATE("8bit", "bf16", "fp32") FP32_PREDICTOR},
     {"master", STATE("8bit", "bf16", "bf16") "predictor_dtype=bf16 "},
     {"predictor", STATE("8bit", "bf16", "bf16") "predictor_dtype=8bit "},
+    {"fp8", STATE_IN("fp8", "8bit", "bf16", "bf16") "predictor_dtype=8bit "},
     {VP_TYPES_CHOSEN, ""},
 };
 
@@ -28,4 +30,4 @@ const char *vp_types_settings(const char *name) {
     return NULL;
 }
 
-const char *vp_types_all(void) { return "fp32,optimizer,gradients,master,predictor"; }
+const char *vp_types_all(void) { return "fp32,optimizer,gradients,master,predictor,fp8"; }
