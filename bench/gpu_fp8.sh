@@ -5,8 +5,8 @@
 #   a  GPT-2 124M, 1,000 steps of 16,384 tokens, two seeds: bf16; bf16 with another split of the step (what
 #      the order of sums alone does); fp8 in all matmuls of the blocks; the same with the last tenth in bf16
 #   b  GPT-2 350M, the same, one seed: bf16 and fp8
-#   c  the shape of Qwen2.5-1.5B, 300 steps of 32,768 tokens: bf16 and fp8, and how much earlier fp8 has
-#      bf16's final loss by the clock
+#   c  the shape of Qwen2.5-1.5B, 300 steps of 32,768 tokens: bf16, bf16 with another split, and fp8; and how
+#      much earlier fp8 has bf16's final loss by the clock
 #   d  as a, 300 steps, with one channel of one layer times 10,000 after step 50: bf16 and fp8
 # Shards are looked for in $HYBRID_TOKENS/books or $HYBRID_TOKENS: files train.bin and val.bin, or folders
 # train and val (bench/peers/make_shards.py or hybrid-tokenize make them).
@@ -35,9 +35,9 @@ echo "${card:-$device}; $(date -u +%Y-%m-%d)"
 run() {
     name=$1
     shift
-    if ! "$program" --points 100 --inject "${INJECT:-0}" device="$device" data="$train" val_data="$val" predictor=none \
-        precision_correct=same offload_strategy=none eval_batches=${EVAL_BATCHES:-64} fp8=all "$@" \
-        > "$work/$name.json" 2> "$work/$name.log"; then
+    if ! "$program" --points 100 --inject "${INJECT:-0}" device="$device" data="$train" \
+        val_data="$val" predictor=none precision_correct=same offload_strategy=none \
+        eval_batches="${EVAL_BATCHES:-0}" fp8=all "$@" > "$work/$name.json" 2> "$work/$name.log"; then
         tail -3 "$work/$name.log"
         exit 1
     fi
@@ -53,6 +53,23 @@ against() {
         printf "  %-28s %.4f  %+.3f %%  %8.0f tokens/s", name, loss, 100 * (loss / base - 1), rate
         if (largest > 0) printf "  largest %.4g, zeros %.4f %%", largest, 100 * zeros
         printf "\n" }'
+}
+
+# reach NAME BASE: seconds until the training loss of NAME, a mean of five points of its curve, is that of the
+# last five of BASE.
+reach() {
+    for name in "$2" "$1"; do
+        sed -n 's/.*"curve": \[\[\(.*\)\]\]}/\1/p' "$work/$name.json" | sed 's/\], \[/\n/g' | tr ',' ' '
+        echo end
+    done | awk -v base="$(field "$2" run_s)" -v own="$(field "$1" run_s)" '
+        $1 == "end" { if (!done++) { for (i = n - 4; i <= n; i++) goal += loss[i] / 5; n = 0 } next }
+        { loss[++n] = $2; step[n] = $1 }
+        done == 1 && n >= 5 && !at {
+            mean = 0; for (i = n - 4; i <= n; i++) mean += loss[i] / 5; if (mean <= goal) at = step[n] }
+        { last = step[n] }
+        END {
+            if (!at) printf "  the training loss at the end of bf16 (%.4f) was not reached\n", goal
+            else printf "  the training loss at the end of bf16 (%.4f): after %.1f s instead of %.1f s, %.2f times as fast\n", goal, own * at / last, base, base / (own * at / last) }'
 }
 
 case $which in *a*)
@@ -79,8 +96,10 @@ case $which in *c*)
     set -- model=qwen2.5-1.5b steps="${STEPS:-300}" seq_len=1024 batch_size=8 grad_accum_steps=4
     run bf16_1.5b "$@" precision=bf16
     run fp8_1.5b "$@" precision=fp8
-    against bf16_1.5b bf16_1.5b
-    against fp8_1.5b bf16_1.5b
+    run fp8_until_0.9_1.5b "$@" precision=fp8 fp8_until=0.9
+    run bf16_split_1.5b "$@" precision=bf16 batch_size=4 grad_accum_steps=8
+    for name in bf16 bf16_split fp8 fp8_until_0.9; do against "${name}_1.5b" bf16_1.5b; done
+    reach fp8_1.5b bf16_1.5b
     echo "  seconds of training: bf16 $(field bf16_1.5b run_s), fp8 $(field fp8_1.5b run_s)" ;;
 esac
 case $which in *d*)

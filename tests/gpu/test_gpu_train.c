@@ -256,6 +256,31 @@ START_TEST(small_optimizer_state_repeats_resumes_and_stays_close) {
 }
 END_TEST
 
+/* Matmuls in fp8: the same codes on both, so the card is as near the CPU as in bf16, with every form of unit. */
+START_TEST(steps_in_fp8_are_those_of_the_cpu_repeat_and_resume) {
+    static const char *const grads[] = {"e4m3", "e5m2"};
+    double a[20], b[20], cpu[20];
+    for (int i = 0; i < 2 * MODELS; i++) {
+        const char *words = models[i / 2];
+        const char *const *pairs =
+            PAIRS("precision", "fp8", "fp8", "all", "fp8_grad", grads[i % 2]);
+        const char *const *again =
+            PAIRS("precision", "fp8", "fp8", "all", "fp8_grad", grads[i % 2], "recompute", "all");
+        hy_summary s;
+        hy_trainer *t = small_trainer(words, "none", card(), pairs);
+        hy_trainer_summary(t, &s);
+        ck_assert_int_eq(s.fp8_matmuls, s.block_matmuls);
+        hy_trainer_destroy(t);
+        losses_on(card(), words, pairs, 20, a);
+        losses_on(card(), words, again, 20, b);
+        losses_on("cpu", words, pairs, 20, cpu);
+        ck_assert_msg(memcmp(a, b, sizeof a) == 0, "%s, recomputed", grads[i % 2]);
+        check_close(grads[i % 2], a, cpu, 20, 0.01);
+        check_resume(words, card(), pairs, 4, 6);
+    }
+}
+END_TEST
+
 /* ---- reordered --------------------------------------------------------------------------------- */
 
 START_TEST(loss_chunks_and_micro_batches_stay_within_the_reordered_bound) {
@@ -454,6 +479,7 @@ static Suite *make_suite(void) {
     tcase_add_test(exact, a_checkpoint_moves_between_card_and_cpu);
     tcase_add_test(exact, a_bf16_checkpoint_moves_between_card_and_cpu);
     tcase_add_test(exact, small_optimizer_state_repeats_resumes_and_stays_close);
+    tcase_add_test(exact, steps_in_fp8_are_those_of_the_cpu_repeat_and_resume);
     tcase_add_test(exact, loss_chunks_and_micro_batches_stay_within_the_reordered_bound);
     tcase_add_test(phases, every_predictor_moves_and_learns);
     tcase_add_test(phases, moves_are_those_of_the_cpu);
