@@ -31,7 +31,7 @@ hy_status hy_engine_set_subject(hy_engine *e) {
     x->guest = e->guest ? &e->guest->types : NULL;
     HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
                          : hy_subject_finest(x, e->settings, x));
-    if (hy_types_have_fp8(&x->rows.types) && !x->is_fp8_known) {
+    if (hy_types_have_fp8(&x->rows.types)) {
         hy_fp8_choose(x);
         HY_TRY(hy_subject_with(x, e->settings, &x->rung, x));
     }

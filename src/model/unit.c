@@ -151,7 +151,7 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     }
 }
 
-static void add_codes(hy_unit *unit, const hy_linear *l, int8_t of, int8_t largest, int8_t codes,
+static void add_codes(hy_unit *unit, int8_t seen, int8_t of, int8_t largest, int8_t codes,
                       int8_t turned, bool is_in_backward) {
     if (codes == HY_NO_SLOT && turned == HY_NO_SLOT) return;
     hy_unit_add_op(unit, is_in_backward,
@@ -160,16 +160,17 @@ static void add_codes(hy_unit *unit, const hy_linear *l, int8_t of, int8_t large
                                          [HY_TO_FP8_LARGEST] = largest,
                                          [HY_TO_FP8_CODES] = codes,
                                          [HY_TO_FP8_TURNED] = turned,
-                                         [HY_TO_FP8_SEEN] = l->seen}});
+                                         [HY_TO_FP8_SEEN] = seen}});
 }
 
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is_in_backward) {
-    add_codes(unit, l, in, l->largest, is_in_backward ? HY_NO_SLOT : l->in_codes, l->in_turned,
-              is_in_backward);
+    bool is_again = is_in_backward; /* it was seen in forward */
+    add_codes(unit, is_again ? HY_NO_SLOT : l->seen, in, l->largest,
+              is_again ? HY_NO_SLOT : l->in_codes, l->in_turned, is_in_backward);
 }
 
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) {
-    add_codes(unit, l, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
+    add_codes(unit, l->seen, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
 }
 
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward) {

@@ -186,6 +186,10 @@ static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
     int kept = 0;
     for (int i = 0; i < pass->op_count; i++) {
         hy_unit_op op = *pass->ops[i];
+        const hy_unit_op *forward = plan->unit->forward;
+        bool is_forward =
+            pass->ops[i] >= forward && pass->ops[i] < forward + plan->unit->forward_count;
+        bool is_again = pass_index == HY_PASS_BACKWARD && is_forward;
         int made = 0, left_out = 0;
         for (int r = 0; r < 2 && op.kind == HY_OP_TO_FP8; r++) {
             int8_t *slot = &op.slot[results[r]];
@@ -194,6 +198,10 @@ static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
             if (!is_read) *slot = HY_NO_SLOT;
             made += is_read;
             left_out += !is_read;
+        }
+        if (op.kind == HY_OP_TO_FP8 && is_again) { /* it was seen before */
+            op.slot[HY_TO_FP8_SEEN] = HY_NO_SLOT;
+            left_out++;
         }
         if (left_out > 0 && made == 0) continue;
         pass->ops[kept] = pass->ops[i];

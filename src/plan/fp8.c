@@ -8,10 +8,12 @@
 #include <stdio.h>
 
 #include "base/text.h"
+#include "config/derived.h"
 #include "plan/subject.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
 #define USUAL_TOKENS 8192 /* of a micro-batch that is still open */
+#define EVEN_TOKENS 16    /* that cards want a multiple of */
 #define CLEARLY 0.98      /* fp8 has to be faster than this of bf16 */
 
 typedef struct linear {
@@ -35,7 +37,7 @@ static double seconds_of(const linear *l, hy_op_call *call) {
     hy_backend *b = l->backend;
     if (b->supports(b, call) != HY_OK) return INFINITY;
     if (!l->is_timed) return 1;
-    if (b->prepare(b, call) != HY_OK) return INFINITY;
+    if (b->prepare(b, call) != HY_OK) return NAN;
     double seconds = b->op_seconds(b, call);
     return seconds > 0 ? seconds : NAN;
 }
@@ -155,6 +157,18 @@ int hy_fp8_matmuls(const hy_fp8_use *use) {
     return count;
 }
 
+const char *hy_fp8_why_none(const hy_subject *x) {
+    const hy_settings *s = x->settings;
+    bool is_asked = !x->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
+    if (!is_asked || hy_types_have_fp8(&x->rows.types)) return NULL;
+    if (s->train.fp8_until == 0) return "nothing is in fp8: fp8_until is 0";
+    return s->train.seq_len % EVEN_TOKENS
+               ? "nothing is in fp8, as seq_len is no multiple of 16: the run is in bf16"
+               : "nothing is in fp8, as bf16 is faster here or widths are no multiples of 16: the "
+                 "run "
+                 "is in bf16";
+}
+
 void hy_fp8_describe(const hy_fp8_use *use, char *out, size_t size) {
     hy_text text = {0};
     int left = 0;
@@ -174,12 +188,14 @@ void hy_fp8_describe(const hy_fp8_use *use, char *out, size_t size) {
     hy_text_free(&text);
 }
 
+/* Micro-batches may be cut smaller later, down to a sequence: where that has no even number of tokens, none
+ * has. */
 static int64_t tokens_of(const hy_subject *x) {
     const hy_settings *s = x->settings;
     int64_t seq = s->train.seq_len, batch = x->split.batch;
     if (!batch && s->train.micro_batch == HY_MICRO_GIVEN) batch = s->train.batch_size;
     if (!batch) batch = seq < USUAL_TOKENS ? USUAL_TOKENS / seq : 1;
-    return batch * seq;
+    return seq % EVEN_TOKENS == 0 ? batch * seq : seq;
 }
 
 void hy_fp8_choose(hy_subject *x) {
@@ -196,7 +212,7 @@ void hy_fp8_choose(hy_subject *x) {
     };
     hy_fp8_use use = {0}, possible = {0};
     bool is_timed = x->settings->train.fp8 == HY_FP8_AUTO && x->backend->op_seconds;
-    if (!hy_types_have_fp8(types) || x->is_fp8_known) return;
+    if (!hy_types_have_fp8(types)) return;
     for (int i = 0; i < HY_LINEARS; i++) {
         linear l = {.kind = shapes[i].kind,
                     .N = tokens_of(x),
@@ -206,9 +222,14 @@ void hy_fp8_choose(hy_subject *x) {
                     .grads = types->grads,
                     .backend = x->backend};
         choose_possible(&l, &possible);
-        l.is_timed = is_timed;
+        l.is_timed = is_timed = is_timed && !x->is_fp8_known;
         if (is_timed && choose_linear(&l, &use) != HY_OK) is_timed = false;
     }
-    x->fp8 = is_timed ? use : possible;
+    if (!x->is_fp8_known) {
+        x->fp8 = is_timed ? use : possible;
+    } else { /* by a checkpoint, perhaps of another device */
+        x->fp8.weights &= possible.weights;
+        x->fp8.grads &= possible.grads;
+    }
     x->is_fp8_known = true;
 }

@@ -269,6 +269,8 @@ static hy_status finish(const hy_subject *x, const hy_rates *rates, hy_plan *pla
     hy_plan_setup_end(&setup);
     HY_TRY(status);
     hy_plan_tell(x, plan, facts);
+    const char *no_fp8 = hy_fp8_why_none(x);
+    if (no_fp8) add_reason(facts, no_fp8);
     if (hy_types_have_fp8(&x->rows.types)) {
         char words[HY_PLAN_TEXT];
         hy_fp8_describe(&x->rows.types.fp8, words, sizeof words);

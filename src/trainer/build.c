@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/say.h"
 #include "data/fingerprint.h"
 #include "record/state_files.h"
 #include "trainer/monitor.h"
@@ -140,6 +141,8 @@ static hy_status make_plan(hy_trainer *t) {
     bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
     if (!t->resumed[0]) e->subject.is_aside = must_ask;
     HY_TRY(hy_engine_set_subject(e));
+    const char *no_fp8 = hy_fp8_why_none(&e->subject);
+    if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
     HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
     e->subject.keeps_rung = true; /* for the rest of the run */
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);

@@ -134,6 +134,20 @@ static const char *why_not(const hy_trainer *t) {
                    : "";
 }
 
+/* Of a micro-batch: frozen matrices have none. */
+static int64_t fp8_matmuls(const hy_trainer *t) {
+    const hy_model *model = t->engine.model;
+    const hy_fp8_use *use = &t->engine.types.fp8;
+    int64_t count = 0;
+    if (!hy_types_have_fp8(&t->engine.types)) return 0;
+    for (int32_t i = 0; i < model->params.count; i++) {
+        const hy_param *param = &model->params.list[i];
+        uint32_t bit = param->is_trainable ? hy_linear_bit(param->kind) : 0;
+        count += 2 * ((use->weights & bit) != 0) + ((use->grads & bit) != 0);
+    }
+    return count;
+}
+
 void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
@@ -163,7 +177,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
-        .fp8_matmuls = layers * hy_fp8_matmuls(&t->engine.types.fp8),
+        .fp8_matmuls = fp8_matmuls(t),
         .block_matmuls = layers * HY_BLOCK_MATMULS,
         .tokens = p->tokens,
         .tokens_per_step = hy_trainer_step_tokens(t),

@@ -256,16 +256,19 @@ START_TEST(small_optimizer_state_repeats_resumes_and_stays_close) {
 }
 END_TEST
 
+#define FP8(grad, tune)                                                                            \
+    "precision", "fp8", "fp8", "all", "fp8_grad", grad, "tune", tune, "grad_accum_steps", "3"
+
 /* Matmuls in fp8: the same codes on both, so the card is as near the CPU as in bf16, with every form of unit. */
 START_TEST(steps_in_fp8_are_those_of_the_cpu_repeat_and_resume) {
     static const char *const grads[] = {"e4m3", "e5m2"};
     double a[20], b[20], cpu[20];
-    for (int i = 0; i < 2 * MODELS; i++) {
+    for (int i = 0; i < 4; i++) { /* gpt2 and llama; the others have odd widths */
         const char *words = models[i / 2];
-        const char *const *pairs =
-            PAIRS("precision", "fp8", "fp8", "all", "fp8_grad", grads[i % 2]);
-        const char *const *again =
-            PAIRS("precision", "fp8", "fp8", "all", "fp8_grad", grads[i % 2], "recompute", "all");
+        const char *tune =
+            i % 2 ? "off" : "fast"; /* sums over micro-batches by tuned algorithms too */
+        const char *const *pairs = PAIRS(FP8(grads[i % 2], tune));
+        const char *const *again = PAIRS(FP8(grads[i % 2], tune), "recompute", "all");
         hy_summary s;
         hy_trainer *t = small_trainer(words, "none", card(), pairs);
         hy_trainer_summary(t, &s);
