@@ -199,14 +199,15 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     if (c->recompute_layers > 0) {
         snprintf(layers, sizeof layers, " in %d layers", c->recompute_layers);
     }
-    snprintf(out->choices, sizeof out->choices,
-             "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
-             "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
-             hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
-             hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
-             hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
-             t->engine.work.train[hy_plan_index(t->engine.types.of[HY_FULL])]->chunk_count,
-             c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
+    snprintf(
+        out->choices, sizeof out->choices,
+        "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
+        "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
+        hy_place_name(c->state[HY_PLAN_WEIGHTS]), master, hy_place_name(c->state[HY_PLAN_GRADS]),
+        hy_place_name(c->state[HY_PLAN_OPTIM]), hy_place_name(c->activations),
+        hy_choice_name("recompute", c->recompute), layers,
+        t->engine.work.train[hy_plan_index(hy_types_step(&t->engine.types, HY_FULL))]->chunk_count,
+        c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
 }
 
 /* As the system counts it: with pinned memory that was mapped before it was pinned. */

@@ -33,7 +33,7 @@ static const rung rungs[] = {
     {"update on gather", NULL, true, {{"update", "gather"}}},
     {"fp8 matmuls", "recompute norm", false, {{"precision", "fp8"}}},
     {"fp8, recompute all", "fp8 matmuls", true, {{"recompute", "all"}}},
-    {"fp8, weights streamed", "fp8, recompute all", true, {{"weights_place", "pinned"}}},
+    {"fp8, streamed", "fp8, recompute all", true, {{"weights_place", "pinned"}}},
     {"Predict: cpu", "recompute all", true, {{"offload_strategy", "cpu"}}},
     {"Predict: pinned", "recompute all", true, {{"offload_strategy", "pinned"}}},
     {"Predict: lookahead", "Predict: pinned", true, {{"lookahead", "2"}}},

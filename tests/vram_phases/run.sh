@@ -199,7 +199,12 @@ types_are_rungs() {
             if (r > 0 && kept[r] >= kept[r - 1]) wrong(name[r + 1] " keeps as much as " name[r])
             if (off(v[at ".phases.full.device.planned_bytes"], v[at ".phases.full.device.measured_bytes"]) != 0)
                 wrong(name[r + 1] " is off its plan")
-        }'
+        }
+        # In fp8 the blocks have their codes beside all that.
+        if (v[".runs.5.types"] != "fp8") wrong("the last is " v[".runs.5.types"])
+        codes = v[".runs.5.phases.full.classes.quants.measured_bytes"]
+        if (codes <= 0 || codes != v[".runs.5.phases.full.classes.quants.planned_bytes"]) wrong("codes have " codes " bytes")
+        '
 }
 
 # On a device that is too small for fp32 each profile takes what it may: nothing smaller, so that
@@ -278,6 +283,9 @@ gradients pinned
 weights streamed
 activations pinned
 update on gather
+fp8 matmuls
+fp8, recompute all
+fp8, streamed
 Predict: cpu
 Predict: pinned
 Predict: lookahead
@@ -358,7 +366,7 @@ exact_rungs_keep_the_loss_and_lossy_ones_do_not() {
     over_rungs '
         for (name in i) {
             if (name ~ /^(fp32|conservative|balanced|aggressive)$/) continue # stand on none
-            is_exact = name ~ /^recompute|pinned$|cpu$|lookahead$|streamed$|gather$/
+            is_exact = name ~ /recompute|pinned$|cpu$|lookahead$|streamed$|gather$/
             same = v[i[name] ".val_loss"] == v[i[v[i[name] ".stands_on"]] ".val_loss"]
             if (same != is_exact) wrong(name (same ? " changed nothing" : " changed the loss"))
             if ((v[i[name] ".has_same_loss"] == "true") != same) wrong(name " says otherwise")
