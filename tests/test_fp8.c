@@ -106,15 +106,16 @@ START_TEST(every_layer_says_what_fp8_made_of_its_numbers) {
     hy_step_info info;
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8, "grad_accum_steps", "3"));
     must(hy_trainer_step(t, &info));
-    for (int layer = 0; layer < 2; layer++) {
-        ck_assert(hy_engine_seen(&t->engine, layer, seen));
+    for (int i = 0; i < 4; i++) {
+        ck_assert(hy_engine_seen(&t->engine, i / 2, i % 2, seen));
         ck_assert(seen[0] > 0 && seen[0] <= info.fp8_largest);
         ck_assert(seen[1] >= 0 && seen[1] < 0.05 && seen[1] <= info.fp8_zeros);
     }
-    /* Inputs and gradients of a token: what is counted is what went in, once. */
-    double counted = t->engine.work.seen[3 + 2];
-    double width = 32 + 32 + 32 + 48 /* in */ + 32 + 32 + 96 + (32 + 2 * 32) /* back */;
-    ck_assert_double_eq(counted, 3 * 4 * 32 * width);
+    /* Of a token: what is counted is what went in, once. */
+    const double *counted = t->engine.work.seen + HY_SEEN; /* of the first layer */
+    double in = 32 + 32 + 32 + 48, back = (32 + 2 * 32) + 32 + 96 + 32;
+    ck_assert_double_eq(counted[2], 3 * 4 * 32 * in);
+    ck_assert_double_eq(counted[HY_SEEN_GRADIENTS + 2], 3 * 4 * 32 * back);
     hy_trainer_destroy(t);
 }
 END_TEST

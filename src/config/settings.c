@@ -202,6 +202,9 @@ static const hy_setting table[] = {
         "With precision fp8: the 8-bit type of gradients that go into matmuls: e4m3 has one bit "
         "of mantissa more, e5m2 reaches further down.",
         "e4m3", HY_E4M3, "e5m2", HY_E5M2)},
+    {SWITCH(train.fp8_fast, "--fp8-fast", "true",
+            "With precision fp8: forward matmuls may sum with fewer bits than fp32 has, which is "
+            "faster on Ada and Hopper.")},
     {NUMBER(
         train.fp8_until, "--fp8-until", 0, 1, "1",
         "With precision fp8: the share of the run after which it goes on in bf16; 0.9 makes the "

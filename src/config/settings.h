@@ -83,6 +83,7 @@ typedef struct hy_settings {
         hy_dtype_choice precision;
         hy_fp8_choice fp8;
         hy_dtype_choice fp8_grad;
+        bool fp8_fast;
         double fp8_until;           /* share of the run */
         hy_dtype_choice grad_dtype; /* fp32 or bf16 */
         hy_recompute recompute;

@@ -28,7 +28,7 @@ typedef struct hy_pass_buffers {
     double *square_sum;         /* (1) f64 */
     double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
     float *clip;                /* (2) fp32 */
-    double *seen;               /* (units, 3) f64, NULL where no step is in fp8 */
+    double *seen;               /* (units, HY_SEEN) f64, NULL where no step is in fp8 */
     float *largest;             /* (units, HY_LINEARS) fp32, likewise; unit 0: of weights */
     hy_tensor reduce_workspace; /* for sums and norms */
 } hy_pass_buffers;
@@ -65,7 +65,7 @@ typedef struct hy_work {
     hy_step_result *result; /* pinned */
     hy_staging staging[2];  /* one is filled while the other is computed */
     size_t staging_rows;
-    double *seen;         /* pinned, (units, 3): of the last step in fp8; NULL: none is */
+    double *seen;         /* pinned, (units, HY_SEEN): of the last step in fp8; NULL: none is */
     double *guard_losses; /* of the guard's sequences, before and after */
     bool is_gone;         /* it was given back and could not be taken again */
 } hy_work;
@@ -270,9 +270,9 @@ typedef struct hy_step_outcome {
     double loss_sum, grad_norm;
     bool was_skipped; /* gradients were not finite: nothing changed */
 } hy_step_outcome;
-/* What fp8 made of a layer's numbers in the step: {largest magnitude, share that became zero}. False: the step
- * was not in fp8. */
-bool hy_engine_seen(const hy_engine *e, int32_t layer, double out[2]);
+/* What fp8 made of a layer's numbers in the step, of inputs or of gradients: {largest magnitude, share that
+ * became zero}. False: the step was not in fp8. */
+bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]);
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
 /* Whether a step in this type has its loss scaled. */
 static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {

@@ -22,7 +22,8 @@ typedef struct step_weights {
 
 static hy_status forget_seen(hy_engine *e) {
     hy_op_call fill = {.kind = HY_OP_FILL};
-    fill.t[HY_FILL_DST] = hy_tensor_1d(e->work.buffers.seen, HY_F64, 3 * e->model->params.units);
+    fill.t[HY_FILL_DST] =
+        hy_tensor_1d(e->work.buffers.seen, HY_F64, HY_SEEN * e->model->params.units);
     return e->backend->enqueue(e->compute, &fill);
 }
 
@@ -87,7 +88,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     }
     HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
     if (e->work.seen && hy_is_fp8(e->update.dtype)) {
-        size_t bytes = (size_t)e->model->params.units * 3 * sizeof(double);
+        size_t bytes = (size_t)e->model->params.units * HY_SEEN * sizeof(double);
         HY_TRY(e->backend->copy(e->compute, e->work.seen, e->work.buffers.seen, bytes));
     }
     return e->backend->stream_sync(e->compute);
@@ -105,9 +106,10 @@ void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     }
 }
 
-bool hy_engine_seen(const hy_engine *e, int32_t layer, double out[2]) {
+bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]) {
     if (!e->work.seen || !hy_is_fp8(e->update.dtype)) return false;
-    const double *seen = e->work.seen + 3 * (layer + 1); /* unit 0 is the embedding */
+    const double *seen = e->work.seen + HY_SEEN * (layer + 1); /* unit 0 is the embedding */
+    if (is_gradients) seen += HY_SEEN_GRADIENTS;
     out[0] = seen[0];
     out[1] = seen[2] > 0 ? seen[1] / seen[2] : 0;
     return true;

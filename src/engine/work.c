@@ -167,7 +167,7 @@ static hy_status push_array(hy_engine *e, void *out) {
 }
 
 static size_t seen_bytes(const hy_engine *e) {
-    return (size_t)e->model->params.units * 3 * sizeof(double);
+    return (size_t)e->model->params.units * HY_SEEN * sizeof(double);
 }
 
 static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
@@ -186,7 +186,7 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
     if (seen) {
         HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
-        b->largest = (float *)(b->seen + 3 * e->model->params.units);
+        b->largest = (float *)(b->seen + HY_SEEN * e->model->params.units);
     }
     if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
     HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));

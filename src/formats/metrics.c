@@ -37,6 +37,8 @@ const hy_field hy_step_fields[] = {
     FIELD("precision", DTYPE, HY_ALWAYS, STEP(precision), UNREAD),
     FIELD("fp8_largest", LAYERS, HY_ALWAYS, LINE(fp8_largest), UNREAD),
     FIELD("fp8_zeros", LAYERS, HY_ALWAYS, LINE(fp8_zeros), UNREAD),
+    FIELD("fp8_grad_largest", LAYERS, HY_ALWAYS, LINE(fp8_grad_largest), UNREAD),
+    FIELD("fp8_grad_zeros", LAYERS, HY_ALWAYS, LINE(fp8_grad_zeros), UNREAD),
     FIELD("batch_size", INTEGER, HY_IF_POSITIVE, SAME(batch_size), TAG("batch_size")),
     FIELD("grad_accum", INTEGER, HY_ALWAYS, SAME(grad_accum)),
     FIELD("vram_bytes", INTEGER, HY_ALWAYS, SAME(vram_bytes), TAGS("memory/vram", "memory/vram")),

@@ -21,7 +21,7 @@ typedef struct hy_step_line {
     double val_loss;                  /* NaN: none */
     double guard_before, guard_after; /* own models: the guard's losses around a jump */
     double loss_scale;                /* own models; NaN: none */
-    hy_layer_values fp8_largest, fp8_zeros;
+    hy_layer_values fp8_largest, fp8_zeros, fp8_grad_largest, fp8_grad_zeros;
     /* The most that was live of each class since the step began, bytes. */
     uint64_t device[HY_CLASS_COUNT], pinned[HY_CLASS_COUNT];
 } hy_step_line;

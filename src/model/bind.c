@@ -72,9 +72,10 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_TARGETS: return hy_tensor_1d((void *)in->targets, HY_I32, rows);
     case HY_GIVEN_LOSSES: return hy_tensor_1d(in->losses, HY_F32, rows);
     case HY_GIVEN_LARGEST:
-        return hy_tensor_1d(in->largest + HY_LINEARS * f->unit_index + slot->linear, HY_F32, 1);
+        return hy_tensor_1d(in->largest + HY_LINEARS * f->unit_index + slot->at, HY_F32, 1);
     case HY_GIVEN_SEEN:
-        return hy_tensor_1d(in->seen ? in->seen + 3 * f->unit_index : NULL, HY_F64, 3);
+        return hy_tensor_1d(in->seen ? in->seen + HY_SEEN * f->unit_index + slot->at : NULL, HY_F64,
+                            3);
     case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);
     case HY_GIVEN_ROPE:
     default:

@@ -93,7 +93,7 @@ typedef struct hy_batch_input {
     const float *rope;         /* (T, D/2, 2), NULL without rope */
     float *losses;             /* (B,T): each token's loss */
     float *largest;            /* (units, HY_LINEARS): for passes in fp8 */
-    double *seen;              /* (units, 3): what fp8 made of its numbers, added to; or NULL */
+    double *seen;              /* (units, HY_SEEN): what fp8 made of numbers, added to; or NULL */
     float loss_scale;          /* gradients are of loss_scale * sum of losses */
     bool accumulate;           /* add to the gradients; else what they were is not even read */
     const hy_unit_hook *hook;  /* or NULL */

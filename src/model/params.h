@@ -40,7 +40,13 @@ typedef struct hy_fp8_use {
         weights; /* the matmuls that read the matrix: forward, and the gradient that goes on down */
     uint32_t grads;    /* the matmul that makes its gradient */
     hy_dtype gradient; /* of the gradients that go into them: HY_E4M3 or HY_E5M2 */
+    bool is_fast;      /* forward sums may have fewer bits than fp32 has */
 } hy_fp8_use;
+
+/* What is told of the numbers of a unit that became codes: HY_OP_TO_FP8's three figures of inputs, then of
+ * gradients. */
+#define HY_SEEN 6
+#define HY_SEEN_GRADIENTS 3
 
 #define HY_LINEARS 4 /* matrices of a block */
 static inline uint32_t hy_linear_bit(hy_param_kind kind) {

@@ -19,7 +19,8 @@ int hy_recompute_groups(hy_recompute recompute) {
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->window == b->window && a->trained == b->trained &&
            a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
-           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient;
+           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
+           a->fp8.is_fast == b->fp8.is_fast;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
@@ -116,7 +117,7 @@ static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int3
 static int8_t input_largest(hy_unit *unit, hy_param_kind kind) {
     int8_t slot = hy_unit_given(unit, HY_GIVEN_LARGEST), linear = 0;
     while (hy_linear_bit(kind) >> (linear + 1)) linear++;
-    unit->slots[slot].linear = linear;
+    unit->slots[slot].at = linear;
     return slot;
 }
 
@@ -137,6 +138,8 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     if (!l->is_fp8 && !l->is_grad_fp8) return;
     hy_dtype gradient = traits->fp8.gradient;
     l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);
+    l->dout_seen = hy_unit_given(unit, HY_GIVEN_SEEN);
+    unit->slots[l->dout_seen].at = HY_SEEN_GRADIENTS;
     l->largest = input_largest(unit, kind);
     l->dout_largest = gradient_largest(unit);
     if (l->is_fp8) {
@@ -170,7 +173,7 @@ void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is
 }
 
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) {
-    add_codes(unit, l->seen, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
+    add_codes(unit, l->dout_seen, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
 }
 
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward) {
@@ -191,7 +194,7 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
     hy_unit_linear_encode(unit, linear, in, false);
     int8_t from = linear->is_fp8 ? linear->in_codes : in;
     hy_unit_op op = hy_unit_matmul(from, linear->weight, out, false, true);
-    op.attr.matmul.is_fast = linear->is_fp8;
+    op.attr.matmul.is_fast = linear->is_fp8 && unit->traits.fp8.is_fast;
     op.slot[HY_MATMUL_BIAS] = linear->bias;
     op.slot[HY_MATMUL_C] = residual;
     hy_unit_add_op(unit, false, op);

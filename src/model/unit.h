@@ -32,7 +32,7 @@ typedef enum hy_given {
     HY_GIVEN_LOSSES,     /* (N) fp32 */
     HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
     HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
-    HY_GIVEN_SEEN,       /* (3) f64 of the unit, may be absent: what fp8 made of its numbers */
+    HY_GIVEN_SEEN, /* (3) f64 of the unit's HY_SEEN, may be absent: what fp8 made of its numbers */
     HY_GIVEN_COUNT
 } hy_given;
 
@@ -78,7 +78,8 @@ typedef struct hy_slot {
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
-    int8_t linear; /* of a given largest magnitude: number of the matrix */
+    int8_t
+        at; /* of a given largest magnitude: number of the matrix; of what is seen: where it begins */
 } hy_slot;
 
 typedef struct hy_unit_op {
@@ -141,6 +142,7 @@ typedef struct hy_linear {
     bool is_fp8, is_grad_fp8;       /* the matmuls with the weight; that of its gradient */
     int32_t in, out;                /* width */
     int8_t seen, largest;           /* of the input */
+    int8_t dout_seen;               /* of the gradient that comes back */
     int8_t in_codes, in_turned;     /* of the input */
     int8_t dout_largest;            /* of the gradient that comes back */
     int8_t dout_codes, dout_turned; /* of it */

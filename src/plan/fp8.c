@@ -20,6 +20,7 @@ typedef struct linear {
     hy_param_kind kind;
     int64_t N, in, out; /* rows, widths */
     hy_dtype gradient, grads;
+    bool is_fast;
     hy_backend *backend;
     bool is_timed; /* else only what cannot be is found */
 } linear;
@@ -57,7 +58,7 @@ static double matmul_seconds(const linear *l, hy_tensor a, hy_tensor b, hy_tenso
 static double forward_seconds(const linear *l, bool is_fp8) {
     hy_dtype in = is_fp8 ? HY_E4M3 : HY_BF16;
     return matmul_seconds(l, matrix(in, l->N, l->in), matrix(in, l->out, l->in),
-                          matrix(HY_BF16, l->N, l->out), false, true, is_fp8);
+                          matrix(HY_BF16, l->N, l->out), false, true, is_fp8 && l->is_fast);
 }
 
 static double back_seconds(const linear *l, bool is_fp8) {
@@ -219,6 +220,7 @@ void hy_fp8_choose(hy_subject *x) {
                     .in = shapes[i].in,
                     .out = shapes[i].out,
                     .gradient = types->fp8.gradient,
+                    .is_fast = types->fp8.is_fast,
                     .grads = types->grads,
                     .backend = x->backend};
         choose_possible(&l, &possible);

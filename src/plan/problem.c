@@ -20,6 +20,7 @@ static hy_fp8_use fp8_use(const hy_subject *x) {
     hy_fp8_use use = {.weights = (1u << HY_LINEARS) - 1, .grads = (1u << HY_LINEARS) - 1};
     if (x->is_fp8_known) use = x->fp8;
     use.gradient = (hy_dtype)x->settings->train.fp8_grad;
+    use.is_fast = x->settings->train.fp8_fast;
     return use;
 }
 

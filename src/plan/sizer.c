@@ -65,7 +65,7 @@ uint64_t hy_work_rope_bytes(const hy_pass_spec *spec) {
 }
 
 uint64_t hy_work_seen_bytes(const hy_pass_spec *spec) {
-    uint64_t each = 3 * sizeof(double) + HY_LINEARS * sizeof(float);
+    uint64_t each = HY_SEEN * sizeof(double) + HY_LINEARS * sizeof(float);
     return hy_uses_fp8(&spec->fp8) ? (uint64_t)spec->model->params.units * each : 0;
 }
 

@@ -75,15 +75,17 @@ hy_status hy_trainer_remake_record(hy_trainer *t) {
 
 void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_loss) {
     hy_step_line line = {.step = *info, .val_loss = val_loss};
-    double seen[2], shares[HY_LAYERS_TOLD];
+    double told[4][HY_LAYERS_TOLD],
+        seen[2]; /* of inputs and of gradients: largest, share of zeros */
     int32_t layers = t->guest ? 0 : t->engine.model->shape.layers;
+    hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
+                                 &line.fp8_grad_zeros};
     bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
-    if (is_fp8) {
+    for (int k = 0; k < 4 && is_fp8; k++) {
         for (int32_t i = 0; i < layers; i++) {
-            if (hy_engine_seen(&t->engine, i, seen)) shares[i] = seen[1];
+            told[k][i] = hy_engine_seen(&t->engine, i, k >= 2, seen) ? seen[k % 2] : 0;
         }
-        line.fp8_largest = (hy_layer_values){layers, 3, t->engine.work.seen + 3};
-        line.fp8_zeros = (hy_layer_values){layers, 1, shares};
+        *values[k] = (hy_layer_values){layers, 1, told[k]};
     }
     hy_record_step(&t->record, &line, &t->engine.ledger);
 }

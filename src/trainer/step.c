@@ -134,15 +134,15 @@ static hy_status sample_average(hy_trainer *t) {
 void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
     double seen[2];
     if (t->guest) return;
-    for (int32_t i = 0; i < t->engine.model->shape.layers; i++) {
-        if (!hy_engine_seen(&t->engine, i, seen)) return;
+    for (int32_t i = 0; i < 2 * t->engine.model->shape.layers; i++) {
+        if (!hy_engine_seen(&t->engine, i / 2, i % 2, seen)) return;
         if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* NaN is larger than all */
             info->fp8_largest = seen[0];
-            info->fp8_largest_layer = i;
+            info->fp8_largest_layer = i / 2;
         }
         if (i == 0 || seen[1] > info->fp8_zeros) {
             info->fp8_zeros = seen[1];
-            info->fp8_zeros_layer = i;
+            info->fp8_zeros_layer = i / 2;
         }
     }
 }
