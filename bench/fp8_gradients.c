@@ -5,7 +5,9 @@
  * parameter, so that a matmul that goes wrong shows, where a loss would hide it. Once with gradients as e4m3, once as
  * e5m2. The state has to lie on the device, gradients fp32.
  *
- *   build/bench/fp8_gradients [--steps N] KEY=VALUE ...    as for gpu_loss; N steps are made, the last compared */
+ *   build/bench/fp8_gradients [--steps N] KEY=VALUE ...    as for gpu_loss
+ *
+ * The step that is compared is the one after N in bf16, so that all have the same weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +17,21 @@
 #include "gpu_heading.h"
 #include "trainer/trainer.h"
 
-static const char *const names[HY_P_KIND_COUNT] = {
-    [HY_P_TOKENS] = "embedding",  [HY_P_POSITIONS] = "positions",
-    [HY_P_NORM1] = "norm 1",      [HY_P_QKV] = "qkv",
-    [HY_P_QKV_BIAS] = "qkv bias", [HY_P_OUT] = "attention out",
-    [HY_P_NORM2] = "norm 2",      [HY_P_UP] = "mlp up",
-    [HY_P_DOWN] = "mlp down",     [HY_P_FINAL_NORM] = "last norm",
-    [HY_P_HEAD] = "head"};
+/* Kinds of parameters, and the rows of qkv apart: they have one scale in fp8. */
+enum { Q = HY_P_KIND_COUNT, K, V, KINDS };
+static const char *const names[KINDS] = {[HY_P_TOKENS] = "embedding",
+                                         [HY_P_POSITIONS] = "positions",
+                                         [HY_P_NORM1] = "norm 1",
+                                         [Q] = "q",
+                                         [K] = "k",
+                                         [V] = "v",
+                                         [HY_P_QKV_BIAS] = "qkv bias",
+                                         [HY_P_OUT] = "attention out",
+                                         [HY_P_NORM2] = "norm 2",
+                                         [HY_P_UP] = "mlp up",
+                                         [HY_P_DOWN] = "mlp down",
+                                         [HY_P_FINAL_NORM] = "last norm",
+                                         [HY_P_HEAD] = "head"};
 
 /* Sums over the layers for one kind of parameter. */
 typedef struct kind_figures {
@@ -53,7 +63,10 @@ static hy_status configure(hy_config *config, int argc, char **argv, const char 
         }
     }
     for (; *own; own++) HY_TRY(set(config, *own));
-    return HY_OK;
+    /* What Warmup is for a run is here what comes before the step. */
+    HY_TRY(hy_config_set(config, "precision", "bf16", HY_FROM_FLAG));
+    return hy_config_set(config, "warmup_steps", gpu_option(argc, argv, "--steps", "0"),
+                         HY_FROM_FLAG);
 }
 
 /* The gradients that the last step left, into one array in the order of the parameters. */
@@ -72,7 +85,7 @@ static hy_status fetch(hy_trainer *t, float *out) {
 
 static hy_status make_steps(hy_trainer *t, int steps, const char *name, float **out) {
     hy_step_info info = {0};
-    for (int i = 0; i < steps; i++) HY_TRY(hy_trainer_step(t, &info));
+    for (int i = 0; i <= steps; i++) HY_TRY(hy_trainer_step(t, &info));
     printf("  %-12s loss %.6f, norm of the gradient %.6f\n", name, info.loss, info.grad_norm);
     *out = malloc((size_t)t->engine.model->params.elements * sizeof **out);
     HY_FAIL_IF(!*out, HY_ERR_MEMORY, "no memory for the gradients");
@@ -81,14 +94,14 @@ static hy_status make_steps(hy_trainer *t, int steps, const char *name, float **
 
 static hy_status run(int argc, char **argv, const char *name, const char *const *own, float **out,
                      hy_trainer **kept) {
-    int steps = atoi(gpu_option(argc, argv, "--steps", "1"));
+    int steps = atoi(gpu_option(argc, argv, "--steps", "0"));
     hy_config *config;
     HY_TRY(hy_config_create(&config));
     hy_status status = configure(config, argc, argv, own);
     if (status == HY_OK) status = hy_trainer_create(config, NULL, kept);
     hy_config_destroy(config);
     HY_TRY(status);
-    return make_steps(*kept, steps < 1 ? 1 : steps, name, out);
+    return make_steps(*kept, steps, name, out);
 }
 
 /* ---- comparing ----------------------------------------------------------------------------------- */
@@ -110,14 +123,22 @@ static void compare_param(const float *a, const float *b, int64_t n, kind_figure
 }
 
 static void compare(const hy_model *model, const char *title, const float *a, const float *b) {
-    kind_figures kinds[HY_P_KIND_COUNT] = {0};
+    kind_figures kinds[KINDS] = {0};
+    const hy_shape *s = &model->shape;
+    int64_t heads[] = {s->heads, s->kv_heads, s->kv_heads};
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
-        compare_param(a + p->first, b + p->first, p->count, &kinds[p->kind]);
+        int64_t at = p->first;
+        compare_param(a + at, b + at, p->count, &kinds[p->kind]);
+        for (int part = 0; part < 3 && p->kind == HY_P_QKV; part++) {
+            int64_t count = heads[part] * s->head_size * p->shape[1];
+            compare_param(a + at, b + at, count, &kinds[Q + part]);
+            at += count;
+        }
     }
     printf("%s\n  %-16s %10s %10s %10s %10s %10s\n", title, "gradient of", "cosine", "worst",
            "length", "least", "most");
-    for (int k = 0; k < HY_P_KIND_COUNT; k++) {
+    for (int k = 0; k < KINDS; k++) {
         if (!kinds[k].count || !names[k]) continue;
         printf("  %-16s %10.5f %10.5f %10.5f %10.5f %10.5f\n", names[k],
                kinds[k].cosine / kinds[k].count, kinds[k].worst_cosine,
@@ -126,9 +147,9 @@ static void compare(const hy_model *model, const char *title, const float *a, co
 }
 
 static hy_status compare_all(int argc, char **argv) {
-    static const char *const plain[] = {"precision=bf16", NULL};
-    static const char *const fp8[] = {"precision=fp8", NULL};
-    static const char *const wider[] = {"precision=fp8", "fp8_grad=e5m2", NULL};
+    static const char *const plain[] = {"precision_full=bf16", NULL};
+    static const char *const fp8[] = {"precision_full=fp8", NULL};
+    static const char *const wider[] = {"precision_full=fp8", "fp8_grad=e5m2", NULL};
     float *base = NULL, *other = NULL;
     hy_trainer *t = NULL;
     HY_TRY(run(argc, argv, "bf16", plain, &base, &t));
