@@ -91,7 +91,11 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_status status = HY_OK;
     if (to->layout.unit_bytes[unit] == 0) return HY_OK;
     HY_TRY(hy_store_get_read(from, stream, unit));
-    HY_TRY(hy_store_get_new(to, stream, unit));
+    status = hy_store_get_new(to, stream, unit);
+    if (status != HY_OK) {
+        (void)hy_store_release(from, stream, unit);
+        return status;
+    }
     for (int32_t i = 0; i < params->count && status == HY_OK; i++) {
         if (params->list[i].unit == unit) status = encode_param(e, stream, i, from, to);
     }
@@ -287,14 +291,5 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
 }
 
 hy_status hy_update_finish(hy_engine *e) {
-    hy_pending_update *u = &e->update;
-    if (!u->is_pending) return HY_OK;
-    hy_optimizer_state state = update_state(e, u->pending_dtype);
-    int32_t units = e->model->params.units;
-    HY_TRY(hy_optimizer_gather(&state, u->at.unit < units ? u->at.unit : units - 1));
-    while (u->is_pending) {
-        if (u->at.unit + 1 < units) HY_TRY(hy_optimizer_gather(&state, u->at.unit + 1));
-        HY_TRY(update_unit(e, &state, e->compute));
-    }
-    return HY_OK;
+    return e->update.is_pending ? hy_update_upto(e, e->model->params.units) : HY_OK;
 }

@@ -133,8 +133,6 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     uint32_t bit = traits->trained >> kind & 1 ? hy_linear_bit(kind) : 0;
     l->is_fp8 = traits->fp8.weights & bit;
     l->is_grad_fp8 = traits->fp8.grads & bit;
-    l->in = in;
-    l->out = out;
     if (!l->is_fp8 && !l->is_grad_fp8) return;
     hy_dtype gradient = traits->fp8.gradient;
     l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);

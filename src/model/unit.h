@@ -140,7 +140,6 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
     bool is_fp8, is_grad_fp8;       /* the matmuls with the weight; that of its gradient */
-    int32_t in, out;                /* width */
     int8_t seen, largest;           /* of the input */
     int8_t dout_seen;               /* of the gradient that comes back */
     int8_t in_codes, in_turned;     /* of the input */
