@@ -7,7 +7,9 @@
  *
  *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
  *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
- *       [--json] */
+ *       [--attention own|cudnn|auto] [--card-mib N] [--json]
+ *
+ * --card-mib: heads at a time as on a card with so much memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -197,11 +199,20 @@ static hy_status measure(bench *b) {
     return HY_OK;
 }
 
+static hy_attention_choice choice_of(const char *name) {
+    if (strcmp(name, "cudnn") == 0) return HY_ATTENTION_CUDNN;
+    return strcmp(name, "auto") == 0 ? HY_ATTENTION_AUTO : HY_ATTENTION_OWN;
+}
+
 static hy_status open_backend(bench *b, const char *device) {
-    hy_cuda_options cuda = {.tune = HY_TUNE_OFF};
+    const char *attention = gpu_option(b->argc, b->argv, "--attention", "own");
+    hy_cuda_options cuda = {.tune = HY_TUNE_OFF, .attention = choice_of(attention)};
     hy_cpu_options cpu = {0};
-    return gpu_is_asked(device) ? hy_cuda_backend_create(&cuda, &b->backend)
-                                : hy_cpu_backend_create(&cpu, &b->backend);
+    HY_TRY(gpu_is_asked(device) ? hy_cuda_backend_create(&cuda, &b->backend)
+                                : hy_cpu_backend_create(&cpu, &b->backend));
+    int64_t mib = number(b, "--card-mib", 0);
+    if (mib > 0) b->backend->facts.memory_total = (size_t)mib << 20;
+    return HY_OK;
 }
 
 /* Memory is left to the end of the process: it measures one shape and is done. */

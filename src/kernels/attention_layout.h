@@ -7,34 +7,84 @@
 /* First keys are summed up for so many queries. */
 #define HY_BWD_SPAN 32
 
+/* Where every query sees all keys before it, ds is kept from the kernel of dk and dv for that of dq, in pieces of
+ * 16 queries and 16 keys, for as many heads at a time as this share of the card's memory holds. */
+enum { HY_BWD_PIECE = 16, HY_BWD_PIECE_BYTES = HY_BWD_PIECE * HY_BWD_PIECE * 2 };
+enum { HY_BWD_SHARE_OF_MEMORY = 64 };
+
 typedef struct hy_attention_bwd_layout {
-    int spans, padded, parts;                 /* of hy_bwd_args in cuda/attention_bwd_tiles.cuh */
-    size_t delta, first_keys, partial, bytes; /* lse2 is first */
+    int spans, padded, parts; /* of hy_bwd_args in cuda/attention_bwd_tiles.cuh */
+    int units;                /* heads of k and v at a time; 0: ds is not kept */
+    size_t delta, first_keys, partial, kept, bytes; /* lse2 is first */
 } hy_attention_bwd_layout;
 
 static inline size_t hy_attention_rounded(int64_t bytes) {
     return (size_t)(bytes + 255) / 256 * 256;
 }
 
-/* Query heads that share keys are summed by one block, unless the longest block would then
- * outlast the others: with two blocks at work on each multiprocessor it may take three quarters
- * of their common share. */
-static inline hy_attention_bwd_layout hy_attention_bwd_layout_of(const hy_op_call *call,
-                                                                 int multiprocessors) {
+/* Pieces of ds of one query head: those on and below the diagonal. */
+static inline int64_t hy_attention_pieces(int64_t seq) {
+    int64_t n = (seq + HY_BWD_PIECE - 1) / HY_BWD_PIECE;
+    return n * (n + 1) / 2;
+}
+
+/* How the keys of some query heads fill the card: what one of two blocks at work on each multiprocessor has
+ * to do, in tiles of queries, and what the longest block of a head has. */
+static inline double hy_attention_share(int64_t heads, int64_t seq, int multiprocessors) {
+    double tiles = (double)((seq + 63) / 64);
+    return (double)heads * tiles * (tiles + 1) / 2 / (2.0 * multiprocessors);
+}
+static inline double hy_attention_longest(int64_t seq) { return (double)((seq + 63) / 64); }
+
+/* May the longest block take so much of the common share? Otherwise the others wait for it. */
+static inline bool hy_attention_is_even(double longest, double share) {
+    return longest <= 0.75 * share;
+}
+
+/* Heads of k and v whose ds is kept at a time; 0: it is not kept. Few, so that much of it is still in the
+ * card's cache when it is read, but enough that a block may sum all query heads of its keys and is still one
+ * of many. */
+static inline int hy_attention_units(const hy_op_call *call, int multiprocessors,
+                                     size_t memory_total) {
+    enum { BLOCKS_IN_TURN = 4 };
+    const hy_heads_attr *a = &call->attr.heads;
+    int64_t units = (int64_t)a->batch * a->kv_heads, group = a->heads / a->kv_heads;
+    int64_t bytes = hy_attention_pieces(a->seq) * HY_BWD_PIECE_BYTES * group;
+    int64_t most = (int64_t)(memory_total / HY_BWD_SHARE_OF_MEMORY) / bytes;
+    double longest = hy_attention_longest(a->seq);
+    double of_unit = hy_attention_share(group, a->seq, multiprocessors);
+    double wanted =
+        longest * (BLOCKS_IN_TURN * 0.75 > (double)group ? BLOCKS_IN_TURN : (double)group / 0.75);
+    bool sees_all =
+        !call->t[HY_ATTENTION_BWD_DOC_STARTS].data && (a->window <= 0 || a->window >= a->seq);
+    if (!sees_all || most < 1) return 0;
+    int64_t rounds = (int64_t)((double)units * of_unit / wanted);
+    if (rounds < (units + most - 1) / most) rounds = (units + most - 1) / most;
+    if (rounds < 1) rounds = 1;
+    int64_t at_a_time = (units + rounds - 1) / rounds;
+    bool is_even = hy_attention_is_even(longest, (double)at_a_time * of_unit);
+    return rounds == 1 || is_even ? (int)at_a_time : 0;
+}
+
+/* Query heads that share keys are summed by one block, unless the longest block would then outlast the others. */
+static inline hy_attention_bwd_layout
+hy_attention_bwd_layout_of(const hy_op_call *call, int multiprocessors, size_t memory_total) {
     int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
     int64_t K = call->attr.heads.kv_heads, D = call->attr.heads.head_dim;
     int group = (int)(H / K);
-    double tiles = (double)((T + 63) / 64), slots = 2.0 * multiprocessors;
-    double share = (double)(B * H) * tiles * (tiles + 1) / 2 / slots;
     hy_attention_bwd_layout l = {0};
+    l.units = hy_attention_units(call, multiprocessors, memory_total);
+    double share = hy_attention_share((l.units ? l.units : B * K) * group, T, multiprocessors);
     l.padded = (int)((T + 127) / 128) * 128; /* whole tiles and whole blocks of every shape */
     l.spans = l.padded / HY_BWD_SPAN;
     for (l.parts = 1; l.parts < group; l.parts++) {
-        if (group % l.parts == 0 && group / l.parts * tiles <= 0.75 * share) break;
+        if (group % l.parts != 0) continue;
+        if (hy_attention_is_even(group / l.parts * hy_attention_longest(T), share)) break;
     }
     l.delta = hy_attention_rounded(B * H * l.padded * 4);
     l.first_keys = 2 * l.delta;
     l.partial = l.first_keys + hy_attention_rounded(B * l.spans * 8);
-    l.bytes = l.partial + (l.parts > 1 ? hy_attention_rounded(l.parts * 2 * B * T * K * D * 4) : 0);
+    l.kept = l.partial + (l.parts > 1 ? hy_attention_rounded(l.parts * 2 * B * T * K * D * 4) : 0);
+    l.bytes = l.kept + (size_t)(l.units * group * hy_attention_pieces(T)) * HY_BWD_PIECE_BYTES;
     return l;
 }

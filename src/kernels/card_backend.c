@@ -67,7 +67,8 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     case HY_OP_ATTENTION_BWD: {
         const hy_heads_attr *a = &call->attr.heads;
         return runs_on_tiles(card, call)
-                   ? hy_attention_bwd_layout_of(call, card->multiprocessors).bytes
+                   ? hy_attention_bwd_layout_of(call, card->multiprocessors, b->facts.memory_total)
+                         .bytes
                    : (size_t)a->batch * (size_t)a->seq * (size_t)a->heads * sizeof(float);
     }
     case HY_OP_EMBED_BWD: return embed_bwd_workspace(call);

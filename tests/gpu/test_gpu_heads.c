@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "head_calls.h"
+#include "kernels/attention_layout.h"
 
 /* ---- cases ------------------------------------------------------------------------------------- */
 
@@ -143,6 +144,56 @@ EACH_TYPE(attention_backward_agrees_with_the_reference, 5) {
         trial_end(&t);
     }
 }
+
+/* Runs the backward pass as on a card with `memory` bytes; returns a copy of dqkv. */
+static hy_tensor backward_with(trial *t, size_t memory) {
+    hy_device_facts *facts = &gpu.backend->facts;
+    size_t all = facts->memory_total;
+    double factor = backward_factor(t);
+    facts->memory_total = memory;
+    ck_assert(gpu_run_both(t, 1));
+    facts->memory_total = all;
+    gpu_check_to(t, HY_ATTENTION_BWD_DQKV, factor, 10 * factor);
+    return copy_tensor(&t->call.t[HY_ATTENTION_BWD_DQKV]);
+}
+
+/* Memory of a card that keeps scores' gradients of so many heads of k and v at a time. */
+static size_t memory_for(const heads_case *h, int32_t units) {
+    size_t pieces = (size_t)hy_attention_pieces(h->T) * (size_t)(units * (h->H / h->K));
+    return pieces * HY_BWD_PIECE_BYTES * HY_BWD_SHARE_OF_MEMORY;
+}
+
+START_TEST(attention_backward_agrees_whether_gradients_of_scores_are_kept_or_not) {
+    static const heads_case shapes[] = {{2, 300, 4, 2, 64, 0, false},
+                                        {1, 129, 3, 3, 80, 0, false},
+                                        {3, 64, 6, 2, 96, 0, false},
+                                        {2, 257, 6, 3, 128, 300, false},
+                                        {1, 100, 4, 1, 256, 0, false}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        if (leaves_out(&shapes[i])) continue;
+        trial t = attention_bwd_trial(&shapes[i], 1);
+        hy_tensor kept = backward_with(&t, memory_for(&shapes[i], shapes[i].B * shapes[i].K)),
+                  made_twice = backward_with(&t, memory_for(&shapes[i], 1) - 1);
+        free(kept.data);
+        free(made_twice.data);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+/* Many heads of short sequences, since a card is to have enough to do in each round. */
+START_TEST(attention_backward_has_the_same_bits_in_rounds) {
+    const heads_case h = {40, 200, 8, 8, 64, 0, false};
+    if (gpu.is_small) return;
+    trial t = attention_bwd_trial(&h, 1);
+    hy_tensor whole = backward_with(&t, memory_for(&h, h.B * h.K)),
+              halves = backward_with(&t, memory_for(&h, h.B * h.K / 2 + 3));
+    ck_assert_mem_eq(whole.data, halves.data, hy_tensor_bytes(&whole));
+    free(whole.data);
+    free(halves.data);
+    trial_end(&t);
+}
+END_TEST
 
 /* One token's weights are 1 whatever it scores: no gradient reaches q and k. */
 START_TEST(attention_backward_of_single_tokens_passes_dout_to_v) {
@@ -416,6 +467,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, attention_of_any_shape_agrees_with_the_reference);
     tcase_add_test(all, attention_survives_scores_that_would_overflow);
     tcase_add_test(all, attention_backward_agrees_with_the_reference);
+    tcase_add_test(all, attention_backward_agrees_whether_gradients_of_scores_are_kept_or_not);
+    tcase_add_test(all, attention_backward_has_the_same_bits_in_rounds);
     tcase_add_test(all, attention_backward_of_single_tokens_passes_dout_to_v);
     tcase_add_test(all, attention_left_to_the_clock_agrees_with_the_reference);
     tcase_add_test(all, a_table_keeps_whose_attention_was_chosen);

@@ -3,11 +3,15 @@
  * Weights p are computed again from the scores and the log-sum-exp. With delta = sum(dout out) of a
  * row, dp = dout v and ds = p (dp - delta):
  *   dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout.
- * Two kernels: one walks over the keys of some queries and sums dq, the other over the queries of
- * some keys and sums dk and dv. Scores and dp are made in both, seven matmuls in place of five; in
- * return every sum stays in registers, in a fixed order, and no block waits for another. */
+ * One kernel walks over the queries of some keys and sums dk and dv, another over the keys of some
+ * queries and sums dq: every sum stays in registers, in a fixed order, and no block waits for another.
+ * Where every query sees all keys before it, the first keeps ds for the second, some heads at a time:
+ * five matmuls, and two bytes written and read for each pair of tokens and head. With windows or
+ * documents, and where the pieces of one head take too much memory, the second makes scores and dp
+ * again: seven matmuls. */
 #include "kernels/cuda/attention_bwd_dkv.cuh"
 #include "kernels/cuda/attention_bwd_dq.cuh"
+#include "kernels/cuda/attention_bwd_kept.cuh"
 
 /* dk and dv of a key head: its parts, added in order. A thread takes four columns of dk or dv. */
 template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T> g) {
@@ -29,13 +33,17 @@ template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T>
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
+static hy_attention_bwd_layout layout_of(const hy_cuda *cuda, const hy_op_call *call) {
+    return hy_attention_bwd_layout_of(call, cuda->card.multiprocessors,
+                                      cuda->backend.facts.memory_total);
+}
+
 size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call) {
-    return hy_attention_bwd_layout_of(call, cuda->card.multiprocessors).bytes;
+    return layout_of(cuda, call).bytes;
 }
 
 template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
-    hy_attention_bwd_layout l =
-        hy_attention_bwd_layout_of(run->call, run->cuda->card.multiprocessors);
+    hy_attention_bwd_layout l = layout_of(run->cuda, run->call);
     const hy_tensor *t = run->call->t;
     char *workspace = (char *)run->call->workspace.data;
     hy_bwd_args<T> g = {};
@@ -49,6 +57,8 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     g.delta = (float *)(workspace + l.delta);
     g.first_keys = (int2 *)(workspace + l.first_keys);
     g.partial = (float *)(workspace + l.partial);
+    g.kept = l.units ? (uint4 *)(workspace + l.kept) : NULL;
+    g.units = l.units ? l.units : g.a.B * g.a.K;
     g.spans = l.spans;
     g.padded = l.padded;
     g.parts = l.parts;
@@ -56,17 +66,57 @@ template <typename T> static hy_bwd_args<T> args_of(const hy_cuda_run *run) {
     return g;
 }
 
-template <typename DQ, typename DKV, typename T>
+template <typename S, bool KEEPS, typename T>
+static hy_status launch_dkv(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
+    int64_t blocks = (int64_t)g.units * g.parts * hy_ceil_div(g.a.T, S::OWN);
+    return hy_launch_with_shared(run, hy_attention_dkv_kernel<S, T, KEEPS>, blocks, S::THREADS,
+                                 S::SHARED, g);
+}
+
+template <typename T>
+static hy_status launch_delta(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
+    enum { THREADS = 256 };
+    int64_t rows = (int64_t)g.a.B * g.padded * g.a.H;
+    int lanes = g.a.D <= 64 ? 8 : g.a.D <= 128 ? 16 : 32;
+    unsigned blocks = (unsigned)hy_ceil_div(rows * lanes, THREADS);
+    if (lanes == 8) hy_attention_delta_kernel<T, 8><<<blocks, THREADS, 0, run->stream>>>(g);
+    if (lanes == 16) hy_attention_delta_kernel<T, 16><<<blocks, THREADS, 0, run->stream>>>(g);
+    if (lanes == 32) hy_attention_delta_kernel<T, 32><<<blocks, THREADS, 0, run->stream>>>(g);
+    return hy_cuda_launched(run);
+}
+
+/* dk and dv, then dq, of some heads at a time. */
+template <typename Q, typename K, typename T>
+static hy_status launch_kept(const hy_cuda_run *run, hy_bwd_args<T> g) {
+    int at_a_time = g.units, all = g.a.B * g.a.K;
+    HY_TRY(launch_delta<T>(run, g));
+    for (g.first_unit = 0; g.first_unit < all; g.first_unit += at_a_time) {
+        g.units = at_a_time < all - g.first_unit ? at_a_time : all - g.first_unit;
+        int64_t blocks = (int64_t)g.units * (g.a.H / g.a.K) * hy_ceil_div(g.a.T, Q::OWN);
+        HY_TRY((launch_dkv<K, true>(run, g)));
+        HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kept_kernel<Q, T>, blocks, Q::THREADS,
+                                     Q::SHARED, g));
+    }
+    return HY_OK;
+}
+
+template <typename Q, typename K, typename T>
+static hy_status launch_twice(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
+    int64_t blocks = (int64_t)g.a.B * g.a.H * hy_ceil_div(g.a.T, Q::OWN);
+    HY_TRY(
+        hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T>, blocks, Q::THREADS, Q::SHARED, g));
+    return launch_dkv<K, false>(run, g);
+}
+
+template <typename DQ, typename KEPT, typename DKV, typename T>
 static hy_status launch_all(const hy_cuda_run *run) {
-    typedef hy_dq_shape<DQ> Q;
     typedef hy_dkv_shape<DKV> K;
     hy_bwd_args<T> g = args_of<T>(run);
-    int64_t dq_blocks = g.a.B * g.a.H * hy_ceil_div(g.a.T, Q::OWN);
-    int64_t dkv_blocks = g.a.B * g.a.K * g.parts * hy_ceil_div(g.a.T, K::OWN);
-    HY_TRY(hy_launch_with_shared(run, hy_attention_dq_kernel<Q, T>, dq_blocks, Q::THREADS,
-                                 Q::SHARED, g));
-    HY_TRY(hy_launch_with_shared(run, hy_attention_dkv_kernel<K, T>, dkv_blocks, K::THREADS,
-                                 K::SHARED, g));
+    if (g.kept) {
+        HY_TRY((launch_kept<hy_kept_shape<KEPT>, K>(run, g)));
+    } else {
+        HY_TRY((launch_twice<hy_dq_shape<DQ>, K>(run, g)));
+    }
     if (g.parts == 1) return HY_OK;
     int64_t fours = (int64_t)g.a.B * g.a.T * g.a.K * g.a.D / 2; /* of dk and dv together */
     hy_attention_dkv_sum_kernel<T><<<(unsigned)hy_ceil_div(fours, 256), 256, 0, run->stream>>>(g);
@@ -81,6 +131,12 @@ typedef hy_bwd_shape<96, 128, 32, 4, 32, 32, 0, 2> dq_96;
 typedef hy_bwd_shape<128, 128, 32, 4, 32, 32, 0, 2, true> dq_128;
 typedef hy_bwd_shape<256, 32, 16, 2, 16, 16, 8, 2> dq_256;
 
+typedef hy_bwd_shape<64, 128, 32, 4, 64, 64, 0, 3> kept_64;
+typedef hy_bwd_shape<80, 128, 32, 4, 64, 64, 0, 2> kept_80;
+typedef hy_bwd_shape<96, 128, 32, 4, 64, 64, 0, 2> kept_96;
+typedef hy_bwd_shape<128, 128, 32, 4, 64, 64, 0, 2> kept_128;
+typedef hy_bwd_shape<256, 64, 16, 4, 32, 32, 0, 2> kept_256;
+
 typedef hy_bwd_shape<64, 64, 32, 4, 64, 16, 4, 3> dkv_64;
 typedef hy_bwd_shape<80, 64, 32, 4, 64, 16, 5, 2> dkv_80;
 typedef hy_bwd_shape<96, 64, 32, 4, 64, 16, 6, 2> dkv_96;
@@ -89,11 +145,11 @@ typedef hy_bwd_shape<256, 32, 16, 4, 32, 16, 16, 2> dkv_256;
 
 template <typename T> static hy_status launch_for_size(const hy_cuda_run *run) {
     switch (run->call->attr.heads.head_dim) {
-    case 64: return launch_all<dq_64, dkv_64, T>(run);
-    case 80: return launch_all<dq_80, dkv_80, T>(run);
-    case 96: return launch_all<dq_96, dkv_96, T>(run);
-    case 128: return launch_all<dq_128, dkv_128, T>(run);
-    default: return launch_all<dq_256, dkv_256, T>(run);
+    case 64: return launch_all<dq_64, kept_64, dkv_64, T>(run);
+    case 80: return launch_all<dq_80, kept_80, dkv_80, T>(run);
+    case 96: return launch_all<dq_96, kept_96, dkv_96, T>(run);
+    case 128: return launch_all<dq_128, kept_128, dkv_128, T>(run);
+    default: return launch_all<dq_256, kept_256, dkv_256, T>(run);
     }
 }
 

@@ -40,7 +40,20 @@ struct hy_dkv_warp {
     char *slots;             /* of the pair; a lane reads what the same lane wrote */
     int barrier;             /* of the pair's first slot */
     int own;                 /* first key */
+    uint4 *kept;             /* where the lane keeps ds of the next chunk */
+    int row;                 /* and how many sixteens of queries are before it */
 };
+
+/* Keeps ds of a chunk, and goes on to the next. */
+template <typename S>
+__device__ __forceinline__ void hy_dkv_keep(hy_dkv_warp &w, const uint32_t ds[S::M][S::N][4]) {
+    static_assert(S::CHUNK == HY_BWD_PIECE, "a chunk is a row of pieces");
+    HY_EACH(m, S::M) {
+        if (w.row >= w.own / HY_BWD_PIECE + m) w.kept[m * 32] = *(const uint4 *)ds[m][0];
+    }
+    w.row++;
+    w.kept += w.row * 32;
+}
 
 /* Scores s (keys, queries) become weights. */
 template <typename S>
@@ -114,9 +127,9 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
 /* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
  * 1. The sum of the chunk before goes along with the dot products of a chunk, as far as registers
  * allow, so that the tensor cores always have two matmuls to choose from. */
-template <typename S, typename T, int ROLE>
+template <typename S, typename T, int ROLE, bool KEEPS>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
-                                            const hy_dkv_warp &w, float scale2, int stage, int from,
+                                            hy_dkv_warp &w, float scale2, int stage, int from,
                                             int to) {
     float s[S::M][2 * S::N][4];
     uint32_t p[S::M][S::N][4], next[S::M][S::N][4];
@@ -124,6 +137,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
         const float *of_chunk = w.values + stage * 2 * S::TILE + c * S::CHUNK;
         if (ROLE == 1) {
             hy_dkv_receive<S, T>(result, s, w, of_chunk, c);
+            if (KEEPS) hy_dkv_keep<S>(w, result);
         } else {
             hy_dkv_weigh<S>(s, of_chunk, scale2);
             hy_bwd_pack<S, T>(result, s);
@@ -206,12 +220,13 @@ struct hy_dkv_place {
 };
 template <typename S, typename T>
 __device__ __forceinline__ hy_dkv_place hy_dkv_place_of(const hy_bwd_args<T> &g, int block) {
-    int units = g.a.B * g.a.K * g.parts, unit = block % units, group = g.a.H / g.a.K;
+    int units = g.units * g.parts, unit = block % units, group = g.a.H / g.a.K;
+    int head = g.first_unit + unit / g.parts;
     hy_dkv_place at;
     at.key = block / units * S::OWN;
     at.part = unit % g.parts;
-    at.kv_head = unit / g.parts % g.a.K;
-    at.b = unit / g.parts / g.a.K;
+    at.kv_head = head % g.a.K;
+    at.b = head / g.a.K;
     at.heads = group / g.parts;
     at.h = at.kv_head * group + at.part * at.heads;
     return at;
@@ -256,8 +271,8 @@ __device__ __forceinline__ void hy_dkv_fetch(const hy_bwd_args<T> &g, uint32_t s
 #endif
 
 /* Blocks of the first keys, which most queries see, go first. A block takes the query heads of
- * its part one after the other. */
-template <typename S, typename T>
+ * its part one after the other. KEEPS: ds is kept for the kernel of dq. */
+template <typename S, typename T, bool KEEPS>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
 #if HY_HAS_TILES
@@ -297,6 +312,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_copy_wait<0>();
         __syncthreads();
         int sequence = walk[0], query = tile * S::TILE, high = hy_dkv_highest<S>(g, sequence, tile);
+        int head = h;
         if (++tile > walk[2]) tile = walk[1], h++;
         if (left > 1) hy_dkv_fetch<S>(g, base, stage ^ 1, sequence, h, tile * S::TILE);
         hy_copy_commit();
@@ -306,11 +322,17 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         bool is_edge = w.own + S::ROWS - 1 > query || w.own < high;
         if (from >= to) continue;
         if (role == 1) {
-            hy_dkv_tile<S, T, 1>(sum, operand, w, g.scale2, stage, from, to);
+            if (KEEPS) {
+                int begin = query + from * S::CHUNK;
+                w.row = begin / HY_BWD_PIECE;
+                w.kept = g.kept + hy_bwd_kept_of(g, sequence, head) +
+                         hy_bwd_piece(begin, w.own) * 32 + threadIdx.x % 32;
+            }
+            hy_dkv_tile<S, T, 1, KEEPS>(sum, operand, w, g.scale2, stage, from, to);
         } else if (is_edge) {
             hy_dkv_edge_tile<S, T>(sum, operand, w, g, stage, sequence, query, from, to);
         } else {
-            hy_dkv_tile<S, T, 0>(sum, operand, w, g.scale2, stage, from, to);
+            hy_dkv_tile<S, T, 0, false>(sum, operand, w, g.scale2, stage, from, to);
         }
     }
     hy_dkv_store<S>(g, sum);

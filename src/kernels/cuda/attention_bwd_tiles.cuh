@@ -1,4 +1,4 @@
-/* attention_bwd_tiles.cuh: what the two kernels of the attention backward are built from.
+/* attention_bwd_tiles.cuh: what the kernels of the attention backward are built from.
  *
  * A block owns some rows of a head (queries in one kernel, keys in the other) and walks over
  * tiles of the rows on the other side, two tiles in shared memory at a time: one in use, one on
@@ -46,7 +46,7 @@ struct hy_bwd_shape {
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
-/* What both kernels are given. */
+/* What the kernels are given. */
 template <typename T> struct hy_bwd_args {
     hy_cuda_heads a;
     const T *dout, *qkv, *out;
@@ -55,9 +55,11 @@ template <typename T> struct hy_bwd_args {
     float *lse2, *delta; /* (B, H, padded): lse in units of log2, sum(dout out); past T inf and 0 */
     int2 *first_keys;    /* (B, spans): least and greatest first key of a span; with doc_starts */
     float *partial;      /* (parts, 2, B T, K D): dk and dv before parts are summed */
+    uint4 *kept;         /* (heads at a time, pieces, 32): ds, where it is kept */
     int spans, padded;   /* of a sequence, and its rows in whole tiles */
     int parts;           /* a key head's query heads are dealt out to so many blocks */
-    float scale2;        /* of scores, in units of log2 */
+    int first_unit, units; /* heads of k and v, of all sequences, that a launch works on */
+    float scale2;          /* of scores, in units of log2 */
 };
 
 #if HY_HAS_TILES
@@ -234,6 +236,23 @@ template <> __device__ __forceinline__ float2 hy_bwd_unpair<__nv_bfloat16>(uint3
 }
 template <> __device__ __forceinline__ float2 hy_bwd_unpair<__half>(uint32_t pair) {
     return __half22float2(*(__half2 *)&pair);
+}
+
+/* ---- ds that is kept -------------------------------------------------------------------------- */
+
+/* Pieces of 16 by 16 of a head, row by row of queries, each up to the diagonal. A lane has a uint4 of a piece:
+ * its four registers of ds^T, keys by queries, as a first operand. */
+__device__ __forceinline__ int64_t hy_bwd_piece(int query, int key) {
+    int row = query / HY_BWD_PIECE;
+    return (int64_t)row * (row + 1) / 2 + key / HY_BWD_PIECE;
+}
+
+/* Where the pieces of head h of sequence b begin, in uint4. */
+template <typename T>
+__device__ __forceinline__ int64_t hy_bwd_kept_of(const hy_bwd_args<T> &g, int b, int h) {
+    int64_t n = (g.a.T + HY_BWD_PIECE - 1) / HY_BWD_PIECE;
+    int head = b * g.a.H + h - g.first_unit * (g.a.H / g.a.K);
+    return head * (n * (n + 1) / 2) * 32;
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

@@ -51,6 +51,13 @@ __device__ __forceinline__ void hy_load_tiles_transposed(uint32_t r[4], uint32_t
                  : "r"(shared));
 }
 
+/* An 8x8 matrix of 16-bit elements that a warp holds, transposed. */
+__device__ __forceinline__ uint32_t hy_transposed(uint32_t r) {
+    uint32_t t;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(t) : "r"(r));
+    return t;
+}
+
 /* d (16x8 fp32) += a (16x16) b (16x8). */
 template <typename T>
 __device__ __forceinline__ void hy_mma(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
