@@ -162,7 +162,7 @@ static inline void check_largest_of_ops(hy_dtype dtype, call_runner run) {
 typedef struct fp8_case {
     int64_t M, C;
     hy_dtype x, codes;
-    bool has_codes, has_turned, has_seen;
+    bool has_codes, has_transposed, has_seen;
 } fp8_case;
 
 static inline hy_op_call to_fp8_call(const fp8_case *c, uint64_t seed) {
@@ -171,7 +171,7 @@ static inline hy_op_call to_fp8_call(const fp8_case *c, uint64_t seed) {
     call.t[HY_TO_FP8_X] = wide_tensor(c->x, c->M, c->C, seed);
     call.t[HY_TO_FP8_LARGEST] = one_float(largest_stored(&call.t[HY_TO_FP8_X]));
     if (c->has_codes) call.t[HY_TO_FP8_CODES] = codes_tensor(c->codes, c->M, c->C);
-    if (c->has_turned) call.t[HY_TO_FP8_TURNED] = codes_tensor(c->codes, c->C, c->M);
+    if (c->has_transposed) call.t[HY_TO_FP8_TRANSPOSED] = codes_tensor(c->codes, c->C, c->M);
     if (c->has_seen) {
         call.t[HY_TO_FP8_SEEN] = hy_tensor_1d(malloc(sizeof before), HY_F64, 3);
         memcpy(call.t[HY_TO_FP8_SEEN].data, before, sizeof before);
@@ -196,11 +196,11 @@ static inline void check_seen(const hy_op_call *call, double lost) {
     ck_assert_double_eq(seen[2], 11 + (double)hy_tensor_count(&call->t[HY_TO_FP8_X]));
 }
 
-/* What a call that has run wrote: codes and scales of fp8.h, as they lie and turned. */
+/* What a call that has run wrote: codes and scales of fp8.h, as they lie and transposed. */
 static inline void check_codes(const hy_op_call *call) {
     const hy_tensor *x = &call->t[HY_TO_FP8_X], *codes = &call->t[HY_TO_FP8_CODES],
-                    *turned = &call->t[HY_TO_FP8_TURNED];
-    hy_dtype dtype = codes->data ? codes->dtype : turned->dtype;
+                    *transposed = &call->t[HY_TO_FP8_TRANSPOSED];
+    hy_dtype dtype = codes->data ? codes->dtype : transposed->dtype;
     float largest = *(float *)call->t[HY_TO_FP8_LARGEST].data;
     float inverse = hy_fp8_inverse(dtype, largest), scale = hy_fp8_scale(dtype, largest);
     int64_t M = hy_tensor_height(x), C = hy_tensor_width(x), lost = 0;
@@ -209,10 +209,11 @@ static inline void check_codes(const hy_op_call *call) {
         uint8_t code = hy_fp8_encode(dtype, value * inverse);
         lost += (code & 0x7f) == 0 && value != 0;
         if (codes->data) check_code(codes, i, code, value);
-        if (turned->data) check_code(turned, i % C * M + i / C, code, value);
+        if (transposed->data) check_code(transposed, i % C * M + i / C, code, value);
     }
     if (codes->data) check_float(*codes->quant.scale, scale, "the scale of codes");
-    if (turned->data) check_float(*turned->quant.scale, scale, "the scale of turned codes");
+    if (transposed->data)
+        check_float(*transposed->quant.scale, scale, "the scale of transposed codes");
     check_seen(call, (double)lost);
 }
 
@@ -232,7 +233,7 @@ static inline void check_to_fp8_forms(int64_t M, int64_t C, call_runner run) {
                       .x = reals[i % 3],
                       .codes = i / 3 % 2 ? HY_E5M2 : HY_E4M3,
                       .has_codes = i / 6 % 3 != 1,
-                      .has_turned = i / 6 % 3 != 0,
+                      .has_transposed = i / 6 % 3 != 0,
                       .has_seen = i / 18};
         check_to_fp8(&c, (uint64_t)i, run);
     }
@@ -267,16 +268,16 @@ static inline void check_every_bf16(hy_dtype dtype, call_runner run) {
     free_call(&call);
 }
 
-static inline void check_turning(hy_dtype dtype, int64_t M, int64_t C, call_runner run) {
+static inline void check_transposing(hy_dtype dtype, int64_t M, int64_t C, call_runner run) {
     hy_op_call call = {.kind = HY_OP_TO_FP8};
     call.t[HY_TO_FP8_X] = drawn_codes(dtype, M, C, 0.125f, 9);
-    call.t[HY_TO_FP8_TURNED] = codes_tensor(dtype, C, M);
+    call.t[HY_TO_FP8_TRANSPOSED] = codes_tensor(dtype, C, M);
     run(&call);
     const uint8_t *from = call.t[HY_TO_FP8_X].data;
     for (int64_t i = 0; i < M * C; i++) {
-        check_code(&call.t[HY_TO_FP8_TURNED], i % C * M + i / C, from[i], 0);
+        check_code(&call.t[HY_TO_FP8_TRANSPOSED], i % C * M + i / C, from[i], 0);
     }
-    ck_assert_float_eq(*call.t[HY_TO_FP8_TURNED].quant.scale, 0.125f);
+    ck_assert_float_eq(*call.t[HY_TO_FP8_TRANSPOSED].quant.scale, 0.125f);
     free_call(&call);
 }
 

@@ -161,10 +161,10 @@ START_TEST(codes_and_scales_are_those_of_fp8_h) {
 }
 END_TEST
 
-START_TEST(codes_are_turned) {
-    check_turning(HY_E4M3, 1, 7, run_call);
-    check_turning(HY_E5M2, 144, 272, run_call);
-    check_turning(HY_E4M3, 130, 99, run_call);
+START_TEST(codes_are_transposed) {
+    check_transposing(HY_E4M3, 1, 7, run_call);
+    check_transposing(HY_E5M2, 144, 272, run_call);
+    check_transposing(HY_E4M3, 130, 99, run_call);
 }
 END_TEST
 
@@ -228,11 +228,11 @@ START_TEST(wrong_calls_are_refused_in_words) {
     wrong.t[HY_TO_FP8_LARGEST].data = NULL;
     must_fail(tried(&wrong), HY_ERR_INPUT, "largest is absent");
     wrong = call;
-    wrong.t[HY_TO_FP8_CODES].data = wrong.t[HY_TO_FP8_TURNED].data = NULL;
-    must_fail(tried(&wrong), HY_ERR_INPUT, "neither codes nor turned");
+    wrong.t[HY_TO_FP8_CODES].data = wrong.t[HY_TO_FP8_TRANSPOSED].data = NULL;
+    must_fail(tried(&wrong), HY_ERR_INPUT, "neither codes nor transposed");
     wrong = call;
-    wrong.t[HY_TO_FP8_TURNED].dtype = HY_E5M2;
-    must_fail(tried(&wrong), HY_ERR_INPUT, "turned is");
+    wrong.t[HY_TO_FP8_TRANSPOSED].dtype = HY_E5M2;
+    must_fail(tried(&wrong), HY_ERR_INPUT, "transposed is");
     wrong = call;
     wrong.t[HY_TO_FP8_CODES].quant.scale = NULL;
     must_fail(tried(&wrong), HY_ERR_INPUT, "has no scale");
@@ -260,7 +260,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, the_largest_magnitude_is_found);
     tcase_add_test(all, ops_give_the_largest_magnitude_of_what_they_store);
     tcase_add_test(all, codes_and_scales_are_those_of_fp8_h);
-    tcase_add_test(all, codes_are_turned);
+    tcase_add_test(all, codes_are_transposed);
     tcase_add_test(all, what_is_not_finite_leaves_no_number);
     tcase_add_test(all, what_was_seen_adds_up);
     tcase_add_test(all, a_matmul_of_codes_is_one_of_their_numbers);

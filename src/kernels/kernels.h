@@ -123,10 +123,10 @@ typedef enum hy_op_kind {
     HY_OP_UNWRAP, /* codes (n) u8  near (n) bf16  x (n) bf16 */
 
     HY_OP_LARGEST, /* x (any)  out (1) fp32 : its largest magnitude, as `largest` is */
-    /* Codes of x (fp8.h) by its largest magnitude, as they lie and turned, either or both; each gets the
-     * scale. x may be codes itself: then they are turned, and largest and codes are absent.
+    /* Codes of x (fp8.h) by its largest magnitude, as they lie and transposed, either or both; each gets the
+     * scale. x may be codes itself: then they are transposed, and largest and codes are absent.
      * seen: {largest so far, numbers other than zero that became zero, numbers}, added to. */
-    HY_OP_TO_FP8, /* x (M,C)  largest (1) fp32?  codes (M,C)?  turned (C,M)?  seen (3) f64?* */
+    HY_OP_TO_FP8, /* x (M,C)  largest (1) fp32?  codes (M,C)?  transposed (C,M)?  seen (3) f64?* */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -215,7 +215,7 @@ enum { HY_DEQUANTIZE_CODES, HY_DEQUANTIZE_SCALES, HY_DEQUANTIZE_X };
 enum { HY_WRAP_X, HY_WRAP_CODES };
 enum { HY_UNWRAP_CODES, HY_UNWRAP_NEAR, HY_UNWRAP_X };
 enum { HY_LARGEST_X, HY_LARGEST_OUT };
-enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TURNED, HY_TO_FP8_SEEN };
+enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED, HY_TO_FP8_SEEN };
 
 #define HY_OP_TENSORS 9
 

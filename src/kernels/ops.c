@@ -136,7 +136,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_LARGEST] = {"largest magnitude", {IN("x", "*", REAL), OUT("out", "1", F32)}},
     [HY_OP_TO_FP8] = {"fp8 codes",
                       {IN("x", "MC", REAL | FP8), IN_OPT("largest", "1", F32),
-                       OUT_OPT("codes", "MC", FP8), OUT_OPT("turned", "CM", FP8),
+                       OUT_OPT("codes", "MC", FP8), OUT_OPT("transposed", "CM", FP8),
                        INOUT_OPT("seen", "3", F64)}},
 };
 
@@ -348,20 +348,21 @@ static hy_status check_matmul(const hy_op_call *call) {
 
 static hy_status check_to_fp8(const hy_op_call *call) {
     const hy_tensor *t = call->t;
-    bool has_codes = t[HY_TO_FP8_CODES].data, has_turned = t[HY_TO_FP8_TURNED].data;
-    bool is_turning = hy_is_fp8(t[HY_TO_FP8_X].dtype);
-    HY_FAIL_IF(!has_codes && !has_turned, HY_ERR_INPUT,
-               "fp8 codes: neither codes nor turned is given");
-    HY_FAIL_IF(is_turning && (has_codes || t[HY_TO_FP8_LARGEST].data || t[HY_TO_FP8_SEEN].data),
-               HY_ERR_INPUT, "fp8 codes: x is %s, so turned alone is expected",
+    bool has_codes = t[HY_TO_FP8_CODES].data, has_transposed = t[HY_TO_FP8_TRANSPOSED].data;
+    bool is_transposing = hy_is_fp8(t[HY_TO_FP8_X].dtype);
+    HY_FAIL_IF(!has_codes && !has_transposed, HY_ERR_INPUT,
+               "fp8 codes: neither codes nor transposed is given");
+    HY_FAIL_IF(is_transposing && (has_codes || t[HY_TO_FP8_LARGEST].data || t[HY_TO_FP8_SEEN].data),
+               HY_ERR_INPUT, "fp8 codes: x is %s, so transposed alone is expected",
                hy_dtype_name(t[HY_TO_FP8_X].dtype));
-    if (!is_turning && !t[HY_TO_FP8_LARGEST].data) {
+    if (!is_transposing && !t[HY_TO_FP8_LARGEST].data) {
         return refuse(call, HY_TO_FP8_LARGEST, "is absent; it is wanted for an x of real numbers");
     }
-    hy_dtype one = is_turning ? t[HY_TO_FP8_X].dtype : t[HY_TO_FP8_CODES].dtype;
-    HY_FAIL_IF((is_turning || has_codes) && has_turned && t[HY_TO_FP8_TURNED].dtype != one,
-               HY_ERR_INPUT, "fp8 codes: turned is %s, expected %s",
-               hy_dtype_name(t[HY_TO_FP8_TURNED].dtype), hy_dtype_name(one));
+    hy_dtype one = is_transposing ? t[HY_TO_FP8_X].dtype : t[HY_TO_FP8_CODES].dtype;
+    HY_FAIL_IF((is_transposing || has_codes) && has_transposed &&
+                   t[HY_TO_FP8_TRANSPOSED].dtype != one,
+               HY_ERR_INPUT, "fp8 codes: transposed is %s, expected %s",
+               hy_dtype_name(t[HY_TO_FP8_TRANSPOSED].dtype), hy_dtype_name(one));
     return HY_OK;
 }
 

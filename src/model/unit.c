@@ -143,35 +143,35 @@ void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t
     if (l->is_fp8) {
         l->in_codes = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TOKENS, in, HY_E4M3);
         l->dout_codes = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TOKENS, out, gradient);
-        l->weight_turned = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_FIXED, out, HY_E4M3);
-        unit->slots[l->weight_turned].fixed_rows = in;
+        l->weight_transposed = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_FIXED, out, HY_E4M3);
+        unit->slots[l->weight_transposed].fixed_rows = in;
     }
     if (l->is_grad_fp8) {
-        l->in_turned = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TURNED, in, HY_E4M3);
-        l->dout_turned = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TURNED, out, gradient);
+        l->in_transposed = fp8_slot(unit, HY_SLOT_ACTIVATION, HY_ROWS_TRANSPOSED, in, HY_E4M3);
+        l->dout_transposed = fp8_slot(unit, HY_SLOT_GRADIENT, HY_ROWS_TRANSPOSED, out, gradient);
     }
 }
 
 static void add_codes(hy_unit *unit, int8_t seen, int8_t of, int8_t largest, int8_t codes,
-                      int8_t turned, bool is_in_backward) {
-    if (codes == HY_NO_SLOT && turned == HY_NO_SLOT) return;
+                      int8_t transposed, bool is_in_backward) {
+    if (codes == HY_NO_SLOT && transposed == HY_NO_SLOT) return;
     hy_unit_add_op(unit, is_in_backward,
                    (hy_unit_op){.kind = HY_OP_TO_FP8,
                                 .slot = {[HY_TO_FP8_X] = of,
                                          [HY_TO_FP8_LARGEST] = largest,
                                          [HY_TO_FP8_CODES] = codes,
-                                         [HY_TO_FP8_TURNED] = turned,
+                                         [HY_TO_FP8_TRANSPOSED] = transposed,
                                          [HY_TO_FP8_SEEN] = seen}});
 }
 
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *l, int8_t in, bool is_in_backward) {
     bool is_again = is_in_backward; /* it was seen in forward */
     add_codes(unit, is_again ? HY_NO_SLOT : l->seen, in, l->largest,
-              is_again ? HY_NO_SLOT : l->in_codes, l->in_turned, is_in_backward);
+              is_again ? HY_NO_SLOT : l->in_codes, l->in_transposed, is_in_backward);
 }
 
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *l, int8_t dout) {
-    add_codes(unit, l->dout_seen, dout, l->dout_largest, l->dout_codes, l->dout_turned, true);
+    add_codes(unit, l->dout_seen, dout, l->dout_largest, l->dout_codes, l->dout_transposed, true);
 }
 
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward) {
@@ -201,8 +201,8 @@ void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, i
 void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                     int8_t in) {
     hy_unit_op plain = hy_unit_matmul(dout, in, linear->weight_grad, true, false);
-    hy_unit_op fp8 =
-        hy_unit_matmul(linear->dout_turned, linear->in_turned, linear->weight_grad, false, true);
+    hy_unit_op fp8 = hy_unit_matmul(linear->dout_transposed, linear->in_transposed,
+                                    linear->weight_grad, false, true);
     hy_unit_add_op(unit, true, linear->is_grad_fp8 ? fp8 : plain);
     if (linear->bias_grad == HY_NO_SLOT) return;
     hy_unit_op bias = {
@@ -217,13 +217,12 @@ void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_
         hy_unit_add_op(unit, true, hy_unit_matmul(dout, linear->weight, din, false, false));
         return;
     }
-    hy_unit_add_op(
-        unit, true,
-        (hy_unit_op){
-            .kind = HY_OP_TO_FP8,
-            .slot = {[HY_TO_FP8_X] = linear->weight, [HY_TO_FP8_TURNED] = linear->weight_turned}});
     hy_unit_add_op(unit, true,
-                   hy_unit_matmul(linear->dout_codes, linear->weight_turned, din, false, true));
+                   (hy_unit_op){.kind = HY_OP_TO_FP8,
+                                .slot = {[HY_TO_FP8_X] = linear->weight,
+                                         [HY_TO_FP8_TRANSPOSED] = linear->weight_transposed}});
+    hy_unit_add_op(unit, true,
+                   hy_unit_matmul(linear->dout_codes, linear->weight_transposed, din, false, true));
 }
 
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,

@@ -38,12 +38,12 @@ typedef enum hy_given {
 
 /* How a slot's shape follows from the batch. */
 typedef enum hy_slot_rows {
-    HY_ROWS_TOKENS, /* (N, cols), or (N) when cols is 0 */
-    HY_ROWS_CHUNK,  /* (rows of a loss chunk, cols) */
-    HY_ROWS_LSE,    /* (B, cols, T) */
-    HY_ROWS_TURNED, /* (cols, N) */
-    HY_ROWS_FIXED,  /* (fixed_rows, cols) */
-    HY_ROWS_ONE     /* (1) */
+    HY_ROWS_TOKENS,     /* (N, cols), or (N) when cols is 0 */
+    HY_ROWS_CHUNK,      /* (rows of a loss chunk, cols) */
+    HY_ROWS_LSE,        /* (B, cols, T) */
+    HY_ROWS_TRANSPOSED, /* (cols, N) */
+    HY_ROWS_FIXED,      /* (fixed_rows, cols) */
+    HY_ROWS_ONE         /* (1) */
 } hy_slot_rows;
 
 /* What dropping an activation belongs to: the user's words for recomputation. */
@@ -135,17 +135,17 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
 /* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT.
  * A linear in fp8 reads codes of its input, of its weight and of the gradient that comes back, each as it lies
- * or turned, for a matmul in fp8 sums over the last dimension of both operands. The largest magnitude of the
+ * or transposed, for a matmul in fp8 sums over the last dimension of both operands. The largest magnitude of the
  * input is taken by the op that makes it, or by one of its own. */
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
-    bool is_fp8, is_grad_fp8;       /* the matmuls with the weight; that of its gradient */
-    int8_t seen, largest;           /* of the input */
-    int8_t dout_seen;               /* of the gradient that comes back */
-    int8_t in_codes, in_turned;     /* of the input */
-    int8_t dout_largest;            /* of the gradient that comes back */
-    int8_t dout_codes, dout_turned; /* of it */
-    int8_t weight_turned;
+    bool is_fp8, is_grad_fp8;           /* the matmuls with the weight; that of its gradient */
+    int8_t seen, largest;               /* of the input */
+    int8_t dout_seen;                   /* of the gradient that comes back */
+    int8_t in_codes, in_transposed;     /* of the input */
+    int8_t dout_largest;                /* of the gradient that comes back */
+    int8_t dout_codes, dout_transposed; /* of it */
+    int8_t weight_transposed;
 } hy_linear;
 hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
 /* Slots for what of it is in fp8 by the unit's traits. */

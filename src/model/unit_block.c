@@ -55,8 +55,8 @@ static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     hy_unit_linear_fp8(unit, &b->down, HY_P_DOWN, s->mlp_width, s->width);
     b->norm1.largest = b->qkv_proj.largest;
     b->norm2.largest = b->up.largest;
-    if (s->is_gated && b->down.in_turned) {
-        unit->slots[b->down.in_turned].role = HY_SLOT_GRADIENT;
+    if (s->is_gated && b->down.in_transposed) {
+        unit->slots[b->down.in_transposed].role = HY_SLOT_GRADIENT;
     }
 }
 
@@ -127,7 +127,7 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
                                   [HY_SWIGLU_Y] = b->active,
                                   [HY_SWIGLU_LARGEST] = b->down.largest}};
     hy_linear down = b->down;
-    if (s->is_gated) down.in_turned = NONE;
+    if (s->is_gated) down.in_transposed = NONE;
     hy_unit_add_op(unit, false, s->is_gated ? swiglu : gelu);
     hy_unit_linear_forward(unit, &down, b->active, b->out, b->mid);
 }

@@ -13,7 +13,7 @@ hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot) {
     switch (s->rows) {
     case HY_ROWS_CHUNK: return hy_tensor_2d(NULL, dtype, plan->size.chunk_rows, s->cols);
     case HY_ROWS_LSE: return (hy_tensor){.shape = {B, s->cols, T}, .ndim = 3, .dtype = dtype};
-    case HY_ROWS_TURNED: return hy_tensor_2d(NULL, dtype, s->cols, B * T);
+    case HY_ROWS_TRANSPOSED: return hy_tensor_2d(NULL, dtype, s->cols, B * T);
     case HY_ROWS_FIXED: return hy_tensor_2d(NULL, dtype, s->fixed_rows, s->cols);
     case HY_ROWS_ONE: return hy_tensor_1d(NULL, dtype, 1);
     case HY_ROWS_TOKENS: break;
@@ -178,10 +178,10 @@ static bool is_used(const hy_unit_plan *plan, hy_pass pass_index, int i, int slo
     return false;
 }
 
-/* Codes that nobody in this pass reads are not made: turned ones in a forward pass that keeps none, others in
+/* Codes that nobody in this pass reads are not made: transposed ones in a forward pass that keeps none, others in
  * backward. */
 static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
-    static const int results[] = {HY_TO_FP8_CODES, HY_TO_FP8_TURNED};
+    static const int results[] = {HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED};
     hy_pass_plan *pass = &plan->pass[pass_index];
     int kept = 0;
     for (int i = 0; i < pass->op_count; i++) {

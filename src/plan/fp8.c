@@ -1,7 +1,7 @@
 /* fp8.c: which matmuls of the blocks are faster in fp8. See subject.h.
  *
  * For each matrix of a block the matmuls are timed in bf16 and in fp8, and with them what fp8 costs beside:
- * codes of the input, of the gradient that comes back and of the turned weight, and the look for the largest
+ * codes of the input, of the gradient that comes back and of the transposed weight, and the look for the largest
  * magnitude. Codes serve more than one matmul, so the matmuls with the weight and that of its gradient are
  * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. */
 #include <math.h>
@@ -81,20 +81,20 @@ static double grad_seconds(const linear *l, bool is_fp8) {
 }
 
 static double codes_seconds(const linear *l, int64_t cols, hy_dtype dtype, bool has_codes,
-                            bool has_turned) {
+                            bool has_transposed) {
     hy_op_call call = {.kind = HY_OP_TO_FP8};
-    if (!has_codes && !has_turned) return 0;
+    if (!has_codes && !has_transposed) return 0;
     call.t[HY_TO_FP8_X] = matrix(HY_BF16, l->N, cols);
     call.t[HY_TO_FP8_LARGEST] = one();
     if (has_codes) call.t[HY_TO_FP8_CODES] = matrix(dtype, l->N, cols);
-    if (has_turned) call.t[HY_TO_FP8_TURNED] = matrix(dtype, cols, l->N);
+    if (has_transposed) call.t[HY_TO_FP8_TRANSPOSED] = matrix(dtype, cols, l->N);
     return seconds_of(l, &call);
 }
 
-static double turn_seconds(const linear *l) {
+static double transpose_seconds(const linear *l) {
     hy_op_call call = {.kind = HY_OP_TO_FP8};
     call.t[HY_TO_FP8_X] = matrix(HY_E4M3, l->out, l->in);
-    call.t[HY_TO_FP8_TURNED] = matrix(HY_E4M3, l->in, l->out);
+    call.t[HY_TO_FP8_TRANSPOSED] = matrix(HY_E4M3, l->in, l->out);
     return seconds_of(l, &call);
 }
 
@@ -124,7 +124,7 @@ static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
         with_weight[fp8] = forward_seconds(l, fp8) + back_seconds(l, fp8);
         of_grad[fp8] = grad_seconds(l, fp8);
     }
-    with_weight[1] += turn_seconds(l);
+    with_weight[1] += transpose_seconds(l);
     for (int way = 0; way < 4; way++) {
         bool weights = way & 1, grads = way & 2;
         double seconds = with_weight[weights] + of_grad[grads];

@@ -95,22 +95,22 @@ static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *dev
 
 /* ---- fp8 ------------------------------------------------------------------------------------------ */
 
-/* Codes of a bf16 matrix as they lie and turned, then the square of it: a weight's gradient has both. */
+/* Codes of a bf16 matrix as they lie and transposed, then the square of it: a weight's gradient has both. */
 static hy_status time_fp8(const hy_selftest_device *device, bench_memory *m, int64_t size,
                           double *bytes, double *flops) {
     hy_op_call largest = {.kind = HY_OP_LARGEST}, to_fp8 = {.kind = HY_OP_TO_FP8};
     hy_op_call matmul = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
-    hy_tensor *codes = &to_fp8.t[HY_TO_FP8_CODES], *turned = &to_fp8.t[HY_TO_FP8_TURNED];
+    hy_tensor *codes = &to_fp8.t[HY_TO_FP8_CODES], *transposed = &to_fp8.t[HY_TO_FP8_TRANSPOSED];
     char *small;
     double seconds;
     HY_TRY(take_tensor(m, device->stream, HY_BF16, size, size, &to_fp8.t[HY_TO_FP8_X]));
     HY_TRY(take_tensor(m, device->stream, HY_BF16, size, size, &matmul.t[HY_MATMUL_D]));
     HY_TRY(take(m, HY_DEVICE, 3 * 256, (void **)&small));
-    *codes = *turned = hy_tensor_2d(NULL, HY_E4M3, size, size);
+    *codes = *transposed = hy_tensor_2d(NULL, HY_E4M3, size, size);
     HY_TRY(take(m, HY_DEVICE, hy_tensor_bytes(codes), &codes->data));
-    HY_TRY(take(m, HY_DEVICE, hy_tensor_bytes(turned), &turned->data));
+    HY_TRY(take(m, HY_DEVICE, hy_tensor_bytes(transposed), &transposed->data));
     codes->quant.scale = (float *)(void *)(small + 256);
-    turned->quant.scale = (float *)(void *)(small + 512);
+    transposed->quant.scale = (float *)(void *)(small + 512);
     to_fp8.t[HY_TO_FP8_LARGEST] = hy_tensor_1d(small, HY_F32, 1);
     largest.t[HY_LARGEST_X] = to_fp8.t[HY_TO_FP8_X];
     largest.t[HY_LARGEST_OUT] = to_fp8.t[HY_TO_FP8_LARGEST];
@@ -118,7 +118,7 @@ static hy_status time_fp8(const hy_selftest_device *device, bench_memory *m, int
     HY_TRY(seconds_of(device, m, &to_fp8, &seconds));
     *bytes = 4 * (double)size * (double)size / seconds;
     matmul.t[HY_MATMUL_A] = *codes;
-    matmul.t[HY_MATMUL_B] = *turned;
+    matmul.t[HY_MATMUL_B] = *transposed;
     HY_TRY(seconds_of(device, m, &matmul, &seconds));
     *flops = hy_op_flops(&matmul) / seconds;
     return HY_OK;
@@ -133,7 +133,7 @@ static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device
         snprintf(name, sizeof name, "matmul, e4m3, %lld x %lld x %lld", (long long)size,
                  (long long)size, (long long)size);
         tell_flops(run, name, flops);
-        snprintf(name, sizeof name, "bf16 to fp8, as it lies and turned, %lld x %lld",
+        snprintf(name, sizeof name, "bf16 to fp8, as it lies and transposed, %lld x %lld",
                  (long long)size, (long long)size);
         hy_selftest_tell_rate(run, name, bytes * 1e-9, "GB/s");
     }

@@ -53,7 +53,7 @@ START_TEST(codes_and_scales_are_those_of_fp8_h) {
 END_TEST
 
 START_TEST(codes_of_memory_that_is_not_aligned_are_the_same) {
-    for (unsigned at = HY_TO_FP8_X; at <= HY_TO_FP8_TURNED; at++) {
+    for (unsigned at = HY_TO_FP8_X; at <= HY_TO_FP8_TRANSPOSED; at++) {
         if (at == HY_TO_FP8_LARGEST) continue;
         gpu.shifted = 1u << at;
         check_to_fp8_forms(48, 80, gpu_must_run);
@@ -71,11 +71,11 @@ START_TEST(large_matrices_have_the_right_codes) {
 }
 END_TEST
 
-START_TEST(codes_are_turned) {
+START_TEST(codes_are_transposed) {
     static const int64_t shapes[][2] = {{1, 7}, {16, 16}, {144, 272}, {130, 99}, {2048, 1536}};
     for (int s = 0; s < 5; s++) {
         if (gpu_leaves_out(shapes[s][0] * shapes[s][1])) continue;
-        check_turning(s % 2 ? HY_E5M2 : HY_E4M3, shapes[s][0], shapes[s][1], gpu_must_run);
+        check_transposing(s % 2 ? HY_E5M2 : HY_E4M3, shapes[s][0], shapes[s][1], gpu_must_run);
     }
 }
 END_TEST
@@ -148,18 +148,18 @@ END_TEST
 /* Prints what it is, for who looks: how fast a card is, no test can know. */
 START_TEST(the_time_of_an_op_is_measured) {
     if (!gpu.backend->op_seconds || gpu.is_small) return;
-    static const char *const forms[] = {"as they lie", "turned", "both"};
+    static const char *const forms[] = {"as they lie", "transposed", "both"};
     int64_t M = 8192, C = 17920;
     void *somewhere = (void *)(uintptr_t)GPU_ALIGNMENT;
     for (int form = 0; form < 3; form++) {
         hy_op_call call = {.kind = HY_OP_TO_FP8};
         hy_tensor codes = hy_tensor_2d(somewhere, HY_E4M3, M, C);
-        hy_tensor turned = hy_tensor_2d(somewhere, HY_E4M3, C, M);
-        codes.quant.scale = turned.quant.scale = somewhere;
+        hy_tensor transposed = hy_tensor_2d(somewhere, HY_E4M3, C, M);
+        codes.quant.scale = transposed.quant.scale = somewhere;
         call.t[HY_TO_FP8_X] = hy_tensor_2d(somewhere, HY_BF16, M, C);
         call.t[HY_TO_FP8_LARGEST] = hy_tensor_1d(somewhere, HY_F32, 1);
         if (form != 1) call.t[HY_TO_FP8_CODES] = codes;
-        if (form != 0) call.t[HY_TO_FP8_TURNED] = turned;
+        if (form != 0) call.t[HY_TO_FP8_TRANSPOSED] = transposed;
         must(gpu.backend->prepare(gpu.backend, &call));
         double seconds = gpu.backend->op_seconds(gpu.backend, &call);
         ck_assert(seconds > 0 && seconds < 1);
@@ -194,7 +194,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, codes_and_scales_are_those_of_fp8_h);
     tcase_add_test(all, codes_of_memory_that_is_not_aligned_are_the_same);
     tcase_add_test(all, large_matrices_have_the_right_codes);
-    tcase_add_test(all, codes_are_turned);
+    tcase_add_test(all, codes_are_transposed);
     tcase_add_test(all, what_is_not_finite_leaves_no_number);
     tcase_add_test(all, a_matmul_of_codes_is_one_of_their_numbers);
     tcase_add_test(all, what_the_card_cannot_multiply_is_refused_in_words);

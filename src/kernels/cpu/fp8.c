@@ -1,4 +1,4 @@
-/* fp8.c: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and turned.
+/* fp8.c: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and transposed.
  *
  * A maximum and a count do not depend on who comes first, so tasks put theirs straight into the result. */
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "kernels/cpu/rows.h"
 
 #define ELEMENTS_PER_TASK (64 * 1024)
-#define ROWS_PER_TASK 64 /* turned: a cache line of codes */
+#define ROWS_PER_TASK 64 /* transposed: a cache line of codes */
 
 void hy_cpu_read_fp8(const hy_tensor *t, int64_t at, int64_t n, float *out) {
     const uint8_t *codes = (const uint8_t *)t->data + at;
@@ -68,7 +68,7 @@ static void add_to(double *out, double count) {
 }
 
 /* A row of codes goes down a column. */
-static void turn_row(const uint8_t *codes, int64_t n, int64_t height, uint8_t *out) {
+static void transpose_row(const uint8_t *codes, int64_t n, int64_t height, uint8_t *out) {
     for (int64_t i = 0; i < n; i++) out[i * height] = codes[i];
 }
 
@@ -83,8 +83,8 @@ static int64_t encode_run(hy_dtype dtype, const float *x, float inverse, int64_t
 
 static void encode_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *x = &call->t[HY_TO_FP8_X], *codes = &call->t[HY_TO_FP8_CODES],
-                    *turned = &call->t[HY_TO_FP8_TURNED], *seen = &call->t[HY_TO_FP8_SEEN];
-    hy_dtype dtype = codes->data ? codes->dtype : turned->dtype;
+                    *transposed = &call->t[HY_TO_FP8_TRANSPOSED], *seen = &call->t[HY_TO_FP8_SEEN];
+    hy_dtype dtype = codes->data ? codes->dtype : transposed->dtype;
     int64_t C = hy_tensor_width(x), M = hy_tensor_height(x), lost = 0;
     float inverse = hy_fp8_inverse(dtype, *(const float *)call->t[HY_TO_FP8_LARGEST].data);
     float buffer[HY_CPU_RUN];
@@ -94,36 +94,37 @@ static void encode_rows(const hy_op_call *call, int64_t first, int64_t rows) {
             int64_t n = hy_min64(HY_CPU_RUN, C - at), from = row * C + at;
             lost += encode_run(dtype, hy_read(x, from, n, buffer), inverse, n, made);
             if (codes->data) memcpy((uint8_t *)codes->data + from, made, (size_t)n);
-            if (turned->data) turn_row(made, n, M, (uint8_t *)turned->data + at * M + row);
+            if (transposed->data)
+                transpose_row(made, n, M, (uint8_t *)transposed->data + at * M + row);
         }
     }
     if (seen->data) add_to((double *)seen->data + 1, (double)lost);
 }
 
-static void turn_rows(const hy_op_call *call, int64_t first, int64_t rows) {
+static void transpose_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *x = &call->t[HY_TO_FP8_X];
     int64_t C = hy_tensor_width(x), M = hy_tensor_height(x);
     const uint8_t *codes = x->data;
-    uint8_t *out = call->t[HY_TO_FP8_TURNED].data;
+    uint8_t *out = call->t[HY_TO_FP8_TRANSPOSED].data;
     for (int64_t row = first; row < first + rows; row++) {
-        turn_row(codes + row * C, C, M, out + row);
+        transpose_row(codes + row * C, C, M, out + row);
     }
 }
 
 hy_status hy_cpu_to_fp8(const hy_cpu_run *run) {
     const hy_tensor *t = run->call->t, *x = &t[HY_TO_FP8_X];
-    bool is_turning = hy_is_fp8(x->dtype);
-    hy_dtype dtype = t[t[HY_TO_FP8_CODES].data ? HY_TO_FP8_CODES : HY_TO_FP8_TURNED].dtype;
-    float largest = is_turning ? 0 : *(const float *)t[HY_TO_FP8_LARGEST].data;
-    float scale = is_turning ? *x->quant.scale : hy_fp8_scale(dtype, largest);
+    bool is_transposing = hy_is_fp8(x->dtype);
+    hy_dtype dtype = t[t[HY_TO_FP8_CODES].data ? HY_TO_FP8_CODES : HY_TO_FP8_TRANSPOSED].dtype;
+    float largest = is_transposing ? 0 : *(const float *)t[HY_TO_FP8_LARGEST].data;
+    float scale = is_transposing ? *x->quant.scale : hy_fp8_scale(dtype, largest);
     double *seen = t[HY_TO_FP8_SEEN].data;
     if (t[HY_TO_FP8_CODES].data) *t[HY_TO_FP8_CODES].quant.scale = scale;
-    if (t[HY_TO_FP8_TURNED].data) *t[HY_TO_FP8_TURNED].quant.scale = scale;
+    if (t[HY_TO_FP8_TRANSPOSED].data) *t[HY_TO_FP8_TRANSPOSED].quant.scale = scale;
     if (seen) { /* what is not a number is larger than all */
         bool has_number = seen[0] == seen[0];
         if (has_number && !((double)largest <= seen[0])) seen[0] = (double)largest;
         seen[2] += (double)hy_tensor_count(x);
     }
     return hy_cpu_for_rows(run, hy_tensor_height(x), ROWS_PER_TASK,
-                           is_turning ? turn_rows : encode_rows);
+                           is_transposing ? transpose_rows : encode_rows);
 }

@@ -1,8 +1,8 @@
 /* attention_bwd_kept.cuh: dq from ds that the kernel of dk and dv kept, and delta before both.
  *
  * With ds at hand, dq = scale ds k is one matmul where the walk of attention_bwd_dq.cuh makes three. A
- * warp reads pieces of ds as another one left them in its registers, a tile ahead of need, and turns
- * keys by queries into queries by keys. What is kept is what the other kernel multiplies by: 16-bit
+ * warp reads pieces of ds as another one left them in its registers, a tile ahead of need, and transposes
+ * keys by queries to queries by keys. What is kept is what the other kernel multiplies by: 16-bit
  * numbers, so nothing is lost on the way. */
 #pragma once
 
@@ -54,8 +54,8 @@ __device__ __forceinline__ void hy_kept_load(uint4 ds[S::M][S::N], const uint4 *
 
 /* Keys by queries become queries by keys. */
 template <typename S>
-__device__ __forceinline__ void hy_kept_turn(uint32_t to[S::M][S::N][4],
-                                             const uint4 from[S::M][S::N]) {
+__device__ __forceinline__ void hy_kept_transpose(uint32_t to[S::M][S::N][4],
+                                                  const uint4 from[S::M][S::N]) {
     HY_EACH(m, S::M) {
         HY_EACH(n, S::N) {
             to[m][n][0] = hy_transposed(from[m][n].x);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         hy_copy_commit();
         if (key >= own + S::ROWS) continue; /* after the warp's last query */
         uint32_t ds[S::M][S::N][4];
-        hy_kept_turn<S>(ds, next);
+        hy_kept_transpose<S>(ds, next);
         if (after < own + S::ROWS) hy_kept_load<S>(next, kept, own, after, a.T);
         hy_bwd_add<S, T>(sum, ds, base + stage * S::TILE_BYTES + hy_bwd_by_row<S>());
     }

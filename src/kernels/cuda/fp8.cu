@@ -1,8 +1,8 @@
-/* fp8.cu: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and turned.
+/* fp8.cu: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and transposed.
  *
- * Both run at the speed of memory. Where codes are turned, a block takes a tile of 128 rows and 128
- * columns: a thread reads 16 neighbours of each of 4 rows, turns them 4 x 4 in registers and puts
- * words of 4 rows into shared memory, from which whole lines of the turned matrix are written. Any
+ * Both run at the speed of memory. Where codes are transposed, a block takes a tile of 128 rows and 128
+ * columns: a thread reads 16 neighbours of each of 4 rows, transposes them 4 x 4 in registers and puts
+ * words of 4 rows into shared memory, from which whole lines of the transposed matrix are written. Any
  * shape that is not in sixteens takes any_kernel. Counts of `seen` are whole numbers, so that the
  * order of their additions does not show. */
 #include <cuda_fp8.h>
@@ -64,11 +64,11 @@ hy_status hy_cuda_largest(const hy_cuda_run *run) {
 /* ---- one call -------------------------------------------------------------------------------- */
 
 typedef struct to_fp8_call {
-    const void *x;           /* (M,C) */
-    const float *largest;    /* NULL: x are codes, and old_scale is theirs */
-    const float *old_scale;  /* NULL: x are numbers */
-    uint8_t *codes, *turned; /* (M,C), (C,M); either may be NULL */
-    float *codes_scale, *turned_scale;
+    const void *x;               /* (M,C) */
+    const float *largest;        /* NULL: x are codes, and old_scale is theirs */
+    const float *old_scale;      /* NULL: x are numbers */
+    uint8_t *codes, *transposed; /* (M,C), (C,M); either may be NULL */
+    float *codes_scale, *transposed_scale;
     double *seen;
     int64_t M, C;
     unsigned across; /* tiles side by side */
@@ -88,7 +88,7 @@ struct coder {
 static __device__ void keep_scale(const to_fp8_call &p, float largest) {
     float scale = p.old_scale ? *p.old_scale : hy_fp8_scale(p.dtype, largest);
     if (p.codes_scale) *p.codes_scale = scale;
-    if (p.turned_scale) *p.turned_scale = scale;
+    if (p.transposed_scale) *p.transposed_scale = scale;
     if (!p.seen) return;
     /* of doubles that are not negative the larger has the larger bits, and NaN is above all */
     double wide = (double)largest;
@@ -217,7 +217,7 @@ static __global__ void __launch_bounds__(THREADS) encode_kernel(to_fp8_call p) {
     keep_lost(p, lost);
 }
 
-/* ---- turned ---------------------------------------------------------------------------------- */
+/* ---- transposed ---------------------------------------------------------------------------------- */
 
 #define TILE 128
 #define COLUMN_WORDS (TILE / 4) /* of a column of the tile: four rows each */
@@ -229,8 +229,8 @@ static __device__ __forceinline__ int column_at(int column) {
 }
 
 /* Four rows of four codes become four columns of four. */
-static __device__ __forceinline__ void turn_four(uint32_t r0, uint32_t r1, uint32_t r2, uint32_t r3,
-                                                 uint32_t *out) {
+static __device__ __forceinline__ void transpose_four(uint32_t r0, uint32_t r1, uint32_t r2,
+                                                      uint32_t r3, uint32_t *out) {
     uint32_t a = __byte_perm(r0, r1, 0x5140), b = __byte_perm(r2, r3, 0x5140);
     uint32_t c = __byte_perm(r0, r1, 0x7362), d = __byte_perm(r2, r3, 0x7362);
     out[0] = __byte_perm(a, b, 0x5410);
@@ -261,10 +261,10 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(to_fp8_call p) {
             if (has_codes) *(uint4 *)(p.codes + (row + r) * p.C + col) = made[r];
         }
         uint32_t *to = columns + column_at(16 * across) + down;
-        turn_four(made[0].x, made[1].x, made[2].x, made[3].x, to);
-        turn_four(made[0].y, made[1].y, made[2].y, made[3].y, to + 4 * COLUMN_WORDS);
-        turn_four(made[0].z, made[1].z, made[2].z, made[3].z, to + 8 * COLUMN_WORDS);
-        turn_four(made[0].w, made[1].w, made[2].w, made[3].w, to + 12 * COLUMN_WORDS);
+        transpose_four(made[0].x, made[1].x, made[2].x, made[3].x, to);
+        transpose_four(made[0].y, made[1].y, made[2].y, made[3].y, to + 4 * COLUMN_WORDS);
+        transpose_four(made[0].z, made[1].z, made[2].z, made[3].z, to + 8 * COLUMN_WORDS);
+        transpose_four(made[0].w, made[1].w, made[2].w, made[3].w, to + 12 * COLUMN_WORDS);
     }
     __syncthreads();
     int64_t out_row = tile_row + 16 * across;
@@ -272,7 +272,7 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(to_fp8_call p) {
         int column = 32 * k + down;
         if (tile_col + column >= p.C || out_row >= p.M) continue;
         uint4 codes = *(const uint4 *)(columns + column_at(column) + 4 * across);
-        *(uint4 *)(p.turned + (tile_col + column) * p.M + out_row) = codes;
+        *(uint4 *)(p.transposed + (tile_col + column) * p.M + out_row) = codes;
     }
     keep_lost(p, lost);
 }
@@ -303,9 +303,9 @@ static __global__ void __launch_bounds__(THREADS) any_kernel(to_fp8_call p) {
         tile[r][lane] = code;
     }
     __syncthreads();
-    for (int k = threadIdx.x / ANY_TILE; k < ANY_TILE && p.turned; k += THREADS / ANY_TILE) {
+    for (int k = threadIdx.x / ANY_TILE; k < ANY_TILE && p.transposed; k += THREADS / ANY_TILE) {
         if (col + k >= p.C || row + lane >= p.M) continue;
-        p.turned[(col + k) * p.M + row + lane] = tile[lane][k];
+        p.transposed[(col + k) * p.M + row + lane] = tile[lane][k];
     }
     keep_lost(p, lost);
 }
@@ -319,7 +319,7 @@ static unsigned cut(to_fp8_call *p, int side) {
 
 template <typename T, bool is_e4m3>
 static void launch_round(const hy_cuda_run *run, to_fp8_call p) {
-    if (!p.turned) {
+    if (!p.transposed) {
         int64_t blocks = hy_ceil_div(p.M * p.C, 16 * GROUPS * THREADS);
         encode_kernel<T, is_e4m3><<<(unsigned)blocks, THREADS, 0, run->stream>>>(p);
         return;
@@ -331,14 +331,14 @@ static void launch_round(const hy_cuda_run *run, to_fp8_call p) {
 
 static to_fp8_call call_of(const hy_op_call *call) {
     const hy_tensor *t = call->t, *x = &t[HY_TO_FP8_X], *codes = &t[HY_TO_FP8_CODES],
-                    *turned = &t[HY_TO_FP8_TURNED];
+                    *transposed = &t[HY_TO_FP8_TRANSPOSED];
     to_fp8_call p = {};
     p.x = x->data, p.x_type = x->dtype;
     p.M = hy_height(x), p.C = hy_width(x);
-    p.dtype = hy_has(codes) ? codes->dtype : turned->dtype;
-    p.codes = (uint8_t *)codes->data, p.turned = (uint8_t *)turned->data;
+    p.dtype = hy_has(codes) ? codes->dtype : transposed->dtype;
+    p.codes = (uint8_t *)codes->data, p.transposed = (uint8_t *)transposed->data;
     p.codes_scale = hy_has(codes) ? codes->quant.scale : NULL;
-    p.turned_scale = hy_has(turned) ? turned->quant.scale : NULL;
+    p.transposed_scale = hy_has(transposed) ? transposed->quant.scale : NULL;
     if (hy_is_fp8(x->dtype)) {
         p.old_scale = x->quant.scale;
     } else {
@@ -350,8 +350,8 @@ static to_fp8_call call_of(const hy_op_call *call) {
 
 hy_status hy_cuda_to_fp8(const hy_cuda_run *run) {
     to_fp8_call p = call_of(run->call);
-    uintptr_t bits = (uintptr_t)p.x | (uintptr_t)p.codes | (uintptr_t)p.turned;
-    bool is_round = bits % 16 == 0 && (!p.turned || (p.M % 16 == 0 && p.C % 16 == 0));
+    uintptr_t bits = (uintptr_t)p.x | (uintptr_t)p.codes | (uintptr_t)p.transposed;
+    bool is_round = bits % 16 == 0 && (!p.transposed || (p.M % 16 == 0 && p.C % 16 == 0));
     if (!is_round) {
         unsigned blocks = cut(&p, ANY_TILE);
         any_kernel<<<blocks, THREADS, 0, run->stream>>>(p);
