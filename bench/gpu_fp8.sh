@@ -6,7 +6,8 @@
 #      the order of sums alone does); fp8 in all matmuls of the blocks; the same with the last tenth in bf16
 #   b  GPT-2 350M, the same, one seed: bf16 and fp8
 #   c  the shape of Qwen2.5-1.5B, 300 steps of 32,768 tokens: bf16, bf16 with another split, and fp8; and how
-#      much earlier fp8 has bf16's final loss by the clock
+#      much earlier fp8 has bf16's final loss by the clock. With a rate and a warm-up at which the loss falls
+#      without a jump: after one, it is chance that is compared
 #   d  as a, 300 steps, with one channel of one layer times 10,000 after step 50: bf16 and fp8
 # Shards are looked for in $HYBRID_TOKENS/books or $HYBRID_TOKENS: files train.bin and val.bin, or folders
 # train and val (bench/peers/make_shards.py or hybrid-tokenize make them).
@@ -93,11 +94,12 @@ case $which in *b*)
 esac
 case $which in *c*)
     echo "Qwen2.5-1.5B's shape, 300 steps of 32,768 tokens"
-    set -- model=qwen2.5-1.5b steps="${STEPS:-300}" seq_len=1024 batch_size=8 grad_accum_steps=4
+    set -- model=qwen2.5-1.5b steps="${STEPS:-300}" seq_len=1024 batch_size=8 grad_accum_steps=4 \
+        lr=2e-4 lr_warmup_steps=100 lr_warmup_ratio=0.34
     run bf16_1.5b "$@" precision=bf16
     run fp8_1.5b "$@" precision=fp8
     run fp8_until_0.9_1.5b "$@" precision=fp8 fp8_until=0.9
-    run bf16_split_1.5b "$@" precision=bf16 batch_size=4 grad_accum_steps=8
+    run bf16_split_1.5b "$@" precision=bf16 batch_size=16 grad_accum_steps=2
     for name in bf16 bf16_split fp8 fp8_until_0.9; do against "${name}_1.5b" bf16_1.5b; done
     reach fp8_1.5b bf16_1.5b
     echo "  seconds of training: bf16 $(field bf16_1.5b run_s), fp8 $(field fp8_1.5b run_s)" ;;

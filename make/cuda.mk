@@ -50,14 +50,18 @@ cuda: $(CUDA_LIB) ## the CUDA backend alone (CUDA_ARCHS="89" for one architectur
 	@[ -n "$(CUDA_LIB)" ] || { echo "cuda: nvcc was not found. Install the CUDA toolkit, 12.8 or newer" \
 	    "(NVCC=/path/to/nvcc when it is not in PATH)." >&2; exit 1; }
 
-# ---- make run ----------------------------------------------------------------------------------
+# ---- make run, make test ----------------------------------------------------------------------------------
 # All architectures take minutes. `make run` builds for the cards that are here, and no backend where
-# there is none. A backend that was built for these cards and others stays one for all of them.
+# there is none; `make test` for these, for the oldest (without tiles) and for the one with the tightest
+# limits. A backend that was built for them and others stays one for all of them.
 BUILT_FOR := $(OBJ)/built-for
-ifneq ($(and $(filter run,$(MAKECMDGOALS)),$(CUDA_LIB),$(filter file,$(origin CUDA_ARCHS))),)
+ifneq ($(and $(filter run test,$(MAKECMDGOALS)),$(CUDA_LIB),$(filter file,$(origin CUDA_ARCHS))),)
 CARDS := $(shell scripts/card-archs.sh '$(NVCC)')
 BUILT_ARCHS := $(and $(wildcard $(CUDA_LIB)),$(file <$(BUILT_FOR)))
-ifeq ($(CARDS),none)
+ifneq ($(filter test,$(MAKECMDGOALS)),)
+TESTED_ARCHS := $(sort $(filter-out none all,$(CARDS)) 75 120)
+FOR_TESTS := CUDA_ARCHS="$(if $(filter-out $(BUILT_ARCHS),$(TESTED_ARCHS)),$(TESTED_ARCHS),$(BUILT_ARCHS))"
+else ifeq ($(CARDS),none)
 FOR_THIS_MACHINE := CUDA_LIB= HAS_NO_CARD=1
 else ifneq ($(CARDS),all)
 FOR_THIS_MACHINE := CUDA_ARCHS="$(if $(filter-out $(BUILT_ARCHS),$(CARDS)),$(CARDS),$(BUILT_ARCHS))"

@@ -83,7 +83,7 @@ RUN_TESTS = VARIANT=$(VARIANT) HYBRID_BUILD="$(abspath $(OUT))" HYBRID_MAKE_ARGS
 .PHONY: test test-all test-programs fast-tests long-tests asan tsan fuzz-programs fuzz torture
 test: ## install what is missing, build, run the fast tests
 	@scripts/install-deps.sh --tests
-	@$(MAKE) --no-print-directory fast-tests
+	@$(MAKE) --no-print-directory fast-tests $(FOR_TESTS)
 
 test-all: ## the above, the long tests, both sanitizers, the commands in the docs
 	@scripts/install-deps.sh --tests
@@ -97,7 +97,8 @@ test-programs: $(TESTS)
 # The targets are part of the plain run alone: it builds them with their sanitizer itself.
 FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
 fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
-	@HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" $(RUN_TESTS) $(TESTS) $(SUITES) \
+	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-5} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
+	    $(RUN_TESTS) $(TESTS) $(SUITES) \
 	    $(if $(FUZZED),tests/fuzz/all.sh)
 
 long-tests: lib bin examples $(LONG_TESTS)
