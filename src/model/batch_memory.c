@@ -66,6 +66,18 @@ static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
     return most;
 }
 
+/* The same with what its ops want for themselves, behind the scratch of each unit. */
+static uint64_t with_workspace(const hy_pass_plan *pass) {
+    return hy_align(pass->scratch_bytes) + hy_align(pass->workspace_bytes);
+}
+static uint64_t all_of(const hy_batch_plan *plan, hy_pass pass) {
+    uint64_t most = 0;
+    for (int32_t unit = 0; unit < plan->model->params.units; unit++) {
+        most = larger(most, with_workspace(&hy_batch_unit(plan, unit)->pass[pass]));
+    }
+    return most;
+}
+
 /* How many residuals the activations hold: those without a backward share the first two. */
 static int32_t residual_count(const hy_batch_plan *plan) {
     int32_t first = hy_batch_first_backward(plan), shared = first < 2 ? first : 2;
@@ -87,18 +99,16 @@ static bool evaluates_in_activations(const hy_batch_plan *plan) {
            2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
 }
 
-/* In training the end of it holds the residual between the last layer and the head. */
-static uint64_t all_scratch(const hy_batch_plan *plan) {
-    uint64_t bytes = 0;
-    if (plan->options.is_training) {
-        const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
-        uint64_t turn = larger(last->pass[HY_PASS_FORWARD].scratch_bytes,
-                               head_of(plan)->pass[HY_PASS_BACKWARD].scratch_bytes);
-        bytes = larger(scratch_of(plan, HY_PASS_FORWARD), scratch_of(plan, HY_PASS_BACKWARD));
-        bytes = larger(bytes, turn + plan->residual_bytes);
-    }
+/* Scratch and workspace of a plan made for training; its end holds the residual between the last layer and
+ * the head. Ops of an evaluation whose scratch is elsewhere have all of it. */
+static uint64_t training_workspace(const hy_batch_plan *plan) {
+    const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
+    uint64_t turn = larger(with_workspace(&last->pass[HY_PASS_FORWARD]),
+                           with_workspace(&head_of(plan)->pass[HY_PASS_BACKWARD]));
+    uint64_t bytes = larger(all_of(plan, HY_PASS_FORWARD), all_of(plan, HY_PASS_BACKWARD));
+    bytes = larger(bytes, turn + plan->residual_bytes);
     bool evaluates = !plan->options.offloads && !evaluates_in_activations(plan);
-    return hy_align(evaluates ? larger(bytes, scratch_of(plan, HY_PASS_EVAL)) : bytes);
+    return larger(bytes, evaluates ? all_of(plan, HY_PASS_EVAL) : plan->op_workspace_bytes);
 }
 
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out) {
@@ -120,8 +130,12 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
     uint64_t rows = (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
     uint64_t width = (uint64_t)plan->model->shape.width;
     plan->residual_bytes = hy_align(rows * width * hy_dtype_size(plan->size.dtype));
-    plan->scratch_bytes = all_scratch(plan);
-    plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
+    if (plan->options.is_training) {
+        plan->bytes.workspace = hy_align(training_workspace(plan));
+    } else {
+        plan->scratch_bytes = hy_align(scratch_of(plan, HY_PASS_EVAL));
+        plan->bytes.workspace = plan->scratch_bytes + hy_align(plan->op_workspace_bytes);
+    }
     if (plan->options.offloads) {
         int32_t depth = plan->options.ring_depth;
         hy_layout layout = {0};
@@ -142,7 +156,7 @@ static char *behind_residuals(const hy_batch_plan *plan) {
 
 char *hy_batch_residual(const hy_batch_plan *plan, int32_t layer) {
     bool is_last = layer == layers_of(plan);
-    if (is_last) return plan->workspace + plan->scratch_bytes - plan->residual_bytes;
+    if (is_last) return plan->workspace + plan->bytes.workspace - plan->residual_bytes;
     int32_t first = hy_batch_first_backward(plan), at = layer % 2;
     if (layer >= first) {
         if (plan->options.offloads) return hy_store_device(plan->offload, 2 * layer);
@@ -169,6 +183,13 @@ char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index) {
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass) {
     bool is_behind = pass == HY_PASS_EVAL && evaluates_in_activations(plan);
     return is_behind ? hy_batch_eval_residual(plan, 2) : plan->workspace;
+}
+
+hy_tensor hy_batch_op_workspace(const hy_batch_plan *plan, const hy_pass_plan *list, hy_pass pass) {
+    uint64_t at = hy_align(list->scratch_bytes), bytes = list->workspace_bytes;
+    if (pass == HY_PASS_EVAL && evaluates_in_activations(plan)) at = 0;
+    if (!plan->options.is_training) at = plan->scratch_bytes, bytes = plan->op_workspace_bytes;
+    return hy_tensor_1d(plan->workspace + at, HY_U8, (int64_t)bytes);
 }
 
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace) {

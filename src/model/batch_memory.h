@@ -30,3 +30,5 @@ char *hy_batch_kept(const hy_batch_plan *plan, int32_t layer);
 char *hy_batch_eval_residual(const hy_batch_plan *plan, int32_t index);
 
 char *hy_batch_scratch(const hy_batch_plan *plan, hy_pass pass);
+/* What the ops of a unit's pass have for themselves. */
+hy_tensor hy_batch_op_workspace(const hy_batch_plan *plan, const hy_pass_plan *list, hy_pass pass);

@@ -161,7 +161,5 @@ void hy_frame_bind(const hy_frame *f, int32_t index, int32_t chunk, hy_op_call *
         if (op->is_chunked) narrow_to_chunk(f, op->slot[i], chunk, &call->t[i]);
     }
     bind_attr(f, op, chunk, &call->attr);
-    uint64_t bytes = f->plan->op_workspace_bytes;
-    void *workspace = f->input ? f->plan->workspace + f->plan->scratch_bytes : NULL;
-    call->workspace = hy_tensor_1d(workspace, HY_U8, (int64_t)bytes);
+    if (f->input) call->workspace = hy_batch_op_workspace(f->plan, pass, f->pass);
 }

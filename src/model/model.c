@@ -154,6 +154,7 @@ static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
         list->prepared[i] = call.plan;
         uint64_t workspace = plan->backend->workspace(plan->backend, &call);
         if (workspace > plan->op_workspace_bytes) plan->op_workspace_bytes = workspace;
+        if (workspace > list->workspace_bytes) list->workspace_bytes = workspace;
     }
     return HY_OK;
 }

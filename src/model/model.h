@@ -118,7 +118,8 @@ typedef struct hy_batch_plan {
     hy_unit_plan *checkpointed; /* (kind_count) as units that recompute run each kind */
     hy_unit_plan *stored;       /* (kind_count) as blocks that keep all that backward reads do */
     hy_batch_bytes bytes;
-    uint64_t residual_bytes, scratch_bytes, op_workspace_bytes;
+    uint64_t residual_bytes, op_workspace_bytes;
+    uint64_t scratch_bytes; /* of a plan that is not for training: ops' own memory is behind it */
     char *activations, *workspace; /* where the bytes lie */
     char *logits;                  /* of the last evaluated chunk, inside the workspace */
     hy_store *offload;             /* NULL unless it offloads */

@@ -36,6 +36,7 @@ typedef struct hy_pass_plan {
     bool uses_params;               /* an op reads weights of the unit */
     uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
     uint64_t scratch_bytes;
+    uint64_t workspace_bytes; /* the most that one of its ops wants for itself */
 } hy_pass_plan;
 
 #define HY_OWN_OPS 24
