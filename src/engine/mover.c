@@ -44,34 +44,38 @@ static void book(hy_engine *e, hy_place from, uint64_t given, hy_place to, uint6
 
 /* ---- 8 bits ------------------------------------------------------------------------------------------ */
 
-/* Quantises or restores every array of every parameter; the codes lie in the gradients' memory, which is
- * at least as large: a byte and a little for each array against 4 (hy_offload_settle). */
+/* Quantises or restores a tensor; its codes and their scales lie at `at`. */
+static hy_status convert_item(hy_engine *e, int array, int32_t item, char *at, bool to_codes) {
+    hy_store *store = hy_store_of(e, HY_ROW_OPTIM + array);
+    int64_t count = store->layout.items[item].count;
+    int64_t blocks = (count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
+    hy_tensor x = hy_tensor_1d(hy_store_backing(store, item), HY_F32, count);
+    hy_tensor codes = hy_tensor_1d(at, HY_U8, count);
+    hy_tensor scales = hy_tensor_1d(at + hy_align((uint64_t)count), HY_F32, blocks);
+    hy_op_call call = {
+        .kind = to_codes ? HY_OP_QUANTIZE : HY_OP_DEQUANTIZE,
+        .attr.quantize = {.block = HY_QUANT_BLOCK, .is_signed = hy_optim_array_is_signed(array)}};
+    if (to_codes) {
+        call.t[HY_QUANTIZE_X] = x;
+        call.t[HY_QUANTIZE_CODES] = codes;
+        call.t[HY_QUANTIZE_SCALES] = scales;
+    } else {
+        call.t[HY_DEQUANTIZE_CODES] = codes;
+        call.t[HY_DEQUANTIZE_SCALES] = scales;
+        call.t[HY_DEQUANTIZE_X] = x;
+    }
+    return e->backend->enqueue(e->compute, &call);
+}
+
+/* Every array of every parameter; the codes lie in the gradients' memory, which is at least as large: a byte
+ * and a little for each array against 4 (hy_offload_settle). */
 static hy_status convert(hy_engine *e, bool to_codes) {
-    const hy_optimizer_kind *kind = e->subject.rows.optimizer.kind;
     char *at = hy_store_of(e, HY_ROW_GRADS)->data;
-    const hy_layout *layout = &e->rows.row[HY_ROW_OPTIM].layout;
-    for (int32_t item = 0; item < layout->item_count; item++) {
-        int64_t count = layout->items[item].count;
-        int64_t blocks = (count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
-        for (int k = 0; k < e->rows.optim_count; k++) {
-            hy_store *store = hy_store_of(e, HY_ROW_OPTIM + k);
-            hy_tensor x = hy_tensor_1d(hy_store_backing(store, item), HY_F32, count);
-            hy_tensor codes = hy_tensor_1d(at, HY_U8, count);
-            hy_tensor scales = hy_tensor_1d(at + hy_align((uint64_t)count), HY_F32, blocks);
-            hy_op_call call = {
-                .kind = to_codes ? HY_OP_QUANTIZE : HY_OP_DEQUANTIZE,
-                .attr.quantize = {.block = HY_QUANT_BLOCK, .is_signed = kind->arrays[k].is_signed}};
-            if (to_codes) {
-                call.t[HY_QUANTIZE_X] = x;
-                call.t[HY_QUANTIZE_CODES] = codes;
-                call.t[HY_QUANTIZE_SCALES] = scales;
-            } else {
-                call.t[HY_DEQUANTIZE_CODES] = codes;
-                call.t[HY_DEQUANTIZE_SCALES] = scales;
-                call.t[HY_DEQUANTIZE_X] = x;
-            }
-            HY_TRY(e->backend->enqueue(e->compute, &call));
-            at += hy_quant_bytes(count);
+    for (int k = 0; k < e->rows.optim_count; k++) {
+        const hy_layout *layout = &e->rows.row[HY_ROW_OPTIM + k].layout;
+        for (int32_t item = 0; item < layout->item_count; item++) {
+            HY_TRY(convert_item(e, k, item, at, to_codes));
+            at += hy_quant_bytes(layout->items[item].count);
         }
     }
     return HY_OK;

@@ -342,16 +342,28 @@ static hy_status lay_out(const hy_params *p, const hy_layout_item *items, const 
     return status;
 }
 
+/* Codes with scales for what is large, fp32 for what is small. */
+static void code_item(hy_layout_item *item) {
+    bool is_small = item->count < SMALL_TENSOR;
+    item->dtype = is_small ? HY_F32 : HY_U8;
+    item->block = is_small ? 0 : HY_QUANT_BLOCK;
+}
+
 /* The item of a parameter in the layout of a set. */
 static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set set, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
     hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
     if (set == HY_SET_FROZEN) item.dtype = hy_params_stored(p, index, dtype);
     item.block = hy_coded_block(item.dtype, param->shape[1]);
-    if (dtype != HY_U8) return item;
-    bool is_small = param->count < SMALL_TENSOR;
-    item.dtype = is_small ? HY_F32 : HY_U8;
-    item.block = is_small ? 0 : HY_QUANT_BLOCK;
+    if (dtype == HY_U8) code_item(&item);
+    return item;
+}
+
+static hy_layout_item extent_item(const hy_param *param, const hy_param_extent *extent,
+                                  hy_dtype dtype) {
+    hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = extent->count};
+    if (extent->is_exact) item.dtype = HY_F32;
+    if (item.dtype == HY_U8) code_item(&item);
     return item;
 }
 
@@ -370,20 +382,37 @@ static hy_layout_item fp8_item(const hy_param *param, hy_dtype dtype) {
                             .block = dtype == HY_E4M3 ? (int32_t)param->count : 0};
 }
 
-/* The parameters of a set, or with `use` those of the copy in fp8. */
-static hy_status lay_out_some(const hy_params *p, hy_param_set set, hy_dtype dtype,
-                              const hy_fp8_use *use, hy_layout *out) {
+/* Which parameters a layout has: those of a set, of the copy in fp8, or those with an extent. */
+typedef struct choice {
+    hy_param_set set;
+    const hy_fp8_use *fp8;
+    const hy_param_extent *extents;
+} choice;
+
+/* False: the layout does not have it. */
+static bool choose_item(const hy_params *p, int32_t index, const choice *c, hy_dtype dtype,
+                        hy_layout_item *out) {
+    const hy_param *param = &p->list[index];
+    if (c->fp8) {
+        hy_dtype fp8 = hy_params_fp8_stored(p, index, c->fp8);
+        *out = fp8_item(param, fp8);
+        return fp8 != HY_DTYPE_COUNT;
+    }
+    if (c->extents) {
+        *out = extent_item(param, &c->extents[index], dtype);
+        return out->count > 0;
+    }
+    *out = item_in(p, index, c->set, dtype);
+    return c->set == HY_SET_ALL || param->is_trainable == (c->set == HY_SET_TRAINABLE);
+}
+
+static hy_status lay_out_some(const hy_params *p, const choice *c, hy_dtype dtype, hy_layout *out) {
     hy_layout_item *items = calloc((size_t)p->count, sizeof *items);
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
     int32_t count = 0;
     hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
-        const hy_param *param = &p->list[i];
-        hy_dtype fp8 = use ? hy_params_fp8_stored(p, i, use) : HY_DTYPE_COUNT;
-        bool is_in_set = set == HY_SET_ALL || param->is_trainable == (set == HY_SET_TRAINABLE);
-        bool is_in = use ? fp8 != HY_DTYPE_COUNT : is_in_set;
-        item_of[i] = is_in ? count++ : -1;
-        if (is_in) items[item_of[i]] = use ? fp8_item(param, fp8) : item_in(p, i, set, dtype);
+        item_of[i] = choose_item(p, i, c, dtype, &items[count]) ? count++ : -1;
     }
     if (status == HY_OK) status = lay_out(p, items, item_of, count, out);
     free(items);
@@ -392,11 +421,16 @@ static hy_status lay_out_some(const hy_params *p, hy_param_set set, hy_dtype dty
 }
 
 hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
-    return lay_out_some(p, set, dtype, NULL, out);
+    return lay_out_some(p, &(choice){.set = set}, dtype, out);
 }
 
 hy_status hy_params_fp8_layout(const hy_params *p, const hy_fp8_use *use, hy_layout *out) {
-    return lay_out_some(p, HY_SET_TRAINABLE, HY_BF16, use, out);
+    return lay_out_some(p, &(choice){.fp8 = use}, HY_BF16, out);
+}
+
+hy_status hy_params_extents_layout(const hy_params *p, const hy_param_extent *extents,
+                                   hy_dtype dtype, hy_layout *out) {
+    return lay_out_some(p, &(choice){.extents = extents}, dtype, out);
 }
 
 void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,

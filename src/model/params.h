@@ -80,6 +80,7 @@ typedef struct hy_param {
     int32_t whole;         /* which of the guest's it is, or is a part of */
     int64_t part, part_at; /* elements before this one; part 0: it is no part */
     double own_decay;      /* instead of the run's, where it is 0 or more */
+    int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
     double lr_scale;       /* of the run's learning rate */
     double init_mean, init_std;
 } hy_param;
@@ -135,6 +136,15 @@ hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype
  * is small, and often delicate (biases, norms), stays fp32 then. */
 hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
                            hy_layout *out);
+
+/* What a parameter has in a class that is not shaped like the parameters. */
+typedef struct hy_param_extent {
+    int64_t count; /* elements; 0: none */
+    bool is_exact; /* fp32, whatever type the others have */
+} hy_param_extent;
+/* The layout of such a class: `extents` has one for each parameter. */
+hy_status hy_params_extents_layout(const hy_params *params, const hy_param_extent *extents,
+                                   hy_dtype dtype, hy_layout *out);
 
 /* The layout of a copy of the blocks' trained weights for passes in fp8: codes of the matrices that `use` reads
  * so, bf16 of all else. */

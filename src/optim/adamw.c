@@ -5,9 +5,9 @@
 
 enum { M, V };
 
-static int array_count(const hy_optimizer *optimizer) {
-    (void)optimizer;
-    return 2;
+static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
+    (void)optimizer, (void)array;
+    return (hy_param_extent){.count = param->count};
 }
 
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
@@ -34,7 +34,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_adamw = {
     .name = "adamw",
-    .arrays = {[M] = {.name = "m", .is_signed = true}, [V] = {.name = "v"}},
-    .array_count = array_count,
+    .arrays = {[M] = "m", [V] = "v"},
+    .extent = extent,
     .update = update,
 };

@@ -1,6 +1,7 @@
 /* optimizer.c: the table of optimizers; norm, clip and update, unit by unit. See optimizer.h. */
 #include "optim/optimizer.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -16,11 +17,51 @@ static const hy_optimizer_kind *const kinds[HY_OPTIMIZER_COUNT] = {
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id) { return kinds[id]; }
 
+const hy_optimizer_kind *hy_optimizer_kind_for(const hy_optimizer *o, const hy_param *param) {
+    const hy_optimizer_kind *kind =
+        param->own_optimizer ? kinds[param->own_optimizer - 1] : o->kind;
+    return kind->delegate ? kind->delegate(o, param) : kind;
+}
+
+/* ---- arrays of state ----------------------------------------------------------------------------- */
+
+static hy_param_extent extent_of(const hy_optimizer *o, const hy_param *param, int array) {
+    const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
+    if (!param->is_trainable || !kind->arrays[array]) return (hy_param_extent){0};
+    return kind->extent(o, param, array);
+}
+
+int hy_optimizer_arrays(const hy_optimizer *o, const hy_params *params) {
+    int count = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        for (int k = count; k < HY_OPTIM_ARRAYS_MAX; k++) {
+            if (extent_of(o, &params->list[i], k).count > 0) count = k + 1;
+        }
+    }
+    return count;
+}
+
+const char *hy_optimizer_array_name(const hy_optimizer *o, int array) {
+    return o->kind->arrays[array] ? o->kind->arrays[array] : kinds[HY_ADAMW]->arrays[array];
+}
+
+hy_status hy_optimizer_layout(const hy_optimizer *o, const hy_params *params, int array,
+                              hy_dtype dtype, hy_layout *out) {
+    hy_param_extent *extents = calloc((size_t)params->count, sizeof *extents);
+    HY_FAIL_IF(!extents, HY_ERR_MEMORY, "no memory for a layout");
+    for (int32_t i = 0; i < params->count; i++) {
+        extents[i] = extent_of(o, &params->list[i], array);
+    }
+    hy_status status = hy_params_extents_layout(params, extents, dtype, out);
+    free(extents);
+    return status;
+}
+
 /* ---- parameters of a unit ------------------------------------------------------------------------ */
 
 static hy_tensor tensor_of(const hy_store *store, int32_t param) {
-    if (!store) return (hy_tensor){0};
-    int32_t item = hy_store_item_of(store, param);
+    int32_t item = store ? hy_store_item_of(store, param) : -1;
+    if (item < 0) return (hy_tensor){0};
     return hy_store_tensor(store, item, hy_store_device(store, item));
 }
 
@@ -48,11 +89,11 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
 
 uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
                                 hy_backend *backend, hy_dtype grad_dtype) {
-    const hy_optimizer_kind *kind = optimizer->kind;
     uint64_t most = 0;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *param = &params->list[i];
         if (!param->is_trainable) continue;
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, param);
         hy_op_call norm = norm_call(hy_tensor_1d(NULL, grad_dtype, param->count), NULL);
         uint64_t bytes = backend->workspace(backend, &norm);
         uint64_t own = kind->workspace ? kind->workspace(optimizer, param, backend) : 0;
@@ -174,7 +215,7 @@ static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream
     for (int i = 0; i < HY_OPTIM_ARRAYS_MAX; i++) {
         update.arrays[i] = tensor_of(state->arrays[i], index);
     }
-    return optimizer->kind->update(&update, state->backend, stream);
+    return hy_optimizer_kind_for(optimizer, param)->update(&update, state->backend, stream);
 }
 
 hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *stream,

@@ -1,10 +1,11 @@
 /* optimizer.h: optimizers behind one interface, and a step over all parameters with any of them.
  *
  * An optimizer is one file (adamw.c, sgd.c) and one row in the table of optimizer.c. It says which
- * arrays of state a parameter has, what workspace an update needs, and enqueues the ops that update one
- * parameter while all of its tensors are on the device, whole: element by element or as a matrix,
- * whatever it likes. Everybody else (memory, checkpoints, forks, Predict) knows arrays and their names,
- * not what they mean.
+ * arrays of state a parameter has and how large they are, what workspace an update needs, and enqueues the
+ * ops that update one parameter while all of its tensors are on the device, whole: element by element or as
+ * a matrix, whatever it likes. It may leave a parameter to another (Muon leaves norms to AdamW), and a group
+ * of parameters may have one of its own (hy_param.own_optimizer). Everybody else (memory, checkpoints,
+ * forks, Predict) knows arrays and their names, not what they mean.
  *
  * A step is global norm, clipping and the updates, enqueued on a stream; the host is not waited for: the
  * clip factor stays on the device, and is 0 when the norm is not finite, which leaves weights and state
@@ -20,26 +21,28 @@ typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_OPTIMIZER_COUNT } hy_optimiz
 
 #define HY_OPTIM_ARRAYS_MAX 2
 
-/* An array of state. It is laid out like the trained parameters (hy_params_layout) and begins as zero. */
-typedef struct hy_optim_array {
-    const char *name; /* in checkpoints: "m" */
-    bool is_signed;   /* which codes its 8 bits are: see HY_OP_QUANTIZE */
-} hy_optim_array;
+/* Array 0 of every optimizer holds numbers of either sign, array 1 none below zero: which codes their 8 bits
+ * are (HY_OP_QUANTIZE). All begin as zero. */
+static inline bool hy_optim_array_is_signed(int array) { return array == 0; }
 
 typedef struct hy_optimizer hy_optimizer;
 typedef struct hy_param_update hy_param_update;
+typedef struct hy_optimizer_kind hy_optimizer_kind;
 
 /* A row of the table. */
-typedef struct hy_optimizer_kind {
+struct hy_optimizer_kind {
     const char *name;
     const char *lr, *weight_decay; /* instead of a preset's, which are AdamW's; NULL: those */
-    hy_optim_array arrays[HY_OPTIM_ARRAYS_MAX];
-    int (*array_count)(const hy_optimizer *optimizer); /* how many of them these numbers need */
+    const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: it has none */
+    /* Elements of an array that this parameter has. */
+    hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
+    /* Who updates this parameter; NULL: always itself. */
+    const hy_optimizer_kind *(*delegate)(const hy_optimizer *optimizer, const hy_param *param);
     /* Bytes of workspace for an update of this parameter; NULL: none. */
     uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *param,
                           hy_backend *backend);
     hy_status (*update)(const hy_param_update *update, hy_backend *backend, hy_stream *stream);
-} hy_optimizer_kind;
+};
 
 /* The optimizer of a run: which one, and its numbers; each kind reads those that it knows. */
 struct hy_optimizer {
@@ -67,7 +70,14 @@ struct hy_param_update {
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id);
 
-static inline int hy_optimizer_arrays(const hy_optimizer *o) { return o->kind->array_count(o); }
+/* Who updates a parameter. */
+const hy_optimizer_kind *hy_optimizer_kind_for(const hy_optimizer *optimizer,
+                                               const hy_param *param);
+/* How many arrays these parameters have, and the name and layout of each. */
+int hy_optimizer_arrays(const hy_optimizer *optimizer, const hy_params *params);
+const char *hy_optimizer_array_name(const hy_optimizer *optimizer, int array);
+hy_status hy_optimizer_layout(const hy_optimizer *optimizer, const hy_params *params, int array,
+                              hy_dtype dtype, hy_layout *out);
 
 /* ---- a step ------------------------------------------------------------------------------------ */
 

@@ -2,7 +2,10 @@
  * Without momentum it keeps no state. */
 #include "optim/optimizer.h"
 
-static int array_count(const hy_optimizer *optimizer) { return optimizer->momentum > 0; }
+static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {
+    (void)array;
+    return (hy_param_extent){.count = optimizer->momentum > 0 ? param->count : 0};
+}
 
 static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
     hy_op_call call = {.kind = HY_OP_SGD,
@@ -24,7 +27,7 @@ const hy_optimizer_kind hy_optimizer_sgd = {
     .name = "sgd",
     .lr = "0.1",
     .weight_decay = "0.0001",
-    .arrays = {{.name = "momentum", .is_signed = true}},
-    .array_count = array_count,
+    .arrays = {"momentum"},
+    .extent = extent,
     .update = update,
 };

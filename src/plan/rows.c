@@ -7,25 +7,23 @@
 
 /* ---- which there are ----------------------------------------------------------------------------- */
 
-/* use: of the row in fp8. */
-static hy_status lay_out_as(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row,
-                            const hy_fp8_use *use) {
+static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
+                         hy_row_id id, hy_row row) {
     rows->row[id] = row;
     rows->row[id].is_there = true;
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
     hy_layout *layout = &rows->row[id].layout;
-    if (use) return hy_params_fp8_layout(params, use, layout);
+    if (id == HY_ROW_FP8) return hy_params_fp8_layout(params, &spec->types.fp8, layout);
+    if (row.cls == HY_OPTIM) {
+        return hy_optimizer_layout(&spec->optimizer, params, id - HY_ROW_OPTIM, row.dtype, layout);
+    }
     return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout)
                         : hy_params_layout(params, row.set, row.dtype, layout);
 }
 
-static hy_status lay_out(hy_rows *rows, const hy_params *params, hy_row_id id, hy_row row) {
-    return lay_out_as(rows, params, id, row, NULL);
-}
-
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     const hy_types *t = &spec->types;
-    HY_TRY(lay_out(rows, params, HY_ROW_MASTER,
+    HY_TRY(lay_out(rows, params, spec, HY_ROW_MASTER,
                    (hy_row){.cls = t->has_low ? HY_MASTER : HY_WEIGHTS,
                             .dtype = t->master,
                             .state = t->has_low ? HY_PLAN_MASTER : HY_PLAN_WEIGHTS,
@@ -36,7 +34,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .file = "weights.safetensors",
                             .name = ""}));
     if (t->has_low) {
-        HY_TRY(lay_out(rows, params, HY_ROW_WORKING,
+        HY_TRY(lay_out(rows, params, spec, HY_ROW_WORKING,
                        (hy_row){.cls = HY_WEIGHTS,
                                 .set = HY_SET_TRAINABLE,
                                 .dtype = t->low,
@@ -45,15 +43,14 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .source = HY_ROW_MASTER}));
     }
     if (hy_types_have_fp8(t)) {
-        HY_TRY(lay_out_as(rows, params, HY_ROW_FP8,
-                          (hy_row){.cls = HY_QUANTS,
-                                   .set = HY_SET_TRAINABLE,
-                                   .dtype = HY_E4M3,
-                                   .state = HY_PLAN_WEIGHTS,
-                                   .source = HY_ROW_MASTER},
-                          &t->fp8));
+        HY_TRY(lay_out(rows, params, spec, HY_ROW_FP8,
+                       (hy_row){.cls = HY_QUANTS,
+                                .set = HY_SET_TRAINABLE,
+                                .dtype = HY_E4M3,
+                                .state = HY_PLAN_WEIGHTS,
+                                .source = HY_ROW_MASTER}));
     }
-    HY_TRY(lay_out(rows, params, HY_ROW_GRADS,
+    HY_TRY(lay_out(rows, params, spec, HY_ROW_GRADS,
                    (hy_row){.cls = HY_GRADS,
                             .set = HY_SET_TRAINABLE,
                             .dtype = t->grads,
@@ -62,7 +59,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .is_outside = spec->is_guest && !spec->sums_grads,
                             .is_for_steps = true}));
     for (int i = 0; i < rows->optim_count; i++) {
-        HY_TRY(lay_out(rows, params, (hy_row_id)(HY_ROW_OPTIM + i),
+        HY_TRY(lay_out(rows, params, spec, (hy_row_id)(HY_ROW_OPTIM + i),
                        (hy_row){.cls = HY_OPTIM,
                                 .set = HY_SET_TRAINABLE,
                                 .dtype = t->optim,
@@ -70,32 +67,32 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .source = -1,
                                 .is_for_steps = true,
                                 .is_forked = true,
-                                .is_signed = spec->optimizer.kind->arrays[i].is_signed,
+                                .is_signed = hy_optim_array_is_signed(i),
                                 .file = "optimizer.safetensors",
-                                .name = spec->optimizer.kind->arrays[i].name}));
+                                .name = hy_optimizer_array_name(&spec->optimizer, i)}));
     }
     return HY_OK;
 }
 
 /* Read by passes and never written: in the type that Full computes in. Passes of another read it through a
  * cast. */
-static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_types *t) {
+static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     bool has_frozen = false;
     for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
     if (!has_frozen) return HY_OK;
-    return lay_out(rows, params, HY_ROW_FROZEN,
+    return lay_out(rows, params, spec, HY_ROW_FROZEN,
                    (hy_row){.cls = HY_WEIGHTS,
                             .set = HY_SET_FROZEN,
-                            .dtype = t->of[HY_FULL],
+                            .dtype = spec->types.of[HY_FULL],
                             .state = HY_PLAN_WEIGHTS,
                             .source = -1,
                             .file = "weights.safetensors",
                             .name = ""});
 }
 
-static hy_status keep_tiles(hy_rows *rows, const hy_params *params, hy_row_id id, hy_dtype dtype,
-                            int32_t block, const char *name) {
-    return lay_out(rows, params, id,
+static hy_status keep_tiles(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
+                            hy_row_id id, hy_dtype dtype, int32_t block, const char *name) {
+    return lay_out(rows, params, spec, id,
                    (hy_row){.cls = HY_PREDICTOR,
                             .set = HY_SET_TRAINABLE,
                             .dtype = dtype,
@@ -132,19 +129,21 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     for (int i = 0; i < spec->slow_count; i++) {
         int32_t block = t->slow == HY_U8 && i > 0 ? HY_QUANT_BLOCK : 0;
-        HY_TRY(keep_tiles(rows, params, (hy_row_id)(HY_ROW_SLOW + i), t->slow, block, names[i]));
+        HY_TRY(
+            keep_tiles(rows, params, spec, (hy_row_id)(HY_ROW_SLOW + i), t->slow, block, names[i]));
         rows->row[HY_ROW_SLOW + i].is_forked = rows->row[HY_ROW_SLOW + i].is_for_jumps = true;
     }
     plan_scratch(rows);
-    if (spec->has_average) HY_TRY(keep_tiles(rows, params, HY_ROW_AVERAGE, HY_F32, 0, "tail"));
+    if (spec->has_average)
+        HY_TRY(keep_tiles(rows, params, spec, HY_ROW_AVERAGE, HY_F32, 0, "tail"));
     if (spec->has_snapshot) {
-        HY_TRY(keep_tiles(rows, params, HY_ROW_SNAPSHOT, t->master, 0, "snapshot"));
+        HY_TRY(keep_tiles(rows, params, spec, HY_ROW_SNAPSHOT, t->master, 0, "snapshot"));
         rows->row[HY_ROW_SNAPSHOT].cls = HY_SNAPSHOT;
         rows->row[HY_ROW_SNAPSHOT].is_for_jumps = !(spec->is_guest && spec->has_average);
     }
     bool is_tried = spec->slow_count > 0 || spec->has_average;
     if (!is_tried || spec->is_guest) return HY_OK; /* a guest sees it where the weights are */
-    return lay_out(rows, params, HY_ROW_CANDIDATE,
+    return lay_out(rows, params, spec, HY_ROW_CANDIDATE,
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_TRAINABLE,
                             .dtype = is_low ? t->low : HY_F32,
@@ -154,14 +153,14 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
 }
 
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer),
+    *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer, params),
                       .slow_count = spec->slow_count};
     for (int32_t i = params->count - 1; i >= 0; i--) {
         if (params->list[i].is_trainable) rows->lowest_trained = params->list[i].unit;
     }
     hy_status status = hy_tiles_init(&rows->tiles, params);
     if (status == HY_OK) status = add_state(rows, params, spec);
-    if (status == HY_OK) status = add_frozen(rows, params, &spec->types);
+    if (status == HY_OK) status = add_frozen(rows, params, spec);
     if (status == HY_OK) status = add_predictor(rows, params, spec);
     if (status != HY_OK) hy_rows_fini(rows);
     return status;

@@ -52,12 +52,13 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     const hy_layout_item *item = &row->store.layout.items[index];
-    int64_t count = hy_param_whole_count(param);
+    bool is_like_param = row->is_tiled || item->count == param->count;
+    int64_t count = is_like_param ? hy_param_whole_count(param) : item->count;
     *out = (hy_state_tensor){.row = at->row,
                              .item = index,
                              .run = param->part > 0 ? param->part
                                     : row->is_tiled ? HY_TILE_ELEMENTS
-                                                    : param->count};
+                                                    : item->count};
     out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
@@ -66,7 +67,7 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
         out->dtype = HY_F32;
         out->ndim = 1;
-        int64_t stored = param->part > 0 ? count : param->stored;
+        int64_t stored = param->part > 0 || !is_like_param ? count : param->stored;
         out->shape[0] = out->count = hy_layout_scales(item, stored);
         out->in_memory = hy_layout_scales(item, count);
         out->run = hy_layout_scales(item, out->run);
@@ -74,10 +75,11 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         out->codes = item->dtype;
     } else {
         out->dtype = item->dtype;
-        out->ndim = param->ndim;
+        out->ndim = is_like_param ? param->ndim : 1;
         memcpy(out->shape, param->shape, sizeof out->shape);
         if (param->stored != param->count) out->shape[0] = hy_param_stored_rows(param);
-        out->count = param->part > 0 ? count : param->stored;
+        if (!is_like_param) out->shape[0] = count;
+        out->count = param->part > 0 || !is_like_param ? count : param->stored;
         out->in_memory = count;
         out->zero = item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : 0;
     }

@@ -331,7 +331,7 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
     return hy_fail(HY_ERR_INPUT,
                    "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with "
                    "optimizer %s%s; go on with that, or begin anew from its weights (--init-from)",
-                   path, ours->arrays[0].name, ours->name, name,
+                   path, ours->arrays[0], ours->name, name,
                    strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
 }
 
