@@ -125,6 +125,19 @@ START_TEST(what_a_size_needs_is_known_before) {
 }
 END_TEST
 
+/* What was measured is not compared: a small micro-batch has less for activations and more for evaluation's
+ * workspace behind them, which then is the most that there was, and that a plan had, of it. */
+static void check_planned(const hy_ledger *now, const hy_ledger *before) {
+    for (int i = 0; i < HY_CLASS_COUNT * HY_PHASE_COUNT; i++) {
+        const hy_cell *a = &now->cell[i / HY_PHASE_COUNT][i % HY_PHASE_COUNT];
+        const hy_cell *b = &before->cell[i / HY_PHASE_COUNT][i % HY_PHASE_COUNT];
+        ck_assert_int_eq(a->place, b->place);
+        ck_assert_int_eq(a->dtype, b->dtype);
+        ck_assert_uint_ge(a->planned, b->planned);
+        if (i / HY_PHASE_COUNT != HY_WORKSPACE) ck_assert_uint_eq(a->planned, b->planned);
+    }
+}
+
 START_TEST(the_ledger_follows) {
     hy_trainer *t = begin("none", places[_i]);
     hy_ledger before = t->engine.ledger;
@@ -132,7 +145,7 @@ START_TEST(the_ledger_follows) {
     ck_assert_uint_lt(t->engine.ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
     must(hy_trainer_resize(t, 8, "a test asks for it"));
     ck_assert_mem_eq(t->engine.ledger.live, before.live, sizeof before.live);
-    ck_assert_mem_eq(t->engine.ledger.cell, before.cell, sizeof before.cell);
+    check_planned(&t->engine.ledger, &before);
     hy_trainer_destroy(t);
 }
 END_TEST
