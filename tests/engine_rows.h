@@ -151,6 +151,10 @@ static const struct {
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2
      "precision fp8 precision_correct fp8 fp8_grad e5m2 fp8_until 0.6 master_dtype bf16 "
      "grad_dtype bf16 optim_dtype bf16 "},
+    {"llama, muon, bf16, three micro-batches",
+     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA ALL_BF16 "optimizer muon grad_accum_steps 3 "},
+    {"gpt2, muon in 8 bits, bf16 master and gradients", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
+     "width 64 mlp_width 96 optimizer muon8bit master_dtype bf16 grad_dtype bf16 "},
     {"llama, fp8, the last block trained, the rest frozen", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
      "width 64 mlp_width 96 precision fp8 precision_correct fp32 tied_head false train last:1 "},
 };

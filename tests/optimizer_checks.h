@@ -1,4 +1,4 @@
-/* optimizer_checks.h: steps of AdamW and SGD of random numbers, and what must hold of them on every
+/* optimizer_checks.h: steps of AdamW, SGD and Muon of random numbers, and what must hold of them on every
  * backend. */
 #ifndef HY_TESTS_OPTIMIZER_CHECKS_H
 #define HY_TESTS_OPTIMIZER_CHECKS_H
@@ -46,6 +46,53 @@ static inline trial sgd_trial(hy_dtype param, hy_dtype grad, hy_dtype state, boo
     trial_tensor(&t, HY_SGD_CLIP, HY_F32, 0, 2);
     trial_put(&t, HY_SGD_CLIP, 1, 0.75);
     if (has_master) trial_normal(&t, HY_SGD_MASTER, HY_F32, 0, count, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+/* Muon's last op, with three pieces; cautious where `count` is even. */
+static inline trial muon_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                               int64_t count) {
+    trial t = trial_begin(HY_OP_MUON, (uint64_t)(param * 100 + grad * 10 + state));
+    t.call.attr.muon = (hy_muon_attr){.lr = 0.03f,
+                                      .momentum = 0.9f,
+                                      .weight_decay = 0.1f,
+                                      .is_cautious = count % 2 == 0,
+                                      .coefficient = {1.5f, 0.5f, 2.0f},
+                                      .ends = {count / 3 + 1, count / 2 + 2},
+                                      .seed = 42,
+                                      .first = 1000001};
+    trial_normal(&t, HY_MUON_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_MUON_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_MUON_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_MUON_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_MUON_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_MUON_MASTER, HY_F32, 0, count, 0, 1);
+    trial_normal(&t, HY_MUON_DIRECTION, grad, 0, count, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+/* What goes before it: the blend of gradient and momentum; Nesterov's where `count` is even. */
+static inline trial muon_blend_trial(hy_dtype out, hy_dtype grad, hy_dtype state, int64_t count) {
+    trial t = trial_begin(HY_OP_MUON_BLEND, (uint64_t)(out * 100 + grad * 10 + state));
+    t.call.attr.muon = (hy_muon_attr){.momentum = 0.9f, .is_nesterov = count % 2 == 0};
+    trial_tensor(&t, HY_MUON_BLEND_OUT, out, 0, count);
+    trial_normal(&t, HY_MUON_BLEND_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_MUON_BLEND_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_MUON_BLEND_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_MUON_BLEND_CLIP, 1, 0.75);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+static inline trial to_unit_trial(hy_dtype x, hy_dtype y, int64_t count) {
+    trial t = trial_begin(HY_OP_TO_UNIT, (uint64_t)(x * 10 + y));
+    t.call.attr.to_unit.eps = 1e-7f;
+    trial_normal(&t, HY_TO_UNIT_X, x, 0, count, 0, 3);
+    trial_tensor(&t, HY_TO_UNIT_TOTAL, HY_F64, 0, 1);
+    trial_put(&t, HY_TO_UNIT_TOTAL, 0, 123.25);
+    trial_tensor(&t, HY_TO_UNIT_Y, y, 0, count);
     t.exact.attr = t.call.attr;
     return t;
 }
@@ -99,7 +146,9 @@ static inline void check_rounding_noise(call_runner run, update_trial make, uint
     trial wide = make(HY_F32, HY_F32, HY_F32, false, COUNT);
     trial narrow = make(HY_BF16, HY_F32, HY_BF16, false, COUNT);
     int clip = position_of(&wide.call, "clip"); /* state lies before it */
-    for (int i = 0; i < clip; i++) {
+    int direction = position_of(&wide.call, "direction");
+    for (int i = 0; i < HY_OP_TENSORS; i++) {
+        if (i >= clip && i != direction) continue;
         for (int64_t k = 0; k < COUNT; k++) {
             put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
         }
@@ -131,11 +180,17 @@ static inline void check_cut_step(call_runner run, update_trial make) {
     run(&whole.call);
     for (int piece = 0; piece < 2; piece++) {
         hy_op_call call = cut.call;
-        bool is_sgd = call.kind == HY_OP_SGD;
-        for (int i = 0; i < clip; i++) {
+        int direction = position_of(&call, "direction");
+        for (int i = 0; i < HY_OP_TENSORS; i++) {
+            if (i >= clip && i != direction) continue;
             call.t[i] = hy_tensor_rows(&cut.call.t[i], piece * CUT, piece ? COUNT - CUT : CUT);
         }
-        *(is_sgd ? &call.attr.sgd.first : &call.attr.adamw.first) += (uint64_t)piece * CUT;
+        if (call.kind == HY_OP_SGD) call.attr.sgd.first += (uint64_t)piece * CUT;
+        if (call.kind == HY_OP_ADAMW) call.attr.adamw.first += (uint64_t)piece * CUT;
+        if (call.kind == HY_OP_MUON) call.attr.muon.first += (uint64_t)piece * CUT;
+        for (int i = 0; call.kind == HY_OP_MUON && i < HY_MUON_PIECES - 1; i++) {
+            call.attr.muon.ends[i] -= piece * CUT; /* below zero: none of it is here */
+        }
         run(&call);
     }
     for (int i = 0; i < clip; i++) {

@@ -449,6 +449,40 @@ static inline void reference_sgd(const hy_op_call *c) {
     }
 }
 
+static inline void reference_muon_blend(const hy_op_call *c) {
+    const double *grad = reference_data(c, HY_MUON_BLEND_GRAD),
+                 *m = reference_data(c, HY_MUON_BLEND_M);
+    double scale = reference_data(c, HY_MUON_BLEND_CLIP)[1], mu = (double)c->attr.muon.momentum;
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_MUON_BLEND_OUT]); i++) {
+        double g = grad[i] * scale, next = mu * m[i] + (1 - mu) * g;
+        reference_data(c, HY_MUON_BLEND_OUT)[i] =
+            c->attr.muon.is_nesterov ? mu * next + (1 - mu) * g : next;
+    }
+}
+
+static inline void reference_to_unit(const hy_op_call *c) {
+    double length = sqrt(reference_data(c, HY_TO_UNIT_TOTAL)[0]) + (double)c->attr.to_unit.eps;
+    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_TO_UNIT_X]); i++) {
+        reference_data(c, HY_TO_UNIT_Y)[i] = reference_data(c, HY_TO_UNIT_X)[i] / length;
+    }
+}
+
+static inline void reference_muon(const hy_op_call *c) {
+    const hy_muon_attr *a = &c->attr.muon;
+    double *param = reference_data(c, HY_MUON_PARAM), *m = reference_data(c, HY_MUON_M);
+    double *master = reference_data(c, HY_MUON_MASTER), scale = reference_data(c, HY_MUON_CLIP)[1];
+    const double *direction = reference_data(c, HY_MUON_DIRECTION);
+    double mu = (double)a->momentum, lr = (double)a->lr;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_MUON_PARAM]); i++) {
+        double *p = master ? master + i : param + i;
+        double along = (double)a->coefficient[(i >= a->ends[0]) + (i >= a->ends[1])];
+        bool decays = !a->is_cautious || direction[i] * *p > 0;
+        m[i] = mu * m[i] + (1 - mu) * reference_data(c, HY_MUON_GRAD)[i] * scale;
+        *p -= lr * ((decays ? (double)a->weight_decay * *p : 0) + along * direction[i]);
+        param[i] = *p;
+    }
+}
+
 static inline void reference_cast(const hy_op_call *c) {
     for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_CAST_SRC]); i++) {
         reference_data(c, HY_CAST_DST)[i] = reference_data(c, HY_CAST_SRC)[i];
@@ -487,6 +521,9 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_CLIP] = reference_clip,
         [HY_OP_ADAMW] = reference_adamw,
         [HY_OP_SGD] = reference_sgd,
+        [HY_OP_MUON_BLEND] = reference_muon_blend,
+        [HY_OP_TO_UNIT] = reference_to_unit,
+        [HY_OP_MUON] = reference_muon,
         [HY_OP_CAST] = reference_cast,
         [HY_OP_FILL] = reference_fill,
     };

@@ -220,6 +220,30 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         trial_normal(&t, HY_SGD_MOMENTUM, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
         FLOATS(HY_SGD_CLIP, 0, 2);
         break;
+    case HY_OP_MUON_BLEND:
+        attr->muon.momentum = 0.9f;
+        NUMBERS(HY_MUON_BLEND_OUT, 0, 100003);
+        NUMBERS(HY_MUON_BLEND_GRAD, 0, 100003);
+        trial_normal(&t, HY_MUON_BLEND_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_MUON_BLEND_CLIP, 0, 2);
+        break;
+    case HY_OP_TO_UNIT:
+        NUMBERS(HY_TO_UNIT_X, 0, 100003);
+        trial_normal(&t, HY_TO_UNIT_TOTAL, HY_F64, 0, 1, 9, 0);
+        NUMBERS(HY_TO_UNIT_Y, 0, 100003);
+        break;
+    case HY_OP_MUON:
+        attr->muon = (hy_muon_attr){.lr = 0.01f,
+                                    .momentum = 0.9f,
+                                    .coefficient = {1, 2, 3},
+                                    .ends = {30001, 60001},
+                                    .first = 3};
+        NUMBERS(HY_MUON_PARAM, 0, 100003);
+        NUMBERS(HY_MUON_GRAD, 0, 100003);
+        trial_normal(&t, HY_MUON_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_MUON_CLIP, 0, 2);
+        NUMBERS(HY_MUON_DIRECTION, 0, 100003);
+        break;
     case HY_OP_CAST:
         NUMBERS(HY_CAST_SRC, 0, 200001);
         FLOATS(HY_CAST_DST, 0, 200001);

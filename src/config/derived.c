@@ -78,6 +78,7 @@ hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
 }
 
 hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
+    double own_lr = s->optimizer.lr > 0 ? s->optimizer.adamw_lr / s->optimizer.lr : 0;
     return (hy_optimizer){.kind = hy_settings_optimizer(s),
                           .max_norm = s->train.grad_clip,
                           .weight_decay = s->optimizer.weight_decay,
@@ -85,7 +86,12 @@ hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
                           .beta2 = s->optimizer.beta2,
                           .eps = s->optimizer.adam_eps,
                           .momentum = s->optimizer.momentum,
-                          .is_nesterov = s->optimizer.nesterov};
+                          .is_nesterov = s->optimizer.nesterov,
+                          .muon_momentum = s->optimizer.muon_momentum,
+                          .is_muon_nesterov = s->optimizer.muon_nesterov,
+                          .muon_steps = (int32_t)s->optimizer.muon_steps,
+                          .is_cautious = s->optimizer.cautious_decay,
+                          .delegated_lr = own_lr};
 }
 
 hy_schedule hy_schedule_from_settings(const hy_settings *s, int64_t total) {

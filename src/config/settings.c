@@ -50,8 +50,22 @@
 #define EACH_5(M, name, value, ...) M(name, value) EACH_4(M, __VA_ARGS__)
 #define EACH_6(M, name, value, ...) M(name, value) EACH_5(M, __VA_ARGS__)
 #define EACH_7(M, name, value, ...) M(name, value) EACH_6(M, __VA_ARGS__)
-#define PAIRS(...) FIFTEENTH(__VA_ARGS__, 7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1)
-#define FIFTEENTH(a, b, c, d, e, f, g, h, i, j, k, l, m, n, count, ...) count
+#define EACH_8(M, name, value, ...) M(name, value) EACH_7(M, __VA_ARGS__)
+#define EACH_9(M, name, value, ...) M(name, value) EACH_8(M, __VA_ARGS__)
+#define EACH_10(M, name, value, ...) M(name, value) EACH_9(M, __VA_ARGS__)
+#define EACH_11(M, name, value, ...) M(name, value) EACH_10(M, __VA_ARGS__)
+#define EACH_12(M, name, value, ...) M(name, value) EACH_11(M, __VA_ARGS__)
+#define EACH_13(M, name, value, ...) M(name, value) EACH_12(M, __VA_ARGS__)
+#define EACH_14(M, name, value, ...) M(name, value) EACH_13(M, __VA_ARGS__)
+#define EACH_15(M, name, value, ...) M(name, value) EACH_14(M, __VA_ARGS__)
+#define EACH_16(M, name, value, ...) M(name, value) EACH_15(M, __VA_ARGS__)
+#define PAIRS(...)                                                                                 \
+    THIRTY_THIRD(__VA_ARGS__, 16, 16, 15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8,  \
+                 7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1)
+#define THIRTY_THIRD(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13, a14, a15, a16, a17,   \
+                     a18, a19, a20, a21, a22, a23, a24, a25, a26, a27, a28, a29, a30, a31, a32,    \
+                     count, ...)                                                                   \
+    count
 #define JOIN(a, b) JOIN_NOW(a, b)
 #define JOIN_NOW(a, b) a##b
 #define NAME(name, value) ", " name /* the first comma is left out by [2] */
@@ -248,12 +262,16 @@ static const hy_setting table[] = {
     {INTEGER(train.batch_check_every, "--batch-check-every", 1, 1000000, "10",
              "Steps between two looks at whether the micro-batch should change.")},
 
-    {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
-            "The update rule; adamw8bit is adamw with optim_dtype 8bit, paged_ keeps its state in "
-            "pinned host memory unless optim_place says otherwise; sgd has momentum.",
-            "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT, "paged_adamw",
-            HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
-            HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD)},
+    {CHOICE(
+        optimizer.optimizer, "--optimizer", "adamw",
+        "The update rule; muon moves matrices along their orthogonal factor and leaves the rest "
+        "to adamw; 8bit stands for optim_dtype 8bit, paged_ keeps state in pinned host memory "
+        "unless optim_place says otherwise; sgd has momentum.",
+        "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT, "paged_adamw",
+        HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
+        HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD, "muon", HY_MUON,
+        "muon8bit", HY_MUON | HY_OPTIMIZER_8BIT, "paged_muon", HY_MUON | HY_OPTIMIZER_PAGED,
+        "paged_muon8bit", HY_MUON | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
             "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
             "elements; auto is fp32, or 8bit with adamw8bit or where small_types allows it and it "
@@ -275,6 +293,17 @@ static const hy_setting table[] = {
                   "sgd: how much of the last step goes on; 0 needs no optimizer state.")},
     {SWITCH(optimizer.nesterov, "--nesterov", "false",
             "sgd: Nesterov's momentum, which looks one step ahead.")},
+    {NUMBER_BELOW(optimizer.muon_momentum, "--muon-momentum", 0, 1, "0.95",
+                  "muon: decay of the running mean of gradients of matrices.")},
+    {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true",
+            "muon: look one step ahead, as Nesterov does.")},
+    {INTEGER(optimizer.muon_steps, "--muon-steps", 1, 20, "5",
+             "muon: steps of Newton and Schulz towards the orthogonal factor.")},
+    {SWITCH(optimizer.cautious_decay, "--cautious-decay", "false",
+            "muon: matrices decay only where their step makes a weight smaller too.")},
+    {NUMBER(optimizer.adamw_lr, "--adamw-lr", 0, 10, "0",
+            "muon: highest learning rate of what it leaves to adamw (embedding, head, norms, "
+            "biases); 0: that of lr.")},
     {NUMBER(optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
             "Weight decay, on matrices only; adamw: apart from the gradient; sgd: part of it, and "
             "0.0001 unless you set it.")},

@@ -103,7 +103,10 @@ typedef struct hy_settings {
         hy_dtype_choice optim_dtype, master_dtype;
         double lr, beta1, beta2, adam_eps, weight_decay;
         double momentum; /* sgd; 0: keeps no state */
-        bool nesterov;
+        bool nesterov, muon_nesterov, cautious_decay;
+        double muon_momentum;
+        int64_t muon_steps;      /* of Newton and Schulz */
+        double adamw_lr;         /* of what muon leaves to adamw; 0: lr */
         int64_t lr_warmup_steps; /* -1: as many as the ratio gives */
         double lr_warmup_ratio;
         double min_lr_ratio; /* final learning rate over lr */

@@ -102,6 +102,20 @@ typedef enum hy_op_kind {
      * Scale 0, master, rounding, its noise and 8 bits are as for AdamW; momentum stands for m. */
     HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
 
+    /* What Muon makes orthogonal, with g = scale * grad and the momentum that the step will leave,
+     * next = momentum * m + (1 - momentum) * g: it is next, or with is_nesterov
+     * momentum * next + (1 - momentum) * g. m may have any type that it has in HY_OP_MUON. */
+    HY_OP_MUON_BLEND, /* out  grad  m  clip (2) fp32: {norm, scale} */
+    /* y = x / (sqrt(total) + eps) */
+    HY_OP_TO_UNIT, /* x  total (1) f64  y (may be x) */
+    /* One step along a given direction, and the momentum:
+     *   m      = momentum * m + (1 - momentum) * scale * grad
+     *   param  = param - lr * weight_decay * param - lr * coefficient[i] * direction
+     * element by element, where i counts the attr.muon.ends that the element is not before. With
+     * is_cautious what decays is only what the direction makes smaller too: direction * param > 0.
+     * Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
+    HY_OP_MUON, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32*  direction */
+
     /* Same count, another type, round to nearest even. One of the two may be int8 with a scale per row
      * (int8.h); as dst it gets codes and scales. */
     HY_OP_CAST, /* src  dst */
@@ -206,6 +220,9 @@ enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
 enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
 enum { HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_M, HY_ADAMW_V, HY_ADAMW_CLIP, HY_ADAMW_MASTER };
 enum { HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_MOMENTUM, HY_SGD_CLIP, HY_SGD_MASTER };
+enum { HY_MUON_BLEND_OUT, HY_MUON_BLEND_GRAD, HY_MUON_BLEND_M, HY_MUON_BLEND_CLIP };
+enum { HY_TO_UNIT_X, HY_TO_UNIT_TOTAL, HY_TO_UNIT_Y };
+enum { HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_M, HY_MUON_CLIP, HY_MUON_MASTER, HY_MUON_DIRECTION };
 enum { HY_CAST_SRC, HY_CAST_DST };
 enum { HY_FILL_DST };
 enum { HY_COMBINE_OUT, HY_COMBINE_X0, HY_COMBINE_X1, HY_COMBINE_X2 };
@@ -242,6 +259,17 @@ typedef struct hy_sgd_attr {
     uint64_t seed, first; /* of the noise, as for adamw */
 } hy_sgd_attr;
 
+#define HY_MUON_PIECES 3
+typedef struct hy_muon_attr {
+    float lr, momentum, weight_decay;
+    bool is_nesterov; /* the blend alone */
+    bool is_cautious;
+    float coefficient[HY_MUON_PIECES];
+    int64_t ends[HY_MUON_PIECES -
+                 1];      /* where the next piece begins, rising; the count where there is none */
+    uint64_t seed, first; /* of the noise, as for adamw */
+} hy_muon_attr;
+
 typedef struct hy_op_attr {
     bool accumulate; /* for the tensors marked `+` */
     union {
@@ -270,6 +298,10 @@ typedef struct hy_op_attr {
         } clip;
         hy_adamw_attr adamw;
         hy_sgd_attr sgd;
+        hy_muon_attr muon; /* and its blend */
+        struct {
+            float eps;
+        } to_unit;
         struct {
             float value;
         } fill;

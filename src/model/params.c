@@ -54,6 +54,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                         .own_decay = -1,
                         .lr_scale = 1,
                         .init_std = cols ? s->init_std : 0};
+    param->is_hidden = hy_linear_bit(kind) != 0;
     bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
     /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
@@ -77,6 +78,18 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
     if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
 }
 
+/* The matrices of a packed one. */
+static void set_pieces(hy_params *p, const hy_shape *s, int32_t unit) {
+    hy_param *qkv = &p->list[hy_params_find(p, unit, HY_P_QKV)];
+    hy_param *up = &p->list[hy_params_find(p, unit, HY_P_UP)];
+    qkv->pieces = 3;
+    qkv->piece_rows[0] = (int64_t)s->heads * s->head_size;
+    qkv->piece_rows[1] = qkv->piece_rows[2] = (int64_t)s->kv_heads * s->head_size;
+    if (!s->is_gated) return;
+    up->pieces = 2;
+    up->piece_rows[0] = up->piece_rows[1] = s->mlp_width;
+}
+
 static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
     int32_t attention = s->heads * s->head_size;
     add_norm(p, s, unit, HY_P_NORM1);
@@ -90,6 +103,7 @@ static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
     int64_t up = (int64_t)s->mlp_width * (s->is_gated ? 2 : 1);
     add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
     add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
+    set_pieces(p, s, unit);
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {
@@ -120,6 +134,15 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
 
 #define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
 
+/* Of a model that is not ours: by what tables of tokens and heads are usually called. */
+static bool sounds_hidden(const char *name) {
+    static const char *const others[] = {"emb", "wte", "wpe", "head"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        if (strstr(name, others[i])) return false;
+    }
+    return true;
+}
+
 static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t index) {
     const char *name = spec->name ? spec->name : "";
     HY_FAIL_IF(!name[0], HY_ERR_INPUT, "parameter number %d has no name", index);
@@ -141,7 +164,8 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
                       .is_trainable = true,
                       .has_decay = spec->decay >= 0 || spec->ndim >= 2,
                       .own_decay = spec->decay,
-                      .lr_scale = spec->lr_scale};
+                      .lr_scale = spec->lr_scale,
+                      .is_hidden = spec->ndim == 2 && sounds_hidden(name)};
     snprintf(out->name, sizeof out->name, "%s", name);
     for (int32_t i = 0; i < spec->ndim; i++) {
         HY_FAIL_IF(spec->shape[i] < 1, HY_ERR_INPUT,

@@ -62,6 +62,7 @@ static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || u
 
 #define HY_PARAM_NAME_MAX 160
 #define HY_PARAM_DIMS 8
+#define HY_PARAM_PIECES 3
 
 typedef struct hy_param {
     char name[HY_PARAM_NAME_MAX]; /* "blocks.3.attn.qkv.weight" */
@@ -79,6 +80,10 @@ typedef struct hy_param {
      * with the shape of the whole; all but the last have `part` elements. */
     int32_t whole;         /* which of the guest's it is, or is a part of */
     int64_t part, part_at; /* elements before this one; part 0: it is no part */
+    /* Matrices that lie one below the other in this one: q, k and v; gate and up. 0: it is one. */
+    int32_t pieces;
+    int64_t piece_rows[HY_PARAM_PIECES];
+    bool is_hidden;        /* a matrix inside the model: neither a table of tokens nor a head */
     double own_decay;      /* instead of the run's, where it is 0 or more */
     int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
     double lr_scale;       /* of the run's learning rate */

@@ -111,11 +111,12 @@ static hy_tensor square_at(const hy_optimizer *o, void *data, const piece *p) {
 }
 
 static uint64_t workspace(const hy_optimizer *o, const hy_param *param, hy_backend *backend) {
+    void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT; /* what is absent needs no workspace */
     uint64_t most = 0;
     for (int i = 0; i < piece_count(param); i++) {
         piece p = piece_of(param, i);
-        hy_tensor x = hy_tensor_2d(NULL, o->matrix_dtype, p.rows, p.cols);
-        hy_tensor square = square_at(o, NULL, &p);
+        hy_tensor x = hy_tensor_2d(somewhere, o->matrix_dtype, p.rows, p.cols);
+        hy_tensor square = square_at(o, somewhere, &p);
         hy_op_call calls[PRODUCTS + 1];
         list_products(&p, x, x, square, square, 1, calls);
         calls[PRODUCTS] = (hy_op_call){.kind = HY_OP_SQ_NORM, .t[HY_REDUCE_X] = x};

@@ -8,11 +8,12 @@
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
-extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd;
+extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd, hy_optimizer_muon;
 
 static const hy_optimizer_kind *const kinds[HY_OPTIMIZER_COUNT] = {
     [HY_ADAMW] = &hy_optimizer_adamw,
     [HY_SGD] = &hy_optimizer_sgd,
+    [HY_MUON] = &hy_optimizer_muon,
 };
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id) { return kinds[id]; }
@@ -193,6 +194,12 @@ static hy_status release_unit(hy_store *const stores[STORES], hy_stream *stream,
     return first;
 }
 
+/* What an optimizer leaves to another may have a rate of its own. */
+static double lr_share(const hy_optimizer *o, const hy_param *param) {
+    bool is_delegated = !param->own_optimizer && hy_optimizer_kind_for(o, param) != o->kind;
+    return param->lr_scale * (is_delegated && o->delegated_lr > 0 ? o->delegated_lr : 1);
+}
+
 static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream,
                               const hy_optimizer_step *step, int32_t index) {
     const hy_optimizer *optimizer = state->optimizer;
@@ -205,7 +212,7 @@ static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream
         .grad = tensor_of(state->grads, index),
         .clip = hy_tensor_1d(state->clip, HY_F32, 2),
         .workspace = state->workspace,
-        .lr = (float)(step->lr * param->lr_scale),
+        .lr = (float)(step->lr * lr_share(optimizer, param)),
         .weight_decay = (float)(param->own_decay >= 0 ? param->own_decay
                                 : param->has_decay    ? optimizer->weight_decay
                                                       : 0),

@@ -17,7 +17,7 @@
 
 /* ---- an optimizer ------------------------------------------------------------------------------ */
 
-typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_OPTIMIZER_COUNT } hy_optimizer_id;
+typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_MUON, HY_OPTIMIZER_COUNT } hy_optimizer_id;
 
 #define HY_OPTIM_ARRAYS_MAX 2
 
@@ -52,6 +52,13 @@ struct hy_optimizer {
     double beta1, beta2, eps; /* adamw */
     double momentum;          /* sgd; 0: keeps no state */
     bool is_nesterov;
+    double muon_momentum;
+    bool is_muon_nesterov;
+    int32_t muon_steps;    /* of Newton and Schulz */
+    hy_dtype matrix_dtype; /* in which it multiplies: bf16 or fp32 */
+    bool is_cautious;      /* muon: decays only what its step makes smaller too */
+    double
+        delegated_lr; /* share of the learning rate for what it leaves to another; 0: all of it */
 };
 
 /* What an update of one parameter works on. All tensors are on the device. */

@@ -51,6 +51,7 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
             types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
         }
     }
+    x.rows.optimizer.matrix_dtype = x.rows.types.of[HY_FULL] == HY_F32 ? HY_F32 : HY_BF16;
     *out = x;
     return HY_OK;
 }

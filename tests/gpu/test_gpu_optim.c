@@ -5,6 +5,7 @@
  * them to their definitions. */
 #include "gpu_rig.h"
 
+#include "muon_checks.h"
 #include "optimizer_checks.h"
 
 static const int64_t counts[] = {1, 7, 1000, 40011};
@@ -12,7 +13,7 @@ enum { COUNTS = sizeof counts / sizeof counts[0] };
 
 /* ---- adamw and sgd ----------------------------------------------------------------------------- */
 
-static const update_trial updates[] = {adamw_trial, sgd_trial};
+static const update_trial updates[] = {adamw_trial, sgd_trial, muon_trial};
 enum { UPDATES = sizeof updates / sizeof updates[0] };
 
 START_TEST(an_update_agrees_with_the_reference) {
@@ -28,6 +29,29 @@ START_TEST(an_update_agrees_with_the_reference) {
         if (t.call.t[master].data) gpu_check(&t, master, 1);
         trial_end(&t);
     }
+}
+END_TEST
+
+START_TEST(what_muon_makes_orthogonal_agrees_with_the_reference) {
+    static const hy_dtype types[] = {HY_F32, HY_BF16};
+    for (int i = 0; i < 16; i++) {
+        trial blend =
+            muon_blend_trial(types[i % 2], types[i / 2 % 2], types[i / 4 % 2], 40010 + i / 8);
+        trial unit = to_unit_trial(types[i % 2], types[i / 2 % 2], 40010 + i / 8);
+        ck_assert(gpu_run_both(&blend, 0) && gpu_run_both(&unit, 0));
+        gpu_check(&blend, HY_MUON_BLEND_OUT, 1);
+        gpu_check(&unit, HY_TO_UNIT_Y, 1);
+        trial_end(&blend);
+        trial_end(&unit);
+    }
+}
+END_TEST
+
+START_TEST(updates_of_muon_are_those_of_the_formulas) {
+    muon_device here = {.backend = gpu.backend};
+    must(gpu.backend->stream_create(gpu.backend, "muon", &here.stream));
+    check_muon(&here, &muon_cases[_i]);
+    gpu.backend->stream_destroy(here.stream);
 }
 END_TEST
 
@@ -359,6 +383,8 @@ static Suite *make_suite(void) {
     TCase *all = tcase_create("optimizer");
     tcase_add_unchecked_fixture(all, open_cpu, close_cpu);
     tcase_add_loop_test(all, an_update_agrees_with_the_reference, 0, UPDATES);
+    tcase_add_test(all, what_muon_makes_orthogonal_agrees_with_the_reference);
+    tcase_add_loop_test(all, updates_of_muon_are_those_of_the_formulas, 0, MUON_CASES);
     tcase_add_test(all, sgd_goes_without_a_buffer);
     tcase_add_loop_test(all, a_scale_of_zero_leaves_everything_as_it_was, 0, UPDATES);
     tcase_add_loop_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest, 0, UPDATES);

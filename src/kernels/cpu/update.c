@@ -1,5 +1,5 @@
 /* update.c: the element-wise optimizers, AdamW and SGD with momentum, as kernels.h defines them: PyTorch's
- * formulas, in fp32 and in its order (decay first, then the step).
+ * formulas, in fp32 and in its order (decay first, then the step); and what of Muon is element by element.
  *
  * Around the two steps all is the same: reading and writing whatever types parameter, gradient and state
  * have, the noise of stochastic rounding, 8-bit codes, and the clip factor of 0 that leaves all as it was.
@@ -10,6 +10,7 @@
  * there the scale moves with its block's largest number and shakes the others loose, while noise of
  * the size of a step would outweigh what it keeps. */
 #include <math.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "kernels/cpu/codes.h"
@@ -97,7 +98,8 @@ DEFINE_ROUND_RUN(round_second_bf16, round_bf16, second_bits)
 
 #define STATES 2 /* at most */
 
-/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN; grad_scale: the clip factor. */
+/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN; grad_scale: the clip factor. A direction that
+ * is given stands behind the state. */
 typedef void step_function(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                            float *const state[STATES], int64_t n);
 
@@ -164,11 +166,41 @@ static void sgd_step(const hy_op_call *call, float grad_scale, const float *grad
     }
 }
 
+/* A stretch with one coefficient. */
+HY_CLONES static void muon_run(float *p, const float *grad, float *m, const float *direction,
+                               const hy_muon_attr *a, float coefficient, float grad_scale,
+                               int64_t n) {
+    float decay = a->lr * a->weight_decay, step = a->lr * coefficient, rest = 1.0f - a->momentum;
+    float always = a->is_cautious ? 0.0f : 1.0f;
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float decays = direction[i] * p[i] > 0.0f ? 1.0f : always;
+        m[i] = a->momentum * m[i] + rest * (grad[i] * grad_scale);
+        p[i] = p[i] - decays * decay * p[i] - step * direction[i];
+    }
+}
+
+/* `at`: where the elements begin among those of the tensor. */
+static void muon_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                      float *const state[STATES], int64_t at, int64_t n) {
+    const hy_muon_attr *a = &call->attr.muon;
+    for (int64_t i = 0; i < n;) {
+        int piece = 0;
+        int64_t end = n;
+        while (piece < HY_MUON_PIECES - 1 && at + i >= a->ends[piece]) piece++;
+        if (piece < HY_MUON_PIECES - 1) end = hy_min64(n, a->ends[piece] - at);
+        muon_run(p + i, grad + i, state[0] + i, state[1] + i, a, a->coefficient[piece], grad_scale,
+                 end - i);
+        i = end;
+    }
+}
+
 /* ---- a run of elements ----------------------------------------------------------------------- */
 
 /* A call, seen as an update. */
 typedef struct update {
     const hy_tensor *param, *grad, *clip, *master; /* master: data NULL where there is none */
+    const hy_tensor *direction;                    /* NULL: the step knows its own */
     const hy_tensor *state[STATES];
     int states;             /* of those, kept by this run */
     bool is_signed[STATES]; /* which codes its 8 bits are */
@@ -189,6 +221,18 @@ static update update_of(const hy_op_call *call) {
                         .seed = call->attr.adamw.seed,
                         .first = call->attr.adamw.first,
                         .step = adamw_step};
+    }
+    if (call->kind == HY_OP_MUON) {
+        return (update){.param = &t[HY_MUON_PARAM],
+                        .grad = &t[HY_MUON_GRAD],
+                        .clip = &t[HY_MUON_CLIP],
+                        .master = &t[HY_MUON_MASTER],
+                        .direction = &t[HY_MUON_DIRECTION],
+                        .state = {&t[HY_MUON_M]},
+                        .states = 1,
+                        .is_signed = {true},
+                        .seed = call->attr.muon.seed,
+                        .first = call->attr.muon.first};
     }
     return (update){.param = &t[HY_SGD_PARAM],
                     .grad = &t[HY_SGD_GRAD],
@@ -261,7 +305,15 @@ static void update_elements(const hy_op_call *call, int64_t at, int64_t n) {
         state[i] = hy_target(u.state[i], at, buffer[i]);
         read_state(u.state[i], u.is_signed[i], at, n, state[i]);
     }
-    u.step(call, grad_scale_of(&u), hy_read(u.grad, at, n, g_buffer), p, state, n);
+    const float *grad = hy_read(u.grad, at, n, g_buffer);
+    if (u.direction) {
+        state[u.states] = buffer[u.states];
+        const float *direction = hy_read(u.direction, at, n, buffer[u.states]);
+        if (direction != state[u.states]) memcpy(state[u.states], direction, (size_t)n * 4);
+        muon_step(call, grad_scale_of(&u), grad, p, state, at, n);
+    } else {
+        u.step(call, grad_scale_of(&u), grad, p, state, n);
+    }
     for (int i = 0; i < u.states; i++) store_state(&u, i, at, n, state[i], words);
     store_param(&u, at, n, p, words);
 }
@@ -270,4 +322,54 @@ hy_status hy_cpu_update(const hy_cpu_run *run) {
     update u = update_of(run->call);
     if (grad_scale_of(&u) == 0) return HY_OK;
     return hy_cpu_for_elements(run, hy_tensor_count(u.param), ELEMENTS_PER_TASK, update_elements);
+}
+
+/* ---- what Muon makes orthogonal ---------------------------------------------------------------- */
+
+HY_CLONES static void blend_run(const float *grad, const float *m, const hy_muon_attr *a,
+                                float grad_scale, float *out, int64_t n) {
+    float keep = a->momentum, rest = 1.0f - keep;
+    bool is_nesterov = a->is_nesterov;
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * grad_scale, next = keep * m[i] + rest * g;
+        out[i] = is_nesterov ? keep * next + rest * g : next;
+    }
+}
+
+static void blend_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *t = call->t, *out = &t[HY_MUON_BLEND_OUT];
+    float g_buffer[HY_CPU_RUN], m[HY_CPU_RUN], buffer[HY_CPU_RUN],
+        *made = hy_target(out, at, buffer);
+    float grad_scale = ((const float *)t[HY_MUON_BLEND_CLIP].data)[1];
+    const hy_tensor *state = &t[HY_MUON_BLEND_M];
+    const float *momentum = state->dtype == HY_U8 ? m : hy_read(state, at, n, m);
+    if (state->dtype == HY_U8) read_state(state, true, at, n, m);
+    blend_run(hy_read(&t[HY_MUON_BLEND_GRAD], at, n, g_buffer), momentum, &call->attr.muon,
+              grad_scale, made, n);
+    hy_write(out, at, n, made);
+}
+
+hy_status hy_cpu_muon_blend(const hy_cpu_run *run) {
+    return hy_cpu_for_elements(run, hy_tensor_count(&run->call->t[HY_MUON_BLEND_OUT]),
+                               ELEMENTS_PER_TASK, blend_elements);
+}
+
+HY_CLONES static void scale_run(const float *x, float factor, float *out, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
+}
+
+static void scale_elements(const hy_op_call *call, int64_t at, int64_t n) {
+    const hy_tensor *x = &call->t[HY_TO_UNIT_X], *y = &call->t[HY_TO_UNIT_Y];
+    double total = *(const double *)call->t[HY_TO_UNIT_TOTAL].data;
+    float buffer[HY_CPU_RUN], y_buffer[HY_CPU_RUN], *out = hy_target(y, at, y_buffer);
+    float factor = (float)(1.0 / (sqrt(total) + (double)call->attr.to_unit.eps));
+    scale_run(hy_read(x, at, n, buffer), factor, out, n);
+    hy_write(y, at, n, out);
+}
+
+hy_status hy_cpu_to_unit(const hy_cpu_run *run) {
+    return hy_cpu_for_elements(run, hy_tensor_count(&run->call->t[HY_TO_UNIT_X]), ELEMENTS_PER_TASK,
+                               scale_elements);
 }

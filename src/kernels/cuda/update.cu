@@ -1,5 +1,5 @@
 /* update.cu: the element-wise optimizers, AdamW and SGD with momentum: the formulas of kernels.h, in the
- * CPU's order (decay first, then the step).
+ * CPU's order (decay first, then the step); and what of Muon is element by element.
  *
  * They work in quads (quad.cuh): a thread fetches parameter, gradient and state in whatever types they
  * have, steps in fp32, and stores. 16-bit parameters without master, and 16-bit state, are rounded
@@ -150,9 +150,11 @@ __device__ __forceinline__ void hy_store_param(const hy_view &param, const hy_vi
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-/* Each says how many arrays of state it has; the first may be absent where it is the only one. */
+/* Each says how many arrays of state it has; the first may be absent where it is the only one. One that is
+ * given a direction finds it where others have their second array. */
 struct adamw_step {
     static constexpr int states = 2;
+    static constexpr bool has_direction = false;
     float beta1, beta2;
     float keep; /* 1 - lr weight_decay */
     float step; /* lr / correction1 */
@@ -160,7 +162,7 @@ struct adamw_step {
     float eps;
 
     /* Square root and quotient are the hardware's, within two units in the last place. */
-    __device__ __forceinline__ void apply(float gradient, float *p, float *m, float *v,
+    __device__ __forceinline__ void apply(int64_t, float gradient, float *p, float *m, float *v,
                                           bool) const {
         float divisor;
         *m = beta1 * *m + (1.0f - beta1) * gradient;
@@ -172,11 +174,12 @@ struct adamw_step {
 
 struct sgd_step {
     static constexpr int states = 1;
+    static constexpr bool has_direction = false;
     float lr, keep, decay; /* keep: of the momentum */
     bool is_nesterov;
 
-    __device__ __forceinline__ void apply(float gradient, float *p, float *momentum, float *,
-                                          bool has_momentum) const {
+    __device__ __forceinline__ void apply(int64_t, float gradient, float *p, float *momentum,
+                                          float *, bool has_momentum) const {
         float g = gradient + decay * *p, step = g;
         if (has_momentum) {
             *momentum = keep * *momentum + g;
@@ -186,10 +189,27 @@ struct sgd_step {
     }
 };
 
+struct muon_step {
+    static constexpr int states = 1;
+    static constexpr bool has_direction = true;
+    float keep, decay; /* keep: of the momentum; decay: times lr */
+    bool is_cautious;
+    float step[HY_MUON_PIECES]; /* lr coefficient */
+    int64_t ends[HY_MUON_PIECES - 1];
+
+    __device__ __forceinline__ void apply(int64_t at, float gradient, float *p, float *m,
+                                          const float *direction, bool) const {
+        float length = at < ends[0] ? step[0] : at < ends[1] ? step[1] : step[2];
+        bool decays = !is_cautious || *direction * *p > 0.0f;
+        *m = keep * *m + (1.0f - keep) * gradient;
+        *p = *p - (decays ? decay * *p : 0.0f) - length * *direction;
+    }
+};
+
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
 template <typename Step> struct update_args {
-    hy_view param, grad, master;
+    hy_view param, grad, master, direction;
     hy_state_view m, v; /* like those of AdamW; data NULL: the run keeps none */
     const float *clip;
     bool needs_noise;
@@ -204,7 +224,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
     int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     const hy_view &exact = a.master.data ? a.master : a.param;
     float grad_scale = a.clip[1], p[HY_QUADS][HY_QUAD];
-    hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS];
+    hy_quad_bits p_bits[HY_QUADS], g_bits[HY_QUADS], d_bits[HY_QUADS];
     uint32_t words[HY_QUADS][HY_QUAD] = {};
     hy_state_quads<has_codes, true> m;
     hy_state_quads<has_codes, false> v;
@@ -216,6 +236,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
         g_bits[k] = hy_fetch(a.grad, at, n);
         if (has_v || a.m.t.data) m.fetch(a.m, k, at, n);
         if (has_v) v.fetch(a.v, k, at, n);
+        if (Step::has_direction) d_bits[k] = hy_fetch(a.direction, at, n);
     }
     if (a.needs_noise) { /* made while the loads are under way */
         HY_EACH(k, HY_QUADS) {
@@ -229,8 +250,10 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
         hy_widen(g_bits[k], a.grad.dtype, g);
         m.widen(a.m, k);
         if (has_v) v.widen(a.v, k);
+        if (Step::has_direction) hy_widen(d_bits[k], a.direction.dtype, v.x[k]);
         HY_EACH(i, HY_QUAD) {
-            a.step.apply(g[i] * grad_scale, &p[k][i], &m.x[k][i], &v.x[k][i], a.m.t.data);
+            a.step.apply(hy_quad_at(thread, k) + i, g[i] * grad_scale, &p[k][i], &m.x[k][i],
+                         &v.x[k][i], a.m.t.data);
         }
     }
     if (has_codes) {
@@ -295,4 +318,83 @@ hy_status hy_cuda_sgd(const hy_cuda_run *run) {
     a.seed = attr.seed, a.first = attr.first;
     a.step = {attr.lr, attr.momentum, attr.weight_decay, attr.is_nesterov};
     return update(run, a, HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_CLIP, HY_SGD_MASTER);
+}
+
+hy_status hy_cuda_muon(const hy_cuda_run *run) {
+    const hy_muon_attr &attr = run->call->attr.muon;
+    update_args<muon_step> a = {};
+    a.m = hy_state_view_of(&run->call->t[HY_MUON_M]);
+    a.direction = hy_view_of(&run->call->t[HY_MUON_DIRECTION]);
+    a.seed = attr.seed, a.first = attr.first;
+    a.step.keep = attr.momentum;
+    a.step.decay = attr.lr * attr.weight_decay;
+    a.step.is_cautious = attr.is_cautious;
+    for (int i = 0; i < HY_MUON_PIECES; i++) a.step.step[i] = attr.lr * attr.coefficient[i];
+    for (int i = 0; i < HY_MUON_PIECES - 1; i++) a.step.ends[i] = attr.ends[i];
+    return update(run, a, HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_CLIP, HY_MUON_MASTER);
+}
+
+/* ---- what Muon makes orthogonal -------------------------------------------------------------- */
+
+template <bool has_codes>
+__global__ void __launch_bounds__(THREADS)
+    muon_blend_kernel(hy_view out, hy_view grad, hy_state_view m, const float *clip, float keep,
+                      bool is_nesterov, int64_t count) {
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float grad_scale = clip[1];
+    hy_quad_bits g_bits[HY_QUADS];
+    hy_state_quads<has_codes, true> momentum;
+    HY_EACH(k, HY_QUADS) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, count);
+        g_bits[k] = hy_fetch(grad, at, n);
+        momentum.fetch(m, k, at, n);
+    }
+    HY_EACH(k, HY_QUADS) {
+        int64_t at = hy_quad_at(thread, k);
+        float g[HY_QUAD];
+        hy_widen(g_bits[k], grad.dtype, g);
+        momentum.widen(m, k);
+        HY_EACH(i, HY_QUAD) {
+            float gradient = g[i] * grad_scale;
+            float next = keep * momentum.x[k][i] + (1.0f - keep) * gradient;
+            g[i] = is_nesterov ? keep * next + (1.0f - keep) * gradient : next;
+        }
+        hy_store(out, at, hy_quad_length(at, count), hy_narrow(g, out.dtype));
+    }
+}
+
+hy_status hy_cuda_muon_blend(const hy_cuda_run *run) {
+    const hy_tensor *t = run->call->t;
+    const hy_muon_attr &attr = run->call->attr.muon;
+    hy_state_view m = hy_state_view_of(&t[HY_MUON_BLEND_M]);
+    int64_t count = hy_tensor_count(&t[HY_MUON_BLEND_OUT]);
+    auto kernel = m.scale ? muon_blend_kernel<true> : muon_blend_kernel<false>;
+    kernel<<<hy_quad_blocks(count, THREADS), THREADS, 0, run->stream>>>(
+        hy_view_of(&t[HY_MUON_BLEND_OUT]), hy_view_of(&t[HY_MUON_BLEND_GRAD]), m,
+        (const float *)t[HY_MUON_BLEND_CLIP].data, attr.momentum, attr.is_nesterov, count);
+    return hy_cuda_launched(run);
+}
+
+__global__ void __launch_bounds__(THREADS)
+    to_unit_kernel(hy_view x, hy_view y, const double *total, float eps, int64_t count) {
+    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    float factor = (float)(1.0 / (sqrt(*total) + (double)eps));
+    HY_EACH(k, HY_QUADS) {
+        int64_t at = hy_quad_at(thread, k);
+        int n = hy_quad_length(at, count);
+        float values[HY_QUAD];
+        hy_widen(hy_fetch(x, at, n), x.dtype, values);
+        HY_EACH(i, HY_QUAD) values[i] *= factor;
+        hy_store(y, at, n, hy_narrow(values, y.dtype));
+    }
+}
+
+hy_status hy_cuda_to_unit(const hy_cuda_run *run) {
+    const hy_tensor *x = &run->call->t[HY_TO_UNIT_X];
+    int64_t count = hy_tensor_count(x);
+    to_unit_kernel<<<hy_quad_blocks(count, THREADS), THREADS, 0, run->stream>>>(
+        hy_view_of(x), hy_view_of(&run->call->t[HY_TO_UNIT_Y]),
+        (const double *)run->call->t[HY_TO_UNIT_TOTAL].data, run->call->attr.to_unit.eps, count);
+    return hy_cuda_launched(run);
 }

@@ -1,0 +1,104 @@
+/* test_muon.c: Muon as a whole: its updates against the formulas in double, what it leaves to AdamW, and what
+ * it keeps. */
+#include "muon_checks.h"
+
+#include "small_run.h"
+#include "trainer/trainer.h"
+
+#define MUON_RUN SMALL_RUN "width 64 mlp_width 128 optimizer muon lr 0.02 "
+
+static muon_device cpu;
+
+static void set_up(void) {
+    hy_cpu_options options = {.threads = 2};
+    must(hy_cpu_backend_create(&options, &cpu.backend));
+    must(cpu.backend->stream_create(cpu.backend, "muon", &cpu.stream));
+}
+
+static void tear_down(void) {
+    cpu.backend->stream_destroy(cpu.stream);
+    cpu.backend->destroy(cpu.backend);
+}
+
+START_TEST(updates_are_those_of_the_formulas) { check_muon(&cpu, &muon_cases[_i]); }
+END_TEST
+
+/* Without a step of Newton and Schulz nothing would be orthogonal; with five all directions have about the same
+ * length. */
+START_TEST(a_step_goes_equally_far_in_all_directions) {
+    enum { ROWS = 24, COLS = 64 };
+    double x[ROWS * COLS], square[ROWS * ROWS];
+    for (int i = 0; i < ROWS * COLS; i++) {
+        double row = pow(10, -2.0 * (i / COLS) / ROWS); /* singular values over two decades */
+        x[i] = row * hy_rng_normal(5, HY_RNG_TEST, (uint64_t)i);
+    }
+    muon_orthogonal(x, ROWS, COLS, 5);
+    muon_multiply(x, x, true, ROWS, COLS, ROWS, square);
+    for (int i = 0; i < ROWS; i++) {
+        double length = sqrt(square[i * ROWS + i]);
+        ck_assert_msg(length > 0.5 && length < 1.3, "row %d has length %g", i, length);
+    }
+}
+END_TEST
+
+/* Which parameters are whose, and what each keeps. */
+START_TEST(matrices_of_the_blocks_have_momentum_alone) {
+    hy_trainer *t = small_trainer(MUON_RUN, "none", NULL, PAIRS("predictor", "none"));
+    const hy_params *params = &t->engine.model->params;
+    const hy_optimizer *muon = &t->engine.subject.rows.optimizer;
+    const hy_layout *m = &t->engine.rows.row[HY_ROW_OPTIM].layout,
+                    *v = &t->engine.rows.row[HY_ROW_OPTIM + 1].layout;
+    uint64_t matrices = 0;
+    ck_assert_int_eq(t->engine.rows.optim_count, 2);
+    ck_assert_int_eq(m->item_count, params->count);
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *param = &params->list[i];
+        bool is_matrix = hy_linear_bit(param->kind) != 0;
+        ck_assert_str_eq(hy_optimizer_kind_for(muon, param)->name, is_matrix ? "muon" : "adamw");
+        ck_assert_int_eq(v->item_of[i] >= 0, !is_matrix);
+        matrices += is_matrix ? hy_align((uint64_t)param->count * 4) : 0;
+    }
+    ck_assert_uint_eq(v->bytes + matrices, m->bytes);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+static double last_loss(const char *const *pairs) {
+    double losses[60], last = 0;
+    hy_trainer *t = small_trainer(MUON_RUN, "none", NULL, pairs);
+    next_losses(t, 60, losses);
+    for (int k = 55; k < 60; k++) last += losses[k] / 5;
+    hy_trainer_destroy(t);
+    return last;
+}
+
+/* At the rates that are best for each of them here. */
+START_TEST(it_learns_faster_than_adamw) {
+#define PLAIN "predictor", "none", "steps", "60"
+    double muon = last_loss(PAIRS(PLAIN));
+    double adamw = last_loss(PAIRS(PLAIN, "optimizer", "adamw", "lr", "0.01"));
+    ck_assert_msg(muon < adamw, "muon %g, adamw %g", muon, adamw);
+    static const char *const others[][2] = {{"optim_dtype", "8bit"},    {"optim_dtype", "bf16"},
+                                            {"precision", "bf16"},      {"cautious_decay", "true"},
+                                            {"muon_nesterov", "false"}, {"adamw_lr", "0.01"}};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        double other = last_loss(PAIRS(PLAIN, others[i][0], others[i][1]));
+        ck_assert_msg(other < 1.05 * muon, "%s %s: %g, plain %g", others[i][0], others[i][1], other,
+                      muon);
+    }
+}
+END_TEST
+
+static Suite *muon_suite(void) {
+    Suite *suite = suite_create("muon");
+    TCase *all = tcase_create("muon");
+    tcase_add_checked_fixture(all, set_up, tear_down);
+    tcase_add_loop_test(all, updates_are_those_of_the_formulas, 0, MUON_CASES);
+    tcase_add_test(all, a_step_goes_equally_far_in_all_directions);
+    tcase_add_test(all, matrices_of_the_blocks_have_momentum_alone);
+    tcase_add_test(all, it_learns_faster_than_adamw);
+    suite_add_tcase(suite, all);
+    return suite;
+}
+
+HY_TEST_MAIN(muon_suite)
