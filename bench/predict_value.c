@@ -1,8 +1,8 @@
-/* predict_value.c: what predicting is worth, measured at equal compute.
+/* predict_value.c: what predicting, or another optimizer, is worth, measured at equal compute.
  *
  * Trains the same model in several arms that may each spend the same compute, on paired seeds
- * and a grid of learning rates, then AdamW at longer and shorter budgets, and prints how the
- * held-out losses compare. Every finished run is kept, so that the work can be stopped and
+ * and a grid of learning rates, then the baseline (AdamW, or what --baseline says) at longer and
+ * shorter budgets, and prints how the held-out losses compare. Every finished run is kept, so that the work can be stopped and
  * continued. Training goes through hybrid.h alone. `predict_value --help` teaches it;
  * docs/prediction.md tells what was found.
  *
@@ -51,8 +51,10 @@ static hy_status plan_grid(work *w) {
 static hy_status plan_budgets(work *w) {
     const pv_options *o = w->o;
     int best = pv_best_lr(&w->runs, o, 0, NULL);
-    if (best < 0)
-        return hy_fail(HY_ERR_NUMERIC, "AdamW diverged with every learning rate of --lrs");
+    if (best < 0) {
+        return hy_fail(HY_ERR_NUMERIC, "%s diverged with every learning rate of --lrs",
+                       o->arms[0].label);
+    }
     for (int s = 0; s < o->seed_count; s++) {
         for (int i = 0; i < o->budget_count; i++) {
             int64_t steps = pv_budget_steps(o, i);

@@ -114,30 +114,36 @@ static const char *const help_text[] = {
     "1,\n"
     "a forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and tells "
     "how\n"
-    "many AdamW steps reach the same loss: that number over ours is the compute factor.\n\n"
+    "many steps of the baseline reach the same loss: that number over ours is the compute "
+    "factor.\n\n"
     "  build/bench/predict_value                      smoke size: minutes on two CPU cores\n"
     "  build/bench/predict_value --verify             the same, and repeats a run of each arm\n"
     "  build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n"
+    "  build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n"
     "  build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
     "Ctrl-C stops after the step; the same command goes on where it stopped: each finished run is "
     "a\n"
     "line of OUT/runs.jsonl and is not run again as long as all its settings are the same.\n\n"
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
-    "  --arms LIST      of adamw (always there), outer, line, paid;\n"
+    "  --baseline ARM   what the others are compared with, always there; adamw\n"
+    "  --arms LIST      of adamw, plain, outer, line, paid;\n"
     "                   ARM:key=value:... is a variant with settings of its own;\n"
-    "                   adamw,outer,paid\n"
+    "                   outer,paid\n"
     "  --lrs LIST       learning rates every arm is tried with\n"
     "  --seeds LIST     a seed gives every arm the same weights and the same data order\n"
     "  --steps N        the budget, in full steps\n"
-    "  --budgets LIST   further adamw runs at its best learning rate, in units of --steps\n"
+    "  --budgets LIST   further baseline runs at its best learning rate, in units of --steps\n"
     "  --data FILE      text, folder or token shards; builtin\n"
     "  --model NAME     preset or .cfg file; nano\n"
     "  --threads N      CPU threads; all cores\n"
     "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
     "  --verify         repeats one run of each arm and demands equal bits\n\n",
-    "Arms: outer jumps ahead; line goes on along the window's direction; paid pays for outer's\n"
-    "guard and moves nothing: the control.\n\n"
+    "Arms: adamw and plain predict nothing, plain is the name for another optimizer "
+    "(plain:optimizer=sgd);\n"
+    "outer jumps ahead; line goes on along the window's direction; paid pays for outer's guard "
+    "and\n"
+    "moves nothing: the control.\n\n"
     "Exit code: 0 all checks passed, 1 one failed or a run broke, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
 
@@ -227,11 +233,12 @@ static bool parse_pairs(const char *list, pv_arm *arm) {
     return true;
 }
 
-static bool parse_arm(const char *text, pv_arm *arm) {
+static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
     static const struct {
         const char *name, *predictor, *settings;
     } known[] = {
         {"adamw", "none", ""},
+        {"plain", "none", ""},
         {"outer", "outer", ""},
         {"line", "line", ""},
         /* phi + eta (mu b + D) is theta then, to the bit */
@@ -242,7 +249,7 @@ static bool parse_arm(const char *text, pv_arm *arm) {
     *arm = (pv_arm){.pair_count = 0};
     bool fits = strlen(text) < sizeof arm->label && !strpbrk(text, "<>&\"");
     if (!fits || !next_word(&rest, word, ':')) {
-        return wrong("--arms", text, "the name of an arm");
+        return wrong(flag, text, "the name of an arm");
     }
     strcpy(arm->label, text);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -250,19 +257,18 @@ static bool parse_arm(const char *text, pv_arm *arm) {
         strcpy(arm->predictor, known[i].predictor);
         return parse_pairs(known[i].settings, arm) && parse_pairs(rest, arm);
     }
-    return wrong("--arms", text, "adamw, outer, line, paid");
+    return wrong(flag, text, "adamw, plain, outer, line, paid");
 }
 
-/* adamw comes first, whether named or not: every other arm is compared with it. */
+/* The baseline comes first, whether named or not: every other arm is compared with it. */
 static bool parse_arms(const char *list, pv_options *o) {
     char word[2 * PV_WORD_MAX];
     const char *rest = list;
-    parse_arm("adamw", &o->arms[0]);
     o->arm_count = 1;
     while (next_word(&rest, word, ',')) {
-        if (strcmp(word, "adamw") == 0) continue;
+        if (strcmp(word, o->arms[0].label) == 0) continue;
         if (o->arm_count == PV_LIST_MAX) return wrong("--arms", list, "at most 16 arms");
-        if (!parse_arm(word, &o->arms[o->arm_count++])) return false;
+        if (!parse_arm("--arms", word, &o->arms[o->arm_count++])) return false;
     }
     return true;
 }
@@ -314,7 +320,9 @@ static bool take_text(const char *flag, const char *value, char *target, size_t 
 }
 
 static bool take_flag(const char *flag, const char *value, pv_options *o) {
-    if (strcmp(flag, "--size") == 0) return true; /* taken before the others */
+    if (strcmp(flag, "--size") == 0 || strcmp(flag, "--baseline") == 0) {
+        return true; /* taken before the others */
+    }
     if (strcmp(flag, "--out") == 0) return take_text(flag, value, o->out, sizeof o->out);
     if (strcmp(flag, "--data") == 0) return take_text(flag, value, o->data, sizeof o->data);
     if (strcmp(flag, "--model") == 0) return take_text(flag, value, o->model, sizeof o->model);
@@ -338,14 +346,18 @@ static bool take_flag(const char *flag, const char *value, pv_options *o) {
 }
 
 bool pv_options_parse(int argc, char **argv, pv_options *out) {
-    const char *size = "smoke";
+    const char *size = "smoke", *baseline = "adamw";
     *out = (pv_options){.steps = 0};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) out->wants_help = true;
         if (strcmp(argv[i], "--size") == 0 && i + 1 < argc) size = argv[i + 1];
+        if (strcmp(argv[i], "--baseline") == 0 && i + 1 < argc) baseline = argv[i + 1];
     }
     if (out->wants_help) return true;
-    if (!take_size(size, out) || !parse_arms("outer,paid", out)) return false;
+    if (!take_size(size, out) || !parse_arm("--baseline", baseline, &out->arms[0]) ||
+        !parse_arms("outer,paid", out)) {
+        return false;
+    }
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--verify") == 0) {
             out->verifies = true;

@@ -21,7 +21,7 @@ typedef struct pv_pair {
  * `outer` with settings that move nothing. */
 typedef struct pv_arm {
     char label[PV_WORD_MAX];
-    char predictor[PV_WORD_MAX]; /* "none" for adamw */
+    char predictor[PV_WORD_MAX]; /* "none" for adamw and plain */
     pv_pair pairs[PV_ARM_PAIRS];
     int pair_count;
 } pv_arm;
@@ -40,13 +40,13 @@ typedef struct pv_options {
     char data[512], model[512], threads[16]; /* "": not given */
     int64_t steps;
     bool verifies, wants_help;
-    pv_arm arms[PV_LIST_MAX]; /* the first is adamw */
+    pv_arm arms[PV_LIST_MAX]; /* the first is the baseline */
     int arm_count;
     int64_t seeds[PV_LIST_MAX];
     int seed_count;
     double lrs[PV_LIST_MAX];
     int lr_count;
-    double budgets[PV_LIST_MAX]; /* of the longer and shorter adamw runs, in units of steps */
+    double budgets[PV_LIST_MAX]; /* of the longer and shorter baseline runs, in units of steps */
     int budget_count;
     pv_pair sets[PV_SETS_MAX];
     int set_count;

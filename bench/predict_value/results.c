@@ -59,13 +59,13 @@ static baseline baseline_of(const pv_runs *runs, const pv_options *o, double lr,
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static void fill_outcome(pv_outcome *out, const pv_row *row, const pv_runs *runs,
-                         const pv_options *o, double adamw_lr, bool is_average) {
+                         const pv_options *o, double base_lr, bool is_average) {
     for (int s = 0; s < o->seed_count; s++) {
         double falling[PV_LIST_MAX + 1];
-        baseline b = baseline_of(runs, o, adamw_lr, o->seeds[s], is_average);
-        const pv_run *adamw = pv_runs_find(runs, 0, adamw_lr, o->seeds[s], o->steps);
+        baseline b = baseline_of(runs, o, base_lr, o->seeds[s], is_average);
+        const pv_run *first = pv_runs_find(runs, 0, base_lr, o->seeds[s], o->steps);
         out->losses[s] = loss_of(row->runs[s], is_average);
-        out->gains[s] = loss_of(adamw, is_average) - out->losses[s];
+        out->gains[s] = loss_of(first, is_average) - out->losses[s];
         double budget =
             pv_budget_for(b.budgets, b.losses, b.count, out->losses[s], falling, &out->bounds[s]);
         out->factors[s] = budget / row->runs[s]->spent;
@@ -76,7 +76,7 @@ static void fill_outcome(pv_outcome *out, const pv_row *row, const pv_runs *runs
 }
 
 static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int arm,
-                     double adamw_lr) {
+                     double base_lr) {
     *row = (pv_row){.spent = 0};
     row->best = pv_best_lr(runs, o, arm, row->grid);
     if (row->best < 0) return;
@@ -91,8 +91,8 @@ static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int 
         row->rejected_moves += (double)run->rejected_moves / o->seed_count;
         row->predicted_steps += (double)run->predicted_steps / o->seed_count;
     }
-    fill_outcome(&row->last, row, runs, o, adamw_lr, false);
-    fill_outcome(&row->average, row, runs, o, adamw_lr, true);
+    fill_outcome(&row->last, row, runs, o, base_lr, false);
+    fill_outcome(&row->average, row, runs, o, base_lr, true);
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
@@ -153,9 +153,9 @@ static pv_check check_paid(const pv_results *r, const pv_runs *runs, const pv_op
 }
 
 void pv_results_fill(pv_results *r, const pv_runs *runs, const pv_options *o) {
-    int adamw = pv_best_lr(runs, o, 0, NULL);
+    int base = pv_best_lr(runs, o, 0, NULL);
     for (int a = 0; a < o->arm_count; a++) {
-        fill_row(&r->rows[a], runs, o, a, o->lrs[adamw < 0 ? 0 : adamw]);
+        fill_row(&r->rows[a], runs, o, a, o->lrs[base < 0 ? 0 : base]);
     }
     r->checks[PV_EQUAL_COMPUTE] = check_compute(runs);
     r->checks[PV_PAID_WORSE] = check_paid(r, runs, o);

@@ -12,7 +12,7 @@
 /* One of the two losses a run ends with, over the seeds. */
 typedef struct pv_outcome {
     double losses[PV_LIST_MAX];
-    double gains[PV_LIST_MAX]; /* adamw's loss minus ours, same seed: positive is better */
+    double gains[PV_LIST_MAX]; /* the baseline's loss minus ours, same seed: positive is better */
     double factors[PV_LIST_MAX];
     int bounds[PV_LIST_MAX]; /* of factors: -1 at most, 1 at least, 0 measured */
     pv_spread loss, gain, factor;
@@ -45,7 +45,7 @@ typedef struct pv_results {
 /* Index of the learning rate at which the arm's mean loss is lowest, -1 when there is none. `grid`
  * (may be NULL) takes the mean at each. */
 int pv_best_lr(const pv_runs *runs, const pv_options *o, int arm, double *grid);
-/* The budget of adamw run number i of --budgets, in full steps. */
+/* The budget of baseline run number i of --budgets, in full steps. */
 int64_t pv_budget_steps(const pv_options *o, int i);
 
 /* Everything but PV_SAME_BITS, which needs runs of its own. */

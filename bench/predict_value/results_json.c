@@ -22,13 +22,13 @@ static void put_spread(hy_json_writer *w, const char *key, const pv_spread *s) {
 static void put_outcome(hy_json_writer *w, const char *key, const pv_outcome *x, int seeds) {
     hy_json_open_object(w, key);
     put_numbers(w, "losses", x->losses, seeds);
-    put_numbers(w, "gains_on_adamw", x->gains, seeds);
+    put_numbers(w, "gains_on_baseline", x->gains, seeds);
     put_numbers(w, "compute_factors", x->factors, seeds);
     hy_json_open_array(w, "compute_factor_bounds"); /* -1: at most, 1: at least, 0: measured */
     for (int s = 0; s < seeds; s++) hy_json_put_int(w, NULL, x->bounds[s]);
     hy_json_close_array(w);
     put_spread(w, "loss", &x->loss);
-    put_spread(w, "gain_on_adamw", &x->gain);
+    put_spread(w, "gain_on_baseline", &x->gain);
     put_spread(w, "compute_factor", &x->factor);
     hy_json_close_object(w);
 }

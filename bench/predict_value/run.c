@@ -1,8 +1,8 @@
 /* run.c: the settings of a run, its key, and its training. See runs.h.
  *
  * Origins order the settings: a size is the weakest, then --set, then flags, then what makes the
- * run the one it is. AdamW gets none of the settings of prediction, so that its runs serve every
- * variant. */
+ * run the one it is. Arms that predict nothing get none of the settings of prediction, so that their
+ * runs serve every variant. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,8 @@ static bool is_of_prediction(const char *key) {
 
 static hy_status set(hy_config *config, const pv_arm *arm, const char *key, const char *value,
                      hy_origin origin) {
-    bool is_adamw = strcmp(arm->predictor, "none") == 0;
-    if (is_adamw && is_of_prediction(key)) return HY_OK;
+    bool predicts = strcmp(arm->predictor, "none") != 0;
+    if (!predicts && is_of_prediction(key)) return HY_OK;
     return hy_config_set(config, key, value, origin);
 }
 

@@ -151,7 +151,7 @@ static void draw(hy_text *t, const pv_results *r, const pv_options *o) {
                  "best learning rate, mean of %d seed%s</text>\n",
                  LEFT, o->size->name, o->seed_count, o->seed_count == 1 ? "" : "s");
     draw_axes(t, &f);
-    for (int a = o->arm_count - 1; a >= 0; a--) { /* adamw on top */
+    for (int a = o->arm_count - 1; a >= 0; a--) { /* the baseline on top */
         if (r->rows[a].best >= 0) draw_arm(t, &f, &r->rows[a], a, o->seed_count);
     }
     for (int a = 0, line = 0; a < o->arm_count; a++) {

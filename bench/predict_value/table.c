@@ -15,7 +15,7 @@ static int label_width(const pv_options *o) {
 
 static const char *bound_mark(int bound) { return bound < 0 ? "<" : bound > 0 ? ">" : ""; }
 
-/* min / mean / max; a mark where a seed lies outside of what adamw was run with. */
+/* min / mean / max; a mark where a seed lies outside of what the baseline was run with. */
 static void print_factor(const pv_outcome *x, int seeds) {
     int low = 0, high = 0;
     for (int s = 0; s < seeds; s++) {
@@ -29,13 +29,13 @@ static void print_factor(const pv_outcome *x, int seeds) {
            x->factor.max);
 }
 
-static void print_outcome(const pv_outcome *x, int seeds, bool is_adamw) {
+static void print_outcome(const pv_outcome *x, int seeds, bool is_baseline) {
     if (isnan(x->loss.mean)) {
         printf("  %18s", "-");
         return;
     }
     printf("  %.4f +- %.4f", x->loss.mean, x->loss.deviation);
-    if (is_adamw) {
+    if (is_baseline) {
         printf("  %s", "-");
         return;
     }
@@ -48,8 +48,9 @@ static void print_outcome(const pv_outcome *x, int seeds, bool is_adamw) {
 static void print_block(const pv_results *r, const pv_options *o, int width, bool is_average) {
     printf("\n%s\n", is_average ? "Held-out loss of the tail average, same runs"
                                 : "Held-out loss of the last weights");
-    printf("  %-*s  %-7s %s\n", width, "arm", "lr",
-           " loss +- spread     gain on adamw (each seed)   compute factor min / mean / max");
+    printf("  %-*s  %-7s  loss +- spread     gain on %s (each seed)   compute factor min / mean / "
+           "max\n",
+           width, "arm", "lr", o->arms[0].label);
     for (int a = 0; a < o->arm_count; a++) {
         const pv_row *row = &r->rows[a];
         printf("  %-*s", width, o->arms[a].label);
@@ -96,12 +97,12 @@ void pv_table_print(const pv_results *r, const pv_options *o) {
     static const char *const words[] = {
         [PV_SKIPPED] = "SKIP", [PV_PASSED] = "PASS", [PV_FAILED] = "FAIL"};
     int width = label_width(o);
-    const pv_row *adamw = &r->rows[0];
+    const pv_row *baseline = &r->rows[0];
     printf("size %s, budget %lld full steps, %d seed%s, data %s; %s\n", o->size->name,
            (long long)o->steps, o->seed_count, o->seed_count == 1 ? "" : "s", o->data,
-           adamw->best < 0 ? "" : adamw->runs[0]->device);
+           baseline->best < 0 ? "" : baseline->runs[0]->device);
     print_block(r, o, width, false);
-    if (adamw->best >= 0 && !isnan(adamw->runs[0]->average)) print_block(r, o, width, true);
+    if (baseline->best >= 0 && !isnan(baseline->runs[0]->average)) print_block(r, o, width, true);
     print_costs(r, o, width);
     print_grid(r, o, width);
     printf("\n");

@@ -60,6 +60,7 @@ wrong_usage_is_told_and_runs_nothing() {
     done << 'END'
 --size:huge "huge"
 --arms:outer,inner "inner"
+--baseline:inner --baseline
 --lrs:0 positive
 --lrs:1e-3,1e-3 once
 --steps:3 whole
@@ -105,6 +106,16 @@ a_variant_of_outer_uses_the_same_adamw_runs() {
     [ "$(grep -c '^run ' "$scratch/d.err")" -eq 2 ] && ! grep -q '^run .*adamw' "$scratch/d.err"
 }
 
+another_optimizer_is_an_arm_and_a_baseline() {
+    cp -r "$scratch/a" "$scratch/g" && measure g --arms plain:optimizer=sgd || return 1
+    [ "$(grep -c '^run .*plain:optimizer=sgd' "$scratch/g.err")" -eq 2 ] || return 1
+    ! grep -q '^run .*adamw' "$scratch/g.err" || return 1
+    measure g --baseline plain:optimizer=sgd --arms adamw || return 1
+    # its two budgets are new, and what was an arm before is not made again
+    [ "$(grep -c '^run .*plain:optimizer=sgd' "$scratch/g.err")" -eq 4 ] || return 1
+    ! grep -q '^run .*adamw' "$scratch/g.err" && grep -q 'gain on plain:optimizer=sgd' "$scratch/g.out"
+}
+
 a_stopped_measurement_goes_on() {
     "$program" "${tiny[@]}" --out "$scratch/e" > /dev/null 2> "$scratch/e.err" &
     local process=$! tries=0
@@ -135,6 +146,7 @@ check a_repeated_run_has_the_same_bits
 check other_bits_are_noticed
 check a_line_that_was_cut_off_is_run_again
 check a_variant_of_outer_uses_the_same_adamw_runs
+check another_optimizer_is_an_arm_and_a_baseline
 check a_stopped_measurement_goes_on
 check a_budget_that_a_control_misses_fails
 
