@@ -4,12 +4,19 @@
  * another program needs to train the very same run (gpu_loss/dump.h). The result is one JSON object on
  * standard output; what happens on the way goes to standard error.
  *
- *   build/bench/gpu_loss [--dump FOLDER] [--points N] [--inject STEP] KEY=VALUE ...
+ *   build/bench/gpu_loss [--dump FOLDER] [--points N] [--evals N] [--inject STEP] KEY=VALUE ...
+ *   build/bench/gpu_loss --only-dump FOLDER KEY=VALUE ...
+ *
+ * --evals takes the held-out loss after every Nth part of the run as well: "held_out" lists step, compute spent
+ * in full steps, seconds of training up to there, and loss; "train_s" are those seconds at the end. Validation and
+ * all that comes before the first step are not in them. --only-dump writes the folder and trains nothing.
  *
  * --inject makes an outlier of one channel: after that step the weight of one element of the second norm in the
  * middle layer is multiplied by 10,000, and stays what training makes of it. The state has to lie on the device.
  *
- * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin steps=300 */
+ * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin steps=300
+ *
+ * Exit code: 0, 1 when something failed, 2 for wrong settings, 3 for a run that diverged. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +34,12 @@ typedef struct point {
     double loss;
 } point;
 
-/* Means of the training loss over equal parts of the run. */
+typedef struct held_out_point {
+    int64_t step;
+    double spent, seconds, loss;
+} held_out_point;
+
+/* Means of the training loss over equal parts of the run, and its held-out losses. */
 typedef struct curve {
     int64_t every;
     int count, in_sum;
@@ -36,6 +48,11 @@ typedef struct curve {
     hy_trainer *trainer;
     int64_t inject_at;
     double fp8_largest, fp8_zeros; /* the most of any step */
+    double begin;                  /* clock at the first step; 0: not there yet */
+    double validating;             /* seconds */
+    double spent;
+    int held_out_count;
+    held_out_point held_out[POINTS_MAX];
 } curve;
 
 /* The weight of one channel of a norm times a factor. */
@@ -62,9 +79,30 @@ static hy_status inject(hy_trainer *t) {
     return HY_OK;
 }
 
+/* An update that is still pending or under way belongs to the steps, not to the validation that follows. */
+static hy_status finish_update(const curve *c, int64_t step) {
+    hy_engine *e = &c->trainer->engine;
+    int64_t every = hy_trainer_eval_every(c->trainer);
+    if (every <= 0 || step % every != 0) return HY_OK;
+    HY_TRY(hy_update_finish(e));
+    return e->backend->stream_sync(e->compute);
+}
+
+static void on_eval(void *user, const hy_eval_info *info) {
+    curve *c = user;
+    c->validating += info->seconds;
+    double seconds = hy_clock() - c->begin - c->validating;
+    if (c->held_out_count == POINTS_MAX) c->held_out_count--; /* the last one is always there */
+    c->held_out[c->held_out_count++] = (held_out_point){info->step, c->spent, seconds, info->loss};
+}
+
 static void on_step(void *user, const hy_step_info *info) {
     curve *c = user;
-    if (info->step == c->inject_at && inject(c->trainer) != HY_OK) {
+    if (c->begin == 0) c->begin = hy_clock() - info->seconds;
+    c->spent = info->spent;
+    hy_status status = info->step == c->inject_at ? inject(c->trainer) : HY_OK;
+    if (status == HY_OK) status = finish_update(c, info->step);
+    if (status != HY_OK) {
         fprintf(stderr, "gpu_loss: %s\n", hy_error_message());
         exit(1);
     }
@@ -137,19 +175,40 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     for (int i = 0; i < c->count; i++) {
         printf("%s[%lld, %.6f]", i ? ", " : "", (long long)c->points[i].step, c->points[i].loss);
     }
+    printf("],\n \"train_s\": %.6f, \"held_out\": [",
+           c->held_out_count ? c->held_out[c->held_out_count - 1].seconds : 0);
+    for (int i = 0; i < c->held_out_count; i++) {
+        const held_out_point *p = &c->held_out[i];
+        printf("%s[%lld, %.4f, %.6f, %.6f]", i ? ", " : "", (long long)p->step, p->spent,
+               p->seconds, p->loss);
+    }
     printf("]}\n");
 }
 
-static hy_status train(const hy_config *config, const char *dump, int points, int64_t inject_at) {
+static hy_status only_dump(const hy_config *config, const char *folder) {
+    hy_trainer *t;
+    HY_TRY(hy_trainer_create(config, NULL, &t));
+    hy_status status = gl_dump(t, folder);
+    hy_trainer_destroy(t);
+    return status;
+}
+
+static hy_status train(const hy_config *config, const char *dump, int points, int evals,
+                       int64_t inject_at) {
     static curve course;
     hy_trainer *t;
-    hy_observer observer = {.user = &course, .on_step = on_step, .on_message = on_message};
+    hy_observer observer = {
+        .user = &course, .on_step = on_step, .on_eval = on_eval, .on_message = on_message};
     double begin = hy_clock();
     HY_TRY(hy_trainer_create(config, &observer, &t));
     double created = hy_clock() - begin;
     course.trainer = t;
     course.inject_at = inject_at;
     course.every = t->course.steps_total / points > 0 ? t->course.steps_total / points : 1;
+    if (evals > 0) {
+        int64_t every = t->course.steps_total / evals;
+        t->settings.eval.eval_every = every > 0 ? every : 1;
+    }
     hy_status status = dump ? gl_dump(t, dump) : HY_OK;
     begin = hy_clock();
     if (status == HY_OK) status = hy_trainer_run(t);
@@ -160,7 +219,9 @@ static hy_status train(const hy_config *config, const char *dump, int points, in
 
 int main(int argc, char **argv) {
     hy_config *config;
+    const char *folder = gpu_option(argc, argv, "--only-dump", NULL);
     int points = atoi(gpu_option(argc, argv, "--points", "10"));
+    int evals = atoi(gpu_option(argc, argv, "--evals", "0"));
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config, argc, argv);
     if (status == HY_OK && argc == 1) {
@@ -168,11 +229,14 @@ int main(int argc, char **argv) {
         hy_config_destroy(config);
         return 0;
     }
-    if (status == HY_OK) {
+    if (status == HY_OK && folder) {
+        status = only_dump(config, folder);
+    } else if (status == HY_OK) {
         status = train(config, gpu_option(argc, argv, "--dump", NULL), points > 0 ? points : 10,
-                       atoll(gpu_option(argc, argv, "--inject", "0")));
+                       evals, atoll(gpu_option(argc, argv, "--inject", "0")));
     }
     hy_config_destroy(config);
     if (status != HY_OK) fprintf(stderr, "gpu_loss: %s\n", hy_error_message());
+    if (status == HY_ERR_NUMERIC) return 3;
     return status == HY_OK ? 0 : status == HY_ERR_INPUT ? 2 : 1;
 }

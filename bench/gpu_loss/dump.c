@@ -89,6 +89,7 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     const hy_shape *shape = &t->engine.model->shape;
     hy_text json = {0};
     hy_text_add(&json, "{");
+    add_number(&json, "vocab", shape->vocab);
     add_number(&json, "layers", shape->layers);
     add_number(&json, "width", shape->width);
     add_number(&json, "heads", shape->heads);
@@ -100,6 +101,9 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "lr", t->course.schedule.lr);
     add_number(&json, "min_lr_ratio", t->course.schedule.min_ratio);
     add_number(&json, "warmup_steps", (double)t->course.schedule.warmup);
+    add_number(&json, "cooldown", t->course.schedule.cooldown);
+    hy_text_addf(&json, ",\n  \"schedule\": \"%s\"",
+                 hy_choice_name("schedule", (int)t->course.schedule.kind));
     add_number(&json, "beta1", t->engine.subject.rows.optimizer.beta1);
     add_number(&json, "beta2", t->engine.subject.rows.optimizer.beta2);
     add_number(&json, "eps", t->engine.subject.rows.optimizer.eps);
@@ -117,9 +121,8 @@ static hy_status check(const hy_trainer *t) {
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
-    if (t->course.schedule.kind != HY_SCHEDULE_COSINE ||
-        t->engine.subject.predictor.kind != HY_PREDICTOR_NONE) {
-        return hy_fail(HY_ERR_INPUT, "the peer knows schedule = cosine and predictor = none alone");
+    if (t->engine.subject.predictor.kind != HY_PREDICTOR_NONE) {
+        return hy_fail(HY_ERR_INPUT, "the peer knows predictor = none alone");
     }
     return HY_OK;
 }

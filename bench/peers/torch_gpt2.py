@@ -60,16 +60,29 @@ def loss_of(w, run, rows):
         x = block(w, f"blocks.{layer}.", x, run)
     x = F.layer_norm(x, x.shape[-1:], w["final_norm.weight"], w["final_norm.bias"], run["norm_eps"])
     logits = F.linear(x, w["embed.tokens.weight"])
+    if int(run["vocab"]) < logits.shape[-1]:  # rows that only fill up the table are no tokens
+        logits[..., int(run["vocab"]):] = -math.inf
     return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="sum")
 
 
+def part_of(run, begin, step):
+    """How far a step is from `begin` to the end, from 0 to 1."""
+    span = run["steps"] - begin
+    return min(1.0, max(0.0, (step - begin) / span)) if span > 0 else 1.0
+
+
 def rate(run, step):
-    """The learning rate of a step, counted from 0."""
-    if step < run["warmup_steps"]:
-        return run["lr"] * (step + 1) / run["warmup_steps"]
-    span = run["steps"] - run["warmup_steps"]
-    progress = min(1.0, (step - run["warmup_steps"]) / span) if span > 0 else 1.0
-    left = 0.5 * (1 + math.cos(math.pi * progress))
+    """The learning rate of a step, counted from 0; as in src/optim/schedule.c."""
+    warmup, kind, left = run["warmup_steps"], run["schedule"], 1.0
+    if step < warmup:
+        return run["lr"] * (step + 1) / warmup
+    if kind == "linear":
+        left = 1 - part_of(run, warmup, step)
+    elif kind == "cosine":
+        left = 0.5 * (1 + math.cos(math.pi * part_of(run, warmup, step)))
+    elif kind == "wsd" and run["cooldown"] > 0:
+        falls_from = max(warmup, run["steps"] * (1 - run["cooldown"]))
+        left = 1 - math.sqrt(part_of(run, falls_from, step))
     return run["lr"] * (run["min_lr_ratio"] + (1 - run["min_lr_ratio"]) * left)
 
 

@@ -1,0 +1,387 @@
+#!/usr/bin/env python3
+"""time_to_loss.py: how much sooner, and with how much less compute, does our trainer reach a loss?
+
+Trains the same model on the same text in up to four arms:
+
+  a  PyTorch: compiled, bf16 under autocast, fused AdamW
+  b  PyTorch: the same with its own Muon (torch.optim.Muon, torch 2.9 and later) for the matrices of the blocks
+  c  ours with AdamW
+  d  ours with settings of your own: --d KEY=VALUE, as often as you like; optimizer=muon unless one is given
+
+Our program draws the initial weights and the order of the batches and writes them down for PyTorch, so that a
+seed is the same run in every arm; with --device cpu, a and c agree to all printed digits. Every arm has the same
+grid of learning rates, tried on the first seed, is taken at its own best one, and is then run on every seed.
+A best rate at an edge of the grid is marked: the arm might do better beyond it.
+
+Two ways to say when an arm has (a)'s final held-out loss:
+  on the curve       the held-out loss is taken on the way, and the first crossing counts. A schedule that has
+                     not ended yet holds the loss up, so this is the cautious number.
+  whole schedules    with --fractions 0.5,0.6,0.7,0.8 the arms other than (a) are also run with that share of
+                     (a)'s steps, schedule included. Where the loss at the end equals (a)'s, interpolated
+                     between the shares, is the compute factor f: STEPS / f steps reach what (a) reaches in STEPS.
+                     This is the number that counts.
+Seconds are of training alone: evaluation, compilation and what comes before the first step do not count,
+in any arm.
+
+  make build/bench/gpu_loss
+  HYBRID_TOKENS=tokens bench/time_to_loss.py --model lab --out runs/lab        on a GPU; token shards in tokens/lab
+  HYBRID_TOKENS=tokens bench/time_to_loss.py --steps 2000 --seeds 1,2,3 --grid 6e-4,1.2e-3,2.4e-3,4.8e-3
+  bench/time_to_loss.py --arms acd --d optimizer=sgd --d momentum=0.95
+  bench/time_to_loss.py --device cpu --model smoke --no-compile                does it work? a minute or two on a CPU
+
+Models: gpt2-124m (64 x 1,024 tokens a step, shards in HYBRID_TOKENS/books or HYBRID_TOKENS), lab (13.8M parameters:
+6 blocks of width 384, 8,192 tokens, 64 x 512 tokens a step, shards in HYBRID_TOKENS/lab), smoke (2 blocks of
+width 64 on the built-in text), or any preset of GPT-2's kind. --set KEY=VALUE changes a setting of hybrid-train in
+all arms, PyTorch's among them: weight_decay, beta2, schedule, cooldown, min_lr_ratio, batch_size, seq_len, ...
+
+Left in --out: runs.jsonl, a line per finished run; results.json; seconds.svg and steps.svg; the last words
+of the programs. Ctrl-C, or a crash, costs the run in progress alone: the same command goes on. A run whose settings
+are all the same is not made again, even by a program that was built anew: begin another --out for that.
+
+Exit code: 0, 1 when a run broke, 2 for wrong usage, 75 when stopped.
+"""
+import argparse
+import ctypes
+import os
+import signal
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "time_to_loss"))
+import figures  # noqa: E402
+import report  # noqa: E402
+import runs  # noqa: E402
+
+PEER = os.path.join(HERE, "peers", "torch_time_to_loss.py")
+PEER_OPTIMIZER = {"a": "adamw", "b": "muon"}
+MODELS = {
+    "gpt2-124m": {"settings": "model=gpt2-124m seq_len=1024 batch_size=64 grad_accum_steps=1",
+                  "shards": ["books", ""], "steps": 1000, "grid": "6e-4,1.2e-3,2.4e-3,4.8e-3"},
+    "lab": {"settings": "model=tiny-gpt2 layers=6 width=384 heads=6 mlp_width=1536 context=512 vocab=8192 "
+                        "seq_len=512 batch_size=64 grad_accum_steps=1",
+            "shards": ["lab"], "steps": 1000, "grid": "1e-3,2e-3,4e-3,8e-3,1.6e-2"},
+    "smoke": {"settings": "model=tiny-gpt2 layers=2 width=64 heads=2 mlp_width=256 context=64 seq_len=64 "
+                          "batch_size=8 grad_accum_steps=1 builtin_bytes=1000000",
+              "shards": [], "steps": 60, "grid": "2e-3,4e-3,8e-3"},
+}
+# Prediction and what else would make (c) another thing than (a); --d may turn it on.
+PLAIN = ["predictor=none", "precision_correct=same", "offload_strategy=none"]
+TRIAL_STEPS = 2  # of an arm, before anything long begins
+
+
+def numbers(kind):
+    def parse(text):
+        try:
+            values = [kind(word) for word in text.split(",")] if text != "none" else []
+        except ValueError:
+            values = [0]
+        if any(value <= 0 for value in values) or len(set(values)) < len(values):
+            raise argparse.ArgumentTypeError(f'"{text}": expected different positive numbers, commas between')
+        return values
+    return parse
+
+
+def some_numbers(kind):
+    def parse(text):
+        values = numbers(kind)(text)
+        if not values:
+            raise argparse.ArgumentTypeError(f'"{text}": expected at least one number')
+        return values
+    return parse
+
+
+def pair(text):
+    if "=" not in text[1:]:
+        raise argparse.ArgumentTypeError(f'"{text}": expected KEY=VALUE')
+    return text
+
+
+def letters(text):
+    if not text or set(text) - set("abcd"):
+        raise argparse.ArgumentTypeError(f'"{text}": expected some of the letters a, b, c, d')
+    return "".join(sorted(set(text)))
+
+
+def parse_command():
+    whole, share = some_numbers(int), numbers(float)
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                allow_abbrev=False)
+    p.add_argument("--model", default="gpt2-124m", help="gpt2-124m, lab, smoke, or a preset; gpt2-124m")
+    p.add_argument("--arms", type=letters, default="abcd", help="abcd")
+    p.add_argument("--d", type=pair, action="append", metavar="KEY=VALUE", help="a setting of arm d alone")
+    p.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of all arms")
+    p.add_argument("--steps", type=int, help="of (a); by the model")
+    p.add_argument("--warmup", type=float, default=0.05, help="share of a run's steps in which the rate rises; 0.05")
+    p.add_argument("--grid", type=some_numbers(float), metavar="LIST", help="learning rates; by the model")
+    p.add_argument("--grid-steps", type=int, metavar="N", help="of the runs that choose a rate; as --steps")
+    p.add_argument("--seeds", type=whole, default=[1, 2, 3], metavar="LIST", help="1,2,3")
+    p.add_argument("--fractions", type=share, default=[0.5, 0.6, 0.7, 0.8], metavar="LIST",
+                   help="shares of --steps, or none; 0.5,0.6,0.7,0.8")
+    p.add_argument("--fraction-arms", type=letters, default="bcd", help="arms run with these shares; bcd")
+    p.add_argument("--evals", type=int, default=10, metavar="N", help="held-out losses of a run; 10")
+    p.add_argument("--eval-batches", type=int, default=20, metavar="N", help="micro-batches of each; 0: all data; 20")
+    p.add_argument("--data", help="token shards, text or folder; from HYBRID_TOKENS")
+    p.add_argument("--val-data", help="held-out data of that kind")
+    p.add_argument("--device", default="cuda", help="cuda or cpu; cuda")
+    p.add_argument("--precision", choices=["bf16", "fp32"], help="of all arms; bf16, on a CPU fp32")
+    p.add_argument("--no-compile", action="store_true", help="PyTorch runs as it is")
+    p.add_argument("--python", default=os.environ.get("PYTHON", sys.executable), help="one that has torch; $PYTHON")
+    p.add_argument("--program", help="gpu_loss; $HYBRID_BENCH/gpu_loss, or build/bench/gpu_loss")
+    p.add_argument("--out", help="folder of the results; runs/time_to_loss-MODEL")
+    p.add_argument("--resume", metavar="FILE", help="journal to go on with and to append to; OUT/runs.jsonl")
+    o = p.parse_args()
+    known = MODELS.get(o.model, {"settings": f"model={o.model}", "shards": ["books", ""], "steps": 1000,
+                                 "grid": MODELS["gpt2-124m"]["grid"]})
+    o.settings, o.shards = known["settings"].split(), known["shards"]
+    o.steps = o.steps or known["steps"]
+    o.grid = sorted(o.grid or numbers(float)(known["grid"]))
+    o.grid_steps = o.grid_steps or o.steps
+    o.precision = o.precision or ("fp32" if o.device == "cpu" else "bf16")
+    o.d = o.d or ["optimizer=muon"]
+    o.out = o.out or os.path.join("runs", f"time_to_loss-{os.path.basename(o.model)}")
+    o.resume = o.resume or os.path.join(o.out, "runs.jsonl")
+    o.program = o.program or os.path.join(os.environ.get("HYBRID_BENCH", os.path.join(HERE, "..", "build", "bench")),
+                                          "gpu_loss")
+    if min(o.steps, o.grid_steps, o.evals) < 1 or o.eval_batches < 0 or not 0 <= o.warmup <= 1:
+        p.error("--steps, --grid-steps and --evals are 1 at least, --warmup is from 0 to 1")
+    if any(round(share * o.steps) < 1 for share in o.fractions):
+        p.error("--fractions: a run of less than one step")
+    return o
+
+
+# ---- what is here ----------------------------------------------------------------------------------
+
+def skip(reason, advice):
+    print(f"time_to_loss: skipped, {reason}\n  {advice}")
+    sys.exit(0)
+
+
+def find_program(o):
+    if not os.access(o.program, os.X_OK):
+        print(f"time_to_loss: there is no {o.program}; `make build/bench/gpu_loss` builds it", file=sys.stderr)
+        sys.exit(2)
+
+
+def find_card(o):
+    if o.device == "cpu":
+        return
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        skip("there is no NVIDIA driver here", "--device cpu --model smoke tries it on a CPU")
+
+
+def find_data(o):
+    """Settings that name the text; the built-in one for a model that wants no shards."""
+    if o.data:
+        return [f"data={o.data}"] + ([f"val_data={o.val_data}"] if o.val_data else [])
+    if not o.shards:
+        return ["data=builtin"]
+    root = os.environ.get("HYBRID_TOKENS", "")
+    for folder in o.shards:
+        for end in (".bin", ""):
+            paths = [os.path.join(root, folder, name + end) for name in ("train", "val")]
+            if root and all(map(os.path.exists, paths)):
+                return [f"data={paths[0]}", f"val_data={paths[1]}"]
+    places = " or ".join("HYBRID_TOKENS" + (f"/{name}" if name else "") for name in o.shards)
+    skip(f"there are no train.bin and val.bin in {places} (HYBRID_TOKENS is \"{root}\")",
+         "bench/peers/make_shards.py makes them: see its first lines; or give --data and --val-data")
+
+
+def note_epochs(o, data, tokens_per_step):
+    path, longest = data[0].split("=", 1)[1], max([1, *o.fractions]) * o.steps * tokens_per_step
+    if not path.endswith(".bin") or not os.path.isfile(path):
+        return
+    there = (os.path.getsize(path) - 1024) // 2
+    if longest > there:
+        print(f"note: a run reads {longest:,.0f} tokens and {path} has {there:,}: text is seen more than once")
+
+
+def find_peer(o):
+    """Facts about PyTorch; takes arms away that it cannot make."""
+    if not set(o.arms) & set(PEER_OPTIMIZER):
+        return {}
+    facts = runs.check_peer(o.python, PEER)
+    missing = ""
+    if isinstance(facts, str):
+        missing = f"{o.python} has no PyTorch ({facts}); give --python"
+    elif o.device != "cpu" and not facts["has_cuda"]:
+        missing = "PyTorch has no CUDA device here"
+    if missing:
+        leave_out(o, "ab", missing)
+        return {}
+    if not facts["has_muon"]:
+        leave_out(o, "b", f"PyTorch {facts['torch']} has no torch.optim.Muon; 2.9 and later have")
+    return facts
+
+
+def leave_out(o, arms, why):
+    gone = [arm for arm in o.arms if arm in arms]
+    if gone:
+        print(f"note: arm{'s' * (len(gone) > 1)} {' and '.join(gone)} left out: {why}")
+    o.arms = "".join(arm for arm in o.arms if arm not in arms)
+    if not o.arms:
+        skip("no arm is left", "see above")
+
+
+# ---- runs ------------------------------------------------------------------------------------------
+
+class Measurement:
+    def __init__(self, o, data, peer):
+        self.o, self.data, self.peer = o, data, peer
+        self.base = [*o.settings, *PLAIN, *data, f"device={o.device}", f"precision={o.precision}",
+                     f"eval_batches={o.eval_batches}", *o.set]
+        self.data_sizes = [os.path.getsize(path) for path in (pair.split("=", 1)[1] for pair in data)
+                           if os.path.isfile(path)]
+        self.journal = runs.Journal(o.resume)
+        self.ours = runs.Ours(o.program, os.path.join(o.out, "ours.log"))
+        longest = max(o.grid_steps, *(self.steps_of(share) for share in [1, *o.fractions]))
+        self.dumps = runs.Dumps(self.ours, self.base, longest)
+        self.tokens_per_step = None
+        self.done = self.total = 0
+
+    def steps_of(self, share):
+        return round(share * self.o.steps)
+
+    def label(self, arm):
+        return {"a": "PyTorch, AdamW", "b": "PyTorch, Muon", "c": "ours, AdamW",
+                "d": f"ours, {' '.join(self.o.d)}"}[arm]
+
+    def settings(self, arm, lr, seed, steps):
+        """The whole of a run of ours; what --d says beats all but rate, seed and steps."""
+        warmup = round(self.o.warmup * steps)
+        return [*self.base, f"lr_warmup_steps={warmup}", "lr_warmup_ratio=1", *(self.o.d if arm == "d" else []),
+                f"lr={lr!r}", f"seed={seed}", f"steps={steps}"]
+
+    def key(self, arm, lr, seed, steps):
+        settings = [os.path.basename(pair) if pair in self.data else pair
+                    for pair in self.settings(arm, lr, seed, steps)]  # data may lie elsewhere tomorrow
+        about = {"settings": settings, "evals": self.o.evals, "data": self.data_sizes}
+        if arm in PEER_OPTIMIZER:
+            about["peer"] = [PEER_OPTIMIZER[arm], self.peer["torch"], self.o.no_compile]
+        return runs.key_of(about)
+
+    def make(self, arm, lr, seed, steps, process):
+        if arm not in PEER_OPTIMIZER:
+            return self.ours.train(self.settings(arm, lr, seed, steps), self.o.evals)
+        return process.train({"folder": self.dumps.of(seed), "lr": lr, "steps": steps, "evals": self.o.evals,
+                              "warmup_steps": round(self.o.warmup * steps)})
+
+    def run(self, arm, lr, seed, steps, process):
+        """The result of a run, made now or before."""
+        key = self.key(arm, lr, seed, steps)
+        self.done += 1
+        if key in self.journal.lines:
+            return self.journal.lines[key]
+        title = f"run {self.done} of {self.total}: {arm}, {self.label(arm)}, lr {lr:g}, seed {seed}, {steps} steps"
+        result = self.make(arm, lr, seed, steps, process)
+        about = {"arm": arm, "label": self.label(arm), "lr": lr, "seed": seed, "budget": steps}
+        result = self.journal.add(key, about, result)
+        told = "diverged" if result["diverged"] else \
+            f"held-out loss {result['val_loss']:.4f}, {result['train_s']:.1f} s"
+        print(f"{title}: {told}", file=sys.stderr)
+        self.check_tokens(arm, result)
+        return result
+
+    def check_tokens(self, arm, result):
+        """Steps are compared, so a step has to be as many tokens in every arm."""
+        tokens = result.get("tokens_per_step") or self.tokens_per_step
+        if self.tokens_per_step not in (None, tokens):
+            raise runs.Failure(f"arm {arm} has {tokens} tokens a step, and another has {self.tokens_per_step}; "
+                               "give batch_size, grad_accum_steps and seq_len with --set, for all arms")
+        self.tokens_per_step = tokens
+
+    def peer_process(self, arm):
+        if arm not in PEER_OPTIMIZER:
+            return None
+        command = [self.o.python, PEER, "--optimizer", PEER_OPTIMIZER[arm], "--device", self.o.device,
+                   "--precision", self.o.precision] + ["--no-compile"] * self.o.no_compile
+        return runs.Peer(command, os.path.join(self.o.out, f"torch-{PEER_OPTIMIZER[arm]}.log"))
+
+    def lengths(self, arm, is_base):
+        """Shares of the steps beside the whole."""
+        return [] if is_base or arm not in self.o.fraction_arms else self.o.fractions
+
+    def count(self):
+        o = self.o
+        for number, arm in enumerate(o.arms):
+            shared = o.grid_steps == o.steps
+            self.total += len(o.grid) + len(o.seeds) - shared
+            self.total += len(o.seeds) * len(self.lengths(arm, number == 0))
+
+    def try_ours(self):
+        """Wrong settings of our arms are found before anything long begins."""
+        for arm in self.o.arms:
+            if arm in PEER_OPTIMIZER:
+                continue
+            settings = self.settings(arm, self.o.grid[0], self.o.seeds[0], TRIAL_STEPS) + ["eval_batches=1"]
+            self.check_tokens(arm, self.ours.train(settings, 1))
+
+    def arm(self, arm, is_base):
+        """Grid, seeds and shorter runs of one arm; no rate: all of its grid diverged."""
+        o, process = self.o, self.peer_process(arm)
+        out = {"arm": arm, "label": self.label(arm), "rate": None, "is_edge": False, "runs": {}, "lengths": {}}
+        try:
+            out["grid"] = {lr: self.run(arm, lr, o.seeds[0], o.grid_steps, process) for lr in o.grid}
+            out["rate"], out["is_edge"] = figures.best_rate(out["grid"])
+            if out["rate"] is None:
+                return out
+            self.done -= o.grid_steps == o.steps  # the first seed is there
+            for seed in o.seeds:
+                out["runs"][seed] = self.run(arm, out["rate"], seed, o.steps, process)
+            for seed in o.seeds:
+                out["lengths"][seed] = [self.run(arm, out["rate"], seed, self.steps_of(share), process)
+                                        for share in self.lengths(arm, is_base)]
+        except BaseException:
+            if process:
+                process.kill()
+            raise
+        finally:
+            if process:
+                process.close()
+        return out
+
+
+# ---- the whole -----------------------------------------------------------------------------------
+
+def measure(o):
+    find_program(o)
+    find_card(o)
+    data = find_data(o)
+    print("$ bench/time_to_loss.py " + " ".join(sys.argv[1:]) + "\n" + time.strftime("%Y-%m-%d", time.gmtime()))
+    peer = find_peer(o)
+    for folder in (o.out, os.path.dirname(os.path.abspath(o.resume))):
+        os.makedirs(folder, exist_ok=True)
+    m = Measurement(o, data, peer)
+    m.count()
+    try:
+        m.try_ours()
+        note_epochs(o, data, m.tokens_per_step or 0)
+        arms = [m.arm(arm, number == 0) for number, arm in enumerate(o.arms)]
+        report.report(o, arms, {"command": sys.argv[1:], "torch": peer.get("torch"), "settings": m.base})
+    finally:
+        m.dumps.remove()
+
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+
+def main():
+    o = parse_command()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    sys.stdout.reconfigure(line_buffering=True)  # in order with progress, which goes to standard error
+    try:
+        measure(o)
+    except runs.Failure as failure:
+        print(f"time_to_loss: {failure}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print(f"\nstopped; finished runs are in {o.resume}, the same command goes on", file=sys.stderr)
+        sys.exit(75)
+
+
+if __name__ == "__main__":
+    main()
