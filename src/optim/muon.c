@@ -128,6 +128,16 @@ static uint64_t workspace(const hy_optimizer *o, const hy_param *param, hy_backe
     return room_of(o, param).ops + most;
 }
 
+static double flops(const hy_optimizer *o, const hy_param *param) {
+    double sum = 0;
+    for (int i = 0; i < piece_count(param); i++) {
+        piece p = piece_of(param, i);
+        double side = (double)p.side, all = (double)(p.rows * p.cols);
+        sum += o->muon_steps * (4 * side * all + 2 * side * side * side);
+    }
+    return sum;
+}
+
 /* ---- the update --------------------------------------------------------------------------------- */
 
 typedef struct work {
@@ -238,5 +248,6 @@ const hy_optimizer_kind hy_optimizer_muon = {
     .extent = extent,
     .delegate = delegate,
     .workspace = workspace,
+    .flops = flops,
     .update = update,
 };

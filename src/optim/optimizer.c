@@ -58,6 +58,26 @@ hy_status hy_optimizer_layout(const hy_optimizer *o, const hy_params *params, in
     return status;
 }
 
+/* ---- what it costs ------------------------------------------------------------------------------- */
+
+double hy_optimizer_flops(const hy_optimizer *o, const hy_params *params) {
+    double flops = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *param = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
+        if (param->is_trainable && kind->flops) flops += kind->flops(o, param);
+    }
+    return flops;
+}
+
+double hy_optimizer_share(const hy_optimizer *o, const hy_params *params, int64_t tokens) {
+    double elements = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].is_trainable) elements += (double)params->list[i].count;
+    }
+    return tokens > 0 ? hy_optimizer_flops(o, params) / (6 * elements * (double)tokens) : 0;
+}
+
 /* ---- parameters of a unit ------------------------------------------------------------------------ */
 
 static hy_tensor tensor_of(const hy_store *store, int32_t param) {

@@ -41,6 +41,8 @@ struct hy_optimizer_kind {
     /* Bytes of workspace for an update of this parameter; NULL: none. */
     uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *param,
                           hy_backend *backend);
+    /* Operations of the matmuls of an update; NULL: it makes none. */
+    double (*flops)(const hy_optimizer *optimizer, const hy_param *param);
     hy_status (*update)(const hy_param_update *update, hy_backend *backend, hy_stream *stream);
 };
 
@@ -85,6 +87,11 @@ int hy_optimizer_arrays(const hy_optimizer *optimizer, const hy_params *params);
 const char *hy_optimizer_array_name(const hy_optimizer *optimizer, int array);
 hy_status hy_optimizer_layout(const hy_optimizer *optimizer, const hy_params *params, int array,
                               hy_dtype dtype, hy_layout *out);
+
+/* Operations of an update's matmuls, and what share of a step's passes over so many tokens that is, which
+ * are counted as 6 for each trained parameter and token. */
+double hy_optimizer_flops(const hy_optimizer *optimizer, const hy_params *params);
+double hy_optimizer_share(const hy_optimizer *optimizer, const hy_params *params, int64_t tokens);
 
 /* ---- a step ------------------------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@ static const double bare_share[] = {
 #define STREAMING_SHARE 0.01
 #define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
 #define UPDATE_EFFICIENCY 0.8 /* of the device's bandwidth: kernels that read and write in turn */
+#define UPDATE_MATMULS 0.6    /* of the matmul rate: the matrices of an update are small */
 
 /* What passes in one walk. */
 typedef struct walk {
@@ -103,6 +104,7 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
     w->down += (double)s->fp8_streamed;
     if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w->write += (double)s->fp8_streamed;
     w->compute += bytes / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
+    w->compute += p->update_flops / (UPDATE_MATMULS * p->rates.gemm_flops);
 }
 
 static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w, double times,

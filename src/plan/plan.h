@@ -87,6 +87,8 @@ typedef struct hy_plan_problem {
     int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
     int64_t window_steps;            /* optimizer steps between two jumps; 0: there are none */
+    double update_flops;             /* of the optimizer's matmuls, */
+    double update_share;             /* and of a step's passes: hy_optimizer_share */
     bool has_master;
     bool is_fp8;         /* Full is: its passes read the blocks' weights as codes */
     hy_plan_choice base; /* today's defaults, and what the user fixed */

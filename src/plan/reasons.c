@@ -127,6 +127,11 @@ static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan
     return HY_OK;
 }
 
+static void explain_optimizer(const hy_plan_problem *p, hy_plan_reasons *out) {
+    if (p->update_share < 0.001) return;
+    add(out, "muon's matmuls cost %.1f %% of what a step's passes do", 100 * p->update_share);
+}
+
 static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
                                 hy_plan_reasons *out) {
     hy_plan_choice fewer = plan->choice;
@@ -146,6 +151,7 @@ hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
     explain_batch(problem, plan, out);
     for (int cls = 0; cls < HY_PLAN_STATES; cls++) HY_TRY(explain_state(problem, plan, cls, out));
     explain_predictor(problem, plan, out);
+    explain_optimizer(problem, out);
     HY_TRY(explain_recompute(problem, plan, out));
     HY_TRY(explain_activations(problem, plan, out));
     HY_TRY(explain_chunks(problem, plan, out));

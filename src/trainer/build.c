@@ -82,6 +82,29 @@ static void tell_aside(const hy_trainer *t) {
     }
 }
 
+/* What the optimizer is not good for. What Muon saves, a fifth of the steps and more, it must not cost. */
+static void tell_optimizer(const hy_trainer *t) {
+    const hy_optimizer *o = &t->engine.subject.rows.optimizer;
+    const hy_plan_choice *c = &t->engine.plan.choice;
+    int64_t tokens = (int64_t)c->batch * c->accum * t->settings.train.seq_len;
+    double share = hy_optimizer_share(o, &t->engine.model->params, tokens);
+    if (share <= 0) return;
+    if (t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
+        hy_say(t, HY_WARNING,
+               "%s trains all of a model that was trained before, most likely with adamw: it tends "
+               "to lose what such a model knows; --optimizer adamw is the safe choice",
+               o->kind->name);
+    }
+    if (share > 0.2) {
+        hy_say(t, HY_WARNING,
+               "%s's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
+               "more than it brings; a tenth at %lld tokens (--step-tokens), and --optimizer adamw "
+               "has none",
+               o->kind->name, 100 * share, (long long)tokens,
+               (long long)ceil(share * (double)tokens / 0.1));
+    }
+}
+
 static const char *type_word(hy_dtype dtype) {
     return dtype == HY_U8 ? "8-bit" : hy_dtype_name(dtype);
 }
@@ -92,6 +115,7 @@ static void tell_plan(const hy_trainer *t) {
     const hy_place *place = c->state;
     bool is_offloaded = t->engine.plan.work.train.host > 0;
     tell_aside(t);
+    tell_optimizer(t);
     if (t->settings.train.step_tokens == 0 && c->batch != t->settings.train.batch_size) {
         hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
                c->batch, c->batch == 1 ? "" : "s", c->accum);
