@@ -1,4 +1,4 @@
-/* optimizer_checks.h: steps of AdamW, SGD and Muon of random numbers, and what must hold of them on every
+/* optimizer_checks.h: steps of optimizers with random numbers, and what must hold of them on every
  * backend. */
 #ifndef HY_TESTS_OPTIMIZER_CHECKS_H
 #define HY_TESTS_OPTIMIZER_CHECKS_H
@@ -48,6 +48,72 @@ static inline trial sgd_trial(hy_dtype param, hy_dtype grad, hy_dtype state, boo
     if (has_master) trial_normal(&t, HY_SGD_MASTER, HY_F32, 0, count, 0, 1);
     t.exact.attr = t.call.attr;
     return t;
+}
+
+static inline trial lion_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                               int64_t count) {
+    trial t = trial_begin(HY_OP_LION, (uint64_t)(param * 100 + grad * 10 + state));
+    t.call.attr.lion.lr = 0.03f;
+    t.call.attr.lion.beta1 = 0.9f;
+    t.call.attr.lion.beta2 = 0.99f;
+    t.call.attr.lion.weight_decay = 0.1f;
+    t.call.attr.lion.seed = 42;
+    t.call.attr.lion.first = 1000001;
+    trial_normal(&t, HY_LION_PARAM, param, 0, count, 0, 1);
+    trial_normal(&t, HY_LION_GRAD, grad, 0, count, 0, 1);
+    trial_normal(&t, HY_LION_M, state, 0, count, 0, 0.1);
+    trial_tensor(&t, HY_LION_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_LION_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_LION_MASTER, HY_F32, 0, count, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+/* An Adafactor step of a matrix (M,N), factored, or with M 0 of N numbers that have a state each. Some rows of
+ * it have no gradient. Relative where N is odd. */
+static inline trial adafactor_trial_of(hy_dtype param, hy_dtype grad, bool has_master, int64_t M,
+                                       int64_t N) {
+    trial t = trial_begin(HY_OP_ADAFACTOR, (uint64_t)(param * 100 + grad * 10 + M % 7));
+    hy_adafactor_attr *a = &t.call.attr.adafactor;
+    *a = (hy_adafactor_attr){.lr = 0.03f,
+                             .rate = 0.02f,
+                             .mix = 0.3f,
+                             .weight_decay = 0.1f,
+                             .eps1 = 0x1p-23f,
+                             .eps2 = 1e-3f,
+                             .threshold = 1,
+                             .is_factored = M > 0,
+                             .is_relative = N % 2,
+                             .seed = 42,
+                             .first = 1000001};
+    trial_normal(&t, HY_ADAFACTOR_PARAM, param, M, N, 0, 1);
+    trial_normal(&t, HY_ADAFACTOR_GRAD, grad, M, N, 0, 1);
+    trial_tensor(&t, HY_ADAFACTOR_V, HY_F32, 0, M + N);
+    for (int64_t i = 0; i < M + N; i++) {
+        bool is_empty = i < M && i % 5 == 3;
+        for (int64_t k = 0; is_empty && k < N; k++) trial_put(&t, HY_ADAFACTOR_GRAD, i * N + k, 0);
+        trial_put(&t, HY_ADAFACTOR_V, i, is_empty ? 0 : fabs(roll_normal(&t.dice)) * 0.1);
+    }
+    trial_tensor(&t, HY_ADAFACTOR_CLIP, HY_F32, 0, 2);
+    trial_put(&t, HY_ADAFACTOR_CLIP, 1, 0.75);
+    if (has_master) trial_normal(&t, HY_ADAFACTOR_MASTER, HY_F32, M, N, 0, 1);
+    t.exact.attr = t.call.attr;
+    return t;
+}
+
+/* Its state is fp32, whatever is asked for. */
+static inline trial adafactor_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                                    int64_t count) {
+    (void)state;
+    return adafactor_trial_of(param, grad, has_master, 0, count);
+}
+
+/* Of about as many elements. */
+static inline trial factored_trial(hy_dtype param, hy_dtype grad, hy_dtype state, bool has_master,
+                                   int64_t count) {
+    (void)state;
+    int64_t N = count < 77 ? count : 77;
+    return adafactor_trial_of(param, grad, has_master, count / N, N);
 }
 
 /* Muon's last op, with three pieces; cautious where `count` is even. */
@@ -131,7 +197,7 @@ static inline void check_master_rounding(call_runner run, update_trial make) {
     trial t = make(HY_BF16, HY_BF16, HY_F32, true, 5000);
     const float *master = t.call.t[position_of(&t.call, "master")].data;
     run(&t.call);
-    for (int64_t i = 0; i < 5000; i++) {
+    for (int64_t i = 0; i < hy_tensor_count(&t.call.t[UPDATE_PARAM]); i++) {
         uint16_t expected = hy_f32_to_bf16(master[i]);
         if (((uint16_t *)t.call.t[UPDATE_PARAM].data)[i] != expected)
             ck_abort_msg("%lld", (long long)i);
@@ -149,20 +215,20 @@ static inline void check_rounding_noise(call_runner run, update_trial make, uint
     int direction = position_of(&wide.call, "direction");
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (i >= clip && i != direction) continue;
-        for (int64_t k = 0; k < COUNT; k++) {
+        for (int64_t k = 0; k < hy_tensor_count(&wide.call.t[i]); k++) {
             put_real(&wide.call.t[i], k, real_at(&narrow.call.t[i], k));
         }
     }
     run(&wide.call);
     run(&narrow.call);
-    for (int64_t k = 0; k < COUNT; k++) {
+    for (int64_t k = 0; k < hy_tensor_count(&wide.call.t[UPDATE_PARAM]); k++) {
         uint64_t index = first + (uint64_t)k;
         uint32_t words[4];
         hy_philox(seed, HY_RNG_ROUNDING, index / 4, words);
         uint32_t word = words[index % 4];
         uint32_t noise[4] = {word & 0xffff, 0, word >> 16, word * 0x9E3779B1u >> 16};
         for (int i = 0; i < clip; i++) {
-            if (i == UPDATE_GRAD) continue;
+            if (narrow.call.t[i].dtype != HY_BF16) continue; /* gradient, and state that is exact */
             uint32_t bits = hy_float_bits(((float *)wide.call.t[i].data)[k]);
             ck_assert_uint_eq(((uint16_t *)narrow.call.t[i].data)[k], (bits + noise[i]) >> 16);
         }
@@ -187,6 +253,7 @@ static inline void check_cut_step(call_runner run, update_trial make) {
         }
         if (call.kind == HY_OP_SGD) call.attr.sgd.first += (uint64_t)piece * CUT;
         if (call.kind == HY_OP_ADAMW) call.attr.adamw.first += (uint64_t)piece * CUT;
+        if (call.kind == HY_OP_LION) call.attr.lion.first += (uint64_t)piece * CUT;
         if (call.kind == HY_OP_MUON) call.attr.muon.first += (uint64_t)piece * CUT;
         for (int i = 0; call.kind == HY_OP_MUON && i < HY_MUON_PIECES - 1; i++) {
             call.attr.muon.ends[i] -= piece * CUT; /* below zero: none of it is here */

@@ -449,6 +449,59 @@ static inline void reference_sgd(const hy_op_call *c) {
     }
 }
 
+static inline void reference_lion(const hy_op_call *c) {
+    double *param = reference_data(c, HY_LION_PARAM), *m = reference_data(c, HY_LION_M);
+    double *master = reference_data(c, HY_LION_MASTER), scale = reference_data(c, HY_LION_CLIP)[1];
+    double lr = (double)c->attr.lion.lr, b1 = (double)c->attr.lion.beta1;
+    double b2 = (double)c->attr.lion.beta2;
+    for (int64_t i = 0; scale != 0 && i < hy_tensor_count(&c->t[HY_LION_PARAM]); i++) {
+        double g = reference_data(c, HY_LION_GRAD)[i] * scale, *p = master ? master + i : param + i;
+        double step = b1 * m[i] + (1 - b1) * g;
+        double sign = step > 0 ? 1 : step < 0 ? -1 : 0;
+        *p -= lr * (sign + (double)c->attr.lion.weight_decay * *p);
+        m[i] = b2 * m[i] + (1 - b2) * g;
+        param[i] = *p;
+    }
+}
+
+static inline void reference_adafactor(const hy_op_call *c) {
+    const hy_adafactor_attr *a = &c->attr.adafactor;
+    double *param = reference_data(c, HY_ADAFACTOR_PARAM), *v = reference_data(c, HY_ADAFACTOR_V);
+    double *master = reference_data(c, HY_ADAFACTOR_MASTER), *exact = master ? master : param;
+    const double *grad = reference_data(c, HY_ADAFACTOR_GRAD);
+    double scale = reference_data(c, HY_ADAFACTOR_CLIP)[1], mix = (double)a->mix;
+    int64_t count = hy_tensor_count(&c->t[HY_ADAFACTOR_PARAM]);
+    int64_t N = hy_tensor_width(&c->t[HY_ADAFACTOR_PARAM]), M = count / N;
+    double updates = 0, params = 0, alpha = (double)a->rate;
+    if (scale == 0) return;
+    double *u = malloc((size_t)count * sizeof *u);
+    for (int64_t i = 0; i < (a->is_factored ? M + N : count); i++) v[i] *= 1 - mix;
+    for (int64_t i = 0; i < count; i++) {
+        double square = scale * grad[i] * scale * grad[i];
+        if (a->is_factored) {
+            v[i / N] += mix * square / (double)N;
+            v[M + i % N] += mix * square / (double)M;
+        } else {
+            v[i] += mix * square;
+        }
+        params += exact[i] * exact[i] / (double)count;
+    }
+    double eps = (double)a->eps1, mean = 0;
+    for (int64_t row = 0; a->is_factored && row < M; row++) mean += v[row] / (double)M;
+    for (int64_t i = 0; i < count; i++) {
+        double variance = a->is_factored ? v[i / N] * v[M + i % N] / fmax(mean, eps) : v[i];
+        u[i] = scale * grad[i] / sqrt(fmax(variance, eps * eps));
+        updates += u[i] * u[i] / (double)count;
+    }
+    if (a->is_relative) alpha *= fmax((double)a->eps2, sqrt(params));
+    alpha /= fmax(1, sqrt(updates) / (double)a->threshold);
+    for (int64_t i = 0; i < count; i++) {
+        exact[i] -= (double)a->lr * (double)a->weight_decay * exact[i] + alpha * u[i];
+        param[i] = exact[i];
+    }
+    free(u);
+}
+
 static inline void reference_muon_blend(const hy_op_call *c) {
     const double *grad = reference_data(c, HY_MUON_BLEND_GRAD),
                  *m = reference_data(c, HY_MUON_BLEND_M);
@@ -521,6 +574,8 @@ static inline void reference_run(const hy_op_call *c) {
         [HY_OP_CLIP] = reference_clip,
         [HY_OP_ADAMW] = reference_adamw,
         [HY_OP_SGD] = reference_sgd,
+        [HY_OP_LION] = reference_lion,
+        [HY_OP_ADAFACTOR] = reference_adafactor,
         [HY_OP_MUON_BLEND] = reference_muon_blend,
         [HY_OP_TO_UNIT] = reference_to_unit,
         [HY_OP_MUON] = reference_muon,

@@ -2,8 +2,8 @@
  *
  * Every op runs with 1, 2, 3 and 8 threads on shapes that give it many tasks, in fp32 and bf16, and
  * again on the same backend. All tensors of the call are compared byte for byte. */
-#include "kernel_rig.h"
 #include "kernels/cpu/blas.h"
+#include "optimizer_checks.h"
 
 static const int thread_counts[] = {1, 2, 3, 8};
 enum {
@@ -220,6 +220,14 @@ static trial any_trial(hy_op_kind kind, hy_dtype dtype) {
         trial_normal(&t, HY_SGD_MOMENTUM, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
         FLOATS(HY_SGD_CLIP, 0, 2);
         break;
+    case HY_OP_LION:
+        attr->lion = (hy_lion_attr){.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .first = 3};
+        NUMBERS(HY_LION_PARAM, 0, 100003);
+        NUMBERS(HY_LION_GRAD, 0, 100003);
+        trial_normal(&t, HY_LION_M, dtype == HY_F16 ? HY_F32 : dtype, 0, 100003, 1, 0.1);
+        FLOATS(HY_LION_CLIP, 0, 2);
+        break;
+    case HY_OP_ADAFACTOR: return adafactor_trial_of(dtype, dtype, false, 613, 259);
     case HY_OP_MUON_BLEND:
         attr->muon.momentum = 0.9f;
         NUMBERS(HY_MUON_BLEND_OUT, 0, 100003);

@@ -101,6 +101,20 @@ typedef enum hy_op_kind {
      * A momentum that begins as zero is g after the first step. Without the tensor: param -= lr * g.
      * Scale 0, master, rounding, its noise and 8 bits are as for AdamW; momentum stands for m. */
     HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
+    /* One step of Lion with g = scale * grad; sign(0) is 0:
+     *   param -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * param)
+     *   m      = beta2 * m + (1 - beta2) * g
+     * Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
+    HY_OP_LION, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32* */
+    /* One step of Adafactor, by PyTorch's formulas, with g = scale * grad. With is_factored param is (M,N) and
+     * v has M + N numbers: r, means of rows, then c, of columns; else one for each element:
+     *   r += mix * (mean of g^2 in the row - r), c likewise     variance = r c / max(mean of r, eps1)
+     *   or v += mix * (g^2 - v)                                 variance = v
+     *   u = g / sqrt(max(variance, eps1^2))
+     *   param = (1 - lr * weight_decay) * param - alpha / max(1, rms(u) / threshold) * u
+     * with alpha = rate, or with is_relative rate * max(eps2, rms(param)), of param as it came.
+     * Scale 0, master, rounding of param and its noise are as for AdamW. */
+    HY_OP_ADAFACTOR, /* param*  grad  v* fp32  clip (2) fp32: {norm, scale}  master? fp32* */
 
     /* What Muon makes orthogonal, with g = scale * grad and the momentum that the step will leave,
      * next = momentum * m + (1 - momentum) * g: it is next, or with is_nesterov
@@ -220,6 +234,14 @@ enum { HY_REDUCE_X, HY_REDUCE_OUT }; /* HY_OP_SUM, HY_OP_SQ_NORM */
 enum { HY_CLIP_TOTAL, HY_CLIP_RESULT };
 enum { HY_ADAMW_PARAM, HY_ADAMW_GRAD, HY_ADAMW_M, HY_ADAMW_V, HY_ADAMW_CLIP, HY_ADAMW_MASTER };
 enum { HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_MOMENTUM, HY_SGD_CLIP, HY_SGD_MASTER };
+enum { HY_LION_PARAM, HY_LION_GRAD, HY_LION_M, HY_LION_CLIP, HY_LION_MASTER };
+enum {
+    HY_ADAFACTOR_PARAM,
+    HY_ADAFACTOR_GRAD,
+    HY_ADAFACTOR_V,
+    HY_ADAFACTOR_CLIP,
+    HY_ADAFACTOR_MASTER
+};
 enum { HY_MUON_BLEND_OUT, HY_MUON_BLEND_GRAD, HY_MUON_BLEND_M, HY_MUON_BLEND_CLIP };
 enum { HY_TO_UNIT_X, HY_TO_UNIT_TOTAL, HY_TO_UNIT_Y };
 enum { HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_M, HY_MUON_CLIP, HY_MUON_MASTER, HY_MUON_DIRECTION };
@@ -258,6 +280,20 @@ typedef struct hy_sgd_attr {
     bool is_nesterov;
     uint64_t seed, first; /* of the noise, as for adamw */
 } hy_sgd_attr;
+
+typedef struct hy_lion_attr {
+    float lr, beta1, beta2, weight_decay;
+    uint64_t seed, first; /* of the noise, as for adamw */
+} hy_lion_attr;
+
+typedef struct hy_adafactor_attr {
+    float lr, weight_decay; /* of the decay */
+    float rate;             /* of the step */
+    float mix;              /* share of this step's squares in the means */
+    float eps1, eps2, threshold;
+    bool is_factored, is_relative;
+    uint64_t seed, first; /* of the noise, as for adamw */
+} hy_adafactor_attr;
 
 #define HY_MUON_PIECES 3
 typedef struct hy_muon_attr {
@@ -298,6 +334,8 @@ typedef struct hy_op_attr {
         } clip;
         hy_adamw_attr adamw;
         hy_sgd_attr sgd;
+        hy_lion_attr lion;
+        hy_adafactor_attr adafactor;
         hy_muon_attr muon; /* and its blend */
         struct {
             float eps;

@@ -118,6 +118,12 @@ static const op_rule rules[HY_OP_COUNT] = {
                    {INOUT("param", "*", REAL), IN("grad", "=", REAL),
                     INOUT_OPT("momentum", "=", STATE), IN("clip", "2", F32),
                     INOUT_OPT("master", "=", F32)}},
+    [HY_OP_LION] = {"lion",
+                    {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
+                     IN("clip", "2", F32), INOUT_OPT("master", "=", F32)}},
+    [HY_OP_ADAFACTOR] = {"adafactor",
+                         {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("v", "*", F32),
+                          IN("clip", "2", F32), INOUT_OPT("master", "=", F32)}},
     [HY_OP_MUON_BLEND] = {"muon blend",
                           {OUT("out", "*", REAL), IN("grad", "=", REAL), IN("m", "=", STATE),
                            IN("clip", "2", F32)}},
@@ -413,6 +419,17 @@ static hy_status check_positions(const hy_op_call *call, int wpe) {
     return wrong_shape(call, wpe, "at least %d rows", T);
 }
 
+static hy_status check_adafactor(const hy_op_call *call) {
+    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    bool is_factored = call->attr.adafactor.is_factored;
+    int64_t rows = hy_tensor_height(param), columns = hy_tensor_width(param);
+    HY_FAIL_IF(is_factored && param->ndim != 2, HY_ERR_INPUT,
+               "adafactor: param has %d dimensions; factors are those of a matrix", param->ndim);
+    int64_t expected = is_factored ? rows + columns : rows * columns;
+    if (hy_tensor_count(&call->t[HY_ADAFACTOR_V]) == expected) return HY_OK;
+    return wrong_shape(call, HY_ADAFACTOR_V, "%lld elements", (long long)expected);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
@@ -433,6 +450,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DGATE_UP));
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
         return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
+    case HY_OP_ADAFACTOR: return check_adafactor(call);
     case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST:
@@ -485,7 +503,8 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_GELU] = 20,       [HY_OP_GELU_BWD] = 30,      [HY_OP_SWIGLU] = 10,
         [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SUM] = 1,
         [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
-        [HY_OP_LARGEST] = 1,     [HY_OP_TO_FP8] = 4};
+        [HY_OP_LION] = 9,        [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
+        [HY_OP_TO_FP8] = 4};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;

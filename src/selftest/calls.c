@@ -35,10 +35,10 @@ enum {
 static const struct {
     char letter;
     int32_t size;
-} sizes[] = {{'1', 1},        {'2', 2},     {'3', 3},     {'N', N},     {'C', C},
-             {'F', F},        {'G', 2 * F}, {'V', V},     {'T', T},     {'P', P},
-             {'Q', Q},        {'D', D},     {'h', D / 2}, {'M', H + K}, {'L', N *H},
-             {'W', 2 * K *D}, {'B', B},     {'R', ROOM},  {'X', COUNT}, {'Y', BLOCKS}};
+} sizes[] = {{'1', 1},     {'2', 2},      {'3', 3},    {'N', N},        {'C', C}, {'F', F},
+             {'G', 2 * F}, {'V', V},      {'T', T},    {'P', P},        {'Q', Q}, {'D', D},
+             {'h', D / 2}, {'M', H + K},  {'L', N *H}, {'W', 2 * K *D}, {'B', B}, {'R', ROOM},
+             {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
  * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, e and g fp8 (e4m3
@@ -109,6 +109,23 @@ static const call_row rows[] = {
     {HY_OP_SGD,
      "anX anX fnX fw2 fnX",
      {.sgd = {.lr = 0.01f, .momentum = 0.9f, .weight_decay = 0.1f, .is_nesterov = true}}},
+    {HY_OP_LION,
+     "anX anX fnX fw2 fnX",
+     {.lion = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f}}},
+    {HY_OP_ADAFACTOR,
+     "anNC anNC fpE fw2 fnNC",
+     {.adafactor = {.lr = 0.01f,
+                    .rate = 0.01f,
+                    .mix = 0.4f,
+                    .weight_decay = 0.1f,
+                    .eps1 = 1e-7f,
+                    .eps2 = 1e-3f,
+                    .threshold = 1,
+                    .is_factored = true,
+                    .is_relative = true}}},
+    {HY_OP_ADAFACTOR,
+     "anX anX fpX fw2 fnX",
+     {.adafactor = {.lr = 0.01f, .rate = 0.01f, .mix = 0.4f, .eps1 = 1e-7f, .threshold = 1}}},
     {HY_OP_MUON_BLEND, "a0X anX fnX fw2", {.muon = {.momentum = 0.9f, .is_nesterov = true}}},
     {HY_OP_TO_UNIT, "anX d31 a0X", {.to_unit.eps = 1e-7f}},
     {HY_OP_MUON,

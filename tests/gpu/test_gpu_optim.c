@@ -1,6 +1,6 @@
 /* test_gpu_optim.c: the optimizer's ops and those of prediction on CUDA.
  *
- * Clipping, AdamW and SGD against the double-precision reference, stochastic rounding bit by bit;
+ * Clipping and optimizers against the double-precision reference, stochastic rounding bit by bit;
  * combinations, dot products of differences and 8-bit state against the CPU backend, whose own tests tie
  * them to their definitions. */
 #include "gpu_rig.h"
@@ -11,10 +11,12 @@
 static const int64_t counts[] = {1, 7, 1000, 40011};
 enum { COUNTS = sizeof counts / sizeof counts[0] };
 
-/* ---- adamw and sgd ----------------------------------------------------------------------------- */
+/* ---- optimizers -------------------------------------------------------------------------------- */
 
-static const update_trial updates[] = {adamw_trial, sgd_trial, muon_trial};
-enum { UPDATES = sizeof updates / sizeof updates[0] };
+/* The element-wise first. */
+static const update_trial updates[] = {adamw_trial, sgd_trial,       muon_trial,
+                                       lion_trial,  adafactor_trial, factored_trial};
+enum { UPDATES = sizeof updates / sizeof updates[0], ELEMENT_WISE = 4 };
 
 START_TEST(an_update_agrees_with_the_reference) {
     for (int i = 0; i < UPDATE_MIXTURES * COUNTS; i++) {
@@ -64,6 +66,44 @@ START_TEST(sgd_goes_without_a_buffer) {
         ck_assert(gpu_run_both(&t, 0));
         gpu_check(&t, HY_SGD_PARAM, 2);
         trial_end(&t);
+    }
+}
+END_TEST
+
+/* Tiles that are whole and cut, rows that packs divide and that they do not, few rows and many. */
+START_TEST(factored_steps_agree_with_the_reference_in_any_shape) {
+    static const int64_t shapes[][2] = {{1, 5},      {64, 256},  {65, 257},  {129, 512},
+                                        {300, 1000}, {3, 20000}, {20000, 8}, {33000, 12},
+                                        {1, 1},      {513, 3}};
+    for (int i = 0; i < 2 * 10; i++) {
+        const int64_t *shape = shapes[i / 2];
+        if (gpu_leaves_out(shape[0] * shape[1])) continue;
+        trial t = adafactor_trial_of(HY_BF16, i % 2 ? HY_BF16 : HY_F32, i % 2, shape[0], shape[1]);
+        t.call.attr.adafactor.is_relative = i / 2 % 3 > 0;
+        ck_assert(gpu_run_both(&t, 0));
+        gpu_check(&t, HY_ADAFACTOR_PARAM, 2);
+        gpu_check(&t, HY_ADAFACTOR_V, 1);
+        if (i % 2) gpu_check(&t, HY_ADAFACTOR_MASTER, 1);
+        trial_end(&t);
+    }
+}
+END_TEST
+
+/* Tensors that begin anywhere go element by element. */
+START_TEST(a_factored_step_does_not_depend_on_how_tensors_are_aligned) {
+    for (int i = 0; i < 4; i++) {
+        trial a = adafactor_trial_of(HY_BF16, HY_BF16, false, 70, i % 2 ? 300 : 301);
+        trial b = adafactor_trial_of(HY_BF16, HY_BF16, false, 70, i % 2 ? 300 : 301);
+        gpu_must_run(&a.call);
+        gpu.shifted =
+            i < 2 ? 1 << HY_ADAFACTOR_GRAD : 1 << HY_ADAFACTOR_PARAM | 1 << HY_ADAFACTOR_V;
+        gpu_must_run(&b.call);
+        gpu.shifted = 0;
+        for (int k = HY_ADAFACTOR_PARAM; k <= HY_ADAFACTOR_V; k++) {
+            ck_assert_mem_eq(a.call.t[k].data, b.call.t[k].data, hy_tensor_bytes(&a.call.t[k]));
+        }
+        trial_end(&a);
+        trial_end(&b);
     }
 }
 END_TEST
@@ -386,11 +426,13 @@ static Suite *make_suite(void) {
     tcase_add_test(all, what_muon_makes_orthogonal_agrees_with_the_reference);
     tcase_add_loop_test(all, updates_of_muon_are_those_of_the_formulas, 0, MUON_CASES);
     tcase_add_test(all, sgd_goes_without_a_buffer);
+    tcase_add_test(all, factored_steps_agree_with_the_reference_in_any_shape);
+    tcase_add_test(all, a_factored_step_does_not_depend_on_how_tensors_are_aligned);
     tcase_add_loop_test(all, a_scale_of_zero_leaves_everything_as_it_was, 0, UPDATES);
     tcase_add_loop_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest, 0, UPDATES);
     tcase_add_loop_test(all, stochastic_rounding_takes_its_noise_from_the_logical_index, 0,
                         UPDATES);
-    tcase_add_loop_test(all, a_step_cut_in_pieces_gives_the_same_bits, 0, UPDATES);
+    tcase_add_loop_test(all, a_step_cut_in_pieces_gives_the_same_bits, 0, ELEMENT_WISE);
     tcase_add_test(all, stochastic_rounding_keeps_small_steps_on_average);
     tcase_add_test(all, clip_is_that_of_the_reference_and_zero_where_the_norm_is_not_finite);
     tcase_add_test(all, a_combination_is_that_of_the_cpu);
@@ -398,7 +440,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, noise_belongs_to_the_logical_element);
     tcase_add_test(all, dot_products_of_differences_are_sums_in_double);
     tcase_add_test(all, eight_bit_state_is_that_of_the_cpu);
-    tcase_add_loop_test(all, an_update_of_eight_bit_state_is_that_of_the_cpu, 0, UPDATES);
+    tcase_add_loop_test(all, an_update_of_eight_bit_state_is_that_of_the_cpu, 0, ELEMENT_WISE);
     tcase_add_test(all, bytes_beside_bf16_numbers_are_those_of_the_cpu);
     suite_add_tcase(suite, all);
     return suite;

@@ -1,7 +1,8 @@
-/* update.c: the element-wise optimizers, AdamW and SGD with momentum, as kernels.h defines them: PyTorch's
- * formulas, in fp32 and in its order (decay first, then the step); and what of Muon is element by element.
+/* update.c: the element-wise optimizers, AdamW, SGD with momentum and Lion, as kernels.h defines them, in
+ * fp32 and in PyTorch's order (decay first, then the step); and what of Muon and Adafactor is element by
+ * element.
  *
- * Around the two steps all is the same: reading and writing whatever types parameter, gradient and state
+ * Around the steps all is the same: reading and writing whatever types parameter, gradient and state
  * have, the noise of stochastic rounding, 8-bit codes, and the clip factor of 0 that leaves all as it was.
  * Parameters and state that are kept in 16 bits are rounded stochastically, because rounding to
  * nearest would swallow the small changes they live by; with a master copy the parameter is its
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "kernels/cpu/adafactor.h"
 #include "kernels/cpu/codes.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
@@ -98,10 +100,10 @@ DEFINE_ROUND_RUN(round_second_bf16, round_bf16, second_bits)
 
 #define STATES 2 /* at most */
 
-/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN; grad_scale: the clip factor. A direction that
- * is given stands behind the state. */
+/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN, which are those from `at` on of the tensors;
+ * grad_scale: the clip factor. A direction that is given stands behind the state. */
 typedef void step_function(const hy_op_call *call, float grad_scale, const float *grad, float *p,
-                           float *const state[STATES], int64_t n);
+                           float *const state[STATES], int64_t at, int64_t n);
 
 typedef struct adamw_factors {
     float grad; /* on the gradient: clipping and loss scaling */
@@ -126,7 +128,8 @@ HY_CLONES static void adamw_run(float *p, const float *grad, float *m, float *v,
 }
 
 static void adamw_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
-                       float *const state[STATES], int64_t n) {
+                       float *const state[STATES], int64_t at, int64_t n) {
+    (void)at;
     float lr = call->attr.adamw.lr;
     adamw_factors f = {
         .grad = grad_scale,
@@ -158,12 +161,39 @@ HY_CLONES static void momentum_run(float *p, const float *grad, float *momentum,
 }
 
 static void sgd_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
-                     float *const state[STATES], int64_t n) {
+                     float *const state[STATES], int64_t at, int64_t n) {
+    (void)at;
     if (state[0]) {
         momentum_run(p, grad, state[0], call->attr.sgd, grad_scale, n);
     } else {
         sgd_run(p, grad, call->attr.sgd, grad_scale, n);
     }
+}
+
+HY_CLONES static void lion_run(float *p, const float *grad, float *m, hy_lion_attr f,
+                               float grad_scale, int64_t n) {
+    float keep = 1.0f - f.lr * f.weight_decay;
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * grad_scale;
+        float c = f.beta1 * m[i] + (1.0f - f.beta1) * g;
+        float sign = (float)((c > 0.0f) - (c < 0.0f));
+        m[i] = f.beta2 * m[i] + (1.0f - f.beta2) * g;
+        p[i] = p[i] * keep - f.lr * sign;
+    }
+}
+
+static void lion_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                      float *const state[STATES], int64_t at, int64_t n) {
+    (void)at;
+    lion_run(p, grad, state[0], call->attr.lion, grad_scale, n);
+}
+
+/* Its state is up to date, and the length of its step known: adafactor.c. */
+static void adafactor_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
+                           float *const state[STATES], int64_t at, int64_t n) {
+    (void)grad_scale, (void)state;
+    hy_cpu_adafactor_apply(call, grad, p, at, n);
 }
 
 /* A stretch with one coefficient. */
@@ -180,7 +210,6 @@ HY_CLONES static void muon_run(float *p, const float *grad, float *m, const floa
     }
 }
 
-/* `at`: where the elements begin among those of the tensor. */
 static void muon_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                       float *const state[STATES], int64_t at, int64_t n) {
     const hy_muon_attr *a = &call->attr.muon;
@@ -222,6 +251,27 @@ static update update_of(const hy_op_call *call) {
                         .first = call->attr.adamw.first,
                         .step = adamw_step};
     }
+    if (call->kind == HY_OP_ADAFACTOR) {
+        return (update){.param = &t[HY_ADAFACTOR_PARAM],
+                        .grad = &t[HY_ADAFACTOR_GRAD],
+                        .clip = &t[HY_ADAFACTOR_CLIP],
+                        .master = &t[HY_ADAFACTOR_MASTER],
+                        .seed = call->attr.adafactor.seed,
+                        .first = call->attr.adafactor.first,
+                        .step = adafactor_step};
+    }
+    if (call->kind == HY_OP_LION) {
+        return (update){.param = &t[HY_LION_PARAM],
+                        .grad = &t[HY_LION_GRAD],
+                        .clip = &t[HY_LION_CLIP],
+                        .master = &t[HY_LION_MASTER],
+                        .state = {&t[HY_LION_M]},
+                        .states = 1,
+                        .is_signed = {true},
+                        .seed = call->attr.lion.seed,
+                        .first = call->attr.lion.first,
+                        .step = lion_step};
+    }
     if (call->kind == HY_OP_MUON) {
         return (update){.param = &t[HY_MUON_PARAM],
                         .grad = &t[HY_MUON_GRAD],
@@ -232,7 +282,8 @@ static update update_of(const hy_op_call *call) {
                         .states = 1,
                         .is_signed = {true},
                         .seed = call->attr.muon.seed,
-                        .first = call->attr.muon.first};
+                        .first = call->attr.muon.first,
+                        .step = muon_step};
     }
     return (update){.param = &t[HY_SGD_PARAM],
                     .grad = &t[HY_SGD_GRAD],
@@ -310,10 +361,8 @@ static void update_elements(const hy_op_call *call, int64_t at, int64_t n) {
         state[u.states] = buffer[u.states];
         const float *direction = hy_read(u.direction, at, n, buffer[u.states]);
         if (direction != state[u.states]) memcpy(state[u.states], direction, (size_t)n * 4);
-        muon_step(call, grad_scale_of(&u), grad, p, state, at, n);
-    } else {
-        u.step(call, grad_scale_of(&u), grad, p, state, n);
     }
+    u.step(call, grad_scale_of(&u), grad, p, state, at, n);
     for (int i = 0; i < u.states; i++) store_state(&u, i, at, n, state[i], words);
     store_param(&u, at, n, p, words);
 }

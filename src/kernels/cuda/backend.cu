@@ -41,6 +41,8 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_CLIP: return {hy_cuda_clip, NULL, NULL};
     case HY_OP_ADAMW: return {hy_cuda_adamw, NULL, NULL};
     case HY_OP_SGD: return {hy_cuda_sgd, NULL, NULL};
+    case HY_OP_LION: return {hy_cuda_lion, NULL, NULL};
+    case HY_OP_ADAFACTOR: return {hy_cuda_adafactor, hy_cuda_adafactor_workspace, NULL};
     case HY_OP_MUON: return {hy_cuda_muon, NULL, NULL};
     case HY_OP_MUON_BLEND: return {hy_cuda_muon_blend, NULL, NULL};
     case HY_OP_TO_UNIT: return {hy_cuda_to_unit, NULL, NULL};

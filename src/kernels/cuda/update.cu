@@ -1,5 +1,5 @@
-/* update.cu: the element-wise optimizers, AdamW and SGD with momentum: the formulas of kernels.h, in the
- * CPU's order (decay first, then the step); and what of Muon is element by element.
+/* update.cu: the element-wise optimizers, AdamW, SGD with momentum and Lion: the formulas of kernels.h, in
+ * the CPU's order (decay first, then the step); and what of Muon is element by element.
  *
  * They work in quads (quad.cuh): a thread fetches parameter, gradient and state in whatever types they
  * have, steps in fp32, and stores. 16-bit parameters without master, and 16-bit state, are rounded
@@ -9,8 +9,7 @@
 #include <math.h>
 
 #include "kernels/cuda/codes.cuh"
-#include "kernels/cuda/noise.cuh"
-#include "kernels/cuda/quad.cuh"
+#include "kernels/cuda/rounding.cuh"
 
 #define THREADS 256
 
@@ -55,25 +54,6 @@ __device__ __forceinline__ void hy_store_codes(const hy_view &t, int64_t at, int
 }
 
 /* ---- what a thread has ----------------------------------------------------------------------- */
-
-/* Which bits of an element's word are meant: see HY_OP_ADAMW. */
-enum hy_noise_use { HY_PARAM_BITS, HY_M_BITS, HY_V_BITS };
-
-/* Stochastically, to bf16. */
-template <hy_noise_use use>
-__device__ __forceinline__ hy_quad_bits hy_rounded(const float x[HY_QUAD],
-                                                   const uint32_t words[HY_QUAD]) {
-    hy_quad_bits bits;
-    uint32_t u[HY_QUAD];
-    HY_EACH(i, HY_QUAD) {
-        u[i] = hy_dithered(x[i], use == HY_PARAM_BITS ? hy_param_bits(words[i])
-                                 : use == HY_M_BITS   ? hy_m_bits(words[i])
-                                                      : hy_v_bits(words[i]));
-    }
-    bits.w[0] = hy_upper_halves(u[0], u[1]);
-    bits.w[1] = hy_upper_halves(u[2], u[3]);
-    return bits;
-}
 
 /* One array of the state, both quads. is_m: with a sign, like m of AdamW; else it is like v. */
 template <bool has_codes, bool is_m> struct hy_state_quads {
@@ -129,25 +109,6 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
     }
 };
 
-/* The updated parameter: into the master where there is one, and the working copy. */
-__device__ __forceinline__ void hy_store_param(const hy_view &param, const hy_view &master,
-                                               int64_t at, int n, const float x[HY_QUAD],
-                                               const uint32_t words[HY_QUAD]) {
-    hy_quad_bits bits;
-    if (master.data) hy_store(master, at, n, hy_narrow(x, HY_F32));
-    if (master.data || param.dtype == HY_F32) {
-        bits = hy_narrow(x, param.dtype);
-    } else if (param.dtype == HY_BF16) {
-        bits = hy_rounded<HY_PARAM_BITS>(x, words);
-    } else {
-        HY_EACH(i, HY_QUAD / 2) {
-            bits.w[i] = hy_round_f16(x[2 * i], hy_param_bits(words[2 * i])) |
-                        hy_round_f16(x[2 * i + 1], hy_param_bits(words[2 * i + 1])) << 16;
-        }
-    }
-    hy_store(param, at, n, bits);
-}
-
 /* ---- the steps ------------------------------------------------------------------------------- */
 
 /* Each says how many arrays of state it has; the first may be absent where it is the only one. One that is
@@ -186,6 +147,21 @@ struct sgd_step {
             step = is_nesterov ? g + keep * *momentum : *momentum;
         }
         *p -= lr * step;
+    }
+};
+
+struct lion_step {
+    static constexpr int states = 1;
+    static constexpr bool has_direction = false;
+    float beta1, beta2, lr;
+    float keep; /* 1 - lr weight_decay */
+
+    __device__ __forceinline__ void apply(int64_t, float gradient, float *p, float *m, float *,
+                                          bool) const {
+        float c = beta1 * *m + (1.0f - beta1) * gradient;
+        float step = c > 0.0f ? lr : c < 0.0f ? -lr : 0.0f;
+        *m = beta2 * *m + (1.0f - beta2) * gradient;
+        *p = *p * keep - step;
     }
 };
 
@@ -318,6 +294,15 @@ hy_status hy_cuda_sgd(const hy_cuda_run *run) {
     a.seed = attr.seed, a.first = attr.first;
     a.step = {attr.lr, attr.momentum, attr.weight_decay, attr.is_nesterov};
     return update(run, a, HY_SGD_PARAM, HY_SGD_GRAD, HY_SGD_CLIP, HY_SGD_MASTER);
+}
+
+hy_status hy_cuda_lion(const hy_cuda_run *run) {
+    const auto &attr = run->call->attr.lion;
+    update_args<lion_step> a = {};
+    a.m = hy_state_view_of(&run->call->t[HY_LION_M]);
+    a.seed = attr.seed, a.first = attr.first;
+    a.step = {attr.beta1, attr.beta2, attr.lr, 1.0f - attr.lr * attr.weight_decay};
+    return update(run, a, HY_LION_PARAM, HY_LION_GRAD, HY_LION_CLIP, HY_LION_MASTER);
 }
 
 hy_status hy_cuda_muon(const hy_cuda_run *run) {
