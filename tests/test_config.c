@@ -456,6 +456,27 @@ START_TEST(an_optimizer_brings_its_rate_unless_somebody_says_otherwise) {
 }
 END_TEST
 
+START_TEST(lion_brings_its_betas_too) {
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    set("optimizer", "paged_lion8bit", HY_FROM_FLAG);
+    is_value("lr", "0.0001");
+    is_value("weight_decay", "1");
+    is_value("beta1", "0.9");
+    is_value("beta2", "0.99");
+    is_origin("beta2", "default of the optimizer");
+    must(hy_config_load(config, file_with("beta.cfg", "optimizer = { beta2 = 0.98; };")));
+    is_value("beta2", "0.98");
+    set("optimizer", "adafactor", HY_FROM_FLAG);
+    is_value("lr", "0.01");
+    is_value("weight_decay", "0");
+    set("adafactor_relative", "off", HY_FROM_FLAG); /* a rate as AdamW has it */
+    is_origin("lr", "preset gpt2-124m");
+    is_origin("weight_decay", "preset gpt2-124m");
+    set("optimizer", "adamw", HY_FROM_FLAG);
+    is_origin("lr", "preset gpt2-124m");
+}
+END_TEST
+
 /* Presets say how many tokens a step has; who writes the numbers wants the step cut like that. */
 START_TEST(the_cut_of_a_step_is_open_until_somebody_says_it) {
     set("model", "gpt2-124m", HY_FROM_FLAG);
@@ -572,6 +593,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
+    tcase_add_test(tests, lion_brings_its_betas_too);
     tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);

@@ -254,6 +254,17 @@ START_TEST(savings_are_differences_of_plans) {
 }
 END_TEST
 
+/* What a run cannot turn round is not offered. */
+START_TEST(exact_state_offers_no_smaller_type) {
+    hy_trainer *t = plan_words(CARD_PLAN, PAIRS("optimizer", "adafactor"));
+    hy_savings all;
+    must(hy_trainer_savings(t, &all));
+    ck_assert_int_gt(all.count, 0);
+    for (int i = 0; i < all.count; i++) ck_assert_str_ne(all.list[i].key, "optim_dtype");
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* Things that touch different bytes: together they save the sum. */
 START_TEST(savings_of_different_bytes_add_up) {
     hy_trainer *plain = plan_words(CARD_PLAN, NULL);
@@ -464,6 +475,7 @@ static Suite *make_suite(void) {
     tcase_add_test(runs, advice_is_in_words);
     tcase_add_test(runs, advice_keeps_the_least_micro_batch);
     tcase_add_test(runs, savings_are_differences_of_plans);
+    tcase_add_test(runs, exact_state_offers_no_smaller_type);
     tcase_add_test(runs, savings_of_different_bytes_add_up);
     tcase_add_test(runs, what_predict_saves_is_measured_once_it_ran);
     tcase_add_test(runs, a_line_comes_every_so_many_steps);

@@ -1,4 +1,4 @@
-/* test_optimizer_run.c: runs with SGD: that they learn, what their state costs, where it may lie, how it is
+/* test_optimizer_run.c: runs with SGD, Lion and Adafactor: that they learn, what their state costs, where it may lie, how it is
  * saved, and that other optimizers do not take it for theirs. */
 #include "small_run.h"
 
@@ -195,6 +195,135 @@ START_TEST(an_older_checkpoint_is_adamws) {
 }
 END_TEST
 
+/* ---- lion and adafactor -------------------------------------------------------------------------- */
+
+#define LION_RUN SMALL_RUN "width 64 mlp_width 128 optimizer lion lr 1e-3 "
+#define FACTORED_RUN SMALL_RUN "width 64 mlp_width 128 optimizer adafactor lr 0.05 "
+#define BF16 "precision", "bf16", "master_dtype", "bf16", "grad_dtype", "bf16"
+#define OTHERS 2
+static const char *const others[OTHERS] = {LION_RUN, FACTORED_RUN};
+
+START_TEST(lion_and_adafactor_learn) {
+    static const struct {
+        const char *run, *pairs[11];
+    } rows[] = {{LION_RUN, {PLAIN}},
+                {LION_RUN, {PLAIN, "optimizer", "lion8bit"}},
+                {LION_RUN, {PLAIN, "optim_dtype", "bf16", BF16}},
+                {FACTORED_RUN, {PLAIN}},
+                {FACTORED_RUN, {PLAIN, BF16}},
+                {FACTORED_RUN, {PLAIN, "adafactor_relative", "false", "lr", "2e-3"}}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double losses[60], first = 0, last = 0;
+        const char *pairs[16] = {"steps", "60"};
+        memcpy(pairs + 2, rows[i].pairs, sizeof rows[i].pairs);
+        hy_trainer *t = small_trainer(rows[i].run, "none", NULL, pairs);
+        next_losses(t, 60, losses);
+        for (int k = 0; k < 5; k++) first += losses[k] / 5, last += losses[55 + k] / 5;
+        ck_assert_msg(last < 0.65 * first, "row %zu: from %g to %g", i, first, last);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
+START_TEST(lion_and_adafactor_resume_to_the_same_bits) {
+    for (int i = 0; i < OTHERS; i++) {
+        check_resume(others[i], NULL, PAIRS(PLAIN), 3, 5);
+        check_resume(others[i], NULL, PAIRS(PLAIN, BF16), 3, 5);
+        check_resume(others[i], NULL, PAIRS(MOVES, "steps", "30"), 9, 15);
+        check_resume(others[i], NULL, PAIRS(PLAIN, "vocab", "1030"), 3, 5); /* padding */
+    }
+    check_resume(LION_RUN, NULL, PAIRS(PLAIN, "optim_dtype", "8bit"), 3, 5);
+    check_resume(LION_RUN, NULL, PAIRS(PLAIN, "optim_dtype", "bf16", BF16), 3, 5);
+}
+END_TEST
+
+START_TEST(where_their_state_lies_changes_no_bit) {
+    char folder[256];
+    const char *const places[][8] = {{"optim_place", "pinned"},
+                                     {"optim_place", "pinned", "weights_place", "pinned",
+                                      "grads_place", "pinned", "layers", "2"},
+                                     {"optim_place", "disk", "offload_folder", folder},
+                                     {"offload_strategy", "cpu"},
+                                     {"offload_strategy", "pinned"},
+                                     {"threads", "1"},
+                                     {"update", "gather"}};
+    temp_folder(folder);
+    for (int k = 0; k < OTHERS; k++) {
+        const char *pairs[32] = {MOVES, "steps", "30"};
+        double here[24], there[24];
+        hy_trainer *t = small_trainer(others[k], "none", NULL, pairs);
+        next_losses(t, 24, here);
+        hy_trainer_destroy(t);
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            memcpy(pairs + 10, places[i], sizeof places[i]);
+            t = small_trainer(others[k], "none", NULL, pairs);
+            next_losses(t, 24, there);
+            ck_assert_msg(memcmp(here, there, sizeof here) == 0, "%s %s in row %d", places[i][0],
+                          places[i][1], k);
+            hy_trainer_destroy(t);
+        }
+    }
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(their_state_may_be_dropped_in_predict_and_lions_compressed) {
+    for (int i = 0; i < 3; i++) {
+        double losses[24];
+        hy_trainer *t = small_trainer(
+            others[i / 2], "none", NULL,
+            PAIRS(MOVES, "steps", "30", "offload_strategy", i == 1 ? "compress" : "drop"));
+        next_losses(t, 24, losses);
+        ck_assert_double_lt(losses[23], losses[0]);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
+START_TEST(lion_has_half_of_the_state_of_adamw_and_adafactor_next_to_none) {
+    uint64_t adamw = optim_bytes(PAIRS(PLAIN, "optimizer", "adamw"));
+    ck_assert_uint_eq(2 * optim_bytes(PAIRS(PLAIN, "optimizer", "lion")), adamw);
+    ck_assert_uint_eq(2 * optim_bytes(PAIRS(PLAIN, "optimizer", "paged_lion")), adamw);
+    double small = (double)optim_bytes(PAIRS(PLAIN, "optimizer", "lion8bit"));
+    ck_assert_double_lt(small / (double)adamw, 0.5 * 0.29);
+    double factored = (double)optim_bytes(PAIRS(PLAIN, "optimizer", "adafactor"));
+    ck_assert_double_gt(factored, 0);
+    ck_assert_double_lt(factored / (double)adamw, 0.05);
+}
+END_TEST
+
+START_TEST(adafactors_checkpoint_has_rows_and_columns) {
+    char folder[256], path[512];
+    hy_safetensors *st;
+    temp_folder(folder);
+    save_after_three(folder, PAIRS(PLAIN, "optimizer", "adafactor", "heads", "4"));
+    snprintf(path, sizeof path, "%s/checkpoint-3/optimizer.safetensors", folder);
+    must(hy_safetensors_open(path, &st));
+    const hy_safetensors_entry *qkv = hy_safetensors_find(st, "v.blocks.0.attn.qkv.weight");
+    ck_assert_ptr_nonnull(qkv);
+    ck_assert_uint_eq(qkv->bytes, (3 * 64 + 64) * sizeof(float)); /* (192, 64) */
+    hy_safetensors_close(st);
+    must_refuse(folder, PAIRS(PLAIN), "optimizer adafactor");
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(what_adafactor_does_not_go_with_is_named) {
+    static const char *const wrong[][3] = {
+        {"optim_dtype", "8bit", "optim_dtype is 8bit and optimizer adafactor"},
+        {"optim_dtype", "bf16", "accepted are optim_dtype = auto and fp32"},
+        {"offload_strategy", "compress", "accepted are none, cpu, pinned and drop"}};
+    for (int i = 0; i < 3; i++) {
+        hy_trainer *t;
+        hy_config *config = small_run(FACTORED_RUN, "none", PAIRS(wrong[i][0], wrong[i][1]));
+        must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, wrong[i][2]);
+        hy_config_destroy(config);
+    }
+    hy_trainer *t = small_trainer(FACTORED_RUN, "none", NULL, PAIRS("optim_dtype", "fp32"));
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 static Suite *optimizer_suite(void) {
     Suite *suite = suite_create("optimizers of runs");
     TCase *tests = tcase_create("optimizers of runs");
@@ -207,6 +336,13 @@ static Suite *optimizer_suite(void) {
     tcase_add_test(tests, a_checkpoint_names_the_momentum);
     tcase_add_test(tests, another_optimizers_state_is_refused_in_words);
     tcase_add_test(tests, an_older_checkpoint_is_adamws);
+    tcase_add_test(tests, lion_and_adafactor_learn);
+    tcase_add_test(tests, lion_and_adafactor_resume_to_the_same_bits);
+    tcase_add_test(tests, where_their_state_lies_changes_no_bit);
+    tcase_add_test(tests, their_state_may_be_dropped_in_predict_and_lions_compressed);
+    tcase_add_test(tests, lion_has_half_of_the_state_of_adamw_and_adafactor_next_to_none);
+    tcase_add_test(tests, adafactors_checkpoint_has_rows_and_columns);
+    tcase_add_test(tests, what_adafactor_does_not_go_with_is_named);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -268,10 +268,10 @@ START_TEST(where_the_state_lives_changes_no_bit) {
 END_TEST
 
 START_TEST(every_optimizer_and_state_type_learns) {
-    static const char *const kinds[][4] = {{"optimizer", "sgd", "lr", "0.5"},
-                                           {"optimizer", "adamw8bit", "lr", "0.05"},
-                                           {"optim_dtype", "bf16", "lr", "0.05"},
-                                           {"optimizer", "paged_adamw", "lr", "0.05"}};
+    static const char *const kinds[][4] = {
+        {"optimizer", "sgd", "lr", "0.5"},     {"optimizer", "adamw8bit", "lr", "0.05"},
+        {"optim_dtype", "bf16", "lr", "0.05"}, {"optimizer", "paged_adamw", "lr", "0.05"},
+        {"optimizer", "lion", "lr", "0.01"},   {"optimizer", "adafactor", "lr", "0.3"}};
     const char *const *k = kinds[_i];
     learn(&usual, KEYS("predictor", "outer", k[0], k[1], k[2], k[3]));
     ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + (_i ? 0.03 : 0.05));
@@ -406,7 +406,7 @@ static uint64_t large_digest(const char *const *pairs, bool in_turn, bool is_sto
 
 /* Cut into parts that travel: the same bits wherever the state is, and one tensor of its shape in the file. */
 START_TEST(a_large_parameter_travels_in_parts) {
-    static const char *const kinds[] = {"adamw", "adamw8bit"};
+    static const char *const kinds[] = {"adamw", "adamw8bit", "adafactor"};
     char *out = path_in("run");
     large = malloc((size_t)LARGE * sizeof *large);
     large_grads = malloc((size_t)LARGE * sizeof *large_grads);
@@ -828,10 +828,10 @@ static Suite *make_suite(void) {
     tcase_add_test(tests, updates_are_adamw_with_clipping_and_decay_on_matrices);
     tcase_add_test(tests, groups_have_their_own_rate_and_decay);
     tcase_add_loop_test(tests, where_the_state_lives_changes_no_bit, 0, 3);
-    tcase_add_loop_test(tests, every_optimizer_and_state_type_learns, 0, 4);
+    tcase_add_loop_test(tests, every_optimizer_and_state_type_learns, 0, 6);
     tcase_add_loop_test(tests, weights_of_16_bits_have_a_master_in_fp32, 0, 2);
     tcase_add_test(tests, gradients_are_summed_by_them_or_by_us);
-    tcase_add_loop_test(tests, a_large_parameter_travels_in_parts, 0, 2);
+    tcase_add_loop_test(tests, a_large_parameter_travels_in_parts, 0, 3);
     tcase_add_test(tests, gradients_before_every_parameter_was_asked_for_are_refused);
     tcase_add_test(tests, a_rejected_jump_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, an_accepted_jump_is_the_predictors_formula);

@@ -5,6 +5,7 @@
  * call leaves the configuration as it was. Always true between calls: every stored text is
  * canonical, the values of origin preset and profile are those of the winning "model" and
  * "profile", and `settings` is the result. */
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,14 +114,24 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
 /* What presets say was found with AdamW: another optimizer brings its own, which files and flags
  * overrule. NULL: it has nothing to say about this key. */
 static const char *optimizer_default(const hy_config *config, size_t setting) {
+    static const struct {
+        const char *key;
+        size_t value; /* where it stands in a row of the table of optimizers */
+    } own[] = {{"optimizer.lr", offsetof(hy_optimizer_kind, lr)},
+               {"optimizer.weight_decay", offsetof(hy_optimizer_kind, weight_decay)},
+               {"optimizer.beta1", offsetof(hy_optimizer_kind, beta1)},
+               {"optimizer.beta2", offsetof(hy_optimizer_kind, beta2)}};
     const char *key = hy_setting_at(setting)->info.key;
-    bool is_lr = !strcmp(key, "optimizer.lr");
     int choice = HY_ADAMW;
-    if (!is_lr && strcmp(key, "optimizer.weight_decay")) return NULL;
+    size_t i = 0;
+    while (i < sizeof own / sizeof own[0] && strcmp(key, own[i].key)) i++;
+    if (i == sizeof own / sizeof own[0]) return NULL;
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     hy_choice_value("optimizer.optimizer", winning_text(config, "optimizer.optimizer"), &choice);
     const hy_optimizer_kind *kind = hy_optimizer_kind_of(choice & HY_OPTIMIZER_ID);
-    return is_lr ? kind->lr : kind->weight_decay;
+    bool is_relative = !strcmp(winning_text(config, "optimizer.adafactor_relative"), "true");
+    bool is_like_adamw = choice == HY_ADAFACTOR && !is_relative; /* its rate is a step's length */
+    return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
 }
 
 static int rank_of(const hy_config *config, const char *key) {

@@ -87,6 +87,7 @@ hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
                           .eps = s->optimizer.adam_eps,
                           .momentum = s->optimizer.momentum,
                           .is_nesterov = s->optimizer.nesterov,
+                          .is_relative = s->optimizer.adafactor_relative,
                           .muon_momentum = s->optimizer.muon_momentum,
                           .is_muon_nesterov = s->optimizer.muon_nesterov,
                           .muon_steps = (int32_t)s->optimizer.muon_steps,

@@ -271,28 +271,42 @@ static const hy_setting table[] = {
         HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
         HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD, "muon", HY_MUON,
         "muon8bit", HY_MUON | HY_OPTIMIZER_8BIT, "paged_muon", HY_MUON | HY_OPTIMIZER_PAGED,
-        "paged_muon8bit", HY_MUON | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT)},
+        "paged_muon8bit", HY_MUON | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "lion", HY_LION,
+        "lion8bit", HY_LION | HY_OPTIMIZER_8BIT, "paged_lion", HY_LION | HY_OPTIMIZER_PAGED,
+        "paged_lion8bit", HY_LION | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "adafactor",
+        HY_ADAFACTOR)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
             "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
-            "elements; auto is fp32, or 8bit with adamw8bit or where small_types allows it and it "
+            "elements; auto is fp32, or 8bit where the optimizer's name says it or small_types "
+            "allows it and it "
             "pays.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
     {CHOICE(optimizer.master_dtype, "--master-dtype", "auto",
             "Storage of the weights that the optimizer updates; bf16 is rounded stochastically and "
             "is the only copy; auto is fp32, or bf16 where small_types allows it and it pays.",
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
-    {NUMBER(optimizer.lr, "--lr", 0, 10, "0.001",
-            "Highest learning rate of the schedule; with sgd 0.1 unless you set it.")},
-    {NUMBER_BELOW(optimizer.beta1, "--beta1", 0, 1, "0.9",
-                  "Decay of the running mean of gradients.")},
-    {NUMBER_BELOW(optimizer.beta2, "--beta2", 0, 1, "0.95",
-                  "Decay of the running mean of squared gradients.")},
+    {NUMBER(
+        optimizer.lr, "--lr", 0, 10, "0.001",
+        "Highest learning rate of the schedule; unless you set it, sgd has 0.1, lion 0.0001 and "
+        "adafactor 0.01.")},
+    {NUMBER_BELOW(
+        optimizer.beta1, "--beta1", 0, 1, "0.9",
+        "Decay of the running mean of gradients; lion, 0.9 unless you set it: how much of "
+        "that mean is in a step.")},
+    {NUMBER_BELOW(
+        optimizer.beta2, "--beta2", 0, 1, "0.95",
+        "Decay of the running mean of squared gradients; lion, unless you set it: 0.99, of "
+        "gradients.")},
     {NUMBER(optimizer.adam_eps, "--adam-eps", 1e-16, 1, "1e-8",
             "Added to the root of the second moment.")},
     {NUMBER_BELOW(optimizer.momentum, "--momentum", 0, 1, "0.9",
                   "sgd: how much of the last step goes on; 0 needs no optimizer state.")},
     {SWITCH(optimizer.nesterov, "--nesterov", "false",
             "sgd: Nesterov's momentum, which looks one step ahead.")},
+    {SWITCH(
+        optimizer.adafactor_relative, "--adafactor-relative", "true",
+        "adafactor: a step is a share of the parameter's own size, at most lr and 1 / sqrt(step) "
+        "of it; false: lr is its length, and lr and decay are as for adamw unless you set them.")},
     {NUMBER_BELOW(optimizer.muon_momentum, "--muon-momentum", 0, 1, "0.95",
                   "muon: decay of the running mean of gradients of matrices.")},
     {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true",
@@ -304,9 +318,10 @@ static const hy_setting table[] = {
     {NUMBER(optimizer.adamw_lr, "--adamw-lr", 0, 10, "0",
             "muon: highest learning rate of what it leaves to adamw (embedding, head, norms, "
             "biases); 0: that of lr.")},
-    {NUMBER(optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
-            "Weight decay, on matrices only; adamw: apart from the gradient; sgd: part of it, and "
-            "0.0001 unless you set it.")},
+    {NUMBER(
+        optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
+        "Weight decay, on matrices only; sgd: part of the gradient, and 0.0001 unless you set it; "
+        "others: apart from it; 1 with lion, 0 with adafactor.")},
     {CHOICE(optimizer.schedule, "--schedule", "cosine",
             "Course of the learning rate after its warm-up; wsd is flat, then falls at the end.",
             "constant", HY_SCHEDULE_CONSTANT, "linear", HY_SCHEDULE_LINEAR, "cosine",

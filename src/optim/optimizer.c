@@ -8,12 +8,13 @@
 
 /* ---- the table --------------------------------------------------------------------------------- */
 
-extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd, hy_optimizer_muon;
+extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd, hy_optimizer_muon,
+    hy_optimizer_lion, hy_optimizer_adafactor;
 
 static const hy_optimizer_kind *const kinds[HY_OPTIMIZER_COUNT] = {
-    [HY_ADAMW] = &hy_optimizer_adamw,
-    [HY_SGD] = &hy_optimizer_sgd,
-    [HY_MUON] = &hy_optimizer_muon,
+    [HY_ADAMW] = &hy_optimizer_adamw,         [HY_SGD] = &hy_optimizer_sgd,
+    [HY_MUON] = &hy_optimizer_muon,           [HY_LION] = &hy_optimizer_lion,
+    [HY_ADAFACTOR] = &hy_optimizer_adafactor,
 };
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id) { return kinds[id]; }

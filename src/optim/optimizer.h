@@ -1,6 +1,6 @@
 /* optimizer.h: optimizers behind one interface, and a step over all parameters with any of them.
  *
- * An optimizer is one file (adamw.c, sgd.c) and one row in the table of optimizer.c. It says which
+ * An optimizer is one file (adamw.c, sgd.c, lion.c) and one row in the table of optimizer.c. It says which
  * arrays of state a parameter has and how large they are, what workspace an update needs, and enqueues the
  * ops that update one parameter while all of its tensors are on the device, whole: element by element or as
  * a matrix, whatever it likes. It may leave a parameter to another (Muon leaves norms to AdamW), and a group
@@ -17,7 +17,14 @@
 
 /* ---- an optimizer ------------------------------------------------------------------------------ */
 
-typedef enum hy_optimizer_id { HY_ADAMW, HY_SGD, HY_MUON, HY_OPTIMIZER_COUNT } hy_optimizer_id;
+typedef enum hy_optimizer_id {
+    HY_ADAMW,
+    HY_SGD,
+    HY_MUON,
+    HY_LION,
+    HY_ADAFACTOR,
+    HY_OPTIMIZER_COUNT
+} hy_optimizer_id;
 
 #define HY_OPTIM_ARRAYS_MAX 2
 
@@ -33,6 +40,8 @@ typedef struct hy_optimizer_kind hy_optimizer_kind;
 struct hy_optimizer_kind {
     const char *name;
     const char *lr, *weight_decay; /* instead of a preset's, which are AdamW's; NULL: those */
+    const char *beta1, *beta2;     /* likewise */
+    bool is_exact;                 /* its state is fp32 and nothing smaller */
     const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: it has none */
     /* Elements of an array that this parameter has. */
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
@@ -51,9 +60,10 @@ struct hy_optimizer {
     const hy_optimizer_kind *kind;
     double max_norm; /* clipping; 0: none */
     double weight_decay;
-    double beta1, beta2, eps; /* adamw */
+    double beta1, beta2, eps; /* adamw; lion has no eps */
     double momentum;          /* sgd; 0: keeps no state */
     bool is_nesterov;
+    bool is_relative; /* adafactor: steps as shares of a parameter's own size */
     double muon_momentum;
     bool is_muon_nesterov;
     int32_t muon_steps;    /* of Newton and Schulz */

@@ -127,7 +127,8 @@ static bool keep_optimizer(edit *e) {
 }
 
 static bool use_8bit(edit *e) {
-    return e->subject->rows.types.optim != HY_U8 && change(e, "optim_dtype", "8bit");
+    bool is_exact = e->subject->rows.optimizer.kind->is_exact;
+    return e->subject->rows.types.optim != HY_U8 && !is_exact && change(e, "optim_dtype", "8bit");
 }
 
 static bool without_predictor(edit *e) { return change(e, "predictor", "none"); }

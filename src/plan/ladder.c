@@ -199,7 +199,8 @@ static void explain_types(const ladder *l, const trial *finest, hy_plan_facts *f
     const hy_rung *now = &taken->subject.rung, *fine = &finest->subject.rung;
     const hy_settings *s = taken->subject.settings;
     bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
-    bool is_open[] = {s->optimizer.optim_dtype == HY_DTYPE_AUTO && !is_8bit_asked,
+    bool is_exact = taken->subject.rows.optimizer.kind->is_exact;
+    bool is_open[] = {s->optimizer.optim_dtype == HY_DTYPE_AUTO && !is_8bit_asked && !is_exact,
                       s->train.grad_dtype == HY_DTYPE_AUTO,
                       s->optimizer.master_dtype == HY_DTYPE_AUTO};
     bool is_small[] = {now->optim != HY_F32, now->grads != HY_F32, now->master != HY_F32};

@@ -55,12 +55,28 @@ static hy_status check_combination(const hy_types *p) {
     return HY_OK;
 }
 
+/* What was asked for by name, or the rung's; some optimizers have fp32 alone. */
+static hy_status choose_optim(const hy_settings *s, const hy_rung *rung, hy_types *p) {
+    const hy_optimizer_kind *kind = hy_settings_optimizer(s);
+    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    hy_dtype otherwise = kind->is_exact ? HY_F32 : is_8bit ? HY_U8 : rung->optim;
+    p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, otherwise);
+    HY_FAIL_IF(kind->is_exact && p->optim != HY_F32, HY_ERR_INPUT,
+               "optim_dtype is %s and optimizer %s: its state is small and stays exact; accepted "
+               "are optim_dtype = auto and fp32",
+               p->optim == HY_U8 ? "8bit" : hy_dtype_name(p->optim), kind->name);
+    HY_FAIL_IF(kind->is_exact && s->memory.offload_strategy == HY_OFFLOAD_COMPRESS, HY_ERR_INPUT,
+               "offload_strategy is compress and optimizer %s: its state is small and stays exact; "
+               "accepted are none, cpu, pinned and drop",
+               kind->name);
+    return HY_OK;
+}
+
 /* What was asked for by name, or the rung's. bf16 weights are the only copy there is, so every phase
  * computes with them. */
 static hy_status choose_state(const hy_settings *s, const hy_rung *rung, hy_types *p) {
-    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    HY_TRY(choose_optim(s, rung, p));
     p->grads = hy_dtype_chosen(s->train.grad_dtype, rung->grads);
-    p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : rung->optim);
     p->master = hy_dtype_chosen(s->optimizer.master_dtype, rung->master);
     p->slow = hy_dtype_chosen(s->phases.predictor_dtype, rung->is_slow_8bit ? HY_U8 : p->master);
     if (p->master != HY_BF16) return HY_OK;
@@ -84,8 +100,8 @@ static hy_status check_slow(const hy_settings *s, const hy_types *p) {
         "accepted are master_dtype = bf16, or predictor_dtype = auto, fp32 or bf16",
         hy_dtype_name(p->master));
     HY_FAIL_IF(is_coded && hy_settings_optimizer(s) != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-               "predictor_dtype is 8bit and optimizer %s: 8 bits need steps whose length the "
-               "learning rate bounds; accepted are optimizer = adamw, adamw8bit, paged_adamw or "
+               "predictor_dtype is 8bit and optimizer %s: 8 bits reach as far as the steps of "
+               "AdamW go; accepted are optimizer = adamw, adamw8bit, paged_adamw or "
                "paged_adamw8bit, or predictor_dtype = auto, fp32 or bf16",
                hy_settings_optimizer(s)->name);
     return HY_OK;
@@ -125,7 +141,6 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
 
 hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
                                 const hy_guest_types *guest, hy_types *p) {
-    bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         HY_FAIL_IF(hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8, HY_ERR_INPUT,
                    "the precision of %s is fp8, which is for models of this library; of passes of "
@@ -134,7 +149,7 @@ hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
     }
     *p = (hy_types){.low = guest->weights, .grads = guest->grads};
     for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = guest->weights;
-    p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, is_8bit ? HY_U8 : rung->optim);
+    HY_TRY(choose_optim(s, rung, p));
     p->master = hy_dtype_chosen(s->optimizer.master_dtype,
                                 guest->weights == HY_BF16 ? rung->master : HY_F32);
     HY_FAIL_IF(p->master != HY_F32 && p->master != guest->weights, HY_ERR_INPUT,

@@ -96,9 +96,12 @@ static hy_status add_types(savings *s) {
     const hy_types *types = &s->t->engine.types;
     bool is_on = types->optim != HY_F32;
     const char *now = types->optim == HY_U8 ? "8bit" : hy_dtype_name(types->optim);
-    hy_saving *it = add(s, "small optimizer state", "optim_dtype", now, is_on);
-    s->settings->optimizer.optim_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_8BIT;
-    HY_TRY(compare(s, it, is_on ? "fp32" : "8bit"));
+    hy_saving *it;
+    if (!s->t->engine.subject.rows.optimizer.kind->is_exact) {
+        it = add(s, "small optimizer state", "optim_dtype", now, is_on);
+        s->settings->optimizer.optim_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_8BIT;
+        HY_TRY(compare(s, it, is_on ? "fp32" : "8bit"));
+    }
     is_on = types->grads != HY_F32;
     if (is_on || types->of[HY_FULL] == HY_BF16) {
         it = add(s, "small gradients", "grad_dtype", hy_dtype_name(types->grads), is_on);
