@@ -494,12 +494,32 @@ START_TEST(the_cut_of_a_step_is_open_until_somebody_says_it) {
 }
 END_TEST
 
-/* A preset's warm-up never fills a short run; who says steps, or a share, gets what they say. */
+/* A preset's warm-up is a third of a short run at the most; who says steps, or a share, gets what they say. */
 START_TEST(warm_up_is_a_share_unless_somebody_says_steps) {
     set("model", "gpt2-124m", HY_FROM_FLAG);
     const hy_settings *s = hy_config_settings(config);
-    ck_assert_int_eq(hy_schedule_from_settings(s, 60).warmup, 6);
+    is_value("lr_warmup_steps", "100");
+    is_value("lr_warmup_ratio", "0.33");
+    ck_assert_int_eq(hy_schedule_from_settings(s, 60).warmup, 20);
+    ck_assert_int_eq(hy_schedule_from_settings(s, 304).warmup, 100);
     ck_assert_int_eq(hy_schedule_from_settings(s, 5000).warmup, 100);
+    char *text; /* printed and read again it is the same */
+    must(hy_config_print(config, &text));
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    must(hy_config_load(config, file_with("printed.cfg", text)));
+    hy_free(text);
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 60).warmup, 20);
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 5000).warmup, 100);
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    must(hy_config_load(config, file_with("steps.cfg", "lr_warmup_steps = 40;")));
+    ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 60).warmup, 40);
+    hy_config_destroy(config);
+    must(hy_config_create(&config));
+    is_value("lr_warmup_ratio", "0.33"); /* nano is a preset */
+    set("model", "gpt2-124m", HY_FROM_FLAG);
     set("lr_warmup_ratio", "0.03", HY_FROM_FLAG);
     is_value("lr_warmup_steps", "-1");
     ck_assert_int_eq(hy_schedule_from_settings(hy_config_settings(config), 5000).warmup, 150);

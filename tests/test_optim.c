@@ -13,7 +13,7 @@ static hy_schedule schedule_of(hy_schedule_kind kind) {
 }
 
 START_TEST(warm_up_rises_in_equal_steps_to_the_rate) {
-    for (int kind = HY_SCHEDULE_CONSTANT; kind <= HY_SCHEDULE_WSD; kind++) {
+    for (int kind = HY_SCHEDULE_CONSTANT; kind <= HY_SCHEDULE_INVERSE_SQRT; kind++) {
         hy_schedule s = schedule_of((hy_schedule_kind)kind);
         ck_assert_double_eq_tol(hy_schedule_rate(&s, 0), 0.2, 1e-12);
         ck_assert_double_eq_tol(hy_schedule_rate(&s, 4), 1.0, 1e-12);
@@ -42,10 +42,50 @@ START_TEST(each_schedule_falls_as_its_name_says) {
 }
 END_TEST
 
+START_TEST(wsd_falls_along_a_root_or_a_line) {
+    hy_schedule root = schedule_of(HY_SCHEDULE_WSD), line = root;
+    line.cooldown_shape = HY_COOLDOWN_LINEAR;
+    root.total = line.total = 100; /* the last 25 steps fall */
+    ck_assert_double_eq_tol(hy_schedule_rate(&line, 75), 2, 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&line, 80), 2 * (0.1 + 0.9 * 0.8), 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&root, 75), 2, 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&root, 79), 2 * (0.1 + 0.9 * 0.6), 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&line, 100), 0.2, 1e-12);
+    line.min_ratio = 0;
+    ck_assert_double_eq_tol(hy_schedule_rate(&line, 99), 2 * 0.04, 1e-12);
+    line.cooldown = 0;
+    ck_assert_double_eq_tol(hy_schedule_rate(&line, 100), 2, 1e-12);
+}
+END_TEST
+
+START_TEST(inverse_sqrt_goes_on_from_the_warm_up_and_has_a_floor) {
+    hy_schedule s = schedule_of(HY_SCHEDULE_INVERSE_SQRT);
+    s.total = 100000;
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 11), 2 * sqrt(10.0 / 11), 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 40), 1, 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 1000), 0.2, 1e-12);
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 99999), 0.2, 1e-12);
+    s.min_ratio = 0;
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 4000), 0.1, 1e-12);
+    double last = hy_schedule_rate(&s, 100000);
+    ck_assert_double_eq(hy_schedule_rate(&s, 5000000), last);
+    /* Without warm-up a tenth of the run is flat. */
+    s.warmup = 0;
+    s.total = 1000;
+    ck_assert_double_eq(hy_schedule_rate(&s, 0), 2);
+    ck_assert_double_eq(hy_schedule_rate(&s, 100), 2);
+    ck_assert_double_eq_tol(hy_schedule_rate(&s, 400), 1, 1e-12);
+    s.total = 1;
+    ck_assert(isfinite(hy_schedule_rate(&s, 0)) && isfinite(hy_schedule_rate(&s, 1)));
+}
+END_TEST
+
 START_TEST(a_run_that_is_all_warm_up_has_no_division_by_zero) {
-    hy_schedule s = schedule_of(HY_SCHEDULE_COSINE);
-    s.total = 10;
-    ck_assert(isfinite(hy_schedule_rate(&s, 10)));
+    for (int kind = HY_SCHEDULE_CONSTANT; kind <= HY_SCHEDULE_INVERSE_SQRT; kind++) {
+        hy_schedule s = schedule_of((hy_schedule_kind)kind);
+        s.total = 10;
+        ck_assert(isfinite(hy_schedule_rate(&s, 10)));
+    }
 }
 END_TEST
 
@@ -346,6 +386,8 @@ static Suite *optim_suite(void) {
     TCase *tests = tcase_create("optim");
     tcase_add_test(tests, warm_up_rises_in_equal_steps_to_the_rate);
     tcase_add_test(tests, each_schedule_falls_as_its_name_says);
+    tcase_add_test(tests, wsd_falls_along_a_root_or_a_line);
+    tcase_add_test(tests, inverse_sqrt_goes_on_from_the_warm_up_and_has_a_floor);
     tcase_add_test(tests, a_run_that_is_all_warm_up_has_no_division_by_zero);
     tcase_add_test(tests, three_steps_follow_the_formula_in_double_precision);
     tcase_add_test(tests, a_gradient_that_is_not_finite_changes_nothing);

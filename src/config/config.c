@@ -151,15 +151,21 @@ static const char *settled_micro_batch(const hy_config *config, size_t setting) 
     return is_said ? "given" : "open";
 }
 
-/* Steps or a share of the run: who says one of them above the other means that one alone. NULL: both count,
- * the smaller of the two. */
+/* The share of a short run to which the steps of a preset are cut. With a tenth, the least that a run of its
+ * usual length has, the loss of a short one jumps. */
+#define PRESET_WARMUP_SHARE "0.33"
+
+/* Warm-up in steps or as a share of the run. Who says one of them, by a file or above, means that one, and
+ * the stronger origin counts; a preset's steps are cut to a share of a short run. The result is one rule, so
+ * that it can be printed and read again: the steps, but no more than the share; -1: the share. NULL: this
+ * key counts as it is. */
 static const char *settled_warmup(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
     int steps = rank_of(config, "optimizer.lr_warmup_steps");
     int ratio = rank_of(config, "optimizer.lr_warmup_ratio");
-    if (!strcmp(key, "optimizer.lr_warmup_ratio") && steps >= HY_FROM_FILE && steps > ratio &&
-        strcmp(winning_text(config, "optimizer.lr_warmup_steps"), "-1")) {
-        return "1";
+    bool has_steps = strcmp(winning_text(config, "optimizer.lr_warmup_steps"), "-1") != 0;
+    if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
+        return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
     }
     bool is_ratio_said = ratio >= HY_FROM_FILE && ratio > steps;
     return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_said ? "-1" : NULL;

@@ -103,6 +103,7 @@ hy_schedule hy_schedule_from_settings(const hy_settings *s, int64_t total) {
                          .lr = s->optimizer.lr,
                          .min_ratio = s->optimizer.min_lr_ratio,
                          .cooldown = s->optimizer.cooldown,
+                         .cooldown_shape = s->optimizer.cooldown_shape,
                          .warmup = warmup < total ? warmup : total,
                          .total = total};
 }

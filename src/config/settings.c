@@ -323,18 +323,24 @@ static const hy_setting table[] = {
         "Weight decay, on matrices only; sgd: part of the gradient, and 0.0001 unless you set it; "
         "others: apart from it; 1 with lion, 0 with adafactor.")},
     {CHOICE(optimizer.schedule, "--schedule", "cosine",
-            "Course of the learning rate after its warm-up; wsd is flat, then falls at the end.",
+            "Course of the learning rate after its warm-up; wsd is flat, then falls at the end; "
+            "inverse_sqrt falls as sqrt(warm-up / step).",
             "constant", HY_SCHEDULE_CONSTANT, "linear", HY_SCHEDULE_LINEAR, "cosine",
-            HY_SCHEDULE_COSINE, "wsd", HY_SCHEDULE_WSD)},
+            HY_SCHEDULE_COSINE, "wsd", HY_SCHEDULE_WSD, "inverse_sqrt", HY_SCHEDULE_INVERSE_SQRT)},
     {INTEGER(optimizer.lr_warmup_steps, "--lr-warmup-steps", -1, 1000000000, "-1",
-             "Steps in which the learning rate rises from zero; -1: by lr_warmup_ratio alone.")},
+             "Steps in which the learning rate rises from zero, taken as they are where a file or "
+             "flag gives them; a preset's are a third of the run at the most; -1: by "
+             "lr_warmup_ratio alone.")},
     {NUMBER(optimizer.lr_warmup_ratio, "--lr-warmup-ratio", 0, 1, "0.1",
-            "Share of the run in which it rises at the most: what a preset says in steps is cut to "
-            "it. Who sets one of the two gets that.")},
+            "The same as a share of the run; given by a file or flag it wins over a preset's "
+            "steps.")},
     {NUMBER(optimizer.min_lr_ratio, "--min-lr-ratio", 0, 1, "0.1",
-            "Last learning rate as a fraction of the highest.")},
+            "Last learning rate as a fraction of the highest; inverse_sqrt: the lowest.")},
     {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.2",
             "wsd: fraction of the run in which the learning rate falls.")},
+    {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "sqrt",
+            "wsd: falls as 1 - sqrt, fast at first, or along a line.", "sqrt", HY_COOLDOWN_SQRT,
+            "linear", HY_COOLDOWN_LINEAR)},
 
     {CHOICE(input.data_format, "--data-format", "auto",
             "What files are taken for: auto looks at them, text is text whatever its name, bytes "

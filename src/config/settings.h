@@ -104,6 +104,7 @@ typedef struct hy_settings {
         double lr, beta1, beta2, adam_eps, weight_decay;
         double momentum; /* sgd; 0: keeps no state */
         bool nesterov, muon_nesterov, cautious_decay, adafactor_relative;
+        hy_cooldown_shape cooldown_shape;
         double muon_momentum;
         int64_t muon_steps;      /* of Newton and Schulz */
         double adamw_lr;         /* of what muon leaves to adamw; 0: lr */

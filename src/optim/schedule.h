@@ -1,8 +1,9 @@
 /* schedule.h: the learning rate as a pure function of the step.
  *
- * Warm-up rises in equal steps from lr/warmup to lr; then constant, linear, cosine, or wsd (warm-up,
- * stable, decay: constant until the last `cooldown` of the run, then 1 - sqrt). The last step of a
- * decaying schedule ends near lr * min_ratio. */
+ * Warm-up rises in equal steps from lr/warmup to lr; then constant, linear, cosine, wsd (warm-up,
+ * stable, decay: constant until the last `cooldown` of the run, then 1 - sqrt or a line), or inverse_sqrt
+ * (lr * sqrt(warmup / step), whatever the length of the run). The last step of a schedule that ends with
+ * the run is near lr * min_ratio; inverse_sqrt does not fall below that. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -11,12 +12,17 @@ typedef enum hy_schedule_kind {
     HY_SCHEDULE_CONSTANT,
     HY_SCHEDULE_LINEAR,
     HY_SCHEDULE_COSINE,
-    HY_SCHEDULE_WSD
+    HY_SCHEDULE_WSD,
+    HY_SCHEDULE_INVERSE_SQRT
 } hy_schedule_kind;
+
+/* How wsd falls: fast at first, or evenly. */
+typedef enum hy_cooldown_shape { HY_COOLDOWN_SQRT, HY_COOLDOWN_LINEAR } hy_cooldown_shape;
 
 typedef struct hy_schedule {
     hy_schedule_kind kind;
     double lr, min_ratio, cooldown;
+    hy_cooldown_shape cooldown_shape;
     int64_t warmup, total; /* steps */
 } hy_schedule;
 
