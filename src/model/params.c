@@ -291,20 +291,41 @@ void hy_params_fini(hy_params *p) {
     *p = (hy_params){0};
 }
 
-/* ---- which are trained ------------------------------------------------------------------------- */
+/* ---- which are meant ---------------------------------------------------------------------------- */
 
+/* When letters do not agree, the last star takes one more: each star is gone back to once, so that no pattern
+ * takes long. */
 static bool matches(const char *pattern, const char *name) {
-    if (*pattern == 0) return *name == 0;
-    if (*pattern == '*') {
-        return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
+    const char *star = NULL, *after_star = NULL;
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            after_star = name;
+        } else if (*pattern && (*pattern == '?' || *pattern == *name)) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++after_star;
+        } else {
+            return false;
+        }
     }
-    return *name && (*pattern == '?' || *pattern == *name) && matches(pattern + 1, name + 1);
+    while (*pattern == '*') pattern++;
+    return *pattern == 0;
 }
 
-/* Adds what one entry of a list means. */
-static hy_status select_entry(const hy_params *p, const char *entry, bool *is_chosen) {
+static hy_status fail_no_match(const hy_params *p, const char *entry) {
+    const hy_param *last = &p->list[p->count - 1];
+    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; they are called %s, %s, %s%s", entry,
+                   p->list[0].name, p->list[p->count / 2].name, last->name,
+                   p->count > 3 ? " and so on" : "");
+}
+
+/* Adds what one entry of a list means. A guest has no blocks. */
+static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
     int32_t layers = p->units - 2, found = 0;
-    bool is_last = strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
+    bool is_last = p->at && strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
     char *end;
     long last = is_last ? strtol(entry + 5, &end, 10) : 0;
     HY_FAIL_IF(is_last && (end == entry + 5 || *end || last < 0 || last > layers), HY_ERR_INPUT,
@@ -315,24 +336,31 @@ static hy_status select_entry(const hy_params *p, const char *entry, bool *is_ch
         is_chosen[i] |= is_meant;
         found += is_meant;
     }
-    HY_FAIL_IF(found == 0, HY_ERR_INPUT,
-               "\"%s\" matches no parameter; they are called %s, blocks.0.attn.qkv.weight, "
-               "final_norm.weight and so on",
-               entry, p->list[0].name);
-    return HY_OK;
+    return found ? HY_OK : fail_no_match(p, entry);
+}
+
+hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen) {
+    for (const char *at = names;; at++) {
+        const char *end = at + strcspn(at, ",");
+        char entry[HY_PARAM_NAME_MAX];
+        while (*at == ' ') at++;
+        size_t size = at < end ? (size_t)(end - at) : 0;
+        while (size > 0 && at[size - 1] == ' ') size--;
+        HY_FAIL_IF(size >= sizeof entry, HY_ERR_INPUT,
+                   "\"%.40s...\" is %zu bytes long; names of parameters have at most %zu", at, size,
+                   sizeof entry - 1);
+        memcpy(entry, at, size);
+        entry[size] = 0;
+        HY_TRY(match_entry(p, entry, is_chosen));
+        at = end;
+        if (*at == 0) return HY_OK;
+    }
 }
 
 hy_status hy_params_select(hy_params *p, const char *names) {
     bool *is_chosen = calloc((size_t)p->count, sizeof *is_chosen);
     hy_status status = is_chosen ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
-    for (const char *at = names; status == HY_OK; at++) {
-        size_t length = strcspn(at, ",");
-        char entry[64];
-        snprintf(entry, sizeof entry, "%.*s", (int)length, at);
-        status = select_entry(p, entry, is_chosen);
-        at += length;
-        if (*at == 0) break;
-    }
+    if (status == HY_OK) status = hy_params_match(p, names, is_chosen);
     for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
         p->list[i].is_trainable = is_chosen[i];
     }

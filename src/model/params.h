@@ -124,11 +124,12 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
 
 typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
 
-/* Chooses the parameters that are trained, by a list of names, commas between them: `*` stands for any
- * letters and `?` for one, as in "blocks.3.attn.*"; "last:N" for the last N blocks, the final norm and
- * the head, unless that is the embedding's table too: training it would take a backward pass through all
- * blocks; "all" for all. HY_ERR_INPUT names an entry that matches nothing; what is trained is then as
- * before. */
+/* Marks the parameters that a list of names means, commas between them: `*` stands for any letters and `?`
+ * for one, as in "blocks.3.attn.*"; "last:N" for the last N blocks, the final norm and the head, unless that
+ * is the embedding's table too: training it would take a backward pass through all blocks; "all" for all.
+ * Marks of others stay. HY_ERR_INPUT names an entry that matches nothing. */
+hy_status hy_params_match(const hy_params *params, const char *names, bool *is_meant);
+/* Those are trained and the others frozen; where it fails, what is trained is as before. */
 hy_status hy_params_select(hy_params *params, const char *names);
 
 /* The type in which a parameter is stored where the others are of `dtype`: frozen_codes for frozen matrices
