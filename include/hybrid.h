@@ -253,6 +253,14 @@ typedef struct hy_plan_facts {
     char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit, each tried */
 } hy_plan_facts;
 void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
+/* A group of parameters, as the key "groups" has it. */
+typedef struct hy_group_info {
+    char names[512];              /* of its parameters, with * and ? */
+    char changes[128];            /* "lr_scale 0.1, decay 0" */
+    int64_t parameters, elements; /* that the names cover */
+} hy_group_info;
+/* Group number i, from 0 on; false: there are no more. */
+bool hy_trainer_group(const hy_trainer *trainer, int32_t i, hy_group_info *out);
 /* As a JSON object. Allocated; free with hy_free. */
 hy_status hy_trainer_plan_json(const hy_trainer *trainer, char **out);
 

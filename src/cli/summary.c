@@ -77,6 +77,17 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
+/* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers", a line for each. */
+static void say_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+    hy_group_info group;
+    for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++) {
+        bool is_one = group.parameters == 1;
+        say(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
+            group.changes, hy_cli_count(group.parameters).text, is_one ? "parameter" : "parameters",
+            hy_cli_count(group.elements).text);
+    }
+}
+
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -85,6 +96,7 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     if (terminal->is_quiet) return;
     say(terminal, "model", "%s, %s parameters\n", summary->model,
         hy_cli_count(summary->parameters).text);
+    say_groups(terminal, trainer);
     say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
     say(terminal, "data", "%s\n", summary->data);
     say(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);

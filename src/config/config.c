@@ -17,6 +17,7 @@
 #include "config/config_file.h"
 #include "config/config_model.h"
 #include "config/settings.h"
+#include "optim/groups.h"
 #include "optim/optimizer.h"
 
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
@@ -251,6 +252,10 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
     if (is_model && !config->is_reading_kept) HY_TRY(check_model(canonical, where));
+    if (!strcmp(setting->info.key, "optimizer.groups")) {
+        hy_status status = hy_groups_check(canonical);
+        if (status != HY_OK) return hy_fail_context(status, "%s: %s", where, setting->info.key);
+    }
     value *v = value_at(config, hy_setting_index(setting), rank);
     HY_TRY(keep_text(config, canonical, &v->text));
     return keep_text(config, origin, &v->origin);

@@ -108,7 +108,7 @@ hy_schedule hy_schedule_from_settings(const hy_settings *s, int64_t total) {
                          .total = total};
 }
 
-hy_predictor hy_predictor_from_settings(const hy_settings *s) {
+hy_predictor hy_predictor_from_settings(const hy_settings *s, double lr_scale) {
     bool is_short =
         s->phases.predictor == HY_PREDICTOR_LINE && /* a Correct step follows every jump */
         s->phases.correction_interval < s->phases.max_predict_steps;
@@ -117,7 +117,8 @@ hy_predictor hy_predictor_from_settings(const hy_settings *s) {
         .mu = s->phases.outer_mu,
         .eta = s->phases.outer_eta,
         .max_steps = is_short ? s->phases.correction_interval : s->phases.max_predict_steps,
-        .exponent = hy_predictor_exponent(s->optimizer.lr, s->optimizer.beta1, s->optimizer.beta2,
+        .exponent = hy_predictor_exponent(lr_scale * s->optimizer.lr, s->optimizer.beta1,
+                                          s->optimizer.beta2,
                                           s->phases.full_steps + s->phases.correct_steps)};
 }
 

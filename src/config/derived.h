@@ -28,8 +28,8 @@ const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
 hy_optimizer hy_optimizer_from_settings(const hy_settings *settings);
 hy_schedule hy_schedule_from_settings(const hy_settings *settings, int64_t total);
 
-/* Phases; `warmup` is the length of Warmup in steps. */
-hy_predictor hy_predictor_from_settings(const hy_settings *settings);
+/* Phases; `lr_scale` is the largest of any parameter, `warmup` the length of Warmup in steps. */
+hy_predictor hy_predictor_from_settings(const hy_settings *settings, double lr_scale);
 hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmup);
 hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 

@@ -341,6 +341,10 @@ static const hy_setting table[] = {
     {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "sqrt",
             "wsd: falls as 1 - sqrt, fast at first, or along a line.", "sqrt", HY_COOLDOWN_SQRT,
             "linear", HY_COOLDOWN_LINEAR)},
+    {TEXT(optimizer.groups, "--groups", "NAMES: lr_scale X, decay X, optimizer NAME, frozen; ...",
+          "",
+          "Groups of parameters with values of their own, by patterns of their names: a share of "
+          "the learning rate, a weight decay, an optimizer, or frozen.")},
 
     {CHOICE(input.data_format, "--data-format", "auto",
             "What files are taken for: auto looks at them, text is text whatever its name, bytes "

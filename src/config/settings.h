@@ -110,8 +110,9 @@ typedef struct hy_settings {
         double adamw_lr;         /* of what muon leaves to adamw; 0: lr */
         int64_t lr_warmup_steps; /* -1: as many as the ratio gives */
         double lr_warmup_ratio;
-        double min_lr_ratio; /* final learning rate over lr */
-        double cooldown;     /* wsd: fraction of the run that decays */
+        double min_lr_ratio;      /* final learning rate over lr */
+        double cooldown;          /* wsd: fraction of the run that decays */
+        char groups[HY_TEXT_MAX]; /* of parameters: optim/groups.h */
     } optimizer;
 
     /* input: how data is read */

@@ -10,10 +10,11 @@
 #include "base/say.h"
 #include "config/derived.h"
 #include "engine/engine.h"
+#include "optim/groups.h"
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
 
-hy_status hy_engine_make_model(hy_engine *e) {
+static hy_status make_model(hy_engine *e) {
     const hy_settings *s = e->settings;
     hy_shape shape;
     if (e->guest) return hy_guest_make_model(e);
@@ -22,6 +23,14 @@ hy_status hy_engine_make_model(hy_engine *e) {
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
     hy_status status = hy_model_select(e->model, s->train.train, codes);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "train.train");
+}
+
+hy_status hy_engine_make_model(hy_engine *e) {
+    HY_TRY(make_model(e));
+    hy_status status = hy_groups_apply(e->settings->optimizer.groups, &e->model->params);
+    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
+    hy_model_settle(e->model);
+    return HY_OK;
 }
 
 hy_status hy_engine_set_subject(hy_engine *e) {

@@ -95,6 +95,10 @@ hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_co
     return HY_OK;
 }
 
+void hy_model_settle(hy_model *model) {
+    if (!hy_model_is_guest(model)) find_kinds(model);
+}
+
 void hy_model_destroy(hy_model *model) {
     if (!model) return;
     hy_params_fini(&model->params);

@@ -26,6 +26,8 @@ static inline bool hy_model_is_guest(const hy_model *model) { return !model->kin
 /* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are stored as
  * frozen_codes if that is a coded type; a new model trains all. To be called before the first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
+/* After parameters were frozen one by one; likewise before. */
+void hy_model_settle(hy_model *model);
 
 /* Floating-point operations of one training token at sequence length `seq`: for a weight of a block or the
  * head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own, where it is

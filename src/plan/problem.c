@@ -24,12 +24,38 @@ static hy_fp8_use fp8_use(const hy_subject *x) {
     return use;
 }
 
+/* What the predictor keeps in 8 bits is a difference of bounded size: that of AdamW's steps. */
+static hy_status check_slow_groups(const hy_subject *x) {
+    const hy_params *params = &x->model->params;
+    if (x->rows.types.slow != HY_U8 || !hy_subject_predicts(x)) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
+        HY_FAIL_IF(p->is_trainable && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits need steps whose "
+                   "length the learning rate bounds; accepted are adamw in all groups, or "
+                   "predictor_dtype = auto, fp32 or bf16",
+                   p->name, kind->name);
+    }
+    return HY_OK;
+}
+
+/* The longest steps are those of the largest learning rate. */
+static double largest_lr_scale(const hy_params *params) {
+    double most = 1;
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].lr_scale > most) most = params->list[i].lr_scale;
+    }
+    return most;
+}
+
 hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy_rung *rung,
                           hy_subject *out) {
     hy_subject x = *base;
+    double scale = largest_lr_scale(&x.model->params);
     x.settings = s;
     x.rung = *rung;
-    x.predictor = rung->predicts ? hy_predictor_from_settings(s) : (hy_predictor){0};
+    x.predictor = rung->predicts ? hy_predictor_from_settings(s, scale) : (hy_predictor){0};
     x.offload = HY_OFFLOAD_NONE;
     if (hy_subject_predicts(&x) && !x.is_aside) x.offload = s->memory.offload_strategy;
     x.rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
@@ -52,6 +78,7 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
         }
     }
     x.rows.optimizer.matrix_dtype = x.rows.types.of[HY_FULL] == HY_F32 ? HY_F32 : HY_BF16;
+    HY_TRY(check_slow_groups(&x));
     *out = x;
     return HY_OK;
 }

@@ -34,8 +34,22 @@ static void put_sentences(const char *key, const char list[][HY_PLAN_TEXT], int3
     hy_json_close_array(w);
 }
 
+static void put_groups(const hy_group_info *groups, int32_t count, hy_json_writer *w) {
+    hy_json_open_array(w, "groups");
+    for (int32_t i = 0; i < count; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "names", groups[i].names);
+        hy_json_put_string(w, "changes", groups[i].changes);
+        hy_json_put_int(w, "parameters", groups[i].parameters);
+        hy_json_put_int(w, "elements", groups[i].elements);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
+}
+
 hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
-                          const hy_plan_choice *choice, char **out) {
+                          const hy_plan_choice *choice, const hy_group_info *groups,
+                          int32_t group_count, char **out) {
     hy_text text = {0};
     hy_json_writer w;
     hy_json_begin(&w, &text, true);
@@ -61,6 +75,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_int(&w, "step_bytes_down", (int64_t)facts->bytes_down);
     hy_json_put_int(&w, "step_bytes_to_disk", (int64_t)facts->disk_written);
     put_choices(choice, &w);
+    if (group_count > 0) put_groups(groups, group_count, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);
     put_sentences("changes", facts->changes, facts->change_count, &w);
     hy_json_open_object(&w, "phases");

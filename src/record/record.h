@@ -110,6 +110,8 @@ hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras 
 /* Adds what each class takes in a phase, as "classes". */
 struct hy_json_writer;
 void hy_put_classes(struct hy_json_writer *w, const hy_phase_summary *phase, bool is_measured);
-/* In a run it is what was planned: bytes that were taken before step 0, and places as chosen. */
+/* In a run it is what was planned: bytes that were taken before step 0, and places as chosen; and the groups
+ * of its parameters. */
 hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
-                          const hy_plan_choice *choice, char **out);
+                          const hy_plan_choice *choice, const hy_group_info *groups,
+                          int32_t group_count, char **out);

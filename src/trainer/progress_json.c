@@ -179,6 +179,62 @@ static void write_own(const hy_guest *g, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
+/* ---- groups of parameters ------------------------------------------------------------------------ */
+
+/* The optimizer that a group gives a parameter; NULL: the run's. */
+static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
+    const hy_optimizer_kind *run = t->engine.subject.rows.optimizer.kind;
+    if (!p->own_optimizer) return NULL;
+    const char *name = hy_optimizer_kind_of((hy_optimizer_id)(p->own_optimizer - 1))->name;
+    return strcmp(name, run->name) == 0 ? NULL : name;
+}
+
+/* What decides which state a checkpoint has: optimizers of groups, and what is frozen. */
+static void write_sets(const hy_trainer *t, hy_json_writer *w) {
+    const hy_params *params = &t->engine.model->params;
+    hy_json_open_object(w, "own_optimizers");
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const char *own = own_optimizer(t, p);
+        if (own && p->is_trainable && p->part_at == 0) hy_json_put_string(w, p->name, own);
+    }
+    hy_json_close_object(w);
+    hy_json_open_object(w, "frozen");
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        if (!p->is_trainable) hy_json_put_bool(w, p->name, true);
+    }
+    hy_json_close_object(w);
+}
+
+/* State of one optimizer means nothing to another, and what was frozen has none. Older checkpoints do not say
+ * what was frozen; they have one optimizer. */
+static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const char *path) {
+    const hy_params *params = &t->engine.model->params;
+    const char *run = t->engine.subject.rows.optimizer.kind->name;
+    const hy_json_node *frozen = hy_json_get(root, "frozen");
+    const hy_json_node *optimizers = hy_json_get(root, "own_optimizers");
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const char *ours = own_optimizer(t, p), *theirs = run;
+        bool was_frozen = frozen ? hy_json_get(frozen, p->name) != NULL : !p->is_trainable;
+        HY_FAIL_IF(was_frozen == p->is_trainable, HY_ERR_INPUT,
+                   "%s: %s was %s when this was saved and is %s now; go on with the same train and "
+                   "frozen groups, or begin anew from its weights (--init-from)",
+                   path, p->name, was_frozen ? "frozen" : "trained",
+                   p->is_trainable ? "trained" : "frozen");
+        if (optimizers) {
+            (void)hy_json_as_string(hy_json_get(optimizers, p->name), &theirs, NULL);
+        }
+        HY_FAIL_IF(p->is_trainable && strcmp(theirs, ours ? ours : run) != 0, HY_ERR_INPUT,
+                   "%s: the optimizer of %s was %s when this was saved and is %s now; go on with "
+                   "that, or begin anew from its weights (--init-from); lr_scale and decay of "
+                   "groups may change",
+                   path, p->name, theirs, ours ? ours : run);
+    }
+    return HY_OK;
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -191,6 +247,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.subject.rows.optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
+    write_sets(t, &w);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
     }
@@ -327,6 +384,7 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
+    if (strcmp(name, ours->name) == 0) HY_TRY(check_sets(t, root, path));
     if (strcmp(name, ours->name) == 0 && theirs >= arrays) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
                    "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with "

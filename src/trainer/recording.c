@@ -100,7 +100,16 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     hy_plan_facts facts;
     hy_trainer_summary(t, &summary);
     hy_trainer_plan_facts(t, &facts);
-    return hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, out);
+    hy_group_info *groups, one;
+    int32_t count = 0;
+    while (hy_trainer_group(t, count, &one)) count++;
+    groups = calloc((size_t)count + 1, sizeof *groups);
+    if (!groups) return hy_fail(HY_ERR_MEMORY, "no memory for %d groups of parameters", count);
+    for (int32_t i = 0; i < count; i++) (void)hy_trainer_group(t, i, &groups[i]);
+    hy_status status =
+        hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, groups, count, out);
+    free(groups);
+    return status;
 }
 
 void hy_trainer_write_plan(hy_trainer *t) {

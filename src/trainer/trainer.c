@@ -1,5 +1,6 @@
 /* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
 #include "trainer/trainer.h"
+#include "optim/groups.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "optim/groups.h"
 #include "trainer/monitor.h"
 
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...) {
@@ -27,6 +29,23 @@ void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
     out->problem = t->problem;
     double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
     out->save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
+}
+
+bool hy_trainer_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
+    const char *at = t->settings.optimizer.groups;
+    hy_group group = {0};
+    hy_text changes = {0};
+    *out = (hy_group_info){0};
+    if (i < 0 || !t->engine.model) return false;
+    for (bool is_there = true; group.number <= i;) { /* they were read before: no failure */
+        if (hy_groups_next(&at, &group, &is_there) != HY_OK || !is_there) return false;
+    }
+    hy_group_describe(&group, &changes);
+    snprintf(out->names, sizeof out->names, "%s", group.names);
+    snprintf(out->changes, sizeof out->changes, "%s", hy_text_string(&changes));
+    hy_text_free(&changes);
+    return hy_group_count(&group, &t->engine.model->params, &out->parameters, &out->elements) ==
+           HY_OK;
 }
 
 /* Memory to work in may be gone. */

@@ -93,3 +93,71 @@ test_unknown_model_names_the_nearest() {
     run --model gpt2-142m
     expect_refusal "gpt2-142m" "gpt2-124m"
 }
+
+test_groups_stand_in_the_plan_and_the_printed_config() {
+    cat > my.cfg <<'END'
+optimizer: {
+  groups = "embed.*: lr_scale 0.1, decay=0;"
+           " blocks.0.*: frozen";
+};
+END
+    run --print-config --config my.cfg
+    expect_code 0
+    expect_out 'groups = "embed.*: lr_scale 0.1, decay=0; blocks.0.*: frozen";  # my.cfg:2'
+    run_tiny --plan --config my.cfg
+    expect_code 0
+    expect_out "groups    embed.*: lr_scale 0.1, decay 0, 1 parameter of 8,192 numbers"
+    expect_out "          blocks.0.*: frozen, 6 parameters of "
+    run_tiny --plan --json --groups '*norm*: optimizer sgd'
+    expect_code 0
+    expect_keys "$(json_values "$stdout")" .groups.0 names changes parameters elements
+    expect_nothing_written
+}
+
+test_wrong_groups_are_refused() {
+    run --groups 'embed.*'
+    expect_refusal "flag --groups" "group 1 (embed.*) has no colon" "lr_scale X, decay X"
+    run --groups '*: decay 0; *: rate 3'
+    expect_refusal "group 2" '"rate" is not known' "optimizer NAME, frozen"
+    printf 'optimizer: {\n  groups = "*: decay nan";\n};\n' > bad.cfg
+    run --config bad.cfg
+    expect_refusal "bad.cfg:2" "group 1" 'decay "nan"' "0 to 10"
+    run_tiny --groups 'bloks.*: frozen'
+    expect_refusal "optimizer.groups" '"bloks.*" matches no parameter' "embed.tokens.weight"
+    run_tiny --groups "$(printf '%0600d' 0): frozen"
+    expect_refusal "--groups" "at most 511"
+}
+
+test_a_resumed_run_may_change_rates_of_groups_and_not_their_state() {
+    run_tiny --out out --steps 4 --groups 'embed.*: optimizer sgd, lr_scale 10'
+    expect_code 0
+    run --resume out --steps 6
+    expect_code 0
+    run --resume out --steps 8 --groups 'embed.*: optimizer sgd; *: lr_scale 0.5'
+    expect_code 0
+    run --resume out --steps 10 --groups ''
+    expect_code 2
+    expect_err "the optimizer of embed.tokens.weight was sgd when this was saved and is adamw now"
+    run --resume out --steps 10 --groups 'embed.*: frozen'
+    expect_code 2
+    expect_err "embed.tokens.weight was trained when this was saved and is frozen now"
+}
+
+test_schedules_by_name() {
+    run_tiny --plan --schedule inverse_sqrt --cooldown-shape linear
+    expect_code 0
+    run --schedule inverse-root
+    expect_refusal "--schedule" "constant, linear, cosine, wsd, inverse_sqrt"
+    run --cooldown-shape round
+    expect_refusal "--cooldown-shape" "sqrt, linear"
+}
+
+test_warm_up_is_printed_as_it_will_be() {
+    run --print-config --model gpt2-124m
+    expect_out "lr_warmup_steps = 100;  # preset gpt2-124m"
+    expect_out "lr_warmup_ratio = 0.33;  # "
+    run --print-config --model gpt2-124m --lr-warmup-steps 50
+    expect_out "lr_warmup_ratio = 1;  # "
+    run --print-config --model gpt2-124m --lr-warmup-ratio 0.05
+    expect_out "lr_warmup_steps = -1;  # "
+}
