@@ -67,6 +67,7 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {"*: lr_scale nan", "lr_scale \"nan\" is not accepted"},
         {"*: lr_scale 1001", "lr_scale \"1001\" is not accepted"},
         {"*: decay 0, decay 0", "group 1 says decay twice"},
+        {"*: decay 0, weight_decay 0", "group 1 says weight_decay twice"},
         {"*: frozen, frozen", "group 1 says frozen twice"},
         {"*: frozen maybe",
          "frozen \"maybe\" is not accepted; accepted: frozen alone, true, false"},

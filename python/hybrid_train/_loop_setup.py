@@ -102,6 +102,16 @@ class State:
             return self._failed(error)
 
 
+# ---- groups ---------------------------------------------------------------------------------------------------------
+
+
+def groups_of(
+    groups: Mapping[str, Mapping[str, Any]] | str | None, keys: dict[str, ConfigValue | None]
+) -> tuple[Mapping[str, Mapping[str, Any]] | None, dict[str, ConfigValue | None]]:
+    """A text is the configuration's key of that name, a mapping is the caller's own groups."""
+    return (None, {**keys, "groups": groups}) if isinstance(groups, str) else (groups, keys)
+
+
 # ---- planning without memory ---------------------------------------------------------------------------------------
 
 
@@ -110,7 +120,7 @@ def plan_parameters(
     *,
     dtype: str = "fp32",
     grad_dtype: str | None = None,
-    groups: Mapping[str, Mapping[str, Any]] | None = None,
+    groups: Mapping[str, Mapping[str, Any]] | str | None = None,
     sum_gradients: bool = False,
     config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
     on_message: OnMessage = None,
@@ -120,6 +130,7 @@ def plan_parameters(
 
     A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16".
     """
+    groups, keys = groups_of(groups, keys)
     ours = as_config(config, **keys)
     for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
         if not ours.is_chosen(key):

@@ -13,7 +13,7 @@ from typing import Any, Callable
 from . import _abi, _library, _names
 from ._in_turn import InTurn, must_be_current, stream_of
 from ._library import lib
-from ._loop_setup import LoadState, SaveState, State, configured, plan_parameters
+from ._loop_setup import LoadState, SaveState, State, configured, groups_of, plan_parameters
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
 from ._turn import Turn
@@ -109,7 +109,7 @@ class Loop:
     config, keys: the configuration, as for `train`. `steps` and `lr` have to be said.
     evaluate: a function that gives the held-out loss; True: the loop asks you ("evaluate").
     can_rewind: micro-batches may be asked for again, so that the loop can test whether predicting pays.
-    groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}.
+    groups: {pattern of names: {"lr_scale": ..., "weight_decay": ...}}, or a text as the key `groups` takes it.
     sum_gradients: the library sums the gradients of a step's micro-batches, asking for one at a time.
     save_state, load_state: bytes of your own in every checkpoint (a data loader's place, random states).
     in_turn: modules of the model in the order in which its forward pass comes to them, each of which alone reads its
@@ -131,7 +131,7 @@ class Loop:
         gradients: Any = None,
         evaluate: Callable[[], Any] | bool | None = None,
         can_rewind: bool = False,
-        groups: Mapping[str, Mapping[str, Any]] | None = None,
+        groups: Mapping[str, Mapping[str, Any]] | str | None = None,
         sum_gradients: bool | None = None,
         in_turn: Iterable[Any] | None = None,
         autocast: bool = False,
@@ -148,6 +148,7 @@ class Loop:
     ) -> None:
         self._handle: ctypes.c_void_p | None = None
         self._turn = Turn("loop")
+        groups, keys = groups_of(groups, keys)
         self._parameters = collect(parameters, gradients, groups)
         self._has_autograd = isinstance(self._parameters, TorchParameters)
         self._autocast = autocast

@@ -86,7 +86,7 @@ static hy_status read_said(const said *s, hy_group *g) {
         is_twice = g->has_lr_scale;
         g->has_lr_scale = true;
         status = read_number(s, LR_SCALE_MOST, &g->lr_scale);
-    } else if (is_word(s->word, "decay")) {
+    } else if (is_word(s->word, "decay") || is_word(s->word, "weight_decay")) {
         is_twice = g->has_decay;
         g->has_decay = true;
         status = read_number(s, DECAY_MOST, &g->decay);

@@ -2,8 +2,8 @@
  *
  * The text is entries with semicolons between them: "embed.*: lr_scale 0.1, decay 0; blocks.0.*: frozen".
  * An entry has names as hy_params_match takes them, a colon (the last one of the entry: names may have
- * others), and what they have, with commas between: lr_scale X (of the run's rate), decay X (instead of
- * weight_decay, on vectors too), optimizer NAME, frozen. Of entries that say the same about a parameter the
+ * others), and what they have, with commas between: lr_scale X (of the run's rate), decay X (or
+ * weight_decay X: instead of the run's, on vectors too), optimizer NAME, frozen. Of entries that say the same about a parameter the
  * later one counts. No text, or blanks alone, is no group. */
 #pragma once
 

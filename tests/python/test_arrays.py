@@ -146,7 +146,14 @@ class Learning(InFolder):
             loop.run(task.loss)
         self.assertEqual(task.weights["b"][0], 0)
         self.assertLess(np.abs(task.weights["w"]).max(), 1)
+        task = Regression()
+        with loop_over(task, groups="b: lr_scale 0; w*: optimizer sgd, decay 0.5", predictor="none") as loop:
+            loop.run(task.loss)
+        self.assertEqual(task.weights["b"][0], 0)
+        self.assertLess(np.abs(task.weights["w"]).max(), 1)
         for groups, words in (
+            ("x*: decay 0", "x\\*"),
+            ("b: frozen", "lr_scale 0"),
             ({"x*": {}}, "x\\*"),
             ({"b": {"lr": 1}}, "lr_scale"),
             ({"b": {"lr_scale": "much"}}, "number"),
