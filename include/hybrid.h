@@ -723,6 +723,7 @@ typedef struct hy_parameter {
     int32_t group; /* which of the groups; 0 where there are none */
 } hy_parameter;
 
+/* The key "groups" of the configuration says the same by names, and wins. */
 typedef struct hy_parameter_group {
     double lr_scale;     /* of the run's learning rate */
     double weight_decay; /* below 0: the run's, for parameters of two dimensions or more */

@@ -301,15 +301,20 @@ START_TEST(places_change_no_bit) {
 END_TEST
 
 START_TEST(frozen_is_what_train_leaves_out) {
-    double frozen[6], left_out[6];
-    hy_trainer *t =
-        small_trainer(RUN, "none", NULL, PAIRS(PLAIN, "groups", "embed.*, blocks.0.*: frozen"));
-    next_losses(t, 6, frozen);
-    hy_trainer_destroy(t);
-    t = small_trainer(RUN, "none", NULL, PAIRS(PLAIN, "train", "last:1"));
-    next_losses(t, 6, left_out);
-    hy_trainer_destroy(t);
-    ck_assert_mem_eq(frozen, left_out, sizeof frozen);
+    static const char *const types[] = {"auto", "int8"};
+    for (int i = 0; i < 2; i++) {
+        double frozen[6], left_out[6];
+        hy_trainer *t = small_trainer(
+            RUN, "none", NULL,
+            PAIRS(PLAIN, "frozen_dtype", types[i], "groups", "embed.*, blocks.0.*: frozen"));
+        next_losses(t, 6, frozen);
+        hy_trainer_destroy(t);
+        t = small_trainer(RUN, "none", NULL,
+                          PAIRS(PLAIN, "frozen_dtype", types[i], "train", "last:1"));
+        next_losses(t, 6, left_out);
+        hy_trainer_destroy(t);
+        ck_assert_mem_eq(frozen, left_out, sizeof frozen);
+    }
 }
 END_TEST
 

@@ -31,7 +31,8 @@ static hy_status check_slow_groups(const hy_subject *x) {
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
-        HY_FAIL_IF(p->is_trainable && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+        bool is_own = p->is_trainable && p->own_optimizer; /* types.c looks at the run's */
+        HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
                    "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits need steps whose "
                    "length the learning rate bounds; accepted are adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
