@@ -402,6 +402,17 @@ START_TEST(slow_weights_in_8_bits_know_the_groups) {
 }
 END_TEST
 
+START_TEST(state_that_is_divided_by_is_not_compressed) {
+    hy_trainer *t;
+    hy_config *config = small_run(RUN, "none",
+                                  PAIRS("predictor", "outer", "offload_strategy", "compress",
+                                        "groups", "blocks.0.*: optimizer adafactor"));
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT,
+              "is adafactor: its state is small");
+    hy_config_destroy(config);
+}
+END_TEST
+
 /* ---- checkpoints --------------------------------------------------------------------------------------------- */
 
 START_TEST(runs_with_groups_resume_to_the_same_bits) {
@@ -409,6 +420,15 @@ START_TEST(runs_with_groups_resume_to_the_same_bits) {
     check_resume(RUN, NULL, PAIRS(PLAIN, "groups", MIXED, "optim_dtype", "8bit"), 3, 5);
     check_resume(RUN, NULL, PAIRS(PLAIN, "groups", "embed.*: optimizer adamw", "optimizer", "sgd"),
                  3, 5);
+    /* Each of these pairs has an array that the other has not. */
+    static const char *const pairs[][2] = {{"adafactor", "embed.*: optimizer adamw"},
+                                           {"adamw", "blocks.*: optimizer adafactor"},
+                                           {"lion", "blocks.*: optimizer muon"},
+                                           {"muon", "embed.*: optimizer adafactor"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        check_resume(RUN, NULL, PAIRS(PLAIN, "groups", pairs[i][1], "optimizer", pairs[i][0]), 3,
+                     5);
+    }
     check_resume(RUN, NULL,
                  PAIRS("groups", MIXED, "predictor", "outer", "full_steps", "4", "correct_steps",
                        "2", "predict_from", "0", "steps", "30"),
@@ -523,6 +543,7 @@ static Suite *groups_suite(void) {
     tcase_add_test(tests, plans_count_the_arrays_that_groups_have);
     tcase_add_test(tests, what_is_taken_is_what_was_planned);
     tcase_add_test(tests, a_plan_says_what_each_group_covers);
+    tcase_add_test(tests, state_that_is_divided_by_is_not_compressed);
     tcase_add_test(tests, slow_weights_in_8_bits_know_the_groups);
     tcase_add_test(tests, runs_with_groups_resume_to_the_same_bits);
     tcase_add_test(tests, rates_and_decays_may_change_and_state_may_not);

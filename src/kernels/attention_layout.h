@@ -43,7 +43,7 @@ static inline bool hy_attention_is_even(double longest, double share) {
 
 /* Heads of k and v whose ds is kept at a time; 0: it is not kept. Few, so that much of it is still in the
  * card's cache when it is read, but enough that a block may sum all query heads of its keys and is still one
- * of many. */
+ * of many: where memory does not allow that, their partial sums would take more than ds. */
 static inline int hy_attention_units(const hy_op_call *call, int multiprocessors,
                                      size_t memory_total) {
     enum { BLOCKS_IN_TURN = 4 };
@@ -62,7 +62,7 @@ static inline int hy_attention_units(const hy_op_call *call, int multiprocessors
     if (rounds < (units + most - 1) / most) rounds = (units + most - 1) / most;
     if (rounds < 1) rounds = 1;
     int64_t at_a_time = (units + rounds - 1) / rounds;
-    bool is_even = hy_attention_is_even(longest, (double)at_a_time * of_unit);
+    bool is_even = hy_attention_is_even((double)group * longest, (double)at_a_time * of_unit);
     return rounds == 1 || is_even ? (int)at_a_time : 0;
 }
 

@@ -136,9 +136,14 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
 
 /* Of a model that is not ours: by what tables of tokens and heads are usually called. */
 static bool sounds_hidden(const char *name) {
-    static const char *const others[] = {"emb", "wte", "wpe", "head"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (strstr(name, others[i])) return false;
+    static const char *const others[] = {"wte", "wpe", "head", "lm_head"};
+    if (strstr(name, "emb")) return false;
+    for (const char *word = name; *word; word += *word == '.' || *word == '/') {
+        size_t length = strcspn(word, "./");
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            if (strlen(others[i]) == length && !strncmp(word, others[i], length)) return false;
+        }
+        word += length;
     }
     return true;
 }

@@ -43,8 +43,12 @@ int hy_optimizer_arrays(const hy_optimizer *o, const hy_params *params) {
     return count;
 }
 
+/* What a group's AdamW keeps beside an optimizer whose only array is called v must not be called so too. */
 const char *hy_optimizer_array_name(const hy_optimizer *o, int array) {
-    return o->kind->arrays[array] ? o->kind->arrays[array] : kinds[HY_ADAMW]->arrays[array];
+    const char *own = o->kind->arrays[array], *other = kinds[HY_ADAMW]->arrays[array];
+    if (own) return own;
+    bool is_taken = array > 0 && o->kind->arrays[0] && strcmp(o->kind->arrays[0], other) == 0;
+    return is_taken ? "v2" : other;
 }
 
 hy_status hy_optimizer_layout(const hy_optimizer *o, const hy_params *params, int array,
@@ -217,7 +221,9 @@ static hy_status release_unit(hy_store *const stores[STORES], hy_stream *stream,
 
 /* What an optimizer leaves to another may have a rate of its own. */
 static double lr_share(const hy_optimizer *o, const hy_param *param) {
-    bool is_delegated = !param->own_optimizer && hy_optimizer_kind_for(o, param) != o->kind;
+    const hy_optimizer_kind *asked =
+        param->own_optimizer ? kinds[param->own_optimizer - 1] : o->kind;
+    bool is_delegated = hy_optimizer_kind_for(o, param) != asked;
     return param->lr_scale * (is_delegated && o->delegated_lr > 0 ? o->delegated_lr : 1);
 }
 

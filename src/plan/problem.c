@@ -41,6 +41,28 @@ static hy_status check_slow_groups(const hy_subject *x) {
     return HY_OK;
 }
 
+/* Numbers that are divided by do not go through codes with a sign (types.c looks at the run's optimizer). */
+static hy_status check_exact_groups(const hy_subject *x) {
+    const hy_params *params = &x->model->params;
+    if (x->settings->memory.offload_strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
+        HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
+                   "offload_strategy is compress and the optimizer of %s is %s: its state is small "
+                   "and stays exact; accepted are none, cpu, pinned and drop",
+                   p->name, kind->name);
+    }
+    return HY_OK;
+}
+
+/* fp32 where a run is, and on cards whose tensor cores know no bf16; fp16 has too small a range for it. */
+static hy_dtype matrix_dtype(const hy_subject *x) {
+    const hy_device_facts *facts = &x->backend->facts;
+    bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
+    return x->rows.types.of[HY_FULL] == HY_F32 || !has_bf16 ? HY_F32 : HY_BF16;
+}
+
 /* The longest steps are those of the largest learning rate. */
 static double largest_lr_scale(const hy_params *params) {
     double most = 1;
@@ -78,8 +100,9 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
             types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
         }
     }
-    x.rows.optimizer.matrix_dtype = x.rows.types.of[HY_FULL] == HY_F32 ? HY_F32 : HY_BF16;
+    x.rows.optimizer.matrix_dtype = matrix_dtype(&x);
     HY_TRY(check_slow_groups(&x));
+    HY_TRY(check_exact_groups(&x));
     *out = x;
     return HY_OK;
 }

@@ -4,6 +4,7 @@
  * run's folder, the checkpoint to resume. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -82,26 +83,61 @@ static void tell_aside(const hy_trainer *t) {
     }
 }
 
+/* How much of a model Muon moves; large matrices of a guest are cut, and a part is no matrix. */
+static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
+    const hy_params *params = &t->engine.model->params;
+    const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
+    int64_t matrices = 0, elements = 0, cut = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        if (!p->is_trainable) continue;
+        bool is_its_own = hy_optimizer_kind_for(o, p) == muon;
+        matrices += is_its_own ? (p->pieces ? p->pieces : 1) : 0;
+        elements += is_its_own ? p->count : 0;
+        cut += p->is_hidden && p->part > 0 && p->part_at == 0;
+    }
+    hy_say(t, HY_NOTE, "muon moves %lld matrices with %.1f million parameters, adamw the rest",
+           (long long)matrices, (double)elements * 1e-6);
+    if (cut > 0) {
+        hy_say(t, HY_WARNING,
+               "%lld matrices are too large for muon in a model of one's own and are left to adamw",
+               (long long)cut);
+    }
+}
+
+/* A rate that is meant for training from scratch. */
+static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
+    const char *own = o->kind->lr;
+    bool is_own = own && t->settings.optimizer.lr == strtod(own, NULL);
+    if (!is_own || t->course.regime != HY_FINE_TUNING || t->resumed[0]) return;
+    hy_say(t, HY_WARNING,
+           "the learning rate is %s, with which %s trains from scratch; fine-tuning wants far less "
+           "(adamw has 2e-5): --lr",
+           own, o->kind->name);
+}
+
 /* What the optimizer is not good for. What Muon saves, a fifth of the steps and more, it must not cost. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.subject.rows.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
+    bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
     int64_t tokens = (int64_t)c->batch * c->accum * t->settings.train.seq_len;
     double share = hy_optimizer_share(o, &t->engine.model->params, tokens);
-    if (share <= 0) return;
-    if (t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
-        hy_say(t, HY_WARNING,
-               "%s trains all of a model that was trained before, most likely with adamw: it tends "
-               "to lose what such a model knows; --optimizer adamw is the safe choice",
-               o->kind->name);
+    tell_tuning_rate(t, o);
+    if (is_muon) tell_matrices(t, o);
+    if (is_muon && t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
+        hy_say(
+            t, HY_WARNING,
+            "muon trains all of a model that was trained before, most likely with adamw: it tends "
+            "to lose what such a model knows; --optimizer adamw is the safe choice");
     }
-    if (share > 0.2) {
-        hy_say(t, HY_WARNING,
-               "%s's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
-               "more than it brings; a tenth at %lld tokens (--step-tokens), and --optimizer adamw "
-               "has none",
-               o->kind->name, 100 * share, (long long)tokens,
-               (long long)ceil(share * (double)tokens / 0.1));
+    if (share > 0.2 && tokens > 0) {
+        hy_say(
+            t, HY_WARNING,
+            "muon's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
+            "more than it brings; a tenth at %lld tokens (--step-tokens), and --optimizer adamw "
+            "has none",
+            100 * share, (long long)tokens, (long long)ceil(share * (double)tokens / 0.1));
     }
 }
 
