@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs test programs and shell suites one after another and adds up their cases.
+# Runs test programs, some at a time, then shell suites one after another, and adds up their cases.
 #
 #   tests/run.sh PROGRAM|SUITE.sh ...
 #
+# HYBRID_TEST_JOBS: programs at a time (2, where there are as many cores; sanitizers: 1).
 # A Check program reports "Checks: N, Failures: N, Errors: N"; a shell suite ends with a line
 # "N passed, N failed". One that reports neither (it crashed) counts as one failed case. What a
 # failing one printed is shown; all output is kept in $HYBRID_BUILD/tests/logs. The last line is always
@@ -23,6 +24,8 @@ limit="${HYBRID_TEST_LIMIT:-600}"
 # The programs under test, for the shell suites.
 export HYBRID_BIN="${HYBRID_BIN:-$out/bin}"
 suite_options=()
+jobs="${HYBRID_TEST_JOBS:-$([ "$(nproc 2>/dev/null || echo 1)" -gt 1 ] && echo 2 || echo 1)}"
+[ "$variant" = release ] || jobs=1
 case "$variant" in
 asan)
     # One process per program, so one search for leaks: on 64-bit ARM each takes seconds, because
@@ -40,11 +43,17 @@ tsan)
     ;;
 esac
 
-passed=0
-failed=0
-for item in "$@"; do
-    name="$(basename "$item" .sh)"
-    [ "$name" = run ] && name="$(basename "$(dirname "$item")")"
+name_of() { # PROGRAM|SUITE.sh
+    local name
+    name="$(basename "$1" .sh)"
+    [ "$name" = run ] && name="$(basename "$(dirname "$1")")"
+    echo "$name"
+}
+
+# Runs one and leaves "GOOD BAD STATUS" in its result file.
+run_one() { # PROGRAM|SUITE.sh
+    local item=$1 name log began status counts good bad all failures errors seconds
+    name="$(name_of "$item")"
     log="$logs/$name.log"
     began=$(date +%s.%N)
     if [[ "$item" == *.sh ]]; then
@@ -70,16 +79,43 @@ for item in "$@"; do
     fi
     # A sanitizer can fail a program all of whose cases passed.
     [ "$status" -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    echo "$good $bad $status" > "$logs/$name.result"
+    printf '%-24s %4d passed, %d failed  %6s s\n' "$name" "$good" "$bad" "$seconds"
+}
 
+# What a failing one said. Suites list every case: those that failed.
+show_failure() { # PROGRAM|SUITE.sh STATUS
+    local log
+    log="$logs/$(name_of "$1").log"
+    echo "---- $(name_of "$1") (exit code $2), from $log:"
+    { [[ "$1" == *.sh ]] && grep -a -B 6 -A 12 FAIL "$log"; } || tail -n 60 "$log"
+    echo "----"
+}
+
+rm -f "$logs"/*.result
+running=0
+for item in "$@"; do
+    [[ "$item" == *.sh ]] && continue
+    if [ "$running" -ge "$jobs" ]; then
+        wait -n
+        running=$((running - 1))
+    fi
+    run_one "$item" &
+    running=$((running + 1))
+done
+wait
+for item in "$@"; do
+    [[ "$item" == *.sh ]] && run_one "$item"
+done
+
+passed=0
+failed=0
+for item in "$@"; do
+    good=0 bad=1 status=1 # one that left no result
+    read -r good bad status < "$logs/$(name_of "$item").result"
     passed=$((passed + good))
     failed=$((failed + bad))
-    printf '%-24s %4d passed, %d failed  %6s s\n' "$name" "$good" "$bad" "$seconds"
-    if [ "$bad" -gt 0 ]; then
-        echo "---- $name (exit code $status), from $log:"
-        # Suites list every case: show those that failed, with what they said.
-        { [[ "$item" == *.sh ]] && grep -a -B 6 -A 12 FAIL "$log"; } || tail -n 60 "$log"
-        echo "----"
-    fi
+    [ "$bad" -eq 0 ] || show_failure "$item" "$status"
 done
 
 echo "$passed passed, $failed failed"
