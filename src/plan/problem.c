@@ -265,8 +265,9 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
     HY_TRY(set_batch(x, p));
     const hy_params *params = &x->model->params;
     p->update_flops = hy_optimizer_flops(&x->rows.optimizer, params);
-    p->update_share =
-        hy_optimizer_share(&x->rows.optimizer, params, p->step_sequences * s->train.seq_len);
+    int64_t tokens =
+        x->guest ? 0 : p->step_sequences * s->train.seq_len; /* a guest's are not known */
+    p->update_share = hy_optimizer_share(&x->rows.optimizer, params, tokens);
     hy_pass_spec_init(&setup->sizer.spec, x);
     HY_TRY(hy_rows_init(&setup->rows, &x->model->params, &x->rows));
     hy_status status = hy_sizer_begin(&setup->sizer);

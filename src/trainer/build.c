@@ -121,7 +121,8 @@ static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.subject.rows.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
     bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
-    int64_t tokens = (int64_t)c->batch * c->accum * t->settings.train.seq_len;
+    bool is_guest = t->engine.guest; /* what its passes cost is not known */
+    int64_t tokens = is_guest ? 0 : (int64_t)c->batch * c->accum * t->settings.train.seq_len;
     double share = hy_optimizer_share(o, &t->engine.model->params, tokens);
     tell_tuning_rate(t, o);
     if (is_muon) tell_matrices(t, o);
@@ -131,7 +132,7 @@ static void tell_optimizer(const hy_trainer *t) {
             "muon trains all of a model that was trained before, most likely with adamw: it tends "
             "to lose what such a model knows; --optimizer adamw is the safe choice");
     }
-    if (share > 0.2 && tokens > 0) {
+    if (share > 0.2) {
         hy_say(
             t, HY_WARNING,
             "muon's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
