@@ -268,6 +268,39 @@ static inline void check_cut_step(call_runner run, update_trial make) {
     trial_end(&cut);
 }
 
+/* First moments in 8 bits: dequantise, step in fp32, quantise: three ops that the one must equal bit for bit. */
+static inline void check_eight_bits(call_runner run, update_trial make) {
+    enum { COUNT = 5003, BLOCK = 256, BLOCKS = (COUNT + BLOCK - 1) / BLOCK };
+    static float scales[BLOCKS], wide_scales[BLOCKS], wide[COUNT];
+    static uint8_t codes[COUNT], wide_codes[COUNT];
+    for (int has_master = 0; has_master < 2; has_master++) {
+        trial a = make(HY_BF16, HY_BF16, HY_F32, has_master, COUNT);
+        trial b = make(HY_BF16, HY_BF16, HY_F32, has_master, COUNT);
+        hy_op_call narrow = a.call, step = b.call;
+        for (int i = 0; i < BLOCKS; i++) scales[i] = 0.01f * (float)(i % 20);
+        for (int i = 0; i < COUNT; i++) codes[i] = (uint8_t)(1 + i * 37 % 255);
+        hy_op_call widen = {.kind = HY_OP_DEQUANTIZE, .attr.quantize = {BLOCK, true}};
+        widen.t[HY_DEQUANTIZE_CODES] = hy_tensor_1d(codes, HY_U8, COUNT);
+        widen.t[HY_DEQUANTIZE_SCALES] = hy_tensor_1d(scales, HY_F32, BLOCKS);
+        widen.t[HY_DEQUANTIZE_X] = step.t[UPDATE_STATE] = hy_tensor_1d(wide, HY_F32, COUNT);
+        run(&widen);
+        run(&step);
+        hy_op_call quantise = {.kind = HY_OP_QUANTIZE, .attr.quantize = {BLOCK, true}};
+        quantise.t[HY_QUANTIZE_X] = step.t[UPDATE_STATE];
+        quantise.t[HY_QUANTIZE_CODES] = hy_tensor_1d(wide_codes, HY_U8, COUNT);
+        quantise.t[HY_QUANTIZE_SCALES] = hy_tensor_1d(wide_scales, HY_F32, BLOCKS);
+        run(&quantise);
+        narrow.t[UPDATE_STATE] = hy_tensor_1d(codes, HY_U8, COUNT);
+        narrow.t[UPDATE_STATE].quant = (hy_quant){.scale = scales, .block = BLOCK};
+        run(&narrow);
+        ck_assert_mem_eq(narrow.t[UPDATE_PARAM].data, step.t[UPDATE_PARAM].data, COUNT * 2);
+        ck_assert_mem_eq(codes, wide_codes, sizeof codes);
+        ck_assert_mem_eq(scales, wide_scales, sizeof scales);
+        trial_end(&a);
+        trial_end(&b);
+    }
+}
+
 /* A step far below the spacing of the type moves the mean all the same; nearest would move nothing. */
 static inline void check_small_steps(call_runner run) {
     static const hy_dtype narrow[] = {HY_BF16, HY_F16};

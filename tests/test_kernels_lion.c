@@ -58,35 +58,8 @@ END_TEST
 START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(run_call, lion_trial); }
 END_TEST
 
-/* Dequantise, step in fp32, quantise: three ops that the one must equal bit for bit. */
 START_TEST(eight_bit_state_is_quantised_as_the_op_does_it) {
-    enum { COUNT = 5003, BLOCK = 256, BLOCKS = (COUNT + BLOCK - 1) / BLOCK };
-    static float scales[BLOCKS], wide_scales[BLOCKS], wide[COUNT];
-    static uint8_t codes[COUNT], wide_codes[COUNT];
-    trial a = lion_trial(HY_BF16, HY_BF16, HY_F32, false, COUNT);
-    trial b = lion_trial(HY_BF16, HY_BF16, HY_F32, false, COUNT);
-    hy_op_call narrow = a.call, step = b.call;
-    for (int i = 0; i < BLOCKS; i++) scales[i] = 0.01f * (float)(i % 20);
-    for (int i = 0; i < COUNT; i++) codes[i] = (uint8_t)(1 + i * 37 % 255);
-    hy_op_call widen = {.kind = HY_OP_DEQUANTIZE, .attr.quantize = {BLOCK, true}};
-    widen.t[0] = hy_tensor_1d(codes, HY_U8, COUNT);
-    widen.t[1] = hy_tensor_1d(scales, HY_F32, BLOCKS);
-    widen.t[2] = step.t[HY_LION_M] = hy_tensor_1d(wide, HY_F32, COUNT);
-    rig_run(&cpu, &widen);
-    rig_run(&cpu, &step);
-    hy_op_call quantise = {.kind = HY_OP_QUANTIZE, .attr.quantize = {BLOCK, true}};
-    quantise.t[0] = step.t[HY_LION_M];
-    quantise.t[1] = hy_tensor_1d(wide_codes, HY_U8, COUNT);
-    quantise.t[2] = hy_tensor_1d(wide_scales, HY_F32, BLOCKS);
-    rig_run(&cpu, &quantise);
-    narrow.t[HY_LION_M] = hy_tensor_1d(codes, HY_U8, COUNT);
-    narrow.t[HY_LION_M].quant = (hy_quant){.scale = scales, .block = BLOCK};
-    rig_run(&cpu, &narrow);
-    ck_assert_mem_eq(narrow.t[HY_LION_PARAM].data, step.t[HY_LION_PARAM].data, COUNT * 2);
-    ck_assert_mem_eq(codes, wide_codes, sizeof codes);
-    ck_assert_mem_eq(scales, wide_scales, sizeof scales);
-    trial_end(&a);
-    trial_end(&b);
+    check_eight_bits(run_call, lion_trial);
 }
 END_TEST
 

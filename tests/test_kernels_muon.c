@@ -76,6 +76,11 @@ END_TEST
 START_TEST(a_step_cut_in_pieces_gives_the_same_bits) { check_cut_step(run_call, muon_trial); }
 END_TEST
 
+START_TEST(eight_bit_momentum_is_quantised_as_the_op_does_it) {
+    check_eight_bits(run_call, muon_trial);
+}
+END_TEST
+
 /* The blend reads codes as the step does. */
 START_TEST(eight_bit_momentum_is_read_as_it_is_decoded) {
     enum { COUNT = 5003, BLOCK = 256, BLOCKS = (COUNT + BLOCK - 1) / BLOCK };
@@ -115,6 +120,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest);
     tcase_add_test(all, stochastic_rounding_takes_its_noise_from_the_logical_index);
     tcase_add_test(all, a_step_cut_in_pieces_gives_the_same_bits);
+    tcase_add_test(all, eight_bit_momentum_is_quantised_as_the_op_does_it);
     tcase_add_test(all, eight_bit_momentum_is_read_as_it_is_decoded);
     suite_add_tcase(suite, all);
     return suite;
