@@ -152,7 +152,8 @@ static inline void muon_begin(const muon_device *d, const muon_case *c, muon_sta
     memcpy(s->param.piece_rows, c->piece_rows, sizeof c->piece_rows);
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(&s->optimizer, &s->param);
     ck_assert_str_eq(kind->name, "muon");
-    uint64_t bytes = kind->workspace(&s->optimizer, &s->param, d->backend);
+    const hy_param *params[] = {&s->param};
+    uint64_t bytes = kind->workspace(&s->optimizer, params, 1, d->backend);
     s->update = (hy_param_update){.optimizer = &s->optimizer,
                                   .param = &s->param,
                                   .weight = muon_tensor(d, c->weight, count),
@@ -175,6 +176,11 @@ static inline void muon_end(const muon_device *d, muon_state *s) {
     }
 }
 
+static inline void muon_update(const muon_device *d, muon_state *s) {
+    must(s->optimizer.kind->ahead(&s->update, 1, d->backend, d->stream));
+    must(s->optimizer.kind->update(&s->update, d->backend, d->stream));
+}
+
 /* Returns how far the weights are from where the formulas take them, as a share of the way. */
 static inline double muon_error(const muon_device *d, const muon_case *c) {
     int64_t count = c->rows * c->cols;
@@ -195,7 +201,7 @@ static inline double muon_error(const muon_device *d, const muon_case *c) {
             g[i] = (double)(float)(0.01 * hy_rng_normal(4, HY_RNG_TEST, at));
         }
         muon_put(d, &s.update.grad, g);
-        must(s.optimizer.kind->update(&s.update, d->backend, d->stream));
+        muon_update(d, &s);
         muon_exact(c, w, m, g);
     }
     muon_copy(d, found, truth->data, hy_tensor_bytes(truth));

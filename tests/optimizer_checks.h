@@ -152,15 +152,31 @@ static inline trial muon_blend_trial(hy_dtype out, hy_dtype grad, hy_dtype state
     return t;
 }
 
-static inline trial to_unit_trial(hy_dtype x, hy_dtype y, int64_t count) {
+static inline trial to_unit_trial(hy_dtype x, hy_dtype y, int64_t rows, int64_t cols) {
     trial t = trial_begin(HY_OP_TO_UNIT, (uint64_t)(x * 10 + y));
     t.call.attr.to_unit.eps = 1e-7f;
-    trial_normal(&t, HY_TO_UNIT_X, x, 0, count, 0, 3);
-    trial_tensor(&t, HY_TO_UNIT_TOTAL, HY_F64, 0, 1);
-    trial_put(&t, HY_TO_UNIT_TOTAL, 0, 123.25);
-    trial_tensor(&t, HY_TO_UNIT_Y, y, 0, count);
+    trial_normal(&t, HY_TO_UNIT_X, x, rows, cols, 0, 3);
+    trial_tensor(&t, HY_TO_UNIT_Y, y, rows, cols);
     t.exact.attr = t.call.attr;
     return t;
+}
+
+/* Rows of a tensor, each alone. */
+static inline void check_unit_company(call_runner run) {
+    enum { ROWS = 5, COLS = 30011 };
+    trial t = to_unit_trial(HY_F32, HY_BF16, ROWS, COLS);
+    run(&t.call);
+    hy_tensor together = copy_tensor(&t.call.t[HY_TO_UNIT_Y]);
+    for (int i = 0; i < ROWS; i++) {
+        hy_op_call one = t.call;
+        one.t[HY_TO_UNIT_X] = hy_tensor_rows(&t.call.t[HY_TO_UNIT_X], i, 1);
+        one.t[HY_TO_UNIT_Y] = hy_tensor_rows(&t.call.t[HY_TO_UNIT_Y], i, 1);
+        memset(one.t[HY_TO_UNIT_Y].data, 0xff, hy_tensor_bytes(&one.t[HY_TO_UNIT_Y]));
+        run(&one);
+    }
+    ck_assert_mem_eq(t.call.t[HY_TO_UNIT_Y].data, together.data, hy_tensor_bytes(&together));
+    free(together.data);
+    trial_end(&t);
 }
 
 /* ---- of every optimizer's op ----------------------------------------------------------------- */

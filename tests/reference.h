@@ -28,20 +28,23 @@ static inline void reference_matmul(const hy_op_call *c) {
                  *bias = reference_data(c, HY_MATMUL_BIAS);
     const double *add = reference_data(c, HY_MATMUL_C);
     double *d = reference_data(c, HY_MATMUL_D);
-    int64_t M = hy_tensor_height(&c->t[HY_MATMUL_D]), N = hy_tensor_width(&c->t[HY_MATMUL_D]);
+    int64_t batch = hy_matmul_batch(c);
+    int64_t M = hy_tensor_height(&c->t[HY_MATMUL_D]) / batch,
+            N = hy_tensor_width(&c->t[HY_MATMUL_D]);
     bool ta = c->attr.matmul.trans_a, tb = c->attr.matmul.trans_b;
-    int64_t K = ta ? hy_tensor_height(&c->t[HY_MATMUL_A]) : hy_tensor_width(&c->t[HY_MATMUL_A]);
-    for (int64_t i = 0; i < M; i++) {
-        for (int64_t j = 0; j < N; j++) {
-            double sum = 0;
-            for (int64_t k = 0; k < K; k++) {
-                sum += (ta ? a[k * M + i] : a[i * K + k]) * (tb ? b[j * K + k] : b[k * N + j]);
-            }
-            double value = (double)c->attr.matmul.alpha * sum;
-            if (add) value += add[i * N + j];
-            if (bias) value += bias[j];
-            reference_put(c, &d[i * N + j], value);
+    int64_t K =
+        ta ? hy_tensor_height(&c->t[HY_MATMUL_A]) / batch : hy_tensor_width(&c->t[HY_MATMUL_A]);
+    for (int64_t at = 0; at < batch * M * N; at++) {
+        int64_t matrix = at / (M * N), i = at / N % M, j = at % N;
+        const double *x = a + matrix * M * K, *y = b + matrix * K * N;
+        double sum = 0;
+        for (int64_t k = 0; k < K; k++) {
+            sum += (ta ? x[k * M + i] : x[i * K + k]) * (tb ? y[j * K + k] : y[k * N + j]);
         }
+        double value = (double)c->attr.matmul.alpha * sum;
+        if (add) value += add[at];
+        if (bias) value += bias[j];
+        reference_put(c, &d[at], value);
     }
 }
 
@@ -514,9 +517,12 @@ static inline void reference_muon_blend(const hy_op_call *c) {
 }
 
 static inline void reference_to_unit(const hy_op_call *c) {
-    double length = sqrt(reference_data(c, HY_TO_UNIT_TOTAL)[0]) + (double)c->attr.to_unit.eps;
-    for (int64_t i = 0; i < hy_tensor_count(&c->t[HY_TO_UNIT_X]); i++) {
-        reference_data(c, HY_TO_UNIT_Y)[i] = reference_data(c, HY_TO_UNIT_X)[i] / length;
+    int64_t C = hy_tensor_width(&c->t[HY_TO_UNIT_X]);
+    for (int64_t row = 0; row < hy_tensor_height(&c->t[HY_TO_UNIT_X]); row++) {
+        const double *x = reference_data(c, HY_TO_UNIT_X) + row * C;
+        double *y = reference_data(c, HY_TO_UNIT_Y) + row * C, total = 0;
+        for (int64_t i = 0; i < C; i++) total += x[i] * x[i];
+        for (int64_t i = 0; i < C; i++) y[i] = x[i] / (sqrt(total) + (double)c->attr.to_unit.eps);
     }
 }
 

@@ -45,6 +45,60 @@ static inline trial matmul_trial(const matmul_case *m, int mixture, uint64_t see
     return t;
 }
 
+/* Matrices behind each other: each has the bits that it has alone, whatever the number, as long as they are
+ * chosen for the same one. */
+static inline void check_matmul_batch(const matmul_case *m, int mixture, int32_t most,
+                                      call_runner run) {
+    enum { BATCH = 5 };
+    static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
+    trial t = matmul_trial(m, mixture, (uint64_t)most);
+    for (int i = 0; i < 4; i++) {
+        hy_tensor first = t.call.t[positions[i]];
+        if (!first.data) continue;
+        free(first.data);
+        free(t.exact.t[positions[i]].data);
+        trial_normal(&t, positions[i], first.dtype, BATCH * first.shape[0], first.shape[1], 0, 0.3);
+    }
+    t.call.attr.matmul.batch = BATCH;
+    t.call.attr.matmul.batch_most = most;
+    run(&t.call);
+    for (int i = 0; i < BATCH; i++) {
+        hy_op_call one = t.call;
+        one.attr.matmul.batch = 1;
+        for (int k = 0; k < 4; k++) {
+            hy_tensor *x = &one.t[positions[k]];
+            if (x->data) *x = hy_tensor_rows(x, i * x->shape[0] / BATCH, x->shape[0] / BATCH);
+        }
+        hy_tensor *d = &one.t[HY_MATMUL_D], in_batch = copy_tensor(d);
+        memset(d->data, 0xff, hy_tensor_bytes(d));
+        run(&one);
+        ck_assert_msg(memcmp(d->data, in_batch.data, hy_tensor_bytes(d)) == 0,
+                      "matrix %d of %lld x %lld x %lld, chosen for %d", i, (long long)m->M,
+                      (long long)m->N, (long long)m->K, most);
+        free(in_batch.data);
+    }
+    t.exact.attr = t.call.attr;
+    reference_run(&t.exact);
+    trial_check(&t, HY_MATMUL_D, 2);
+    trial_end(&t);
+}
+
+/* As Muon multiplies: both sides, and sizes that no tile divides. */
+static inline void check_matmul_batches(int mixture, call_runner run) {
+    static const matmul_case forms[] = {
+        {64, 64, 64, false, true, false, false, false},
+        {64, 64, 192, false, true, false, false, false},
+        {96, 96, 64, true, false, false, false, false},
+        {128, 128, 128, false, false, false, true, false},
+        {33, 33, 70, false, true, false, false, false},
+        {33, 70, 33, false, false, false, true, false},
+    };
+    static const int32_t most[] = {1, 2, 32};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        for (int k = 0; k < 3; k++) check_matmul_batch(&forms[i], mixture, most[k], run);
+    }
+}
+
 /* ---- coded weights ----------------------------------------------------------------------------- */
 
 /* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed. */

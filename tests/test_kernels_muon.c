@@ -35,12 +35,15 @@ END_TEST
 START_TEST(scaling_to_one_agrees_with_the_reference) {
     static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
     for (int i = 0; i < 9; i++) {
-        trial t = to_unit_trial(types[i % 3], types[i / 3], 40011);
+        trial t = to_unit_trial(types[i % 3], types[i / 3], 3, i == 4 ? 140011 : 10011);
         rig_run_both(&cpu, &t);
         trial_check(&t, HY_TO_UNIT_Y, 1);
         trial_end(&t);
     }
 }
+END_TEST
+
+START_TEST(a_row_has_the_same_bits_in_any_company) { check_unit_company(run_call); }
 END_TEST
 
 /* What the step leaves as momentum is what the blend looked ahead to. */
@@ -115,6 +118,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, muon_agrees_with_the_reference);
     tcase_add_test(all, the_blend_agrees_with_the_reference);
     tcase_add_test(all, scaling_to_one_agrees_with_the_reference);
+    tcase_add_test(all, a_row_has_the_same_bits_in_any_company);
     tcase_add_test(all, the_blend_without_nesterov_is_the_momentum_after_the_step);
     tcase_add_test(all, a_scale_of_zero_leaves_everything_as_it_was);
     tcase_add_test(all, with_a_master_the_parameter_is_its_rounding_to_nearest);

@@ -265,6 +265,31 @@ END_TEST
 START_TEST(nan_logits_give_a_nan_loss) { check_nan_logits(run_call); }
 END_TEST
 
+EACH_MIXTURE(a_matrix_has_the_same_bits_in_any_company, 0, PURE_TYPES) {
+    check_matmul_batches(mixture, run_call);
+}
+
+START_TEST(a_batch_that_cannot_be_is_refused) {
+    static const matmul_case form = {64, 64, 64, false, true, true, false, false};
+    trial t = matmul_trial(&form, 0, 3);
+    t.call.t[HY_MATMUL_D].shape[1] = t.call.t[HY_MATMUL_BIAS].shape[0] = 32;
+    t.call.attr.matmul.batch = 2;
+    ck_assert_int_eq(hy_op_check(&t.call), HY_ERR_INPUT); /* chosen for none */
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "a batch of 2, chosen for 0"));
+    t.call.attr.matmul.batch_most = 2;
+    ck_assert_int_eq(hy_op_check(&t.call), HY_ERR_INPUT); /* with a bias */
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "c alone"));
+    void *bias = t.call.t[HY_MATMUL_BIAS].data;
+    t.call.t[HY_MATMUL_BIAS].data = NULL;
+    must(hy_op_check(&t.call)); /* two matrices of 32 rows */
+    t.call.attr.matmul.batch = 3;
+    ck_assert_int_eq(hy_op_check(&t.call), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "3 times"));
+    t.call.t[HY_MATMUL_BIAS].data = bias;
+    trial_end(&t);
+}
+END_TEST
+
 /* ---- int8 weights ---------------------------------------------------------------------------- */
 
 EACH_MIXTURE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, 0, PURE_TYPES) {
@@ -311,6 +336,8 @@ static Suite *make_suite(void) {
     tcase_add_checked_fixture(all, set_up, tear_down);
     tcase_add_test(all, matmul_agrees_with_the_reference);
     tcase_add_test(all, matmul_may_add_to_c_in_place);
+    tcase_add_test(all, a_matrix_has_the_same_bits_in_any_company);
+    tcase_add_test(all, a_batch_that_cannot_be_is_refused);
     tcase_add_test(all, matmul_overwrites_nan_when_it_does_not_accumulate);
     tcase_add_test(all, bias_gradient_sums_the_columns);
     tcase_add_test(all, sums_and_square_sums_are_exact_to_double_precision);

@@ -331,11 +331,12 @@ static hy_op_call square_call(const hy_param *param, void *grad, char *workspace
     return call;
 }
 
-static uint64_t square_workspace(const hy_optimizer *optimizer, const hy_param *param,
-                                 hy_backend *backend) {
+static uint64_t square_workspace(const hy_optimizer *optimizer, const hy_param *const *params,
+                                 int count, hy_backend *backend) {
     (void)optimizer;
-    if (param->ndim != 2) return 0;
-    hy_op_call call = square_call(param, NULL, NULL);
+    ck_assert_int_eq(count, 1); /* it does not work ahead */
+    if (params[0]->ndim != 2) return 0;
+    hy_op_call call = square_call(params[0], NULL, NULL);
     return hy_align(hy_tensor_bytes(&call.t[HY_MATMUL_D])) + backend->workspace(backend, &call);
 }
 

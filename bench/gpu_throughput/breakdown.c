@@ -52,12 +52,15 @@ static entry *find(table *t, hy_op_kind kind, const char *label) {
 /* "16384 x 3072 x 768 nt bias": rows, columns, summed over; which of the two is transposed. */
 static void describe_product(const hy_op_call *c, char *out, size_t size) {
     const hy_tensor *a = &c->t[HY_MATMUL_A], *d = &c->t[HY_MATMUL_D];
-    int64_t inner = a->shape[c->attr.matmul.trans_a ? 0 : 1];
-    snprintf(out, size, "%lld x %lld x %lld %c%c %s%s%s%s%s%s", (long long)d->shape[0],
-             (long long)d->shape[1], (long long)inner, c->attr.matmul.trans_a ? 't' : 'n',
-             c->attr.matmul.trans_b ? 't' : 'n', hy_dtype_name(d->dtype),
-             c->attr.accumulate ? " adds" : "", c->t[HY_MATMUL_BIAS].data ? " bias" : "",
-             c->t[HY_MATMUL_C].data ? " residual" : "",
+    int64_t batch = hy_matmul_batch(c);
+    int64_t inner = c->attr.matmul.trans_a ? a->shape[0] / batch : a->shape[1];
+    char many[24] = "";
+    if (batch > 1) snprintf(many, sizeof many, "%lld of ", (long long)batch);
+    snprintf(out, size, "%s%lld x %lld x %lld %c%c %s%s%s%s%s%s", many,
+             (long long)(d->shape[0] / batch), (long long)d->shape[1], (long long)inner,
+             c->attr.matmul.trans_a ? 't' : 'n', c->attr.matmul.trans_b ? 't' : 'n',
+             hy_dtype_name(d->dtype), c->attr.accumulate ? " adds" : "",
+             c->t[HY_MATMUL_BIAS].data ? " bias" : "", c->t[HY_MATMUL_C].data ? " residual" : "",
              c->attr.matmul.is_gelu || c->t[HY_MATMUL_ACT].data ? " gelu" : "",
              c->t[HY_MATMUL_PRE].data ? " gelu-back" : "");
 }

@@ -247,10 +247,24 @@ static hy_status gather_ahead(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
+/* Where nothing has to come, all units together. */
+static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
+    hy_pending_update *u = &e->update;
+    HY_TRY(hy_optimizer_update_units(state, e->compute, &u->step, &u->at, end));
+    for (; u->encoded < end; u->encoded++) {
+        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->compute, u->encoded));
+    }
+    u->is_pending = end < e->model->params.units;
+    return HY_OK;
+}
+
 hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
-    while (u->is_pending && u->at.unit <= unit) {
+    int32_t units = e->model->params.units, end = unit < units ? unit + 1 : units;
+    bool is_due = u->is_pending && u->encoded < end;
+    if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
+    while (u->is_pending && u->encoded < end) {
         HY_TRY(gather_ahead(e, u->at.unit));
         HY_TRY(update_unit(e, &state, e->compute));
     }

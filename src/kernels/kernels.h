@@ -36,7 +36,10 @@ typedef enum hy_op_kind {
      * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
      * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate.
      * a and b may both be fp8 (fp8.h), one of them E5M2: with trans_b alone, and neither act nor pre; d is
-     * bf16, fp16 or fp32. is_fast: sums may be taken with fewer bits than fp32 has. */
+     * bf16, fp16 or fp32. is_fast: sums may be taken with fewer bits than fp32 has.
+     * batch: so many matmuls at once, of matrices that lie behind each other, (batch M,K) and so on; with
+     * nothing but c and accumulate. How it is done is chosen for `batch_most` of them, and each has the
+     * same bits in whatever company. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
@@ -120,8 +123,8 @@ typedef enum hy_op_kind {
      * next = momentum * m + (1 - momentum) * g: it is next, or with is_nesterov
      * momentum * next + (1 - momentum) * g. m may have any type that it has in HY_OP_MUON. */
     HY_OP_MUON_BLEND, /* out  grad  m  clip (2) fp32: {norm, scale} */
-    /* y = x / (sqrt(total) + eps) */
-    HY_OP_TO_UNIT, /* x  total (1) f64  y (may be x) */
+    /* Each row to length one: y = x / (its length + eps). */
+    HY_OP_TO_UNIT, /* x (M,C)  y (M,C) (may be x) */
     /* One step along a given direction, and the momentum:
      *   m      = momentum * m + (1 - momentum) * scale * grad
      *   param  = param - lr * weight_decay * param - lr * coefficient[i] * direction
@@ -243,7 +246,7 @@ enum {
     HY_ADAFACTOR_MASTER
 };
 enum { HY_MUON_BLEND_OUT, HY_MUON_BLEND_GRAD, HY_MUON_BLEND_M, HY_MUON_BLEND_CLIP };
-enum { HY_TO_UNIT_X, HY_TO_UNIT_TOTAL, HY_TO_UNIT_Y };
+enum { HY_TO_UNIT_X, HY_TO_UNIT_Y };
 enum { HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_M, HY_MUON_CLIP, HY_MUON_MASTER, HY_MUON_DIRECTION };
 enum { HY_CAST_SRC, HY_CAST_DST };
 enum { HY_FILL_DST };
@@ -314,6 +317,7 @@ typedef struct hy_op_attr {
             bool is_gelu; /* d = gelu of the result, and what went into it is not kept */
             bool is_fast; /* fp8: fewer bits in sums */
             float alpha;
+            int32_t batch, batch_most; /* 0: a single one */
         } matmul;
         struct {
             float eps;
@@ -368,6 +372,11 @@ typedef struct hy_op_call {
 } hy_op_call;
 
 const char *hy_op_name(hy_op_kind kind);
+
+/* How many matmuls a call is. */
+static inline int64_t hy_matmul_batch(const hy_op_call *call) {
+    return call->attr.matmul.batch > 0 ? call->attr.matmul.batch : 1;
+}
 
 /* A matmul may cast b, a stored weight, to a's type before it begins, into the first bytes of its workspace:
  * codes always, and another real type where a backend multiplies one type by itself alone (is_uniform) and

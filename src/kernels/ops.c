@@ -127,8 +127,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MUON_BLEND] = {"muon blend",
                           {OUT("out", "*", REAL), IN("grad", "=", REAL), IN("m", "=", STATE),
                            IN("clip", "2", F32)}},
-    [HY_OP_TO_UNIT] = {"scaling to one",
-                       {IN("x", "*", REAL), IN("total", "1", F64), OUT("y", "=", REAL)}},
+    [HY_OP_TO_UNIT] = {"scaling to one", {IN("x", "MC", REAL), OUT("y", "MC", REAL)}},
     [HY_OP_MUON] = {"muon",
                     {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
                      IN("clip", "2", F32), INOUT_OPT("master", "=", F32),
@@ -253,10 +252,13 @@ static hy_status check_shape(const hy_op_call *call, int position, int64_t *know
         return wrong_shape(call, position, "(%s)", rows);
     }
     print_letter(known, pattern[1], cols);
-    bool rows_agree = bind_length(known, pattern[0], hy_tensor_height(t));
+    int64_t batch = is_matmul ? hy_matmul_batch(call) : 1;
+    bool rows_agree = hy_tensor_height(t) % batch == 0 &&
+                      bind_length(known, pattern[0], hy_tensor_height(t) / batch);
     bool cols_agree = bind_length(known, pattern[1], hy_tensor_width(t));
     if (t->ndim >= 2 && rows_agree && cols_agree) return HY_OK;
-    return wrong_shape(call, position, "(%s, %s)", rows, cols);
+    if (batch == 1) return wrong_shape(call, position, "(%s, %s)", rows, cols);
+    return wrong_shape(call, position, "(%lld times %s, %s)", (long long)batch, rows, cols);
 }
 
 /* Codes have a scale for each block; a block of 8-bit optimizer state is what a warp of a GPU holds, or
@@ -337,6 +339,20 @@ static hy_status check_alias(const hy_op_call *call, int one, int other) {
     return HY_OK;
 }
 
+static hy_status check_batch(const hy_op_call *call) {
+    const hy_tensor *t = call->t;
+    int32_t batch = call->attr.matmul.batch, most = call->attr.matmul.batch_most;
+    bool is_plain = !t[HY_MATMUL_BIAS].data && !t[HY_MATMUL_ACT].data && !t[HY_MATMUL_PRE].data &&
+                    !call->attr.matmul.is_gelu && !hy_is_fp8(t[HY_MATMUL_A].dtype) &&
+                    t[HY_MATMUL_B].dtype == t[HY_MATMUL_A].dtype;
+    HY_FAIL_IF(batch < 0 || (batch > 0) != (most > 0) || most < 0, HY_ERR_INPUT,
+               "matmul: a batch of %d, chosen for %d; expected both above zero, or neither", batch,
+               most);
+    HY_FAIL_IF(batch > 0 && !is_plain, HY_ERR_INPUT,
+               "matmul: a batch goes with c alone, and a and b have one type that is not fp8");
+    return HY_OK;
+}
+
 static hy_status check_matmul(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     bool accumulate = call->attr.accumulate, is_gelu = call->attr.matmul.is_gelu;
@@ -358,6 +374,7 @@ static hy_status check_matmul(const hy_op_call *call) {
                HY_ERR_INPUT,
                "matmul: in fp8 both operands have the summed dimension last (trans_b alone), and "
                "there is no gelu");
+    HY_TRY(check_batch(call));
     return check_alias(call, HY_MATMUL_C, HY_MATMUL_D);
 }
 
@@ -511,7 +528,8 @@ double hy_op_flops(const hy_op_call *call) {
     switch (call->kind) {
     case HY_OP_MATMUL: {
         const hy_tensor *a = &t[HY_MATMUL_A];
-        int64_t inner = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
+        int64_t inner = call->attr.matmul.trans_a ? hy_tensor_height(a) / hy_matmul_batch(call)
+                                                  : hy_tensor_width(a);
         return 2.0 * (double)inner * (double)hy_tensor_count(&t[HY_MATMUL_D]);
     }
     case HY_OP_ATTENTION: /* q k and p v */

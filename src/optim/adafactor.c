@@ -44,10 +44,11 @@ static hy_op_call call_of(const hy_optimizer *o, const hy_param *param, double l
                                            .first = (uint64_t)param->first}};
 }
 
-static uint64_t workspace(const hy_optimizer *optimizer, const hy_param *param,
+static uint64_t workspace(const hy_optimizer *optimizer, const hy_param *const *params, int count,
                           hy_backend *backend) {
-    hy_op_call call = call_of(optimizer, param, 0, 0);
-    call.t[HY_ADAFACTOR_PARAM] = shaped(&(hy_tensor){.dtype = HY_F32}, param);
+    (void)count; /* one */
+    hy_op_call call = call_of(optimizer, params[0], 0, 0);
+    call.t[HY_ADAFACTOR_PARAM] = shaped(&(hy_tensor){.dtype = HY_F32}, params[0]);
     return backend->workspace(backend, &call);
 }
 

@@ -12,6 +12,10 @@
  * is the same step, three matmuls and nothing else. s is known beforehand and goes into the update's
  * length. State changes in the last op alone, so an update that fails half-way can be made again.
  *
+ * Small matrices do not fill a GPU: all of one shape in a window are multiplied together. How that is done
+ * is chosen for a number that follows from the shape alone, so the bits of a matrix do not depend on its
+ * company, nor on what the memory engine lets stay.
+ *
  * What is no matrix, or a table of tokens or a head, is AdamW's. */
 #include <math.h>
 
@@ -54,37 +58,123 @@ static piece piece_of(const hy_param *param, int index) {
     return p;
 }
 
-/* ---- workspace ---------------------------------------------------------------------------------- */
+/* ---- a window ----------------------------------------------------------------------------------- */
 
-/* Where everything lies, from the start of the workspace. */
-typedef struct room {
-    uint64_t turns;  /* the matrix in every other step; what it ends as is at 0, for all pieces */
+/* Matrices of one shape, behind each other. */
+typedef struct group {
+    int64_t first; /* element of the window */
+    int64_t rows, cols, side;
+    int32_t count;
+} group;
+
+#define GROUPS_MAX (HY_WINDOW_PARAMS * HY_PARAM_PIECES)
+
+/* How the matrices of a window are laid out, and where all the rest lies, in bytes of the workspace. */
+typedef struct plan {
+    int64_t first[HY_WINDOW_PARAMS]; /* of a parameter: its first element, its pieces in order */
+    group groups[GROUPS_MAX];
+    int group_count;
+    uint64_t
+        turns; /* the matrices of a group in every other step; they end at 0, all of the window */
     uint64_t square; /* p, and q behind it */
-    uint64_t next_square, total, ops;
-} room;
+    uint64_t next_square, ops;
+} plan;
 
-static room room_of(const hy_optimizer *o, const hy_param *param) {
-    uint64_t most = 0, square = 0;
+/* All pieces of a parameter are alike. */
+static bool is_even(const hy_param *param) {
+    for (int i = 1; i < piece_count(param); i++) {
+        if (piece_of(param, i).rows != piece_of(param, 0).rows) return false;
+    }
+    return true;
+}
+
+static bool fits(const group *g, piece p) { return g->rows == p.rows && g->cols == p.cols; }
+
+static void add_piece(plan *out, piece p, int64_t first, bool may_join) {
+    group *last = may_join ? &out->groups[out->group_count - 1] : NULL;
+    if (last && fits(last, p)) {
+        last->count++;
+        return;
+    }
+    out->groups[out->group_count++] =
+        (group){.first = first, .rows = p.rows, .cols = p.cols, .side = p.side, .count = 1};
+}
+
+/* Puts a parameter's pieces behind what there is; the first begins a group where it must. */
+static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool may_join) {
     for (int i = 0; i < piece_count(param); i++) {
         piece p = piece_of(param, i);
-        uint64_t bytes = hy_dtype_bytes(o->matrix_dtype, p.rows * p.cols);
-        uint64_t side = hy_dtype_bytes(o->matrix_dtype, p.side * p.side);
-        if (bytes > most) most = bytes;
-        if (side > square) square = side;
+        add_piece(out, p, first + p.first, may_join || i > 0);
     }
-    room r = {.turns = hy_align(hy_dtype_bytes(o->matrix_dtype, param->count))};
-    r.square = r.turns + hy_align(most);
-    r.next_square = r.square + hy_align(square);
-    r.total = r.next_square + hy_align(square);
-    r.ops = r.total + hy_align(sizeof(double));
-    return r;
+    return first + param->count;
+}
+
+/* Parameters of equal pieces stand beside each other; one of different pieces has its own groups. */
+static void lay_out(plan *out, const hy_param *const *params, int count) {
+    bool is_placed[HY_WINDOW_PARAMS] = {false};
+    int64_t elements = 0;
+    out->group_count = 0;
+    for (int i = 0; i < count; i++) {
+        piece own = piece_of(params[i], 0);
+        for (int k = i; k < count; k++) {
+            bool is_alike =
+                is_even(params[i]) && is_even(params[k]) &&
+                fits(&(group){.rows = own.rows, .cols = own.cols}, piece_of(params[k], 0));
+            if (is_placed[k] || (k > i && !is_alike)) continue;
+            out->first[k] = elements;
+            elements = add_param(out, params[k], elements, k > i);
+            is_placed[k] = true;
+        }
+    }
+    out->turns = (uint64_t)elements;
+}
+
+/* Bytes of so many elements. */
+static uint64_t bytes_of(const hy_optimizer *o, int64_t elements) {
+    return hy_align(hy_dtype_bytes(o->matrix_dtype, elements));
+}
+
+static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int count) {
+    plan p;
+    uint64_t most = 0, square = 0;
+    lay_out(&p, params, count);
+    for (int i = 0; i < p.group_count; i++) {
+        const group *g = &p.groups[i];
+        uint64_t all = bytes_of(o, g->count * g->rows * g->cols);
+        uint64_t sides = bytes_of(o, g->count * g->side * g->side);
+        if (all > most) most = all;
+        if (sides > square) square = sides;
+    }
+    p.turns = bytes_of(o, (int64_t)p.turns);
+    p.square = p.turns + most;
+    p.next_square = p.square + square;
+    p.ops = p.next_square + square;
+    return p;
 }
 
 /* ---- ops ---------------------------------------------------------------------------------------- */
 
-/* d = alpha op(a) op(b) + c. */
-static hy_op_call product(hy_tensor a, hy_tensor b, hy_tensor c, hy_tensor d, double alpha) {
-    hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul.alpha = (float)alpha};
+/* Of one shape, how many matmuls are made at a time: as many as a window can hold. */
+static int32_t batch_most(const group *g) {
+    int64_t most = HY_WINDOW_ELEMENTS / (g->rows * g->cols);
+    return most < 1 ? 1 : most > 32 ? 32 : (int32_t)most;
+}
+
+/* The matrices of a group, or their squares. */
+static hy_tensor matrices_at(const hy_optimizer *o, void *data, const group *g) {
+    return hy_tensor_2d(data, o->matrix_dtype, g->count * g->rows, g->cols);
+}
+
+static hy_tensor squares_at(const hy_optimizer *o, void *data, const group *g) {
+    return hy_tensor_2d(data, o->matrix_dtype, g->count * g->side, g->side);
+}
+
+/* d = alpha op(a) op(b) + c, for each matrix of the group. */
+static hy_op_call product(const group *g, hy_tensor a, hy_tensor b, hy_tensor c, hy_tensor d,
+                          double alpha) {
+    hy_op_call call = {
+        .kind = HY_OP_MATMUL,
+        .attr.matmul = {.alpha = (float)alpha, .batch = g->count, .batch_most = batch_most(g)}};
     call.t[HY_MATMUL_A] = a;
     call.t[HY_MATMUL_B] = b;
     call.t[HY_MATMUL_C] = c;
@@ -95,37 +185,42 @@ static hy_op_call product(hy_tensor a, hy_tensor b, hy_tensor c, hy_tensor d, do
 enum { GRAM, SQUARE, STEP, PRODUCTS };
 
 /* The three matmuls of a step from x to y, with x = scale times what it stands for. */
-static void list_products(const piece *p, hy_tensor x, hy_tensor y, hy_tensor gram,
+static void list_products(const group *g, hy_tensor x, hy_tensor y, hy_tensor gram,
                           hy_tensor square, double scale, hy_op_call out[PRODUCTS]) {
     const hy_tensor none = {0};
-    bool is_tall = p->rows > p->cols;
-    out[GRAM] = product(x, x, none, gram, scale * scale);
+    bool is_tall = g->rows > g->cols;
+    out[GRAM] = product(g, x, x, none, gram, scale * scale);
     out[GRAM].attr.matmul.trans_a = is_tall;
     out[GRAM].attr.matmul.trans_b = !is_tall;
-    out[SQUARE] = product(gram, gram, gram, square, NS_C / NS_B);
-    out[STEP] = product(is_tall ? x : square, is_tall ? square : x, x, y, NS_B / NS_A);
+    out[SQUARE] = product(g, gram, gram, gram, square, NS_C / NS_B);
+    out[STEP] = product(g, is_tall ? x : square, is_tall ? square : x, x, y, NS_B / NS_A);
 }
 
-static hy_tensor square_at(const hy_optimizer *o, void *data, const piece *p) {
-    return hy_tensor_2d(data, o->matrix_dtype, p->side, p->side);
+/* Each matrix of x to length one, into `to`. */
+static hy_op_call scaling(const group *g, hy_tensor x, hy_tensor to) {
+    hy_op_call call = {.kind = HY_OP_TO_UNIT, .attr.to_unit.eps = (float)EPS};
+    call.t[HY_TO_UNIT_X] = hy_tensor_2d(x.data, x.dtype, g->count, g->rows * g->cols);
+    call.t[HY_TO_UNIT_Y] = hy_tensor_2d(to.data, to.dtype, g->count, g->rows * g->cols);
+    return call;
 }
 
-static uint64_t workspace(const hy_optimizer *o, const hy_param *param, hy_backend *backend) {
+static uint64_t workspace(const hy_optimizer *o, const hy_param *const *params, int count,
+                          hy_backend *backend) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT; /* what is absent needs no workspace */
+    plan p = plan_of(o, params, count);
     uint64_t most = 0;
-    for (int i = 0; i < piece_count(param); i++) {
-        piece p = piece_of(param, i);
-        hy_tensor x = hy_tensor_2d(somewhere, o->matrix_dtype, p.rows, p.cols);
-        hy_tensor square = square_at(o, somewhere, &p);
+    for (int i = 0; i < p.group_count; i++) {
+        const group *g = &p.groups[i];
+        hy_tensor x = matrices_at(o, somewhere, g), square = squares_at(o, somewhere, g);
         hy_op_call calls[PRODUCTS + 1];
-        list_products(&p, x, x, square, square, 1, calls);
-        calls[PRODUCTS] = (hy_op_call){.kind = HY_OP_SQ_NORM, .t[HY_REDUCE_X] = x};
+        list_products(g, x, x, square, square, 1, calls);
+        calls[PRODUCTS] = scaling(g, x, x);
         for (int k = 0; k <= PRODUCTS; k++) {
             uint64_t bytes = backend->workspace(backend, &calls[k]);
             if (bytes > most) most = bytes;
         }
     }
-    return room_of(o, param).ops + most;
+    return p.ops + most;
 }
 
 static double flops(const hy_optimizer *o, const hy_param *param) {
@@ -140,68 +235,74 @@ static double flops(const hy_optimizer *o, const hy_param *param) {
 
 /* ---- the update --------------------------------------------------------------------------------- */
 
+/* Whoever enqueues ops, and what they have. */
 typedef struct work {
-    const hy_param_update *u;
+    const hy_optimizer *o;
     hy_backend *backend;
     hy_stream *stream;
     char *base;
-    room room;
+    plan plan;
+    hy_tensor ops; /* workspace of the ops */
 } work;
 
 static hy_status enqueue(const work *w, hy_op_call call) {
-    uint64_t bytes = (uint64_t)hy_tensor_bytes(&w->u->workspace);
-    call.workspace = hy_tensor_1d(w->base + w->room.ops, HY_U8, (int64_t)(bytes - w->room.ops));
+    call.workspace = w->ops;
     return w->backend->enqueue(w->stream, &call);
 }
 
 /* Momentum as the step will leave it, or ahead of that. */
-static hy_status blend(const work *w) {
-    const hy_optimizer *o = w->u->optimizer;
-    hy_op_call call = {
-        .kind = HY_OP_MUON_BLEND,
-        .attr.muon = {.momentum = (float)o->muon_momentum, .is_nesterov = o->is_muon_nesterov}};
-    call.t[HY_MUON_BLEND_OUT] = hy_tensor_1d(w->base, o->matrix_dtype, w->u->param->count);
-    call.t[HY_MUON_BLEND_GRAD] = w->u->grad;
-    call.t[HY_MUON_BLEND_M] = w->u->arrays[0];
-    call.t[HY_MUON_BLEND_CLIP] = w->u->clip;
+static hy_status blend(const work *w, const hy_param_update *u) {
+    hy_op_call call = {.kind = HY_OP_MUON_BLEND,
+                       .attr.muon = {.momentum = (float)w->o->muon_momentum,
+                                     .is_nesterov = w->o->is_muon_nesterov}};
+    call.t[HY_MUON_BLEND_OUT] = u->ahead;
+    call.t[HY_MUON_BLEND_GRAD] = u->grad;
+    call.t[HY_MUON_BLEND_M] = u->arrays[0];
+    call.t[HY_MUON_BLEND_CLIP] = u->clip;
     return enqueue(w, call);
 }
 
-/* x to length one, into `to`. */
-static hy_status scale_to_one(const work *w, hy_tensor x, hy_tensor to) {
-    hy_tensor total = hy_tensor_1d(w->base + w->room.total, HY_F64, 1);
-    hy_op_call norm = {.kind = HY_OP_SQ_NORM}, unit = {.kind = HY_OP_TO_UNIT};
-    norm.t[HY_REDUCE_X] = x;
-    norm.t[HY_REDUCE_OUT] = total;
-    unit.attr.to_unit.eps = (float)EPS;
-    unit.t[HY_TO_UNIT_X] = x;
-    unit.t[HY_TO_UNIT_TOTAL] = total;
-    unit.t[HY_TO_UNIT_Y] = to;
-    HY_TRY(enqueue(w, norm));
-    return enqueue(w, unit);
-}
-
-/* Ends where the piece lies in the blend: with an odd number of steps it begins at the other place. */
-static hy_status orthogonalize(const work *w, const piece *p) {
-    const hy_optimizer *o = w->u->optimizer;
-    char *own = w->base + hy_dtype_bytes(o->matrix_dtype, p->first);
-    hy_tensor x = hy_tensor_2d(own, o->matrix_dtype, p->rows, p->cols);
-    hy_tensor turns[2] = {x, hy_tensor_2d(w->base + w->room.turns, x.dtype, p->rows, p->cols)};
-    hy_tensor gram = square_at(o, w->base + w->room.square, p);
-    hy_tensor square = square_at(o, w->base + w->room.next_square, p);
+/* Ends where the group lies in the window: with an odd number of steps it begins at the other place. */
+static hy_status orthogonalize(const work *w, const group *g) {
+    const hy_optimizer *o = w->o;
+    char *own = w->base + hy_dtype_bytes(o->matrix_dtype, g->first);
+    hy_tensor x = matrices_at(o, own, g);
+    hy_tensor turns[2] = {x, matrices_at(o, w->base + w->plan.turns, g)};
+    hy_tensor gram = squares_at(o, w->base + w->plan.square, g);
+    hy_tensor square = squares_at(o, w->base + w->plan.next_square, g);
     double scale = 1;
     int at = o->muon_steps % 2;
-    HY_TRY(scale_to_one(w, x, turns[at]));
+    HY_TRY(enqueue(w, scaling(g, x, turns[at])));
     for (int i = 0; i < o->muon_steps; i++, at ^= 1, scale *= NS_A) {
         hy_op_call calls[PRODUCTS];
-        list_products(p, turns[at], turns[at ^ 1], gram, square, scale, calls);
+        list_products(g, turns[at], turns[at ^ 1], gram, square, scale, calls);
         for (int k = 0; k < PRODUCTS; k++) HY_TRY(enqueue(w, calls[k]));
     }
     return HY_OK;
 }
 
-static hy_status move(const work *w) {
-    const hy_param_update *u = w->u;
+static hy_status ahead(hy_param_update *updates, int count, hy_backend *backend,
+                       hy_stream *stream) {
+    const hy_param *params[HY_WINDOW_PARAMS];
+    const hy_optimizer *o = updates[0].optimizer;
+    for (int i = 0; i < count; i++) params[i] = updates[i].param;
+    work w = {.o = o,
+              .backend = backend,
+              .stream = stream,
+              .base = updates[0].workspace.data,
+              .plan = plan_of(o, params, count)};
+    int64_t bytes = hy_tensor_bytes(&updates[0].workspace) - (int64_t)w.plan.ops;
+    w.ops = hy_tensor_1d(w.base + w.plan.ops, HY_U8, bytes);
+    for (int i = 0; i < count; i++) {
+        char *place = w.base + hy_dtype_bytes(o->matrix_dtype, w.plan.first[i]);
+        updates[i].ahead = hy_tensor_1d(place, o->matrix_dtype, params[i]->count);
+        HY_TRY(blend(&w, &updates[i]));
+    }
+    for (int i = 0; i < w.plan.group_count; i++) HY_TRY(orthogonalize(&w, &w.plan.groups[i]));
+    return HY_OK;
+}
+
+static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
     const hy_optimizer *o = u->optimizer;
     hy_op_call call = {.kind = HY_OP_MUON,
                        .attr.muon = {.lr = u->lr,
@@ -214,8 +315,8 @@ static hy_status move(const work *w) {
                              [HY_MUON_GRAD] = u->grad,
                              [HY_MUON_M] = u->arrays[0],
                              [HY_MUON_CLIP] = u->clip,
-                             [HY_MUON_MASTER] = u->master}};
-    call.t[HY_MUON_DIRECTION] = hy_tensor_1d(w->base, o->matrix_dtype, u->param->count);
+                             [HY_MUON_MASTER] = u->master,
+                             [HY_MUON_DIRECTION] = u->ahead}};
     double scale = SCALE * pow(NS_A, o->muon_steps);
     for (int i = 0; i < HY_MUON_PIECES; i++) {
         bool is_there = i < piece_count(u->param);
@@ -225,21 +326,7 @@ static hy_status move(const work *w) {
         int64_t end = is_there ? p.first + p.rows * p.cols : u->param->count;
         if (i < HY_MUON_PIECES - 1) call.attr.muon.ends[i] = end;
     }
-    return enqueue(w, call);
-}
-
-static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream *stream) {
-    work w = {.u = u,
-              .backend = backend,
-              .stream = stream,
-              .base = u->workspace.data,
-              .room = room_of(u->optimizer, u->param)};
-    HY_TRY(blend(&w));
-    for (int i = 0; i < piece_count(u->param); i++) {
-        piece p = piece_of(u->param, i);
-        HY_TRY(orthogonalize(&w, &p));
-    }
-    return move(&w);
+    return backend->enqueue(stream, &call);
 }
 
 const hy_optimizer_kind hy_optimizer_muon = {
@@ -249,5 +336,6 @@ const hy_optimizer_kind hy_optimizer_muon = {
     .delegate = delegate,
     .workspace = workspace,
     .flops = flops,
+    .ahead = ahead,
     .update = update,
 };

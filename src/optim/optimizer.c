@@ -113,16 +113,68 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
     return call;
 }
 
+/* ---- windows ------------------------------------------------------------------------------------- */
+
+static bool works_ahead(const hy_optimizer *o, const hy_param *param) {
+    return param->is_trainable && hy_optimizer_kind_for(o, param)->ahead;
+}
+
+static bool needs_workspace(const hy_optimizer *o, const hy_param *param) {
+    const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
+    return param->is_trainable && kind->workspace && !kind->ahead;
+}
+
+/* Which of the parameters [first, end) that are worked on ahead of their updates form the first window, and
+ * where it ends; all are the same kind's. One that needs the workspace for itself stands alone. */
+typedef struct window {
+    int32_t params[HY_WINDOW_PARAMS];
+    int count;
+    int32_t end;
+} window;
+
+static window window_at(const hy_optimizer *o, const hy_params *params, int32_t first,
+                        int32_t end) {
+    window w = {.end = first};
+    int64_t elements = 0;
+    for (; w.end < end; w.end++) {
+        const hy_param *param = &params->list[w.end];
+        if (needs_workspace(o, param)) {
+            if (w.end == first) w.end++;
+            break;
+        }
+        if (!works_ahead(o, param)) continue;
+        elements += param->count;
+        bool is_full = elements > HY_WINDOW_ELEMENTS || w.count == HY_WINDOW_PARAMS;
+        if (is_full && w.count > 0) break;
+        w.params[w.count++] = w.end;
+    }
+    return w;
+}
+
+/* What the updates from `first` on need that are made together; they may have to be gone on with anywhere,
+ * so any parameter may be the first. */
+static uint64_t update_workspace(const hy_optimizer *o, const hy_params *params, int32_t first,
+                                 hy_backend *backend) {
+    const hy_param *list[HY_WINDOW_PARAMS] = {&params->list[first]};
+    const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, list[0]);
+    int count = 1;
+    if (!kind->workspace) return 0;
+    if (kind->ahead) {
+        window w = window_at(o, params, first, params->count);
+        for (count = 0; count < w.count; count++) list[count] = &params->list[w.params[count]];
+    }
+    return kind->workspace(o, list, count, backend);
+}
+
 uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
                                 hy_backend *backend, hy_dtype grad_dtype) {
     uint64_t most = 0;
     for (int32_t i = 0; i < params->count; i++) {
         const hy_param *param = &params->list[i];
         if (!param->is_trainable) continue;
-        const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, param);
         hy_op_call norm = norm_call(hy_tensor_1d(NULL, grad_dtype, param->count), NULL);
         uint64_t bytes = backend->workspace(backend, &norm);
-        uint64_t own = kind->workspace ? kind->workspace(optimizer, param, backend) : 0;
+        uint64_t own = update_workspace(optimizer, params, i, backend);
         if (bytes > most) most = bytes;
         if (own > most) most = own;
     }
@@ -227,8 +279,8 @@ static double lr_share(const hy_optimizer *o, const hy_param *param) {
     return param->lr_scale * (is_delegated && o->delegated_lr > 0 ? o->delegated_lr : 1);
 }
 
-static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream,
-                              const hy_optimizer_step *step, int32_t index) {
+static hy_param_update update_of(const hy_optimizer_state *state, const hy_optimizer_step *step,
+                                 int32_t index) {
     const hy_optimizer *optimizer = state->optimizer;
     const hy_param *param = &state->params->list[index];
     hy_param_update update = {
@@ -249,7 +301,36 @@ static hy_status update_param(const hy_optimizer_state *state, hy_stream *stream
     for (int i = 0; i < HY_OPTIM_ARRAYS_MAX; i++) {
         update.arrays[i] = tensor_of(state->arrays[i], index);
     }
-    return hy_optimizer_kind_for(optimizer, param)->update(&update, state->backend, stream);
+    return update;
+}
+
+/* The window at the cursor: first what is made ahead, then its parameters in their order. What is made
+ * ahead changes nothing, so a window that fails can be begun again behind what it has updated. */
+static hy_status update_window(const hy_optimizer_state *state, hy_stream *stream,
+                               const hy_optimizer_step *step, int32_t end, int32_t *at) {
+    const hy_optimizer *optimizer = state->optimizer;
+    window w = window_at(optimizer, state->params, *at, end);
+    hy_param_update ahead[HY_WINDOW_PARAMS];
+    int next = 0;
+    for (int i = 0; i < w.count; i++) ahead[i] = update_of(state, step, w.params[i]);
+    if (w.count > 0) {
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, ahead[0].param);
+        HY_TRY(kind->ahead(ahead, w.count, state->backend, stream));
+    }
+    for (; *at < w.end; (*at)++) {
+        const hy_param *param = &state->params->list[*at];
+        if (!param->is_trainable) continue;
+        bool is_ahead = next < w.count && w.params[next] == *at;
+        hy_param_update own = is_ahead ? ahead[next++] : update_of(state, step, *at);
+        HY_TRY(hy_optimizer_kind_for(optimizer, param)->update(&own, state->backend, stream));
+    }
+    return HY_OK;
+}
+
+static hy_status update_params(const hy_optimizer_state *state, hy_stream *stream,
+                               const hy_optimizer_step *step, int32_t end, int32_t *at) {
+    while (*at < end) HY_TRY(update_window(state, stream, step, end, at));
+    return HY_OK;
 }
 
 hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *stream,
@@ -259,20 +340,38 @@ hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *s
     bool is_trained = unit_range(state->params, at->unit, &first, &end);
     if (at->param < first) at->param = first;
     if (is_trained && at->param < end) {
-        hy_status status = HY_OK;
         list_stores(state, stores);
         HY_TRY(get_unit(stores, stream, at->unit));
-        while (status == HY_OK && at->param < end) {
-            bool has_gradient = state->params->list[at->param].is_trainable;
-            if (has_gradient) status = update_param(state, stream, step, at->param);
-            if (status == HY_OK) at->param++;
-        }
+        hy_status status = update_params(state, stream, step, end, &at->param);
         hy_status released = release_unit(stores, stream, at->unit);
         HY_TRY(status);
         HY_TRY(released);
     }
     at->unit++;
     return HY_OK;
+}
+
+bool hy_optimizer_is_resident(const hy_optimizer_state *state) {
+    hy_store *stores[STORES];
+    list_stores(state, stores);
+    for (int i = 0; i < STORES; i++) {
+        if (stores[i] && stores[i]->place != HY_DEVICE) return false;
+    }
+    return true;
+}
+
+/* Units that stay on the device need not be asked for, nor given back. */
+hy_status hy_optimizer_update_units(const hy_optimizer_state *state, hy_stream *stream,
+                                    const hy_optimizer_step *step, hy_optimizer_cursor *at,
+                                    int32_t end) {
+    const hy_params *params = state->params;
+    int32_t last = at->param;
+    while (last < params->count && params->list[last].unit < end) last++;
+    hy_status status = update_params(state, stream, step, last, &at->param);
+    while (at->unit < end &&
+           (at->param == params->count || params->list[at->param].unit > at->unit))
+        at->unit++;
+    return status;
 }
 
 hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,

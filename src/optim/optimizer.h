@@ -3,7 +3,8 @@
  * An optimizer is one file (adamw.c, sgd.c, lion.c) and one row in the table of optimizer.c. It says which
  * arrays of state a parameter has and how large they are, what workspace an update needs, and enqueues the
  * ops that update one parameter while all of its tensors are on the device, whole: element by element or as
- * a matrix, whatever it likes. It may leave a parameter to another (Muon leaves norms to AdamW), and a group
+ * a matrix, whatever it likes. What can be done for several parameters together, before the first of them
+ * changes, it may do ahead: parameters that follow each other are a window (HY_WINDOW_ELEMENTS). It may leave a parameter to another (Muon leaves norms to AdamW), and a group
  * of parameters may have one of its own (hy_param.own_optimizer). Everybody else (memory, checkpoints,
  * forks, Predict) knows arrays and their names, not what they mean.
  *
@@ -47,13 +48,22 @@ struct hy_optimizer_kind {
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
     /* Who updates this parameter; NULL: always itself. */
     const hy_optimizer_kind *(*delegate)(const hy_optimizer *optimizer, const hy_param *param);
-    /* Bytes of workspace for an update of this parameter; NULL: none. */
-    uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *param,
+    /* Bytes of workspace for an update of these parameters, of a window where it works ahead and else of
+     * one alone; NULL: none. */
+    uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *const *params, int count,
                           hy_backend *backend);
     /* Operations of the matmuls of an update; NULL: it makes none. */
     double (*flops)(const hy_optimizer *optimizer, const hy_param *param);
+    /* For a window, before its updates: leaves what it made in the workspace, and where, in `ahead`.
+     * Whatever the window, a parameter has the same bits. NULL: there is nothing to do. */
+    hy_status (*ahead)(hy_param_update *updates, int count, hy_backend *backend, hy_stream *stream);
     hy_status (*update)(const hy_param_update *update, hy_backend *backend, hy_stream *stream);
 };
+
+/* A window is so many elements at most, or a single parameter; and so many parameters. The first of them
+ * bound the workspace, and are enough: matrices that fill a card alone gain nothing from company. */
+#define HY_WINDOW_ELEMENTS ((int64_t)16 << 20)
+#define HY_WINDOW_PARAMS 64
 
 /* The optimizer of a run: which one, and its numbers; each kind reads those that it knows. */
 struct hy_optimizer {
@@ -82,6 +92,7 @@ struct hy_param_update {
     hy_tensor arrays[HY_OPTIM_ARRAYS_MAX];
     hy_tensor clip;         /* (2) fp32: {norm, factor} */
     hy_tensor workspace;    /* bytes: at least what the kind asked for */
+    hy_tensor ahead;        /* in it, what was made ahead of the update */
     float lr, weight_decay; /* of this parameter */
     int64_t count;          /* updates made before, 0 at first */
     uint64_t seed;          /* keys stochastic rounding */
@@ -154,6 +165,12 @@ typedef struct hy_optimizer_cursor {
  * stands where it came to, and what it changed is kept. */
 hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *stream,
                                    const hy_optimizer_step *step, hy_optimizer_cursor *at);
+/* The same for all units from the cursor up to `end`, windows across them, where all that they have stays
+ * on the device (hy_optimizer_is_resident). */
+hy_status hy_optimizer_update_units(const hy_optimizer_state *state, hy_stream *stream,
+                                    const hy_optimizer_step *step, hy_optimizer_cursor *at,
+                                    int32_t end);
+bool hy_optimizer_is_resident(const hy_optimizer_state *state);
 /* All units from the cursor on, in rising order. */
 hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
                               const hy_optimizer_step *step, hy_optimizer_cursor *at);

@@ -127,7 +127,7 @@ static const call_row rows[] = {
      "anX anX fpX fw2 fnX",
      {.adafactor = {.lr = 0.01f, .rate = 0.01f, .mix = 0.4f, .eps1 = 1e-7f, .threshold = 1}}},
     {HY_OP_MUON_BLEND, "a0X anX fnX fw2", {.muon = {.momentum = 0.9f, .is_nesterov = true}}},
-    {HY_OP_TO_UNIT, "anX d31 a0X", {.to_unit.eps = 1e-7f}},
+    {HY_OP_TO_UNIT, "anNC a0NC", {.to_unit.eps = 1e-7f}},
     {HY_OP_MUON,
      "anX anX fnX fw2 fnX anX",
      {.muon = {.lr = 0.01f,

@@ -87,6 +87,10 @@ EACH_TYPE(matmul_may_add_to_c_in_place, PURE_TYPES) {
     }
 }
 
+EACH_TYPE(a_matrix_has_the_same_bits_in_any_company, PURE_TYPES) {
+    check_matmul_batches(mixture, gpu_must_run);
+}
+
 /* ---- int8 weights ------------------------------------------------------------------------------ */
 
 EACH_TYPE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
@@ -222,6 +226,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, matmul_agrees_with_the_reference);
     tcase_add_test(all, matmul_of_any_shape_agrees_with_the_reference);
     tcase_add_test(all, matmul_may_add_to_c_in_place);
+    tcase_add_test(all, a_matrix_has_the_same_bits_in_any_company);
     tcase_add_test(all, gelu_beside_a_matmul_agrees_with_the_reference);
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);

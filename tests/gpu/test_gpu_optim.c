@@ -39,7 +39,7 @@ START_TEST(what_muon_makes_orthogonal_agrees_with_the_reference) {
     for (int i = 0; i < 16; i++) {
         trial blend =
             muon_blend_trial(types[i % 2], types[i / 2 % 2], types[i / 4 % 2], 40010 + i / 8);
-        trial unit = to_unit_trial(types[i % 2], types[i / 2 % 2], 40010 + i / 8);
+        trial unit = to_unit_trial(types[i % 2], types[i / 2 % 2], 3, i == 9 ? 140011 : 10011 + i);
         ck_assert(gpu_run_both(&blend, 0) && gpu_run_both(&unit, 0));
         gpu_check(&blend, HY_MUON_BLEND_OUT, 1);
         gpu_check(&unit, HY_TO_UNIT_Y, 1);
@@ -47,6 +47,9 @@ START_TEST(what_muon_makes_orthogonal_agrees_with_the_reference) {
         trial_end(&unit);
     }
 }
+END_TEST
+
+START_TEST(a_row_has_the_same_bits_in_any_company) { check_unit_company(gpu_must_run); }
 END_TEST
 
 START_TEST(updates_of_muon_are_those_of_the_formulas) {
@@ -424,6 +427,7 @@ static Suite *make_suite(void) {
     tcase_add_unchecked_fixture(all, open_cpu, close_cpu);
     tcase_add_loop_test(all, an_update_agrees_with_the_reference, 0, UPDATES);
     tcase_add_test(all, what_muon_makes_orthogonal_agrees_with_the_reference);
+    tcase_add_test(all, a_row_has_the_same_bits_in_any_company);
     tcase_add_loop_test(all, updates_of_muon_are_those_of_the_formulas, 0, MUON_CASES);
     tcase_add_test(all, sgd_goes_without_a_buffer);
     tcase_add_test(all, factored_steps_agree_with_the_reference_in_any_shape);

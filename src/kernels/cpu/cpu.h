@@ -79,7 +79,8 @@ hy_cpu_op_run hy_cpu_largest_of;
 hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_bias_grad_workspace, hy_cpu_norm_workspace,
     hy_cpu_norm_bwd_workspace, hy_cpu_head_norm_bwd_workspace, hy_cpu_attention_workspace,
     hy_cpu_attention_bwd_workspace, hy_cpu_attention_cached_workspace, hy_cpu_embed_bwd_workspace,
-    hy_cpu_reduce_workspace, hy_cpu_diff_dot_workspace, hy_cpu_adafactor_workspace;
+    hy_cpu_reduce_workspace, hy_cpu_diff_dot_workspace, hy_cpu_adafactor_workspace,
+    hy_cpu_to_unit_workspace;
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 

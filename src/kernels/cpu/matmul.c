@@ -27,18 +27,21 @@ typedef struct shape {
     int64_t M, N, K;
     int64_t rows, cols; /* of a tile */
     int64_t across;     /* tiles side by side */
+    int64_t tiles;      /* of a matrix */
 } shape;
 
 static shape shape_of(const hy_op_call *call) {
     const hy_tensor *a = &call->t[HY_MATMUL_A], *d = &call->t[HY_MATMUL_D];
-    shape s = {.M = hy_tensor_height(d), .N = hy_tensor_width(d)};
-    s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) : hy_tensor_width(a);
+    int64_t batch = hy_matmul_batch(call);
+    shape s = {.M = hy_tensor_height(d) / batch, .N = hy_tensor_width(d)};
+    s.K = call->attr.matmul.trans_a ? hy_tensor_height(a) / batch : hy_tensor_width(a);
     for (size_t i = is_narrow(call) ? FIRST_NARROW : 0;
          i < sizeof tile_sizes / sizeof tile_sizes[0]; i++) {
         s.rows = tile_sizes[i].rows;
         s.cols = tile_sizes[i].cols;
         s.across = hy_ceil_div(s.N, s.cols);
-        if (s.across * hy_ceil_div(s.M, s.rows) >= ENOUGH_TILES) break;
+        s.tiles = s.across * hy_ceil_div(s.M, s.rows);
+        if (s.tiles >= ENOUGH_TILES) break;
     }
     return s;
 }
@@ -94,12 +97,32 @@ static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_
     return true;
 }
 
-static void matmul_tile(const hy_cpu_run *run, int64_t task, int worker) {
-    const hy_op_call *call = run->call;
+/* One matmul of a batch, as a call that makes it alone. */
+static hy_op_call one_of_batch(const hy_op_call *call, int64_t index) {
+    static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
+    hy_op_call one = *call;
+    int64_t batch = hy_matmul_batch(call);
+    one.attr.matmul.batch = 0;
+    for (int i = 0; i < 4; i++) {
+        hy_tensor *t = &one.t[positions[i]];
+        if (!hy_tensor_is_given(t)) continue;
+        int64_t rows = hy_tensor_height(t) / batch, cols = hy_tensor_width(t);
+        size_t bytes = (size_t)(index * rows * cols) * hy_dtype_size(t->dtype);
+        *t = hy_tensor_2d((char *)t->data + bytes, t->dtype, rows, cols);
+    }
+    return one;
+}
+
+static void matmul_tile(const hy_cpu_run *run, int64_t index, int worker) {
+    shape s = shape_of(run->call);
+    int64_t task = index % s.tiles;
+    bool is_batch = run->call->attr.matmul.batch > 0;
+    hy_op_call one;
+    if (is_batch) one = one_of_batch(run->call, index / s.tiles);
+    const hy_op_call *call = is_batch ? &one : run->call;
     const hy_tensor *a = &call->t[HY_MATMUL_A], *b = &call->t[HY_MATMUL_B],
                     *d = &call->t[HY_MATMUL_D];
     bool trans_a = call->attr.matmul.trans_a, trans_b = call->attr.matmul.trans_b;
-    shape s = shape_of(call);
     int64_t row = task / s.across * s.rows, rows = hy_min64(s.rows, s.M - row);
     int64_t col = task % s.across * s.cols, cols = hy_min64(s.cols, s.N - col);
 
@@ -145,6 +168,6 @@ hy_status hy_cpu_matmul(const hy_cpu_run *run) {
         HY_TRY(hy_cpu_cast(&before));
     }
     shape s = shape_of(&plain);
-    hy_cpu_for_each(&behind, s.across * hy_ceil_div(s.M, s.rows), matmul_tile);
+    hy_cpu_for_each(&behind, s.tiles * hy_matmul_batch(&plain), matmul_tile);
     return HY_OK;
 }

@@ -1,5 +1,5 @@
 /* reduce.c: sums: of columns (bias gradients), of everything (norms), and what clipping makes of
- * them.
+ * them; rows brought to length one.
  *
  * Double precision throughout; blocks are fixed by the shape and added in their order. */
 #include <math.h>
@@ -128,5 +128,73 @@ hy_status hy_cpu_clip(const hy_cpu_run *run) {
     if (max_norm > 0 && true_norm > max_norm) scale *= max_norm / true_norm;
     result[0] = (float)norm;
     result[1] = isfinite(norm) ? (float)scale : 0.0f;
+    return HY_OK;
+}
+
+/* ---- rows to length one -------------------------------------------------------------------------- */
+
+/* A row is cut into stripes; first all sums of squares, then all quotients. */
+#define STRIPE_ELEMENTS (64 * 1024)
+
+static int64_t unit_stripes(const hy_op_call *call) {
+    return hy_ceil_div(hy_tensor_width(&call->t[HY_TO_UNIT_X]), STRIPE_ELEMENTS);
+}
+
+size_t hy_cpu_to_unit_workspace(const hy_op_call *call, int threads) {
+    (void)threads;
+    int64_t rows = hy_tensor_height(&call->t[HY_TO_UNIT_X]);
+    return (size_t)(rows * unit_stripes(call)) * sizeof(double);
+}
+
+/* Elements [*begin, *end) of the tensor are a task's. */
+static void stripe_of(const hy_op_call *call, int64_t task, int64_t *begin, int64_t *end) {
+    int64_t C = hy_tensor_width(&call->t[HY_TO_UNIT_X]), stripes = unit_stripes(call);
+    int64_t row = task / stripes, first = task % stripes * STRIPE_ELEMENTS;
+    *begin = row * C + first;
+    *end = row * C + hy_min64(C, first + STRIPE_ELEMENTS);
+}
+
+static void square_stripe(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_op_call *call = run->call;
+    int64_t begin, end;
+    float buffer[HY_CPU_RUN];
+    double sum = 0;
+    stripe_of(call, task, &begin, &end);
+    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, end - at);
+        sum += square_run(hy_read(&call->t[HY_TO_UNIT_X], at, n, buffer), n);
+    }
+    ((double *)call->workspace.data)[task] = sum;
+}
+
+HY_CLONES static void scale_run(const float *x, float factor, float *out, int64_t n) {
+    HY_SIMD
+    for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
+}
+
+static void scale_stripe(const hy_cpu_run *run, int64_t task, int worker) {
+    (void)worker;
+    const hy_op_call *call = run->call;
+    const hy_tensor *x = &call->t[HY_TO_UNIT_X], *y = &call->t[HY_TO_UNIT_Y];
+    int64_t begin, end, stripes = unit_stripes(call);
+    const double *sums = (const double *)call->workspace.data + task / stripes * stripes;
+    float buffer[HY_CPU_RUN], y_buffer[HY_CPU_RUN];
+    double total = 0;
+    for (int64_t i = 0; i < stripes; i++) total += sums[i];
+    float factor = (float)(1.0 / (sqrt(total) + (double)call->attr.to_unit.eps));
+    stripe_of(call, task, &begin, &end);
+    for (int64_t at = begin; at < end; at += HY_CPU_RUN) {
+        int64_t n = hy_min64(HY_CPU_RUN, end - at);
+        float *out = hy_target(y, at, y_buffer);
+        scale_run(hy_read(x, at, n, buffer), factor, out, n);
+        hy_write(y, at, n, out);
+    }
+}
+
+hy_status hy_cpu_to_unit(const hy_cpu_run *run) {
+    int64_t tasks = hy_tensor_height(&run->call->t[HY_TO_UNIT_X]) * unit_stripes(run->call);
+    hy_cpu_for_each(run, tasks, square_stripe);
+    hy_cpu_for_each(run, tasks, scale_stripe);
     return HY_OK;
 }

@@ -403,22 +403,3 @@ hy_status hy_cpu_muon_blend(const hy_cpu_run *run) {
     return hy_cpu_for_elements(run, hy_tensor_count(&run->call->t[HY_MUON_BLEND_OUT]),
                                ELEMENTS_PER_TASK, blend_elements);
 }
-
-HY_CLONES static void scale_run(const float *x, float factor, float *out, int64_t n) {
-    HY_SIMD
-    for (int64_t i = 0; i < n; i++) out[i] = x[i] * factor;
-}
-
-static void scale_elements(const hy_op_call *call, int64_t at, int64_t n) {
-    const hy_tensor *x = &call->t[HY_TO_UNIT_X], *y = &call->t[HY_TO_UNIT_Y];
-    double total = *(const double *)call->t[HY_TO_UNIT_TOTAL].data;
-    float buffer[HY_CPU_RUN], y_buffer[HY_CPU_RUN], *out = hy_target(y, at, y_buffer);
-    float factor = (float)(1.0 / (sqrt(total) + (double)call->attr.to_unit.eps));
-    scale_run(hy_read(x, at, n, buffer), factor, out, n);
-    hy_write(y, at, n, out);
-}
-
-hy_status hy_cpu_to_unit(const hy_cpu_run *run) {
-    return hy_cpu_for_elements(run, hy_tensor_count(&run->call->t[HY_TO_UNIT_X]), ELEMENTS_PER_TASK,
-                               scale_elements);
-}

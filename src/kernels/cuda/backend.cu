@@ -45,7 +45,7 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_ADAFACTOR: return {hy_cuda_adafactor, hy_cuda_adafactor_workspace, NULL};
     case HY_OP_MUON: return {hy_cuda_muon, NULL, NULL};
     case HY_OP_MUON_BLEND: return {hy_cuda_muon_blend, NULL, NULL};
-    case HY_OP_TO_UNIT: return {hy_cuda_to_unit, NULL, NULL};
+    case HY_OP_TO_UNIT: return {hy_cuda_to_unit, hy_cuda_to_unit_workspace, NULL};
     case HY_OP_CAST: return {hy_cuda_cast, NULL, NULL};
     case HY_OP_FILL: return {hy_cuda_fill, NULL, NULL};
     case HY_OP_COMBINE: return {hy_cuda_combine, NULL, NULL};

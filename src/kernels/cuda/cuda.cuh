@@ -63,7 +63,7 @@ hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,
     hy_cuda_attention_bwd_workspace, hy_cuda_attention_cached_workspace,
     hy_cuda_embed_bwd_workspace, hy_cuda_reduce_workspace, hy_cuda_diff_dot_workspace,
-    hy_cuda_adafactor_workspace;
+    hy_cuda_adafactor_workspace, hy_cuda_to_unit_workspace;
 
 hy_cuda_op_supports hy_cuda_matmul_supports, hy_cuda_attention_supports;
 

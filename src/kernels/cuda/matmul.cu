@@ -228,6 +228,7 @@ hy_status hy_cuda_matmul(const hy_cuda_run *run) {
     args.workspace_bytes = args.workspace ? (size_t)hy_tensor_count(&call->workspace) : 0;
     args.alpha = call->attr.matmul.alpha;
     args.beta = args.c ? 1.0f : 0.0f;
+    args.batch = hy_matmul_batch(call);
     HY_TRY(find_plan(run->cuda, call, args.workspace_bytes, &plan));
     HY_TRY(hy_matmul_launch(run->cuda, plan, &args, run->stream));
     return hy_cuda_launched(run);

@@ -29,8 +29,9 @@ typedef struct hy_matmul_key {
     hy_matmul_gelu gelu;
     int32_t alignment; /* bytes that all pointers are multiples of: 16, 8, 4, 2; 1: bias is odd */
     bool is_tf32;
-    bool is_fast; /* fp8: fewer bits in sums */
-    bool is_lean; /* does without workspace: less aligned, or the call brings too little */
+    bool is_fast;  /* fp8: fewer bits in sums */
+    bool is_lean;  /* does without workspace: less aligned, or the call brings too little */
+    int32_t batch; /* 0: a single one; else the most that one launch makes */
 } hy_matmul_key;
 
 /* Where an algorithm came from; the higher, the more it counts. */
@@ -88,6 +89,7 @@ typedef struct hy_matmul_args {
     void *workspace;
     size_t workspace_bytes;
     float alpha, beta;
+    int64_t batch; /* matrices, where the key has a batch */
 } hy_matmul_args;
 
 /* ---- matmul_plan.cu -------------------------------------------------------------------------- */

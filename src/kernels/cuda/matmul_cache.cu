@@ -27,13 +27,15 @@ enum { LEVELS = sizeof level_names / sizeof level_names[0] };
 void hy_matmul_key_text(const hy_matmul_key *key, char *out, size_t size) {
     static const char *const gelu[] = {"", "/gelu", "/gelu-keep", "/gelu-back"};
     bool is_mixed = key->in_b != key->in;
-    snprintf(out, size, "%lldx%lldx%lld/%c%c/%s%s%s-%s%s%s%s%s/%d%s%s%s", (long long)key->M,
+    char batch[24] = "";
+    if (key->batch > 0) snprintf(batch, sizeof batch, "/batch-%d", key->batch);
+    snprintf(out, size, "%lldx%lldx%lld/%c%c/%s%s%s-%s%s%s%s%s/%d%s%s%s%s", (long long)key->M,
              (long long)key->N, (long long)key->K, key->trans_a ? 't' : 'n',
              key->trans_b ? 't' : 'n', hy_dtype_name(key->in), is_mixed ? "*" : "",
              is_mixed ? hy_dtype_name(key->in_b) : "", hy_dtype_name(key->out),
              key->has_bias ? "/bias-" : "", key->has_bias ? hy_dtype_name(key->bias) : "",
              key->has_c ? "/c" : "", gelu[key->gelu], key->alignment, key->is_tf32 ? "/tf32" : "",
-             key->is_fast ? "/fast" : "", key->is_lean ? "/lean" : "");
+             key->is_fast ? "/fast" : "", key->is_lean ? "/lean" : "", batch);
 }
 
 static int print_entry(const hy_matmul_entry *entry, char *out, size_t size) {

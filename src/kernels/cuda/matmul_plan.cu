@@ -33,9 +33,11 @@ hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char
 hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_matmul_key key = {};
-    key.M = hy_height(&t[HY_MATMUL_D]), key.N = hy_width(&t[HY_MATMUL_D]);
+    int64_t batch = hy_matmul_batch(call);
+    key.batch = call->attr.matmul.batch_most;
+    key.M = hy_height(&t[HY_MATMUL_D]) / batch, key.N = hy_width(&t[HY_MATMUL_D]);
     key.trans_a = call->attr.matmul.trans_a, key.trans_b = call->attr.matmul.trans_b;
-    key.K = key.trans_a ? hy_height(&t[HY_MATMUL_A]) : hy_width(&t[HY_MATMUL_A]);
+    key.K = key.trans_a ? hy_height(&t[HY_MATMUL_A]) / batch : hy_width(&t[HY_MATMUL_A]);
     key.in = t[HY_MATMUL_A].dtype, key.in_b = t[HY_MATMUL_B].dtype, key.out = t[HY_MATMUL_D].dtype;
     key.has_bias = hy_has(&t[HY_MATMUL_BIAS]), key.has_c = hy_has(&t[HY_MATMUL_C]);
     key.bias = key.has_bias ? t[HY_MATMUL_BIAS].dtype : key.out;
@@ -45,6 +47,11 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
                                            : HY_GELU_NONE;
     uintptr_t bits = ALIGNMENT;
     for (int i = 0; i <= HY_MATMUL_PRE; i++) bits |= (uintptr_t)t[i].data;
+    if (key.batch > 0) { /* how far apart matrices lie, even where there is one */
+        bits |= (uintptr_t)(key.M * key.K * (int64_t)hy_dtype_size(key.in));
+        bits |= (uintptr_t)(key.K * key.N * (int64_t)hy_dtype_size(key.in_b));
+        bits |= (uintptr_t)(key.M * key.N * (int64_t)hy_dtype_size(key.out));
+    }
     key.alignment = (int)(bits & (~bits + 1)); /* the lowest bit set */
     /* The library wants the bias aligned in any case: 1, which is none, when it is not. */
     if ((uintptr_t)t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) key.alignment = 1;
@@ -59,7 +66,7 @@ bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b) {
            a->trans_b == b->trans_b && a->in == b->in && a->in_b == b->in_b && a->out == b->out &&
            a->has_bias == b->has_bias && a->has_c == b->has_c && a->bias == b->bias &&
            a->gelu == b->gelu && a->alignment == b->alignment && a->is_tf32 == b->is_tf32 &&
-           a->is_fast == b->is_fast && a->is_lean == b->is_lean;
+           a->is_fast == b->is_fast && a->is_lean == b->is_lean && a->batch == b->batch;
 }
 
 /* ---- descriptors ----------------------------------------------------------------------------- */
@@ -99,9 +106,20 @@ static cublasStatus_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttr
     return cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value);
 }
 
+static cublasStatus_t describe_batch(cublasLtMatrixLayoutOpaque_t *matrix, int32_t batch) {
+    return cublasLtMatrixLayoutSetAttribute(matrix, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+                                            sizeof batch);
+}
+
 static cublasStatus_t describe_matrix(cublasLtMatrixLayoutOpaque_t *out, hy_dtype dtype,
-                                      int64_t rows, int64_t cols) {
-    return cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols);
+                                      int64_t rows, int64_t cols, int32_t batch) {
+    int64_t apart = rows * cols;
+    cublasStatus_t s =
+        cublasLtMatrixLayoutInit(out, cuda_type(dtype), (uint64_t)cols, (uint64_t)rows, cols);
+    if (s || batch == 0) return s;
+    s = cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart,
+                                         sizeof apart);
+    return s ? s : describe_batch(out, batch);
 }
 
 /* A scale for each operand, in device memory. */
@@ -140,9 +158,11 @@ static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     }
     if (!s && hy_is_fp8(key->in)) s = describe_fp8(operation, key->is_fast, somewhere);
     int64_t M = key->M, N = key->N, K = key->K;
-    if (!s) s = describe_matrix(&plan->left, key->in_b, key->trans_b ? N : K, key->trans_b ? K : N);
-    if (!s) s = describe_matrix(&plan->right, key->in, key->trans_a ? K : M, key->trans_a ? M : K);
-    if (!s) s = describe_matrix(&plan->result, key->out, M, N);
+    int64_t left_rows = key->trans_b ? N : K, right_rows = key->trans_a ? K : M;
+    int32_t batch = key->batch;
+    if (!s) s = describe_matrix(&plan->left, key->in_b, left_rows, K * N / left_rows, batch);
+    if (!s) s = describe_matrix(&plan->right, key->in, right_rows, M * K / right_rows, batch);
+    if (!s) s = describe_matrix(&plan->result, key->out, M, N, batch);
     return hy_matmul_check(cuda, s, "describing a matmul");
 }
 
@@ -293,9 +313,10 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
-/* With act, the library's result is act, and what went into it is the auxiliary output: d. */
-hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
-                           const hy_matmul_args *args, cudaStream_t stream) {
+/* One launch: of a batch at most what its key has. With act, the library's result is act, and what went
+ * into it is the auxiliary output: d. */
+static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const hy_matmul_args *args,
+                        cudaStream_t stream) {
     const hy_matmul_key *key = &plan->key;
     if (plan->is_plain && hy_is_fp8(key->in)) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
@@ -323,6 +344,10 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
         s = set(&p.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     }
     if (!s && hy_is_fp8(key->in)) s = describe_scales(&p.operation, args->b_scale, args->a_scale);
+    cublasLtMatrixLayoutOpaque_t *const matrices[] = {&p.left, &p.right, &p.result};
+    for (int i = 0; i < 3 && !s && key->batch > 0; i++) {
+        s = describe_batch(matrices[i], (int32_t)args->batch);
+    }
     void *result = key->gelu == HY_GELU_KEEP ? args->act : args->d;
     const void *c = args->beta != 0 ? args->c : result;
     if (!s) {
@@ -332,4 +357,28 @@ hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
                            plan->algorithm_bytes, stream);
     }
     return hy_matmul_check(cuda, s, "running a matmul");
+}
+
+/* The same matmul of matrices further on. */
+static void skip_matrices(const hy_matmul_key *key, hy_matmul_args *args, int64_t count) {
+    int64_t a = count * key->M * key->K * (int64_t)hy_dtype_size(key->in);
+    int64_t b = count * key->K * key->N * (int64_t)hy_dtype_size(key->in_b);
+    int64_t d = count * key->M * key->N * (int64_t)hy_dtype_size(key->out);
+    args->a = (const char *)args->a + a;
+    args->b = (const char *)args->b + b;
+    args->d = (char *)args->d + d;
+    if (args->c) args->c = (const char *)args->c + d;
+}
+
+hy_status hy_matmul_launch(const hy_cuda *cuda, const hy_matmul_plan *plan,
+                           const hy_matmul_args *args, cudaStream_t stream) {
+    hy_matmul_args part = *args;
+    int64_t most = plan->is_plain ? 1 : plan->key.batch;
+    if (plan->key.batch == 0) return launch(cuda, plan, args, stream);
+    for (int64_t left = args->batch; left > 0; left -= part.batch) {
+        part.batch = left < most ? left : most;
+        HY_TRY(launch(cuda, plan, &part, stream));
+        skip_matrices(&plan->key, &part, part.batch);
+    }
+    return HY_OK;
 }

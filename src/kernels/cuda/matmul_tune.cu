@@ -50,23 +50,27 @@ static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
     return b->memory ? (char *)b->memory + at : NULL;
 }
 
+static int64_t matrices_of(const hy_matmul_key *k) { return k->batch > 0 ? k->batch : 1; }
+static int64_t results_of(const hy_matmul_key *k) { return matrices_of(k) * k->M * k->N; }
+
 /* Lays the operands out; returns the bytes. c is d itself: the same traffic, no copy. */
 static size_t lay_out(bench *b, bool is_searching) {
     const hy_matmul_key *k = &b->plan.key;
     hy_matmul_args *args = &b->args;
     size_t used = 0;
-    args->a = take(b, &used, k->in, k->M * k->K);
-    args->b = take(b, &used, k->in_b, k->K * k->N);
+    args->batch = matrices_of(k);
+    args->a = take(b, &used, k->in, args->batch * k->M * k->K);
+    args->b = take(b, &used, k->in_b, args->batch * k->K * k->N);
     args->a_scale = (const float *)take(b, &used, HY_F32, 1);
     args->b_scale = (const float *)take(b, &used, HY_F32, 1);
-    args->d = take(b, &used, k->out, k->M * k->N);
+    args->d = take(b, &used, k->out, results_of(k));
     if (k->has_bias) args->bias = take(b, &used, k->bias, k->N);
     if (k->gelu == HY_GELU_KEEP) args->act = take(b, &used, k->out, k->M * k->N);
     if (k->gelu == HY_GELU_BACK) args->pre = take(b, &used, k->out, k->M * k->N);
     args->workspace_bytes = hy_matmul_most_bytes(b->cuda) + b->plan.bias_bytes;
     args->workspace = take(b, &used, HY_BF16, (int64_t)(args->workspace_bytes + 1) / 2);
     b->differing = (unsigned *)take(b, &used, HY_F32, 1);
-    if (is_searching) b->expected = take(b, &used, k->out, k->M * k->N);
+    if (is_searching) b->expected = take(b, &used, k->out, results_of(k));
     args->c = args->d;
     args->alpha = 1.0f;
     args->beta = k->has_c ? 1.0f : 0.0f;
@@ -81,11 +85,11 @@ static void fill_scale(const bench *b, const float *scale) {
 static void fill(const bench *b) {
     const hy_matmul_key *k = &b->plan.key;
     const hy_matmul_args *args = &b->args;
-    hy_matmul_fill((void *)args->a, k->in, k->M * k->K, 1, b->stream);
-    hy_matmul_fill((void *)args->b, k->in_b, k->K * k->N, 2, b->stream);
+    hy_matmul_fill((void *)args->a, k->in, args->batch * k->M * k->K, 1, b->stream);
+    hy_matmul_fill((void *)args->b, k->in_b, args->batch * k->K * k->N, 2, b->stream);
     if (hy_is_fp8(k->in)) fill_scale(b, args->a_scale);
     if (hy_is_fp8(k->in)) fill_scale(b, args->b_scale);
-    hy_matmul_fill(args->d, k->out, k->M * k->N, 3, b->stream);
+    hy_matmul_fill(args->d, k->out, results_of(k), 3, b->stream);
     if (args->bias) hy_matmul_fill((void *)args->bias, k->bias, k->N, 4, b->stream);
     if (args->pre) hy_matmul_fill((void *)args->pre, k->out, k->M * k->N, 5, b->stream);
 }
@@ -240,13 +244,13 @@ static const void *result_of(const bench *b) { return b->args.act ? b->args.act 
 /* Runs the chosen algorithm on fresh operands. */
 static bool run_afresh(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
-    if (k->has_c) hy_matmul_fill(b->args.d, k->out, k->M * k->N, 3, b->stream);
+    if (k->has_c) hy_matmul_fill(b->args.d, k->out, results_of(k), 3, b->stream);
     return hy_matmul_launch(b->cuda, &b->plan, &b->args, b->stream) == HY_OK;
 }
 
 static bool keep_expected(bench *b) {
     const hy_matmul_key *k = &b->plan.key;
-    size_t bytes = (size_t)(k->M * k->N) * hy_dtype_size(k->out);
+    size_t bytes = (size_t)results_of(k) * hy_dtype_size(k->out);
     return run_afresh(b) && cudaMemcpyAsync(b->expected, result_of(b), bytes,
                                             cudaMemcpyDeviceToDevice, b->stream) == cudaSuccess;
 }
@@ -263,7 +267,7 @@ static bool gives_expected(bench *b) {
     unsigned differing = 1;
     cudaMemsetAsync(b->differing, 0, sizeof differing, b->stream);
     if (!run_afresh(b)) return false;
-    hy_matmul_compare(result_of(b), b->expected, k->out, k->M * k->N, slack_of(k), b->differing,
+    hy_matmul_compare(result_of(b), b->expected, k->out, results_of(k), slack_of(k), b->differing,
                       b->stream);
     cudaMemcpyAsync(&differing, b->differing, sizeof differing, cudaMemcpyDeviceToHost, b->stream);
     return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;

@@ -1,5 +1,5 @@
 /* reduce.cu: sums over whole tensors: of elements, of squares, of dot products of differences, and what
- * clipping makes of them.
+ * clipping makes of them; rows brought to length one.
  *
  * Double precision from the first addition. A small tensor is one block and one launch; a large one
  * gives each block a stripe and a partial sum in the workspace, which a second launch folds. How
@@ -184,5 +184,83 @@ hy_status hy_cuda_clip(const hy_cuda_run *run) {
     clip_kernel<<<1, 1, 0, run->stream>>>(
         (const double *)call->t[HY_CLIP_TOTAL].data, (float *)call->t[HY_CLIP_RESULT].data,
         (double)call->attr.clip.max_norm, (double)call->attr.clip.grad_scale);
+    return hy_cuda_launched(run);
+}
+
+/* ---- rows to length one ---------------------------------------------------------------------- */
+
+/* A row is cut into stripes, a block each; how many follows from its length alone, so that a row has
+ * the same bits in whatever company. */
+#define STRIPE_ELEMENTS (THREADS * HY_QUAD * 16)
+#define MOST_STRIPES 128
+
+typedef struct unit_args {
+    hy_view x, y;
+    int64_t cols;
+    double *partial; /* for each row, its stripes */
+    float eps;
+} unit_args;
+
+static int64_t stripes_of(int64_t cols) {
+    int64_t wanted = hy_ceil_div(cols, STRIPE_ELEMENTS);
+    return wanted < MOST_STRIPES ? wanted : MOST_STRIPES;
+}
+
+/* A row as a tensor of its own. */
+__device__ __forceinline__ hy_view row_of(hy_view t, int64_t first) {
+    t.data = (char *)t.data + first * (t.dtype == HY_F32 ? 4 : 2);
+    t.is_packed = (uintptr_t)t.data % 16 == 0;
+    return t;
+}
+
+/* Blocks (stripes, rows). */
+__global__ void __launch_bounds__(THREADS) unit_sums_kernel(unit_args a) {
+    hy_view x = row_of(a.x, blockIdx.y * a.cols);
+    int64_t step = (int64_t)gridDim.x * THREADS * HY_QUAD;
+    double sum = 0;
+    for (int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x); at < a.cols;
+         at += step) {
+        float values[HY_QUAD];
+        hy_widen(hy_fetch(x, at, hy_quad_length(at, a.cols)), x.dtype, values);
+        HY_EACH(i, HY_QUAD) sum += (double)values[i] * (double)values[i];
+    }
+    double total = block_sum(sum);
+    if (threadIdx.x == 0) a.partial[blockIdx.y * (int64_t)gridDim.x + blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(THREADS) unit_scale_kernel(unit_args a) {
+    __shared__ float factor;
+    hy_view x = row_of(a.x, blockIdx.y * a.cols), y = row_of(a.y, blockIdx.y * a.cols);
+    int64_t step = (int64_t)gridDim.x * THREADS * HY_QUAD;
+    const double *partial = a.partial + blockIdx.y * (int64_t)gridDim.x;
+    double total = block_sum(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0);
+    if (threadIdx.x == 0) factor = (float)(1.0 / (sqrt(total) + (double)a.eps));
+    __syncthreads();
+    for (int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x); at < a.cols;
+         at += step) {
+        int n = hy_quad_length(at, a.cols);
+        float values[HY_QUAD];
+        hy_widen(hy_fetch(x, at, n), x.dtype, values);
+        HY_EACH(i, HY_QUAD) values[i] *= factor;
+        hy_store(y, at, n, hy_narrow(values, y.dtype));
+    }
+}
+
+size_t hy_cuda_to_unit_workspace(const hy_cuda *cuda, const hy_op_call *call) {
+    (void)cuda;
+    const hy_tensor *x = &call->t[HY_TO_UNIT_X];
+    return (size_t)(hy_height(x) * stripes_of(hy_width(x))) * sizeof(double);
+}
+
+hy_status hy_cuda_to_unit(const hy_cuda_run *run) {
+    const hy_tensor *x = &run->call->t[HY_TO_UNIT_X];
+    unit_args a = {};
+    a.x = hy_view_of(x), a.y = hy_view_of(&run->call->t[HY_TO_UNIT_Y]);
+    a.cols = hy_width(x);
+    a.partial = (double *)run->call->workspace.data;
+    a.eps = run->call->attr.to_unit.eps;
+    dim3 grid((unsigned)stripes_of(a.cols), (unsigned)hy_height(x));
+    unit_sums_kernel<<<grid, THREADS, 0, run->stream>>>(a);
+    unit_scale_kernel<<<grid, THREADS, 0, run->stream>>>(a);
     return hy_cuda_launched(run);
 }

@@ -360,26 +360,3 @@ hy_status hy_cuda_muon_blend(const hy_cuda_run *run) {
         (const float *)t[HY_MUON_BLEND_CLIP].data, attr.momentum, attr.is_nesterov, count);
     return hy_cuda_launched(run);
 }
-
-__global__ void __launch_bounds__(THREADS)
-    to_unit_kernel(hy_view x, hy_view y, const double *total, float eps, int64_t count) {
-    int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    float factor = (float)(1.0 / (sqrt(*total) + (double)eps));
-    HY_EACH(k, HY_QUADS) {
-        int64_t at = hy_quad_at(thread, k);
-        int n = hy_quad_length(at, count);
-        float values[HY_QUAD];
-        hy_widen(hy_fetch(x, at, n), x.dtype, values);
-        HY_EACH(i, HY_QUAD) values[i] *= factor;
-        hy_store(y, at, n, hy_narrow(values, y.dtype));
-    }
-}
-
-hy_status hy_cuda_to_unit(const hy_cuda_run *run) {
-    const hy_tensor *x = &run->call->t[HY_TO_UNIT_X];
-    int64_t count = hy_tensor_count(x);
-    to_unit_kernel<<<hy_quad_blocks(count, THREADS), THREADS, 0, run->stream>>>(
-        hy_view_of(x), hy_view_of(&run->call->t[HY_TO_UNIT_Y]),
-        (const double *)run->call->t[HY_TO_UNIT_TOTAL].data, run->call->attr.to_unit.eps, count);
-    return hy_cuda_launched(run);
-}
