@@ -62,7 +62,7 @@ struct hy_optimizer_kind {
 
 /* A window is so many elements at most, or a single parameter; and so many parameters. The first of them
  * bound the workspace, and are enough: matrices that fill a card alone gain nothing from company. */
-#define HY_WINDOW_ELEMENTS ((int64_t)16 << 20)
+#define HY_WINDOW_ELEMENTS ((int64_t)32 << 20)
 #define HY_WINDOW_PARAMS 64
 
 /* The optimizer of a run: which one, and its numbers; each kind reads those that it knows. */
