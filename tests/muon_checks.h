@@ -20,14 +20,15 @@ typedef struct muon_case {
     bool is_nesterov, is_cautious;
     int32_t steps;  /* of Newton and Schulz */
     double allowed; /* of the length of all that moved */
+    int64_t rising; /* updates in which the momentum rises */
 } muon_case;
 
 static const muon_case muon_cases[] = {
     {48, 96, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5},
     {96, 48, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5},
-    {33, 33, 0, {0}, HY_F32, HY_F32, false, true, 5, 1e-5},
+    {33, 33, 0, {0}, HY_F32, HY_F32, false, true, 5, 1e-5, 2},
     {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_F32, HY_F32, true, false, 5, 1e-5},
-    {2 * 80, 32, 2, {80, 80}, HY_F32, HY_F32, true, true, 4, 1e-5},
+    {2 * 80, 32, 2, {80, 80}, HY_F32, HY_F32, true, true, 4, 1e-5, 10},
     {48, 96, 0, {0}, HY_BF16, HY_BF16, true, false, 5, 0.02},
     {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_BF16, HY_BF16, true, false, 5, 0.02},
     {2 * 80, 32, 2, {80, 80}, HY_BF16, HY_BF16, false, false, 1, 0.02},
@@ -75,13 +76,14 @@ static inline void muon_orthogonal(double *x, int64_t rows, int64_t cols, int32_
     free(y);
 }
 
-/* One step of w and m with gradient g. */
-static inline void muon_exact(const muon_case *c, double *w, double *m, const double *g) {
+/* Step `step` of w and m with gradient g. */
+static inline void muon_exact(const muon_case *c, double *w, double *m, const double *g, int step) {
     int64_t count = c->rows * c->cols, first = 0;
-    double *u = muon_array(count);
+    double *u = muon_array(count), mu = MUON_MU;
+    if (step < c->rising) mu -= 0.1 * (1 - (double)step / (double)c->rising);
     for (int64_t i = 0; i < count; i++) {
-        m[i] = MUON_MU * m[i] + (1 - MUON_MU) * g[i];
-        u[i] = c->is_nesterov ? MUON_MU * m[i] + (1 - MUON_MU) * g[i] : m[i];
+        m[i] = mu * m[i] + (1 - mu) * g[i];
+        u[i] = c->is_nesterov ? mu * m[i] + (1 - mu) * g[i] : m[i];
     }
     for (int32_t k = 0; k < (c->pieces ? c->pieces : 1); k++) {
         int64_t rows = c->pieces ? c->piece_rows[k] : c->rows;
@@ -139,6 +141,7 @@ static inline void muon_begin(const muon_device *d, const muon_case *c, muon_sta
     static const float clip[2] = {1, 1};
     s->optimizer = (hy_optimizer){.kind = hy_optimizer_kind_of(HY_MUON),
                                   .muon_momentum = MUON_MU,
+                                  .muon_momentum_warmup = c->rising,
                                   .is_muon_nesterov = c->is_nesterov,
                                   .muon_steps = c->steps,
                                   .matrix_dtype = c->matrix,
@@ -201,8 +204,9 @@ static inline double muon_error(const muon_device *d, const muon_case *c) {
             g[i] = (double)(float)(0.01 * hy_rng_normal(4, HY_RNG_TEST, at));
         }
         muon_put(d, &s.update.grad, g);
+        s.update.count = step;
         muon_update(d, &s);
-        muon_exact(c, w, m, g);
+        muon_exact(c, w, m, g, step);
     }
     muon_copy(d, found, truth->data, hy_tensor_bytes(truth));
     for (int64_t i = 0; i < count; i++) {

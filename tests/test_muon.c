@@ -93,7 +93,7 @@ START_TEST(it_learns_faster_than_adamw) {
                                             {"muon_nesterov", "false"}, {"adamw_lr", "0.01"}};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         double other = last_loss(PAIRS(PLAIN, others[i][0], others[i][1]));
-        ck_assert_msg(other < 1.05 * muon, "%s %s: %g, plain %g", others[i][0], others[i][1], other,
+        ck_assert_msg(other < 1.1 * muon, "%s %s: %g, plain %g", others[i][0], others[i][1], other,
                       muon);
     }
 }

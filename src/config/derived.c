@@ -89,6 +89,7 @@ hy_optimizer hy_optimizer_from_settings(const hy_settings *s) {
                           .is_nesterov = s->optimizer.nesterov,
                           .is_relative = s->optimizer.adafactor_relative,
                           .muon_momentum = s->optimizer.muon_momentum,
+                          .muon_momentum_warmup = s->optimizer.muon_momentum_warmup,
                           .is_muon_nesterov = s->optimizer.muon_nesterov,
                           .muon_steps = (int32_t)s->optimizer.muon_steps,
                           .is_cautious = s->optimizer.cautious_decay,

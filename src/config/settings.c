@@ -311,6 +311,8 @@ static const hy_setting table[] = {
                   "muon: decay of the running mean of gradients of matrices.")},
     {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true",
             "muon: look one step ahead, as Nesterov does.")},
+    {INTEGER(optimizer.muon_momentum_warmup, "--muon-momentum-warmup", 0, 1000000000, "300",
+             "muon: steps in which its momentum rises to muon_momentum, from 0.1 below it.")},
     {INTEGER(optimizer.muon_steps, "--muon-steps", 1, 20, "5",
              "muon: steps of Newton and Schulz towards the orthogonal factor.")},
     {SWITCH(optimizer.cautious_decay, "--cautious-decay", "false",

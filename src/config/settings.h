@@ -106,6 +106,7 @@ typedef struct hy_settings {
         bool nesterov, muon_nesterov, cautious_decay, adafactor_relative;
         hy_cooldown_shape cooldown_shape;
         double muon_momentum;
+        int64_t muon_momentum_warmup; /* steps */
         int64_t muon_steps;      /* of Newton and Schulz */
         double adamw_lr;         /* of what muon leaves to adamw; 0: lr */
         int64_t lr_warmup_steps; /* -1: as many as the ratio gives */

@@ -12,6 +12,9 @@
  * is the same step, three matmuls and nothing else. s is known beforehand and goes into the update's
  * length. State changes in the last op alone, so an update that fails half-way can be made again.
  *
+ * Momentum rises over the first updates (as in the NanoGPT speedruns): gradients of a beginning run go
+ * out of date sooner.
+ *
  * Small matrices do not fill a GPU: all of one shape in a window are multiplied together. How that is done
  * is chosen for a number that follows from the shape alone, so the bits of a matrix do not depend on its
  * company, nor on what the memory engine lets stay.
@@ -27,6 +30,7 @@
 #define NS_C 2.0315
 #define SCALE 0.2 /* root mean square of AdamW's updates */
 #define EPS 1e-7
+#define RISE 0.1 /* how far below its momentum begins */
 
 /* ---- what it is given --------------------------------------------------------------------------- */
 
@@ -109,6 +113,9 @@ static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool m
     return first + param->count;
 }
 
+/* Groups begin at round addresses: how a matmul is done depends on those too. */
+#define ROUND 256
+
 /* Parameters of equal pieces stand beside each other; one of different pieces has its own groups. */
 static void lay_out(plan *out, const hy_param *const *params, int count) {
     bool is_placed[HY_WINDOW_PARAMS] = {false};
@@ -116,6 +123,7 @@ static void lay_out(plan *out, const hy_param *const *params, int count) {
     out->group_count = 0;
     for (int i = 0; i < count; i++) {
         piece own = piece_of(params[i], 0);
+        if (!is_placed[i]) elements = (elements + ROUND - 1) / ROUND * ROUND;
         for (int k = i; k < count; k++) {
             bool is_alike =
                 is_even(params[i]) && is_even(params[k]) &&
@@ -204,23 +212,38 @@ static hy_op_call scaling(const group *g, hy_tensor x, hy_tensor to) {
     return call;
 }
 
+/* All that a group needs, on memory that nobody reads. */
+static void list_calls(const hy_optimizer *o, const group *g, hy_op_call out[PRODUCTS + 1]) {
+    void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
+    hy_tensor x = matrices_at(o, somewhere, g), square = squares_at(o, somewhere, g);
+    list_products(g, x, x, square, square, 1, out);
+    out[PRODUCTS] = scaling(g, x, x);
+}
+
 static uint64_t workspace(const hy_optimizer *o, const hy_param *const *params, int count,
                           hy_backend *backend) {
-    void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT; /* what is absent needs no workspace */
     plan p = plan_of(o, params, count);
     uint64_t most = 0;
     for (int i = 0; i < p.group_count; i++) {
-        const group *g = &p.groups[i];
-        hy_tensor x = matrices_at(o, somewhere, g), square = squares_at(o, somewhere, g);
         hy_op_call calls[PRODUCTS + 1];
-        list_products(g, x, x, square, square, 1, calls);
-        calls[PRODUCTS] = scaling(g, x, x);
+        list_calls(o, &p.groups[i], calls);
         for (int k = 0; k <= PRODUCTS; k++) {
             uint64_t bytes = backend->workspace(backend, &calls[k]);
             if (bytes > most) most = bytes;
         }
     }
     return p.ops + most;
+}
+
+static hy_status prepare(const hy_optimizer *o, const hy_param *const *params, int count,
+                         hy_backend *backend) {
+    plan p = plan_of(o, params, count);
+    for (int i = 0; i < p.group_count; i++) {
+        hy_op_call calls[PRODUCTS + 1];
+        list_calls(o, &p.groups[i], calls);
+        for (int k = 0; k <= PRODUCTS; k++) HY_TRY(backend->prepare(backend, &calls[k]));
+    }
+    return HY_OK;
 }
 
 static double flops(const hy_optimizer *o, const hy_param *param) {
@@ -250,10 +273,17 @@ static hy_status enqueue(const work *w, hy_op_call call) {
     return w->backend->enqueue(w->stream, &call);
 }
 
+/* Early gradients are soon out of date: the momentum of an update that follows `count` others. */
+static float momentum_at(const hy_optimizer *o, int64_t count) {
+    double missing =
+        o->muon_momentum_warmup > count ? 1 - (double)count / (double)o->muon_momentum_warmup : 0;
+    return (float)fmax(0, o->muon_momentum - RISE * missing);
+}
+
 /* Momentum as the step will leave it, or ahead of that. */
 static hy_status blend(const work *w, const hy_param_update *u) {
     hy_op_call call = {.kind = HY_OP_MUON_BLEND,
-                       .attr.muon = {.momentum = (float)w->o->muon_momentum,
+                       .attr.muon = {.momentum = momentum_at(w->o, u->count),
                                      .is_nesterov = w->o->is_muon_nesterov}};
     call.t[HY_MUON_BLEND_OUT] = u->ahead;
     call.t[HY_MUON_BLEND_GRAD] = u->grad;
@@ -306,7 +336,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
     const hy_optimizer *o = u->optimizer;
     hy_op_call call = {.kind = HY_OP_MUON,
                        .attr.muon = {.lr = u->lr,
-                                     .momentum = (float)o->muon_momentum,
+                                     .momentum = momentum_at(o, u->count),
                                      .weight_decay = u->weight_decay,
                                      .is_cautious = o->is_cautious,
                                      .seed = u->seed,
@@ -335,6 +365,7 @@ const hy_optimizer_kind hy_optimizer_muon = {
     .extent = extent,
     .delegate = delegate,
     .workspace = workspace,
+    .prepare = prepare,
     .flops = flops,
     .ahead = ahead,
     .update = update,

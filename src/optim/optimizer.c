@@ -151,19 +151,15 @@ static window window_at(const hy_optimizer *o, const hy_params *params, int32_t 
     return w;
 }
 
-/* What the updates from `first` on need that are made together; they may have to be gone on with anywhere,
- * so any parameter may be the first. */
-static uint64_t update_workspace(const hy_optimizer *o, const hy_params *params, int32_t first,
-                                 hy_backend *backend) {
-    const hy_param *list[HY_WINDOW_PARAMS] = {&params->list[first]};
-    const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, list[0]);
-    int count = 1;
-    if (!kind->workspace) return 0;
-    if (kind->ahead) {
-        window w = window_at(o, params, first, params->count);
-        for (count = 0; count < w.count; count++) list[count] = &params->list[w.params[count]];
-    }
-    return kind->workspace(o, list, count, backend);
+/* The updates from `first` on that are made together. They may have to be gone on with anywhere, so any
+ * parameter may be the first. */
+static int list_together(const hy_optimizer *o, const hy_params *params, int32_t first,
+                         const hy_param *out[HY_WINDOW_PARAMS]) {
+    out[0] = &params->list[first];
+    if (!hy_optimizer_kind_for(o, out[0])->ahead) return 1;
+    window w = window_at(o, params, first, params->count);
+    for (int i = 0; i < w.count; i++) out[i] = &params->list[w.params[i]];
+    return w.count;
 }
 
 uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
@@ -173,12 +169,28 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
         const hy_param *param = &params->list[i];
         if (!param->is_trainable) continue;
         hy_op_call norm = norm_call(hy_tensor_1d(NULL, grad_dtype, param->count), NULL);
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, param);
+        const hy_param *list[HY_WINDOW_PARAMS];
+        int count = list_together(optimizer, params, i, list);
         uint64_t bytes = backend->workspace(backend, &norm);
-        uint64_t own = update_workspace(optimizer, params, i, backend);
+        uint64_t own = kind->workspace ? kind->workspace(optimizer, list, count, backend) : 0;
         if (bytes > most) most = bytes;
         if (own > most) most = own;
     }
     return most;
+}
+
+/* What is chosen for a parameter is chosen for it in any company. */
+hy_status hy_optimizer_prepare(const hy_optimizer *optimizer, const hy_params *params,
+                               hy_backend *backend) {
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *param = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, param);
+        if (param->is_trainable && kind->prepare) {
+            HY_TRY(kind->prepare(optimizer, &param, 1, backend));
+        }
+    }
+    return HY_OK;
 }
 
 hy_status hy_optimizer_norm_begin(const hy_optimizer_state *state, hy_stream *stream) {

@@ -52,6 +52,9 @@ struct hy_optimizer_kind {
      * one alone; NULL: none. */
     uint64_t (*workspace)(const hy_optimizer *optimizer, const hy_param *const *params, int count,
                           hy_backend *backend);
+    /* Lets the backend choose how these updates are made; NULL: there is no choice. */
+    hy_status (*prepare)(const hy_optimizer *optimizer, const hy_param *const *params, int count,
+                         hy_backend *backend);
     /* Operations of the matmuls of an update; NULL: it makes none. */
     double (*flops)(const hy_optimizer *optimizer, const hy_param *param);
     /* For a window, before its updates: leaves what it made in the workspace, and where, in `ahead`.
@@ -75,6 +78,7 @@ struct hy_optimizer {
     bool is_nesterov;
     bool is_relative; /* adafactor: steps as shares of a parameter's own size */
     double muon_momentum;
+    int64_t muon_momentum_warmup; /* updates in which it rises to that; 0: none */
     bool is_muon_nesterov;
     int32_t muon_steps;    /* of Newton and Schulz */
     hy_dtype matrix_dtype; /* in which it multiplies: bf16 or fp32 */
@@ -132,6 +136,10 @@ typedef struct hy_optimizer_state {
 /* Bytes of workspace that the ops of a step need, gradients being of type `grad_dtype`. */
 uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *params,
                                 hy_backend *backend, hy_dtype grad_dtype);
+
+/* Before the first step, and after a checkpoint has said what was chosen. */
+hy_status hy_optimizer_prepare(const hy_optimizer *optimizer, const hy_params *params,
+                               hy_backend *backend);
 
 /* The global norm is summed unit by unit, from the last to the first, as backward leaves them: begin,
  * add each unit while its gradients are on the device, end. Summing later, over gradients that passes

@@ -172,6 +172,54 @@ EACH_TYPE(gelu_beside_a_matmul_agrees_with_the_reference, PURE_TYPES) {
     }
 }
 
+/* The key of the line with gelu's backward, and the algorithm of the one without, as a line of a table:
+ * scope, key, level, microseconds, algorithm. */
+static void compose_apart(char *table, char *out, size_t size) {
+    char scope[96], key[96], level[8], microseconds[16], algorithm[160], found[160] = "";
+    out[0] = 0;
+    for (char *line = strtok(table, "\n"); line; line = strtok(NULL, "\n")) {
+        if (sscanf(line, "%95s %95s %7s %15s %159s", scope, key, level, microseconds, algorithm) !=
+            5)
+            continue;
+        bool is_back = strstr(key, "gelu-back");
+        if (!is_back) snprintf(found, sizeof found, "%s", algorithm);
+        if (is_back) snprintf(out, size, "%s %s fast 1.0 ", scope, key);
+    }
+    ck_assert(out[0] && found[0]);
+    snprintf(out + strlen(out), size - strlen(out), "%s apart\n", found);
+}
+
+/* Where the clock says so, gelu's backward goes its own way; here a table says it. */
+START_TEST(gelu_backward_apart_agrees_with_the_reference) {
+    static const matmul_case form = {256, 1024, 128, false, false, false, false, false};
+    if (!gpu.backend->facts.is_gpu) return;
+    hy_backend *backend = gpu.backend;
+    hy_stream *stream = gpu.stream;
+    hy_cuda_options options = gpu_options();
+    trial back = gelu_trial(&form, GELU_BACK, 1), plain = matmul_trial(&form, 1, 3);
+    char *table, text[512];
+    for (int i = 0; i < 2; i++) { /* the second has the table */
+        must(hy_cuda_backend_create(&options, &gpu.backend));
+        must(gpu.backend->stream_create(gpu.backend, "apart", &gpu.stream));
+        if (i == 1) must(gpu.backend->load_matmul_table(gpu.backend, text));
+        gpu_must_run(&back.call);
+        if (i == 0) gpu_must_run(&plain.call);
+        must(gpu.backend->matmul_table(gpu.backend, &table));
+        ck_assert_int_eq(strstr(table, " apart") != NULL, i == 1);
+        if (i == 0) compose_apart(table, text, sizeof text);
+        free(table);
+        gpu.backend->stream_destroy(gpu.stream);
+        gpu.backend->destroy(gpu.backend);
+    }
+    gpu.backend = backend;
+    gpu.stream = stream;
+    reference_gelu_matmul(&back);
+    gpu_check(&back, HY_MATMUL_D, 2);
+    trial_end(&back);
+    trial_end(&plain);
+}
+END_TEST
+
 /* ---- views and plans --------------------------------------------------------------------------- */
 
 /* The head works on chunks of rows: x and its gradient are views into larger matrices. */
@@ -228,6 +276,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, matmul_may_add_to_c_in_place);
     tcase_add_test(all, a_matrix_has_the_same_bits_in_any_company);
     tcase_add_test(all, gelu_beside_a_matmul_agrees_with_the_reference);
+    tcase_add_test(all, gelu_backward_apart_agrees_with_the_reference);
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);
     tcase_add_test(all, fp32_matmuls_keep_fp32);

@@ -46,6 +46,7 @@ typedef struct hy_matmul_plan {
     struct hy_matmul_plan *next;
     hy_matmul_key key;
     bool is_plain; /* the library has nothing: our own matmul runs */
+    bool is_apart; /* gelu's backward is not fused: a kernel of ours behind the matmul is faster */
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t left, right, result; /* b, a, d: see matmul_plan.cu */
     cublasLtMatmulAlgo_t algorithm;
@@ -62,6 +63,7 @@ typedef struct hy_matmul_entry {
     char key[96];
     hy_matmul_level level;
     float microseconds;
+    bool is_apart;
     cublasLtMatmulAlgo_t algorithm;
 } hy_matmul_entry;
 
@@ -101,6 +103,8 @@ bool hy_matmul_key_equal(const hy_matmul_key *a, const hy_matmul_key *b);
 hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan **out);
 /* A plan outside the list. */
 hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_matmul_plan *plan);
+/* The same matmul with gelu's backward apart; false: the library does not serve it. */
+bool hy_matmul_plan_apart(const hy_cuda *cuda, const hy_matmul_plan *fused, hy_matmul_plan *out);
 /* The type that the library takes the bias in. */
 hy_dtype hy_matmul_bias_type(const hy_matmul_key *key);
 /* The library's guesses, best first: at most `most`; returns how many. */

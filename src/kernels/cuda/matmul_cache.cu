@@ -16,7 +16,7 @@
 #include "kernels/cuda/matmul.cuh"
 
 #define HEADER "hybrid-train matmul algorithms"
-#define HEADER_LINE HEADER " 1\n"
+#define HEADER_LINE HEADER " 2\n"
 enum { HEX = 2 * sizeof(cublasLtMatmulAlgo_t), LINE = 512 };
 
 static const char *const level_names[] = {"guess", "fast", "max", "table"};
@@ -42,17 +42,19 @@ static int print_entry(const hy_matmul_entry *entry, char *out, size_t size) {
     char hex[HEX + 1];
     const unsigned char *bytes = (const unsigned char *)&entry->algorithm;
     for (int i = 0; i < HEX / 2; i++) snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
-    return snprintf(out, size, "%s %s %s %.1f %s\n", entry->scope, entry->key,
-                    level_names[entry->level], entry->microseconds, hex);
+    return snprintf(out, size, "%s %s %s %.1f %s%s\n", entry->scope, entry->key,
+                    level_names[entry->level], entry->microseconds, hex,
+                    entry->is_apart ? " apart" : "");
 }
 
 static bool read_entry(const char *line, hy_matmul_entry *out) {
-    char level[8], hex[HEX + 2];
+    char level[8], hex[HEX + 2], last[8] = "";
     *out = (hy_matmul_entry){};
-    if (sscanf(line, "%95s %95s %7s %f %129s", out->scope, out->key, level, &out->microseconds,
-               hex) != 5) {
+    if (sscanf(line, "%95s %95s %7s %f %129s %7s", out->scope, out->key, level, &out->microseconds,
+               hex, last) < 5) {
         return false;
     }
+    out->is_apart = strcmp(last, "apart") == 0;
     int l = 0;
     while (l < LEVELS && strcmp(level, level_names[l]) != 0) l++;
     out->level = (hy_matmul_level)l;
@@ -105,6 +107,7 @@ static hy_matmul_entry entry_of(const hy_cuda *cuda, const hy_matmul_plan *plan)
     hy_matmul_key_text(&plan->key, entry.key, sizeof entry.key);
     entry.level = plan->level;
     entry.microseconds = plan->microseconds;
+    entry.is_apart = plan->is_apart;
     entry.algorithm = plan->algorithm;
     return entry;
 }

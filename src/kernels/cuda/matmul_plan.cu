@@ -90,6 +90,13 @@ static bool has_aux(const hy_matmul_key *key) {
     return key->gelu == HY_GELU_KEEP || key->gelu == HY_GELU_BACK;
 }
 
+/* What the library is asked for. */
+static hy_matmul_key library_key(const hy_matmul_plan *plan) {
+    hy_matmul_key key = plan->key;
+    if (plan->is_apart) key.gelu = HY_GELU_NONE;
+    return key;
+}
+
 static cublasLtEpilogue_t epilogue_of(const hy_matmul_key *key) {
     switch (key->gelu) {
     case HY_GELU_ONLY: return key->has_bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
@@ -136,7 +143,7 @@ static cublasStatus_t describe_fp8(cublasLtMatmulDesc_t operation, bool is_fast,
 }
 
 static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
-    const hy_matmul_key *key = &plan->key;
+    const hy_matmul_key own = library_key(plan), *key = &own;
     /* Only where it lies matters to the search of algorithms; launch puts the real one in. */
     const void *somewhere = (const void *)(uintptr_t)256;
     cublasLtMatmulDesc_t operation = &plan->operation;
@@ -253,7 +260,12 @@ bool hy_matmul_fits(const hy_cuda *cuda, const hy_matmul_plan *plan,
 /* An algorithm that was kept as text: is it one, and does it fit? */
 static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_entry *entry = hy_matmul_recall(cuda, &plan->key);
-    if (!entry || !hy_matmul_fits(cuda, plan, &entry->algorithm, &plan->algorithm_bytes)) {
+    hy_matmul_plan apart;
+    if (entry && entry->is_apart) {
+        if (!hy_matmul_plan_apart(cuda, plan, &apart)) return false;
+        if (!hy_matmul_fits(cuda, &apart, &entry->algorithm, &apart.algorithm_bytes)) return false;
+        *plan = apart;
+    } else if (!entry || !hy_matmul_fits(cuda, plan, &entry->algorithm, &plan->algorithm_bytes)) {
         plan->algorithm_bytes = 0;
         return false;
     }
@@ -288,6 +300,16 @@ hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     return HY_OK;
 }
 
+bool hy_matmul_plan_apart(const hy_cuda *cuda, const hy_matmul_plan *fused, hy_matmul_plan *out) {
+    cublasLtMatmulHeuristicResult_t guess;
+    *out = *fused;
+    out->is_apart = true;
+    if (describe(cuda, out) != HY_OK || hy_matmul_guess(cuda, out, &guess, 1) == 0) return false;
+    out->algorithm = guess.algo;
+    out->algorithm_bytes = guess.workspaceSize;
+    return true;
+}
+
 size_t hy_matmul_plan_bytes(const hy_matmul_plan *plan) {
     return plan->bias_bytes + plan->algorithm_bytes;
 }
@@ -313,11 +335,23 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
 
 /* ---- launch ---------------------------------------------------------------------------------- */
 
+/* d = gelu'(pre) d */
+static hy_status launch_gelu_back(const hy_cuda *cuda, const hy_matmul_key *key,
+                                  const hy_matmul_args *args, cudaStream_t stream) {
+    hy_op_call call = {};
+    call.kind = HY_OP_GELU_BWD;
+    hy_tensor d = hy_tensor_2d(args->d, key->out, key->M, key->N);
+    call.t[HY_GELU_BWD_DY] = call.t[HY_GELU_BWD_DX] = d;
+    call.t[HY_GELU_BWD_X] = hy_tensor_2d((void *)args->pre, key->out, key->M, key->N);
+    hy_cuda_run run = {&call, (hy_cuda *)cuda, stream};
+    return hy_cuda_gelu_bwd(&run);
+}
+
 /* One launch: of a batch at most what its key has. With act, the library's result is act, and what went
  * into it is the auxiliary output: d. */
 static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const hy_matmul_args *args,
                         cudaStream_t stream) {
-    const hy_matmul_key *key = &plan->key;
+    const hy_matmul_key own = library_key(plan), *key = &own;
     if (plan->is_plain && hy_is_fp8(key->in)) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
                             "matmul: cuBLASLt does not serve %lld x %lld x %lld in fp8 with this "
@@ -356,7 +390,8 @@ static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const h
                            &p.algorithm, plan->algorithm_bytes ? workspace : NULL,
                            plan->algorithm_bytes, stream);
     }
-    return hy_matmul_check(cuda, s, "running a matmul");
+    HY_TRY(hy_matmul_check(cuda, s, "running a matmul"));
+    return plan->is_apart ? launch_gelu_back(cuda, key, args, stream) : HY_OK;
 }
 
 /* The same matmul of matrices further on. */

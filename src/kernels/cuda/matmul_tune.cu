@@ -312,6 +312,18 @@ static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
     plan->level = (hy_matmul_level)tune;
 }
 
+/* Where fusing gelu's backward is slow, the matmul and a kernel of ours one after the other. */
+static void try_apart(bench *b, hy_matmul_plan *plan, hy_tune tune) {
+    hy_matmul_plan apart;
+    if (plan->key.gelu != HY_GELU_BACK || plan->microseconds <= 0) return;
+    if (!hy_matmul_plan_apart(b->cuda, plan, &apart)) return;
+    apart.microseconds = 0;
+    b->plan = apart;
+    find_fastest(b, &apart, tune);
+    bool is_faster = apart.microseconds > 0 && apart.microseconds < CLEARLY * plan->microseconds;
+    if (is_faster) *plan = apart;
+}
+
 /* ---- tuning ---------------------------------------------------------------------------------- */
 
 static void report_progress(const hy_cuda *cuda, const hy_matmul_key *key) {
@@ -338,6 +350,7 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     if (!is_open) return HY_OK;
     report_progress(cuda, &plan->key);
     find_fastest(&b, plan, tune);
+    try_apart(&b, plan, tune);
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);
     cuda->plans->tuned++;
