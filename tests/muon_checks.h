@@ -24,14 +24,14 @@ typedef struct muon_case {
 } muon_case;
 
 static const muon_case muon_cases[] = {
-    {48, 96, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5},
-    {96, 48, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5},
+    {48, 96, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5, 0},
+    {96, 48, 0, {0}, HY_F32, HY_F32, true, false, 5, 1e-5, 0},
     {33, 33, 0, {0}, HY_F32, HY_F32, false, true, 5, 1e-5, 2},
-    {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_F32, HY_F32, true, false, 5, 1e-5},
+    {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_F32, HY_F32, true, false, 5, 1e-5, 0},
     {2 * 80, 32, 2, {80, 80}, HY_F32, HY_F32, true, true, 4, 1e-5, 10},
-    {48, 96, 0, {0}, HY_BF16, HY_BF16, true, false, 5, 0.02},
-    {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_BF16, HY_BF16, true, false, 5, 0.02},
-    {2 * 80, 32, 2, {80, 80}, HY_BF16, HY_BF16, false, false, 1, 0.02},
+    {48, 96, 0, {0}, HY_BF16, HY_BF16, true, false, 5, 0.02, 0},
+    {32 + 2 * 16, 32, 3, {32, 16, 16}, HY_BF16, HY_BF16, true, false, 5, 0.02, 0},
+    {2 * 80, 32, 2, {80, 80}, HY_BF16, HY_BF16, false, false, 1, 0.02, 0},
 };
 enum { MUON_CASES = sizeof muon_cases / sizeof muon_cases[0], MUON_STEPS = 3 };
 

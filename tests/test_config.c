@@ -456,10 +456,58 @@ START_TEST(an_optimizer_brings_its_rate_unless_somebody_says_otherwise) {
 }
 END_TEST
 
+/* From scratch: muon where its matmuls are a small part of a step, at four times AdamW's rate. */
+START_TEST(auto_is_muon_where_that_pays) {
+    is_value("schedule", "cosine"); /* nano says so */
+    set("profile", "aggressive", HY_FROM_FLAG);
+    is_value("optimizer", "adamw"); /* steps of nano are too small */
+    is_origin("optimizer", "auto");
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    is_value("optimizer", "muon");
+    is_value("lr", "0.0024");
+    is_value("beta2", "0.99");
+    is_value("schedule", "wsd");
+    is_value("min_lr_ratio", "0");
+    is_origin("min_lr_ratio", "default of the schedule");
+    ck_assert_int_eq(hy_config_settings(config)->optimizer.optimizer, HY_MUON);
+    ck_assert_int_eq(hy_config_settings(config)->optimizer.schedule, HY_SCHEDULE_WSD);
+    set("batch_size", "1", HY_FROM_FLAG); /* a step of few tokens: what it costs stays */
+    is_value("optimizer", "adamw");
+    is_origin("lr", "preset gpt2-124m");
+    set("batch_size", "16", HY_FROM_FLAG);
+    is_value("optimizer", "muon");
+    set("lr", "0.003", HY_FROM_FLAG);
+    set("min_lr_ratio", "0.2", HY_FROM_FLAG);
+    is_value("lr", "0.003");
+    is_value("min_lr_ratio", "0.2");
+    set("schedule", "linear", HY_FROM_FLAG);
+    set("profile", "balanced", HY_FROM_FLAG);
+    is_value("optimizer", "adamw");
+    is_value("schedule", "linear");
+}
+END_TEST
+
+START_TEST(auto_is_adamw_where_weights_are_loaded) {
+    set("profile", "aggressive", HY_FROM_FLAG);
+    set("model", "gpt2-124m", HY_FROM_FLAG);
+    is_value("optimizer", "muon");
+    set("init_from", "runs/before", HY_FROM_FLAG);
+    is_value("optimizer", "adamw");
+    is_value("schedule", "cosine");
+    is_value("min_lr_ratio", "0.1");
+    set("init_from", "", HY_FROM_FLAG);
+    is_value("optimizer", "muon");
+    must(hy_config_use_own(config)); /* of a loop of one's own nothing was measured */
+    is_value("optimizer", "adamw");
+    is_value("schedule", "cosine");
+}
+END_TEST
+
 START_TEST(lion_brings_its_betas_too) {
     set("model", "gpt2-124m", HY_FROM_FLAG);
     set("optimizer", "paged_lion8bit", HY_FROM_FLAG);
-    is_value("lr", "0.0001");
+    is_value("lr", "6e-05"); /* a tenth of the preset's */
+    is_origin("lr", "default of the optimizer");
     is_value("weight_decay", "1");
     is_value("beta1", "0.9");
     is_value("beta2", "0.99");
@@ -613,6 +661,8 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, a_file_may_name_model_and_profile_and_a_flag_overrides_them);
     tcase_add_test(tests, the_length_given_by_the_strongest_origin_counts);
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
+    tcase_add_test(tests, auto_is_muon_where_that_pays);
+    tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);
     tcase_add_test(tests, lion_brings_its_betas_too);
     tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);

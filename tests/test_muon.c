@@ -27,7 +27,7 @@ END_TEST
  * that begin as zero are the step. */
 START_TEST(a_step_goes_equally_far_in_all_directions) {
     enum { ROWS = 24, COLS = 64 };
-    const muon_case c = {ROWS, COLS, 0, {0}, HY_F32, HY_F32, true, false, 5, 0};
+    const muon_case c = {ROWS, COLS, 0, {0}, HY_F32, HY_F32, true, false, 5, 0, 0};
     double gradient[ROWS * COLS], zero[ROWS * COLS] = {0};
     float w[ROWS * COLS];
     muon_state s;

@@ -51,7 +51,10 @@ typedef enum hy_optimizer_choice {
     HY_OPTIMIZER_ID = 0xff, /* mask */
     HY_OPTIMIZER_8BIT = 0x100,
     HY_OPTIMIZER_PAGED = 0x200, /* its state on the host unless optim_place says otherwise */
+    HY_OPTIMIZER_AUTO = 0x400   /* until recipe.h has spoken */
 } hy_optimizer_choice;
+
+#define HY_SCHEDULE_AUTO (-1) /* likewise */
 
 typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
 typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP } hy_bad_rows;

@@ -16,6 +16,7 @@
 #include "config/builtin.h"
 #include "config/config_file.h"
 #include "config/config_model.h"
+#include "config/recipe.h"
 #include "config/settings.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
@@ -42,6 +43,8 @@ struct hy_config {
     const char *kept_model, *kept_tokenizer; /* values that it stands for */
     bool is_reading_kept;
     bool is_own; /* for a model or loop of the caller's own: presets say nothing */
+    hy_recipe recipe;
+    char own_lr[32]; /* of an optimizer whose rate goes by a preset's; "": there is none */
     hy_settings settings;
 };
 
@@ -112,6 +115,26 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
     return note;
 }
 
+/* What `auto` stands for; NULL: the key counts as it is. */
+static const char *settled_recipe(const hy_config *config, const char *key) {
+    bool is_optimizer = !strcmp(key, "optimizer.optimizer");
+    if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
+    if (strcmp(winning_text(config, key), "auto")) return NULL;
+    return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
+}
+
+/* The result of one of these two keys. */
+static const char *recipe_text(const hy_config *config, const char *key) {
+    const char *settled = settled_recipe(config, key);
+    return settled ? settled : winning_text(config, key);
+}
+
+static const hy_optimizer_kind *chosen_optimizer(const hy_config *config) {
+    int choice = HY_ADAMW;
+    hy_choice_value("optimizer.optimizer", recipe_text(config, "optimizer.optimizer"), &choice);
+    return hy_optimizer_kind_of(choice & HY_OPTIMIZER_ID);
+}
+
 /* What presets say was found with AdamW: another optimizer brings its own, which files and flags
  * overrule. NULL: it has nothing to say about this key. */
 static const char *optimizer_default(const hy_config *config, size_t setting) {
@@ -123,16 +146,23 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
                {"optimizer.beta1", offsetof(hy_optimizer_kind, beta1)},
                {"optimizer.beta2", offsetof(hy_optimizer_kind, beta2)}};
     const char *key = hy_setting_at(setting)->info.key;
-    int choice = HY_ADAMW;
     size_t i = 0;
     while (i < sizeof own / sizeof own[0] && strcmp(key, own[i].key)) i++;
     if (i == sizeof own / sizeof own[0]) return NULL;
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
-    hy_choice_value("optimizer.optimizer", winning_text(config, "optimizer.optimizer"), &choice);
-    const hy_optimizer_kind *kind = hy_optimizer_kind_of(choice & HY_OPTIMIZER_ID);
+    if (i == 0 && config->own_lr[0]) return config->own_lr;
+    const hy_optimizer_kind *kind = chosen_optimizer(config);
     bool is_relative = !strcmp(winning_text(config, "optimizer.adafactor_relative"), "true");
-    bool is_like_adamw = choice == HY_ADAFACTOR && !is_relative; /* its rate is a step's length */
+    bool is_like_adamw = kind == hy_optimizer_kind_of(HY_ADAFACTOR) && !is_relative;
+    /* its rate is then a step's length */
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
+}
+
+/* The rate of wsd falls to nothing. */
+static const char *schedule_default(const hy_config *config, size_t setting) {
+    bool is_last = !strcmp(hy_setting_at(setting)->info.key, "optimizer.min_lr_ratio");
+    if (!is_last || winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
+    return strcmp(recipe_text(config, "optimizer.schedule"), "wsd") ? NULL : "0";
 }
 
 static int rank_of(const hy_config *config, const char *key) {
@@ -178,11 +208,21 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
     const value *winner = value_at(config, setting, winning_rank(config, setting));
     const char *note = yielding_note(config, setting);
     const char *own = optimizer_default(config, setting);
+    const char *recipe = settled_recipe(config, hy_setting_at(setting)->info.key);
+    const char *last = schedule_default(config, setting);
     const char *cut = settled_micro_batch(config, setting);
     const char *warmup = settled_warmup(config, setting);
-    *text = note ? "0" : own ? own : cut ? cut : warmup ? warmup : winner->text;
+    *text = note     ? "0"
+            : own    ? own
+            : recipe ? recipe
+            : last   ? last
+            : cut    ? cut
+            : warmup ? warmup
+                     : winner->text;
     *origin = note     ? note
               : own    ? "default of the optimizer"
+              : recipe ? "auto"
+              : last   ? "default of the schedule"
               : cut    ? "by who says batch_size and grad_accum_steps"
               : warmup ? "by who says lr_warmup_steps or lr_warmup_ratio"
                        : winner->origin;
@@ -354,6 +394,29 @@ static void forget_ours(hy_config *config) {
     *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
 }
 
+static void store_all(hy_config *config) {
+    memset(&config->settings, 0, sizeof config->settings);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        const char *text, *origin;
+        look_up(config, i, &text, &origin);
+        hy_setting_store(hy_setting_at(i), text, &config->settings);
+    }
+}
+
+/* Auto is settled by all the rest, and the optimizer's own rate by a preset's. */
+static void settle_recipe(hy_config *config) {
+    config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
+    config->own_lr[0] = 0;
+    store_all(config);
+    config->recipe = hy_recipe_of(&config->settings, config->is_own);
+    double factor = chosen_optimizer(config)->lr_factor;
+    if (factor > 0) {
+        double rate = strtod(winning_text(config, "optimizer.lr"), NULL);
+        snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
+    }
+    store_all(config);
+}
+
 /* Brings in what the winning model and profile say, where they are others than before, and makes the
  * result; cleared first, so that equal values make equal bytes. */
 static hy_status settle(hy_config *config) {
@@ -362,12 +425,7 @@ static hy_status settle(hy_config *config) {
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
     if (config->is_own) forget_ours(config);
-    memset(&config->settings, 0, sizeof config->settings);
-    for (size_t i = 0; i < hy_setting_count(); i++) {
-        const char *text, *origin;
-        look_up(config, i, &text, &origin);
-        hy_setting_store(hy_setting_at(i), text, &config->settings);
-    }
+    settle_recipe(config);
     hy_settings *s = &config->settings;
     if (stands_for(config->kept_model, model)) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;

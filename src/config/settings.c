@@ -262,19 +262,19 @@ static const hy_setting table[] = {
     {INTEGER(train.batch_check_every, "--batch-check-every", 1, 1000000, "10",
              "Steps between two looks at whether the micro-batch should change.")},
 
-    {CHOICE(
-        optimizer.optimizer, "--optimizer", "adamw",
-        "The update rule; muon moves matrices along their orthogonal factor and leaves the rest "
-        "to adamw; 8bit stands for optim_dtype 8bit, paged_ keeps state in pinned host memory "
-        "unless optim_place says otherwise; sgd has momentum.",
-        "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT, "paged_adamw",
-        HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
-        HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD, "muon", HY_MUON,
-        "muon8bit", HY_MUON | HY_OPTIMIZER_8BIT, "paged_muon", HY_MUON | HY_OPTIMIZER_PAGED,
-        "paged_muon8bit", HY_MUON | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "lion", HY_LION,
-        "lion8bit", HY_LION | HY_OPTIMIZER_8BIT, "paged_lion", HY_LION | HY_OPTIMIZER_PAGED,
-        "paged_lion8bit", HY_LION | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "adafactor",
-        HY_ADAFACTOR)},
+    {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
+            "The update rule; auto: muon from scratch where it costs little, else adamw; muon "
+            "moves matrices along their orthogonal factor and leaves the rest "
+            "to adamw; 8bit stands for optim_dtype 8bit, paged_ keeps state in pinned host memory "
+            "unless optim_place says otherwise; sgd has momentum.",
+            "auto", HY_OPTIMIZER_AUTO, "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT,
+            "paged_adamw", HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
+            HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD, "muon", HY_MUON,
+            "muon8bit", HY_MUON | HY_OPTIMIZER_8BIT, "paged_muon", HY_MUON | HY_OPTIMIZER_PAGED,
+            "paged_muon8bit", HY_MUON | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "lion", HY_LION,
+            "lion8bit", HY_LION | HY_OPTIMIZER_8BIT, "paged_lion", HY_LION | HY_OPTIMIZER_PAGED,
+            "paged_lion8bit", HY_LION | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "adafactor",
+            HY_ADAFACTOR)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
             "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
             "elements; auto is fp32, or 8bit where the optimizer's name says it or small_types "
@@ -287,8 +287,8 @@ static const hy_setting table[] = {
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
     {NUMBER(
         optimizer.lr, "--lr", 0, 10, "0.001",
-        "Highest learning rate of the schedule; unless you set it, sgd has 0.1, lion 0.0001 and "
-        "adafactor 0.01.")},
+        "Highest learning rate of the schedule; unless you set it, muon has four times and lion a "
+        "tenth of a preset's, which are for adamw, sgd 0.1 and adafactor 0.01.")},
     {NUMBER_BELOW(
         optimizer.beta1, "--beta1", 0, 1, "0.9",
         "Decay of the running mean of gradients; lion, 0.9 unless you set it: how much of "
@@ -296,7 +296,7 @@ static const hy_setting table[] = {
     {NUMBER_BELOW(
         optimizer.beta2, "--beta2", 0, 1, "0.95",
         "Decay of the running mean of squared gradients; lion, unless you set it: 0.99, of "
-        "gradients.")},
+        "gradients; 0.99 beside muon.")},
     {NUMBER(optimizer.adam_eps, "--adam-eps", 1e-16, 1, "1e-8",
             "Added to the root of the second moment.")},
     {NUMBER_BELOW(optimizer.momentum, "--momentum", 0, 1, "0.9",
@@ -311,7 +311,7 @@ static const hy_setting table[] = {
                   "muon: decay of the running mean of gradients of matrices.")},
     {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true",
             "muon: look one step ahead, as Nesterov does.")},
-    {INTEGER(optimizer.muon_momentum_warmup, "--muon-momentum-warmup", 0, 1000000000, "300",
+    {INTEGER(optimizer.muon_momentum_warmup, "--muon-momentum-warmup", 0, 1000000000, "1000",
              "muon: steps in which its momentum rises to muon_momentum, from 0.1 below it.")},
     {INTEGER(optimizer.muon_steps, "--muon-steps", 1, 20, "5",
              "muon: steps of Newton and Schulz towards the orthogonal factor.")},
@@ -324,11 +324,13 @@ static const hy_setting table[] = {
         optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
         "Weight decay, on matrices only; sgd: part of the gradient, and 0.0001 unless you set it; "
         "others: apart from it; 1 with lion, 0 with adafactor.")},
-    {CHOICE(optimizer.schedule, "--schedule", "cosine",
+    {CHOICE(optimizer.schedule, "--schedule", "auto",
             "Course of the learning rate after its warm-up; wsd is flat, then falls at the end; "
-            "inverse_sqrt falls as sqrt(warm-up / step).",
-            "constant", HY_SCHEDULE_CONSTANT, "linear", HY_SCHEDULE_LINEAR, "cosine",
-            HY_SCHEDULE_COSINE, "wsd", HY_SCHEDULE_WSD, "inverse_sqrt", HY_SCHEDULE_INVERSE_SQRT)},
+            "inverse_sqrt falls as sqrt(warm-up / step); auto: wsd from scratch, cosine in "
+            "fine-tuning.",
+            "auto", HY_SCHEDULE_AUTO, "constant", HY_SCHEDULE_CONSTANT, "linear",
+            HY_SCHEDULE_LINEAR, "cosine", HY_SCHEDULE_COSINE, "wsd", HY_SCHEDULE_WSD,
+            "inverse_sqrt", HY_SCHEDULE_INVERSE_SQRT)},
     {INTEGER(optimizer.lr_warmup_steps, "--lr-warmup-steps", -1, 1000000000, "-1",
              "Steps in which the learning rate rises from zero, taken as they are where a file or "
              "flag gives them; a preset's are a third of the run at the most; -1: by "
@@ -337,11 +339,12 @@ static const hy_setting table[] = {
             "The same as a share of the run; given by a file or flag it wins over a preset's "
             "steps.")},
     {NUMBER(optimizer.min_lr_ratio, "--min-lr-ratio", 0, 1, "0.1",
-            "Last learning rate as a fraction of the highest; inverse_sqrt: the lowest.")},
-    {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.2",
+            "Last learning rate as a fraction of the highest; inverse_sqrt: the lowest; wsd has 0 "
+            "unless you set it.")},
+    {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.4",
             "wsd: fraction of the run in which the learning rate falls.")},
-    {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "sqrt",
-            "wsd: falls as 1 - sqrt, fast at first, or along a line.", "sqrt", HY_COOLDOWN_SQRT,
+    {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "linear",
+            "wsd: falls along a line, or as 1 - sqrt, fast at first.", "sqrt", HY_COOLDOWN_SQRT,
             "linear", HY_COOLDOWN_LINEAR)},
     {TEXT(optimizer.groups, "--groups", "NAMES: lr_scale X, decay X, optimizer NAME, frozen; ...",
           "",

@@ -107,9 +107,9 @@ typedef struct hy_settings {
         hy_cooldown_shape cooldown_shape;
         double muon_momentum;
         int64_t muon_momentum_warmup; /* steps */
-        int64_t muon_steps;      /* of Newton and Schulz */
-        double adamw_lr;         /* of what muon leaves to adamw; 0: lr */
-        int64_t lr_warmup_steps; /* -1: as many as the ratio gives */
+        int64_t muon_steps;           /* of Newton and Schulz */
+        double adamw_lr;              /* of what muon leaves to adamw; 0: lr */
+        int64_t lr_warmup_steps;      /* -1: as many as the ratio gives */
         double lr_warmup_ratio;
         double min_lr_ratio;      /* final learning rate over lr */
         double cooldown;          /* wsd: fraction of the run that decays */

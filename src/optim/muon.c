@@ -361,6 +361,8 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_muon = {
     .name = "muon",
+    .lr_factor = 4,
+    .beta2 = "0.99",
     .arrays = {"m"},
     .extent = extent,
     .delegate = delegate,
