@@ -246,8 +246,8 @@ START_TEST(the_guard_rejects_outliers_of_its_own_history_and_nothing_less) {
 END_TEST
 
 START_TEST(confidence_begins_with_the_regime_and_moves_with_forks) {
-    hy_confidence scratch = hy_confidence_prior(HY_FROM_SCRATCH);
-    hy_confidence tuning = hy_confidence_prior(HY_FINE_TUNING);
+    hy_confidence scratch = hy_confidence_prior(HY_FROM_SCRATCH, 0.8);
+    hy_confidence tuning = hy_confidence_prior(HY_FINE_TUNING, 0.8);
     ck_assert_double_eq_tol(hy_confidence_value(&scratch), 0.8, 1e-9);
     ck_assert_double_lt(hy_confidence_value(&tuning), 0.6); /* below every profile's threshold */
     hy_confidence_fork(&tuning, 0.02, 0.01);

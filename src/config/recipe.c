@@ -14,6 +14,7 @@ static bool pays_muon(const hy_settings *s) {
     hy_params params;
     hy_optimizer muon = hy_optimizer_from_settings(s);
     int64_t tokens = s->train.batch_size * s->train.grad_accum_steps * s->train.seq_len;
+    if (s->train.step_tokens > 0) tokens = s->train.step_tokens;
     /* Whoever builds the model says what is wrong with it. */
     if (hy_shape_from_settings(s, &shape) != HY_OK) return false;
     if (hy_params_init(&params, &shape) != HY_OK) return false;

@@ -34,6 +34,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_adamw = {
     .name = "adamw",
+    .prior = 0.80,
     .arrays = {[M] = "m", [V] = "v"},
     .extent = extent,
     .update = update,

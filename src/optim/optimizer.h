@@ -43,7 +43,8 @@ struct hy_optimizer_kind {
     const char *lr, *weight_decay; /* instead of a preset's, which are AdamW's; NULL: those */
     double lr_factor;              /* or its rate is so many times a preset's; 0: it is not */
     const char *beta1, *beta2;     /* likewise */
-    bool is_exact;                 /* its state is fp32 and nothing smaller */
+    double prior;  /* that prediction pays over it from scratch (docs/prediction.md) */
+    bool is_exact; /* its state is fp32 and nothing smaller */
     const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: it has none */
     /* Elements of an array that this parameter has. */
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);

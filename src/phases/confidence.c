@@ -3,15 +3,14 @@
 
 #include <math.h>
 
-#define PRIOR_FROM_SCRATCH 0.80
-#define PRIOR_FINE_TUNING 0.40
+#define PRIOR_FINE_TUNING 0.40 /* over any optimizer */
 #define MOST_PER_FORK 3.0 /* one fork never decides for good */
 #define MOST_LOG_ODDS 4.0
 
 static double log_odds_of(double p) { return log(p / (1 - p)); }
 
-hy_confidence hy_confidence_prior(hy_regime regime) {
-    double prior = regime == HY_FROM_SCRATCH ? PRIOR_FROM_SCRATCH : PRIOR_FINE_TUNING;
+hy_confidence hy_confidence_prior(hy_regime regime, double from_scratch) {
+    double prior = regime == HY_FROM_SCRATCH ? from_scratch : PRIOR_FINE_TUNING;
     return (hy_confidence){.log_odds = log_odds_of(prior)};
 }
 

@@ -1,8 +1,8 @@
 /* confidence.h: the probability that predicting pays on this run.
  *
  * The gain of one jump is far below the noise of one loss, so single jumps tell nothing. Confidence
- * begins with a prior by regime, measured on other runs (from scratch: it pays; fine-tuning: unknown,
- * rather not), and changes by paired forks: the same windows of data with and without jumps, compared
+ * begins with a prior by regime and optimizer, measured on other runs (from scratch over AdamW: it pays;
+ * over Muon, or in fine-tuning: rather not), and changes by paired forks: the same windows of data with and without jumps, compared
  * on held-out tokens. */
 #pragma once
 
@@ -16,7 +16,8 @@ typedef struct hy_confidence {
     double gain_sum; /* nats, without minus with, summed over forks */
 } hy_confidence;
 
-hy_confidence hy_confidence_prior(hy_regime regime);
+/* from_scratch: the prior of such runs over their optimizer (hy_optimizer_kind). */
+hy_confidence hy_confidence_prior(hy_regime regime, double from_scratch);
 double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
 
 /* A fork's outcome: mean gain in nats on held-out tokens and its standard error. */

@@ -67,6 +67,10 @@ static hy_status set_course(hy_trainer *t) {
 
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
+hy_confidence hy_trainer_prior(const hy_trainer *t) {
+    return hy_confidence_prior(t->course.regime, t->engine.subject.rows.optimizer.kind->prior);
+}
+
 /* A run that promised phases says at once if it will not visit them, or not yet. */
 static void tell_aside(const hy_trainer *t) {
     const hy_plan *plan = &t->engine.plan;
@@ -78,6 +82,8 @@ static void tell_aside(const hy_trainer *t) {
         hy_say(t, HY_NOTE, "prediction stands aside and takes no memory: %s%s",
                t->course.regime == HY_FINE_TUNING
                    ? "in fine-tuning it pays only where a paired fork has shown it"
+               : t->engine.subject.rows.optimizer.kind != hy_optimizer_kind_of(HY_ADAMW)
+                   ? "over this optimizer it pays only where a paired fork has shown it"
                    : "confidence_threshold wants a paired fork to show first that it pays",
                is_possible ? "" : ", and this run is too short for one (fork_budget)");
     }
@@ -233,7 +239,7 @@ static bool uses_half(const hy_trainer *t) {
 
 static void begin_progress(hy_trainer *t) {
     t->progress = (hy_progress){.machine = hy_phase_begin(&t->course.rules),
-                                .confidence = hy_confidence_prior(t->course.regime),
+                                .confidence = hy_trainer_prior(t),
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
                                 .val_loss = NAN,

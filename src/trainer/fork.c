@@ -263,7 +263,7 @@ hy_status hy_fork_begin(hy_trainer *t) {
 }
 
 bool hy_fork_must_ask(const hy_trainer *t) {
-    hy_confidence prior = hy_confidence_prior(t->course.regime);
+    hy_confidence prior = hy_trainer_prior(t);
     return hy_confidence_value(&prior) < t->course.rules.confidence_threshold;
 }
 

@@ -292,6 +292,8 @@ bool hy_trainer_is_stopped_early(const hy_trainer *t);
 
 /* fork.c: paired forks, between steps. */
 hy_status hy_trainer_consider_fork(hy_trainer *t);
+/* What confidence begins with (build.c). */
+hy_confidence hy_trainer_prior(const hy_trainer *t);
 bool hy_fork_must_ask(const hy_trainer *t); /* a run of this kind predicts only if a fork is won */
 bool hy_fork_is_possible(const hy_trainer *t); /* the run is long enough for one */
 hy_status hy_fork_begin(hy_trainer *t);        /* at the start of a session */
