@@ -73,7 +73,7 @@ static bool weights_equal(const hy_trainer *t, const float *copy) {
 }
 
 START_TEST(every_predictor_moves_and_learns) {
-    static const char *const kinds[] = {"outer", "line"};
+    static const char *const kinds[] = {"outer", "line", "ema"};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         hy_summary s = run_summary(PAIRS("predictor", kinds[i], "max_predict_steps", "4"));
         ck_assert_int_gt(s.moves + s.rejected_moves, 1);
@@ -187,6 +187,25 @@ START_TEST(a_divergence_in_correct_restores_the_weights_bit_for_bit) {
 }
 END_TEST
 
+/* Every optimizer step is a window of its own: Correct, Predict, Correct, ... */
+START_TEST(ema_looks_ahead_before_every_step) {
+    hy_trainer *t = trainer_before_move(
+        PAIRS("predictor", "ema", "full_steps", "0", "correct_steps", "1", "guard_share", "0.25"));
+    for (int i = 0; i < 10; i++) {
+        hy_step_info info;
+        float *before = copy_of_weights(t);
+        must(hy_trainer_step(t, &info));
+        ck_assert_int_eq(info.phase, HY_PREDICT);
+        ck_assert(!info.was_rejected);
+        ck_assert(!weights_equal(t, before));
+        free(before);
+        must(hy_trainer_step(t, &info));
+        ck_assert_int_eq(info.phase, HY_CORRECT);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 START_TEST(strategies_that_move_state_are_exact) {
     double plain[40], other[40];
     static const char *const strategies[] = {"cpu", "pinned"};
@@ -276,9 +295,11 @@ START_TEST(lookahead_takes_the_waiting_out_of_correct) {
 END_TEST
 
 START_TEST(a_run_with_moves_resumes_bit_for_bit) {
+    static const char *const kinds[] = {"outer", "ema"};
     char folder[256];
     double straight[20], resumed[20];
-    const char *const *pairs = PAIRS("offload_strategy", "pinned", "tail_share", "0.5");
+    const char *const *pairs =
+        PAIRS("offload_strategy", "pinned", "tail_share", "0.5", "predictor", kinds[_i]);
     for (int before = 8; before <= 11; before++) { /* in Full, at a move, in Correct */
         temp_folder(folder);
         hy_trainer *t = open_trainer(folder, pairs, NULL);
@@ -569,13 +590,14 @@ static Suite *predict_suite(void) {
     tcase_add_test(tests, an_accepted_move_is_the_outer_formula);
     tcase_add_test(tests, outer_without_momentum_and_of_length_1_moves_nothing);
     tcase_add_test(tests, the_first_window_begins_at_the_weights_before_its_first_step);
+    tcase_add_test(tests, ema_looks_ahead_before_every_step);
     tcase_add_test(tests, a_rejected_move_writes_nothing);
     tcase_add_test(tests, a_divergence_in_correct_restores_the_weights_bit_for_bit);
     tcase_add_test(tests, strategies_that_move_state_are_exact);
     tcase_add_test(tests, lossy_strategies_stay_close);
     tcase_add_test(tests, offloaded_state_is_not_live_on_the_device_in_predict);
     tcase_add_test(tests, lookahead_takes_the_waiting_out_of_correct);
-    tcase_add_test(tests, a_run_with_moves_resumes_bit_for_bit);
+    tcase_add_loop_test(tests, a_run_with_moves_resumes_bit_for_bit, 0, 2);
     tcase_add_test(tests, a_move_can_still_be_undone_after_resuming_in_correct);
     tcase_add_test(tests, the_residual_of_a_move_is_measured_after_correct);
     tcase_add_test(tests, each_phase_has_its_own_precision);

@@ -430,15 +430,17 @@ static const hy_setting table[] = {
             "Write OUT/report.html when the run ends or is stopped.")},
 
     {CHOICE(phases.predictor, "--predictor", "outer", "How Predict moves the weights.", "outer",
-            HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "none", HY_PREDICTOR_NONE)},
+            HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "ema", HY_PREDICTOR_EMA, "none",
+            HY_PREDICTOR_NONE)},
     {INTEGER(phases.full_steps, "--full-steps", 0, 1000000, "15",
              "Full steps of a window, after its Correct steps.")},
     {INTEGER(phases.correct_steps, "--correct-steps", 1, 1000000, "5",
              "Correct steps after a jump.")},
     {INTEGER(phases.max_predict_steps, "--max-predict-steps", 1, 1000000, "30",
              "Most predicted steps of one jump; longer ones are scaled.")},
-    {INTEGER(phases.correction_interval, "--correction-interval", 1, 1000000, "10",
-             "Most predicted steps before a Correct step, for line; outer jumps once, whole.")},
+    {INTEGER(
+        phases.correction_interval, "--correction-interval", 1, 1000000, "10",
+        "Most predicted steps before a Correct step, for line; outer and ema jump once, whole.")},
     {NUMBER(phases.confidence_threshold, "--confidence-threshold", 0, 1, "0.75",
             "Predict only when confidence that it pays is at least this.")},
     {CHOICE(phases.regime, "--regime", "auto",
@@ -452,6 +454,11 @@ static const hy_setting table[] = {
                   "outer: how much velocity is kept from window to window.")},
     {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7",
             "outer: step length along the velocity.")},
+    {NUMBER_BELOW(phases.ema_beta, "--ema-beta", 0, 1, "0.5",
+                  "ema: how far to look ahead, as a share of the mean displacement of windows.")},
+    {NUMBER_BELOW(phases.ema_gamma, "--ema-gamma", 0, 1, "0.99",
+                  "ema: how much of that mean an optimizer step leaves; a window of K steps leaves "
+                  "its K-th power.")},
     {NUMBER(phases.guard_share, "--guard-share", 0.001, 4, "0.25",
             "Tokens of a guard pass, as a share of a step's; two passes check a jump.")},
     {NUMBER(phases.fork_budget, "--fork-budget", 0, 0.5, "0.03",
@@ -485,8 +492,8 @@ static const hy_setting table[] = {
             "Precision of Correct; same: train.precision.", PHASE_TYPES)},
     {CHOICE(phases.predictor_dtype, "--predictor-dtype", "auto",
             "Storage of what the predictor keeps; auto is as the weights that are updated, or 8bit "
-            "where small_types allows it and memory is short; 8bit goes with master_dtype bf16 and "
-            "adamw.",
+            "where small_types allows it and memory is short; 8bit goes with master_dtype bf16, "
+            "adamw, and outer or line.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
     {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",

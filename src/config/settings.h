@@ -167,6 +167,7 @@ typedef struct hy_settings {
         double confidence_threshold;
         double predict_from, predict_until; /* shares of the run's compute */
         double outer_mu, outer_eta;
+        double ema_beta, ema_gamma;
         double guard_share; /* of a step's tokens, for each guard pass */
         double fork_budget; /* share of the run's compute that paired forks may cost */
         int64_t fork_steps; /* optimizer steps of each arm; 0: half a window */

@@ -12,7 +12,7 @@
 
 int hy_predictor_buffers(hy_predictor_kind kind) {
     static const int buffers[HY_PREDICTOR_COUNT] = {
-        [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1};
+        [HY_PREDICTOR_OUTER] = 2, [HY_PREDICTOR_LINE] = 1, [HY_PREDICTOR_EMA] = 2};
     return buffers[kind];
 }
 
@@ -42,8 +42,16 @@ hy_formulas hy_predictor_begin(const hy_predictor *p) {
     hy_formulas f = {.count = 0};
     if (p->kind == HY_PREDICTOR_NONE) return f;
     add(&f, copy_theta(PHI));
-    if (p->kind == HY_PREDICTOR_OUTER) add(&f, (hy_formula){.target = VELOCITY}); /* zero */
+    if (hy_predictor_buffers(p->kind) > VELOCITY) add(&f, (hy_formula){.target = VELOCITY}); /* 0 */
     return f;
+}
+
+/* ema: b in terms of theta, phi and the b before. Its paper has a mean of displacements from before the
+ * look-ahead: what that was is beta b, whole where the jump was scaled, too, and D comes on top. */
+static hy_formula mean_of(const hy_predictor *p, int64_t window) {
+    double kept = pow(p->gamma, (double)window), added = 1 - kept;
+    return (hy_formula){
+        .target = VELOCITY, .theta = added, .buffer = {-added, kept + added * p->beta}};
 }
 
 hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
@@ -55,6 +63,12 @@ hy_formula hy_predictor_candidate(const hy_predictor *p, int64_t window) {
     case HY_PREDICTOR_LINE: {
         double length = (double)p->max_steps / (double)window;
         return (hy_formula){.target = THETA, .theta = 1 + length, .buffer = {-length, 0}};
+    }
+    case HY_PREDICTOR_EMA: {
+        hy_formula b = mean_of(p, window);
+        return (hy_formula){.target = THETA,
+                            .theta = 1 + p->beta * b.theta,
+                            .buffer = {p->beta * b.buffer[PHI], p->beta * b.buffer[VELOCITY]}};
     }
     default: return copy_theta(THETA);
     }
@@ -89,6 +103,11 @@ hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double sc
     }
     case HY_PREDICTOR_LINE:
         add(&f, hy_formula_scaled(hy_predictor_candidate(p, window), scale));
+        add(&f, copy_theta(PHI));
+        break;
+    case HY_PREDICTOR_EMA:
+        add(&f, mean_of(p, window));
+        add(&f, (hy_formula){.target = THETA, .theta = 1, .buffer = {0, scale * p->beta}});
         add(&f, copy_theta(PHI));
         break;
     default: break;

@@ -6,7 +6,11 @@
  * hands them. Buffers, by kind:
  *   outer   phi (slow weights), b (velocity): b = mu b + D, theta = phi + eta (mu b + D), D = theta - phi
  *           (Nesterov momentum on windows: SNOO, or DiLoCo with one worker)
- *   line    phi: theta + length (theta - phi) */
+ *   line    phi: theta + length (theta - phi)
+ *   ema     phi, b (mean of what windows moved, look-ahead included): b = g b + (1 - g) (beta b + D),
+ *           theta = theta + beta b, with g = gamma^window (EMA-Nesterov, arXiv 2605.25395, whose window is
+ *           one step: theta' = A(theta + beta m), m = gamma m + (1 - gamma) (theta' - theta))
+ * phi is the weights after the last jump in all of them, so D is what true steps moved. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -15,6 +19,7 @@ typedef enum hy_predictor_kind {
     HY_PREDICTOR_NONE = 0,
     HY_PREDICTOR_OUTER,
     HY_PREDICTOR_LINE,
+    HY_PREDICTOR_EMA,
     HY_PREDICTOR_COUNT
 } hy_predictor_kind;
 
@@ -23,6 +28,8 @@ typedef enum hy_predictor_kind {
 typedef struct hy_predictor {
     hy_predictor_kind kind;
     double mu, eta;    /* outer */
+    double beta;       /* ema: how much of b is looked ahead */
+    double gamma;      /* ema: how much of b an optimizer step leaves */
     int64_t max_steps; /* a jump counts at most this many predicted steps */
     int32_t exponent;  /* slow weights in 8 bits: of their grid's step, hy_predictor_exponent */
 } hy_predictor;

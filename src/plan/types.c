@@ -91,9 +91,13 @@ static hy_status choose_state(const hy_settings *s, const hy_rung *rung, hy_type
     return HY_OK;
 }
 
-/* What a predictor keeps in 8 bits goes with some weights and optimizers only. */
+/* What a predictor keeps in 8 bits goes with some weights, optimizers and predictors only. */
 static hy_status check_slow(const hy_settings *s, const hy_types *p) {
     bool is_coded = p->slow == HY_U8;
+    HY_FAIL_IF(is_coded && s->phases.predictor == HY_PREDICTOR_EMA, HY_ERR_INPUT,
+               "predictor_dtype is 8bit and predictor ema: what one window adds to its mean is "
+               "lost in the rounding of 8 bits; accepted are predictor = outer or line, or "
+               "predictor_dtype = auto, fp32 or bf16");
     HY_FAIL_IF(
         is_coded && p->master != HY_BF16, HY_ERR_INPUT,
         "predictor_dtype is 8bit and master_dtype %s: 8 bits are a difference to bf16 weights; "

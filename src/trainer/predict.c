@@ -52,10 +52,11 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
-    if (o->kind != HY_PREDICTOR_OUTER) return HY_OK;
+    if (o->kind == HY_PREDICTOR_LINE) return HY_OK;
     /* D = theta - phi and b: the jump is x D + y b */
+    hy_formula whole = hy_predictor_candidate(o, window_steps(t));
+    double x = whole.theta - 1, y = whole.buffer[1];
     HY_TRY(hy_engine_measure(&t->engine, HY_ROW_MASTER, HY_ROW_SLOW, HY_ROW_SLOW + 1, -1, d));
-    double x = o->eta * (1 + o->mu) - 1, y = o->eta * o->mu * o->mu;
     p->predicted_steps = hy_predicted_steps(x * d[0] + y * d[2], d[0], window_steps(t));
     p->scale = hy_predictor_cap(o, p->predicted_steps);
     p->predicted_steps *= p->scale;
