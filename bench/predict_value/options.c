@@ -93,6 +93,34 @@ static const char *const cpu_pairs[] = {PLAIN,
                                         "tail_share",
                                         "0.05",
                                         NULL};
+/* The shape is that of the folder that --model names. */
+static const char *const tune_pairs[] = {PLAIN,
+                                         FORCED_ON,
+                                         "seq_len",
+                                         "32",
+                                         "batch_size",
+                                         "32",
+                                         "lr_warmup_steps",
+                                         "10",
+                                         "eval_batches",
+                                         "12",
+                                         "full_steps",
+                                         "8",
+                                         "correct_steps",
+                                         "2",
+                                         "predict_from",
+                                         "0.1",
+                                         "predict_until",
+                                         "0.75",
+                                         "guard_share",
+                                         "0.125",
+                                         "max_predict_steps",
+                                         "50",
+                                         "correction_interval",
+                                         "10",
+                                         "tail_share",
+                                         "0.1",
+                                         NULL};
 static const char *const lab_pairs[] = {PLAIN, FORCED_ON, LAB, NULL};
 
 static const pv_size sizes[] = {
@@ -100,6 +128,8 @@ static const pv_size sizes[] = {
      "0.8,0.9,1.1,1.2", "builtin", smoke_pairs},
     {"cpu", "hours on a CPU: the model nano on 6M bytes", 1500, "2e-3,4e-3,8e-3", "1,2,3",
      "0.8,0.9,1.1,1.2,1.4", "builtin", cpu_pairs},
+    {"tune", "minutes on a CPU: fine-tuning of the folder --model names", 120, "2e-3,4e-3,8e-3",
+     "1,2,3", "0.8,0.9,1.1,1.2", "tinyshakespeare.txt", tune_pairs},
     {"lab", "a GPU: 6 blocks of width 384, 32,768 tokens per step, books", 2000, "1e-3,2e-3,4e-3",
      "1,2,3,4", "0.9,1.1,1.2,1.4", "books_train.txt", lab_pairs},
     {"long", "a GPU: the same with 5,000 units", 5000, "1e-3,2e-3,4e-3", "1,2,3", "0.9,1.1,1.2,1.4",
@@ -127,7 +157,7 @@ static const char *const help_text[] = {
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
     "  --baseline ARM   what the others are compared with, always there; adamw\n"
-    "  --arms LIST      of adamw, plain, outer, line, paid;\n"
+    "  --arms LIST      of adamw, plain, outer, line, ema, paid;\n"
     "                   ARM:key=value:... is a variant with settings of its own;\n"
     "                   outer,paid\n"
     "  --lrs LIST       learning rates every arm is tried with\n"
@@ -135,15 +165,15 @@ static const char *const help_text[] = {
     "  --steps N        the budget, in full steps\n"
     "  --budgets LIST   further baseline runs at its best learning rate, in units of --steps\n"
     "  --data FILE      text, folder or token shards; builtin\n"
-    "  --model NAME     preset or .cfg file; nano\n"
+    "  --model NAME     preset, .cfg file, or a folder to be fine-tuned; nano\n"
     "  --threads N      CPU threads; all cores\n"
     "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
     "  --verify         repeats one run of each arm and demands equal bits\n\n",
     "Arms: adamw and plain predict nothing, plain is the name for another optimizer "
     "(plain:optimizer=sgd);\n"
-    "outer jumps ahead; line goes on along the window's direction; paid pays for outer's guard "
-    "and\n"
-    "moves nothing: the control.\n\n"
+    "outer jumps ahead; line goes on along the window's direction; ema looks ahead along the mean "
+    "of\n"
+    "windows; paid pays for outer's guard and moves nothing: the control.\n\n"
     "Exit code: 0 all checks passed, 1 one failed or a run broke, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
 
@@ -241,6 +271,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         {"plain", "none", ""},
         {"outer", "outer", ""},
         {"line", "line", ""},
+        {"ema", "ema", ""},
         /* phi + eta (mu b + D) is theta then, to the bit */
         {"paid", "outer", "outer_mu=0:outer_eta=1"},
     };
@@ -257,7 +288,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         strcpy(arm->predictor, known[i].predictor);
         return parse_pairs(known[i].settings, arm) && parse_pairs(rest, arm);
     }
-    return wrong(flag, text, "adamw, plain, outer, line, paid");
+    return wrong(flag, text, "adamw, plain, outer, line, ema, paid");
 }
 
 /* The baseline comes first, whether named or not: every other arm is compared with it. */
@@ -281,7 +312,7 @@ static bool find_size(const char *name, const pv_size **out) {
         *out = &sizes[i];
         return true;
     }
-    return wrong("--size", name, "smoke, cpu, lab or long");
+    return wrong("--size", name, "smoke, cpu, tune, lab or long");
 }
 
 /* A file that a size wants: in $HYBRID_DATA, then beside the checkout. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/predict_value end to end, on a model so small that a run takes a fraction of a second.
+# bench/predict_value and bench/predict_table.sh end to end, on a model so small that a run takes a fraction of a second.
 #
 # The program is $HYBRID_BUILD/bench/predict_value. Ends with the line "N passed, N failed".
 set -uo pipefail
@@ -17,10 +17,10 @@ if [ ! -x "$program" ]; then
     exit 1
 fi
 
-tiny=(--threads 1 --steps 24 --lrs 8e-3 --seeds 1,2 --budgets 0.75,1.25 --arms outer,paid
-    --set layers=1 --set width=16 --set mlp_width=32 --set batch_size=2 --set seq_len=16
-    --set builtin_bytes=60000 --set eval_batches=1 --set lr_warmup_steps=3 --set full_steps=3
+small=(--threads 1 --steps 24 --seeds 1,2 --budgets 0.75,1.25 --set layers=1 --set width=16 --set mlp_width=32
+    --set batch_size=2 --set seq_len=16 --set builtin_bytes=60000 --set eval_batches=1 --set lr_warmup_steps=3 --set full_steps=3
     --set correct_steps=1 --set guard_share=1)
+tiny=("${small[@]}" --lrs 8e-3 --arms outer,paid)
 
 measure() { # measure DIR [OPTION ...]: output in DIR.out and DIR.err
     local name="$1"
@@ -138,6 +138,75 @@ a_budget_that_a_control_misses_fails() {
     [ $? -eq 1 ] && grep -q '^FAIL  equal compute' "$scratch/f.out"
 }
 
+ema_is_an_arm_with_windows_of_its_own() {
+    cp -r "$scratch/a" "$scratch/h" && measure h --arms ema,ema:full_steps=0:correct_steps=1 || return 1
+    [ "$(grep -c '^run .* ema' "$scratch/h.err")" -eq 4 ] || return 1
+    # arm, spent, seconds, steps, moves: one before each step from 0.3 to 0.75 of 24 units, of 5/3 units each
+    grep '^  ema:full' "$scratch/h.out" | awk 'NF == 7 && $5 >= 5 { found = 1 } END { exit !found }'
+}
+
+# ---- the table ------------------------------------------------------------------------------------
+
+table() { # table DIR [OPTION ...]: output in DIR.out and DIR.err
+    local name="$1"
+    shift
+    HYBRID_BENCH="$(dirname "$program")" timeout -k 5 200 "$root/bench/predict_table.sh" "${small[@]}" \
+        --out "$scratch/$name" "$@" > "$scratch/$name.out" 2> "$scratch/$name.err"
+}
+
+the_table_has_a_column_for_each_optimizer() {
+    table t --optimizers adamw,sgd --lrs adamw=8e-3 --lrs sgd=0.05,0.1,0.2 \
+        --arms outer,ema:full_steps=0:correct_steps=1 || { cat "$scratch/t.err"; return 1; }
+    grep -qx '| predictor | over adamw | over sgd |' "$scratch/t/table.md" || return 1
+    local number='[<>~]\{0,1\}[0-9]\.[0-9]*'
+    local factor="$number / $number / $number"
+    grep -q '^| alone: loss (learning rate) | [0-9.]* (0.008) | [0-9.]* (0.[0-9]*)' "$scratch/t/table.md" &&
+        grep -q "^| outer | $factor | $factor" "$scratch/t/table.md" &&
+        grep -q "^| ema, window 1 | $factor | $factor" "$scratch/t/table.md" &&
+        [ "$(wc -l < "$scratch/t/table.md")" -eq 5 ] && grep -q '^| outer |' "$scratch/t.out"
+}
+
+an_edge_of_the_grid_is_told() { # of a single rate there is none; the least of these is far too low
+    table u --optimizers adamw --lrs adamw=1e-5,8e-3 --arms outer || return 1
+    grep -q '^| alone.* (0.008) edge |' "$scratch/u/table.md" && grep -q '^| outer .* edge |' "$scratch/u/table.md" &&
+        ! grep -q '^| outer | [^|]*edge' "$scratch/t/table.md"
+}
+
+a_table_that_is_there_runs_nothing() {
+    table t --optimizers adamw,sgd --lrs adamw=8e-3 --lrs sgd=0.05,0.1,0.2 \
+        --arms outer,ema:full_steps=0:correct_steps=1 && ! grep -q '^run ' "$scratch/t.err"
+}
+
+the_table_refuses_wrong_usage_and_skips_what_is_not_there() {
+    local wrong
+    for wrong in "--bogus 1" "--lrs 1e-3" "--optimizers adagrad" "--size tune" "--steps" "--size huge"; do
+        # shellcheck disable=SC2086 # an option and its value
+        table v $wrong
+        [ $? -eq 2 ] || { echo "$wrong: not exit code 2"; return 1; }
+        [ -s "$scratch/v.err" ] || { echo "$wrong: nothing is said"; return 1; }
+    done
+    table v --data "$scratch/none.txt" && grep -q 'skipped, there is no' "$scratch/v.out" || return 1
+    HYBRID_TOKENS="$scratch" table v --size lab && grep -q 'skipped, no train.bin' "$scratch/v.out" || return 1
+    table v --model "$scratch/none" --data "$0" && grep -q 'skipped, there is no folder' "$scratch/v.out" || return 1
+    "$root/bench/predict_table.sh" --help | grep -q 'compute factors'
+}
+
+the_table_stops_and_goes_on() {
+    local process tries=0 code
+    HYBRID_BENCH="$(dirname "$program")" "$root/bench/predict_table.sh" "${small[@]}" --optimizers adamw,sgd \
+        --lrs adamw=4e-3,8e-3 --arms outer --out "$scratch/w" > "$scratch/w.out" 2> "$scratch/w.err" &
+    process=$!
+    while ! grep -q '^run 2 ' "$scratch/w.err" && [ $tries -lt 400 ]; do
+        sleep 0.01
+        tries=$((tries + 1))
+    done
+    kill -TERM "$process"
+    wait "$process"
+    code=$?
+    [ $code -eq 75 ] || [ $code -eq 0 ] || { echo "exit code $code"; return 1; }
+    table w --optimizers adamw,sgd --lrs adamw=4e-3,8e-3 --arms outer && [ -f "$scratch/w/sgd/table.txt" ]
+}
+
 check help_teaches
 check wrong_usage_is_told_and_runs_nothing
 check a_measurement_leaves_table_json_and_curves
@@ -147,8 +216,14 @@ check other_bits_are_noticed
 check a_line_that_was_cut_off_is_run_again
 check a_variant_of_outer_uses_the_same_adamw_runs
 check another_optimizer_is_an_arm_and_a_baseline
+check ema_is_an_arm_with_windows_of_its_own
 check a_stopped_measurement_goes_on
 check a_budget_that_a_control_misses_fails
+check the_table_has_a_column_for_each_optimizer
+check an_edge_of_the_grid_is_told
+check a_table_that_is_there_runs_nothing
+check the_table_refuses_wrong_usage_and_skips_what_is_not_there
+check the_table_stops_and_goes_on
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
