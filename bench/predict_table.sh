@@ -22,7 +22,9 @@ usage() {
 predict_table.sh: what is each predictor worth over each optimizer, at equal compute?
 
 Runs predict_value for each optimizer and prints one table of compute factors: the least of the seeds,
-their mean and the most. 1.05: the optimizer alone needs 5 % more compute for the same held-out loss.
+their mean and the most, and in brackets the mean gain in held-out loss, in nats. 1.05: the optimizer
+alone needs 5 % more compute for the same loss. Where an optimizer's loss does not fall with its budget,
+as in short noisy runs, its factors mean nothing; look at the gains then, and at an arm that moves nothing.
 "edge" marks an arm whose best learning rate is the first or last of its grid: its factor may change
 with a wider one. All factors of a column are doubtful where the optimizer alone is at the edge.
 
@@ -71,7 +73,7 @@ rates() { # OPTIMIZER
         smoke/lion) echo 8e-3,1.6e-2,3.2e-2 ;;
         smoke/sgd) echo 0.1,0.2,0.4 ;;
         tune/adamw) echo 2e-3,4e-3,8e-3 ;;
-        tune/muon) echo 2e-3,4e-3,8e-3 ;;
+        tune/muon) echo 4e-3,8e-3,1.6e-2 ;;
         tune/lion) echo 8e-4,1.6e-3,3.2e-3 ;;
         tune/sgd) echo 0.07,0.14,0.28 ;;
         */adamw) echo 1e-3,2e-3,4e-3 ;;
@@ -245,7 +247,7 @@ if [ -n "$files" ]; then
                 value = $0
                 sub(/.*[+-][0-9.]+\)  /, "", value)
                 split(value, f, / +/)
-                value = f[1] " / " f[3] " / " f[5] edge
+                value = f[1] " / " f[3] " / " f[5] " (" $6 ")" edge
             }
             if (!(name in seen)) rows[++count] = name
             seen[name] = 1
@@ -268,7 +270,7 @@ if [ -n "$files" ]; then
                 print line
             }
         }' $files > "$out/table.md"
-    echo "compute factor over the same optimizer alone, least / mean / most of seeds $seeds:"
+    echo "compute factor over the same optimizer alone, least / mean / most of seeds $seeds (mean gain in nats):"
     cat "$out/table.md"
 fi
 [ $stopped = 0 ] || { echo "stopped; the same command goes on" >&2; exit 75; }

@@ -159,7 +159,7 @@ the_table_has_a_column_for_each_optimizer() {
         --arms outer,ema:full_steps=0:correct_steps=1 || { cat "$scratch/t.err"; return 1; }
     grep -qx '| predictor | over adamw | over sgd |' "$scratch/t/table.md" || return 1
     local number='[<>~]\{0,1\}[0-9]\.[0-9]*'
-    local factor="$number / $number / $number"
+    local factor="$number / $number / $number ([+-][0-9.]*)"
     grep -q '^| alone: loss (learning rate) | [0-9.]* (0.008) | [0-9.]* (0.[0-9]*)' "$scratch/t/table.md" &&
         grep -q "^| outer | $factor | $factor" "$scratch/t/table.md" &&
         grep -q "^| ema, window 1 | $factor | $factor" "$scratch/t/table.md" &&
