@@ -69,7 +69,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_adafactor = {
     .name = "adafactor",
-    .prior = 0.40,
+    .prior = 0.50,
     .lr = "0.01",
     .weight_decay = "0",
     .is_exact = true,

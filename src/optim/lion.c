@@ -29,7 +29,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_lion = {
     .name = "lion",
-    .prior = 0.40,
+    .prior = 0.50,
     .lr_factor = 0.1,
     .weight_decay = "1",
     .beta1 = "0.9",

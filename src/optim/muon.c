@@ -361,7 +361,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_muon = {
     .name = "muon",
-    .prior = 0.40,
+    .prior = 0.30,
     .lr_factor = 4,
     .beta2 = "0.99",
     .arrays = {"m"},

@@ -25,7 +25,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 
 const hy_optimizer_kind hy_optimizer_sgd = {
     .name = "sgd",
-    .prior = 0.40,
+    .prior = 0.50,
     .lr = "0.1",
     .weight_decay = "0.0001",
     .arrays = {"momentum"},
