@@ -6,7 +6,8 @@ Trains the same model on the same text in up to four arms:
   a  PyTorch: compiled, bf16 under autocast, fused AdamW
   b  PyTorch: the same with its own Muon (torch.optim.Muon, torch 2.9 and later) for the matrices of the blocks
   c  ours with AdamW
-  d  ours with settings of your own: --d KEY=VALUE, as often as you like; optimizer=muon unless one is given
+  d  ours as profile aggressive trains from scratch, optimizer=auto, which is Muon at these sizes; or with settings
+     of your own: --d KEY=VALUE, as often as you like
 
 Our program draws the initial weights and the order of the batches and writes them down for PyTorch, so that a
 seed is the same run in every arm; with --device cpu, a and c agree to all printed digits. Every arm has the same
@@ -57,10 +58,10 @@ PEER = os.path.join(HERE, "peers", "torch_time_to_loss.py")
 PEER_OPTIMIZER = {"a": "adamw", "b": "muon"}
 MODELS = {
     "gpt2-124m": {"settings": "model=gpt2-124m seq_len=1024 batch_size=64 grad_accum_steps=1",
-                  "shards": ["books", ""], "steps": 1000, "grid": "6e-4,1.2e-3,2.4e-3,4.8e-3"},
+                  "shards": ["books", ""], "steps": 1000, "grid": "3e-4,6e-4,1.2e-3,2.4e-3,4.8e-3"},
     "lab": {"settings": "model=tiny-gpt2 layers=6 width=384 heads=6 mlp_width=1536 context=512 vocab=8192 "
                         "seq_len=512 batch_size=64 grad_accum_steps=1",
-            "shards": ["lab"], "steps": 1000, "grid": "1e-3,2e-3,4e-3,8e-3,1.6e-2"},
+            "shards": ["lab"], "steps": 1100, "grid": "1e-3,2e-3,4e-3,8e-3,1.6e-2"},
     "smoke": {"settings": "model=tiny-gpt2 layers=2 width=64 heads=2 mlp_width=256 context=64 seq_len=64 "
                           "batch_size=8 grad_accum_steps=1 builtin_bytes=1000000",
               "shards": [], "steps": 60, "grid": "2e-3,4e-3,8e-3"},
@@ -138,7 +139,7 @@ def parse_command():
     o.grid = sorted(o.grid or numbers(float)(known["grid"]))
     o.grid_steps = o.grid_steps or o.steps
     o.precision = o.precision or ("fp32" if o.device == "cpu" else "bf16")
-    o.d = o.d or ["optimizer=muon"]
+    o.d = o.d or ["optimizer=auto"]
     o.out = o.out or os.path.join("runs", f"time_to_loss-{os.path.basename(o.model)}")
     o.resume = o.resume or os.path.join(o.out, "runs.jsonl")
     o.program = o.program or os.path.join(os.environ.get("HYBRID_BENCH", os.path.join(HERE, "..", "build", "bench")),

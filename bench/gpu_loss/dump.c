@@ -104,6 +104,8 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
     add_number(&json, "cooldown", t->course.schedule.cooldown);
     hy_text_addf(&json, ",\n  \"schedule\": \"%s\"",
                  hy_choice_name("schedule", (int)t->course.schedule.kind));
+    hy_text_addf(&json, ",\n  \"cooldown_shape\": \"%s\"",
+                 hy_choice_name("cooldown_shape", (int)t->course.schedule.cooldown_shape));
     add_number(&json, "beta1", t->engine.subject.rows.optimizer.beta1);
     add_number(&json, "beta2", t->engine.subject.rows.optimizer.beta2);
     add_number(&json, "eps", t->engine.subject.rows.optimizer.eps);

@@ -82,7 +82,10 @@ def rate(run, step):
         left = 0.5 * (1 + math.cos(math.pi * part_of(run, warmup, step)))
     elif kind == "wsd" and run["cooldown"] > 0:
         falls_from = max(warmup, run["steps"] * (1 - run["cooldown"]))
-        left = 1 - math.sqrt(part_of(run, falls_from, step))
+        part = part_of(run, falls_from, step)
+        left = 1 - (part if run["cooldown_shape"] == "linear" else math.sqrt(part))
+    elif kind == "inverse_sqrt":
+        raise ValueError("no arm of PyTorch's has the schedule inverse_sqrt")
     return run["lr"] * (run["min_lr_ratio"] + (1 - run["min_lr_ratio"]) * left)
 
 

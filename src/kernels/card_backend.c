@@ -53,6 +53,26 @@ static size_t embed_bwd_workspace(const hy_op_call *call) {
            rounded(windows * 2 * C * 4);
 }
 
+/* Adafactor's tiles are 256 columns wide; rows are shared out to 256 blocks at most, 64 at least to each. */
+static size_t adafactor_workspace(const hy_op_call *call) {
+    enum { TILE = 256, BLOCKS = 256, ROWS = 64 };
+    const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
+    bool is_factored = call->attr.adafactor.is_factored;
+    int64_t width = is_factored ? hy_tensor_width(param) : TILE;
+    int64_t rows = ceil_div(hy_tensor_count(param), width), tiles = ceil_div(width, TILE);
+    int64_t each = ceil_div(rows, BLOCKS) > ROWS ? ceil_div(rows, BLOCKS) : ROWS;
+    int64_t blocks = ceil_div(rows, each);
+    size_t sums = is_factored ? rounded(tiles * rows * 4) + rounded(blocks * width * 4) : 0;
+    return rounded(1) + rounded(2 * tiles * blocks * 8) + sums;
+}
+
+/* A row's stripes are 16,384 elements long, and 128 at most. */
+static size_t to_unit_workspace(const hy_op_call *call) {
+    const hy_tensor *x = &call->t[HY_TO_UNIT_X];
+    int64_t stripes = ceil_div(hy_tensor_width(x), 16384);
+    return (size_t)(hy_tensor_height(x) * (stripes < 128 ? stripes : 128)) * sizeof(double);
+}
+
 /* Where sums over rows are made, each block at work has a row of partial sums. */
 static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     const hy_card *card = card_of(b);
@@ -75,6 +95,8 @@ static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     case HY_OP_NORM_BWD: return rounded(processors * 4 * hy_tensor_width(&t[HY_NORM_BWD_DY]) * 4);
     case HY_OP_HEAD_NORM_BWD: return rounded(processors * 6 * call->attr.heads.head_dim * 4);
     case HY_OP_BIAS_GRAD: return rounded(processors * 4 * 512 * 4);
+    case HY_OP_ADAFACTOR: return adafactor_workspace(call);
+    case HY_OP_TO_UNIT: return to_unit_workspace(call);
     case HY_OP_SUM:
     case HY_OP_SQ_NORM:
     case HY_OP_DIFF_DOT: return (size_t)(8 * processors * 3) * sizeof(double);
