@@ -489,6 +489,16 @@ START_TEST(auto_is_muon_where_that_pays) {
 }
 END_TEST
 
+START_TEST(jumps_end_where_the_rate_begins_to_fall) {
+    is_value("schedule", "cosine");
+    ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.75);
+    set("schedule", "wsd", HY_FROM_FLAG);
+    ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.6);
+    set("cooldown", "0.1", HY_FROM_FLAG);
+    ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.75);
+}
+END_TEST
+
 START_TEST(auto_is_adamw_where_weights_are_loaded) {
     set("profile", "aggressive", HY_FROM_FLAG);
     set("model", "gpt2-124m", HY_FROM_FLAG);
@@ -665,6 +675,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, an_optimizer_brings_its_rate_unless_somebody_says_otherwise);
     tcase_add_test(tests, auto_is_muon_where_that_pays);
     tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);
+    tcase_add_test(tests, jumps_end_where_the_rate_begins_to_fall);
     tcase_add_test(tests, lion_brings_its_betas_too);
     tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);

@@ -68,7 +68,7 @@ static hy_status set_course(hy_trainer *t) {
 /* ---- the plan ------------------------------------------------------------------------------------ */
 
 hy_confidence hy_trainer_prior(const hy_trainer *t) {
-    return hy_confidence_prior(t->course.regime, t->engine.subject.rows.optimizer.kind->prior);
+    return hy_confidence_prior(t->course.regime, hy_settings_optimizer(&t->settings)->prior);
 }
 
 /* A run that promised phases says at once if it will not visit them, or not yet. */
@@ -82,7 +82,7 @@ static void tell_aside(const hy_trainer *t) {
         hy_say(t, HY_NOTE, "prediction stands aside and takes no memory: %s%s",
                t->course.regime == HY_FINE_TUNING
                    ? "in fine-tuning it pays only where a paired fork has shown it"
-               : t->engine.subject.rows.optimizer.kind != hy_optimizer_kind_of(HY_ADAMW)
+               : hy_settings_optimizer(&t->settings) != hy_optimizer_kind_of(HY_ADAMW)
                    ? "over this optimizer it pays only where a paired fork has shown it"
                    : "confidence_threshold wants a paired fork to show first that it pays",
                is_possible ? "" : ", and this run is too short for one (fork_budget)");
