@@ -473,6 +473,13 @@ START_TEST(auto_is_muon_where_that_pays) {
     is_origin("min_lr_ratio", "default of the schedule");
     ck_assert_int_eq(hy_config_settings(config)->optimizer.optimizer, HY_MUON);
     ck_assert_int_eq(hy_config_settings(config)->optimizer.schedule, HY_SCHEDULE_WSD);
+    set("model", "qwen2.5-7b", HY_FROM_FLAG);
+    set("step_tokens", "65536", HY_FROM_FLAG); /* 17 %: too much for what it brings a large model */
+    is_value("optimizer", "adamw");
+    set("step_tokens", "262144", HY_FROM_FLAG);
+    is_value("optimizer", "muon");
+    set("step_tokens", "0", HY_FROM_FLAG);
+    set("model", "gpt2-124m", HY_FROM_FLAG);
     set("batch_size", "1", HY_FROM_FLAG); /* a step of few tokens: what it costs stays */
     is_value("optimizer", "adamw");
     is_origin("lr", "preset gpt2-124m");
