@@ -70,7 +70,7 @@ for model in $models; do
     for seed in $seeds; do
         run plain "$model" "$steps" "$seed" predictor=none precision=fp32 optim_dtype=fp32 tf32="$tf32"
         # shellcheck disable=SC2086
-        run aggressive "$model" "$steps" "$seed" profile=aggressive precision=bf16 precision_correct=same $small
+        run aggressive "$model" "$steps" "$seed" profile=aggressive optimizer=adamw precision=bf16 precision_correct=same $small
         ratio=$(awk "BEGIN { printf \"%.5f\", $(value val_loss aggressive) / $(value val_loss plain) }")
         echo "$ratio" >> "$work/ratios"
         show plain "$plain" "$model" "$seed" ""

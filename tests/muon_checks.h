@@ -180,7 +180,7 @@ static inline void muon_end(const muon_device *d, muon_state *s) {
 }
 
 static inline void muon_update(const muon_device *d, muon_state *s) {
-    must(s->optimizer.kind->ahead(&s->update, 1, d->backend, d->stream));
+    must(s->optimizer.kind->work_ahead(&s->update, 1, d->backend, d->stream));
     must(s->optimizer.kind->update(&s->update, d->backend, d->stream));
 }
 

@@ -45,10 +45,8 @@ static inline trial matmul_trial(const matmul_case *m, int mixture, uint64_t see
     return t;
 }
 
-/* Matrices behind each other: each has the bits that it has alone, whatever the number, as long as they are
- * chosen for the same one. */
-static inline void check_matmul_batch(const matmul_case *m, int mixture, int32_t most,
-                                      call_runner run) {
+/* A batch of five matrices behind each other. */
+static inline trial batch_trial(const matmul_case *m, int mixture, int32_t most) {
     enum { BATCH = 5 };
     static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
     trial t = matmul_trial(m, mixture, (uint64_t)most);
@@ -61,22 +59,35 @@ static inline void check_matmul_batch(const matmul_case *m, int mixture, int32_t
     }
     t.call.attr.matmul.batch = BATCH;
     t.call.attr.matmul.batch_most = most;
-    run(&t.call);
-    for (int i = 0; i < BATCH; i++) {
-        hy_op_call one = t.call;
+    return t;
+}
+
+/* Runs it: each matrix has the bits that it has alone, as long as both are chosen for the same number. */
+static inline void check_batch_bits(trial *t, call_runner run) {
+    static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
+    int32_t batch = t->call.attr.matmul.batch;
+    run(&t->call);
+    for (int i = 0; i < batch; i++) {
+        hy_op_call one = t->call;
         one.attr.matmul.batch = 1;
         for (int k = 0; k < 4; k++) {
             hy_tensor *x = &one.t[positions[k]];
-            if (x->data) *x = hy_tensor_rows(x, i * x->shape[0] / BATCH, x->shape[0] / BATCH);
+            if (x->data) *x = hy_tensor_rows(x, i * x->shape[0] / batch, x->shape[0] / batch);
         }
         hy_tensor *d = &one.t[HY_MATMUL_D], in_batch = copy_tensor(d);
         memset(d->data, 0xff, hy_tensor_bytes(d));
         run(&one);
         ck_assert_msg(memcmp(d->data, in_batch.data, hy_tensor_bytes(d)) == 0,
-                      "matrix %d of %lld x %lld x %lld, chosen for %d", i, (long long)m->M,
-                      (long long)m->N, (long long)m->K, most);
+                      "matrix %d of %lld x %lld, chosen for %d", i, (long long)d->shape[0],
+                      (long long)d->shape[1], t->call.attr.matmul.batch_most);
         free(in_batch.data);
     }
+}
+
+static inline void check_matmul_batch(const matmul_case *m, int mixture, int32_t most,
+                                      call_runner run) {
+    trial t = batch_trial(m, mixture, most);
+    check_batch_bits(&t, run);
     t.exact.attr = t.call.attr;
     reference_run(&t.exact);
     trial_check(&t, HY_MATMUL_D, 2);

@@ -498,11 +498,30 @@ END_TEST
 
 START_TEST(jumps_end_where_the_rate_begins_to_fall) {
     is_value("schedule", "cosine");
-    ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.75);
+    is_value("predict_until", "0.75");
     set("schedule", "wsd", HY_FROM_FLAG);
+    is_value("predict_until", "0.6");
+    is_origin("predict_until", "default of the schedule");
     ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.6);
     set("cooldown", "0.1", HY_FROM_FLAG);
-    ck_assert_double_eq(hy_rules_from_settings(hy_config_settings(config), 0).predict_until, 0.75);
+    is_value("predict_until", "0.75");
+    set("cooldown", "0.5", HY_FROM_FLAG);
+    set("predict_until", "0.9", HY_FROM_FLAG); /* who says it means it */
+    is_value("predict_until", "0.9");
+}
+END_TEST
+
+/* A run of a program that did not know a key goes on without what it does. */
+START_TEST(a_runs_file_of_before_goes_on_as_it_was) {
+    const hy_kept_origin nothing = {0};
+    set("optimizer", "muon", HY_FROM_FLAG);
+    is_value("muon_momentum_warmup", "1000");
+    const char *old = file_with("old.cfg", "optimizer = { muon_momentum = 0.95; };");
+    must(hy_config_load_kept(config, old, &nothing));
+    is_value("muon_momentum_warmup", "0");
+    const char *new = file_with("new.cfg", "optimizer = { muon_momentum_warmup = 40; };");
+    must(hy_config_load_kept(config, new, &nothing));
+    is_value("muon_momentum_warmup", "40");
 }
 END_TEST
 
@@ -516,9 +535,14 @@ START_TEST(auto_is_adamw_where_weights_are_loaded) {
     is_value("min_lr_ratio", "0.1");
     set("init_from", "", HY_FROM_FLAG);
     is_value("optimizer", "muon");
+    set("predictor_dtype", "8bit", HY_FROM_FLAG); /* which goes with AdamW alone */
+    is_value("optimizer", "adamw");
+    set("predictor_dtype", "auto", HY_FROM_FLAG);
     must(hy_config_use_own(config)); /* of a loop of one's own nothing was measured */
     is_value("optimizer", "adamw");
     is_value("schedule", "cosine");
+    set("optimizer", "muon", HY_FROM_FLAG);
+    is_value("lr", "0.001");
 }
 END_TEST
 
@@ -683,6 +707,7 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, auto_is_muon_where_that_pays);
     tcase_add_test(tests, auto_is_adamw_where_weights_are_loaded);
     tcase_add_test(tests, jumps_end_where_the_rate_begins_to_fall);
+    tcase_add_test(tests, a_runs_file_of_before_goes_on_as_it_was);
     tcase_add_test(tests, lion_brings_its_betas_too);
     tcase_add_test(tests, warm_up_is_a_share_unless_somebody_says_steps);
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);

@@ -73,6 +73,24 @@ START_TEST(matrices_of_the_blocks_have_momentum_alone) {
 }
 END_TEST
 
+/* More matrices than a window holds, together and unit by unit. */
+START_TEST(windows_change_no_bit) {
+    static const char *const pinned[] = {"predictor",     "none",   "layers",      "17",
+                                         "weights_place", "pinned", "optim_place", "pinned",
+                                         "grads_place",   "pinned", NULL};
+    double together[6], apart[6];
+    hy_trainer *t =
+        small_trainer(MUON_RUN, "none", NULL, PAIRS("predictor", "none", "layers", "17"));
+    ck_assert_int_gt(4 * 17, HY_WINDOW_PARAMS);
+    next_losses(t, 6, together);
+    hy_trainer_destroy(t);
+    t = small_trainer(MUON_RUN, "none", NULL, pinned);
+    next_losses(t, 6, apart);
+    hy_trainer_destroy(t);
+    ck_assert_mem_eq(together, apart, sizeof apart);
+}
+END_TEST
+
 static double last_loss(const char *const *pairs) {
     double losses[60], last = 0;
     hy_trainer *t = small_trainer(MUON_RUN, "none", NULL, pairs);
@@ -106,6 +124,7 @@ static Suite *muon_suite(void) {
     tcase_add_loop_test(all, updates_are_those_of_the_formulas, 0, MUON_CASES);
     tcase_add_test(all, a_step_goes_equally_far_in_all_directions);
     tcase_add_test(all, matrices_of_the_blocks_have_momentum_alone);
+    tcase_add_test(all, windows_change_no_bit);
     tcase_add_test(all, it_learns_faster_than_adamw);
     suite_add_tcase(suite, all);
     return suite;

@@ -44,7 +44,8 @@ struct hy_config {
     bool is_reading_kept;
     bool is_own; /* for a model or loop of the caller's own: presets say nothing */
     hy_recipe recipe;
-    char own_lr[32]; /* of an optimizer whose rate goes by a preset's; "": there is none */
+    char own_lr[32];    /* of an optimizer whose rate goes by a preset's; "": there is none */
+    char own_until[32]; /* where jumps end before predict_until; "": they do not */
     hy_settings settings;
 };
 
@@ -158,11 +159,14 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
 }
 
-/* The rate of wsd falls to nothing. */
+/* The rate of wsd falls to nothing, and jumps end where it begins to fall. */
 static const char *schedule_default(const hy_config *config, size_t setting) {
-    bool is_last = !strcmp(hy_setting_at(setting)->info.key, "optimizer.min_lr_ratio");
-    if (!is_last || winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
-    return strcmp(recipe_text(config, "optimizer.schedule"), "wsd") ? NULL : "0";
+    const char *key = hy_setting_at(setting)->info.key;
+    bool is_wsd = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd");
+    if (!is_wsd || winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
+    if (!strcmp(key, "optimizer.min_lr_ratio")) return "0";
+    bool ends_jumps = !strcmp(key, "phases.predict_until") && config->own_until[0];
+    return ends_jumps ? config->own_until : NULL;
 }
 
 static int rank_of(const hy_config *config, const char *key) {
@@ -394,44 +398,67 @@ static void forget_ours(hy_config *config) {
     *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
 }
 
+/* Cleared first, so that equal values make equal bytes. */
 static void store_all(hy_config *config) {
-    memset(&config->settings, 0, sizeof config->settings);
+    hy_settings *s = &config->settings;
+    memset(s, 0, sizeof *s);
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const char *text, *origin;
         look_up(config, i, &text, &origin);
-        hy_setting_store(hy_setting_at(i), text, &config->settings);
+        hy_setting_store(hy_setting_at(i), text, s);
+    }
+    if (stands_for(config->kept_model, winning_text(config, "model"))) s->kept = config->kept;
+    bool has_tokenizer = config->kept.tokenizer[0] != 0;
+    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
+        memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
     }
 }
 
-/* Auto is settled by all the rest, and the optimizer's own rate by a preset's. */
-static void settle_recipe(hy_config *config) {
-    config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
+static bool is_auto(const hy_config *config, const char *key) {
+    return !strcmp(winning_text(config, key), "auto");
+}
+
+/* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go by. */
+static void settle_rate(hy_config *config) {
+    double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
+    double rate = strtod(winning_text(config, "optimizer.lr"), NULL);
     config->own_lr[0] = 0;
+    if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
+}
+
+/* Jumps end where wsd's rate begins to fall. */
+static void settle_until(hy_config *config) {
+    double until = strtod(winning_text(config, "phases.predict_until"), NULL);
+    double falls_from = 1 - strtod(winning_text(config, "optimizer.cooldown"), NULL);
+    bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
+    config->own_until[0] = 0;
+    if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
+}
+
+/* The result of all, and first of what `auto` needs to know. */
+static void settle_values(hy_config *config) {
+    bool is_open = is_auto(config, "optimizer.optimizer"),
+         is_free = is_auto(config, "optimizer.schedule");
+    config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
+    settle_rate(config);
+    settle_until(config);
     store_all(config);
-    config->recipe = hy_recipe_of(&config->settings, config->is_own);
-    double factor = chosen_optimizer(config)->lr_factor;
-    if (factor > 0) {
-        double rate = strtod(winning_text(config, "optimizer.lr"), NULL);
-        snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
-    }
+    if (!is_open && !is_free) return;
+    config->recipe = hy_recipe_of(&config->settings, config->is_own, is_open);
+    settle_rate(config);
+    settle_until(config);
     store_all(config);
 }
 
 /* Brings in what the winning model and profile say, where they are others than before, and makes the
- * result; cleared first, so that equal values make equal bytes. */
+ * result. */
 static hy_status settle(hy_config *config) {
     const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
     if (config->is_own) forget_ours(config);
-    settle_recipe(config);
-    hy_settings *s = &config->settings;
-    if (stands_for(config->kept_model, model)) s->kept = config->kept;
-    bool has_tokenizer = config->kept.tokenizer[0] != 0;
-    if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
-        memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
-    }
+    settle_values(config);
     return HY_OK;
 }
 
@@ -531,8 +558,17 @@ hy_status hy_config_load(hy_config *config, const char *path) {
     return end_change(config, &before, fill_from_file(config, path));
 }
 
-hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
-    if (!kept->folder[0]) return hy_config_load(config, path);
+/* What a run's file does not say because its program did not know it, it did not do. */
+static hy_status add_unknown(hy_config *config) {
+    static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
+    for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
+        if (rank_of(config, off[i][0]) >= HY_FROM_FILE) continue;
+        HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
+    }
+    return HY_OK;
+}
+
+static hy_status load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
     hy_config before;
     HY_TRY(begin_change(config, &before));
     config->kept = *kept;
@@ -544,6 +580,11 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     config->kept_model = value_at(config, model, HY_FROM_FILE)->text;
     config->kept_tokenizer = value_at(config, tokenizer, HY_FROM_FILE)->text;
     return end_change(config, &before, status);
+}
+
+hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept) {
+    HY_TRY(kept->folder[0] ? load_kept(config, path, kept) : hy_config_load(config, path));
+    return add_unknown(config);
 }
 
 hy_status hy_config_use_own(hy_config *config) {

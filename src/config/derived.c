@@ -125,19 +125,13 @@ hy_predictor hy_predictor_from_settings(const hy_settings *s, double lr_scale) {
                                           s->phases.full_steps + s->phases.correct_steps)};
 }
 
-/* Never while the learning rate falls to its end. */
-static double predict_until(const hy_settings *s) {
-    double falls_from = s->optimizer.schedule == HY_SCHEDULE_WSD ? 1 - s->optimizer.cooldown : 1;
-    return s->phases.predict_until < falls_from ? s->phases.predict_until : falls_from;
-}
-
 hy_phase_rules hy_rules_from_settings(const hy_settings *s, int64_t warmup) {
     return (hy_phase_rules){.has_predictor = s->phases.predictor != HY_PREDICTOR_NONE,
                             .warmup_steps = warmup,
                             .full_steps = s->phases.full_steps,
                             .correct_steps = s->phases.correct_steps,
                             .predict_from = s->phases.predict_from,
-                            .predict_until = predict_until(s),
+                            .predict_until = s->phases.predict_until,
                             .confidence_threshold = s->phases.confidence_threshold,
                             .cooldown_steps = s->phases.cooldown_steps};
 }

@@ -5,9 +5,9 @@
 #include "model/params.h"
 #include "optim/optimizer.h"
 
-/* What Muon's matmuls may cost, as a share of a step's passes. It saves a third of the steps at least in
- * our measurements, so a fifth leaves a gain. They end at 124M parameters; of 1.2B a tenth of the steps is
- * published (arXiv 2509.02046), so large models get it where it costs half of that. */
+/* What Muon's matmuls may cost, as a share of a step's passes: a fifth where it saves half of the steps. Our
+ * measurements end at 124M parameters; of 1.2B a tenth of the steps is published (arXiv 2509.02046), so
+ * large models get it where it costs half of that. */
 #define MUON_SHARE_MOST 0.2
 #define MUON_SHARE_LARGE 0.05
 #define LARGE 500e6 /* parameters */
@@ -28,8 +28,14 @@ static bool pays_muon(const hy_settings *s) {
     return share > 0 && share <= (count > LARGE ? MUON_SHARE_LARGE : MUON_SHARE_MOST);
 }
 
-hy_recipe hy_recipe_of(const hy_settings *s, bool is_own) {
+/* What goes with AdamW alone was asked for. */
+static bool needs_adamw(const hy_settings *s) {
+    return s->phases.predictor != HY_PREDICTOR_NONE && s->phases.predictor_dtype == HY_DTYPE_8BIT;
+}
+
+hy_recipe hy_recipe_of(const hy_settings *s, bool is_own, bool wants_optimizer) {
     bool is_from_scratch = !is_own && !hy_settings_bring_weights(s);
-    return (hy_recipe){.optimizer = is_from_scratch && pays_muon(s) ? "muon" : "adamw",
+    bool may_be_muon = wants_optimizer && is_from_scratch && !needs_adamw(s);
+    return (hy_recipe){.optimizer = may_be_muon && pays_muon(s) ? "muon" : "adamw",
                        .schedule = is_from_scratch ? "wsd" : "cosine"};
 }

@@ -449,7 +449,8 @@ static const hy_setting table[] = {
     {NUMBER(phases.predict_from, "--predict-from", 0, 1, "0.1",
             "Share of the run's compute before which nothing is predicted.")},
     {NUMBER(phases.predict_until, "--predict-until", 0, 1, "0.75",
-            "Share of the run's compute from which on nothing is predicted.")},
+            "Share of the run's compute from which on nothing is predicted; unless you set it, not "
+            "while wsd's rate falls.")},
     {NUMBER_BELOW(phases.outer_mu, "--outer-mu", 0, 1, "0.7",
                   "outer: how much velocity is kept from window to window.")},
     {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7",

@@ -2,8 +2,8 @@
  *
  * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
  * where state passes through the device its copies would then be all there is to wait for. A pending
- * update is applied to each unit as the next step first comes to it, while other units compute: the same
- * ops on the same numbers, so the same bits. Whoever else looks at weights or optimizer state finishes it
+ * update is applied to each unit as the next step first comes to it, while other units compute. Units that
+ * stay on the device are updated together. The bits are the same either way (optim/optimizer.h). Whoever else looks at weights or optimizer state finishes it
  * first.
  *
  * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
@@ -178,8 +178,8 @@ static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_s
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
-    u->encoded = u->at.unit;
-    u->is_pending = u->at.unit < units;
+    u->encoded++;
+    u->is_pending = u->encoded < units;
     return HY_OK;
 }
 

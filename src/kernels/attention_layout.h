@@ -53,8 +53,8 @@ static inline int hy_attention_units(const hy_op_call *call, int multiprocessors
     int64_t most = (int64_t)(memory_total / HY_BWD_SHARE_OF_MEMORY) / bytes;
     double longest = hy_attention_longest(a->seq);
     double of_unit = hy_attention_share(group, a->seq, multiprocessors);
-    double wanted =
-        longest * (BLOCKS_IN_TURN * 0.75 > (double)group ? BLOCKS_IN_TURN : (double)group / 0.75);
+    double wanted = longest * (BLOCKS_IN_TURN * 0.75 > (double)group ? (double)BLOCKS_IN_TURN
+                                                                     : (double)group / 0.75);
     bool sees_all =
         !call->t[HY_ATTENTION_BWD_DOC_STARTS].data && (a->window <= 0 || a->window >= a->seq);
     if (!sees_all || most < 1) return 0;

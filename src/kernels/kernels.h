@@ -124,7 +124,7 @@ typedef enum hy_op_kind {
      * momentum * next + (1 - momentum) * g. m may have any type that it has in HY_OP_MUON. */
     HY_OP_MUON_BLEND, /* out  grad  m  clip (2) fp32: {norm, scale} */
     /* Each row to length one: y = x / (its length + eps). */
-    HY_OP_TO_UNIT, /* x (M,C)  y (M,C) (may be x) */
+    HY_OP_TO_UNIT, /* x (M,C)  y (M,C) (may be x); M at most 65,535 */
     /* One step along a given direction, and the momentum:
      *   m      = momentum * m + (1 - momentum) * scale * grad
      *   param  = param - lr * weight_decay * param - lr * coefficient[i] * direction

@@ -84,6 +84,13 @@ typedef struct plan {
     uint64_t next_square, ops;
 } plan;
 
+/* How many matrices of so many elements are multiplied at a time, for which an algorithm is chosen: enough to
+ * fill a card. Other numbers would be other bits. */
+static int32_t batch_most(int64_t elements) {
+    int64_t most = ((int64_t)32 << 20) / elements;
+    return most < 1 ? 1 : most > 32 ? 32 : (int32_t)most;
+}
+
 /* All pieces of a parameter are alike. */
 static bool is_even(const hy_param *param) {
     for (int i = 1; i < piece_count(param); i++) {
@@ -96,7 +103,7 @@ static bool fits(const group *g, piece p) { return g->rows == p.rows && g->cols 
 
 static void add_piece(plan *out, piece p, int64_t first, bool may_join) {
     group *last = may_join ? &out->groups[out->group_count - 1] : NULL;
-    if (last && fits(last, p)) {
+    if (last && fits(last, p) && last->count < batch_most(p.rows * p.cols)) {
         last->count++;
         return;
     }
@@ -116,8 +123,9 @@ static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool m
 /* Groups begin at round addresses: how a matmul is done depends on those too. */
 #define ROUND 256
 
-/* Parameters of equal pieces stand beside each other; one of different pieces has its own groups. */
-static void lay_out(plan *out, const hy_param *const *params, int count) {
+/* Parameters of equal pieces stand beside each other; one of different pieces has its own groups. Returns
+ * the elements of all. */
+static int64_t lay_out(plan *out, const hy_param *const *params, int count) {
     bool is_placed[HY_WINDOW_PARAMS] = {false};
     int64_t elements = 0;
     out->group_count = 0;
@@ -134,7 +142,7 @@ static void lay_out(plan *out, const hy_param *const *params, int count) {
             is_placed[k] = true;
         }
     }
-    out->turns = (uint64_t)elements;
+    return elements;
 }
 
 /* Bytes of so many elements. */
@@ -145,7 +153,7 @@ static uint64_t bytes_of(const hy_optimizer *o, int64_t elements) {
 static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int count) {
     plan p;
     uint64_t most = 0, square = 0;
-    lay_out(&p, params, count);
+    int64_t elements = lay_out(&p, params, count);
     for (int i = 0; i < p.group_count; i++) {
         const group *g = &p.groups[i];
         uint64_t all = bytes_of(o, g->count * g->rows * g->cols);
@@ -153,7 +161,7 @@ static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int co
         if (all > most) most = all;
         if (sides > square) square = sides;
     }
-    p.turns = bytes_of(o, (int64_t)p.turns);
+    p.turns = bytes_of(o, elements);
     p.square = p.turns + most;
     p.next_square = p.square + square;
     p.ops = p.next_square + square;
@@ -161,12 +169,6 @@ static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int co
 }
 
 /* ---- ops ---------------------------------------------------------------------------------------- */
-
-/* Of one shape, how many matmuls are made at a time: as many as a window can hold. */
-static int32_t batch_most(const group *g) {
-    int64_t most = HY_WINDOW_ELEMENTS / (g->rows * g->cols);
-    return most < 1 ? 1 : most > 32 ? 32 : (int32_t)most;
-}
 
 /* The matrices of a group, or their squares. */
 static hy_tensor matrices_at(const hy_optimizer *o, void *data, const group *g) {
@@ -180,9 +182,10 @@ static hy_tensor squares_at(const hy_optimizer *o, void *data, const group *g) {
 /* d = alpha op(a) op(b) + c, for each matrix of the group. */
 static hy_op_call product(const group *g, hy_tensor a, hy_tensor b, hy_tensor c, hy_tensor d,
                           double alpha) {
-    hy_op_call call = {
-        .kind = HY_OP_MATMUL,
-        .attr.matmul = {.alpha = (float)alpha, .batch = g->count, .batch_most = batch_most(g)}};
+    hy_op_call call = {.kind = HY_OP_MATMUL,
+                       .attr.matmul = {.alpha = (float)alpha,
+                                       .batch = g->count,
+                                       .batch_most = batch_most(g->rows * g->cols)}};
     call.t[HY_MATMUL_A] = a;
     call.t[HY_MATMUL_B] = b;
     call.t[HY_MATMUL_C] = c;
@@ -285,7 +288,7 @@ static hy_status blend(const work *w, const hy_param_update *u) {
     hy_op_call call = {.kind = HY_OP_MUON_BLEND,
                        .attr.muon = {.momentum = momentum_at(w->o, u->count),
                                      .is_nesterov = w->o->is_muon_nesterov}};
-    call.t[HY_MUON_BLEND_OUT] = u->ahead;
+    call.t[HY_MUON_BLEND_OUT] = u->made_ahead;
     call.t[HY_MUON_BLEND_GRAD] = u->grad;
     call.t[HY_MUON_BLEND_M] = u->arrays[0];
     call.t[HY_MUON_BLEND_CLIP] = u->clip;
@@ -311,8 +314,8 @@ static hy_status orthogonalize(const work *w, const group *g) {
     return HY_OK;
 }
 
-static hy_status ahead(hy_param_update *updates, int count, hy_backend *backend,
-                       hy_stream *stream) {
+static hy_status work_ahead(hy_param_update *updates, int count, hy_backend *backend,
+                            hy_stream *stream) {
     const hy_param *params[HY_WINDOW_PARAMS];
     const hy_optimizer *o = updates[0].optimizer;
     for (int i = 0; i < count; i++) params[i] = updates[i].param;
@@ -325,7 +328,7 @@ static hy_status ahead(hy_param_update *updates, int count, hy_backend *backend,
     w.ops = hy_tensor_1d(w.base + w.plan.ops, HY_U8, bytes);
     for (int i = 0; i < count; i++) {
         char *place = w.base + hy_dtype_bytes(o->matrix_dtype, w.plan.first[i]);
-        updates[i].ahead = hy_tensor_1d(place, o->matrix_dtype, params[i]->count);
+        updates[i].made_ahead = hy_tensor_1d(place, o->matrix_dtype, params[i]->count);
         HY_TRY(blend(&w, &updates[i]));
     }
     for (int i = 0; i < w.plan.group_count; i++) HY_TRY(orthogonalize(&w, &w.plan.groups[i]));
@@ -346,7 +349,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                              [HY_MUON_M] = u->arrays[0],
                              [HY_MUON_CLIP] = u->clip,
                              [HY_MUON_MASTER] = u->master,
-                             [HY_MUON_DIRECTION] = u->ahead}};
+                             [HY_MUON_DIRECTION] = u->made_ahead}};
     double scale = SCALE * pow(NS_A, o->muon_steps);
     for (int i = 0; i < HY_MUON_PIECES; i++) {
         bool is_there = i < piece_count(u->param);
@@ -370,6 +373,6 @@ const hy_optimizer_kind hy_optimizer_muon = {
     .workspace = workspace,
     .prepare = prepare,
     .flops = flops,
-    .ahead = ahead,
+    .work_ahead = work_ahead,
     .update = update,
 };

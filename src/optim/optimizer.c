@@ -116,12 +116,12 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
 /* ---- windows ------------------------------------------------------------------------------------- */
 
 static bool works_ahead(const hy_optimizer *o, const hy_param *param) {
-    return param->is_trainable && hy_optimizer_kind_for(o, param)->ahead;
+    return param->is_trainable && hy_optimizer_kind_for(o, param)->work_ahead;
 }
 
 static bool needs_workspace(const hy_optimizer *o, const hy_param *param) {
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
-    return param->is_trainable && kind->workspace && !kind->ahead;
+    return param->is_trainable && kind->workspace && !kind->work_ahead;
 }
 
 /* Which of the parameters [first, end) that are worked on ahead of their updates form the first window, and
@@ -156,7 +156,7 @@ static window window_at(const hy_optimizer *o, const hy_params *params, int32_t 
 static int list_together(const hy_optimizer *o, const hy_params *params, int32_t first,
                          const hy_param *out[HY_WINDOW_PARAMS]) {
     out[0] = &params->list[first];
-    if (!hy_optimizer_kind_for(o, out[0])->ahead) return 1;
+    if (!hy_optimizer_kind_for(o, out[0])->work_ahead) return 1;
     window w = window_at(o, params, first, params->count);
     for (int i = 0; i < w.count; i++) out[i] = &params->list[w.params[i]];
     return w.count;
@@ -327,7 +327,7 @@ static hy_status update_window(const hy_optimizer_state *state, hy_stream *strea
     for (int i = 0; i < w.count; i++) ahead[i] = update_of(state, step, w.params[i]);
     if (w.count > 0) {
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(optimizer, ahead[0].param);
-        HY_TRY(kind->ahead(ahead, w.count, state->backend, stream));
+        HY_TRY(kind->work_ahead(ahead, w.count, state->backend, stream));
     }
     for (; *at < w.end; (*at)++) {
         const hy_param *param = &state->params->list[*at];

@@ -4,9 +4,10 @@
  * arrays of state a parameter has and how large they are, what workspace an update needs, and enqueues the
  * ops that update one parameter while all of its tensors are on the device, whole: element by element or as
  * a matrix, whatever it likes. What can be done for several parameters together, before the first of them
- * changes, it may do ahead: parameters that follow each other are a window (HY_WINDOW_ELEMENTS). It may leave a parameter to another (Muon leaves norms to AdamW), and a group
- * of parameters may have one of its own (hy_param.own_optimizer). Everybody else (memory, checkpoints,
- * forks, Predict) knows arrays and their names, not what they mean.
+ * changes, it may do ahead: parameters that follow each other are a window (HY_WINDOW_ELEMENTS). It may
+ * leave a parameter to another (Muon leaves norms to AdamW), and a group of parameters may have one of its
+ * own (hy_param.own_optimizer). Everybody else (memory, checkpoints, forks, Predict) knows arrays and their
+ * names, not what they mean.
  *
  * A step is global norm, clipping and the updates, enqueued on a stream; the host is not waited for: the
  * clip factor stays on the device, and is 0 when the norm is not finite, which leaves weights and state
@@ -59,14 +60,15 @@ struct hy_optimizer_kind {
                          hy_backend *backend);
     /* Operations of the matmuls of an update; NULL: it makes none. */
     double (*flops)(const hy_optimizer *optimizer, const hy_param *param);
-    /* For a window, before its updates: leaves what it made in the workspace, and where, in `ahead`.
+    /* For a window, before its updates: leaves what it made in the workspace, and where, in made_ahead.
      * Whatever the window, a parameter has the same bits. NULL: there is nothing to do. */
-    hy_status (*ahead)(hy_param_update *updates, int count, hy_backend *backend, hy_stream *stream);
+    hy_status (*work_ahead)(hy_param_update *updates, int count, hy_backend *backend,
+                            hy_stream *stream);
     hy_status (*update)(const hy_param_update *update, hy_backend *backend, hy_stream *stream);
 };
 
-/* A window is so many elements at most, or a single parameter; and so many parameters. The first of them
- * bound the workspace, and are enough: matrices that fill a card alone gain nothing from company. */
+/* A window is so many elements at most, or a single parameter; and so many parameters. Elements bound the
+ * workspace; matrices that fill a card alone gain nothing from company. */
 #define HY_WINDOW_ELEMENTS ((int64_t)32 << 20)
 #define HY_WINDOW_PARAMS 64
 
@@ -98,7 +100,7 @@ struct hy_param_update {
     hy_tensor arrays[HY_OPTIM_ARRAYS_MAX];
     hy_tensor clip;         /* (2) fp32: {norm, factor} */
     hy_tensor workspace;    /* bytes: at least what the kind asked for */
-    hy_tensor ahead;        /* in it, what was made ahead of the update */
+    hy_tensor made_ahead;   /* in it, what was made ahead of the update */
     float lr, weight_decay; /* of this parameter */
     int64_t count;          /* updates made before, 0 at first */
     uint64_t seed;          /* keys stochastic rounding */

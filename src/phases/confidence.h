@@ -2,8 +2,8 @@
  *
  * The gain of one jump is far below the noise of one loss, so single jumps tell nothing. Confidence
  * begins with a prior by regime and optimizer, measured on other runs (from scratch over AdamW: it pays;
- * over Muon, or in fine-tuning: rather not), and changes by paired forks: the same windows of data with and without jumps, compared
- * on held-out tokens. */
+ * over Muon, or in fine-tuning: rather not), and changes by paired forks: the same windows of data with and
+ * without jumps, compared on held-out tokens. */
 #pragma once
 
 #include "hybrid_types.h"

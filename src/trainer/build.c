@@ -122,7 +122,7 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
            own, o->kind->name);
 }
 
-/* What the optimizer is not good for. What Muon saves, a fifth of the steps and more, it must not cost. */
+/* What the optimizer is not good for. What Muon saves (config/recipe.h) it must not cost. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.subject.rows.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;

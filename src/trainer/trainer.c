@@ -142,6 +142,9 @@ static const char *why_not(const hy_trainer *t) {
     const hy_phase_rules *rules = &t->course.rules;
     double spent = p->spent / (double)t->course.steps_total;
     bool is_past = spent >= rules->predict_until;
+    if (rules->has_predictor && rules->predict_until <= rules->predict_from) {
+        return "predict_until is not after predict_from";
+    }
     hy_observation seen = {.spent = is_past ? nextafter(rules->predict_until, 0) : spent,
                            .confidence = hy_confidence_value(&p->confidence)};
     hy_phase_obstacle obstacle = hy_phase_obstacle_now(rules, &p->machine, &seen);

@@ -172,6 +172,33 @@ EACH_TYPE(gelu_beside_a_matmul_agrees_with_the_reference, PURE_TYPES) {
     }
 }
 
+/* The same of sizes at which sums may be split, with algorithms that the clock has chosen. */
+START_TEST(timed_batches_have_the_same_bits_in_any_company) {
+    static const matmul_case forms[] = {{768, 768, 3072, false, true, false, false, false},
+                                        {384, 384, 1536, true, false, false, false, false},
+                                        {768, 768, 768, false, false, false, true, false},
+                                        {384, 1536, 384, false, false, false, true, false}};
+    if (!gpu.backend->facts.is_gpu) return;
+    hy_backend *backend = gpu.backend;
+    hy_stream *stream = gpu.stream;
+    hy_cuda_options options = gpu_options();
+    options.tune = HY_TUNE_FAST;
+    must(hy_cuda_backend_create(&options, &gpu.backend));
+    must(gpu.backend->stream_create(gpu.backend, "timed", &gpu.stream));
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        trial t = batch_trial(&forms[i], 1, 32);
+        hy_op_call planned = gpu_planned(&t.call);
+        must(gpu.backend->prepare(gpu.backend, &planned));
+        check_batch_bits(&t, gpu_must_run);
+        trial_end(&t);
+    }
+    gpu.backend->stream_destroy(gpu.stream);
+    gpu.backend->destroy(gpu.backend);
+    gpu.backend = backend;
+    gpu.stream = stream;
+}
+END_TEST
+
 /* The key of the line with gelu's backward, and the algorithm of the one without, as a line of a table:
  * scope, key, level, microseconds, algorithm. */
 static void compose_apart(char *table, char *out, size_t size) {
@@ -276,6 +303,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, matmul_may_add_to_c_in_place);
     tcase_add_test(all, a_matrix_has_the_same_bits_in_any_company);
     tcase_add_test(all, gelu_beside_a_matmul_agrees_with_the_reference);
+    tcase_add_test(all, timed_batches_have_the_same_bits_in_any_company);
     tcase_add_test(all, gelu_backward_apart_agrees_with_the_reference);
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);

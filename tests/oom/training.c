@@ -22,6 +22,7 @@
 #define FORKS                                                                                      \
     COMMON "steps 24 predictor outer regime fine-tuning fork_budget 0.5 fork_steps 2 "             \
            "confidence_threshold 0.75 schedule constant "
+#define MUON PLAIN "layers 3 mlp_width 32 optimizer muon precision fp8 fp8 all "
 #define RINGS                                                                                      \
     MOVES "layers 3 grad_accum_steps 2 precision bf16 weights_place pinned master_place pinned "   \
           "grads_place pinned optim_place pinned activations_place pinned ring_depth 2 "           \
@@ -197,4 +198,5 @@ hy_status use_moves(const char *folder, outcome *out) { return use_training(MOVE
 hy_status use_8bit(const char *folder, outcome *out) { return use_training(IN_8BIT, folder, out); }
 hy_status use_forks(const char *folder, outcome *out) { return use_training(FORKS, folder, out); }
 hy_status use_rings(const char *folder, outcome *out) { return use_training(RINGS, folder, out); }
+hy_status use_muon(const char *folder, outcome *out) { return use_training(MUON, folder, out); }
 hy_status use_disk(const char *folder, outcome *out) { return use_training(ON_DISK, folder, out); }

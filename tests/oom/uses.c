@@ -409,6 +409,7 @@ const scenario oom_scenarios[] = {
     {.name = "a predictor in 8 bits", .work = use_8bit, .is_training = true},
     {.name = "a run with forks", .work = use_forks, .is_training = true},
     {.name = "a run through rings", .work = use_rings, .is_training = true},
+    {.name = "a run with muon in fp8", .work = use_muon, .is_training = true},
     {.name = "a run with state on disk", .work = use_disk, .is_training = true},
     {.name = "a run planned anew", .work = use_replan, .is_training = true},
     {.name = "a run on rows of JSON", .work = use_rows, .is_training = true},

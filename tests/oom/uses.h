@@ -14,6 +14,7 @@ hy_status use_moves(const char *folder, outcome *out);
 hy_status use_8bit(const char *folder, outcome *out); /* the predictor keeps 8 bits */
 hy_status use_forks(const char *folder, outcome *out);
 hy_status use_rings(const char *folder, outcome *out);
+hy_status use_muon(const char *folder, outcome *out); /* updates made together, and fp8's codes */
 hy_status use_disk(const char *folder, outcome *out);
 
 /* A finished run in `folder`/run, for those that use a model. */

@@ -183,6 +183,7 @@ size_t hy_matmul_most_bytes(const hy_cuda *cuda) {
 /* Split-K leaves bias and gelu to a step of their own, after the sum has been rounded to d's
  * type. */
 static uint32_t reductions_of(const hy_matmul_key *key) {
+    if (key->batch > 0) return CUBLASLT_REDUCTION_SCHEME_NONE; /* bits must not go by the number */
     if (key->out == HY_F32) {
         return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     }
