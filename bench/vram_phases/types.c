@@ -8,7 +8,8 @@
 /* Passes in bf16 in every phase: bf16 weights that are the only copy ask for it. */
 #define STATE_IN(passes, optim, grads, master)                                                     \
     "precision=" passes " precision_warmup=same precision_full=same precision_predict=same "       \
-    "precision_correct=same optimizer=adamw optim_dtype=" optim " grad_dtype=" grads " master_dtype=" master " "
+    "precision_correct=same optimizer=adamw optim_dtype=" optim " grad_dtype=" grads               \
+    " master_dtype=" master " "
 #define STATE(optim, grads, master) STATE_IN("bf16", optim, grads, master)
 
 static const struct {
