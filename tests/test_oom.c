@@ -22,7 +22,7 @@ int main(void) {
             ROWS({ALLOCATIONS, .first = 200, .every = 53}, {ARENAS, .first = 200},
                  {LAUNCHES, .every = 23}, {SHORTAGE, .every = 67, .shortage = 1 << 18}),
             &good, &bad);
-    rows_of("a run with muon in fp8", ROWS({LAUNCHES, .every = 97}), &good, &bad);
+    rows_of("a run with muon in fp8", ROWS({LAUNCHES, .every = 199}), &good, &bad);
     rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
             &bad);
     rows_of("a predictor in 8 bits", ROWS({LAUNCHES, .every = 29}), &good, &bad);
