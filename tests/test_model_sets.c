@@ -5,7 +5,7 @@
 #include "kernels/half.h"
 #include "model/batch_memory.h"
 #include "model/decode.h"
-#include "optim/optimizer.h"
+#include "update_all.h"
 
 /* Layernorm, learned positions, biases, tied head. */
 static hy_shape gpt2_shape(void) {
@@ -447,7 +447,6 @@ static void update(sets_rig *r) {
     hy_store arrays[2];
     void *work;
     hy_layout layout;
-    hy_optimizer_cursor at = {0};
     must(hy_params_layout(&r->model->params, HY_SET_TRAINABLE, HY_F32, &layout));
     uint64_t workspace =
         hy_optimizer_workspace(&optimizer, &r->model->params, r->backend, HY_F32) + 256;
@@ -468,7 +467,7 @@ static void update(sets_rig *r) {
     must(hy_arena_push(&arena, HY_DATA, 8, (void **)&state.clip));
     state.workspace = hy_tensor_1d(work, HY_U8, (int64_t)workspace);
     must(hy_optimizer_clip(&state, r->compute, 1));
-    must(hy_optimizer_update(&state, r->compute, &(hy_optimizer_step){.lr = 0.01, .seed = 4}, &at));
+    update_all(&state, r->compute, (hy_optimizer_step){.lr = 0.01, .seed = 4});
     must(r->backend->stream_sync(r->compute));
     must(hy_store_settle(&r->stores[SETS_WEIGHTS]));
     for (int i = 0; i < 2; i++) hy_store_fini(&arrays[i]);

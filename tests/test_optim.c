@@ -4,8 +4,8 @@
 #include <math.h>
 
 #include "model/params.h"
-#include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "update_all.h"
 
 static hy_schedule schedule_of(hy_schedule_kind kind) {
     return (hy_schedule){
@@ -187,9 +187,7 @@ static hy_optimizer sgd(double momentum) {
 
 static void step(optim_rig *r, double lr, int64_t count) {
     must(hy_optimizer_clip(&r->state, r->stream, 1));
-    must(hy_optimizer_update(&r->state, r->stream,
-                             &(hy_optimizer_step){.lr = lr, .count = count, .seed = 1},
-                             &(hy_optimizer_cursor){0}));
+    update_all(&r->state, r->stream, (hy_optimizer_step){.lr = lr, .count = count, .seed = 1});
     must(r->backend->stream_sync(r->stream));
 }
 

@@ -7,7 +7,7 @@
 #include <math.h>
 
 #include "model/params.h"
-#include "optim/optimizer.h"
+#include "update_all.h"
 
 /* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a guest's matrix. */
 enum { PARAMS = 4, MOST = 16, STEPS = 20 };
@@ -113,9 +113,7 @@ static void close_rig(steps_rig *r) {
 
 static void step(steps_rig *r, double lr, int64_t count) {
     must(hy_optimizer_clip(&r->state, r->stream, 1));
-    must(hy_optimizer_update(&r->state, r->stream,
-                             &(hy_optimizer_step){.lr = lr, .count = count, .seed = 1},
-                             &(hy_optimizer_cursor){0}));
+    update_all(&r->state, r->stream, (hy_optimizer_step){.lr = lr, .count = count, .seed = 1});
     must(r->backend->stream_sync(r->stream));
 }
 

@@ -5,13 +5,6 @@
 #include "model/params.h"
 #include "optim/optimizer.h"
 
-/* What Muon's matmuls may cost, as a share of a step's passes: a fifth where it saves half of the steps. Our
- * measurements end at 124M parameters; of 1.2B a tenth of the steps is published (arXiv 2509.02046), so
- * large models get it where it costs half of that. */
-#define MUON_SHARE_MOST 0.2
-#define MUON_SHARE_LARGE 0.05
-#define LARGE 500e6 /* parameters */
-
 static bool pays_muon(const hy_settings *s) {
     hy_shape shape;
     hy_params params;
@@ -22,10 +15,9 @@ static bool pays_muon(const hy_settings *s) {
     if (hy_shape_from_settings(s, &shape) != HY_OK) return false;
     if (hy_params_init(&params, &shape) != HY_OK) return false;
     muon.kind = hy_optimizer_kind_of(HY_MUON);
-    double share = hy_optimizer_share(&muon, &params, tokens), count = 0;
-    for (int32_t i = 0; i < params.count; i++) count += (double)params.list[i].count;
+    double share = hy_optimizer_share(&muon, &params, tokens), most = hy_muon_share_most(&params);
     hy_params_fini(&params);
-    return share > 0 && share <= (count > LARGE ? MUON_SHARE_LARGE : MUON_SHARE_MOST);
+    return share > 0 && share <= most;
 }
 
 /* What goes with AdamW alone was asked for. */

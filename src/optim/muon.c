@@ -78,10 +78,8 @@ typedef struct plan {
     int64_t first[HY_WINDOW_PARAMS]; /* of a parameter: its first element, its pieces in order */
     group groups[GROUPS_MAX];
     int group_count;
-    uint64_t
-        turns; /* the matrices of a group in every other step; they end at 0, all of the window */
-    uint64_t square; /* p, and q behind it */
-    uint64_t next_square, ops;
+    /* The window's matrices end at 0; those of a group are at `turns` in every other step. */
+    uint64_t turns, square, next_square, ops; /* square: p, and q behind it */
 } plan;
 
 /* How many matrices of so many elements are multiplied at a time, for which an algorithm is chosen: enough to
@@ -247,6 +245,16 @@ static hy_status prepare(const hy_optimizer *o, const hy_param *const *params, i
         for (int k = 0; k <= PRODUCTS; k++) HY_TRY(backend->prepare(backend, &calls[k]));
     }
     return HY_OK;
+}
+
+/* A fifth where it saves half of the steps (docs/performance.md). Our measurements end at 124M parameters; of
+ * 1.2B a tenth of the steps is published (arXiv 2509.02046), so of large models it may cost half of that. */
+#define SHARE_MOST 0.2
+#define SHARE_LARGE 0.05
+#define LARGE 500000000 /* parameters */
+
+double hy_muon_share_most(const hy_params *params) {
+    return params->elements > LARGE ? SHARE_LARGE : SHARE_MOST;
 }
 
 static double flops(const hy_optimizer *o, const hy_param *param) {

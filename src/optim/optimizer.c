@@ -385,14 +385,3 @@ hy_status hy_optimizer_update_units(const hy_optimizer_state *state, hy_stream *
         at->unit++;
     return status;
 }
-
-hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
-                              const hy_optimizer_step *step, hy_optimizer_cursor *at) {
-    int32_t units = state->params->units;
-    for (bool is_first = true; at->unit < units; is_first = false) {
-        if (is_first) HY_TRY(hy_optimizer_gather(state, at->unit));
-        if (at->unit + 1 < units) HY_TRY(hy_optimizer_gather(state, at->unit + 1));
-        HY_TRY(hy_optimizer_update_unit(state, stream, step, at));
-    }
-    return HY_OK;
-}

@@ -121,6 +121,8 @@ hy_status hy_optimizer_layout(const hy_optimizer *optimizer, const hy_params *pa
  * are counted as 6 for each trained parameter and token. */
 double hy_optimizer_flops(const hy_optimizer *optimizer, const hy_params *params);
 double hy_optimizer_share(const hy_optimizer *optimizer, const hy_params *params, int64_t tokens);
+/* The share up to which Muon brings these parameters more than it costs. */
+double hy_muon_share_most(const hy_params *params);
 
 /* ---- a step ------------------------------------------------------------------------------------ */
 
@@ -183,6 +185,3 @@ hy_status hy_optimizer_update_units(const hy_optimizer_state *state, hy_stream *
                                     const hy_optimizer_step *step, hy_optimizer_cursor *at,
                                     int32_t end);
 bool hy_optimizer_is_resident(const hy_optimizer_state *state);
-/* All units from the cursor on, in rising order. */
-hy_status hy_optimizer_update(const hy_optimizer_state *state, hy_stream *stream,
-                              const hy_optimizer_step *step, hy_optimizer_cursor *at);

@@ -33,8 +33,8 @@ static hy_status check_slow_groups(const hy_subject *x) {
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
         bool is_own = p->is_trainable && p->own_optimizer; /* types.c looks at the run's */
         HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits need steps whose "
-                   "length the learning rate bounds; accepted are adamw in all groups, or "
+                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits reach as far "
+                   "as the steps of AdamW go; accepted are adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
                    p->name, kind->name);
     }

@@ -122,7 +122,7 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
            own, o->kind->name);
 }
 
-/* What the optimizer is not good for. What Muon saves (config/recipe.h) it must not cost. */
+/* What the optimizer is not good for. What Muon saves it must not cost. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.subject.rows.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
@@ -130,6 +130,7 @@ static void tell_optimizer(const hy_trainer *t) {
     bool is_guest = t->engine.guest; /* what its passes cost is not known */
     int64_t tokens = is_guest ? 0 : (int64_t)c->batch * c->accum * t->settings.train.seq_len;
     double share = hy_optimizer_share(o, &t->engine.model->params, tokens);
+    double most = hy_muon_share_most(&t->engine.model->params);
     tell_tuning_rate(t, o);
     if (is_muon) tell_matrices(t, o);
     if (is_muon && t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
@@ -138,13 +139,14 @@ static void tell_optimizer(const hy_trainer *t) {
             "muon trains all of a model that was trained before, most likely with adamw: it tends "
             "to lose what such a model knows; --optimizer adamw is the safe choice");
     }
-    if (share > 0.2) {
+    if (share > most) {
         hy_say(
             t, HY_WARNING,
             "muon's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
-            "more than it brings; a tenth at %lld tokens (--step-tokens), and --optimizer adamw "
+            "more than it brings; %.0f %% at %lld tokens (--step-tokens), and --optimizer adamw "
             "has none",
-            100 * share, (long long)tokens, (long long)ceil(share * (double)tokens / 0.1));
+            100 * share, (long long)tokens, 50 * most,
+            (long long)ceil(2 * share * (double)tokens / most));
     }
 }
 

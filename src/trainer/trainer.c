@@ -1,6 +1,5 @@
 /* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
 #include "trainer/trainer.h"
-#include "optim/groups.h"
 
 #include <math.h>
 #include <stdarg.h>

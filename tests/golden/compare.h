@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "golden/golden.h"
+#include "update_all.h"
 
 /* |a - b| / |b|; infinity when a has a NaN, so that no comparison lets it pass. */
 static inline double distance(const float *a, const float *b, int64_t count) {
@@ -108,8 +109,7 @@ static inline double adamw_step(trial *t, const hy_optimizer *adamw, double lr, 
                                 .workspace = g->workspace};
     train(t);
     must(hy_optimizer_clip(&state, g->stream, 1));
-    must(hy_optimizer_update(&state, g->stream, &(hy_optimizer_step){.lr = lr, .count = step},
-                             &(hy_optimizer_cursor){0}));
+    update_all(&state, g->stream, (hy_optimizer_step){.lr = lr, .count = step});
     must(g->backend->stream_sync(g->stream));
     float *clip = from_device(g, g->clip, 2 * sizeof(float));
     double norm = clip[0];
