@@ -280,8 +280,8 @@ static hy_status write_step_down(const step_work *work, step_memory *s, hy_backe
     HY_TRY(hy_batch_train(s->plan, &s->input));
     record.weight = 1;
     HY_TRY(hy_optimizer_clip(&s->adamw, stream, 1));
-    return hy_optimizer_update(&s->adamw, stream, &(hy_optimizer_step){.lr = 1e-4, .seed = 1},
-                               &(hy_optimizer_cursor){0});
+    return hy_optimizer_update_units(&s->adamw, stream, &(hy_optimizer_step){.lr = 1e-4, .seed = 1},
+                                     &(hy_optimizer_cursor){0}, s->adamw.params->units);
 }
 
 static hy_status measure(const step_work *work, step_memory *s, hy_model *model,
