@@ -33,6 +33,7 @@ from torch_gpt2 import load_weights, loss_of, rate
 
 WARM_STEPS = 3  # thrown away: compilation, and the first use of each kernel
 PARTS = ("q", "k", "v")
+SHAPE = ("layers", "heads", "vocab", "norm_eps")  # what loss_of reads of a run's settings
 
 
 def is_hidden(name):
@@ -90,21 +91,28 @@ class Peer:
     def __init__(self, options):
         self.options = options
         self.is_cuda = options.device != "cpu"
-        self.folder = self.data = self.weights = self.initial = None
+        self.folder = self.data = self.weights = self.initial = self.shape = None
+        # A compiled function is compiled again when a value it read has changed, and after eight times it runs
+        # uncompiled, at half the speed. So it reads nothing that differs from run to run, and that limit is an error.
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
         self.loss = self.raw_loss if options.no_compile else torch.compile(self.raw_loss, dynamic=False)
 
     def raw_loss(self, weights, rows):
         if self.options.optimizer == "muon":
-            weights = join_qkv(weights, int(self.run["layers"]))
+            weights = join_qkv(weights, int(self.shape["layers"]))
         with torch.autocast(self.options.device.split(":")[0], dtype=torch.bfloat16,
                             enabled=self.options.precision == "bf16"):
-            return loss_of(weights, self.run, rows.long())
+            return loss_of(weights, self.shape, rows.long())
 
     def open(self, folder):
         """Settings, rows and initial weights of a dump; parameters stay the same objects."""
         if folder == self.folder:
             return
         self.base = json.load(open(os.path.join(folder, "run.json")))
+        shape = {name: self.base[name] for name in SHAPE}
+        if self.shape not in (None, shape):
+            raise ValueError(f"{folder} is another model than the one before")
+        self.shape = shape
         self.data = Data(folder, self.base, self.options.device)
         loaded = load_weights(os.path.join(folder, "weights.safetensors"), self.options.device)
         if self.options.optimizer == "muon":
