@@ -169,6 +169,22 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
     return ends_jumps ? config->own_until : NULL;
 }
 
+static bool is_true(const hy_config *config, const char *key) {
+    return !strcmp(winning_text(config, key), "true");
+}
+
+/* What follows from adapters where nobody says otherwise: qlora is lora with a small base, and few trained
+ * parameters are best moved along a line. */
+static const char *adapter_default(const hy_config *config, size_t setting) {
+    const char *key = hy_setting_at(setting)->info.key;
+    bool is_said = winning_rank(config, setting) >= HY_FROM_FILE;
+    bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
+    if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
+    if (!strcmp(key, "train.frozen_dtype")) return is_qlora && !is_said ? "int8" : NULL;
+    if (strcmp(key, "phases.predictor") || is_said || !(is_lora || is_qlora)) return NULL;
+    return strcmp(winning_text(config, key), "none") ? "line" : NULL;
+}
+
 static int rank_of(const hy_config *config, const char *key) {
     return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
@@ -214,22 +230,25 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
     const char *own = optimizer_default(config, setting);
     const char *recipe = settled_recipe(config, hy_setting_at(setting)->info.key);
     const char *last = schedule_default(config, setting);
+    const char *adapter = adapter_default(config, setting);
     const char *cut = settled_micro_batch(config, setting);
     const char *warmup = settled_warmup(config, setting);
-    *text = note     ? "0"
-            : own    ? own
-            : recipe ? recipe
-            : last   ? last
-            : cut    ? cut
-            : warmup ? warmup
-                     : winner->text;
-    *origin = note     ? note
-              : own    ? "default of the optimizer"
-              : recipe ? "auto"
-              : last   ? "default of the schedule"
-              : cut    ? "by who says batch_size and grad_accum_steps"
-              : warmup ? "by who says lr_warmup_steps or lr_warmup_ratio"
-                       : winner->origin;
+    *text = note      ? "0"
+            : own     ? own
+            : recipe  ? recipe
+            : last    ? last
+            : adapter ? adapter
+            : cut     ? cut
+            : warmup  ? warmup
+                      : winner->text;
+    *origin = note      ? note
+              : own     ? "default of the optimizer"
+              : recipe  ? "auto"
+              : last    ? "default of the schedule"
+              : adapter ? "by lora and qlora"
+              : cut     ? "by who says batch_size and grad_accum_steps"
+              : warmup  ? "by who says lr_warmup_steps or lr_warmup_ratio"
+                        : winner->origin;
 }
 
 /* ---- putting one value in ----------------------------------------------------------------------
@@ -418,9 +437,14 @@ static bool is_auto(const hy_config *config, const char *key) {
     return !strcmp(winning_text(config, key), "auto");
 }
 
+/* How many times the rate of full fine-tuning suits adapters. */
+#define ADAPTER_RATE 10
+
 /* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go by. */
 static void settle_rate(hy_config *config) {
     double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
+    bool is_lora = is_true(config, "lora.lora") || is_true(config, "lora.qlora");
+    if (is_lora && !config->is_own) factor = ADAPTER_RATE * (factor > 0 ? factor : 1);
     double rate = strtod(winning_text(config, "optimizer.lr"), NULL);
     config->own_lr[0] = 0;
     if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);

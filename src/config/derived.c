@@ -5,6 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "model/adapter.h"
+
+static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
+    double rank = (double)s->lora.lora_rank;
+    double alpha = s->lora.lora_alpha > 0 ? s->lora.lora_alpha : 2 * rank;
+    out->adapter = (hy_adapter){.rank = (int32_t)s->lora.lora_rank,
+                                .scale = alpha / (s->lora.rslora ? sqrt(rank) : rank),
+                                .dropout = s->lora.lora_dropout};
+    hy_status status = hy_adapter_parts_named(out, s->lora.lora_targets, &out->adapter.parts);
+    if (status != HY_OK) return hy_fail_context(status, "lora.lora_targets");
+    return hy_shape_complete(out);
+}
+
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     *out = (hy_shape){
         .layers = (int32_t)s->shape.layers,
@@ -37,7 +51,30 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     if (strcmp(s->shape.sliding_layers, "all") != 0) {
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
     }
-    return hy_shape_complete(out);
+    HY_TRY(hy_shape_complete(out));
+    if (!s->lora.lora) return HY_OK;
+    return set_adapter(s, out);
+}
+
+/* The short words that lora_modules takes, and what they are called here. */
+static const char *full_name(const char *word, size_t length) {
+    if (length == 5 && !strncmp(word, "embed", 5)) return "embed.tokens.weight";
+    if (length == 4 && !strncmp(word, "head", 4)) return "head.weight";
+    return NULL;
+}
+
+void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
+    int used = snprintf(out, size, "%s", s->lora.lora ? "*.lora_a,*.lora_b" : s->train.train);
+    const char *at = s->lora.lora_modules;
+    if (!s->lora.lora || !strcmp(at, "none") || !at[0]) return;
+    for (size_t length; at[0] && used > 0 && (size_t)used < size;
+         at += length + (at[length] == ',')) {
+        at += strspn(at, " ");
+        length = strcspn(at, ",");
+        const char *full = full_name(at, length);
+        used += snprintf(out + used, size - (size_t)used, ",%.*s", full ? 64 : (int)length,
+                         full ? full : at);
+    }
 }
 
 /* A preset's name is a preset, whatever lies in the folder. */

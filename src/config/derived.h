@@ -11,6 +11,9 @@
 /* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go together. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 
+/* The names of what is trained, for hy_params_select. */
+void hy_settings_trained(const hy_settings *settings, char *out, size_t size);
+
 /* The files that `model` names; HY_FILES_NONE for a preset. */
 hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
                                   char path[HY_HF_PATH_MAX]);

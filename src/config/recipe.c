@@ -27,7 +27,7 @@ static bool needs_adamw(const hy_settings *s) {
 
 hy_recipe hy_recipe_of(const hy_settings *s, bool is_own, bool wants_optimizer) {
     bool is_from_scratch = !is_own && !hy_settings_bring_weights(s);
-    bool may_be_muon = wants_optimizer && is_from_scratch && !needs_adamw(s);
+    bool may_be_muon = wants_optimizer && is_from_scratch && !needs_adamw(s) && !s->lora.lora;
     return (hy_recipe){.optimizer = may_be_muon && pays_muon(s) ? "muon" : "adamw",
                        .schedule = is_from_scratch ? "wsd" : "cosine"};
 }

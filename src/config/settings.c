@@ -79,8 +79,8 @@
         HY_F16, "fp8", HY_DTYPE_FP8
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
-static const char *const groups[] = {"shape", "train", "optimizer", "input",
-                                     "eval",  "save",  "phases",    "memory"};
+static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input",
+                                     "eval",  "save",  "phases", "memory"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -261,6 +261,24 @@ static const hy_setting table[] = {
         "Micro-batches never grow beyond this many sequences; 0: beyond what they began with.")},
     {INTEGER(train.batch_check_every, "--batch-check-every", 1, 1000000, "10",
              "Steps between two looks at whether the micro-batch should change.")},
+
+    {SWITCH(lora.lora, "--lora", "false",
+            "Train low-rank adapters beside frozen matrices instead of the weights (LoRA).")},
+    {SWITCH(lora.qlora, "--qlora", "false",
+            "The same with the frozen matrices quantised: frozen_dtype is then int8 unless you say "
+            "another.")},
+    {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of adapters.")},
+    {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
+            "What adapters add is multiplied by alpha / rank; 0 means twice the rank.")},
+    {SWITCH(lora.rslora, "--rslora", "false",
+            "Multiply by alpha / sqrt(rank) instead, for large ranks.")},
+    {TEXT(lora.lora_targets, "--lora-targets", "names of matrices, attention, mlp, or all", "all",
+          "Which matrices of the blocks have adapters, commas between: q_proj, k_proj, v_proj, "
+          "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj.")},
+    {NUMBER_BELOW(lora.lora_dropout, "--lora-dropout", 0, 1, "0",
+                  "Share of an adapter's inputs that is left out in each pass of training.")},
+    {TEXT(lora.lora_modules, "--lora-modules", "none, embed, head, or names with * and ?", "none",
+          "What is trained whole beside the adapters, commas between.")},
 
     {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
             "The update rule; auto: muon from scratch where it costs little, else adamw; muon "

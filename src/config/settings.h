@@ -96,6 +96,17 @@ typedef struct hy_settings {
         int64_t batch_check_every;              /* steps */
     } train;
 
+    /* lora */
+    struct {
+        bool lora, qlora;
+        int64_t lora_rank;
+        double lora_alpha; /* 0: twice the rank */
+        bool rslora;
+        char lora_targets[HY_TEXT_MAX];
+        double lora_dropout;
+        char lora_modules[HY_TEXT_MAX]; /* none, or parameters trained whole */
+    } lora;
+
     /* optimizer */
     struct {
         hy_optimizer_choice optimizer;

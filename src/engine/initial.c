@@ -127,16 +127,23 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     return HY_OK;
 }
 
-hy_status hy_engine_initialise_weights(hy_engine *e) {
+static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
     hy_row_changed(e, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;
     for (int32_t i = 0; i < e->model->params.count && status == HY_OK; i++) {
+        if (is_adapters_alone && !hy_is_adapter(e->model->params.list[i].kind)) continue;
         status = initialise(e, hy_store_of(e, HY_ROW_MASTER), i, staging);
         bool has_frozen = status == HY_OK && hy_has_row(e, HY_ROW_FROZEN);
         if (has_frozen) status = initialise(e, hy_store_of(e, HY_ROW_FROZEN), i, staging);
     }
     free(staging);
     return status;
+}
+
+hy_status hy_engine_initialise_weights(hy_engine *e) { return initialise_some(e, false); }
+
+hy_status hy_engine_initialise_adapters(hy_engine *e) {
+    return e->model->shape.adapter.rank > 0 ? initialise_some(e, true) : HY_OK;
 }

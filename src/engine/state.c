@@ -21,8 +21,11 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
-    hy_status status = hy_model_select(e->model, s->train.train, codes);
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "train.train");
+    char names[2 * HY_TEXT_MAX];
+    hy_settings_trained(s, names, sizeof names);
+    hy_status status = hy_model_select(e->model, names, codes);
+    const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {

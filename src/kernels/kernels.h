@@ -158,6 +158,16 @@ typedef enum hy_op_kind {
      * scale. x may be codes itself: then they are transposed, and largest and codes are absent.
      * seen: {largest so far, numbers other than zero that became zero, numbers}, added to. */
     HY_OP_TO_FP8, /* x (M,C)  largest (1) fp32?  codes (M,C)?  transposed (C,M)?  seen (3) f64?* */
+
+    /* Adapters of the pieces of one matrix, side by side. `rows` are those of the pieces, M in all; A of them
+     * have an adapter (is_there), and their rows lie one below the other in b. Of `full`, a row has its
+     * piece's r columns from b, and zeros for the other pieces; all zeros where its piece has none. */
+    HY_OP_SPREAD,  /* b (R,r)  full (M, A r) */
+    HY_OP_COLLECT, /* full (M, A r)  b (R,r)+ : the elements of full that come from b */
+    /* y = x / (1 - rate), or 0 where the number of the element is below rate: element i has the number
+     * hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With rate 0
+     * y = x, and seed may be absent. */
+    HY_OP_DROPOUT, /* x (N,C)  seed (2) i32?: low and high word  y (N,C)+ (may be x) */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -258,6 +268,9 @@ enum { HY_WRAP_X, HY_WRAP_CODES };
 enum { HY_UNWRAP_CODES, HY_UNWRAP_NEAR, HY_UNWRAP_X };
 enum { HY_LARGEST_X, HY_LARGEST_OUT };
 enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED, HY_TO_FP8_SEEN };
+enum { HY_SPREAD_B, HY_SPREAD_FULL };
+enum { HY_COLLECT_FULL, HY_COLLECT_B };
+enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y };
 
 #define HY_OP_TENSORS 9
 
@@ -309,6 +322,32 @@ typedef struct hy_muon_attr {
     uint64_t seed, first; /* of the noise, as for adamw */
 } hy_muon_attr;
 
+#define HY_SPREAD_PIECES 3
+typedef struct hy_spread_attr {
+    int32_t count; /* pieces */
+    int64_t rows[HY_SPREAD_PIECES];
+    bool is_there[HY_SPREAD_PIECES];
+} hy_spread_attr;
+
+/* Where row m of full comes from: its row in b, -1: nowhere; *column is its first one. */
+static inline
+#ifdef __CUDACC__
+    __host__ __device__
+#endif
+        int64_t
+        hy_spread_row(const hy_spread_attr *a, int64_t m, int64_t rank, int64_t *column) {
+    int64_t row = 0, begin = 0;
+    *column = 0;
+    for (int32_t i = 0; i < a->count; i++) {
+        if (m < begin + a->rows[i]) return a->is_there[i] ? row + m - begin : -1;
+        begin += a->rows[i];
+        if (!a->is_there[i]) continue;
+        row += a->rows[i];
+        *column += rank;
+    }
+    return -1;
+}
+
 typedef struct hy_op_attr {
     bool accumulate; /* for the tensors marked `+` */
     union {
@@ -355,6 +394,11 @@ typedef struct hy_op_attr {
             int32_t block;
             bool is_signed;
         } quantize;
+        hy_spread_attr spread; /* and collect */
+        struct {
+            float rate;
+            uint64_t first;
+        } dropout;
         struct {
             int32_t exponent; /* HY_GRID_EXPONENT_MAX at most, of either sign */
         } grid;

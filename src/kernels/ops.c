@@ -152,6 +152,10 @@ static const op_rule rules[HY_OP_COUNT] = {
                       {IN("x", "MC", REAL | FP8), IN_OPT("largest", "1", F32),
                        OUT_OPT("codes", "MC", FP8), OUT_OPT("transposed", "CM", FP8),
                        INOUT_OPT("seen", "3", F64)}},
+    [HY_OP_SPREAD] = {"spreading", {IN("b", "RK", REAL), OUT("full", "MC", REAL)}},
+    [HY_OP_COLLECT] = {"collecting", {IN("full", "MC", REAL), OUT("b", "RK", REAL)}},
+    [HY_OP_DROPOUT] = {"dropout",
+                       {IN("x", "*", REAL), IN_OPT("seed", "2", I32), OUT("y", "=", REAL)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -447,6 +451,25 @@ static hy_status check_adafactor(const hy_op_call *call) {
     return wrong_shape(call, HY_ADAFACTOR_V, "%lld elements", (long long)expected);
 }
 
+static hy_status check_spread(const hy_op_call *call, int b, int full) {
+    const hy_spread_attr *a = &call->attr.spread;
+    int64_t rows = 0, given = 0, adapted = 0, rank = hy_tensor_width(&call->t[b]);
+    HY_FAIL_IF(a->count < 1 || a->count > HY_SPREAD_PIECES, HY_ERR_INPUT,
+               "%s: %d pieces, expected 1 to %d", hy_op_name(call->kind), a->count,
+               HY_SPREAD_PIECES);
+    for (int32_t i = 0; i < a->count; i++) {
+        rows += a->rows[i];
+        given += a->is_there[i] ? a->rows[i] : 0;
+        adapted += a->is_there[i];
+    }
+    if (hy_tensor_height(&call->t[b]) != given) {
+        return wrong_shape(call, b, "(%lld, %lld)", (long long)given, (long long)rank);
+    }
+    const hy_tensor *f = &call->t[full];
+    if (hy_tensor_height(f) == rows && hy_tensor_width(f) == adapted * rank) return HY_OK;
+    return wrong_shape(call, full, "(%lld, %lld)", (long long)rows, (long long)(adapted * rank));
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
@@ -468,6 +491,16 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_TRY(check_alias(call, HY_SWIGLU_BWD_DY, HY_SWIGLU_BWD_ACTIVE));
         return check_swiglu(call, HY_SWIGLU_BWD_GATE_UP, HY_SWIGLU_BWD_DY);
     case HY_OP_ADAFACTOR: return check_adafactor(call);
+    case HY_OP_SPREAD: return check_spread(call, HY_SPREAD_B, HY_SPREAD_FULL);
+    case HY_OP_COLLECT: return check_spread(call, HY_COLLECT_B, HY_COLLECT_FULL);
+    case HY_OP_DROPOUT:
+        HY_FAIL_IF(!(call->attr.dropout.rate >= 0 && call->attr.dropout.rate < 1), HY_ERR_INPUT,
+                   "dropout: the rate is %g, expected 0 or more and below 1",
+                   (double)call->attr.dropout.rate);
+        if (call->attr.dropout.rate > 0 && !t[HY_DROPOUT_SEED].data) {
+            return refuse(call, HY_DROPOUT_SEED, "is absent; it is wanted for a rate above 0");
+        }
+        return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
     case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST:
@@ -521,7 +554,7 @@ double hy_op_flops(const hy_op_call *call) {
         [HY_OP_SWIGLU_BWD] = 40, [HY_OP_CROSS_ENTROPY] = 20, [HY_OP_SUM] = 1,
         [HY_OP_SQ_NORM] = 2,     [HY_OP_ADAMW] = 16,         [HY_OP_SGD] = 7,
         [HY_OP_LION] = 9,        [HY_OP_ADAFACTOR] = 24,     [HY_OP_LARGEST] = 1,
-        [HY_OP_TO_FP8] = 4};
+        [HY_OP_TO_FP8] = 4,      [HY_OP_DROPOUT] = 10};
     const hy_tensor *t = call->t;
     const hy_heads_attr *heads = &call->attr.heads;
     double pair_flops = (double)heads->batch * heads->heads * heads->head_dim;

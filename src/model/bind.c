@@ -64,7 +64,8 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
                               .doc_starts = has_doc_starts ? SOMEWHERE : NULL,
                               .rope = SOMEWHERE,
                               .largest = SOMEWHERE,
-                              .seen = SOMEWHERE};
+                              .seen = SOMEWHERE,
+                              .dropout_seed = SOMEWHERE};
     const hy_batch_input *in = f->input ? f->input : &planned;
     int64_t rows = (int64_t)size->batch * size->seq;
     switch (slot->given) {
@@ -76,6 +77,7 @@ static hy_tensor bind_given(const hy_frame *f, const hy_slot *slot) {
     case HY_GIVEN_SEEN:
         return hy_tensor_1d(in->seen ? in->seen + HY_SEEN * f->unit_index + slot->at : NULL, HY_F64,
                             3);
+    case HY_GIVEN_DROPOUT: return hy_tensor_1d((void *)in->dropout_seed, HY_I32, 2);
     case HY_GIVEN_DOC_STARTS: return hy_tensor_1d((void *)in->doc_starts, HY_I32, rows);
     case HY_GIVEN_ROPE:
     default:
@@ -117,6 +119,13 @@ static void narrow_to_chunk(const hy_frame *f, int index, int32_t chunk, hy_tens
     *t = hy_tensor_rows(t, chunk * rows, rows);
 }
 
+/* Each matrix of each unit has numbers of its own; the element's are in the lower bits. */
+static void bind_dropout(const hy_frame *f, hy_op_attr *attr) {
+    uint64_t matrix = (uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first;
+    attr->dropout.first = matrix << 40;
+    if (f->pass == HY_PASS_EVAL) attr->dropout.rate = 0;
+}
+
 /* The scalars that depend on the batch and on the pass. */
 static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy_op_attr *attr) {
     *attr = op->attr;
@@ -139,6 +148,8 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
         attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);
         break;
+    case HY_OP_DROPOUT: bind_dropout(f, attr); break;
+    case HY_OP_SPREAD: break;
     case HY_OP_CROSS_ENTROPY:
         if (f->input) attr->loss.scale = f->input->loss_scale;
         break;

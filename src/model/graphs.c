@@ -26,10 +26,11 @@ static bool is_worth_it(const hy_batch_plan *plan, const hy_batch_input *input) 
 
 static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
     return a->stream == b->stream && a->weights == b->weights && a->frozen == b->frozen &&
-           a->fp8 == b->fp8 && a->seen == b->seen && a->largest == b->largest &&
-           a->grads == b->grads && a->tokens == b->tokens && a->targets == b->targets &&
-           a->doc_starts == b->doc_starts && a->rope == b->rope && a->losses == b->losses &&
-           a->loss_scale == b->loss_scale && a->accumulate == b->accumulate;
+           a->fp8 == b->fp8 && a->seen == b->seen && a->dropout_seed == b->dropout_seed &&
+           a->largest == b->largest && a->grads == b->grads && a->tokens == b->tokens &&
+           a->targets == b->targets && a->doc_starts == b->doc_starts && a->rope == b->rope &&
+           a->losses == b->losses && a->loss_scale == b->loss_scale &&
+           a->accumulate == b->accumulate;
 }
 
 /* The entry of this input, a new one when it has none. */

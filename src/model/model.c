@@ -258,7 +258,9 @@ void hy_batch_plan_destroy(hy_batch_plan *plan) {
 }
 
 double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
-    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN, HY_P_HEAD};
+    static const hy_param_kind matrices[] = {
+        HY_P_QKV,   HY_P_OUT,   HY_P_UP,   HY_P_DOWN, HY_P_HEAD,   HY_P_QKV_A, HY_P_QKV_B,
+        HY_P_OUT_A, HY_P_OUT_B, HY_P_UP_A, HY_P_UP_B, HY_P_DOWN_A, HY_P_DOWN_B};
     const hy_shape *s = &model->shape;
     double sum = 0;
     if (hy_model_is_guest(model)) return 0;
@@ -268,7 +270,8 @@ double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
             int32_t index = hy_params_find(&model->params, unit, matrices[i]);
             if (index < 0) continue;
             const hy_param *p = &model->params.list[index];
-            bool is_first = matrices[i] == HY_P_QKV; /* what goes on from it leaves the unit */
+            bool is_first = matrices[i] == HY_P_QKV ||
+                            matrices[i] == HY_P_QKV_A; /* what goes on from it leaves the unit */
             int kinds = 1 + (is_first ? goes_on : goes_back) + p->is_trainable;
             sum += 2.0 * kinds * (double)p->stored;
         }

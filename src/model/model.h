@@ -91,14 +91,15 @@ typedef struct hy_batch_input {
     hy_store *grads;       /* training only; of trained parameters */
     const int32_t *tokens; /* (B,T) */
     const int32_t *targets;
-    const int32_t *doc_starts; /* or NULL */
-    const float *rope;         /* (T, D/2, 2), NULL without rope */
-    float *losses;             /* (B,T): each token's loss */
-    float *largest;            /* (units, HY_LINEARS): for passes in fp8 */
-    double *seen;              /* (units, HY_SEEN): what fp8 made of numbers, added to; or NULL */
-    float loss_scale;          /* gradients are of loss_scale * sum of losses */
-    bool accumulate;           /* add to the gradients; else what they were is not even read */
-    const hy_unit_hook *hook;  /* or NULL */
+    const int32_t *doc_starts;   /* or NULL */
+    const float *rope;           /* (T, D/2, 2), NULL without rope */
+    float *losses;               /* (B,T): each token's loss */
+    float *largest;              /* (units, HY_LINEARS): for passes in fp8 */
+    const int32_t *dropout_seed; /* (2): of this micro-batch; NULL without dropout */
+    double *seen;                /* (units, HY_SEEN): what fp8 made of numbers, added to; or NULL */
+    float loss_scale;            /* gradients are of loss_scale * sum of losses */
+    bool accumulate;             /* add to the gradients; else what they were is not even read */
+    const hy_unit_hook *hook;    /* or NULL */
 } hy_batch_input;
 
 #define HY_GRAPHS 4

@@ -33,6 +33,14 @@ static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_FINAL_NORM] = "final_norm.weight",
     [HY_P_FINAL_NORM_BIAS] = "final_norm.bias",
     [HY_P_HEAD] = "head.weight",
+    [HY_P_QKV_A] = "attn.qkv.lora_a",
+    [HY_P_QKV_B] = "attn.qkv.lora_b",
+    [HY_P_OUT_A] = "attn.out.lora_a",
+    [HY_P_OUT_B] = "attn.out.lora_b",
+    [HY_P_UP_A] = "mlp.up.lora_a",
+    [HY_P_UP_B] = "mlp.up.lora_b",
+    [HY_P_DOWN_A] = "mlp.down.lora_a",
+    [HY_P_DOWN_B] = "mlp.down.lora_b",
 };
 
 /* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
@@ -47,23 +55,24 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
                         .shape = {rows, cols},
                         .count = cols ? rows * cols : rows,
                         .stored = stored,
-                        .first = p->elements,
                         .whole = p->count,
                         .is_trainable = true,
                         .has_decay = cols > 0,
                         .own_decay = -1,
                         .lr_scale = 1,
                         .init_std = cols ? s->init_std : 0};
-    param->is_hidden = hy_linear_bit(kind) != 0;
+    param->is_hidden = hy_linear_bit(kind) != 0 || hy_is_adapter(kind);
     bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
     /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
-    const char *name = kind == HY_P_UP && s->is_gated ? "mlp.gate_up.weight" : kind_names[kind];
+    static const char *const gated[HY_P_KIND_COUNT] = {[HY_P_UP] = "mlp.gate_up.weight",
+                                                       [HY_P_UP_A] = "mlp.gate_up.lora_a",
+                                                       [HY_P_UP_B] = "mlp.gate_up.lora_b"};
+    const char *name = s->is_gated && gated[kind] ? gated[kind] : kind_names[kind];
     bool is_block = unit >= 1 && unit <= s->layers;
     int length = is_block ? snprintf(param->name, sizeof param->name, "blocks.%d.", unit - 1) : 0;
     snprintf(param->name + length, sizeof param->name - (size_t)length, "%s", name);
-    p->elements += param->stored;
     p->at[unit * HY_P_KIND_COUNT + kind] = p->count++;
 }
 
@@ -76,6 +85,63 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
                        int64_t out, int64_t in, bool has_bias) {
     add(p, s, unit, kind, out, in);
     if (has_bias) add(p, s, unit, (hy_param_kind)(kind + 1), out, 0);
+}
+
+hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
+    hy_adapter_pieces out = {.count = 1};
+    int64_t queries = (int64_t)s->heads * s->head_size, keys = (int64_t)s->kv_heads * s->head_size;
+    int32_t first = HY_ADAPT_O; /* the bit of the first piece; those of the others follow */
+    out.rows[0] = s->width;
+    if (matrix == HY_P_QKV) {
+        bool is_one = hy_shape_packs_adapter(s);
+        out.count = is_one ? 1 : 3;
+        out.rows[0] = is_one ? hy_shape_qkv(s) : queries;
+        out.rows[1] = out.rows[2] = keys;
+        first = HY_ADAPT_Q;
+    } else if (matrix == HY_P_UP) {
+        out.count = s->is_gated ? 2 : 1;
+        out.rows[0] = out.rows[1] = s->mlp_width;
+        first = s->is_gated ? HY_ADAPT_GATE : HY_ADAPT_UP;
+    } else if (matrix == HY_P_DOWN) {
+        first = HY_ADAPT_DOWN;
+    }
+    for (int32_t i = 0; i < out.count && s->adapter.rank > 0; i++) {
+        out.is_there[i] = (s->adapter.parts & first << i) != 0;
+        out.adapted += out.is_there[i];
+    }
+    return out;
+}
+
+/* A begins as PyTorch's linear layers do, B as zero: the model begins as it was. */
+static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind matrix) {
+    hy_adapter_pieces pieces = hy_shape_adapter_pieces(s, matrix);
+    const hy_param *whole = &p->list[hy_params_find(p, unit, matrix)];
+    int64_t in = whole->shape[1], rank = s->adapter.rank, rows = 0;
+    if (pieces.adapted == 0) return;
+    for (int32_t i = 0; i < pieces.count; i++) rows += pieces.is_there[i] ? pieces.rows[i] : 0;
+    hy_param *a = &p->list[p->count], *b = a + 1;
+    add(p, s, unit, hy_adapter_kind(matrix), pieces.adapted * rank, in);
+    add(p, s, unit, (hy_param_kind)(hy_adapter_kind(matrix) + 1), rows, rank);
+    a->init_std = b->init_std = 0;
+    a->init_bound = 1 / sqrt((double)in);
+    if (pieces.adapted == 1) return;
+    for (int32_t i = 0; i < pieces.count; i++) {
+        if (!pieces.is_there[i]) continue;
+        a->piece_rows[a->pieces++] = rank;
+        b->piece_rows[b->pieces++] = pieces.rows[i];
+    }
+}
+
+/* Adapters are numbered behind all others, whose random numbers are the same with and without them. */
+static void number(hy_params *p) {
+    p->elements = 0;
+    for (int is_adapter = 0; is_adapter < 2; is_adapter++) {
+        for (int32_t i = 0; i < p->count; i++) {
+            if (hy_is_adapter(p->list[i].kind) != is_adapter) continue;
+            p->list[i].first = p->elements;
+            p->elements += p->list[i].stored;
+        }
+    }
 }
 
 /* The matrices of a packed one. */
@@ -104,6 +170,10 @@ static void add_block(hy_params *p, const hy_shape *s, int32_t unit) {
     add_linear(p, s, unit, HY_P_UP, up, s->width, hy_shape_mlp_bias(s));
     add_linear(p, s, unit, HY_P_DOWN, s->width, s->mlp_width, hy_shape_mlp_bias(s));
     set_pieces(p, s, unit);
+    add_adapter(p, s, unit, HY_P_QKV);
+    add_adapter(p, s, unit, HY_P_OUT);
+    add_adapter(p, s, unit, HY_P_UP);
+    add_adapter(p, s, unit, HY_P_DOWN);
 }
 
 hy_status hy_params_init(hy_params *p, const hy_shape *s) {
@@ -127,6 +197,7 @@ hy_status hy_params_init(hy_params *p, const hy_shape *s) {
     } else {
         add(p, s, last, HY_P_HEAD, s->vocab, s->width);
     }
+    number(p);
     return HY_OK;
 }
 
@@ -494,7 +565,10 @@ void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64
                       float *out) {
     for (int64_t i = 0; i < count; i++) {
         double value = param->init_mean;
-        if (param->init_std > 0 && first + i < param->stored) {
+        if (param->init_bound > 0) {
+            uint64_t index = (uint64_t)(param->first + first + i);
+            value = param->init_bound * (2 * hy_rng_uniform(seed, HY_RNG_INIT, index) - 1);
+        } else if (param->init_std > 0 && first + i < param->stored) {
             uint64_t index = (uint64_t)(param->first + first + i);
             value += param->init_std * hy_rng_normal(seed, HY_RNG_INIT, index);
         }

@@ -31,6 +31,15 @@ typedef enum hy_param_kind {
     HY_P_FINAL_NORM,
     HY_P_FINAL_NORM_BIAS,
     HY_P_HEAD, /* (V,C) */
+    /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those pieces, r). */
+    HY_P_QKV_A,
+    HY_P_QKV_B,
+    HY_P_OUT_A,
+    HY_P_OUT_B,
+    HY_P_UP_A,
+    HY_P_UP_B,
+    HY_P_DOWN_A,
+    HY_P_DOWN_B,
     HY_P_KIND_COUNT
 } hy_param_kind;
 
@@ -58,6 +67,25 @@ static inline uint32_t hy_linear_bit(hy_param_kind kind) {
     default: return 0;
     }
 }
+/* The A of a matrix' adapter; its B is the next kind. */
+static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
+    int kind = HY_P_QKV_A;
+    for (uint32_t bit = hy_linear_bit(matrix); bit > 1; bit >>= 1) kind += 2;
+    return (hy_param_kind)kind;
+}
+static inline bool hy_is_adapter(hy_param_kind kind) {
+    return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
+}
+
+/* The pieces of a matrix that have adapters of their own. */
+typedef struct hy_adapter_pieces {
+    int32_t count;    /* of the matrix, 1 to HY_PARAM_PIECES */
+    int32_t adapted;  /* of these, with an adapter; 0: the matrix has none */
+    int64_t rows[3];  /* of each piece */
+    bool is_there[3]; /* which have one */
+} hy_adapter_pieces;
+hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
+
 static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || use->grads; }
 
 #define HY_PARAM_NAME_MAX 160
@@ -88,6 +116,7 @@ typedef struct hy_param {
     int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
     double lr_scale;       /* of the run's learning rate */
     double init_mean, init_std;
+    double init_bound; /* above 0: uniform between it and its negative instead */
 } hy_param;
 
 typedef struct hy_params {

@@ -46,6 +46,22 @@ static hy_status check_rope_scaling(const hy_shape *s) {
     return HY_OK;
 }
 
+/* A part that the shape has not is left out; where none is left there is nothing to train. */
+static hy_status check_adapter(hy_shape *s) {
+    hy_adapter *a = &s->adapter;
+    if (a->rank == 0) return HY_OK;
+    HY_FAIL_IF(a->rank < 0 || a->rank > HY_ADAPTER_RANK_MAX, HY_ERR_INPUT,
+               "the rank of adapters is %d; it must lie between 1 and %d", a->rank,
+               HY_ADAPTER_RANK_MAX);
+    HY_FAIL_IF(!(a->dropout >= 0 && a->dropout < 1), HY_ERR_INPUT,
+               "the dropout of adapters is %g; it must be 0 or more and below 1", a->dropout);
+    a->parts &= hy_shape_adapter_parts(s);
+    int32_t packed = HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V;
+    if (hy_shape_packs_adapter(s) && a->parts & packed) a->parts |= packed;
+    HY_FAIL_IF(a->parts == 0, HY_ERR_INPUT, "no matrix of this model is given an adapter");
+    return HY_OK;
+}
+
 hy_status hy_shape_complete(hy_shape *s) {
     HY_TRY(check_positive("layers", s->layers));
     HY_TRY(check_positive("width", s->width));
@@ -66,7 +82,8 @@ hy_status hy_shape_complete(hy_shape *s) {
                "shape.sliding_layers is %s; it must be all, or a letter for each of the %d layers "
                "or fewer, s (sliding) or f (full)",
                s->sliding_layers, s->layers);
-    return check_rope_scaling(s);
+    HY_TRY(check_rope_scaling(s));
+    return check_adapter(s);
 }
 
 int32_t hy_shape_window(const hy_shape *s, int32_t layer) {

@@ -11,6 +11,28 @@
 
 #define HY_SLIDING_LAYERS_MAX 512
 
+/* The matrices of a block that a low-rank adapter can stand beside, as the field names them. */
+typedef enum hy_adapter_part {
+    HY_ADAPT_Q = 1,
+    HY_ADAPT_K = 2,
+    HY_ADAPT_V = 4,
+    HY_ADAPT_O = 8,
+    HY_ADAPT_GATE = 16, /* gated mlps only */
+    HY_ADAPT_UP = 32,
+    HY_ADAPT_DOWN = 64,
+    HY_ADAPT_ALL = 127
+} hy_adapter_part;
+
+#define HY_ADAPTER_RANK_MAX 1024
+
+/* Low-rank adapters: out = x W' + scale (x A') B', with A (rank, in) and B (out, rank). */
+typedef struct hy_adapter {
+    int32_t rank;  /* 0: there are none */
+    int32_t parts; /* hy_adapter_part bits that the shape has */
+    double scale;
+    double dropout; /* of x, in training */
+} hy_adapter;
+
 typedef struct hy_shape {
     int32_t layers;    /* L */
     int32_t width;     /* C */
@@ -36,6 +58,7 @@ typedef struct hy_shape {
      * layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
+    hy_adapter adapter;
 } hy_shape;
 
 /* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that is
@@ -63,6 +86,12 @@ static inline int32_t hy_shape_qkv(const hy_shape *s) {
 static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
+
+/* The parts that such a shape has at all. GPT-2's q, k and v are one module, and so all of them or none. */
+static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
+    return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;
+}
+static inline bool hy_shape_packs_adapter(const hy_shape *s) { return !s->has_rope; }
 
 /* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
 void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);

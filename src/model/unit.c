@@ -189,6 +189,10 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
 
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                             int8_t residual) {
+    if (linear->low_rank.a != HY_NO_SLOT) {
+        hy_unit_adapter_forward(unit, linear, in, out, residual);
+        residual = out;
+    }
     hy_unit_linear_encode(unit, linear, in, false);
     int8_t from = linear->is_fp8 ? linear->in_codes : in;
     hy_unit_op op = hy_unit_matmul(from, linear->weight, out, false, true);
@@ -204,6 +208,7 @@ void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8
     hy_unit_op fp8 = hy_unit_matmul(linear->dout_transposed, linear->in_transposed,
                                     linear->weight_grad, false, true);
     hy_unit_add_op(unit, true, linear->is_grad_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_params(unit, linear, dout, in);
     if (linear->bias_grad == HY_NO_SLOT) return;
     hy_unit_op bias = {
         .kind = HY_OP_BIAS_GRAD,
@@ -213,21 +218,23 @@ void hy_unit_linear_backward_params(hy_unit *unit, const hy_linear *linear, int8
 
 void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                    int8_t din) {
-    if (!linear->is_fp8) {
-        hy_unit_add_op(unit, true, hy_unit_matmul(dout, linear->weight, din, false, false));
-        return;
+    hy_unit_op plain = hy_unit_matmul(dout, linear->weight, din, false, false);
+    hy_unit_op fp8 =
+        hy_unit_matmul(linear->dout_codes, linear->weight_transposed, din, false, true);
+    if (linear->is_fp8) {
+        hy_unit_add_op(unit, true,
+                       (hy_unit_op){.kind = HY_OP_TO_FP8,
+                                    .slot = {[HY_TO_FP8_X] = linear->weight,
+                                             [HY_TO_FP8_TRANSPOSED] = linear->weight_transposed}});
     }
-    hy_unit_add_op(unit, true,
-                   (hy_unit_op){.kind = HY_OP_TO_FP8,
-                                .slot = {[HY_TO_FP8_X] = linear->weight,
-                                         [HY_TO_FP8_TRANSPOSED] = linear->weight_transposed}});
-    hy_unit_add_op(unit, true,
-                   hy_unit_matmul(linear->dout_codes, linear->weight_transposed, din, false, true));
+    hy_unit_add_op(unit, true, linear->is_fp8 ? fp8 : plain);
+    hy_unit_adapter_backward_input(unit, linear, din);
 }
 
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din) {
     hy_unit_linear_encode_back(unit, linear, dout);
+    hy_unit_adapter_backward_low(unit, linear, dout);
     hy_unit_linear_backward_params(unit, linear, dout, in);
     hy_unit_linear_backward_input(unit, linear, dout, din);
 }

@@ -10,8 +10,8 @@
 #include "kernels/kernels.h"
 #include "model/params.h"
 
-#define HY_UNIT_SLOTS 88
-#define HY_UNIT_OPS 40
+#define HY_UNIT_SLOTS 127
+#define HY_UNIT_OPS 72
 #define HY_NO_SLOT 0 /* slot 0 is never used, so an unset position is an absent tensor */
 
 typedef enum hy_slot_role {
@@ -33,6 +33,7 @@ typedef enum hy_given {
     HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
     HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
     HY_GIVEN_SEEN, /* (3) f64 of the unit's HY_SEEN, may be absent: what fp8 made of its numbers */
+    HY_GIVEN_DROPOUT, /* (2) i32: seed of the micro-batch */
     HY_GIVEN_COUNT
 } hy_given;
 
@@ -137,8 +138,22 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
  * A linear in fp8 reads codes of its input, of its weight and of the gradient that comes back, each as it lies
  * or transposed, for a matmul in fp8 sums over the last dimension of both operands. The largest magnitude of the
  * input is taken by the op that makes it, or by one of its own. */
+/* A low-rank adapter beside a matrix (unit_adapter.c); a is HY_NO_SLOT where there is none. */
+typedef struct hy_low_rank {
+    int8_t a, b, a_grad, b_grad;
+    int8_t low, dlow; /* (N, P r) */
+    /* B with its pieces side by side, in forward and made again in backward, and the gradient of that; none where
+     * the matrix is one piece. */
+    int8_t spread, spread_again, spread_grad;
+    hy_spread_attr pieces;
+    float scale, dropout;
+    int8_t number;                       /* of the matrix: keys the numbers of dropout */
+    int8_t seed, dropped, dropped_again; /* x after dropout; none without dropout */
+} hy_low_rank;
+
 typedef struct hy_linear {
     int8_t weight, bias, weight_grad, bias_grad;
+    hy_low_rank low_rank;
     bool is_fp8, is_grad_fp8;           /* the matmuls with the weight; that of its gradient */
     int8_t seen, largest;               /* of the input */
     int8_t dout_seen;                   /* of the gradient that comes back */
@@ -167,6 +182,19 @@ void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_
 /* One after the other. */
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din);
+
+/* The adapter of a matrix that reads `in` columns: slots by the shape, none where it has none. The functions
+ * above call those below. */
+void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear,
+                         hy_param_kind matrix, int32_t in);
+/* out = its share + c; the matrix' own is added behind it. */
+void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
+                             int8_t c);
+/* In this order, the last once the matrix has written din. */
+void hy_unit_adapter_backward_low(hy_unit *unit, const hy_linear *linear, int8_t dout);
+void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
+                                     int8_t in);
+void hy_unit_adapter_backward_input(hy_unit *unit, const hy_linear *linear, int8_t din);
 
 typedef struct hy_norm_slots {
     int8_t weight, bias, weight_grad, bias_grad, mean, rstd, largest;

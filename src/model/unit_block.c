@@ -60,6 +60,13 @@ static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     }
 }
 
+static void add_adapters(hy_unit *unit, const hy_shape *s, block_slots *b) {
+    hy_unit_add_adapter(unit, s, &b->qkv_proj, HY_P_QKV, s->width);
+    hy_unit_add_adapter(unit, s, &b->out_proj, HY_P_OUT, s->heads * s->head_size);
+    hy_unit_add_adapter(unit, s, &b->up, HY_P_UP, s->width);
+    hy_unit_add_adapter(unit, s, &b->down, HY_P_DOWN, s->mlp_width);
+}
+
 static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->x = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_IN, s->width);
     b->out = hy_unit_add_slot(unit, HY_SLOT_RESIDUAL_OUT, s->width);
@@ -76,6 +83,7 @@ static void add_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     b->wide = activation(unit, s->mlp_width * (s->is_gated ? 2 : 1), HY_KEEP_MLP);
     b->active = activation(unit, s->mlp_width, HY_KEEP_CHEAP);
     add_fp8_slots(unit, s, b);
+    add_adapters(unit, s, b);
 }
 
 static hy_op_attr head_attr(const hy_unit *unit, const hy_shape *s, bool inverse) {
@@ -149,6 +157,7 @@ static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block
         return dactive;
     }
     hy_unit_linear_encode_back(unit, &b->down, b->dx);
+    hy_unit_adapter_backward_low(unit, &b->down, b->dx);
     hy_unit_linear_backward_input(unit, &b->down, b->dx, dactive);
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_SWIGLU_BWD,

@@ -108,7 +108,8 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
 static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmul,
                       const hy_unit_op *next, hy_unit_op *out) {
     bool is_fp8 = unit->slots[(int)matmul->slot[HY_MATMUL_A]].fp8;
-    if (matmul->kind != HY_OP_MATMUL || is_fp8) return false;
+    bool is_sum = matmul->slot[HY_MATMUL_C] != HY_NO_SLOT;
+    if (matmul->kind != HY_OP_MATMUL || is_fp8 || is_sum) return false;
     int8_t result = matmul->slot[HY_MATMUL_D];
     *out = *matmul;
     if (next->kind == HY_OP_GELU && next->slot[HY_GELU_X] == result && pass == HY_PASS_EVAL) {
@@ -228,21 +229,23 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
 /* ---- scratch memory ---------------------------------------------------------------------------- */
 
 /* A slot and the ops during which its memory is its own, a bit for each. */
+typedef unsigned __int128 op_bits;
 typedef struct interval {
     int slot;
-    uint64_t ops;
+    op_bits ops;
     uint64_t offset, bytes;
 } interval;
 
-_Static_assert(HY_PASS_OPS <= 64, "a pass has a bit for each op");
+_Static_assert(HY_PASS_OPS <= 128, "a pass has a bit for each op");
 
-static uint64_t bits_between(int first, int last) {
-    return (UINT64_MAX << first) & (UINT64_MAX >> (63 - last));
+static op_bits bits_between(int first, int last) {
+    op_bits all = ~(op_bits)0;
+    return all << first & all >> (HY_PASS_OPS - 1 - last);
 }
 
 /* From each op that makes the slot anew to the last that uses it before it is made anew again. */
-static uint64_t live_ops(const hy_pass_plan *pass, int slot) {
-    uint64_t live = 0, chunked = 0;
+static op_bits live_ops(const hy_pass_plan *pass, int slot) {
+    op_bits live = 0, chunked = 0;
     bool is_in_turns = false;
     int from = -1;
     for (int i = 0; i < pass->op_count; i++) {

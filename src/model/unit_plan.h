@@ -27,7 +27,7 @@ typedef struct hy_batch_size {
     bool fuses_gelu;    /* the backend takes gelu, and its backward, into a matmul */
 } hy_batch_size;
 
-#define HY_PASS_OPS 64 /* forward ops that are run again among them */
+#define HY_PASS_OPS 128 /* forward ops that are run again among them */
 
 typedef struct hy_pass_plan {
     const hy_unit_op *ops[HY_PASS_OPS];

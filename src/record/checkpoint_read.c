@@ -109,13 +109,20 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
     return name;
 }
 
+/* Weights of a model without adapters serve one that has them: these stay as they are. */
+static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
+                        const hy_state_tensor *tensor) {
+    return e->model->shape.adapter.rank > 0 && strstr(tensor->name, ".lora_") &&
+           !hy_safetensors_find(st, tensor->name);
+}
+
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
                             const hy_safetensors *st) {
     size_t expected = 0;
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
-        if (is_made(st, &tensor)) continue;
+        if (is_made(st, &tensor) || is_left_out(e, st, &tensor)) continue;
         HY_TRY(check_tensor(path, st, &tensor));
         hy_dtype theirs = hy_safetensors_find(st, tensor.name)->dtype;
         expected +=
@@ -209,7 +216,7 @@ static hy_status make_coded(hy_engine *e, const hy_state_tensor *tensor, int64_t
 
 static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
                              char *staging) {
-    if (is_made(from->file, tensor)) return HY_OK;
+    if (is_made(from->file, tensor) || is_left_out(e, from->file, tensor)) return HY_OK;
     hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     int64_t most = (int64_t)CHUNK_ELEMENTS;

@@ -261,6 +261,7 @@ static hy_status new_weights(hy_trainer *t) {
                                      : hy_engine_load_model(&t->engine, kind, model);
     }
     HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));
+    HY_TRY(hy_engine_initialise_adapters(&t->engine));
     HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
     return HY_OK;

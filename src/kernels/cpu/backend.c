@@ -63,6 +63,9 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_UNWRAP] = {hy_cpu_wrap, NULL},
     [HY_OP_LARGEST] = {hy_cpu_largest, NULL},
     [HY_OP_TO_FP8] = {hy_cpu_to_fp8, NULL},
+    [HY_OP_SPREAD] = {hy_cpu_spread, NULL},
+    [HY_OP_COLLECT] = {hy_cpu_collect, NULL},
+    [HY_OP_DROPOUT] = {hy_cpu_dropout, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */

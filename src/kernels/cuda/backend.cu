@@ -56,6 +56,9 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_UNWRAP: return {hy_cuda_unwrap, NULL, NULL};
     case HY_OP_LARGEST: return {hy_cuda_largest, NULL, NULL};
     case HY_OP_TO_FP8: return {hy_cuda_to_fp8, NULL, NULL};
+    case HY_OP_SPREAD: return {hy_cuda_spread, NULL, NULL};
+    case HY_OP_COLLECT: return {hy_cuda_collect, NULL, NULL};
+    case HY_OP_DROPOUT: return {hy_cuda_dropout, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }

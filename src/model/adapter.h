@@ -1,0 +1,12 @@
+/* adapter.h: the names of the matrices that adapters stand beside. See shape.h for what an adapter is. */
+#pragma once
+
+#include "model/shape.h"
+
+/* Which parts a list of names means in this shape, commas between them: the modules of its family
+ * (q_proj ... down_proj; c_attn, attn.c_proj, c_fc, mlp.c_proj, and c_proj for both), short names (q, k, v, o,
+ * gate, up, down), attention, mlp, all. HY_ERR_INPUT names an entry that means nothing here, and what there is. */
+hy_status hy_adapter_parts_named(const hy_shape *shape, const char *names, int32_t *parts);
+/* The module of each part in its family's files, as in "q_proj"; one that parts share comes once. Ends with NULL. */
+#define HY_ADAPTER_MODULES 8
+void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY_ADAPTER_MODULES]);
