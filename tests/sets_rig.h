@@ -40,7 +40,7 @@ typedef struct sets_rig {
     hy_batch_plan *plan;
     hy_store stores[SETS_STORES], activations;
     bool has_store[SETS_STORES], offloads;
-    int32_t *tokens, *targets;
+    int32_t *tokens, *targets, *dropout_seed;
     float *losses, *rope;
 } sets_rig;
 
@@ -158,6 +158,8 @@ static inline void sets_open(sets_rig *r, const sets_choice *choice) {
     }
     r->tokens = sets_push(r, HY_DATA, SETS_ROWS * 4);
     r->targets = sets_push(r, HY_DATA, SETS_ROWS * 4);
+    r->dropout_seed = sets_push(r, HY_DATA, 8);
+    r->dropout_seed[0] = r->dropout_seed[1] = 11;
     r->losses = sets_push(r, HY_DATA, SETS_ROWS * 4);
     r->rope = sets_push(r, HY_DATA, SETS_SEQ * 64 * 4);
     if (r->model->shape.has_rope) hy_shape_rope_table(&r->model->shape, SETS_SEQ, r->rope);
@@ -200,6 +202,7 @@ static inline hy_batch_input sets_input(sets_rig *r, uint64_t number, bool accum
                             .targets = r->targets,
                             .rope = r->model->shape.has_rope ? r->rope : NULL,
                             .losses = r->losses,
+                            .dropout_seed = r->dropout_seed,
                             .loss_scale = 1.0f / SETS_ROWS,
                             .accumulate = accumulate};
 }

@@ -28,6 +28,7 @@ typedef struct hy_pass_buffers {
     double *square_sum;         /* (1) f64 */
     double *dots;               /* (3) f64: of HY_OP_DIFF_DOT */
     float *clip;                /* (2) fp32 */
+    int32_t *dropout_seed;      /* (2), behind it */
     double *seen;               /* (units, HY_SEEN) f64, NULL where no step is in fp8 */
     float *largest;             /* (units, HY_LINEARS) fp32, likewise; unit 0: of weights */
     hy_tensor reduce_workspace; /* for sums and norms */

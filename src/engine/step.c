@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "base/rng.h"
 #include "engine/engine.h"
 
 /* fp16: the scale of the loss doubles after this many good steps. */
@@ -27,6 +28,21 @@ static hy_status forget_seen(hy_engine *e) {
     return e->backend->enqueue(e->compute, &fill);
 }
 
+/* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
+ * know too. A fill is exact up to 24 bits. */
+static hy_status set_dropout_seed(hy_engine *e) {
+    uint64_t number = (uint64_t)e->progress.backward_passes;
+    uint64_t bits = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_DROPOUT, number);
+    if (e->model->shape.adapter.dropout == 0) return HY_OK;
+    for (int i = 0; i < 2; i++) {
+        hy_op_call fill = {.kind = HY_OP_FILL,
+                           .attr.fill.value = (float)(bits >> 24 * i & 0xffffff)};
+        fill.t[HY_FILL_DST] = hy_tensor_1d(e->work.buffers.dropout_seed + i, HY_I32, 1);
+        HY_TRY(e->backend->enqueue(e->compute, &fill));
+    }
+    return HY_OK;
+}
+
 static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_plan *plan,
                                      const step_weights *weights, int32_t index,
                                      int64_t counted_in_step) {
@@ -40,6 +56,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     if (batch.doc_starts) {
         HY_TRY(e->backend->copy(e->compute, b->doc_starts, batch.doc_starts, bytes));
     }
+    HY_TRY(set_dropout_seed(e));
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->compute,
@@ -54,6 +71,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
                             .doc_starts = b->doc_starts,
                             .rope = b->rope,
                             .losses = b->losses,
+                            .dropout_seed = b->dropout_seed,
                             .loss_scale = (float)scale,
                             .accumulate = index > 0,
                             .hook = hy_update_hook(e, index)};

@@ -184,7 +184,9 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
     HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
-    HY_TRY(hy_arena_push(arena, HY_DATA, 2 * sizeof(float), (void **)&b->clip));
+    size_t clip = 2 * sizeof(float), seed = 2 * sizeof(int32_t);
+    HY_TRY(hy_arena_push(arena, HY_DATA, clip + seed, (void **)&b->clip));
+    b->dropout_seed = (int32_t *)(void *)(b->clip + 2);
     if (seen) {
         HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
         b->largest = (float *)(b->seen + HY_SEEN * e->model->params.units);

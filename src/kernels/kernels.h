@@ -164,10 +164,10 @@ typedef enum hy_op_kind {
      * piece's r columns from b, and zeros for the other pieces; all zeros where its piece has none. */
     HY_OP_SPREAD,  /* b (R,r)  full (M, A r) */
     HY_OP_COLLECT, /* full (M, A r)  b (R,r)+ : the elements of full that come from b */
-    /* y = x / (1 - rate), or 0 where the number of the element is below rate: element i has the number
-     * hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With rate 0
-     * y = x, and seed may be absent. */
-    HY_OP_DROPOUT, /* x (N,C)  seed (2) i32?: low and high word  y (N,C)+ (may be x) */
+    /* y = c + x / (1 - rate), or c where the number of the element is below rate: element i has the number
+     * hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With rate 0 seed may be
+     * absent. */
+    HY_OP_DROPOUT, /* x (N,C)  seed (2) i32?: low and high word  y (N,C) (may be x or c)  c (N,C)? */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -270,7 +270,7 @@ enum { HY_LARGEST_X, HY_LARGEST_OUT };
 enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED, HY_TO_FP8_SEEN };
 enum { HY_SPREAD_B, HY_SPREAD_FULL };
 enum { HY_COLLECT_FULL, HY_COLLECT_B };
-enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y };
+enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y, HY_DROPOUT_C };
 
 #define HY_OP_TENSORS 9
 

@@ -155,7 +155,8 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_SPREAD] = {"spreading", {IN("b", "RK", REAL), OUT("full", "MC", REAL)}},
     [HY_OP_COLLECT] = {"collecting", {IN("full", "MC", REAL), OUT("b", "RK", REAL)}},
     [HY_OP_DROPOUT] = {"dropout",
-                       {IN("x", "*", REAL), IN_OPT("seed", "2", I32), OUT("y", "=", REAL)}},
+                       {IN("x", "*", REAL), IN_OPT("seed", "2", I32), OUT("y", "=", REAL),
+                        IN_OPT("c", "=", REAL)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -500,6 +501,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         if (call->attr.dropout.rate > 0 && !t[HY_DROPOUT_SEED].data) {
             return refuse(call, HY_DROPOUT_SEED, "is absent; it is wanted for a rate above 0");
         }
+        HY_TRY(check_alias(call, HY_DROPOUT_C, HY_DROPOUT_Y));
         return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
     case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);

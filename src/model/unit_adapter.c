@@ -59,23 +59,24 @@ static void add_spread(hy_unit *unit, const hy_low_rank *low, int8_t to, bool is
                                 .slot = {[HY_SPREAD_B] = low->b, [HY_SPREAD_FULL] = to}});
 }
 
-/* The gradient is added to what the frozen matrix has sent back. */
-static void add_dropout(hy_unit *unit, const hy_low_rank *low, int8_t x, int8_t y, bool is_backward,
-                        bool is_sum) {
+/* y = c + what is left of x. */
+static void add_dropout(hy_unit *unit, const hy_low_rank *low, int8_t x, int8_t y, int8_t c,
+                        bool is_backward) {
     hy_unit_add_op(
         unit, is_backward,
-        (hy_unit_op){
-            .kind = HY_OP_DROPOUT,
-            .attr = {.accumulate = is_sum,
-                     .dropout = {.rate = low->dropout, .first = (uint64_t)low->number}},
-            .slot = {[HY_DROPOUT_X] = x, [HY_DROPOUT_SEED] = low->seed, [HY_DROPOUT_Y] = y}});
+        (hy_unit_op){.kind = HY_OP_DROPOUT,
+                     .attr.dropout = {.rate = low->dropout, .first = (uint64_t)low->number},
+                     .slot = {[HY_DROPOUT_X] = x,
+                              [HY_DROPOUT_SEED] = low->seed,
+                              [HY_DROPOUT_Y] = y,
+                              [HY_DROPOUT_C] = c}});
 }
 
 void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                              int8_t c) {
     const hy_low_rank *low = &linear->low_rank;
     int8_t x = low->dropped != NONE ? low->dropped : in;
-    if (low->dropped != NONE) add_dropout(unit, low, in, x, false, false);
+    if (low->dropped != NONE) add_dropout(unit, low, in, x, NONE, false);
     hy_unit_add_op(unit, false, hy_unit_matmul(x, low->a, low->low, false, true));
     add_spread(unit, low, low->spread, false);
     int8_t b = low->spread != NONE ? low->spread : low->b;
@@ -115,7 +116,7 @@ void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int
     int8_t x = in;
     if (low->dropped != NONE) {
         x = low->dropped_again;
-        add_dropout(unit, low, in, x, true, false);
+        add_dropout(unit, low, in, x, NONE, true);
     }
     hy_unit_add_op(unit, true, hy_unit_matmul(low->dlow, x, low->a_grad, true, false));
 }
@@ -127,5 +128,5 @@ void hy_unit_adapter_backward_input(hy_unit *unit, const hy_linear *linear, int8
     hy_unit_op op = hy_unit_matmul(low->dlow, low->a, to, false, false);
     op.slot[HY_MATMUL_C] = low->dropped != NONE ? NONE : din;
     hy_unit_add_op(unit, true, op);
-    if (low->dropped != NONE) add_dropout(unit, low, to, din, true, true);
+    if (low->dropped != NONE) add_dropout(unit, low, to, din, din, true);
 }

@@ -86,7 +86,8 @@ static void dropout_elements(const hy_op_call *call, int64_t at, int64_t n) {
             out[k] = is_dropped ? 0 : scale * x[k];
         }
     }
-    if (call->attr.accumulate) hy_cpu_add(out, hy_read(y, at, n, before), out, n);
+    const hy_tensor *c = &call->t[HY_DROPOUT_C];
+    if (hy_tensor_is_given(c)) hy_cpu_add(out, hy_read(c, at, n, before), out, n);
     put(y, at, n, out);
 }
 

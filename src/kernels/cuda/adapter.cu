@@ -60,12 +60,11 @@ hy_status hy_cuda_collect(const hy_cuda_run *run) {
 /* ---- dropout -------------------------------------------------------------------------------------- */
 
 typedef struct dropout_args {
-    hy_view x, y;
+    hy_view x, c, y;
     const uint32_t *seed;
     uint64_t first;
     int64_t count;
     float rate, scale;
-    bool accumulate;
 } dropout_args;
 
 __global__ void __launch_bounds__(THREADS) dropout_kernel(dropout_args a) {
@@ -77,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(dropout_args a) {
         if (n == 0) continue;
         float x[HY_QUAD], before[HY_QUAD] = {};
         hy_widen(hy_fetch(a.x, at, n), a.x.dtype, x);
-        if (a.accumulate) hy_widen(hy_fetch(a.y, at, n), a.y.dtype, before);
+        if (a.c.data) hy_widen(hy_fetch(a.c, at, n), a.c.dtype, before);
         uint4 four = make_uint4(0, 0, 0, 0);
         if (a.rate > 0)
             four = hy_device_philox(seed, HY_RNG_DROPOUT, a.first + (uint64_t)at / HY_QUAD);
@@ -85,7 +84,7 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(dropout_args a) {
         HY_EACH(i, HY_QUAD) {
             bool is_dropped = (float)word[i] * 0x1p-32f < a.rate;
             float kept = is_dropped ? 0 : __fmul_rn(a.scale, x[i]);
-            x[i] = a.accumulate ? __fadd_rn(kept, before[i]) : kept;
+            x[i] = a.c.data ? __fadd_rn(kept, before[i]) : kept;
         }
         hy_store(a.y, at, n, hy_narrow(x, a.y.dtype));
     }
@@ -98,8 +97,8 @@ hy_status hy_cuda_dropout(const hy_cuda_run *run) {
     a.seed = (const uint32_t *)call->t[HY_DROPOUT_SEED].data;
     a.first = call->attr.dropout.first;
     a.rate = call->attr.dropout.rate, a.scale = 1 / (1 - a.rate);
+    a.c = hy_view_of(&call->t[HY_DROPOUT_C]);
     a.count = hy_tensor_count(&call->t[HY_DROPOUT_X]);
-    a.accumulate = call->attr.accumulate;
     dropout_kernel<<<hy_quad_blocks(a.count, THREADS), THREADS, 0, run->stream>>>(a);
     return hy_cuda_launched(run);
 }
