@@ -313,6 +313,9 @@ typedef struct hy_export_options {
     const char
         *base; /* where the model that the run began as is now; NULL: the run has kept what is
                             needed of it, or it is where it was */
+    bool
+        merge; /* of a run with adapters: a whole model with these added to it; else they are written
+                            alone, as PEFT loads them */
 } hy_export_options;
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);

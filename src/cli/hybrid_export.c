@@ -31,6 +31,9 @@ static const hy_cli_row rows[] = {
     {"--base", "FOLDER", HY_CLI_TEXT, AT(export.base),
      "The model that the run began as, where it is now; only for runs that did not keep what lay "
      "beside its weights."},
+    {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
+     "Of a run with adapters (lora): add them to the weights they were trained beside and write a "
+     "whole model; without it they are written alone, as PEFT loads them."},
     {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
      "Replace the folder where it exists."},
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},

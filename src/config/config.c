@@ -37,7 +37,7 @@ typedef struct kept_text {
 struct hy_config {
     value *values; /* [setting][rank] */
     kept_text *texts;
-    char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX];
+    char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX], loaded_adapter[HY_TEXT_MAX];
     char *command; /* for the run's records; NULL: not told */
     hy_kept_origin kept;
     const char *kept_model, *kept_tokenizer; /* values that it stands for */
@@ -397,6 +397,21 @@ static hy_status load_preset(hy_config *config, const char *model) {
     return HY_OK;
 }
 
+/* An adapter says with a preset's weight what it is. A run that began as one has all of it in its own file. */
+static hy_status load_adapter(hy_config *config, const char *adapter) {
+    char origin[ORIGIN_MAX];
+    snprintf(origin, sizeof origin, "adapter %s", adapter);
+    for (size_t i = 0; i < hy_setting_count(); i++) {
+        bool is_lora = !strncmp(hy_setting_at(i)->info.key, "lora.", 5);
+        if (is_lora) *value_at(config, i, HY_FROM_PRESET) = (value){0};
+    }
+    filling f = {.config = config, .rank = HY_FROM_PRESET, .name = adapter, .origin = origin};
+    bool is_gone = config->kept_model && !hy_path_exists(adapter);
+    if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
+    snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
+    return HY_OK;
+}
+
 static hy_status load_profile(hy_config *config, const char *profile) {
     char origin[ORIGIN_MAX];
     snprintf(origin, sizeof origin, "profile %s", profile);
@@ -480,6 +495,9 @@ static hy_status settle(hy_config *config) {
     const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
+    const char *adapter = winning_text(config, "lora.adapter");
+    is_other |= strcmp(adapter, config->loaded_adapter) != 0;
+    if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
     if (config->is_own) forget_ours(config);
     settle_values(config);

@@ -13,6 +13,8 @@ static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double alpha = s->lora.lora_alpha > 0 ? s->lora.lora_alpha : 2 * rank;
     out->adapter = (hy_adapter){.rank = (int32_t)s->lora.lora_rank,
                                 .scale = alpha / (s->lora.rslora ? sqrt(rank) : rank),
+                                .alpha = alpha,
+                                .is_root_scaled = s->lora.rslora,
                                 .dropout = s->lora.lora_dropout};
     hy_status status = hy_adapter_parts_named(out, s->lora.lora_targets, &out->adapter.parts);
     if (status != HY_OK) return hy_fail_context(status, "lora.lora_targets");
@@ -56,10 +58,16 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     return set_adapter(s, out);
 }
 
-/* The short words that lora_modules takes, and what they are called here. */
+/* The short words that lora_modules takes, PEFT's among them, and what they are called here. */
 static const char *full_name(const char *word, size_t length) {
-    if (length == 5 && !strncmp(word, "embed", 5)) return "embed.tokens.weight";
-    if (length == 4 && !strncmp(word, "head", 4)) return "head.weight";
+    static const char *const words[][2] = {
+        {"embed", "embed.tokens.weight"},        {"head", "head.weight"},
+        {"embed_tokens", "embed.tokens.weight"}, {"lm_head", "head.weight"},
+        {"wte", "embed.tokens.weight"},          {"wpe", "embed.positions.weight"}};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strlen(words[i][0]) == length && !strncmp(word, words[i][0], length))
+            return words[i][1];
+    }
     return NULL;
 }
 

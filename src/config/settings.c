@@ -267,6 +267,9 @@ static const hy_setting table[] = {
     {SWITCH(lora.qlora, "--qlora", "false",
             "The same with the frozen matrices quantised: frozen_dtype is then int8 unless you say "
             "another.")},
+    {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, or nothing", "",
+          "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
+          "the model is the one it was trained beside.")},
     {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of adapters.")},
     {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
             "What adapters add is multiplied by alpha / rank; 0 means twice the rank.")},

@@ -99,6 +99,7 @@ typedef struct hy_settings {
     /* lora */
     struct {
         bool lora, qlora;
+        char adapter[HY_TEXT_MAX]; /* to begin with; "": none */
         int64_t lora_rank;
         double lora_alpha; /* 0: twice the rank */
         bool rslora;

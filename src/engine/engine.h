@@ -375,6 +375,8 @@ hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const cha
 /* ---- initial.c, load.c: weights to begin with ------------------------------------------------------------ */
 
 hy_status hy_engine_initialise_weights(hy_engine *e);
+/* Those of a folder of PEFT's, in place of what they were. */
+hy_status hy_engine_load_adapter(hy_engine *e, const char *folder);
 /* Adapters alone, where there are any: files of a model do not have them. */
 hy_status hy_engine_initialise_adapters(hy_engine *e);
 hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path);

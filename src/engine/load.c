@@ -5,6 +5,7 @@
 #include "base/say.h"
 #include "engine/engine.h"
 #include "hub/hf_load.h"
+#include "hub/peft.h"
 
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
 
@@ -40,5 +41,12 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
         HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->compute, &options));
     }
     hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
+    return HY_OK;
+}
+
+hy_status hy_engine_load_adapter(hy_engine *e, const char *folder) {
+    hy_row_changed(e, HY_ROW_MASTER);
+    HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->compute));
+    hy_say_to(e->observer, HY_NOTE, "the adapters begin as those of %s", folder);
     return HY_OK;
 }

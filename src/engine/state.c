@@ -24,6 +24,7 @@ static hy_status make_model(hy_engine *e) {
     char names[2 * HY_TEXT_MAX];
     hy_settings_trained(s, names, sizeof names);
     hy_status status = hy_model_select(e->model, names, codes);
+    if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
 }

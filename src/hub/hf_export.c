@@ -18,6 +18,7 @@
 #include "base/say.h"
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
+#include "hub/peft.h"
 #include "tokenizer/tokenizer.h"
 
 #define PIECE (1 << 20) /* elements at a time */
@@ -72,6 +73,9 @@ static hy_status choose_names(export_job *e) {
                       hy_hf_class_name(e->arch));
         }
     }
+    if (e->w->is_adapter) {
+        return hy_peft_list_names(e->arch, e->w->shape, e->w->params, &e->names, &e->count);
+    }
     if (!prefix) prefix = hy_hf_prefix(e->arch);
     return hy_hf_list_names(e->arch, prefix, e->w->shape, e->w->params, &e->names, &e->count);
 }
@@ -82,7 +86,7 @@ static hy_status cut_shards(export_job *e) {
     if (!e->shards) return hy_fail(HY_ERR_MEMORY, "no memory for a list of files");
     for (int32_t i = 0; i < e->count; i++) {
         uint64_t bytes = bytes_of(e, i);
-        bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size;
+        bool is_full = in_shard > 0 && in_shard + bytes > e->w->shard_size && !e->w->is_adapter;
         if (i == 0 || is_full) {
             e->shards[e->shard_count++] = (shard){.first = i};
             in_shard = 0;
@@ -93,7 +97,8 @@ static hy_status cut_shards(export_job *e) {
     }
     for (int32_t i = 0; i < e->shard_count; i++) {
         if (e->shard_count == 1) {
-            snprintf(e->shards[i].name, SHARD_NAME_MAX, "model.safetensors");
+            snprintf(e->shards[i].name, SHARD_NAME_MAX, "%s",
+                     e->w->is_adapter ? HY_PEFT_TENSORS : "model.safetensors");
         } else {
             snprintf(e->shards[i].name, SHARD_NAME_MAX, "model-%05d-of-%05d.safetensors", i + 1,
                      e->shard_count);
@@ -320,11 +325,13 @@ static hy_status check_target(const export_job *e) {
     if (!hy_path_exists(folder)) return HY_OK;
     HY_FAIL_IF(!hy_path_is_dir(folder) || hy_path_is_link(folder), HY_ERR_INPUT,
                "%s is no folder of its own and is not replaced by one", folder);
-    HY_TRY(hy_path_join(config, sizeof config, folder, "config.json"));
+    const char *name = e->w->is_adapter ? HY_PEFT_CONFIG : "config.json";
+    HY_TRY(hy_path_join(config, sizeof config, folder, name));
     HY_TRY(hy_dir_list(folder, &names, &count));
     hy_dir_list_free(names, count);
     HY_FAIL_IF(count > 0 && !hy_path_exists(config), HY_ERR_INPUT,
-               "%s is not replaced: it is no model's folder (it has no config.json)", folder);
+               "%s is not replaced: it is no %s folder (it has no %s)", folder,
+               e->w->is_adapter ? "adapter's" : "model's", name);
     return HY_OK;
 }
 
@@ -352,6 +359,12 @@ static hy_status read_tokens(const char *tokenizer, hy_hf_tokens *out) {
 }
 
 static hy_status fill_partial(const export_job *e) {
+    if (e->w->is_adapter) {
+        hy_text text = {0};
+        hy_status made = hy_peft_config_write(e->w->shape, e->w->params, e->w->base, &text);
+        HY_TRY(put_text(e, HY_PEFT_CONFIG, made, &text));
+        return write_shard(e, &e->shards[0]);
+    }
     if (has_source(e)) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
@@ -382,6 +395,7 @@ static hy_status keep_foreign(const char *older, const char *folder) {
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         bool is_ours = hy_hf_is_side_file(names[i]) || strcmp(names[i], "config.json") == 0 ||
+                       strcmp(names[i], HY_PEFT_CONFIG) == 0 ||
                        hy_has_ending(names[i], ".safetensors") ||
                        hy_has_ending(names[i], ".safetensors.index.json") ||
                        strcmp(names[i], "additional_chat_templates") == 0 ||

@@ -23,6 +23,8 @@ typedef struct hy_hf_writing {
     uint64_t shard_size; /* most bytes of tensors in a file; a larger tensor has one of its own */
     hy_weight_reader read;
     void *context;
+    bool is_adapter;  /* a folder of PEFT: adapters and what is trained whole, and nothing else */
+    const char *base; /* what it then names as the model it stands beside */
     const hy_observer *observer; /* hears where the architecture is another than the source's */
 } hy_hf_writing;
 

@@ -38,6 +38,11 @@ static hy_status open_engine(hy_used_model *m) {
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&m->settings, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
+    if (shape.adapter.rank > 0) {
+        char names[2 * HY_TEXT_MAX];
+        hy_settings_trained(&m->settings, names, sizeof names);
+        HY_TRY(hy_params_mark_beside(&e->model->params, names));
+    }
     HY_TRY(hy_engine_open_device(e));
     hy_dtype dtype = hy_types_for_use(&m->settings, &e->backend->facts);
     for (int i = 0; i < HY_PHASE_COUNT; i++) e->types.of[i] = dtype;
@@ -81,12 +86,16 @@ void hy_model_close(hy_used_model *m) {
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
+    const char *adapter = m->settings.lora.adapter;
     HY_TRY(hy_engine_take_weights(&m->engine, beside));
     if (m->settings.init_from[0]) {
         HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
-        return hy_checkpoint_read_model(&m->engine, from);
+        HY_TRY(hy_engine_initialise_adapters(&m->engine));
+        HY_TRY(hy_checkpoint_read_model(&m->engine, from));
+    } else {
+        HY_TRY(hy_settings_model_files(&m->settings, &kind, path));
+        snprintf(from, HY_PATH_MAX, "%s", path);
+        HY_TRY(hy_engine_load_model(&m->engine, kind, path));
     }
-    HY_TRY(hy_settings_model_files(&m->settings, &kind, path));
-    snprintf(from, HY_PATH_MAX, "%s", path);
-    return hy_engine_load_model(&m->engine, kind, path);
+    return adapter[0] ? hy_engine_load_adapter(&m->engine, adapter) : HY_OK;
 }

@@ -444,6 +444,17 @@ hy_status hy_params_select(hy_params *p, const char *names) {
     return status;
 }
 
+hy_status hy_params_mark_beside(hy_params *p, const char *names) {
+    bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
+    hy_status status = is_meant ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
+    if (status == HY_OK) status = hy_params_match(p, names, is_meant);
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        p->list[i].is_beside = is_meant[i] && !hy_is_adapter(p->list[i].kind);
+    }
+    free(is_meant);
+    return status;
+}
+
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {

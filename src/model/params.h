@@ -104,6 +104,7 @@ typedef struct hy_param {
     int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
     bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
+    bool is_beside;    /* trained whole beside adapters: it goes where they go */
     /* A large parameter of a guest is a row of parts, so that what travels is small: each is an entry of the list,
      * with the shape of the whole; all but the last have `part` elements. */
     int32_t whole;         /* which of the guest's it is, or is a part of */
@@ -160,6 +161,9 @@ typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_par
 hy_status hy_params_match(const hy_params *params, const char *names, bool *is_meant);
 /* Those are trained and the others frozen; where it fails, what is trained is as before. */
 hy_status hy_params_select(hy_params *params, const char *names);
+
+/* Of a model with adapters: what these names mean besides them is trained whole beside them. */
+hy_status hy_params_mark_beside(hy_params *params, const char *names);
 
 /* The type in which a parameter is stored where the others are of `dtype`: frozen_codes for frozen matrices
  * of blocks, and a table that tokens are looked up in; not the head, whose logits are most delicate, nor a

@@ -29,8 +29,10 @@ typedef enum hy_adapter_part {
 typedef struct hy_adapter {
     int32_t rank;  /* 0: there are none */
     int32_t parts; /* hy_adapter_part bits that the shape has */
-    double scale;
-    double dropout; /* of x, in training */
+    double scale;  /* alpha / rank, or with is_root_scaled alpha / sqrt(rank) */
+    double alpha;
+    bool is_root_scaled; /* rsLoRA */
+    double dropout;      /* of x, in training */
 } hy_adapter;
 
 typedef struct hy_shape {

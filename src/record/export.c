@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 #include "hub/hf_load.h"
+#include "hub/merge.h"
 #include "kernels/coded.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
@@ -110,7 +111,7 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     return HY_OK;
 }
 
-hy_status hy_export_engine(hy_engine *e, const char *folder) {
+hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder) {
     int64_t samples = hy_has_row(e, HY_ROW_AVERAGE) ? e->progress.average_samples : 0;
     const hy_settings *s = e->settings;
     hy_export_plan plan;
@@ -123,6 +124,9 @@ hy_status hy_export_engine(hy_engine *e, const char *folder) {
                          .room = 1 << 20};
     reader.raw = malloc((size_t)reader.room * WIDEST);
     if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
+    hy_merge merge = hy_merge_begin(&e->model->shape, &e->model->params, read_store, &reader);
+    bool is_adapter = what == HY_EXPORT_ADAPTER;
+    if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->types.master);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,
         .source = plan.source,
@@ -132,10 +136,13 @@ hy_status hy_export_engine(hy_engine *e, const char *folder) {
         .params = &e->model->params,
         .dtype = plan.dtype,
         .shard_size = (uint64_t)s->save.max_shard_size,
-        .read = read_store,
-        .context = &reader,
+        .read = is_adapter ? read_store : hy_merge_read,
+        .context = is_adapter ? (void *)&reader : &merge,
+        .is_adapter = is_adapter,
+        .base = s->model,
         .observer = e->observer,
     });
+    hy_merge_end(&merge);
     free(reader.raw);
     return status;
 }

@@ -18,6 +18,9 @@ typedef struct hy_export_plan {
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
-/* The engine's model as a folder that transformers loads: its weights, or their average where there is
- * one. */
-hy_status hy_export_engine(hy_engine *e, const char *folder);
+/* A whole model, with adapters merged into it; or the adapters alone. */
+typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_what;
+
+/* The engine's model as a folder that transformers loads, or its adapters as one that PEFT loads: weights, or
+ * their average where there is one. */
+hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder);

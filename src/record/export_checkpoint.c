@@ -14,6 +14,7 @@
 #include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
+#include "hub/merge.h"
 #include "record/export.h"
 #include "record/record.h"
 #include "record/state_files.h"
@@ -58,8 +59,12 @@ static hy_status open_model(saved *s) {
     hy_status status = hy_config_file_read(text, size, path, take_value, s);
     free(text);
     HY_TRY(status);
-    HY_TRY(hy_shape_from_settings(hy_config_settings(s->config), &shape));
-    return hy_model_create(&shape, &s->model);
+    char names[2 * HY_TEXT_MAX];
+    const hy_settings *settings = hy_config_settings(s->config);
+    HY_TRY(hy_shape_from_settings(settings, &shape));
+    HY_TRY(hy_model_create(&shape, &s->model));
+    hy_settings_trained(settings, names, sizeof names);
+    return shape.adapter.rank > 0 ? hy_params_mark_beside(&s->model->params, names) : HY_OK;
 }
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
@@ -153,7 +158,13 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
-    return hy_hf_write(&(hy_hf_writing){
+    bool has_adapter = s->model->shape.adapter.rank > 0;
+    HY_FAIL_IF(options->merge && !has_adapter, HY_ERR_INPUT,
+               "%s has no adapters that could be merged", s->path);
+    bool is_adapter = has_adapter && !options->merge;
+    if (is_adapter) plan.dtype = hy_dtype_chosen((hy_dtype_choice)dtype, dtype_held(s));
+    hy_merge merge = hy_merge_begin(&s->model->shape, &s->model->params, read_saved, s);
+    hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
         .source = plan.source,
         .prefix = plan.prefix,
@@ -162,10 +173,14 @@ static hy_status write_model(saved *s, const hy_export_options *options,
         .params = &s->model->params,
         .dtype = plan.dtype,
         .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-        .read = read_saved,
-        .context = s,
+        .read = is_adapter ? read_saved : hy_merge_read,
+        .context = is_adapter ? (void *)s : &merge,
+        .is_adapter = is_adapter,
+        .base = settings.model,
         .observer = observer,
     });
+    hy_merge_end(&merge);
+    return status;
 }
 
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,

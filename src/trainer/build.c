@@ -250,7 +250,7 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
-static hy_status new_weights(hy_trainer *t) {
+static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     if (t->guest && !t->settings.init_from[0]) return hy_guest_take_weights(&t->engine);
     if (!t->settings.init_from[0]) {
@@ -265,6 +265,12 @@ static hy_status new_weights(hy_trainer *t) {
     HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
     return HY_OK;
+}
+
+static hy_status new_weights(hy_trainer *t) {
+    HY_TRY(new_model(t));
+    const char *adapter = t->settings.lora.adapter;
+    return adapter[0] ? hy_engine_load_adapter(&t->engine, adapter) : HY_OK;
 }
 
 /* The checkpoint that is gone on with, before any plan is made: it says how steps are split and which

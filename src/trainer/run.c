@@ -165,13 +165,18 @@ static hy_status count_ngrams(hy_trainer *t) {
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record.out[0] || !t->settings.save.save_model || t->guest) return HY_OK;
-    HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, "model"));
-    hy_status status = hy_export_engine(&t->engine, folder);
+    bool is_adapter = t->engine.model->shape.adapter.rank > 0;
+    HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, is_adapter ? "adapter" : "model"));
+    hy_status status =
+        hy_export_engine(&t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL, folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;
     }
-    if (status == HY_OK) hy_say(t, HY_NOTE, "the model is in %s, as transformers loads it", folder);
+    if (status == HY_OK) {
+        hy_say(t, HY_NOTE, "the %s is in %s, as %s loads it", is_adapter ? "adapter" : "model",
+               folder, is_adapter ? "PEFT" : "transformers");
+    }
     return status;
 }
 

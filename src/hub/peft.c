@@ -1,0 +1,337 @@
+/* peft.c: adapters in PEFT's files. See peft.h. */
+#include "hub/peft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "model/adapter.h"
+
+#define PREFIX "base_model.model."
+#define PIECE (1 << 20) /* elements read at a time */
+
+bool hy_peft_is_folder(const char *folder) {
+    char path[HY_PATH_MAX];
+    return hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG) == HY_OK && hy_path_exists(path);
+}
+
+/* ---- reading the config ---------------------------------------------------------------------------- */
+
+/* Fields that change what is computed, and the only value that we compute. */
+static const struct {
+    const char *key, *why;
+} refused[] = {{"use_dora", "DoRA"},
+               {"use_qalora", "QALoRA"},
+               {"rank_pattern", "other ranks for some modules"},
+               {"alpha_pattern", "another alpha for some modules"},
+               {"layers_to_transform", "adapters in some layers only"},
+               {"exclude_modules", "modules left out by name"},
+               {"lora_bias", "a bias of adapters"},
+               {"layer_replication", "layers that are repeated"},
+               {"target_parameters", "adapters of single parameters"},
+               {"trainable_token_indices", "single tokens that are trained"},
+               {"alora_invocation_tokens", "aLoRA"},
+               {"eva_config", "EVA"},
+               {"megatron_config", "Megatron's layers"}};
+
+static bool is_nothing(const hy_json_node *node) {
+    bool value;
+    if (hy_json_as_bool(node, &value)) return !value;
+    hy_json_type type = hy_json_type_of(node);
+    bool is_list = type == HY_JSON_ARRAY || type == HY_JSON_OBJECT;
+    return type == HY_JSON_NULL || (is_list && hy_json_size(node) == 0);
+}
+
+static hy_status check_computed(const hy_json_node *root, const char *path) {
+    const char *type = "", *bias = "none";
+    hy_json_as_string(hy_json_get(root, "peft_type"), &type, NULL);
+    hy_json_as_string(hy_json_get(root, "bias"), &bias, NULL);
+    HY_FAIL_IF(strcmp(type, "LORA") != 0, HY_ERR_INPUT,
+               "%s: peft_type is \"%.40s\"; accepted is LORA", path, type);
+    HY_FAIL_IF(strcmp(bias, "none") != 0, HY_ERR_INPUT, "%s: bias is \"%.40s\"; accepted is none",
+               path, bias);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        HY_FAIL_IF(!is_nothing(hy_json_get(root, refused[i].key)), HY_ERR_INPUT,
+                   "%s: %s is set, and %s are not computed here", path, refused[i].key,
+                   refused[i].why);
+    }
+    return HY_OK;
+}
+
+/* A list of names, or one, with commas between them. */
+static hy_status read_names(const hy_json_node *node, const char *path, const char *key,
+                            char out[HY_PATH_MAX]) {
+    const char *name;
+    size_t used = 0;
+    out[0] = 0;
+    if (hy_json_as_string(node, &name, NULL)) {
+        bool is_all = strcmp(name, "all-linear") == 0;
+        HY_FAIL_IF(!is_all && strpbrk(name, "*.|()[]\\+?^$"), HY_ERR_INPUT,
+                   "%s: %s is the pattern \"%.100s\"; accepted are lists of names and all-linear",
+                   path, key, name);
+        snprintf(out, HY_PATH_MAX, "%s", is_all ? "all" : name);
+        return HY_OK;
+    }
+    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+        HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
+                   "%s: %s holds something else than names", path, key);
+        used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
+        HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
+    }
+    return HY_OK;
+}
+
+static hy_status read_fields(const hy_json *json, const char *path, hy_peft_config *out) {
+    const hy_json_node *root = hy_json_root(json),
+                       *base = hy_json_get(root, "base_model_name_or_path");
+    const char *name;
+    HY_TRY(check_computed(root, path));
+    HY_TRY(hy_json_int(json, root, "r", &out->rank));
+    HY_FAIL_IF(out->rank < 1 || out->rank > HY_ADAPTER_RANK_MAX, HY_ERR_INPUT,
+               "%s: r is %lld; accepted are 1 to %d", path, (long long)out->rank,
+               HY_ADAPTER_RANK_MAX);
+    HY_TRY(hy_json_double(json, root, "lora_alpha", &out->alpha));
+    HY_FAIL_IF(!(out->alpha > 0), HY_ERR_INPUT, "%s: lora_alpha is %g; it must be above 0", path,
+               out->alpha);
+    (void)hy_json_as_double(hy_json_get(root, "lora_dropout"), &out->dropout);
+    (void)hy_json_as_bool(hy_json_get(root, "use_rslora"), &out->is_root_scaled);
+    HY_TRY(read_names(hy_json_get(root, "target_modules"), path, "target_modules", out->targets));
+    HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules names nothing", path);
+    HY_TRY(read_names(hy_json_get(root, "modules_to_save"), path, "modules_to_save", out->modules));
+    if (hy_json_as_string(base, &name, NULL)) snprintf(out->base, sizeof out->base, "%s", name);
+    return HY_OK;
+}
+
+hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    *out = (hy_peft_config){0};
+    HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG));
+    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
+               "%s is no adapter: it has no " HY_PEFT_CONFIG "; expected a folder that PEFT saved",
+               folder);
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_fields(json, path, out);
+    hy_json_free(json);
+    return status;
+}
+
+/* ---- writing it ------------------------------------------------------------------------------------ */
+
+/* The modules that are trained whole: each by its path, so that it is that one alone. */
+static void put_modules(hy_json_writer *w, const hy_shape *shape, const hy_params *params,
+                        const hy_hf_name *names, int32_t count) {
+    bool is_any = false;
+    (void)shape;
+    for (int32_t i = 0; i < count; i++) {
+        if (hy_is_adapter(params->list[names[i].param].kind)) continue;
+        char module[HY_HF_NAME_MAX];
+        snprintf(module, sizeof module, "%s", names[i].name + strlen(PREFIX));
+        char *dot = strrchr(module, '.');
+        if (dot) *dot = 0;
+        if (!is_any) hy_json_open_array(w, "modules_to_save");
+        is_any = true;
+        hy_json_put_string(w, NULL, module);
+    }
+    if (is_any)
+        hy_json_close_array(w);
+    else
+        hy_json_put_null(w, "modules_to_save");
+}
+
+hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
+                               hy_text *text) {
+    const hy_adapter *a = &shape->adapter;
+    const char *modules[HY_ADAPTER_MODULES];
+    hy_hf_arch arch;
+    hy_hf_name *names;
+    int32_t count;
+    hy_json_writer w;
+    HY_TRY(hy_hf_arch_of(shape, &arch));
+    HY_TRY(hy_peft_list_names(arch, shape, params, &names, &count));
+    hy_adapter_modules(shape, a->parts, modules);
+    hy_json_begin(&w, text, true);
+    hy_json_open_object(&w, NULL);
+    hy_json_put_string(&w, "peft_type", "LORA");
+    hy_json_put_string(&w, "task_type", "CAUSAL_LM");
+    hy_json_put_string(&w, "base_model_name_or_path", base && base[0] ? base : NULL);
+    hy_json_put_int(&w, "r", a->rank);
+    hy_json_put_double(&w, "lora_alpha", a->alpha);
+    hy_json_put_double(&w, "lora_dropout", a->dropout);
+    hy_json_put_bool(&w, "use_rslora", a->is_root_scaled);
+    hy_json_put_bool(&w, "use_dora", false);
+    hy_json_put_string(&w, "bias", "none");
+    hy_json_put_bool(&w, "fan_in_fan_out", arch == HY_HF_GPT2);
+    hy_json_put_bool(&w, "inference_mode", true);
+    hy_json_put_bool(&w, "init_lora_weights", true);
+    hy_json_open_array(&w, "target_modules");
+    for (int i = 0; modules[i]; i++) hy_json_put_string(&w, NULL, modules[i]);
+    hy_json_close_array(&w);
+    put_modules(&w, shape, params, names, count);
+    hy_json_close_object(&w);
+    hy_text_add(text, "\n");
+    free(names);
+    return hy_text_status(text);
+}
+
+/* ---- names ----------------------------------------------------------------------------------------- */
+
+/* "model.layers.0.mlp.up_proj.weight" becomes "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight". */
+static hy_status name_adapter(const hy_hf_name *matrix, bool is_a, char out[HY_HF_NAME_MAX]) {
+    int length = (int)(strlen(matrix->name) - strlen(".weight"));
+    int used = snprintf(out, HY_HF_NAME_MAX, PREFIX "%.*s.lora_%c.weight", length, matrix->name,
+                        is_a ? 'A' : 'B');
+    HY_FAIL_IF(used >= HY_HF_NAME_MAX, HY_ERR_INPUT, "the name of %s is too long", matrix->name);
+    return HY_OK;
+}
+
+/* The tensors of a matrix' adapter: two for each piece that has one. `at` is its first name among those of the
+ * model. */
+static hy_status add_adapter(const hy_shape *shape, const hy_params *params, const hy_hf_name *at,
+                             hy_hf_name *list, int32_t *count) {
+    const hy_param *matrix = &params->list[at->param];
+    hy_adapter_pieces pieces = hy_shape_adapter_pieces(shape, matrix->kind);
+    int32_t a = hy_params_find(params, matrix->unit, hy_adapter_kind(matrix->kind));
+    int64_t rank = shape->adapter.rank, row_a = 0, row_b = 0;
+    for (int32_t i = 0; i < pieces.count && pieces.adapted > 0; i++) {
+        if (!pieces.is_there[i]) continue;
+        hy_hf_name *of_a = &list[(*count)++], *of_b = &list[(*count)++];
+        *of_a = (hy_hf_name){
+            .param = a, .row = row_a, .rows = rank, .cols = params->list[a].shape[1], .ndim = 2};
+        *of_b = (hy_hf_name){
+            .param = a + 1, .row = row_b, .rows = pieces.rows[i], .cols = rank, .ndim = 2};
+        HY_TRY(name_adapter(&at[i], true, of_a->name));
+        HY_TRY(name_adapter(&at[i], false, of_b->name));
+        row_a += rank;
+        row_b += pieces.rows[i];
+    }
+    return HY_OK;
+}
+
+static hy_status add_whole(const hy_hf_name *at, hy_hf_name *list, int32_t *count) {
+    hy_hf_name *name = &list[(*count)++];
+    *name = *at;
+    int used = snprintf(name->name, sizeof name->name, PREFIX "%.*s",
+                        (int)(HY_HF_NAME_MAX - sizeof PREFIX), at->name);
+    HY_FAIL_IF(used >= HY_HF_NAME_MAX || strlen(at->name) + sizeof PREFIX > HY_HF_NAME_MAX,
+               HY_ERR_INPUT, "the name of %s is too long", at->name);
+    return HY_OK;
+}
+
+hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_params *params,
+                             hy_hf_name **out, int32_t *count) {
+    hy_hf_name *all;
+    int32_t every;
+    *count = 0;
+    HY_TRY(hy_hf_list_names(arch, hy_hf_prefix(arch), shape, params, &all, &every));
+    *out = calloc((size_t)every * 3, sizeof **out);
+    hy_status status = *out ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for the names of adapters");
+    for (int32_t i = 0; i < every && status == HY_OK; i++) {
+        const hy_param *param = &params->list[all[i].param];
+        bool is_first = i == 0 || all[i - 1].param != all[i].param;
+        bool is_matrix = hy_linear_bit(param->kind) != 0;
+        if (is_first && is_matrix) status = add_adapter(shape, params, &all[i], *out, count);
+        if (status == HY_OK && param->is_beside) status = add_whole(&all[i], *out, count);
+    }
+    free(all);
+    if (status != HY_OK) free(*out);
+    return status;
+}
+
+/* ---- reading tensors ------------------------------------------------------------------------------- */
+
+static hy_status check_tensor(const char *path, const hy_hf_name *name,
+                              const hy_safetensors_entry *entry) {
+    HY_FAIL_IF(!entry, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is missing: the adapter is for another model, or for other "
+               "modules",
+               path, name->name);
+    int64_t rows = name->is_transposed ? name->cols : name->rows,
+            cols = name->is_transposed ? name->rows : name->cols;
+    bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
+                (name->ndim < 2 || entry->shape[1] == cols);
+    HY_FAIL_IF(!fits, HY_ERR_INPUT,
+               "%s: %s is (%lld, %lld), and (%lld, %lld) is expected beside this model: it is an "
+               "adapter for another one, or of another rank",
+               path, name->name, (long long)entry->shape[0],
+               (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
+               (long long)cols);
+    bool is_real = entry->dtype == HY_F32 || entry->dtype == HY_BF16 || entry->dtype == HY_F16;
+    HY_FAIL_IF(!is_real, HY_ERR_INPUT, "%s: %s is %s; accepted are fp32, bf16 and fp16", path,
+               name->name, hy_safetensors_type(entry));
+    HY_FAIL_IF(name->is_transposed, HY_ERR_INPUT,
+               "%s: %s is a whole matrix that lies transposed, which is not read", path,
+               name->name);
+    return HY_OK;
+}
+
+static hy_status check_all(const char *path, const hy_safetensors *file, const hy_hf_name *names,
+                           int32_t count) {
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(check_tensor(path, &names[i], hy_safetensors_find(file, names[i].name)));
+    }
+    if (hy_safetensors_count(file) == (size_t)count) return HY_OK;
+    for (size_t k = 0; k < hy_safetensors_count(file); k++) {
+        const char *name = hy_safetensors_at(file, k)->name;
+        int32_t i = 0;
+        while (i < count && strcmp(names[i].name, name) != 0) i++;
+        HY_FAIL_IF(i == count, HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\" has no place beside this model: the adapter is for "
+                   "another one, or for other modules",
+                   path, name);
+    }
+    return HY_OK;
+}
+
+static hy_status load_tensor(const hy_safetensors *file, const hy_hf_name *name, hy_store *store,
+                             hy_stream *stream, char *raw, char *made) {
+    const hy_safetensors_entry *entry = hy_safetensors_find(file, name->name);
+    int32_t item = hy_store_item_of(store, name->param);
+    hy_dtype dtype = store->layout.items[item].dtype;
+    int64_t all = name->rows * name->cols, begin = name->row * name->cols;
+    for (int64_t at = 0; at < all; at += PIECE) {
+        int64_t count = all - at < PIECE ? all - at : PIECE;
+        HY_TRY(hy_safetensors_read(file, entry, hy_dtype_bytes(entry->dtype, at), raw,
+                                   hy_dtype_bytes(entry->dtype, count)));
+        hy_convert(raw, entry->dtype, count, made, dtype);
+        HY_TRY(hy_store_write(store, stream,
+                              hy_store_offset(store, item) + hy_dtype_bytes(dtype, begin + at),
+                              made, hy_dtype_bytes(dtype, count)));
+    }
+    return HY_OK;
+}
+
+static hy_status load_all(const hy_safetensors *file, const hy_hf_name *names, int32_t count,
+                          hy_store *store, hy_stream *stream) {
+    char *raw = malloc((size_t)PIECE * sizeof(float)),
+         *made = malloc((size_t)PIECE * sizeof(float));
+    hy_status status = raw && made ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    for (int32_t i = 0; i < count && status == HY_OK; i++) {
+        status = load_tensor(file, &names[i], store, stream, raw, made);
+    }
+    free(raw);
+    free(made);
+    return status;
+}
+
+hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
+                       hy_stream *stream) {
+    char path[HY_PATH_MAX];
+    hy_safetensors *file;
+    hy_hf_name *names;
+    hy_hf_arch arch;
+    int32_t count;
+    HY_TRY(hy_hf_arch_of(&model->shape, &arch));
+    HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_TENSORS));
+    HY_TRY(hy_safetensors_open(path, &file));
+    hy_status status = hy_peft_list_names(arch, &model->shape, &model->params, &names, &count);
+    if (status == HY_OK) {
+        status = check_all(path, file, names, count);
+        if (status == HY_OK) status = load_all(file, names, count, store, stream);
+        free(names);
+    }
+    hy_safetensors_close(file);
+    return status;
+}

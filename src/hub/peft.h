@@ -1,0 +1,35 @@
+/* peft.h: adapters as PEFT keeps them: a folder with adapter_config.json and adapter_model.safetensors.
+ *
+ * The config says rank, alpha and the names of modules; the tensors are lora_A (rank, in) and lora_B (out, rank)
+ * of each module, q, k and v apart, and whole tensors of modules that were trained beside them. What it says that
+ * we do not compute is refused by name. */
+#pragma once
+
+#include "hub/hf_load.h"
+
+#define HY_PEFT_CONFIG "adapter_config.json"
+#define HY_PEFT_TENSORS "adapter_model.safetensors"
+
+typedef struct hy_peft_config {
+    int64_t rank;
+    double alpha, dropout;
+    bool is_root_scaled;       /* rsLoRA: alpha / sqrt(rank) */
+    char targets[HY_PATH_MAX]; /* as hy_adapter_parts_named takes them; "all" for all-linear */
+    char modules[HY_PATH_MAX]; /* trained whole, commas between; "": none */
+    char base[HY_PATH_MAX];    /* the model it stands beside; "": not said */
+} hy_peft_config;
+
+bool hy_peft_is_folder(const char *folder);
+hy_status hy_peft_config_read(const char *folder, hy_peft_config *out);
+/* `base` is what the config names as the model; the shape has adapters. */
+hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
+                               hy_text *text);
+
+/* Fills adapters, and parameters that are trained whole, of the store that holds what is trained. Names and shapes
+ * are checked first; a tensor that has no place in the model is an error, and so is one that is missing. */
+hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
+                       hy_stream *stream);
+
+/* All tensors of such a file, in the order of our parameters; freed by the caller. */
+hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_params *params,
+                             hy_hf_name **out, int32_t *count);
