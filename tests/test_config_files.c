@@ -205,7 +205,7 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
         {"optimizer: {\n batch_size = 4; };",
          {"x.cfg:2: unknown key optimizer.batch_size; did you mean train.batch_size?", "", ""}},
         {"\ntrian: { steps = 1; };",
-         {"x.cfg:2: unknown group trian", "shape, train, optimizer", "did you mean train?"}},
+         {"x.cfg:2: unknown group trian", "shape, train, lora, optimizer", "did you mean train?"}},
         {"train: {\n inner: { steps = 1; }; };", {"x.cfg:2: unknown key train.inner", "", ""}},
         {"memory = 4;", {"x.cfg:1: memory is a group", "", ""}},
         {"steps: { a = 1; };", {"x.cfg:1: train.steps takes one value", "", ""}},

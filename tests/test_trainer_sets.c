@@ -138,7 +138,7 @@ START_TEST(a_model_of_both_kinds_of_weights_is_written_whole) {
     next_losses(t, 2, losses);
     must(hy_trainer_save(t));
     snprintf(path, sizeof path, "%s/run", other);
-    must(hy_export_engine(&t->engine, path));
+    must(hy_export_engine(&t->engine, HY_EXPORT_MODEL, path));
     snprintf(folder, sizeof folder, "%s/saved", other);
     must(hy_export(one, &(hy_export_options){.out = folder}, NULL));
     hy_safetensors *run, *saved, *weights = open_weights(one);
