@@ -17,7 +17,7 @@
 #include "hybrid.h"
 
 typedef struct options {
-    const char *model;
+    const char *model, *adapter;
     const char *prompt; /* NULL: talk */
     const char *system;
     const char *messages; /* a file; NULL: nothing was said before */
@@ -35,6 +35,9 @@ static const hy_cli_row rows[] = {
     {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
      "What to talk to: a run's folder, one of its checkpoints, a model's folder (config.json, "
      "safetensors, tokenizer.json) or its name in the hub's cache."},
+    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
+     "An adapter that was trained beside this model (LoRA), as PEFT saves it; OUT/adapter of a "
+     "run."},
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
      "Answer this once and exit. With a chat template it is a message, without one a text to be "
      "continued."},
@@ -335,7 +338,8 @@ static hy_status open_model(chat *it) {
     const char *const pairs[][2] = {{"device", o->device},
                                     {"precision", o->precision},
                                     {"threads", o->threads},
-                                    {"max_gpu_mem", o->max_gpu_mem}};
+                                    {"max_gpu_mem", o->max_gpu_mem},
+                                    {"adapter", o->adapter}};
     hy_config *config = NULL;
     hy_observer observer = {
         .user = it, .on_message = o->is_quiet ? NULL : on_message, .on_progress = on_progress};

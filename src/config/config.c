@@ -397,15 +397,21 @@ static hy_status load_preset(hy_config *config, const char *model) {
     return HY_OK;
 }
 
-/* An adapter says with a preset's weight what it is. A run that began as one has all of it in its own file. */
+#define ADAPTER_ORIGIN "adapter "
+
+/* What an adapter says of itself weighs a little less than whoever named it: more than the file of the run that it
+ * stands beside, less than flags of the same command. A run that began as one has all of it in its own file. */
 static hy_status load_adapter(hy_config *config, const char *adapter) {
     char origin[ORIGIN_MAX];
-    snprintf(origin, sizeof origin, "adapter %s", adapter);
-    for (size_t i = 0; i < hy_setting_count(); i++) {
-        bool is_lora = !strncmp(hy_setting_at(i)->info.key, "lora.", 5);
-        if (is_lora) *value_at(config, i, HY_FROM_PRESET) = (value){0};
+    size_t count = hy_setting_count() * RANKS;
+    int rank = winning_rank(config, hy_setting_index(hy_setting_find("lora.adapter", NULL))) - 1;
+    snprintf(origin, sizeof origin, ADAPTER_ORIGIN "%s", adapter);
+    for (size_t i = 0; i < count; i++) {
+        const char *said = config->values[i].origin;
+        bool is_older = said && !strncmp(said, ADAPTER_ORIGIN, strlen(ADAPTER_ORIGIN));
+        if (is_older) config->values[i] = (value){0};
     }
-    filling f = {.config = config, .rank = HY_FROM_PRESET, .name = adapter, .origin = origin};
+    filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
     bool is_gone = config->kept_model && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);

@@ -98,13 +98,12 @@ typedef struct hy_settings {
 
     /* lora */
     struct {
-        bool lora, qlora;
-        char adapter[HY_TEXT_MAX]; /* to begin with; "": none */
+        bool lora, qlora, rslora;
         int64_t lora_rank;
         double lora_alpha; /* 0: twice the rank */
-        bool rslora;
-        char lora_targets[HY_TEXT_MAX];
         double lora_dropout;
+        char adapter[HY_TEXT_MAX]; /* to begin with; "": none */
+        char lora_targets[HY_TEXT_MAX];
         char lora_modules[HY_TEXT_MAX]; /* none, or parameters trained whole */
     } lora;
 
