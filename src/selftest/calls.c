@@ -149,6 +149,14 @@ static const call_row rows[] = {
     {HY_OP_TO_FP8, "anNC f31 g0NC g0CN d03", {0}},
     {HY_OP_TO_FP8, "anQP f31 e0QP e0PQ d03", {0}},
     {HY_OP_TO_FP8, "enQP - - e0PQ", {0}},
+    {HY_OP_SPREAD,
+     "anQh a0PD",
+     {.spread = {.count = 3, .rows = {200, Q, 56}, .is_there = {true, false, true}}}},
+    {HY_OP_COLLECT,
+     "anPD fnQh",
+     {.accumulate = true,
+      .spread = {.count = 3, .rows = {200, Q, 56}, .is_there = {true, false, true}}}},
+    {HY_OP_DROPOUT, "anNC it2 a0NC anNC", {.dropout = {.rate = 0.25f, .first = 7}}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
