@@ -398,6 +398,26 @@ START_TEST(names_mean_the_matrices_of_the_family) {
 }
 END_TEST
 
+START_TEST(modules_have_names_of_ours) {
+    static const char *const names[][2] = {
+        {"embed", "embed.tokens.weight"},
+        {"model.embed_tokens", "embed.tokens.weight"},
+        {"lm_head", "head.weight"},
+        {"model.norm", "final_norm.*"},
+        {"input_layernorm", "blocks.*.norm1.*"},
+        {"model.layers.13.post_attention_layernorm", "blocks.13.norm2.*"},
+        {"transformer.h.2.ln_1", "blocks.2.norm1.*"},
+        {"transformer.ln_f", "final_norm.*"}};
+    char out[64];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        ck_assert(hy_adapter_module_params(names[i][0], strlen(names[i][0]), out, sizeof out));
+        ck_assert_str_eq(out, names[i][1]);
+    }
+    ck_assert(!hy_adapter_module_params("blocks.1.norm1.weight", 21, out, sizeof out));
+    ck_assert(!hy_adapter_module_params("q_proj", 6, out, sizeof out));
+}
+END_TEST
+
 START_TEST(the_base_has_the_random_numbers_it_has_without_adapters) {
     hy_shape with = shape_of(2), without = llama_shape();
     hy_params a, b;
@@ -432,6 +452,7 @@ static Suite *adapters_suite(void) {
     tcase_add_loop_test(tests, gradients_pass_through_dropout, 0, CASES);
     tcase_add_test(tests, dropout_leaves_out_its_share_and_keeps_the_mean);
     tcase_add_test(tests, names_mean_the_matrices_of_the_family);
+    tcase_add_test(tests, modules_have_names_of_ours);
     tcase_add_test(tests, the_base_has_the_random_numbers_it_has_without_adapters);
     suite_add_tcase(suite, tests);
     return suite;

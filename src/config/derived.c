@@ -58,19 +58,6 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     return set_adapter(s, out);
 }
 
-/* The short words that lora_modules takes, PEFT's among them, and what they are called here. */
-static const char *full_name(const char *word, size_t length) {
-    static const char *const words[][2] = {
-        {"embed", "embed.tokens.weight"},        {"head", "head.weight"},
-        {"embed_tokens", "embed.tokens.weight"}, {"lm_head", "head.weight"},
-        {"wte", "embed.tokens.weight"},          {"wpe", "embed.positions.weight"}};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strlen(words[i][0]) == length && !strncmp(word, words[i][0], length))
-            return words[i][1];
-    }
-    return NULL;
-}
-
 void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
     int used = snprintf(out, size, "%s", s->lora.lora ? "*.lora_a,*.lora_b" : s->train.train);
     const char *at = s->lora.lora_modules;
@@ -79,9 +66,10 @@ void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
          at += length + (at[length] == ',')) {
         at += strspn(at, " ");
         length = strcspn(at, ",");
-        const char *full = full_name(at, length);
-        used += snprintf(out + used, size - (size_t)used, ",%.*s", full ? 64 : (int)length,
-                         full ? full : at);
+        char full[64];
+        bool is_module = hy_adapter_module_params(at, length, full, sizeof full);
+        used += snprintf(out + used, size - (size_t)used, ",%.*s",
+                         is_module ? (int)sizeof full : (int)length, is_module ? full : at);
     }
 }
 

@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-#define HY_CUDA_LINK_VERSION 6
+#define HY_CUDA_LINK_VERSION 7
 #define HY_CUDA_ENTRY "hy_cuda_entry"
 
 /* What the shared object may ask of the program. */

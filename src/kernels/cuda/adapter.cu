@@ -14,7 +14,8 @@ typedef struct spread_args {
     bool accumulate;
 } spread_args;
 
-template <bool is_collect> __global__ void __launch_bounds__(THREADS) spread_kernel(spread_args a) {
+template <bool is_collect>
+__global__ void __launch_bounds__(THREADS) spread_kernel(const __grid_constant__ spread_args a) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, column;
     if (i >= a.count) return;
     int64_t row = hy_spread_row(&a.pieces, i / a.width, a.rank, &column);
