@@ -47,7 +47,8 @@ typedef enum hy_dtype {
     HY_I8 = 7,
     HY_E4M3 = 8, /* 8 bits of floating point, with a scale for the tensor */
     HY_E5M2 = 9,
-    HY_DTYPE_COUNT = 10
+    HY_NF4 = 10, /* half a byte, two to a byte */
+    HY_DTYPE_COUNT = 11
 } hy_dtype;
 
 /* Classes of bytes that training keeps: the rows of the placement table. */
@@ -87,11 +88,11 @@ typedef enum hy_memory_status {
 const char *hy_status_name(hy_status status);
 const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
 const char *hy_dtype_name(
-    hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", ..., "int8", "e4m3", "e5m2" */
+    hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", ..., "int8", "e4m3", "e5m2", "nf4" */
 const char *hy_class_name(hy_class cls);   /* "weights", "master", ... */
 const char *hy_place_name(hy_place place); /* "none", "device", "pinned", "host", "disk" */
 const char *hy_memory_status_name(hy_memory_status status); /* "normal", "warning", ... */
-size_t hy_dtype_size(hy_dtype dtype);                       /* bytes of one element */
+size_t hy_dtype_size(hy_dtype dtype); /* bytes of one element; of nf4, of two */
 
 #ifdef __cplusplus
 }

@@ -112,19 +112,41 @@ static inline void check_matmul_batches(int mixture, call_runner run) {
 
 /* ---- coded weights ----------------------------------------------------------------------------- */
 
-/* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed. */
+/* Codes and scales of a matrix of two pieces, as they are stored; `t` has room. */
+static inline void code_rows(const float *x, hy_tensor *t) {
+    int64_t count = hy_tensor_count(t), blocks = count / t->quant.block, half = blocks / 2;
+    int32_t group = t->quant.group;
+    float *scales = malloc((size_t)blocks * sizeof *scales), *pairs = t->quant.scale;
+    hy_coded_encode(t->dtype, x, count, t->quant.block, t->data, scales);
+    if (group == 0) {
+        memcpy(t->quant.scale, scales, (size_t)blocks * sizeof *scales);
+    } else {
+        uint8_t *codes = (uint8_t *)(pairs + blocks / group * 2);
+        half -= half % group;
+        for (int64_t at = 0, n = half; at < blocks; at += n, n = blocks - half) {
+            float offset = n > 0 ? hy_nf4_offset(scales + at, n) : 0;
+            hy_nf4_put_scales(scales + at, n, offset, group, pairs + at / group * 2, codes + at);
+        }
+    }
+    free(scales);
+}
+
+/* Rows of normal numbers, some of zeros, and the codes of them; data and scales are to be freed. Groups, where
+ * there are any, are as large as they can be and leave two of them. */
 static inline hy_tensor coded_rows(hy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed) {
     int64_t count = rows * cols;
-    int32_t block = hy_coded_block(dtype, cols);
+    int32_t block = hy_coded_block(dtype, cols), group = hy_coded_most(dtype);
+    while (group > 1 && count / block % (2 * group)) group /= 2;
     hy_tensor t = hy_tensor_2d(malloc(hy_dtype_bytes(dtype, count)), dtype, rows, cols);
-    t.quant = (hy_quant){.scale = malloc((size_t)(count / block) * sizeof(float)), .block = block};
+    t.quant = (hy_quant){.block = block, .group = group};
+    t.quant.scale = malloc(hy_tensor_scale_bytes(&t));
     float *x = malloc((size_t)count * sizeof *x);
     for (int64_t i = 0; i < count; i++) {
         int64_t r = i / cols;
         double normal = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)i);
         x[i] = r % 7 == 5 ? 0 : (float)(normal * (1 + (double)(r % 3)) * 0.1);
     }
-    hy_coded_encode(dtype, x, count, block, t.data, t.quant.scale);
+    code_rows(x, &t);
     free(x);
     return t;
 }
@@ -136,13 +158,15 @@ static inline void free_rows(hy_tensor *t) {
 
 /* The same numbers in a real type, one rounding each; data is to be freed. */
 static inline hy_tensor real_rows(const hy_tensor *codes, hy_dtype dtype) {
-    int64_t count = hy_tensor_count(codes);
-    hy_tensor t = hy_tensor_2d(malloc((size_t)count * hy_dtype_size(dtype)), dtype, codes->shape[0],
-                               codes->shape[1]);
-    float *x = malloc((size_t)count * sizeof *x);
-    hy_coded_decode(codes->dtype, codes->data, 0, count, codes->quant.block, codes->quant.scale, x);
+    int64_t count = hy_tensor_count(codes), blocks = count / codes->quant.block;
+    hy_tensor t =
+        hy_tensor_2d(malloc(hy_dtype_bytes(dtype, count)), dtype, codes->shape[0], codes->shape[1]);
+    float *x = malloc((size_t)count * sizeof *x), *scales = malloc((size_t)blocks * sizeof *x);
+    hy_coded_open_scales(codes->quant.group, 0, blocks, codes->quant.scale, scales);
+    hy_coded_decode(codes->dtype, codes->data, 0, count, codes->quant.block, scales, x);
     for (int64_t i = 0; i < count; i++) put_real(&t, i, (double)x[i]);
     free(x);
+    free(scales);
     return t;
 }
 
@@ -173,38 +197,41 @@ static inline void check_coded_matmul(hy_dtype dtype, const matmul_case *m, int 
     trial_end(&t);
 }
 
-/* Casts to and from codes are those of coded.h, bit for bit. */
+/* Casts to codes are those of coded.h, bit for bit. */
+static inline void check_cast_to_codes(const hy_tensor *real, call_runner run, hy_dtype dtype) {
+    hy_tensor made = coded_rows(dtype, real->shape[0], real->shape[1], 10);
+    hy_tensor expected = coded_rows(dtype, real->shape[0], real->shape[1], 11);
+    int64_t count = hy_tensor_count(real);
+    float *x = malloc((size_t)count * sizeof *x);
+    for (int64_t k = 0; k < count; k++) { /* ties and all between */
+        put_real(real, k, real_at(real, k) * (1 + 0.013 * (double)(k % 11)));
+        x[k] = (float)real_at(real, k);
+    }
+    hy_op_call cast = {.kind = HY_OP_CAST, .t = {[HY_CAST_SRC] = *real, [HY_CAST_DST] = made}};
+    run(&cast);
+    code_rows(x, &expected);
+    ck_assert_mem_eq(expected.quant.scale, made.quant.scale, hy_tensor_scale_bytes(&made));
+    ck_assert_mem_eq(expected.data, made.data, hy_tensor_bytes(&made));
+    free(x);
+    free_rows(&made);
+    free_rows(&expected);
+}
+
+/* Casts from codes too; those to scales of two levels do not exist. */
 static inline void check_coded_casts(hy_dtype dtype, int64_t rows, int64_t cols, call_runner run) {
     static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
-    hy_tensor codes = coded_rows(dtype, rows, cols, 9), made = coded_rows(dtype, rows, cols, 10);
-    hy_tensor expected = coded_rows(dtype, rows, cols, 11);
-    int64_t count = rows * cols;
-    float *x = malloc((size_t)count * sizeof *x);
+    hy_tensor codes = coded_rows(dtype, rows, cols, 9);
     for (int i = 0; i < 3; i++) {
         hy_tensor real = real_rows(&codes, reals[i]), found = copy_tensor(&real);
         memset(found.data, 0xff, hy_tensor_bytes(&found));
         hy_op_call cast = {.kind = HY_OP_CAST, .t = {[HY_CAST_SRC] = codes, [HY_CAST_DST] = found}};
         run(&cast);
         ck_assert_mem_eq(real.data, found.data, hy_tensor_bytes(&real));
-        for (int64_t k = 0; k < count; k++) { /* ties and all between */
-            put_real(&real, k, real_at(&real, k) * (1 + 0.013 * (double)(k % 11)));
-            x[k] = (float)real_at(&real, k);
-        }
-        cast.t[HY_CAST_SRC] = real;
-        cast.t[HY_CAST_DST] = made;
-        run(&cast);
-        int32_t block = made.quant.block;
-        hy_coded_encode(dtype, x, count, block, expected.data, expected.quant.scale);
-        ck_assert_mem_eq(expected.quant.scale, made.quant.scale,
-                         (size_t)(count / block) * sizeof *x);
-        ck_assert_mem_eq(expected.data, made.data, hy_tensor_bytes(&made));
+        if (codes.quant.group == 0) check_cast_to_codes(&real, run, dtype);
         free(real.data);
         free(found.data);
     }
-    free(x);
     free_rows(&codes);
-    free_rows(&made);
-    free_rows(&expected);
 }
 
 /* Rows looked up in a coded table are those of the numbers it stands for; with positions beside. */

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "harness.h"
 #include "kernels/coded.h"
+#include "model/coding.h"
 #include "model/model.h"
 
 #define SETS_BATCH 2
@@ -76,42 +77,64 @@ static inline void sets_take_store(sets_rig *r, const sets_choice *c, int i, uin
     hy_layout_fini(&layout);
 }
 
+/* Codes of these numbers and their scales, as a store has them: to be freed. */
+static inline char *sets_code(const hy_param *p, const hy_layout_item *item, const float *values) {
+    hy_coding coding;
+    char *stored = calloc(1, hy_layout_item_bytes(item));
+    must(hy_coding_begin(&coding, p, item));
+    hy_coding_rows(&coding, values, 0, p->count, stored);
+    memcpy(stored + hy_layout_scales_at(item), hy_coding_scales(&coding),
+           hy_layout_scale_bytes(item));
+    hy_coding_end(&coding);
+    return stored;
+}
+
 /* The numbers that codes have in place of these. */
 static inline void sets_round(const hy_param *p, hy_dtype dtype, float *values) {
-    int32_t block = hy_coded_block(dtype, p->shape[1]);
-    void *codes = malloc(hy_dtype_bytes(dtype, p->count));
-    float *scales = malloc((size_t)(p->count / block) * sizeof *scales);
-    hy_coded_encode(dtype, values, p->count, block, codes, scales);
-    hy_coded_decode(dtype, codes, 0, p->count, block, scales, values);
-    free(codes);
+    hy_layout_item item = {.dtype = dtype,
+                           .count = p->count,
+                           .block = hy_coded_block(dtype, p->shape[1]),
+                           .group = hy_param_group(p, dtype)};
+    int64_t blocks = p->count / item.block;
+    float *scales = malloc((size_t)blocks * sizeof *scales);
+    char *stored = sets_code(p, &item, values);
+    hy_coded_open_scales(item.group, 0, blocks, stored + hy_layout_scales_at(&item), scales);
+    hy_coded_decode(dtype, stored, 0, p->count, item.block, scales, values);
+    free(stored);
     free(scales);
 }
 
-/* Initial weights, in whichever of the two stores a parameter is and as it has them: a cast. */
+/* Values of a parameter as a store has them, by a cast where that is not codes: to be freed. */
+static inline char *sets_stored(sets_rig *r, const hy_param *p, const hy_store *store, int32_t item,
+                                float *values) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    if (hy_is_coded(entry->dtype)) return sets_code(p, entry, values);
+    char *stored = calloc(1, hy_layout_item_bytes(entry));
+    int64_t cols = p->ndim == 2 ? p->shape[1] : 1;
+    hy_op_call cast = {.kind = HY_OP_CAST};
+    cast.t[HY_CAST_SRC] = hy_tensor_2d(values, HY_F32, p->shape[0], cols);
+    cast.t[HY_CAST_DST] = hy_tensor_2d(stored, entry->dtype, p->shape[0], cols);
+    must(r->backend->enqueue(r->compute, &cast));
+    must(r->backend->stream_sync(r->compute));
+    return stored;
+}
+
+/* Initial weights, in whichever of the two stores a parameter is and as it has them. */
 static inline void sets_fill(sets_rig *r, const sets_choice *c) {
     hy_dtype before = r->model->params.frozen_codes;
     for (int32_t i = 0; i < r->model->params.count; i++) {
         const hy_param *p = &r->model->params.list[i];
         hy_store *store = &r->stores[p->is_trainable ? SETS_WEIGHTS : SETS_FROZEN];
         int32_t item = hy_store_item_of(store, i);
-        uint64_t bytes = hy_layout_item_bytes(&store->layout.items[item]);
         float *values = malloc((size_t)p->count * sizeof *values);
-        char *stored = calloc(1, bytes);
         hy_param_initial(p, 3, 0, p->count, values);
         r->model->params.frozen_codes = c->rounded;
         hy_dtype codes = hy_params_stored(&r->model->params, i, HY_F32);
         if (hy_is_coded(codes)) sets_round(p, codes, values);
         r->model->params.frozen_codes = before;
-        hy_op_call cast = {.kind = HY_OP_CAST};
-        cast.t[HY_CAST_SRC] =
-            hy_tensor_2d(values, HY_F32, p->shape[0], p->ndim == 2 ? p->shape[1] : 1);
-        cast.t[HY_CAST_DST] = hy_store_tensor(store, item, stored);
-        cast.t[HY_CAST_DST].ndim = 2;
-        cast.t[HY_CAST_DST].shape[0] = cast.t[HY_CAST_SRC].shape[0];
-        cast.t[HY_CAST_DST].shape[1] = cast.t[HY_CAST_SRC].shape[1];
-        must(r->backend->enqueue(r->compute, &cast));
-        must(r->backend->stream_sync(r->compute));
-        must(hy_store_write(store, r->compute, hy_store_offset(store, item), stored, bytes));
+        char *stored = sets_stored(r, p, store, item, values);
+        must(hy_store_write(store, r->compute, hy_store_offset(store, item), stored,
+                            hy_layout_item_bytes(&store->layout.items[item])));
         free(values);
         free(stored);
     }

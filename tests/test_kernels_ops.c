@@ -320,6 +320,58 @@ START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
 }
 END_TEST
 
+/* ---- nf4 weights ----------------------------------------------------------------------------- */
+
+EACH_MIXTURE(a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers, 0, PURE_TYPES) {
+    static const matmul_case forms[] = {{1, 777, 128, false, true, true, false, false},
+                                        {128, 256, 64, false, true, true, true, false},
+                                        {128, 64, 256, false, false, false, false, false},
+                                        {129, 67, 320, false, true, true, true, false},
+                                        {40, 192, 1030, false, false, false, true, false}};
+    for (int i = 0; i < 5; i++) check_coded_matmul(HY_NF4, &forms[i], mixture, run_call);
+}
+
+START_TEST(casts_from_nf4_are_exact) {
+    check_coded_casts(HY_NF4, 1, 64, run_call);
+    check_coded_casts(HY_NF4, 13, 192, run_call);
+    check_coded_casts(HY_NF4, 36, 1536, run_call);
+    check_coded_casts(HY_NF4, 512, 256, run_call);
+}
+END_TEST
+
+START_TEST(rows_looked_up_in_an_nf4_table_are_exact) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 6; i++) {
+        check_coded_embedding(HY_NF4, 64, i % 2, reals[i / 2], run_call);
+        check_coded_embedding(HY_NF4, 1536, i % 2, reals[i / 2], run_call);
+    }
+}
+END_TEST
+
+START_TEST(what_nf4_cannot_be_is_refused) {
+    hy_tensor codes = coded_rows(HY_NF4, 12, 64, 3), real = real_rows(&codes, HY_F32);
+    hy_op_call cast = {.kind = HY_OP_CAST, .t = {[HY_CAST_SRC] = codes, [HY_CAST_DST] = real}};
+    must(hy_op_check(&cast));
+    static const int32_t wrong[] = {0, 3, 8, 512};
+    for (int i = 0; i < 4; i++) {
+        cast.t[HY_CAST_SRC].quant.group = wrong[i];
+        ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
+        ck_assert_ptr_nonnull(strstr(hy_error_message(), "divides their number, 12"));
+    }
+    cast.t[HY_CAST_SRC] = codes;
+    cast.t[HY_CAST_SRC].shape[0] = cast.t[HY_CAST_DST].shape[0] = 24;
+    cast.t[HY_CAST_SRC].shape[1] = cast.t[HY_CAST_DST].shape[1] = 32;
+    ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "row of 32"));
+    cast.t[HY_CAST_SRC] = real;
+    cast.t[HY_CAST_DST] = codes;
+    ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "whole matrix"));
+    free(real.data);
+    free_rows(&codes);
+}
+END_TEST
+
 /* ---- casts and fills ------------------------------------------------------------------------- */
 
 START_TEST(casts_round_once_to_nearest) { check_casts(5001, run_call); }
@@ -359,6 +411,10 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
     tcase_add_test(all, casts_to_and_from_int8_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
+    tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_from_nf4_are_exact);
+    tcase_add_test(all, rows_looked_up_in_an_nf4_table_are_exact);
+    tcase_add_test(all, what_nf4_cannot_be_is_refused);
     tcase_add_test(all, casts_round_once_to_nearest);
     tcase_add_test(all, fill_writes_every_element_of_every_type);
     suite_add_tcase(suite, all);

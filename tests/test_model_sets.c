@@ -263,23 +263,31 @@ START_TEST(evaluation_and_decoding_read_both_stores) {
 }
 END_TEST
 
-/* ---- int8 -------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------------- */
 
-START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
+/* Rows that codes of 4 bits can have. */
+static hy_shape wide_shape_at(int i) {
+    hy_shape shape = shape_at(i);
+    shape.width = 64;
+    if (shape.mlp_width) shape.mlp_width = 192;
+    return shape;
+}
+
+static void check_codes(const hy_shape *shape, hy_dtype codes) {
     static const hy_dtype types[] = {HY_F32, HY_BF16, HY_F16};
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     static const char *const trained[] = {"last:1", "*norm*", "blocks.1.attn.*,head.weight",
                                           "blocks.0.mlp.down.weight,final_norm.weight"};
     for (int k = 0; k < 12; k++) {
-        sets_choice choice = {.shape = shape_at(_i), .trained = trained[k % 4]};
+        sets_choice choice = {.shape = *shape, .trained = trained[k % 4]};
         sets_rig plain, small;
         if (choice.shape.has_tied_head && k % 4 == 2) choice.trained = "blocks.1.attn.*";
         choice.options.dtype = types[k / 4];
         choice.options.recompute = k % 2 ? HY_KEEP_ALL : 0;
-        choice.rounded = HY_I8;
+        choice.rounded = codes;
         sets_open(&plain, &choice);
         choice.rounded = HY_F32;
-        choice.codes = HY_I8;
+        choice.codes = codes;
         choice.place[SETS_FROZEN] = places[k % 3];
         sets_open(&small, &choice);
         sets_train(&plain);
@@ -297,6 +305,17 @@ START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
         sets_close(&plain);
         sets_close(&small);
     }
+}
+
+START_TEST(frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for) {
+    hy_shape shape = shape_at(_i);
+    check_codes(&shape, HY_I8);
+}
+END_TEST
+
+START_TEST(frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for) {
+    hy_shape shape = wide_shape_at(_i);
+    check_codes(&shape, HY_NF4);
 }
 END_TEST
 
@@ -346,6 +365,69 @@ START_TEST(matrices_are_int8_and_the_rest_is_not) {
         ck_assert_int_eq(item->dtype, is_matrix || is_table ? HY_I8 : HY_BF16);
         ck_assert_int_eq(item->block, is_matrix || is_table ? p->shape[1] : 0);
     }
+    hy_layout_fini(&layout);
+    hy_model_destroy(model);
+}
+END_TEST
+
+static const hy_layout_item *item_named(const hy_model *model, const hy_layout *layout,
+                                        const char *name) {
+    for (int32_t i = 0; i < model->params.count; i++) {
+        if (strcmp(model->params.list[i].name, name) == 0)
+            return &layout->items[layout->item_of[i]];
+    }
+    ck_abort_msg("no %s", name);
+    return NULL;
+}
+
+/* Heads of 16, in fours and pairs: q has 64 rows of two blocks each, k and v 32; gate and up 192; down has rows
+ * of 192 that are three blocks, and the table 704. */
+START_TEST(groups_of_nf4_end_where_matrices_do) {
+    static const struct {
+        const char *name;
+        int64_t blocks;
+        int32_t group;
+    } expected[] = {{"blocks.0.attn.qkv.weight", 256, 64},
+                    {"blocks.0.attn.out.weight", 128, 128},
+                    {"blocks.0.mlp.gate_up.weight", 768, 128},
+                    {"blocks.0.mlp.down.weight", 384, 128},
+                    {"embed.tokens.weight", 1402, 2}};
+    hy_shape shape = rich_shape();
+    hy_model *model;
+    hy_layout layout;
+    shape.width = 128, shape.mlp_width = 192, shape.head_size = 16;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_select(model, "last:1", HY_NF4));
+    must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &layout));
+    for (int i = 0; i < 5; i++) {
+        const hy_layout_item *item = item_named(model, &layout, expected[i].name);
+        int64_t blocks = expected[i].blocks, group = expected[i].group;
+        ck_assert_int_eq(item->dtype, HY_NF4);
+        ck_assert_int_eq(item->count, 64 * blocks);
+        ck_assert_int_eq(item->block, 64);
+        ck_assert_int_eq(item->group, group);
+        uint64_t scales = (uint64_t)(blocks + 8 * blocks / group);
+        ck_assert_uint_eq(hy_layout_scales_at(item), hy_align((uint64_t)(32 * blocks)));
+        ck_assert_uint_eq(hy_layout_scale_bytes(item), scales);
+        ck_assert_uint_eq(hy_layout_item_bytes(item), hy_layout_scales_at(item) + hy_align(scales));
+    }
+    hy_layout_fini(&layout);
+    hy_model_destroy(model);
+}
+END_TEST
+
+START_TEST(rows_that_nf4_cannot_have_stay_in_16_bits) {
+    hy_shape shape = rich_shape();
+    hy_model *model;
+    hy_layout layout;
+    shape.width = 64, shape.mlp_width = 160;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_select(model, "last:1", HY_NF4));
+    must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_BF16, &layout));
+    ck_assert_int_eq(item_named(model, &layout, "blocks.0.mlp.gate_up.weight")->dtype, HY_NF4);
+    const hy_layout_item *down = item_named(model, &layout, "blocks.0.mlp.down.weight");
+    ck_assert_int_eq(down->dtype, HY_BF16);
+    ck_assert_int_eq(down->block + down->group, 0);
     hy_layout_fini(&layout);
     hy_model_destroy(model);
 }
@@ -515,7 +597,11 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
                         0, SHAPES);
     tcase_add_loop_test(tests, frozen_weights_may_be_stored_in_another_type, 0, SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for, 0,
+                        SHAPES);
     tcase_add_loop_test(tests, matrices_are_int8_and_the_rest_is_not, 0, SHAPES);
+    tcase_add_test(tests, groups_of_nf4_end_where_matrices_do);
+    tcase_add_test(tests, rows_that_nf4_cannot_have_stay_in_16_bits);
     tcase_add_test(tests, backward_ends_at_the_lowest_unit_that_is_trained);
     tcase_add_test(tests, a_unit_runs_only_what_its_trained_parameters_want);
     tcase_add_test(tests, a_model_without_trained_parameters_cannot_train);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "kernels/coded.h"
 #include "kernels/ops.h"
 #include "selftest/selftest.h"
 
@@ -117,11 +118,11 @@ START_TEST(different_bits_are_found) {
 }
 END_TEST
 
-/* Reads each row of int8 with another scale: a few of the codes, which are there in any case. */
+/* Reads weights of codes with other scales: a few of the codes, which are there in any case. */
 static hy_status misled_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_op_call misled = *call;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
-        if (call->t[i].dtype == HY_I8) misled.t[i].quant.scale = call->t[i].data;
+        if (hy_is_coded(call->t[i].dtype)) misled.t[i].quant.scale = call->t[i].data;
     }
     return honest_enqueue(s, &misled);
 }
@@ -131,10 +132,11 @@ static void mislead_scales(hy_backend *b) {
     b->enqueue = misled_enqueue;
 }
 
-START_TEST(scales_of_int8_weights_are_tested) {
+START_TEST(scales_of_coded_weights_are_tested) {
     seen s = run_parity(mislead_scales);
-    ck_assert_int_eq(s.failed, 9); /* two matmuls and the embedding, in three types */
-    ck_assert_str_eq(s.failed_op, "embedding, int8 weights");
+    /* two matmuls and the embedding by int8 and by nf4, and a cast from nf4, in three types */
+    ck_assert_int_eq(s.failed, 21);
+    ck_assert_str_eq(s.failed_op, "cast, nf4 weights");
 }
 END_TEST
 
@@ -166,7 +168,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, two_devices_that_agree_pass_every_op);
     tcase_add_test(all, one_wrong_number_is_found);
     tcase_add_test(all, different_bits_are_found);
-    tcase_add_test(all, scales_of_int8_weights_are_tested);
+    tcase_add_test(all, scales_of_coded_weights_are_tested);
     tcase_add_test(all, an_op_that_is_refused_fails_with_its_message);
     tcase_add_test(all, the_cpu_passes_its_own_test);
     suite_add_tcase(suite, all);

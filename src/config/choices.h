@@ -22,6 +22,7 @@ typedef enum hy_dtype_choice {
     HY_DTYPE_F16 = HY_F16,
     HY_DTYPE_8BIT = HY_U8,
     HY_DTYPE_INT8 = HY_I8,
+    HY_DTYPE_NF4 = HY_NF4,
     HY_DTYPE_FP8 = HY_E4M3 /* of passes: matmuls of the blocks; all else is bf16 */
 } hy_dtype_choice;
 

@@ -233,8 +233,8 @@ static const hy_setting table[] = {
           "and head (last:N), or names, as in blocks.3.attn.*; several with commas between.")},
     {CHOICE(train.frozen_dtype, "--frozen-dtype", "auto",
             "Storage of frozen weights; auto is that of passes, int8 has a scale per row of each "
-            "matrix.",
-            "auto", HY_DTYPE_AUTO, "int8", HY_DTYPE_INT8)},
+            "matrix, nf4 has 4 bits and a scale of 8 bits per 64 elements, as in QLoRA.",
+            "auto", HY_DTYPE_AUTO, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4)},
     {CHOICE(train.recompute, "--recompute", "auto",
             "What the backward pass computes again instead of keeping it in memory.", "auto",
             HY_RECOMPUTE_AUTO, "none", HY_RECOMPUTE_NONE, "norm", HY_RECOMPUTE_NORM, "attention",

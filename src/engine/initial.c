@@ -11,6 +11,7 @@
 #include "kernels/coded.h"
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
+#include "model/coding.h"
 
 #define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
@@ -42,7 +43,7 @@ static void *make_share(void *argument) {
     for (int64_t at = 0; at < s->count; at += BATCH) {
         int64_t count = s->count - at < BATCH ? s->count - at : BATCH;
         hy_param_initial(s->param, s->seed, s->first + at, count, batch);
-        round_batch(batch, count, s->dtype, s->out + (size_t)at * hy_dtype_size(s->dtype));
+        round_batch(batch, count, s->dtype, s->out + hy_dtype_bytes(s->dtype, at));
     }
     return NULL;
 }
@@ -58,7 +59,7 @@ static void make_chunk(const share *whole, int threads) {
         part[i] = *whole;
         part[i].first += begin;
         part[i].count = end - begin;
-        part[i].out += (size_t)begin * hy_dtype_size(whole->dtype);
+        part[i].out += hy_dtype_bytes(whole->dtype, begin);
         if (i > 0) runs[i] = pthread_create(&thread[i], NULL, make_share, &part[i]) == 0;
     }
     for (int i = 0; i < threads; i++) {
@@ -74,27 +75,50 @@ static int thread_count(const hy_engine *e) {
     return asked > MOST_THREADS ? MOST_THREADS : (int)asked;
 }
 
+static int threads_for(const hy_engine *e, int64_t count) {
+    return count < CHUNK / 64 ? 1 : thread_count(e);
+}
+
 static void tell(const hy_engine *e, int64_t done) {
     double elements = (double)e->model->params.elements;
     if (!e->observer->on_progress || elements < SLOW_ELEMENTS) return;
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-/* Elements [first, first + count), whole blocks, as codes: `whole` has room for the numbers in fp32, and for
- * scales and codes behind them. */
-static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, int64_t first,
-                            const share *whole, int threads) {
-    const hy_layout_item *entry = &store->layout.items[item];
-    int64_t blocks = whole->count / entry->block, from = first / entry->block;
-    float *x = (float *)(void *)whole->out, *scales = x + whole->count;
-    void *codes = scales + blocks;
+/* Elements [first, first + count), whole rows, as codes: `whole` has room for the numbers in fp32, and for
+ * codes behind them. */
+static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, const share *whole,
+                            int threads, hy_coding *coding) {
+    float *x = (float *)(void *)whole->out;
+    void *codes = x + whole->count;
     make_chunk(whole, threads);
-    hy_coded_encode(entry->dtype, x, whole->count, entry->block, codes, scales);
-    uint64_t at = hy_store_offset(store, item), behind = at + hy_layout_scales_at(entry);
-    HY_TRY(hy_store_write(store, e->compute, at + hy_dtype_bytes(entry->dtype, first), codes,
-                          hy_dtype_bytes(entry->dtype, whole->count)));
-    return hy_store_write(store, e->compute, behind + (uint64_t)from * sizeof *scales, scales,
-                          (uint64_t)blocks * sizeof *scales);
+    hy_coding_rows(coding, x, whole->first, whole->count, codes);
+    hy_dtype dtype = coding->item.dtype;
+    uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(dtype, whole->first);
+    return hy_store_write(store, e->compute, at, codes, hy_dtype_bytes(dtype, whole->count));
+}
+
+static hy_status send_scales(hy_engine *e, hy_store *store, int32_t item, hy_coding *coding) {
+    uint64_t at = hy_store_offset(store, item) + hy_layout_scales_at(&coding->item);
+    return hy_store_write(store, e->compute, at, hy_coding_scales(coding),
+                          hy_layout_scale_bytes(&coding->item));
+}
+
+static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index, char *staging) {
+    const hy_param *param = &e->model->params.list[index];
+    int32_t item = hy_store_item_of(store, index);
+    int64_t chunk = CHUNK / 2 / param->shape[1] * param->shape[1];
+    hy_coding coding;
+    hy_status status = hy_coding_begin(&coding, param, &store->layout.items[item]);
+    for (int64_t first = 0; first < param->count && status == HY_OK; first += chunk) {
+        int64_t count = param->count - first < chunk ? param->count - first : chunk;
+        share whole = {param, (uint64_t)e->settings->seed, first, count, HY_F32, staging};
+        status = send_coded(e, store, item, &whole, threads_for(e, count), &coding);
+        tell(e, param->first + first + count);
+    }
+    if (status == HY_OK) status = send_scales(e, store, item, &coding);
+    hy_coding_end(&coding);
+    return status;
 }
 
 /* Where the host reaches the parameter the numbers are made in place; else they are made in `staging` and
@@ -103,25 +127,18 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
     if (item < 0) return HY_OK; /* another row's */
-    const hy_layout_item *entry = &store->layout.items[item];
-    bool is_coded = hy_is_coded(entry->dtype);
-    char *in_place = is_coded ? NULL : hy_store_host(store, item);
-    hy_dtype dtype = is_coded ? HY_F32 : entry->dtype;
-    int64_t chunk = is_coded ? CHUNK / 2 / entry->block * entry->block : CHUNK;
-    for (int64_t first = 0; first < param->count; first += chunk) {
-        int64_t count = param->count - first < chunk ? param->count - first : chunk;
-        uint64_t at = (uint64_t)first * hy_dtype_size(dtype);
+    hy_dtype dtype = store->layout.items[item].dtype;
+    if (hy_is_coded(dtype)) return initialise_coded(e, store, index, staging);
+    char *in_place = hy_store_host(store, item);
+    for (int64_t first = 0; first < param->count; first += CHUNK) {
+        int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
+        uint64_t at = hy_dtype_bytes(dtype, first);
         share whole = {param, (uint64_t)e->settings->seed,       first, count,
                        dtype, in_place ? in_place + at : staging};
-        int threads = count < CHUNK / 64 ? 1 : thread_count(e);
-        if (is_coded) {
-            HY_TRY(send_coded(e, store, item, first, &whole, threads));
-        } else {
-            make_chunk(&whole, threads);
-            uint64_t bytes = (uint64_t)count * hy_dtype_size(dtype);
-            at += hy_store_offset(store, item);
-            if (!in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
-        }
+        make_chunk(&whole, threads_for(e, count));
+        at += hy_store_offset(store, item);
+        uint64_t bytes = hy_dtype_bytes(dtype, count);
+        if (!in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
         tell(e, param->first + first + count);
     }
     return HY_OK;

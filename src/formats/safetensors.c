@@ -24,29 +24,31 @@
 static const struct {
     const char *name;
     uint32_t size;
-} types[] = {[HY_F32] = {"F32", 4},
-             [HY_BF16] = {"BF16", 2},
-             [HY_F16] = {"F16", 2},
-             [HY_F64] = {"F64", 8},
-             [HY_I32] = {"I32", 4},
-             [HY_U16] = {"U16", 2},
-             [HY_U8] = {"U8", 1},
-             [HY_I8] = {"I8", 1},
-             [HY_E4M3] = {"F8_E4M3", 1},
-             [HY_E5M2] = {"F8_E5M2", 1},
-             [HY_DTYPE_COUNT] = {"I64", 8},
-             {"BOOL", 1},
-             {"I16", 2},
-             {"U32", 4},
-             {"U64", 8},
-             {"F8_E8M0", 1},
-             {"C64", 8}};
+} types[] = {
+    [HY_F32] = {"F32", 4},
+    [HY_BF16] = {"BF16", 2},
+    [HY_F16] = {"F16", 2},
+    [HY_F64] = {"F64", 8},
+    [HY_I32] = {"I32", 4},
+    [HY_U16] = {"U16", 2},
+    [HY_U8] = {"U8", 1},
+    [HY_I8] = {"I8", 1},
+    [HY_E4M3] = {"F8_E4M3", 1},
+    [HY_E5M2] = {"F8_E5M2", 1},
+    [HY_NF4] = {"F4", 1}, /* two elements: the format's type of 4 bits, whatever they stand for */
+    [HY_DTYPE_COUNT] = {"I64", 8},
+    {"BOOL", 1},
+    {"I16", 2},
+    {"U32", 4},
+    {"U64", 8},
+    {"F8_E8M0", 1},
+    {"C64", 8}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
-/* Bytes of a tensor of this shape, whose elements have `size`. False when a dimension is negative or
+/* Bytes of a tensor of this shape and type. False when a dimension is negative or
  * 64 bits are not enough, even where a later zero would make the product small. */
-static bool bytes_of(const hy_safetensors_entry *entry, uint32_t size, uint64_t *bytes) {
-    *bytes = size;
+static bool bytes_of(const hy_safetensors_entry *entry, size_t type, uint64_t *bytes) {
+    *bytes = types[type].size;
     bool is_empty = false;
     for (int i = 0; i < entry->ndim; i++) {
         if (entry->shape[i] < 0) return false;
@@ -57,6 +59,7 @@ static bool bytes_of(const hy_safetensors_entry *entry, uint32_t size, uint64_t 
         }
     }
     if (is_empty) *bytes = 0;
+    if (type == HY_NF4) *bytes = *bytes / 2 + *bytes % 2;
     return true;
 }
 
@@ -122,7 +125,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
     uint64_t needed;
-    HY_FAIL_IF(!bytes_of(entry, types[at].size, &needed), HY_ERR_INPUT,
+    HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT,
                TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
                TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
@@ -353,7 +356,7 @@ static hy_status make_header(const char *path, const hy_safetensors_entry *entri
         HY_FAIL_IF(entry->ndim < 0 || entry->ndim > HY_SAFETENSORS_DIMS, HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
                    entry->ndim, HY_SAFETENSORS_DIMS);
-        HY_FAIL_IF(!bytes_of(entry, types[entry->dtype].size, &bytes), HY_ERR_INPUT,
+        HY_FAIL_IF(!bytes_of(entry, entry->dtype, &bytes), HY_ERR_INPUT,
                    "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);

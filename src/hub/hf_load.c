@@ -16,6 +16,7 @@
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
 #include "kernels/cpu/machine.h"
+#include "model/coding.h"
 
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
@@ -27,6 +28,13 @@ typedef struct job {
     int64_t first, rows; /* of the part */
 } job;
 
+/* A parameter that becomes codes: from its first job to its last. */
+typedef struct coded_item {
+    hy_coding coding;
+    bool has_begun;
+    int64_t jobs_left;
+} coded_item;
+
 typedef struct loading {
     const hy_model *model;
     hy_store *store;
@@ -34,9 +42,10 @@ typedef struct loading {
     const hy_load_options *options;
     job *jobs;
     int64_t count, next;
-    int64_t largest; /* elements of a job */
+    int64_t largest;   /* elements of a job */
+    coded_item *coded; /* for each item of the store */
     atomic_llong done;
-    pthread_mutex_t gate; /* around sending */
+    pthread_mutex_t gate; /* around sending, and around `coded` */
 } loading;
 
 /* A thread's job and its own memory: what the file has, and the same as the store wants it. */
@@ -65,12 +74,15 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         count += (files->parts[i].rows + rows - 1) / rows;
     }
     l->jobs = calloc((size_t)count + 1, sizeof *l->jobs);
-    if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
+    l->coded = calloc((size_t)l->store->layout.item_count + 1, sizeof *l->coded);
+    if (!l->jobs || !l->coded) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);
-        if (hy_store_item_of(l->store, part->param) < 0) continue; /* another store's */
+        int32_t item = hy_store_item_of(l->store, part->param);
+        if (item < 0) continue; /* another store's */
         for (int64_t first = 0; first < part->rows; first += most) {
+            l->coded[item].jobs_left++;
             int64_t rows = part->rows - first < most ? part->rows - first : most;
             l->jobs[l->count++] = (job){part, first, rows};
             if (rows * part->cols > l->largest) l->largest = rows * part->cols;
@@ -138,32 +150,57 @@ static const char *put_in_order(const char *data, worker *b) {
     return ordered;
 }
 
-static hy_status send_bytes(loading *l, uint64_t at, const char *data, uint64_t bytes) {
+static hy_status send_bytes(loading *l, uint64_t at, const void *data, uint64_t bytes) {
     pthread_mutex_lock(&l->gate);
     hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
     pthread_mutex_unlock(&l->gate);
     return status;
 }
 
-/* Rows become codes, at `at` of the store, and scales behind all codes of the item. */
+/* The coding of an item, which its first job begins. */
+static hy_status coding_of(loading *l, int32_t item, int32_t param, hy_coding **out) {
+    coded_item *c = &l->coded[item];
+    hy_status status = HY_OK;
+    pthread_mutex_lock(&l->gate);
+    if (!c->has_begun) {
+        status = hy_coding_begin(&c->coding, &l->model->params.list[param],
+                                 &l->store->layout.items[item]);
+        c->has_begun = status == HY_OK;
+        if (status != HY_OK) hy_coding_end(&c->coding);
+    }
+    pthread_mutex_unlock(&l->gate);
+    *out = &c->coding;
+    return status;
+}
+
+/* The last job of an item brings its scales to their place. */
+static hy_status end_coded_job(loading *l, int32_t item) {
+    coded_item *c = &l->coded[item];
+    const hy_layout_item *entry = &l->store->layout.items[item];
+    pthread_mutex_lock(&l->gate);
+    bool is_last = --c->jobs_left == 0;
+    pthread_mutex_unlock(&l->gate);
+    if (!is_last) return HY_OK;
+    uint64_t behind = hy_store_offset(l->store, item) + hy_layout_scales_at(entry);
+    HY_TRY(send_bytes(l, behind, hy_coding_scales(&c->coding), hy_layout_scale_bytes(entry)));
+    hy_coding_end(&c->coding);
+    return HY_OK;
+}
+
+/* Rows become codes, at `at` of the store; scales follow behind all codes of the item. */
 static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     const job *j = b->job;
     const hy_weight_part *p = j->part;
-    const hy_layout_item *entry = &l->store->layout.items[item];
     int64_t count = j->rows * p->cols, before = (p->row + j->first) * p->cols;
-    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
-    uint64_t behind = hy_store_offset(l->store, item) + hy_layout_scales_at(entry) +
-                      (uint64_t)(before / entry->block) * sizeof(float);
+    hy_coding *coding;
     char *data;
+    HY_TRY(coding_of(l, item, p->param, &coding));
     HY_TRY(read_job(j, b->raw, NULL, &data));
     const char *ordered = put_in_order(data, b);
     hy_convert(ordered, p->dtype, count, b->made, HY_F32);
-    /* raw has room for fp32: for codes, and the scales behind them */
-    float *scales = (float *)(void *)(b->raw + hy_align(bytes));
-    hy_coded_encode(entry->dtype, (const float *)(const void *)b->made, count, entry->block, b->raw,
-                    scales);
-    HY_TRY(send_bytes(l, at, b->raw, bytes));
-    return send_bytes(l, behind, (char *)scales, (uint64_t)(count / entry->block) * sizeof *scales);
+    hy_coding_rows(coding, (const float *)(const void *)b->made, before, count, b->raw);
+    HY_TRY(send_bytes(l, at, b->raw, hy_dtype_bytes(coding->item.dtype, count)));
+    return end_coded_job(l, item);
 }
 
 static hy_status do_job(loading *l, worker *b) {
@@ -231,24 +268,18 @@ static hy_status run_jobs(loading *l) {
     return status;
 }
 
-/* Rows behind the vocabulary. */
+/* Rows behind the vocabulary; scales of theirs are there with the others. */
 static hy_status zero_padding(loading *l) {
-    static const char zeros[4096];
+    char zeros[4096];
     for (int32_t i = 0; i < l->model->params.count; i++) {
         const hy_param *param = &l->model->params.list[i];
         int32_t item = hy_store_item_of(l->store, i);
         if (item < 0) continue;
-        const hy_layout_item *entry = &l->store->layout.items[item];
+        hy_dtype dtype = l->store->layout.items[item].dtype;
         uint64_t begin = hy_store_offset(l->store, item);
-        uint64_t at = begin + hy_dtype_bytes(entry->dtype, param->stored);
-        uint64_t end = begin + hy_dtype_bytes(entry->dtype, param->count);
-        if (param->stored < param->count && entry->block) { /* scales of such rows too */
-            uint64_t scales = begin + hy_layout_scales_at(entry);
-            int64_t first = hy_layout_scales(entry, param->stored);
-            int64_t some = hy_layout_scales(entry, param->count) - first;
-            HY_TRY(hy_store_write(l->store, l->stream, scales + (uint64_t)first * sizeof(float),
-                                  zeros, (uint64_t)some * sizeof(float)));
-        }
+        uint64_t at = begin + hy_dtype_bytes(dtype, param->stored);
+        uint64_t end = begin + hy_dtype_bytes(dtype, param->count);
+        memset(zeros, hy_coded_zero(dtype), sizeof zeros);
         for (; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;
             HY_TRY(hy_store_write(l->store, l->stream, at, zeros, bytes));
@@ -274,6 +305,10 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
     pthread_mutex_init(&l.gate, NULL);
     hy_status status = load(&l, &files);
     pthread_mutex_destroy(&l.gate);
+    for (int32_t i = 0; l.coded && i < store->layout.item_count; i++) {
+        hy_coding_end(&l.coded[i].coding);
+    }
+    free(l.coded);
     free(l.jobs);
     hy_weight_files_close(&files);
     return status;

@@ -1,49 +1,120 @@
 /* coded.h: the types that frozen weights may be stored in besides real numbers.
  *
- * A coded tensor is codes and, behind them, an fp32 scale for each block of elements along a row; a number
- * is its scale times its code. What a type's codes are stands in a header of its own (int8.h); this one
+ * A coded tensor is codes and, behind them, a scale for each block of elements along a row, in fp32 or in
+ * two levels (hy_quant). What a type's codes are stands in a header of its own (int8.h, nf4.h); this one
  * says which types there are, and who stores, reads or converts weights knows no more than these
- * functions. (Optimizer state of 8 bits, HY_U8, is another matter: cpu/codes.h.) */
+ * functions. Codes are made block by block with fp32 scales; scales of two levels are made of those once all
+ * of a matrix are known (model/coding.h). (Optimizer state of 8 bits, HY_U8, is another matter: cpu/codes.h.) */
 #pragma once
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "kernels/int8.h"
+#include "kernels/nf4.h"
 #include "kernels/tensor.h"
 
-static inline bool hy_is_coded(hy_dtype dtype) { return dtype == HY_I8; }
+static inline bool hy_is_coded(hy_dtype dtype) { return dtype == HY_I8 || dtype == HY_NF4; }
 
 /* Elements that share a scale in rows of `width`; 0: such rows cannot be stored so. */
 static inline int32_t hy_coded_block(hy_dtype dtype, int64_t width) {
+    if (dtype == HY_NF4) return width % HY_NF4_BLOCK == 0 ? HY_NF4_BLOCK : 0;
     return dtype == HY_I8 ? (int32_t)width : 0;
 }
 
-/* The scale of a block, by its largest magnitude. */
+/* The most blocks that may share a pair, where scales have two levels; 0: they are fp32. */
+static inline int32_t hy_coded_most(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_NESTED : 0; }
+
+/* Can a matrix of so many blocks have this group? */
+static inline bool hy_coded_group_fits(hy_dtype dtype, int64_t blocks, int32_t group) {
+    int32_t most = hy_coded_most(dtype);
+    if (most == 0) return group == 0;
+    return group > 0 && group <= most && (group & (group - 1)) == 0 && blocks % group == 0;
+}
+
+/* The byte of which zeros are made. */
+static inline int hy_coded_zero(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_ZERO : 0; }
+
+/* The scale of a block, by its largest magnitude, and codes of n elements of one: for types whose scales
+ * are fp32. */
 static inline float hy_coded_scale(hy_dtype dtype, float largest) {
     (void)dtype;
     return hy_int8_scale(largest);
 }
-
-/* Codes of n elements of one block. */
 static inline void hy_coded_put(hy_dtype dtype, const float *x, int64_t n, float scale,
                                 void *codes) {
     (void)dtype;
     hy_int8_encode(x, n, scale, (int8_t *)codes);
 }
 
-/* Codes and scales of `count` elements, whole blocks. Scales may take the place of the numbers. */
+/* Codes and fp32 scales of `count` elements, whole blocks. Scales may take the place of the numbers. */
 static inline void hy_coded_encode(hy_dtype dtype, const float *x, int64_t count, int32_t block,
                                    void *codes, float *scales) {
     for (int64_t at = 0; at < count; at += block) {
-        float scale = hy_coded_scale(dtype, hy_int8_largest(x + at, block));
-        hy_coded_put(dtype, x + at, block, scale, (char *)codes + hy_dtype_bytes(dtype, at));
+        char *to = (char *)codes + hy_dtype_bytes(dtype, at);
+        float scale;
+        if (dtype == HY_NF4) {
+            scale = hy_nf4_encode(x + at, (uint8_t *)to);
+        } else {
+            scale = hy_coded_scale(dtype, hy_int8_largest(x + at, block));
+            hy_coded_put(dtype, x + at, block, scale, to);
+        }
         scales[at / block] = scale;
     }
 }
 
-/* Elements [first, first + n); codes begin with those of `first`, scales with that of its block. */
+/* Elements [first, first + n); codes begin with those of `first`, fp32 scales with that of its block. Where
+ * two share a byte, `first` is even. */
 static inline void hy_coded_decode(hy_dtype dtype, const void *codes, int64_t first, int64_t n,
                                    int32_t block, const float *scales, float *out) {
-    (void)dtype;
-    hy_int8_decode((const int8_t *)codes, first, n, block, scales, out);
+    if (dtype == HY_NF4) {
+        hy_nf4_decode((const uint8_t *)codes, first, n, scales, out);
+    } else {
+        hy_int8_decode((const int8_t *)codes, first, n, block, scales, out);
+    }
+}
+
+/* Where the scales of some blocks of a matrix lie among all of them, in bytes: their pairs, and then
+ * their codes; or there are no pairs, and the rest is fp32. */
+typedef struct hy_scale_span {
+    uint64_t pairs_at, pairs_bytes;
+    uint64_t rest_at, rest_bytes;
+} hy_scale_span;
+
+/* Of blocks [first, first + count) of `blocks`. */
+static inline hy_scale_span hy_coded_span(int64_t blocks, int32_t group, int64_t first,
+                                          int64_t count) {
+    uint64_t from = (uint64_t)first, some = (uint64_t)count, pair = 2 * sizeof(float);
+    if (group == 0) {
+        return (hy_scale_span){.rest_at = from * sizeof(float), .rest_bytes = some * sizeof(float)};
+    }
+    uint64_t g = (uint64_t)group, begin = from / g, end = (from + some + g - 1) / g;
+    return (hy_scale_span){.pairs_at = begin * pair,
+                           .pairs_bytes = (end - begin) * pair,
+                           .rest_at = (uint64_t)blocks / g * pair + from,
+                           .rest_bytes = some};
+}
+
+/* The fp32 scales of these blocks, of what their span holds, one part behind the other. */
+static inline void hy_coded_open_scales(int32_t group, int64_t first, int64_t count,
+                                        const void *held, float *out) {
+    if (group == 0) {
+        memmove(out, held, (size_t)count * sizeof *out);
+        return;
+    }
+    hy_scale_span span = hy_coded_span(0, group, first, count);
+    const uint8_t *codes = (const uint8_t *)held + span.pairs_bytes;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t pair = (first + i) / group - first / group;
+        out[i] = hy_nf4_scale((const float *)held + 2 * pair, codes[i]);
+    }
+}
+
+/* The fp32 scale of block `at` of a tensor. */
+static inline float hy_coded_scale_at(const hy_tensor *t, int64_t at) {
+    int32_t group = t->quant.group;
+    if (group == 0) return t->quant.scale[at];
+    int64_t pairs = hy_tensor_count(t) / t->quant.block / group;
+    const uint8_t *codes = (const uint8_t *)(t->quant.scale + 2 * pairs);
+    return hy_nf4_scale(t->quant.scale + 2 * (at / group), codes[at]);
 }

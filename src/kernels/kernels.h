@@ -441,8 +441,7 @@ static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call, bool is_u
     hy_tensor *b = &plain.t[HY_MATMUL_B], *w = &plain.workspace;
     if (bytes == 0) return plain;
     b->dtype = call->t[HY_MATMUL_A].dtype;
-    b->quant.scale = NULL;
-    b->quant.block = 0;
+    b->quant = (hy_quant){0};
     if (!w->data) return plain;
     b->data = w->data;
     w->data = (char *)w->data + bytes;

@@ -21,7 +21,7 @@ enum {
     I32 = 1 << HY_I32,
     U8 = 1 << HY_U8,
     BF16 = 1 << HY_BF16,
-    WEIGHT = REAL | 1 << HY_I8,
+    WEIGHT = REAL | 1 << HY_I8 | 1 << HY_NF4,
     FP8 = 1 << HY_E4M3 | 1 << HY_E5M2,
     STATE = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_U8,
     FILLABLE = REAL | 1 << HY_F64 | 1 << HY_I32
@@ -277,6 +277,15 @@ static hy_status check_scales(const hy_op_call *call, int position) {
             hy_dtype_name(t->dtype), t->quant.scale ? "blocks of another length" : "no scales",
             expected, (long long)hy_tensor_width(t));
     }
+    bool is_grouped = !hy_is_coded(t->dtype) ||
+                      hy_coded_group_fits(t->dtype, hy_tensor_count(t) / block, t->quant.group);
+    if (!is_grouped) {
+        return refuse(call, position,
+                      "is %s with groups of %d blocks, expected a power of two up to %d that "
+                      "divides their number, %lld",
+                      hy_dtype_name(t->dtype), t->quant.group, hy_coded_most(t->dtype),
+                      (long long)(hy_tensor_count(t) / block));
+    }
     if (hy_is_fp8(t->dtype) && !t->quant.scale) {
         return refuse(call, position, "is %s but has no scale", hy_dtype_name(t->dtype));
     }
@@ -509,6 +518,9 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_FAIL_IF(hy_is_coded(t[HY_CAST_SRC].dtype) && hy_is_coded(t[HY_CAST_DST].dtype),
                    HY_ERR_INPUT, "cast: src is %s and dst %s, expected one real type",
                    hy_dtype_name(t[HY_CAST_SRC].dtype), hy_dtype_name(t[HY_CAST_DST].dtype));
+        HY_FAIL_IF(t[HY_CAST_DST].quant.group > 0, HY_ERR_INPUT,
+                   "cast: dst is %s, whose scales are made of a whole matrix (model/coding.h)",
+                   hy_dtype_name(t[HY_CAST_DST].dtype));
         return HY_OK;
     case HY_OP_CROSS_ENTROPY: {
         int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&t[HY_CROSS_ENTROPY_LOGITS]);

@@ -13,10 +13,12 @@
 #define HY_MAX_DIMS 4
 
 /* Scales of a quantised tensor: one per `block` elements of a row (coded.h), or with block 0 one for all
- * of it (fp8.h). */
+ * of it (fp8.h). Those of blocks are fp32, or with a group they have two levels: for each `group` blocks a
+ * pair of fp32, scale and offset, all pairs first, then a byte for each block (nf4.h). */
 typedef struct hy_quant {
     float *scale;
     int32_t block;
+    int32_t group;
 } hy_quant;
 
 typedef struct hy_tensor {
@@ -35,11 +37,24 @@ static inline int64_t hy_tensor_count(const hy_tensor *t) {
 
 /* Bytes of so many elements, and so the offset of the one behind them. */
 static inline uint64_t hy_dtype_bytes(hy_dtype dtype, int64_t count) {
+    if (dtype == HY_NF4) return ((uint64_t)count + 1) / 2;
     return (uint64_t)count * hy_dtype_size(dtype);
+}
+
+/* Bytes of the scales of so many blocks. */
+static inline uint64_t hy_scale_bytes(int64_t blocks, int32_t group) {
+    if (group == 0) return (uint64_t)blocks * sizeof(float);
+    return (uint64_t)(blocks / group) * 2 * sizeof(float) + (uint64_t)blocks;
 }
 
 static inline size_t hy_tensor_bytes(const hy_tensor *t) {
     return hy_dtype_bytes(t->dtype, hy_tensor_count(t));
+}
+
+static inline size_t hy_tensor_scale_bytes(const hy_tensor *t) {
+    int64_t block = t->quant.block;
+    if (block == 0) return sizeof(float);
+    return hy_scale_bytes((hy_tensor_count(t) + block - 1) / block, t->quant.group);
 }
 
 static inline bool hy_tensor_is_given(const hy_tensor *t) { return t->data != NULL; }
@@ -52,7 +67,7 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
     return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
 }
 
-/* Rows [first, first + count) of a 2-d tensor. */
+/* Rows [first, first + count) of a 2-d tensor; not of one whose scales have two levels. */
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;

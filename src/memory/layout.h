@@ -16,7 +16,8 @@ typedef struct hy_layout_item {
     int32_t unit;
     hy_dtype dtype;
     int64_t count;   /* elements */
-    int32_t block;   /* codes: elements that share a scale; their scales, fp32, lie behind them */
+    int32_t block;   /* codes: elements that share a scale; their scales lie behind them, */
+    int32_t group;   /* as hy_quant says: 0 for fp32 */
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 
@@ -32,7 +33,7 @@ typedef struct hy_layout {
     int32_t param_count;
 } hy_layout;
 
-/* `items` gives unit, dtype, count and block of each tensor, units in rising order. Copied. */
+/* `items` gives unit, dtype, count, block and group of each tensor, units in rising order. Copied. */
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count);
 /* The class holds some of `param_count` parameters: `item_of` gives the item of each, or -1. Copied. */
@@ -51,10 +52,12 @@ static inline uint64_t hy_layout_scales_at(const hy_layout_item *item) {
 static inline int64_t hy_layout_scales(const hy_layout_item *item, int64_t count) {
     return item->block ? (count + item->block - 1) / item->block : 0;
 }
+static inline uint64_t hy_layout_scale_bytes(const hy_layout_item *item) {
+    return hy_scale_bytes(hy_layout_scales(item, item->count), item->group);
+}
 /* All bytes of a tensor. */
 static inline uint64_t hy_layout_item_bytes(const hy_layout_item *item) {
-    uint64_t scales = (uint64_t)hy_layout_scales(item, item->count) * sizeof(float);
-    return hy_layout_scales_at(item) + hy_align(scales);
+    return hy_layout_scales_at(item) + hy_align(hy_layout_scale_bytes(item));
 }
 
 /* Elements that share a scale in 8-bit codes of ours, and the bytes of so many codes with their scales. */

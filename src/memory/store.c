@@ -381,6 +381,7 @@ hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {
     hy_tensor tensor = hy_tensor_1d(at, entry->dtype, entry->count);
     if (!entry->block) return tensor;
     tensor.quant.block = entry->block;
+    tensor.quant.group = entry->group;
     tensor.quant.scale = (float *)(void *)((char *)at + hy_layout_scales_at(entry));
     return tensor;
 }

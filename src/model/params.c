@@ -471,6 +471,15 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     }
 }
 
+int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
+    int32_t block = hy_coded_block(dtype, param->shape[1]), group = hy_coded_most(dtype);
+    for (int32_t i = 0; block && group && i < hy_param_pieces(param); i++) {
+        int64_t blocks = hy_param_piece_rows(param, i) * param->shape[1] / block;
+        while (blocks % group) group /= 2;
+    }
+    return block ? group : 0;
+}
+
 /* A layout of some parameters: the items have their types; item_of says which parameter each is of. */
 static hy_status lay_out(const hy_params *p, const hy_layout_item *items, const int32_t *item_of,
                          int32_t count, hy_layout *out) {
@@ -494,6 +503,7 @@ static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set se
     hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
     if (set == HY_SET_FROZEN) item.dtype = hy_params_stored(p, index, dtype);
     item.block = hy_coded_block(item.dtype, param->shape[1]);
+    item.group = hy_param_group(param, item.dtype);
     if (dtype == HY_U8) code_item(&item);
     return item;
 }

@@ -170,6 +170,16 @@ hy_status hy_params_mark_beside(hy_params *params, const char *names);
  * table that it shares. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 
+/* The matrices that a parameter is, one below the other: at least one. */
+static inline int32_t hy_param_pieces(const hy_param *p) { return p->pieces > 0 ? p->pieces : 1; }
+static inline int64_t hy_param_piece_rows(const hy_param *p, int32_t piece) {
+    return p->pieces > 0 ? p->piece_rows[piece] : p->shape[0];
+}
+
+/* Blocks that share a pair in scales of two levels (hy_quant): as many as may, or the largest power of two
+ * that divides the blocks of each piece. 0: this type's scales are fp32. */
+int32_t hy_param_group(const hy_param *param, hy_dtype dtype);
+
 /* The layout of a class in which every parameter of a set has one tensor of this type; in that of the
  * frozen set, codes where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what
  * is small, and often delicate (biases, norms), stays fp32 then. */

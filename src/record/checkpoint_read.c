@@ -13,6 +13,7 @@
 #include "formats/checkpoint.h"
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
+#include "model/coding.h"
 #include "record/state_files.h"
 
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
@@ -152,20 +153,39 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
     return hy_safetensors_find(file, scales);
 }
 
+/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room for what the
+ * file holds of them behind. Those of two levels are all there, with those of padding. */
+static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                             const hy_param *param, int64_t first, int64_t count, float *out) {
+    const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
+    int64_t blocks = param->count / hy_coded_block(entry->dtype, param->shape[1]);
+    int32_t group = hy_param_group(param, entry->dtype);
+    hy_scale_span span = hy_coded_span(blocks, group, first, count);
+    char *held = (char *)(out + count);
+    if (span.pairs_bytes > 0) {
+        HY_TRY(hy_safetensors_read(file, scales, span.pairs_at, held, span.pairs_bytes));
+    }
+    HY_TRY(
+        hy_safetensors_read(file, scales, span.rest_at, held + span.pairs_bytes, span.rest_bytes));
+    hy_coded_open_scales(group, first, count, held, out);
+    return HY_OK;
+}
+
 hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,
-                         int64_t first, int64_t count, float *out, char *raw) {
+                         const hy_param *param, int64_t first, int64_t count, float *out,
+                         char *raw) {
     uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
     HY_TRY(hy_safetensors_read(file, entry, hy_dtype_bytes(entry->dtype, first), raw, bytes));
     if (!hy_is_coded(entry->dtype)) {
         hy_convert(raw, entry->dtype, count, out, HY_F32);
         return HY_OK;
     }
-    int32_t block = hy_coded_block(entry->dtype, entry->shape[entry->ndim - 1]);
+    int32_t block = hy_coded_block(entry->dtype, param->shape[1]);
+    HY_FAIL_IF(block == 0, HY_ERR_INPUT, "%s is %s, which rows of %lld cannot be", entry->name,
+               hy_dtype_name(entry->dtype), (long long)param->shape[1]);
     int64_t skipped = first / block, blocks = (first + count - 1) / block - skipped + 1;
     float *scales = (float *)(void *)(raw + hy_align(bytes));
-    HY_TRY(hy_safetensors_read(file, hy_scales_of(file, entry->name),
-                               (uint64_t)skipped * sizeof *scales, scales,
-                               (uint64_t)blocks * sizeof *scales));
+    HY_TRY(read_scales(file, entry, param, skipped, blocks, scales));
     hy_coded_decode(entry->dtype, raw, first, count, block, scales, out);
     return HY_OK;
 }
@@ -177,8 +197,9 @@ typedef struct state_source {
 } state_source;
 
 /* Elements [first, first + count) as ours, at `raw`; what the file does not hold is zero. */
-static hy_status read_part(const state_source *from, const hy_state_tensor *tensor, int64_t first,
-                           int64_t count, float *numbers, char *raw) {
+static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
+                           const hy_param *param, int64_t first, int64_t count, float *numbers,
+                           char *raw) {
     const hy_safetensors *st = from->file;
     const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
     const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
@@ -192,7 +213,7 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
     if (held > 0 && !is_converted) {
         HY_TRY(hy_safetensors_read(st, entry, hy_dtype_bytes(tensor->dtype, first), raw, begin));
     } else if (held > 0) {
-        HY_TRY(hy_read_floats(st, entry, first, held, numbers, raw));
+        HY_TRY(hy_read_floats(st, entry, param, first, held, numbers, raw));
         for (int64_t i = 0; sum && i < held; i++) numbers[i] = (float)(numbers[i] * from->scale);
         if (!hy_is_coded(tensor->dtype)) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
@@ -204,14 +225,40 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
     return HY_OK;
 }
 
-/* Whole blocks of numbers become codes at `raw`, and scales, which take the place of the numbers, of ours. */
-static hy_status make_coded(hy_engine *e, const hy_state_tensor *tensor, int64_t first,
-                            int64_t count, float *numbers, char *raw) {
-    int32_t block = hy_coded_block(tensor->dtype, tensor->shape[1]);
-    hy_coded_encode(tensor->dtype, numbers, count, block, raw, numbers);
-    uint64_t at = tensor->scales + (uint64_t)(first / block) * sizeof *numbers;
-    return hy_store_write(hy_store_of(e, tensor->row), e->compute, at, numbers,
-                          (uint64_t)(count / block) * sizeof *numbers);
+/* Elements from file to store; `coding` for those that become codes on the way, or NULL. */
+static hy_status load_elements(hy_engine *e, const state_source *from,
+                               const hy_state_tensor *tensor, char *staging, hy_coding *coding) {
+    const hy_param *param = &e->model->params.list[tensor->param];
+    int64_t most = (int64_t)CHUNK_ELEMENTS;
+    if (coding) most = most / tensor->shape[1] * tensor->shape[1];
+    float *numbers = (float *)(void *)staging;
+    char *raw = staging + HY_STATE_STAGING;
+    for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
+        int64_t left = tensor->in_memory - first;
+        count = left < most ? left : most;
+        uint64_t offset = hy_state_offset(e, tensor, first, &count);
+        HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
+        if (coding) hy_coding_rows(coding, numbers, first, count, raw);
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
+                              hy_dtype_bytes(tensor->dtype, count)));
+    }
+    return HY_OK;
+}
+
+/* Numbers of the file become codes of ours, and scales. */
+static hy_status load_as_codes(hy_engine *e, const state_source *from,
+                               const hy_state_tensor *tensor, char *staging) {
+    hy_store *store = hy_store_of(e, tensor->row);
+    const hy_layout_item *item = &store->layout.items[tensor->item];
+    hy_coding coding;
+    hy_status status = hy_coding_begin(&coding, &e->model->params.list[tensor->param], item);
+    if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding);
+    if (status == HY_OK) {
+        status = hy_store_write(store, e->compute, tensor->scales, hy_coding_scales(&coding),
+                                hy_layout_scale_bytes(item));
+    }
+    hy_coding_end(&coding);
+    return status;
 }
 
 static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
@@ -219,20 +266,8 @@ static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_st
     if (is_made(from->file, tensor) || is_left_out(e, from->file, tensor)) return HY_OK;
     hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
-    int64_t most = (int64_t)CHUNK_ELEMENTS;
-    if (becomes_coded) most = most / tensor->shape[1] * tensor->shape[1];
-    float *numbers = (float *)(void *)staging;
-    char *raw = staging + HY_STATE_STAGING;
-    for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
-        int64_t left = tensor->in_memory - first;
-        count = left < most ? left : most;
-        uint64_t offset = hy_state_offset(e, tensor, first, &count);
-        HY_TRY(read_part(from, tensor, first, count, numbers, raw));
-        if (becomes_coded) HY_TRY(make_coded(e, tensor, first, count, numbers, raw));
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
-                              hy_dtype_bytes(tensor->dtype, count)));
-    }
-    return HY_OK;
+    return becomes_coded ? load_as_codes(e, from, tensor, staging)
+                         : load_elements(e, from, tensor, staging, NULL);
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {

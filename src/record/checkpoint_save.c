@@ -16,7 +16,8 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
     size_t room, element = hy_dtype_size(tensor->dtype);
     void *to = hy_safetensors_room(writer, &room);
     bool is_across = room < element;
-    int64_t most = is_across ? 1 : (int64_t)(room / element);
+    int64_t in_one = tensor->dtype == HY_NF4 ? 2 : 1; /* elements in that size */
+    int64_t most = is_across ? 1 : (int64_t)(room / element) * in_one;
     *some = tensor->count - at < most ? tensor->count - at : most;
     uint64_t offset = hy_state_offset(e, tensor, at, some);
     uint64_t size = hy_dtype_bytes(tensor->dtype, *some);

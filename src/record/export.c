@@ -77,10 +77,18 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
     int64_t block = first / entry->block, blocks = (first + count - 1) / entry->block - block + 1;
     uint64_t at = hy_store_offset(store, item), bytes = hy_dtype_bytes(entry->dtype, count);
     float *scales = (float *)(void *)(r->raw + hy_align(bytes)); /* codes take a quarter, at most */
-    HY_TRY(hy_store_read(store, r->e->compute, at + hy_dtype_bytes(entry->dtype, first), r->raw,
-                         bytes));
-    at += hy_layout_scales_at(entry) + (uint64_t)block * sizeof *scales;
-    HY_TRY(hy_store_read(store, r->e->compute, at, scales, (uint64_t)blocks * sizeof *scales));
+    char *held = (char *)(scales + blocks);
+    int64_t all = hy_layout_scales(entry, entry->count);
+    hy_scale_span span = hy_coded_span(all, entry->group, block, blocks);
+    hy_stream *stream = r->e->compute;
+    HY_TRY(hy_store_read(store, stream, at + hy_dtype_bytes(entry->dtype, first), r->raw, bytes));
+    at += hy_layout_scales_at(entry);
+    if (span.pairs_bytes > 0) {
+        HY_TRY(hy_store_read(store, stream, at + span.pairs_at, held, span.pairs_bytes));
+    }
+    HY_TRY(
+        hy_store_read(store, stream, at + span.rest_at, held + span.pairs_bytes, span.rest_bytes));
+    hy_coded_open_scales(entry->group, block, blocks, held, scales);
     hy_coded_decode(entry->dtype, r->raw, first, count, entry->block, scales, out);
     return HY_OK;
 }
@@ -95,15 +103,15 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     int32_t item =
         rows->row[row].is_tiled ? rows->tiles.first[param] : hy_store_item_of(store, param);
     hy_dtype dtype = store->layout.items[item].dtype;
-    uint64_t size = hy_dtype_size(dtype), backing = hy_store_offset(store, item);
+    uint64_t backing = hy_store_offset(store, item);
     for (int64_t at = 0; at < count; at += r->room) {
         int64_t some = count - at < r->room ? count - at : r->room;
         if (hy_is_coded(dtype)) {
             HY_TRY(read_coded(r, store, item, first + at, some, out + at));
             continue;
         }
-        HY_TRY(hy_store_read(store, r->e->compute, backing + (uint64_t)(first + at) * size, r->raw,
-                             (uint64_t)some * size));
+        HY_TRY(hy_store_read(store, r->e->compute, backing + hy_dtype_bytes(dtype, first + at),
+                             r->raw, hy_dtype_bytes(dtype, some)));
         hy_convert(r->raw, dtype, some, out + at, HY_F32);
     }
     double scale = is_frozen ? 1 : r->scale;

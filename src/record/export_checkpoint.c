@@ -102,7 +102,8 @@ static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t
     const hy_safetensors_entry *e = entry_of(s, param, &file);
     for (int64_t at = 0; at < count; at += RAW_ELEMENTS) {
         int64_t some = count - at < RAW_ELEMENTS ? count - at : RAW_ELEMENTS;
-        HY_TRY(hy_read_floats(file, e, first + at, some, out + at, s->raw));
+        HY_TRY(hy_read_floats(file, e, &s->model->params.list[param], first + at, some, out + at,
+                              s->raw));
     }
     for (int64_t i = 0; file == s->sum && i < count; i++) out[i] = (float)(out[i] * s->scale);
     return HY_OK;

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/coded.h"
+
 /* The snapshot is only worth keeping until its jump is corrected. */
 static bool is_saved(const hy_engine *e, int row) {
     const hy_row *r = &e->rows.row[row];
@@ -38,6 +40,21 @@ static int32_t item_at(const hy_engine *e, const hy_state_cursor *at) {
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
 
+/* The scales of `count` elements, of which files hold `stored`. Those of two levels are bytes, all of them. */
+static void put_scales(const hy_layout_item *item, int64_t stored, int64_t count,
+                       hy_state_tensor *out) {
+    bool has_levels = item->group > 0;
+    out->dtype = has_levels ? HY_U8 : HY_F32;
+    out->ndim = 1;
+    out->in_memory =
+        has_levels ? (int64_t)hy_layout_scale_bytes(item) : hy_layout_scales(item, count);
+    out->count = has_levels ? out->in_memory : hy_layout_scales(item, stored);
+    out->shape[0] = out->count;
+    out->run = has_levels ? out->in_memory : hy_layout_scales(item, out->run);
+    out->is_scale = true;
+    out->codes = item->dtype;
+}
+
 bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out) {
     int32_t index = -1;
     while (index < 0 && at->row < HY_ROW_COUNT) {
@@ -56,6 +73,7 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     int64_t count = is_like_param ? hy_param_whole_count(param) : item->count;
     *out = (hy_state_tensor){.row = at->row,
                              .item = index,
+                             .param = at->param,
                              .run = param->part > 0 ? param->part
                                     : row->is_tiled ? HY_TILE_ELEMENTS
                                                     : item->count};
@@ -65,14 +83,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
              param->name);
     if (at->is_at_scales) { /* those of blocks that are all padding are zero like their codes */
         memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
-        out->dtype = HY_F32;
-        out->ndim = 1;
         int64_t stored = param->part > 0 || !is_like_param ? count : param->stored;
-        out->shape[0] = out->count = hy_layout_scales(item, stored);
-        out->in_memory = hy_layout_scales(item, count);
-        out->run = hy_layout_scales(item, out->run);
-        out->is_scale = true;
-        out->codes = item->dtype;
+        put_scales(item, stored, count, out);
     } else {
         out->dtype = item->dtype;
         out->ndim = is_like_param ? param->ndim : 1;
@@ -81,7 +93,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
         if (!is_like_param) out->shape[0] = count;
         out->count = param->part > 0 || !is_like_param ? count : param->stored;
         out->in_memory = count;
-        out->zero = item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : 0;
+        out->zero =
+            item->block && row->is_signed ? HY_QUANT_SIGNED_ZERO : hy_coded_zero(item->dtype);
     }
     at->is_at_scales = !at->is_at_scales && item->block > 0;
     if (!at->is_at_scales) step(e, at);

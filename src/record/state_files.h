@@ -33,6 +33,7 @@ typedef struct hy_state_tensor {
     hy_dtype dtype;
     int32_t ndim;
     int64_t shape[HY_PARAM_DIMS];
+    int32_t param;
     int32_t row, item; /* the first of its items there, */
     int64_t run;       /* each of so many elements: tiles, or all that there are */
     uint64_t scales;   /* of codes: where those are, from the start of the class */
@@ -78,8 +79,10 @@ hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *p
 hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale);
 /* The scales of a coded tensor in a file, or NULL. */
 const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name);
-/* Elements [first, first + count) of a tensor of any type as fp32; `raw` has room for as many of them. */
+/* Elements [first, first + count) of a parameter's tensor of any type as fp32; `raw` has room for as many of
+ * them. */
 hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,
-                         int64_t first, int64_t count, float *out, char *raw);
+                         const hy_param *param, int64_t first, int64_t count, float *out,
+                         char *raw);
 /* The matmul algorithms it was made with, where there are any: before plans are made. */
 hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "kernels/coded.h"
 #include "kernels/fp8.h"
 #include "kernels/half.h"
 #include "selftest/selftest.h"
@@ -41,8 +42,8 @@ static const struct {
              {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
- * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, e and g fp8 (e4m3
- * and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
+ * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k nf4 with scales of
+ * two levels, e and g fp8 (e4m3 and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
  * starts of documents, c cosines and sines, u codes, 3 that number: not quite the largest of the normal
  * ones. */
 typedef struct call_row {
@@ -157,6 +158,10 @@ static const call_row rows[] = {
      {.accumulate = true,
       .spread = {.count = 3, .rows = {200, Q, 56}, .is_there = {true, false, true}}}},
     {HY_OP_DROPOUT, "anNC it2 a0NC anNC", {.dropout = {.rate = 0.25f, .first = 7}}},
+    {HY_OP_MATMUL, "anNQ kuFQ a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL, "anNF kuFQ a0NQ", {.matmul.alpha = 0.25f}},
+    {HY_OP_EMBED, "itN kuVQ anTQ a0NQ", {.embed.seq = T}},
+    {HY_OP_CAST, "kuVQ a0VQ", {0}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
@@ -186,6 +191,7 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
     case 'i': return HY_I32;
     case 'u': return HY_U8;
     case 'q': return HY_I8;
+    case 'k': return HY_NF4;
     case 'e': return HY_E4M3;
     case 'g': return HY_E5M2;
     default: return HY_F32;
@@ -194,21 +200,48 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
 
 static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) / 64 * 64; }
 
-/* One for each row of int8, one for all of fp8. */
-static int64_t scales_of(const hy_tensor *t) {
-    return t->dtype == HY_I8 ? t->shape[0] : hy_is_fp8(t->dtype) ? 1 : 0;
+/* A group of nf4: small, so that a tensor has many. */
+#define GROUP 4
+
+/* How its scales are stored, without where. */
+static hy_quant quant_of(const hy_tensor *t) {
+    return (hy_quant){.block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[1]) : 0,
+                      .group = t->dtype == HY_NF4 ? GROUP : 0};
+}
+
+static size_t scale_bytes(const hy_tensor *t) {
+    hy_tensor quantised = *t;
+    quantised.quant = quant_of(t);
+    bool has_scales = hy_is_coded(t->dtype) || hy_is_fp8(t->dtype);
+    return has_scales ? hy_tensor_scale_bytes(&quantised) : 0;
 }
 
 size_t hy_selftest_bytes(const hy_tensor *t) {
-    if (scales_of(t) == 0) return hy_tensor_bytes(t);
-    return scales_at(t) + (size_t)scales_of(t) * sizeof(float);
+    return scale_bytes(t) == 0 ? hy_tensor_bytes(t) : scales_at(t) + scale_bytes(t);
 }
 
 void hy_selftest_place(hy_tensor *t, void *data) {
     t->data = data;
-    if (scales_of(t) == 0) return;
-    t->quant = (hy_quant){.scale = (float *)(void *)((char *)data + scales_at(t)),
-                          .block = t->dtype == HY_I8 ? (int32_t)t->shape[1] : 0};
+    if (scale_bytes(t) == 0) return;
+    t->quant = quant_of(t);
+    t->quant.scale = (float *)(void *)((char *)data + scales_at(t));
+}
+
+/* One for each row of int8, one for all of fp8; of nf4 pairs of scale and offset, and all codes in turn. */
+static void fill_scales(const hy_tensor *t) {
+    if (t->dtype == HY_NF4) {
+        int64_t blocks = hy_tensor_count(t) / HY_NF4_BLOCK, pairs = blocks / GROUP;
+        uint8_t *codes = (uint8_t *)(t->quant.scale + 2 * pairs);
+        for (int64_t i = 0; i < pairs; i++) {
+            t->quant.scale[2 * i] = 0.1f * (float)(1 + i % 3);
+            t->quant.scale[2 * i + 1] = 0.7f;
+        }
+        for (int64_t i = 0; i < blocks; i++) codes[i] = (uint8_t)(i * 37 % 256);
+        return;
+    }
+    for (size_t i = 0; i < scale_bytes(t) / sizeof(float); i++) {
+        t->quant.scale[i] = t->dtype == HY_I8 ? 0.01f * (float)(1 + i % 3) : 0.5f;
+    }
 }
 
 /* Makes the tensor of a word; false where there is no memory. */
@@ -222,10 +255,9 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
     void *data = calloc(1, hy_selftest_bytes(out));
     if (!data) return false;
     hy_selftest_place(out, data);
-    for (int64_t r = 0; r < scales_of(out); r++) {
-        out->quant.scale[r] = out->dtype == HY_I8 ? 0.01f * (float)(1 + r % 3) : 0.5f;
-    }
-    for (int64_t i = 0; word[1] != '0' && i < hy_tensor_count(out); i++) {
+    fill_scales(out);
+    int64_t units = out->dtype == HY_NF4 ? (int64_t)hy_tensor_bytes(out) : hy_tensor_count(out);
+    for (int64_t i = 0; word[1] != '0' && i < units; i++) {
         double value = number(word[1], i, seed);
         switch (out->dtype) {
         case HY_F32: ((float *)out->data)[i] = (float)value; break;

@@ -51,11 +51,6 @@ static inline size_t gpu_aligned(size_t offset) {
     return (offset + GPU_ALIGNMENT - 1) / GPU_ALIGNMENT * GPU_ALIGNMENT;
 }
 
-static inline size_t gpu_scale_bytes(const hy_tensor *t) {
-    int64_t block = t->quant.block; /* 0: one scale for all */
-    return (size_t)(block > 0 ? (hy_tensor_count(t) + block - 1) / block : 1) * sizeof(float);
-}
-
 static inline gpu_layout gpu_lay_out(const hy_op_call *call, size_t workspace_bytes) {
     gpu_layout l = {.workspace_bytes = workspace_bytes};
     size_t cursor = GPU_BAND;
@@ -68,7 +63,7 @@ static inline gpu_layout gpu_lay_out(const hy_op_call *call, size_t workspace_by
         cursor = gpu_aligned(l.end[i] + GPU_BAND);
         if (!call->t[i].quant.scale) continue;
         l.scale[i] = cursor;
-        cursor = gpu_aligned(cursor + gpu_scale_bytes(&call->t[i]) + GPU_BAND);
+        cursor = gpu_aligned(cursor + hy_tensor_scale_bytes(&call->t[i]) + GPU_BAND);
     }
     l.workspace = cursor;
     l.total = gpu_aligned(cursor + workspace_bytes + GPU_BAND);
@@ -83,7 +78,7 @@ static inline char *gpu_image(const hy_op_call *call, const gpu_layout *l) {
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (!l->begin[i]) continue;
         const hy_tensor *t = &call->t[i];
-        if (l->scale[i]) memcpy(image + l->scale[i], t->quant.scale, gpu_scale_bytes(t));
+        if (l->scale[i]) memcpy(image + l->scale[i], t->quant.scale, hy_tensor_scale_bytes(t));
         if (l->is_output[i]) {
             memset(image + l->begin[i], GPU_NAN_BYTE, l->end[i] - l->begin[i]);
         } else {
@@ -148,7 +143,7 @@ static inline void gpu_check_bands(const hy_op_call *call, const gpu_layout *l, 
         from = l->end[i];
         if (!l->scale[i]) continue;
         gpu_check_band(call, image, from, l->scale[i], "its scales");
-        from = l->scale[i] + gpu_scale_bytes(&call->t[i]);
+        from = l->scale[i] + hy_tensor_scale_bytes(&call->t[i]);
     }
     gpu_check_band(call, image, from, l->workspace, "the workspace");
     gpu_check_band(call, image, l->workspace + l->workspace_bytes, l->total, "the end");
@@ -243,7 +238,7 @@ static inline bool gpu_run(const hy_op_call *call) {
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (l.begin[i]) memcpy(call->t[i].data, first + l.begin[i], l.end[i] - l.begin[i]);
         if (l.scale[i]) {
-            memcpy(call->t[i].quant.scale, first + l.scale[i], gpu_scale_bytes(&call->t[i]));
+            memcpy(call->t[i].quant.scale, first + l.scale[i], hy_tensor_scale_bytes(&call->t[i]));
         }
     }
     free(before);

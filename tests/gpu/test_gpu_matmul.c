@@ -122,6 +122,41 @@ START_TEST(rows_looked_up_in_an_int8_table_are_exact) {
 }
 END_TEST
 
+/* ---- nf4 weights ------------------------------------------------------------------------------- */
+
+EACH_TYPE(a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
+    static const matmul_case forms[] = {{1, 777, 128, false, true, true, false, false},
+                                        {128, 256, 64, false, true, true, true, false},
+                                        {128, 64, 256, false, false, false, false, false},
+                                        {129, 67, 320, false, true, true, true, false},
+                                        {40, 192, 1030, false, false, false, true, false}};
+    for (int i = 0; i < 5; i++) {
+        if (!gpu_leaves_out(work_of(&forms[i])))
+            check_coded_matmul(HY_NF4, &forms[i], mixture, gpu_must_run);
+    }
+}
+
+/* More words than a block of threads decodes, and a group that is all of a row, or a part of one. */
+START_TEST(casts_from_nf4_are_exact) {
+    check_coded_casts(HY_NF4, 1, 64, gpu_must_run);
+    check_coded_casts(HY_NF4, 13, 192, gpu_must_run);
+    check_coded_casts(HY_NF4, 36, 1536, gpu_must_run);
+    check_coded_casts(HY_NF4, 512, 256, gpu_must_run);
+    gpu.shifted = 3;
+    check_coded_casts(HY_NF4, 13, 192, gpu_must_run);
+    gpu.shifted = 0;
+}
+END_TEST
+
+START_TEST(rows_looked_up_in_an_nf4_table_are_exact) {
+    static const hy_dtype reals[] = {HY_F32, HY_BF16, HY_F16};
+    for (int i = 0; i < 6; i++) {
+        check_coded_embedding(HY_NF4, 64, i % 2, reals[i / 2], gpu_must_run);
+        check_coded_embedding(HY_NF4, 1536, i % 2, reals[i / 2], gpu_must_run);
+    }
+}
+END_TEST
+
 /* ---- gelu taken into a matmul ----------------------------------------------------------------- */
 
 typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
@@ -311,6 +346,9 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
     tcase_add_test(all, casts_to_and_from_int8_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
+    tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_from_nf4_are_exact);
+    tcase_add_test(all, rows_looked_up_in_an_nf4_table_are_exact);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -330,7 +330,7 @@ START_TEST(an_update_of_eight_bit_state_is_that_of_the_cpu) {
         hy_op_call there = t.call;
         for (int k = 0; k < HY_OP_TENSORS; k++) there.t[k] = copy_tensor(&t.call.t[k]);
         for (int k = UPDATE_STATE; k < clip; k++) {
-            size_t bytes = gpu_scale_bytes(&t.call.t[k]);
+            size_t bytes = hy_tensor_scale_bytes(&t.call.t[k]);
             there.t[k].quant.scale = malloc(bytes);
             memcpy(there.t[k].quant.scale, t.call.t[k].quant.scale, bytes);
         }

@@ -55,8 +55,13 @@ void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype
     int64_t block = t->quant.block;
     for (int64_t i = 0, some; i < n; i += some) {
         some = hy_min64(n - i, block - (at + i) % block);
-        decode_int8((const int8_t *)t->data + at + i, t->quant.scale[(at + i) / block], out + i,
-                    some);
+        float scale = hy_coded_scale_at(t, (at + i) / block);
+        const char *codes = (const char *)t->data + hy_dtype_bytes(t->dtype, at + i);
+        if (t->dtype == HY_NF4) {
+            hy_nf4_decode((const uint8_t *)codes, at + i, some, &scale, out + i);
+        } else {
+            decode_int8((const int8_t *)codes, scale, out + i, some);
+        }
     }
     if (dtype == HY_F32) return;
     hy_cpu_narrow(dtype, out, halves, n);
@@ -68,7 +73,7 @@ static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
     float buffer[HY_CPU_RUN];
     const float *x = buffer;
     if (src->dtype == dst->dtype) {
-        memmove(hy_element(dst, at), hy_element(src, at), (size_t)n * hy_dtype_size(src->dtype));
+        memmove(hy_element(dst, at), hy_element(src, at), hy_dtype_bytes(src->dtype, n));
         return;
     }
     if (hy_is_coded(src->dtype)) {

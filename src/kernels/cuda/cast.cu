@@ -1,9 +1,10 @@
-/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, and filling with a number.
+/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, from nf4, and filling with a number.
  *
  * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
  * types bits are copied as they are. */
 #include <string.h>
 
+#include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/quad.cuh"
 #include "kernels/int8.h"
 
@@ -104,8 +105,76 @@ static void cast_int8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t s
     });
 }
 
+/* ---- from nf4 -------------------------------------------------------------------------------- */
+
+#define WORD 8  /* codes in a word, which a thread decodes at a time: 16 bytes of a 16-bit type */
+#define WORDS 4 /* of a thread; those of a block of threads lie side by side, four times */
+
+/* The levels are looked up in shared memory: 16 words in 16 banks, so that lanes never wait for each other. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t words) {
+    __shared__ float levels[16];
+    if (threadIdx.x < 16) levels[threadIdx.x] = hy_nf4_level_table[threadIdx.x];
+    int64_t first = (int64_t)blockIdx.x * THREADS * WORDS + threadIdx.x;
+    uint32_t word[WORDS];
+    float scale[WORDS];
+    HY_EACH(k, WORDS) {
+        int64_t at = first + k * THREADS;
+        if (at < words) word[k] = __ldg((const uint32_t *)c.codes + at);
+    }
+    HY_EACH(k, WORDS) {
+        int64_t at = first + k * THREADS;
+        if (at < words) scale[k] = hy_nf4_scale_at(c, at / (HY_NF4_BLOCK / WORD));
+    }
+    __syncthreads();
+    HY_EACH(k, WORDS) {
+        int64_t at = first + k * THREADS;
+        float x[WORD];
+        if (at >= words) return;
+        HY_EACH(i, WORD) { /* bytes rise, and the high half of a byte comes first */
+            x[i] = __fmul_rn(levels[word[k] >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15], scale[k]);
+        }
+#pragma unroll
+        for (int begin = 0; begin < WORD; begin += hy_pack<T>::count) {
+            hy_pack<T> made;
+            HY_EACH(i, hy_pack<T>::count) made.v[i] = hy_from_float<T>(x[begin + i]);
+            hy_store_pack(out + at * WORD + begin, made);
+        }
+    }
+}
+
+/* Addresses that are not round. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t count) {
+    int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i < count) out[i] = hy_from_float<T>(hy_nf4_at(c, i));
+}
+
+static void cast_nf4(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
+    int64_t count = hy_tensor_count(src);
+    bool is_packed = (uintptr_t)src->data % 4 == 0 && (uintptr_t)dst->data % 16 == 0;
+    hy_nf4_codes codes = hy_nf4_codes_of(src);
+    hy_by_type(dst->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        if (is_packed) {
+            unsigned blocks = (unsigned)hy_ceil_div(count, WORD * WORDS * THREADS);
+            decode_nf4_kernel<T>
+                <<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count / WORD);
+        } else {
+            unsigned blocks = (unsigned)hy_ceil_div(count, THREADS);
+            decode_nf4_slowly<T><<<blocks, THREADS, 0, stream>>>(codes, (T *)dst->data, count);
+        }
+    });
+}
+
 hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
+    if (src->dtype == HY_NF4) {
+        cast_nf4(src, dst, run->stream);
+        return hy_cuda_launched(run);
+    }
     if (src->dtype == HY_I8 || dst->dtype == HY_I8) {
         cast_int8(src, dst, run->stream);
         return hy_cuda_launched(run);

@@ -1,9 +1,10 @@
 /* embed.cu: token and position embeddings.
  *
  * x[n] = wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
- * becomes NaN, so that the loss shows it, since a kernel cannot refuse. Rows of int8 are read as
+ * becomes NaN, so that the loss shows it, since a kernel cannot refuse. Rows of codes are read as
  * numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
+#include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/positions.cuh"
 
 template <typename A> struct embed_call {
@@ -41,36 +42,59 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     }
 }
 
-/* An element a thread: few rows of the table are read, and a byte each. */
-template <typename T>
+/* Tables of codes. */
+struct int8_table {
+    const int8_t *codes;
+    const float *scales;
+    int64_t width;
+
+    static int8_table of(const hy_tensor *t) {
+        return {(const int8_t *)t->data, t->quant.scale, t->quant.block};
+    }
+    __device__ __forceinline__ float at(int64_t row, int64_t column) const {
+        return __fmul_rn(scales[row], (float)codes[row * width + column]);
+    }
+};
+struct nf4_table {
+    hy_nf4_codes codes;
+    int64_t width;
+
+    static nf4_table of(const hy_tensor *t) { return {hy_nf4_codes_of(t), hy_width(t)}; }
+    __device__ __forceinline__ float at(int64_t row, int64_t column) const {
+        return hy_nf4_at(codes, row * width + column);
+    }
+};
+
+/* An element a thread: few rows of the table are read, and a byte each at most. */
+template <typename T, typename Table>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
-    embed_int8(const int32_t *tokens, hy_tensor wte, hy_tensor wpe, T *x, int64_t count, int seq,
-               const int32_t *doc_starts) {
+    embed_coded(const int32_t *tokens, Table wte, int64_t vocabulary, hy_tensor wpe, T *x,
+                int64_t count, int seq, const int32_t *doc_starts) {
     int64_t i = (int64_t)blockIdx.x * HY_STEP_THREADS + threadIdx.x;
     if (i >= count) return;
-    int64_t C = wte.quant.block, row = i / C, column = i % C, token = tokens[row];
-    if (token < 0 || token >= wte.shape[0]) {
+    int64_t C = wte.width, row = i / C, column = i % C, token = tokens[row];
+    if (token < 0 || token >= vocabulary) {
         x[i] = hy_from_float<T>(__int_as_float(0x7fc00000));
         return;
     }
-    /* Rounded before a position is added, as a cast would have it: no fused multiply-add. */
-    float code = (float)((const int8_t *)wte.data)[token * C + column];
-    float v = hy_to_float(hy_from_float<T>(__fmul_rn(wte.quant.scale[token], code)));
+    /* Rounded before a position is added, as a cast would have it. */
+    float v = hy_to_float(hy_from_float<T>(wte.at(token, column)));
     if (seq) {
         v += hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
     }
     x[i] = hy_from_float<T>(v);
 }
 
-static hy_status run_int8(const hy_cuda_run *run) {
+template <typename Table> static hy_status run_coded(const hy_cuda_run *run) {
     const hy_tensor *t = run->call->t, *x = &t[HY_EMBED_X];
     int64_t count = hy_tensor_count(x);
     unsigned blocks = (unsigned)hy_ceil_div(count, HY_STEP_THREADS);
     hy_by_type(x->dtype, [&](auto zero) {
         using T = decltype(zero);
-        embed_int8<T><<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
-            (const int32_t *)t[HY_EMBED_TOKENS].data, t[HY_EMBED_WTE], t[HY_EMBED_WPE],
-            (T *)x->data, count, hy_has(&t[HY_EMBED_WPE]) ? run->call->attr.embed.seq : 0,
+        embed_coded<T, Table><<<blocks, HY_STEP_THREADS, 0, run->stream>>>(
+            (const int32_t *)t[HY_EMBED_TOKENS].data, Table::of(&t[HY_EMBED_WTE]),
+            hy_height(&t[HY_EMBED_WTE]), t[HY_EMBED_WPE], (T *)x->data, count,
+            hy_has(&t[HY_EMBED_WPE]) ? run->call->attr.embed.seq : 0,
             (const int32_t *)t[HY_EMBED_DOC_STARTS].data);
     });
     return hy_cuda_launched(run);
@@ -80,7 +104,8 @@ hy_status hy_cuda_embed(const hy_cuda_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *wte = &call->t[HY_EMBED_WTE], *wpe = &call->t[HY_EMBED_WPE],
                     *x = &call->t[HY_EMBED_X];
-    if (wte->dtype == HY_I8) return run_int8(run);
+    if (wte->dtype == HY_I8) return run_coded<int8_table>(run);
+    if (wte->dtype == HY_NF4) return run_coded<nf4_table>(run);
     hy_by_chunks(hy_width(x), {x, wte, wpe}, [&](auto access) {
         using A = decltype(access);
         embed_call<A> e = {};

@@ -20,11 +20,6 @@ typedef struct timing {
     cudaEvent_t begin, end;
 } timing;
 
-static size_t scale_bytes(const hy_tensor *t) {
-    int64_t block = t->quant.block; /* 0: one for all */
-    return (size_t)(block > 0 ? hy_ceil_div(hy_tensor_count(t), block) : 1) * sizeof(float);
-}
-
 /* Hands out bytes of the scratch block, or only counts while there is none. */
 static void *take(const timing *t, size_t *used, size_t bytes) {
     size_t at = *used;
@@ -42,7 +37,7 @@ static size_t lay_out(timing *t, const hy_op_call *given) {
         if (!hy_has(from)) continue;
         t->call.t[i].data = take(t, &used, hy_tensor_bytes(from));
         if (!from->quant.scale) continue;
-        t->call.t[i].quant.scale = (float *)take(t, &used, scale_bytes(from));
+        t->call.t[i].quant.scale = (float *)take(t, &used, hy_tensor_scale_bytes(from));
     }
     t->call.workspace = {};
     if (workspace > 0) {

@@ -1,0 +1,41 @@
+/* nf4.cuh: codes of 4 bits and their scales (nf4.h), as kernels read them.
+ *
+ * Products and sums are rounded one by one, as the CPU has them: nothing here may become a fused
+ * multiply-add. */
+#pragma once
+
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/nf4.h"
+
+static __device__ const float hy_nf4_level_table[16] = {HY_NF4_LEVELS};
+static __device__ const float hy_nf4_map_table[127] = {HY_NF4_MAP};
+
+/* A tensor of codes. */
+typedef struct hy_nf4_codes {
+    const uint8_t *codes;
+    const float2 *pairs;   /* scale and offset of a group of blocks */
+    const uint8_t *scales; /* the code of each block's */
+    int shift;             /* log2 of a group */
+} hy_nf4_codes;
+
+static inline hy_nf4_codes hy_nf4_codes_of(const hy_tensor *t) {
+    hy_nf4_codes c = {(const uint8_t *)t->data, (const float2 *)t->quant.scale, NULL, 0};
+    int64_t blocks = hy_tensor_count(t) / t->quant.block;
+    while (1 << c.shift < t->quant.group) c.shift++;
+    c.scales = (const uint8_t *)(c.pairs + (blocks >> c.shift));
+    return c;
+}
+
+/* The scale of a block. */
+__device__ __forceinline__ float hy_nf4_scale_at(const hy_nf4_codes &c, int64_t block) {
+    int code = __ldg(c.scales + block), from_zero = abs(code - 127);
+    float2 pair = __ldg(c.pairs + (block >> c.shift));
+    float size = code == 127 ? 0.0f : code == 255 ? 1.0f : __ldg(hy_nf4_map_table + from_zero - 1);
+    return __fadd_rn(__fmul_rn(code < 127 ? -size : size, pair.x), pair.y);
+}
+
+/* One element. */
+__device__ __forceinline__ float hy_nf4_at(const hy_nf4_codes &c, int64_t i) {
+    int level = c.codes[i / 2] >> (i % 2 ? 0 : 4) & 15;
+    return __fmul_rn(__ldg(hy_nf4_level_table + level), hy_nf4_scale_at(c, i / HY_NF4_BLOCK));
+}

@@ -1,0 +1,26 @@
+/* coding.h: a matrix becomes codes, some rows at a time.
+ *
+ * Codes of a row are made of that row alone, but scales of two levels (kernels/nf4.h) need all scales of a
+ * matrix before the first of them is stored. So the codes leave as they are made, in any order, and the
+ * scales are kept in fp32, for nf4 a sixteenth of a byte per element, until all are there. What initial
+ * weights, a model's files and a checkpoint of another type have in common. */
+#pragma once
+
+#include "model/params.h"
+
+typedef struct hy_coding {
+    const hy_param *param;
+    hy_layout_item item;
+    float *scales; /* of all blocks; of rows that are not given they are 0: padding */
+    void *stored;  /* the same as the store has them */
+} hy_coding;
+
+/* Before the first rows. hy_coding_end frees, also where this fails, and does nothing to {0}. */
+hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
+void hy_coding_end(hy_coding *coding);
+
+/* Codes of elements [first, first + count), whole rows. Threads may call it for different rows. */
+void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t count, void *codes);
+
+/* After the last rows: the scales, hy_layout_scale_bytes(item), which go behind all codes. */
+const void *hy_coding_scales(hy_coding *coding);
