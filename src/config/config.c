@@ -180,7 +180,7 @@ static const char *adapter_default(const hy_config *config, size_t setting) {
     bool is_said = winning_rank(config, setting) >= HY_FROM_FILE;
     bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
-    if (!strcmp(key, "train.frozen_dtype")) return is_qlora && !is_said ? "int8" : NULL;
+    if (!strcmp(key, "train.frozen_dtype")) return is_qlora && !is_said ? "nf4" : NULL;
     if (strcmp(key, "phases.predictor") || is_said || !(is_lora || is_qlora)) return NULL;
     return strcmp(winning_text(config, key), "none") ? "line" : NULL;
 }

@@ -265,7 +265,7 @@ static const hy_setting table[] = {
     {SWITCH(lora.lora, "--lora", "false",
             "Train low-rank adapters beside frozen matrices instead of the weights (LoRA).")},
     {SWITCH(lora.qlora, "--qlora", "false",
-            "The same with the frozen matrices quantised: frozen_dtype is then int8 unless you say "
+            "The same with the frozen matrices quantised: frozen_dtype is then nf4 unless you say "
             "another.")},
     {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, or nothing", "",
           "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
