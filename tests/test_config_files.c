@@ -81,6 +81,7 @@ START_TEST(presets_have_the_known_parameter_counts_and_say_so) {
         {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},
         {"qwen2.5-7b", 7615616512},   {"llama-2-7b", 6738415616},
         {"llama-3.1-8b", 8030261248}, {"qwen3-0.6b", 596049920},
+        {"qwen3-8b", 8190735360},     {"qwen2.5-32b", 32763876352},
         {"mistral-7b", 7241732096},   {"nano", 787584},
         {"tiny-llama", 5869824},      {"tiny-gpt2", 6646272},
     };

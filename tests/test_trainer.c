@@ -31,7 +31,7 @@ START_TEST(every_preset_has_its_exact_parameter_count) {
         {"gpt2-1558m", 1557611200},   {"llama-3.2-1b", 1235814400}, {"qwen2.5-0.5b", 494032768},
         {"qwen2.5-1.5b", 1543714304}, {"qwen2.5-3b", 3085938688},   {"qwen2.5-7b", 7615616512},
         {"llama-2-7b", 6738415616},   {"llama-3.1-8b", 8030261248}, {"qwen3-0.6b", 596049920},
-        {"mistral-7b", 7241732096},
+        {"qwen3-8b", 8190735360},     {"qwen2.5-32b", 32763876352}, {"mistral-7b", 7241732096},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t parameters;

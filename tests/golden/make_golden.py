@@ -537,8 +537,10 @@ PRESETS = {
     "qwen2.5-1.5b": preset("qwen2", 28, 1536, 12, 2, 128, 8960, 151936, tied_head=True, **QWEN2),
     "qwen2.5-3b": preset("qwen2", 36, 2048, 16, 2, 128, 11008, 151936, tied_head=True, **QWEN2),
     "qwen2.5-7b": preset("qwen2", 28, 3584, 28, 4, 128, 18944, 152064, **QWEN2),
+    "qwen2.5-32b": preset("qwen2", 64, 5120, 40, 8, 128, 27648, 152064, **QWEN2),
     "llama-2-7b": preset("llama", 32, 4096, 32, 32, 128, 11008, 32000),
     "llama-3.1-8b": preset("llama", 32, 4096, 32, 8, 128, 14336, 128256),
+    "qwen3-8b": preset("qwen3", 36, 4096, 32, 8, 128, 12288, 151936, tied_head=False, qk_norm=True),
     "qwen3-0.6b": preset("qwen3", 28, 1024, 16, 8, 128, 3072, 151936, tied_head=True, qk_norm=True),
     "mistral-7b": preset("mistral", 32, 4096, 32, 8, 128, 14336, 32000, sliding_window=4096),
 }
