@@ -82,11 +82,16 @@ hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
     return hy_hf_find(s->model, kind, path);
 }
 
-bool hy_settings_bring_weights(const hy_settings *s) {
+bool hy_settings_bring_files(const hy_settings *s) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    return s->init_from[0] || s->kept.kind != HY_FILES_NONE ||
+    if (s->init_from[0]) return false;
+    return s->kept.kind != HY_FILES_NONE ||
            (hy_settings_model_files(s, &kind, path) == HY_OK && kind != HY_FILES_NONE);
+}
+
+bool hy_settings_bring_weights(const hy_settings *s) {
+    return s->init_from[0] || hy_settings_bring_files(s);
 }
 
 int hy_device_card(hy_device_choice device) {

@@ -25,6 +25,7 @@ static hy_status make_model(hy_engine *e) {
     hy_settings_trained(s, names, sizeof names);
     hy_status status = hy_model_select(e->model, names, codes);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);
+    e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
 }
@@ -54,7 +55,9 @@ hy_status hy_engine_set_subject(hy_engine *e) {
 
 hy_status hy_engine_lay_out(hy_engine *e) {
     e->types = e->subject.rows.types;
-    return hy_rows_init(&e->rows, &e->model->params, &e->subject.rows);
+    HY_TRY(hy_rows_init(&e->rows, &e->model->params, &e->subject.rows));
+    if (e->base_is_named) e->rows.row[HY_ROW_FROZEN].file = NULL;
+    return HY_OK;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------------- */

@@ -41,6 +41,9 @@ typedef struct hy_weight_files {
 /* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is missing,
  * one too many, or of another shape. */
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out);
+/* Elements [first, first + count) of a parameter, whole rows of a matrix, as fp32. */
+hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int64_t first,
+                               int64_t count, float *out);
 void hy_weight_files_close(hy_weight_files *files);
 
 typedef struct hy_load_options {

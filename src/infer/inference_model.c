@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "infer/inference.h"
+#include "record/record.h"
 #include "record/state_files.h"
 
 /* ---- naming a model ---------------------------------------------------------------------------- */
@@ -91,6 +92,11 @@ hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX
     if (m->settings.init_from[0]) {
         HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
         HY_TRY(hy_engine_initialise_adapters(&m->engine));
+        HY_TRY(hy_checkpoint_lacks_base(from, &m->engine.base_is_named));
+        if (m->engine.base_is_named) {
+            HY_TRY(hy_origin_find_weights(&m->settings, &kind, path));
+            HY_TRY(hy_engine_load_model(&m->engine, kind, path));
+        }
         HY_TRY(hy_checkpoint_read_model(&m->engine, from));
     } else {
         HY_TRY(hy_settings_model_files(&m->settings, &kind, path));

@@ -110,16 +110,41 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
     return name;
 }
 
-/* Weights of a model without adapters serve one that has them: these stay as they are. */
+#define ADAPTER ".lora_" /* in names */
+
+/* Weights of a model without adapters serve one that has them, and adapters one that has its weights from files:
+ * what is not there stays as it is. */
 static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
                         const hy_state_tensor *tensor) {
-    return e->model->shape.adapter.rank > 0 && strstr(tensor->name, ".lora_") &&
+    bool is_adapter = strstr(tensor->name, ADAPTER) != NULL;
+    return e->model->shape.adapter.rank > 0 && is_adapter != e->base_is_named &&
            !hy_safetensors_find(st, tensor->name);
+}
+
+static bool has_adapters(const hy_safetensors *st) {
+    for (size_t i = 0; i < hy_safetensors_count(st); i++) {
+        if (strstr(hy_safetensors_at(st, i)->name, ADAPTER)) return true;
+    }
+    return false;
+}
+
+hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
+    char file[HY_PATH_MAX];
+    hy_safetensors *st;
+    HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
+    HY_TRY(hy_safetensors_open(file, &st));
+    *out = has_adapters(st) && !hy_safetensors_find(st, "blocks.0.norm1.weight");
+    hy_safetensors_close(st);
+    return HY_OK;
 }
 
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
                             const hy_safetensors *st) {
     size_t expected = 0;
+    HY_FAIL_IF(e->model->shape.adapter.rank == 0 && has_adapters(st), HY_ERR_INPUT,
+               "%s is of a run that trains adapters; make a whole model of it (hybrid-export "
+               "--merge), or go on with its adapters (lora)",
+               path);
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {

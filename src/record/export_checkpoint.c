@@ -14,6 +14,7 @@
 #include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
+#include "hub/hf_load.h"
 #include "hub/merge.h"
 #include "record/export.h"
 #include "record/record.h"
@@ -27,6 +28,8 @@ typedef struct saved {
     hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
     double scale;                  /* of the sum */
     char *raw;
+    bool lacks_base;      /* it has what is trained alone; the rest is in */
+    hy_weight_files base; /* the files of the model it stands beside */
 } saved;
 
 enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
@@ -37,6 +40,7 @@ static hy_status open_weights(saved *s) {
     char path[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, s->path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(path, &s->weights));
+    HY_TRY(hy_checkpoint_lacks_base(s->path, &s->lacks_base));
     return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
@@ -84,6 +88,7 @@ static hy_status check_tensors(const saved *s) {
         const hy_param *param = &s->model->params.list[i];
         const hy_safetensors *file;
         const hy_safetensors_entry *e = entry_of(s, i, &file);
+        if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
         if (!e) return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s", s->path, param->name);
         bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
                         (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
@@ -100,6 +105,7 @@ static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t
     saved *s = context;
     const hy_safetensors *file;
     const hy_safetensors_entry *e = entry_of(s, param, &file);
+    if (!e) return hy_weight_files_read(&s->base, param, first, count, out);
     for (int64_t at = 0; at < count; at += RAW_ELEMENTS) {
         int64_t some = count - at < RAW_ELEMENTS ? count - at : RAW_ELEMENTS;
         HY_TRY(hy_read_floats(file, e, &s->model->params.list[param], first + at, some, out + at,
@@ -112,11 +118,13 @@ static hy_status read_saved(void *context, int32_t param, int64_t first, int64_t
 /* The type that the trained weights have. */
 static hy_dtype dtype_held(const saved *s) {
     const hy_safetensors *file;
+    hy_dtype held = HY_BF16;
     for (int32_t i = 0; i < s->model->params.count; i++) {
         const hy_safetensors_entry *e = entry_of(s, i, &file);
-        if (e->dtype == HY_F32) return HY_F32;
+        if (e && e->dtype == HY_F32) return HY_F32;
+        if (e && !hy_is_coded(e->dtype)) held = e->dtype;
     }
-    return entry_of(s, s->model->params.count - 1, &file)->dtype;
+    return held;
 }
 
 /* ---- all together ------------------------------------------------------------------------------ */
@@ -147,6 +155,15 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     return HY_OK;
 }
 
+/* The weights that adapters stand beside, by their files. */
+static hy_status open_base(saved *s, const hy_settings *settings) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    hy_status status = hy_origin_find_weights(settings, &kind, path);
+    if (status != HY_OK) return hy_fail_context(status, "--base FOLDER says where it is now");
+    return hy_weight_files_open(path, s->model, &s->base);
+}
+
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
     hy_settings settings = *hy_config_settings(s->config);
@@ -164,6 +181,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
                "%s has no adapters that could be merged", s->path);
     bool is_adapter = has_adapter && !options->merge;
     if (is_adapter) plan.dtype = hy_dtype_chosen((hy_dtype_choice)dtype, dtype_held(s));
+    if (s->lacks_base && options->merge) HY_TRY(open_base(s, &settings));
     hy_merge merge = hy_merge_begin(&s->model->shape, &s->model->params, read_saved, s);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
@@ -207,6 +225,7 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     if (status == HY_OK) status = check_tensors(&s);
     if (status == HY_OK) status = write_model(&s, options, observer);
     free(s.raw);
+    hy_weight_files_close(&s.base);
     hy_safetensors_close(s.weights);
     hy_safetensors_close(s.sum);
     hy_model_destroy(s.model);

@@ -149,6 +149,21 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     return status;
 }
 
+hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
+                                 char path[HY_HF_PATH_MAX]) {
+    hy_status status = hy_settings_model_files(s, kind, path);
+    HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
+               "the adapters stand beside the weights of %s, which are not there; put that model "
+               "back",
+               s->model);
+    hy_kept_origin now = {.kind = *kind};
+    HY_TRY(look_at_weights(path, &now));
+    bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
+    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+               "%s holds other weights than those that the adapters were trained beside", path);
+    return HY_OK;
+}
+
 static const char *last_name(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;

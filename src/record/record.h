@@ -72,6 +72,10 @@ hy_status hy_origin_drop(const char *run); /* fine when nothing is kept */
 /* What the folder of a run keeps; a file that is missing or was changed is an error that names it. Folders of
  * earlier versions keep nothing: *out is empty. */
 hy_status hy_origin_read(const char *run, hy_kept_origin *out);
+/* The files that the model of a run began as, to read its weights again: HY_ERR_INPUT where they are gone or others
+ * than they were. */
+hy_status hy_origin_find_weights(const hy_settings *settings, hy_model_files *kind,
+                                 char path[HY_HF_PATH_MAX]);
 /* Copies what the model began as into the run's folder, unless a run is resumed that has it, and makes the
  * settings go by the copy from here on. */
 struct hy_model;

@@ -70,6 +70,8 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char
 /* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
+/* It is of a run whose adapters stand beside a model's files: it has what is trained alone. */
+hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
 /* The weights as OUT/model has them: their average where the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);
 /* HY_ERR_INPUT, by its trainer.json: it is of a caller's own model, which nobody else computes with. */

@@ -262,6 +262,12 @@ static hy_status new_model(hy_trainer *t) {
     }
     HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
+    bool lacks_base = false;
+    HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
+    HY_FAIL_IF(lacks_base, HY_ERR_INPUT,
+               "%s holds adapters alone; begin with the model they stand beside (--model) and with "
+               "them (--adapter)",
+               checkpoint);
     HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
     hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
     return HY_OK;
@@ -301,6 +307,12 @@ static hy_status read_checkpoint(hy_trainer *t) {
     char progress[HY_PATH_MAX];
     HY_TRY(hy_path_join(progress, sizeof progress, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read(t, progress)); /* first: it says which tensors there are */
+    if (t->engine.base_is_named) {
+        hy_model_files kind;
+        char base[HY_HF_PATH_MAX];
+        HY_TRY(hy_origin_find_weights(&t->settings, &kind, base));
+        HY_TRY(hy_engine_load_model(&t->engine, kind, base));
+    }
     HY_TRY(hy_checkpoint_read_rows(&t->engine, t->resumed));
     return hy_guest_load(t, t->resumed);
 }

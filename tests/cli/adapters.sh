@@ -152,3 +152,72 @@ test_merging_where_there_is_nothing_to_merge() {
     grep -q "no adapters" "$stderr" || fail "$(cat "$stderr")"
     expect_nothing_written
 }
+
+# ---- beside a model's folder: checkpoints hold what is trained, and name the rest ------------------------------
+
+golden=$here/../golden/hf
+
+make_tokens() { # a shard of 2000 tokens below 96, as llm.c writes it
+    {
+        printf '\210\330\064\001\001\000\000\000\320\007\000\000'
+        head -c 1012 /dev/zero
+        awk 'BEGIN { for (i = 0; i < 2000; i++) printf "%c%c", 33 + (i * i + 7 * i) % 60, 0 }'
+    } > shard.bin
+    [ "$(wc -c < shard.bin)" -eq 5024 ] || fail "the shard has $(wc -c < shard.bin) bytes"
+}
+
+run_folder() { # FOLDER further flags
+    folder=$1
+    shift
+    run --model "$folder" --data shard.bin --seq-len 8 --batch-size 2 --grad-accum-steps 1 --steps 6 \
+        --sample-tokens 0 --threads 1 --device cpu --precision fp32 "$@"
+}
+
+test_a_checkpoint_has_adapters_and_not_their_base() {
+    for arch in gpt2 llama qwen3; do
+        make_tokens
+        cp -r "$golden/$arch" base
+        rm -f base/expected.safetensors
+        run_folder base --lora --lora-rank 2 --lora-dropout 0.1 --save-every 3 --lr 0.01 --out "$arch"
+        expect_code 0
+        if grep -aq 'norm1.weight' "$arch/checkpoint-6/weights.safetensors"; then fail "$arch: the base is saved"; fi
+        cp -r "$arch" again
+        rm -r again/checkpoint-6 again/adapter
+        run --resume again
+        expect_code 0
+        cmp -s again/adapter/adapter_model.safetensors "$arch/adapter/adapter_model.safetensors" ||
+            fail "$arch: another adapter after resuming"
+        run_other hybrid-export "$arch" --out merged --merge --dtype fp32
+        expect_code 0
+        set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
+        of_run=$("$program" --eval-only --model "$arch" "$@" 2> /dev/null | grep '^loss')
+        expect_same "$("$program" --eval-only --model merged "$@" 2> /dev/null | grep '^loss')" "$of_run" "merged"
+        expect_same "$("$program" --eval-only --model base --adapter again/adapter "$@" 2> /dev/null |
+            grep '^loss')" "$of_run" "base with adapter"
+        rm -r base again merged
+    done
+}
+
+test_a_base_that_is_gone_or_another_one() {
+    make_tokens
+    cp -r "$golden/llama" base
+    run_folder base --qlora --lora-rank 2 --out tuned
+    expect_code 0
+    mv base moved
+    run --resume tuned --steps 8
+    expect_code 2
+    expect_err "which are not there"
+    run_other hybrid-export tuned --out merged --merge
+    expect_code 2
+    grep -q -e "--base" "$stderr" || fail "$(cat "$stderr")"
+    run_other hybrid-export tuned --out merged --merge --base moved
+    expect_code 0
+    cp -r "$golden/llama3-rope" base
+    run --resume tuned --steps 8
+    expect_code 2
+    expect_err "other weights"
+    rm -r base
+    mv moved base
+    run --resume tuned --steps 8
+    expect_code 0
+}
