@@ -68,6 +68,8 @@ void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
         length = strcspn(at, ",");
         char full[64];
         bool is_module = hy_adapter_module_params(at, length, full, sizeof full);
+        bool is_table = is_module && s->shape.tied_head && strcmp(full, "head.weight") == 0;
+        if (is_table) snprintf(full, sizeof full, "embed.tokens.weight");
         used += snprintf(out + used, size - (size_t)used, ",%.*s",
                          is_module ? (int)sizeof full : (int)length, is_module ? full : at);
     }

@@ -33,8 +33,29 @@ static const struct {
                {"target_parameters", "adapters of single parameters"},
                {"trainable_token_indices", "single tokens that are trained"},
                {"alora_invocation_tokens", "aLoRA"},
+               {"arrow_config", "Arrow's routers"},
+               {"use_bdlora", "BD-LoRA's blocks"},
+               {"kasa_config", "KaSA's singular values"},
+               {"monteclora_config", "MonteCLoRA's samples"},
                {"eva_config", "EVA"},
                {"megatron_config", "Megatron's layers"}};
+
+/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes them again
+ * when it loads such an adapter, so that the base alone is not what it stands beside. */
+static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
+
+static hy_status check_beginning(const hy_json_node *root, const char *path) {
+    const char *beginning = NULL;
+    if (!hy_json_as_string(hy_json_get(root, "init_lora_weights"), &beginning, NULL)) return HY_OK;
+    for (size_t i = 0; i < sizeof plain_beginnings / sizeof plain_beginnings[0]; i++) {
+        if (strcmp(beginning, plain_beginnings[i]) == 0) return HY_OK;
+    }
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: init_lora_weights is \"%.40s\"; accepted are true, false, gaussian, orthogonal "
+        "and eva: others may change the model's own matrices too",
+        path, beginning);
+}
 
 static bool is_nothing(const hy_json_node *node) {
     bool value;
@@ -57,12 +78,34 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
                    "%s: %s is set, and %s are not computed here", path, refused[i].key,
                    refused[i].why);
     }
-    return HY_OK;
+    return check_beginning(root, path);
+}
+
+/* What follows the last dot of a module's path; of GPT-2's two c_proj what follows the one before. PEFT writes
+ * whole paths for all-linear. That all layers have it is seen in the tensors. */
+static const char *last_name(const char *path) {
+    const char *last = path, *before = path;
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+        before = last;
+        last = dot + 1;
+    }
+    return strcmp(last, "c_proj") == 0 ? before : last;
+}
+
+static bool has_name(const char *names, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = names; *at; at += *at == ',') {
+        size_t size = strcspn(at, ",");
+        if (size == length && strncmp(at, name, size) == 0) return true;
+        at += size;
+    }
+    return false;
 }
 
 /* A list of names, or one, with commas between them. */
-static hy_status read_names(const hy_json_node *node, const char *path, const char *key,
-                            char out[HY_PATH_MAX]) {
+static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
+                            bool is_short, char out[HY_PATH_MAX]) {
+    const hy_json_node *node = hy_json_get(root, key);
     const char *name;
     size_t used = 0;
     out[0] = 0;
@@ -77,6 +120,8 @@ static hy_status read_names(const hy_json_node *node, const char *path, const ch
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
+        if (is_short) name = last_name(name);
+        if (has_name(out, name)) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
     }
@@ -97,9 +142,9 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
                out->alpha);
     (void)hy_json_as_double(hy_json_get(root, "lora_dropout"), &out->dropout);
     (void)hy_json_as_bool(hy_json_get(root, "use_rslora"), &out->is_root_scaled);
-    HY_TRY(read_names(hy_json_get(root, "target_modules"), path, "target_modules", out->targets));
+    HY_TRY(read_names(root, path, "target_modules", true, out->targets));
     HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules names nothing", path);
-    HY_TRY(read_names(hy_json_get(root, "modules_to_save"), path, "modules_to_save", out->modules));
+    HY_TRY(read_names(root, path, "modules_to_save", false, out->modules));
     if (hy_json_as_string(base, &name, NULL)) snprintf(out->base, sizeof out->base, "%s", name);
     return HY_OK;
 }
@@ -120,11 +165,23 @@ hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
 
 /* ---- writing it ------------------------------------------------------------------------------------ */
 
+/* A table that is embedding and head is both in PEFT's files, once for each module: its modules have tensors of their
+ * own unless ensure_weight_tying says otherwise, and then both are saved all the same. */
+static bool is_shared(const hy_shape *shape, const hy_param *param) {
+    return param->kind == HY_P_TOKENS && shape->has_tied_head;
+}
+
+static bool trains_shared(const hy_shape *shape, const hy_params *params) {
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].is_beside && is_shared(shape, &params->list[i])) return true;
+    }
+    return false;
+}
+
 /* The modules that are trained whole: each by its path, so that it is that one alone. */
-static void put_modules(hy_json_writer *w, const hy_shape *shape, const hy_params *params,
-                        const hy_hf_name *names, int32_t count) {
+static void put_modules(hy_json_writer *w, const hy_params *params, const hy_hf_name *names,
+                        int32_t count) {
     bool is_any = false;
-    (void)shape;
     for (int32_t i = 0; i < count; i++) {
         if (hy_is_adapter(params->list[names[i].param].kind)) continue;
         char module[HY_HF_NAME_MAX];
@@ -169,7 +226,8 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
     hy_json_open_array(&w, "target_modules");
     for (int i = 0; modules[i]; i++) hy_json_put_string(&w, NULL, modules[i]);
     hy_json_close_array(&w);
-    put_modules(&w, shape, params, names, count);
+    put_modules(&w, params, names, count);
+    if (trains_shared(shape, params)) hy_json_put_bool(&w, "ensure_weight_tying", true);
     hy_json_close_object(&w);
     hy_text_add(text, "\n");
     free(names);
@@ -220,6 +278,15 @@ static hy_status add_whole(const hy_hf_name *at, hy_hf_name *list, int32_t *coun
     return HY_OK;
 }
 
+static hy_status add_beside(const hy_shape *shape, const hy_params *params, const hy_hf_name *at,
+                            hy_hf_name *list, int32_t *count) {
+    HY_TRY(add_whole(at, list, count));
+    if (!is_shared(shape, &params->list[at->param])) return HY_OK;
+    hy_hf_name head = *at;
+    snprintf(head.name, sizeof head.name, "lm_head.weight");
+    return add_whole(&head, list, count);
+}
+
 hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_params *params,
                              hy_hf_name **out, int32_t *count) {
     hy_hf_name *all;
@@ -233,7 +300,8 @@ hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_pa
         bool is_first = i == 0 || all[i - 1].param != all[i].param;
         bool is_matrix = hy_linear_bit(param->kind) != 0;
         if (is_first && is_matrix) status = add_adapter(shape, params, &all[i], *out, count);
-        if (status == HY_OK && param->is_beside) status = add_whole(&all[i], *out, count);
+        if (status == HY_OK && param->is_beside)
+            status = add_beside(shape, params, &all[i], *out, count);
     }
     free(all);
     if (status != HY_OK) free(*out);
@@ -242,12 +310,13 @@ hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_pa
 
 /* ---- reading tensors ------------------------------------------------------------------------------- */
 
-static hy_status check_tensor(const char *path, const hy_hf_name *name,
+static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
     HY_FAIL_IF(!entry, HY_ERR_INPUT,
                "%s: tensor \"%s\" is missing: the adapter is for another model, or for other "
-               "modules",
-               path, name->name);
+               "modules%s",
+               path, name->name,
+               is_table ? " (this model has one table for embedding and head)" : "");
     int64_t rows = name->is_transposed ? name->cols : name->rows,
             cols = name->is_transposed ? name->rows : name->cols;
     bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
@@ -267,10 +336,16 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name,
     return HY_OK;
 }
 
+static bool is_again(const hy_hf_name *names, int32_t i) {
+    return i > 0 && names[i].param == names[i - 1].param && names[i].row == names[i - 1].row;
+}
+
 static hy_status check_all(const char *path, const hy_safetensors *file, const hy_hf_name *names,
                            int32_t count) {
     for (int32_t i = 0; i < count; i++) {
-        HY_TRY(check_tensor(path, &names[i], hy_safetensors_find(file, names[i].name)));
+        bool is_table = is_again(names, i) || (i + 1 < count && is_again(names, i + 1));
+        const hy_safetensors_entry *entry = hy_safetensors_find(file, names[i].name);
+        HY_TRY(check_tensor(path, &names[i], is_table, entry));
     }
     if (hy_safetensors_count(file) == (size_t)count) return HY_OK;
     for (size_t k = 0; k < hy_safetensors_count(file); k++) {
@@ -281,6 +356,33 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
                    "%s: tensor \"%.200s\" has no place beside this model: the adapter is for "
                    "another one, or for other modules",
                    path, name);
+    }
+    return HY_OK;
+}
+
+/* Embedding and head as two tensors are one here, and so must have the same numbers. */
+static hy_status check_shared(const char *path, const hy_safetensors *file, const hy_hf_name *one,
+                              const hy_hf_name *other) {
+    const hy_safetensors_entry *a = hy_safetensors_find(file, one->name),
+                               *b = hy_safetensors_find(file, other->name);
+    char left[4096], right[4096];
+    bool is_same = a->dtype == b->dtype && a->bytes == b->bytes;
+    for (uint64_t at = 0; at < a->bytes && is_same; at += sizeof left) {
+        size_t size = a->bytes - at < sizeof left ? (size_t)(a->bytes - at) : sizeof left;
+        HY_TRY(hy_safetensors_read(file, a, at, left, size));
+        HY_TRY(hy_safetensors_read(file, b, at, right, size));
+        is_same = memcmp(left, right, size) == 0;
+    }
+    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+               "%s: %s and %s differ, and this model has one table for both", path, one->name,
+               other->name);
+    return HY_OK;
+}
+
+static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
+                              int32_t count) {
+    for (int32_t i = 1; i < count; i++) {
+        if (is_again(names, i)) HY_TRY(check_shared(path, file, &names[i - 1], &names[i]));
     }
     return HY_OK;
 }
@@ -329,6 +431,7 @@ hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *stor
     hy_status status = hy_peft_list_names(arch, &model->shape, &model->params, &names, &count);
     if (status == HY_OK) {
         status = check_all(path, file, names, count);
+        if (status == HY_OK) status = check_tables(path, file, names, count);
         if (status == HY_OK) status = load_all(file, names, count, store, stream);
         free(names);
     }
