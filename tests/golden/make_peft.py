@@ -45,6 +45,9 @@ CASES = {
                                                 target_modules=["q_proj", "v_proj"])),
     "qwen2": ("qwen2", torch.float32, dict(r=5, lora_alpha=4, use_rslora=True,
                                            target_modules=["k_proj", *MLP])),
+    "qwen2-tied": ("qwen2", torch.float32,
+                   dict(r=2, lora_alpha=4, target_modules=["q_proj", "down_proj"],
+                        modules_to_save=["embed_tokens"], ensure_weight_tying=True)),
     "qwen3": ("qwen3", torch.float32, dict(r=3, lora_alpha=3, target_modules="all-linear")),
     "qwen3-one": ("qwen3-bias", torch.float32,
                   dict(r=1, lora_alpha=0.75, target_modules=["o_proj", "up_proj", "k_proj"])),
@@ -80,9 +83,9 @@ def save(folder, name):
 
 
 def trained(model):
-    """What is trained, under the names that files have."""
+    """What is trained, under the names that files have; a table that is head too has two."""
     return {n.replace(".modules_to_save.default", "").replace(".default", ""): p
-            for n, p in model.named_parameters() if p.requires_grad}
+            for n, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
 
 
 def load(folder, name, dtype):
@@ -107,7 +110,8 @@ def loss_of(model, batch, step):
 def compute(folder, name, batch, dtype):
     model, params = load(folder, name, dtype)
     out = {}
-    optimizer = torch.optim.AdamW(params.values(), **ADAMW)
+    once = list({id(p): p for p in params.values()}.values())
+    optimizer = torch.optim.AdamW(once, **ADAMW)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -116,8 +120,8 @@ def compute(folder, name, batch, dtype):
         if step == 0:
             out["logits"] = logits.detach()
             out.update({f"grad.{n}": p.grad.clone() for n, p in params.items()})
-        norm = torch.stack([p.grad.norm() for p in params.values()]).norm()
-        for p in params.values():
+        norm = torch.stack([p.grad.norm() for p in once]).norm()
+        for p in once:
             p.grad *= min(1.0, GRAD_CLIP / norm.item())
         optimizer.step()
         losses.append(loss.item())
