@@ -67,8 +67,9 @@ static void add_absolute(hy_text *out, const char *path, size_t size) {
 /* Paths as they are from any folder; NULL: the value is no path, or too long as one. Several with commas
  * between them are made absolute one by one: a weight behind a name stays there. */
 static const char *as_absolute(const char *key, const char *value, hy_text *out) {
-    static const char *const paths[] = {"model", "init_from",       "data",        "val_data",
-                                        "out",   "input.tokenizer", "save.resume", NULL};
+    static const char *const paths[] = {"model",       "init_from",    "data",
+                                        "val_data",    "out",          "input.tokenizer",
+                                        "save.resume", "lora.adapter", NULL};
     static const char *const words[] = {"", "auto", "none", "builtin", NULL};
     bool is_path = false, is_data = hy_has_ending(key, "data");
     for (size_t i = 0; paths[i]; i++) is_path |= !strcmp(key, paths[i]);

@@ -29,6 +29,8 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
     HY_TRY(hy_config_load_run(config, name));
     /* How much of its held-out data the run looked at says nothing about what is looked at now. */
     HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));
+    /* An adapter that it began with is in its weights, further trained. */
+    HY_TRY(hy_config_set(config, "lora.adapter", "", HY_FROM_FILE));
     return hy_config_set(config, "init_from", name, HY_FROM_CALLER);
 }
 

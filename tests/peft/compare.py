@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -190,6 +191,22 @@ def it_is_gone_on_with_as_peft_does(name):
     return worst
 
 
+def a_run_that_began_with_it_needs_it_no_more(name):
+    """What the run trained counts, not what it began with; neither does the adapter's folder have to stay."""
+    shutil.copytree(GOLDEN / "peft" / name, "given")
+    program("hybrid-train", "--model", base_of(name), "--adapter", "given", *HERE, *PLAIN, "--data", "train.bin",
+            "--val-data", "val.bin", "--batch-size", "2", "--steps", "3", "--out", "began")
+    theirs = eval_loss("--model", base_of(name), "--adapter", "began/adapter")
+    assert abs(theirs - eval_loss("--model", base_of(name), "--adapter", "given")) > 1e-3
+    assert eval_loss("--model", "began") == theirs
+    assert str(pathlib.Path("given").resolve()) in pathlib.Path("began/config.cfg").read_text()
+    shutil.rmtree("given")
+    assert eval_loss("--model", "began") == theirs
+    program("hybrid-export", "began", "--merge", "--dtype", "fp32", "--out", "merged-began")
+    is_near(torch.tensor(eval_loss("--model", "merged-began")), torch.tensor(theirs))
+    program("hybrid-train", "--resume", "began", "--steps", "5", "--data", "train.bin", "--val-data", "val.bin")
+
+
 # ---- all of it ---------------------------------------------------------------------------------------
 
 
@@ -202,6 +219,7 @@ def main():
             its_loss_is_that_of_peft, its_checkpoint_gives_the_same_adapter)
     checks = [(check, name) for name in RUNS for check in ours]
     checks += [(check, name) for name in FIVE + MORE for check in (a_loss_of_peft_is_ours, it_is_gone_on_with_as_peft_does)]
+    checks.append((a_run_that_began_with_it_needs_it_no_more, "llama"))
     for check, name in checks:
         try:
             far = check(name)
