@@ -412,7 +412,8 @@ static hy_status load_adapter(hy_config *config, const char *adapter) {
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
-    bool is_gone = config->kept_model && !hy_path_exists(adapter);
+    bool says_all = rank == HY_FROM_FILE - 1 && rank_of(config, "lora.lora_targets") > rank;
+    bool is_gone = says_all && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
     return HY_OK;

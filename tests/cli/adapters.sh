@@ -76,6 +76,24 @@ test_a_run_goes_on_from_an_adapter() {
         fail "an adapter that does not learn is another one"
 }
 
+test_a_run_that_began_with_an_adapter_is_what_it_trained() {
+    make_base
+    run_lora --out first
+    expect_code 0
+    run_tiny --init-from base --adapter first/adapter --lr 0.01 --out second
+    expect_code 0
+    trained=$(loss_of --model base --adapter second/adapter)
+    [ "$trained" != "$(loss_of --model base --adapter first/adapter)" ] || fail "it learned nothing"
+    expect_same "$(loss_of --model second)" "$trained" "with the first adapter there"
+    rm -r first
+    expect_same "$(loss_of --model second)" "$trained" "with the first adapter gone"
+    run_other hybrid-export second --out alone
+    expect_code 0
+    cmp -s alone/adapter_model.safetensors second/adapter/adapter_model.safetensors || fail "another adapter"
+    run --resume second --steps 8
+    expect_code 0
+}
+
 test_qlora_keeps_its_base_small() {
     make_base
     run_tiny --init-from base --qlora --lora-rank 4 --out tuned
