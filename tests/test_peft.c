@@ -400,6 +400,38 @@ START_TEST(what_is_written_is_what_was_read) {
 }
 END_TEST
 
+/* A list of all layers' paths would be longer than a setting may be. */
+START_TEST(modules_of_all_layers_are_named_once) {
+    hy_shape shape = {.layers = 40,
+                      .width = 16,
+                      .heads = 2,
+                      .vocab = 20,
+                      .context = 8,
+                      .has_qkv_bias = true,
+                      .has_proj_bias = true,
+                      .norm_eps = 1e-5,
+                      .adapter = {.rank = 1, .alpha = 1, .scale = 1, .parts = HY_ADAPT_O}};
+    hy_model *model;
+    hy_json *json;
+    hy_text text = {0};
+    const char *names[] = {"ln_1", "transformer.h.3.ln_2", "transformer.ln_f"}, *found;
+    must(hy_model_create(&shape, &model));
+    must(hy_params_mark_beside(&model->params, "*.norm1.*,blocks.3.norm2.*,final_norm.*"));
+    must(hy_peft_config_write(&model->shape, &model->params, NULL, &text));
+    must(hy_json_parse(text.data, text.size, "a config", &json));
+    const hy_json_node *list = hy_json_get(hy_json_root(json), "modules_to_save");
+    ck_assert_uint_eq(hy_json_size(list), 3);
+    const hy_json_node *node = hy_json_first(list);
+    for (int i = 0; i < 3; i++, node = hy_json_next(node)) {
+        ck_assert(hy_json_as_string(node, &found, NULL));
+        ck_assert_str_eq(found, names[i]);
+    }
+    hy_json_free(json);
+    hy_text_free(&text);
+    hy_model_destroy(model);
+}
+END_TEST
+
 START_TEST(merged_it_computes_the_same) {
     peft_rig p;
     char folder[256];
@@ -633,6 +665,8 @@ START_TEST(files_that_are_not_whole_are_told_by_their_path) {
     copy_whole("llama", HY_PEFT_CONFIG);
     ck_assert_int_ne(load_spoilt("llama"), HY_OK); /* nothing else is there */
     ck_assert_ptr_nonnull(strstr(hy_error_message(), HY_PEFT_TENSORS));
+    put_file(spoilt, "adapter_model.bin", "x", 1);
+    must_fail(load_spoilt("llama"), HY_ERR_INPUT, "adapter_model.bin is not read");
     read_part("llama", HY_PEFT_TENSORS, &data, &size);
     const size_t lengths[] = {0, 7, 8, 100, size / 2, size - 1};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
@@ -655,6 +689,7 @@ static Suite *peft_suite(void) {
     tcase_add_loop_test(same, gradients_are_those_of_peft, 0, 2 * CASES);
     tcase_add_loop_test(same, fifty_losses_are_those_of_peft, 0, 2 * CASES);
     tcase_add_loop_test(same, what_is_written_is_what_was_read, 0, CASES);
+    tcase_add_test(same, modules_of_all_layers_are_named_once);
     tcase_add_loop_test(same, merged_it_computes_the_same, 0, CASES);
     tcase_add_checked_fixture(wrong, make_spoilt, drop_spoilt);
     tcase_add_loop_test(wrong, a_config_that_we_do_not_compute_is_refused_by_name, 0, CONFIGS);

@@ -178,16 +178,37 @@ static bool trains_shared(const hy_shape *shape, const hy_params *params) {
     return false;
 }
 
-/* The modules that are trained whole: each by its path, so that it is that one alone. */
+static bool is_in_all_layers(const hy_params *params, hy_param_kind kind) {
+    for (int32_t unit = 1; unit + 1 < params->units; unit++) {
+        int32_t at = hy_params_find(params, unit, kind);
+        if (at < 0 || !params->list[at].is_beside) return false;
+    }
+    return true;
+}
+
+/* The module of a tensor by its path, so that it is that one alone; one of all layers by its last name, which means
+ * them all. False: it was named before. */
+static bool module_of(const hy_params *params, const hy_hf_name *name, char out[HY_HF_NAME_MAX]) {
+    const hy_param *param = &params->list[name->param];
+    bool is_layer = param->unit > 0 && param->unit + 1 < params->units;
+    bool is_short = is_layer && is_in_all_layers(params, param->kind);
+    char path[HY_HF_NAME_MAX], before[HY_HF_NAME_MAX];
+    snprintf(path, sizeof path, "%s", name->name + strlen(PREFIX));
+    char *dot = strrchr(path, '.'); /* of ".weight" or ".bias" */
+    if (dot) *dot = 0;
+    memcpy(before, out, sizeof before);
+    snprintf(out, HY_HF_NAME_MAX, "%s", is_short ? last_name(path) : path);
+    return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
+}
+
+/* The modules that are trained whole. */
 static void put_modules(hy_json_writer *w, const hy_params *params, const hy_hf_name *names,
                         int32_t count) {
+    char module[HY_HF_NAME_MAX] = "";
     bool is_any = false;
     for (int32_t i = 0; i < count; i++) {
         if (hy_is_adapter(params->list[names[i].param].kind)) continue;
-        char module[HY_HF_NAME_MAX];
-        snprintf(module, sizeof module, "%s", names[i].name + strlen(PREFIX));
-        char *dot = strrchr(module, '.');
-        if (dot) *dot = 0;
+        if (!module_of(params, &names[i], module)) continue;
         if (!is_any) hy_json_open_array(w, "modules_to_save");
         is_any = true;
         hy_json_put_string(w, NULL, module);
@@ -418,6 +439,18 @@ static hy_status load_all(const hy_safetensors *file, const hy_hf_name *names, i
     return status;
 }
 
+/* Older versions of PEFT wrote a pickle instead, which is a program. */
+static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
+    char pickle[HY_PATH_MAX];
+    HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, HY_PEFT_TENSORS));
+    HY_FAIL_IF(hy_path_exists(pickle) && !hy_path_exists(path), HY_ERR_INPUT,
+               "%s is not read, because a pickle may run any code; load it with PEFT and save it "
+               "again, as " HY_PEFT_TENSORS,
+               pickle);
+    return HY_OK;
+}
+
 hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
                        hy_stream *stream) {
     char path[HY_PATH_MAX];
@@ -426,7 +459,7 @@ hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *stor
     hy_hf_arch arch;
     int32_t count;
     HY_TRY(hy_hf_arch_of(&model->shape, &arch));
-    HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_TENSORS));
+    HY_TRY(find_tensors(folder, path));
     HY_TRY(hy_safetensors_open(path, &file));
     hy_status status = hy_peft_list_names(arch, &model->shape, &model->params, &names, &count);
     if (status == HY_OK) {
