@@ -532,7 +532,8 @@ static const struct {
     {"\"r\": 4,", "\"r\": 5,", "lora_A.weight is (4, 32), and (5, 32) is expected"},
     {"\"lora_alpha\": 8", "\"lora_alpha\": 0", "lora_alpha is 0"},
     {"\"lora_alpha\": 8,", "", "lora_alpha"},
-    {"\"use_dora\": false", "\"use_dora\": true", "use_dora is set"},
+    {"\"use_dora\": false", "\"use_dora\": true",
+     "use_dora is set (DoRA), which is not computed here"},
     {"\"bias\": \"none\"", "\"bias\": \"all\"", "bias is \"all\"; accepted is none"},
     {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 2}", "rank_pattern is set"},
     {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 2}", "alpha_pattern is set"},
@@ -572,6 +573,7 @@ START_TEST(what_changes_nothing_is_read) {
     static const char *const harmless[][2] = {
         {"\"init_lora_weights\": true", "\"init_lora_weights\": \"gaussian\""},
         {"\"init_lora_weights\": true", "\"init_lora_weights\": false"},
+        {"\"eva_config\": null", "\"eva_config\": {\"rho\": 1.0}"},
         {"\"peft_version\"", "\"a_field_of_tomorrow\": null, \"peft_version\""},
         {"\"target_modules\": [", "\"target_modules\": \"all-linear\", \"other\": ["},
         {"\"up_proj\"", "\"mlp.up_proj\""},

@@ -37,7 +37,6 @@ static const struct {
                {"use_bdlora", "BD-LoRA's blocks"},
                {"kasa_config", "KaSA's singular values"},
                {"monteclora_config", "MonteCLoRA's samples"},
-               {"eva_config", "EVA"},
                {"megatron_config", "Megatron's layers"}};
 
 /* How adapters began matters only where the matrices beside them were changed for it: PEFT changes them again
@@ -75,7 +74,7 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
                path, bias);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         HY_FAIL_IF(!is_nothing(hy_json_get(root, refused[i].key)), HY_ERR_INPUT,
-                   "%s: %s is set, and %s are not computed here", path, refused[i].key,
+                   "%s: %s is set (%s), which is not computed here", path, refused[i].key,
                    refused[i].why);
     }
     return check_beginning(root, path);
@@ -325,7 +324,10 @@ hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_pa
             status = add_beside(shape, params, &all[i], *out, count);
     }
     free(all);
-    if (status != HY_OK) free(*out);
+    if (status != HY_OK) {
+        free(*out);
+        *out = NULL; /* an export frees what it has of it */
+    }
     return status;
 }
 

@@ -218,7 +218,8 @@ def main():
     ours = (a_run_is_made, peft_computes_what_the_merged_model_does, peft_merges_it_to_the_same_matrices,
             its_loss_is_that_of_peft, its_checkpoint_gives_the_same_adapter)
     checks = [(check, name) for name in RUNS for check in ours]
-    checks += [(check, name) for name in FIVE + MORE for check in (a_loss_of_peft_is_ours, it_is_gone_on_with_as_peft_does)]
+    theirs = (a_loss_of_peft_is_ours, it_is_gone_on_with_as_peft_does)
+    checks += [(check, name) for name in FIVE + MORE for check in theirs]
     checks.append((a_run_that_began_with_it_needs_it_no_more, "llama"))
     for check, name in checks:
         try:
