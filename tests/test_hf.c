@@ -8,8 +8,9 @@
 #include <sys/stat.h>
 
 #include "hf_rig.h"
+#include "kernels/coded.h"
 #include "kernels/half.h"
-#include "kernels/int8.h"
+#include "model/coding.h"
 #include "trainer/trainer.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
@@ -45,23 +46,37 @@ static void feels_every_tensor(const char *name) {
     close_hf(&rig);
 }
 
-/* Rows of int8, loaded as such, are those of the numbers that are loaded else. */
-static void check_int8(const char *name) {
+/* A parameter's codes and scales are those of its numbers. */
+static void check_codes(const hy_param *p, const hy_layout_item *item, const float *x,
+                        const hy_tensor *found) {
+    hy_coding coding;
+    char *codes = malloc(hy_tensor_bytes(found));
+    must(hy_coding_begin(&coding, p, item));
+    hy_coding_rows(&coding, x, 0, p->count, codes);
+    ck_assert_mem_eq(codes, found->data, hy_tensor_bytes(found));
+    ck_assert_mem_eq(hy_coding_scales(&coding), found->quant.scale, hy_layout_scale_bytes(item));
+    hy_coding_end(&coding);
+    free(codes);
+}
+
+/* What is loaded as codes are the codes of the numbers that are loaded else; returns how many matrices. */
+static int check_coded(const char *folder, hy_dtype dtype, int64_t piece) {
+    int coded = 0;
     hf_rig rig = {0};
     hy_model *model;
     hy_layout layout;
     hy_arena arena;
     hy_ledger ledger = {0};
     hy_store frozen;
-    open_hf(&rig, golden_folder(name), HY_F32);
+    open_hf(&rig, folder, HY_F32);
     must(hy_model_create(&rig.shape, &model));
-    must(hy_model_select(model, "last:1", HY_I8));
+    must(hy_model_select(model, "last:1", dtype));
     must(hy_params_layout(&model->params, HY_SET_FROZEN, HY_F32, &layout));
     must(hy_arena_init(&arena, rig.m.backend, &ledger, HY_DEVICE, layout.bytes, "a test"));
     must(hy_store_init(&frozen, &arena, HY_WEIGHTS, &layout));
     memset(frozen.data, 0xff, layout.bytes);
-    must(hy_hf_load_weights(golden_folder(name), model, &frozen, rig.m.stream,
-                            &(hy_load_options){.piece = 70}));
+    must(hy_hf_load_weights(folder, model, &frozen, rig.m.stream,
+                            &(hy_load_options){.piece = piece}));
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *p = &model->params.list[i];
         const float *x = hy_store_backing(&rig.m.weights, i);
@@ -69,24 +84,51 @@ static void check_int8(const char *name) {
         if (item < 0) continue;
         hy_tensor t = hy_store_tensor(&frozen, item, hy_store_backing(&frozen, item));
         if (t.dtype == HY_F32) ck_assert_mem_eq(x, t.data, (size_t)p->count * sizeof *x);
-        for (int64_t r = 0; t.dtype == HY_I8 && r < p->shape[0]; r++) {
-            int8_t codes[256];
-            int64_t cols = p->shape[1];
-            float scale = hy_int8_scale(hy_int8_largest(x + r * cols, cols));
-            hy_int8_encode(x + r * cols, cols, scale, codes);
-            ck_assert_float_eq(t.quant.scale[r], scale);
-            ck_assert_mem_eq((int8_t *)t.data + r * cols, codes, (size_t)cols);
-        }
+        if (t.dtype == dtype) check_codes(p, &frozen.layout.items[item], x, &t);
+        coded += t.dtype == dtype;
     }
     hy_store_fini(&frozen);
     hy_layout_fini(&layout);
     hy_arena_fini(&arena);
     hy_model_destroy(model);
     close_hf(&rig);
+    return coded;
 }
 
 START_TEST(frozen_weights_are_loaded_as_int8) {
-    for (int i = 0; i < HF_CASES; i++) check_int8(hf_cases[i]);
+    for (int i = 0; i < HF_CASES; i++) {
+        ck_assert_int_ge(check_coded(golden_folder(hf_cases[i]), HY_I8, 70), 4);
+    }
+}
+END_TEST
+
+/* Rows as wide as it takes, in 16 bits, with padding behind the table and more jobs than threads. */
+START_TEST(frozen_weights_are_loaded_as_nf4) {
+    static const int64_t pieces[] = {0, 70, 1000, 5000};
+    hy_shape shape = {.layers = 3,
+                      .width = 64,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .mlp_width = 192,
+                      .vocab = 1030,
+                      .context = 12,
+                      .is_rms = true,
+                      .has_rope = true,
+                      .is_gated = true,
+                      .norm_eps = 1e-6,
+                      .rope_theta = 10000,
+                      .init_std = 0.1};
+    hy_batch_options options = {
+        .batch = 1, .seq = HF_TOKENS, .chunks = 1, .dtype = HY_F32, .grad_dtype = HY_F32};
+    char folder[256], out[300];
+    hf_rig rig = {0};
+    snprintf(out, sizeof out, "%s/model", temp_folder(folder));
+    rig_open(&rig.m, &shape, &options, 1);
+    hy_hf_writing writing = writing_of(&rig, out, HY_BF16);
+    must(hy_hf_write(&writing));
+    for (int i = 0; i < 4; i++) ck_assert_int_eq(check_coded(out, HY_NF4, pieces[i]), 2 * 4 + 1);
+    close_hf(&rig);
+    remove_folder(folder);
 }
 END_TEST
 
@@ -623,6 +665,7 @@ static Suite *hf_suite(void) {
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, logits_are_those_of_transformers);
     tcase_add_test(tc, frozen_weights_are_loaded_as_int8);
+    tcase_add_test(tc, frozen_weights_are_loaded_as_nf4);
     tcase_add_test(tc, one_wrong_tensor_is_seen);
     tcase_add_test(tc, settings_of_a_folder_have_the_shape_of_its_config);
     tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);

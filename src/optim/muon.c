@@ -52,12 +52,9 @@ typedef struct piece {
     int64_t side;              /* of the squares */
 } piece;
 
-static int piece_count(const hy_param *param) { return param->pieces > 0 ? param->pieces : 1; }
-
 static piece piece_of(const hy_param *param, int index) {
-    piece p = {.rows = param->shape[0], .cols = param->shape[1]};
-    for (int i = 0; param->pieces > 0 && i < index; i++) p.first += param->piece_rows[i] * p.cols;
-    if (param->pieces > 0) p.rows = param->piece_rows[index];
+    piece p = {.rows = hy_param_piece_rows(param, index), .cols = param->shape[1]};
+    for (int i = 0; i < index; i++) p.first += hy_param_piece_rows(param, i) * p.cols;
     p.side = p.rows < p.cols ? p.rows : p.cols;
     return p;
 }
@@ -91,7 +88,7 @@ static int32_t batch_most(int64_t elements) {
 
 /* All pieces of a parameter are alike. */
 static bool is_even(const hy_param *param) {
-    for (int i = 1; i < piece_count(param); i++) {
+    for (int i = 1; i < hy_param_pieces(param); i++) {
         if (piece_of(param, i).rows != piece_of(param, 0).rows) return false;
     }
     return true;
@@ -111,7 +108,7 @@ static void add_piece(plan *out, piece p, int64_t first, bool may_join) {
 
 /* Puts a parameter's pieces behind what there is; the first begins a group where it must. */
 static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool may_join) {
-    for (int i = 0; i < piece_count(param); i++) {
+    for (int i = 0; i < hy_param_pieces(param); i++) {
         piece p = piece_of(param, i);
         add_piece(out, p, first + p.first, may_join || i > 0);
     }
@@ -259,7 +256,7 @@ double hy_muon_share_most(const hy_params *params) {
 
 static double flops(const hy_optimizer *o, const hy_param *param) {
     double sum = 0;
-    for (int i = 0; i < piece_count(param); i++) {
+    for (int i = 0; i < hy_param_pieces(param); i++) {
         piece p = piece_of(param, i);
         double side = (double)p.side, all = (double)(p.rows * p.cols);
         sum += o->muon_steps * (4 * side * all + 2 * side * side * side);
@@ -360,7 +357,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                              [HY_MUON_DIRECTION] = u->made_ahead}};
     double scale = SCALE * pow(NS_A, o->muon_steps);
     for (int i = 0; i < HY_MUON_PIECES; i++) {
-        bool is_there = i < piece_count(u->param);
+        bool is_there = i < hy_param_pieces(u->param);
         piece p = piece_of(u->param, is_there ? i : 0);
         double larger = (double)(p.rows > p.cols ? p.rows : p.cols);
         call.attr.muon.coefficient[i] = (float)(scale * sqrt(larger));

@@ -98,7 +98,7 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
         const hy_param *p = &params->list[i];
         if (!p->is_trainable) continue;
         bool is_its_own = hy_optimizer_kind_for(o, p) == muon;
-        matrices += is_its_own ? (p->pieces ? p->pieces : 1) : 0;
+        matrices += is_its_own ? hy_param_pieces(p) : 0;
         elements += is_its_own ? p->count : 0;
         cut += p->is_hidden && p->part > 0 && p->part_at == 0;
     }
