@@ -15,7 +15,8 @@
 
 typedef struct hy_safetensors_entry {
     const char *name;
-    hy_dtype dtype; /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2; HY_DTYPE_COUNT: another, */
+    /* F32 BF16 F16 F64 I32 U16 U8 I8 F8_E4M3 F8_E5M2 F4; HY_DTYPE_COUNT: another, */
+    hy_dtype dtype;
     const char *other_type; /* and its name: I64, BOOL, ...; NULL: none */
     int ndim;
     int64_t shape[HY_SAFETENSORS_DIMS];

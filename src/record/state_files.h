@@ -1,7 +1,8 @@
 /* state_files.h: which row goes into which file of a checkpoint, under which names.
  *
  *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master; frozen
- *                          ones as the run has them, of codes with their scales <name>.scale
+ *                          ones as the run has them, of codes with their scales <name>.scale: fp32, or
+ *                          the bytes of scales of two levels
  *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; of 8 bits, their scales m.<name>.scale
  *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are; of 8
  *                          bits, slot0 beside the weights (kernels/grid.h) and slot1.<name>.scale
