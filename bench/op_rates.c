@@ -6,7 +6,8 @@
  * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same
  * number of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the
  * best of several runs, timed around the queue, on random numbers. On a card, every op of a step of
- * GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share (op_rates/step_ops.h). */
+ * GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share (op_rates/step_ops.h). On both, how
+ * fast frozen weights of codes become numbers. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include "base/error.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/ops.h"
+#include "memory/layout.h"
 #include "op_rates/step_ops.h"
 
 enum { B = 4, T = 1024, N = B * T, C = 768, H = 12, D = 64, F = 3072, V = 50257, LOSS_ROWS = 1024 };
@@ -262,6 +264,49 @@ static void optimizer(bench *b) {
     bandwidth(b, "squared norm", &norm, 4.0 * (double)count);
 }
 
+/* ---- frozen weights -------------------------------------------------------------------------- */
+
+static const hy_dtype code_types[] = {HY_I8, HY_NF4};
+
+static hy_tensor codes_at(void *data, hy_dtype dtype, int64_t rows, int64_t cols) {
+    hy_tensor t = hy_tensor_2d(data, dtype, rows, cols);
+    t.quant = (hy_quant){.block = hy_coded_block(dtype, cols), .group = hy_coded_most(dtype)};
+    t.quant.scale = (float *)(void *)((char *)data + hy_tensor_bytes(&t));
+    return t;
+}
+
+static double bytes_of_decoding(const hy_op_call *call) {
+    const hy_tensor *codes = &call->t[HY_CAST_SRC];
+    return (double)(hy_tensor_bytes(codes) + hy_tensor_scale_bytes(codes) +
+                    hy_tensor_bytes(&call->t[HY_CAST_DST]));
+}
+
+static void decoding(bench *b) {
+    for (int i = 0; i < 2; i++) {
+        hy_op_call call = {.kind = HY_OP_CAST};
+        char what[64];
+        snprintf(what, sizeof what, "%s to bf16", hy_dtype_name(code_types[i]));
+        void *data = memory(b, 2 * (size_t)(F * C));
+        memset(data, 0x35, 2 * (size_t)(F * C));
+        call.t[HY_CAST_SRC] = codes_at(data, code_types[i], F, C);
+        call.t[HY_CAST_DST] = numbers(b, HY_BF16, F, C);
+        bandwidth(b, what, &call, bytes_of_decoding(&call));
+    }
+}
+
+static void decoding_on_card(hy_backend *backend) {
+    static char somewhere[HY_ALIGNMENT];
+    printf("frozen weights of 12288 x 4096\n");
+    for (int i = 0; i < 2; i++) {
+        hy_op_call call = {.kind = HY_OP_CAST};
+        call.t[HY_CAST_SRC] = codes_at(somewhere, code_types[i], 12288, 4096);
+        call.t[HY_CAST_DST] = hy_tensor_2d(somewhere, HY_BF16, 12288, 4096);
+        double taken = backend->op_seconds(backend, &call), bytes = bytes_of_decoding(&call);
+        printf("  %s to bf16 %.4f ms, %.0f GB/s\n", hy_dtype_name(code_types[i]), taken * 1e3,
+               taken > 0 ? bytes / taken * 1e-9 : 0);
+    }
+}
+
 /* ---- a card ---------------------------------------------------------------------------------- */
 
 static const step_work steps[] = {
@@ -319,6 +364,7 @@ static int rates_of_a_card(const char *which) {
         if (which && strncmp(steps[i].name, which, strlen(which)) != 0) continue;
         if (step_ops_print(&steps[i], backend) != HY_OK) stop(steps[i].name);
     }
+    decoding_on_card(backend);
     backend->destroy(backend);
     return EXIT_SUCCESS;
 }
@@ -347,6 +393,7 @@ int main(int argc, char **argv) {
     losses(&b);
     embeddings(&b);
     optimizer(&b);
+    decoding(&b);
     b.backend->stream_destroy(b.stream);
     b.backend->destroy(b.backend);
     return EXIT_SUCCESS;

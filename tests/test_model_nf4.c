@@ -23,6 +23,9 @@ START_TEST(levels_are_their_own_codes_and_even_elements_lie_high) {
     for (int i = 0; i < HY_NF4_BLOCK / 2; i++) ck_assert_uint_eq(codes[i], 0x01 + i % 8 * 0x22);
     hy_nf4_decode(codes, 0, HY_NF4_BLOCK, &scale, again);
     ck_assert_mem_eq(x, again, sizeof x);
+    hy_nf4_decode(codes + 3, 6, 11, &scale, again); /* some of them, an odd number */
+    ck_assert_mem_eq(x + 6, again, 11 * sizeof *x);
+    ck_assert_float_eq(again[11], x[11]);
 }
 END_TEST
 
@@ -76,7 +79,8 @@ END_TEST
 START_TEST(scales_of_some_blocks_are_found_among_all) {
     enum { BLOCKS = 24, GROUP = 4 };
     float scales[BLOCKS], all[BLOCKS], some[BLOCKS];
-    char stored[BLOCKS / GROUP * 8 + BLOCKS], held[sizeof stored];
+    _Alignas(float) char stored[BLOCKS / GROUP * 8 + BLOCKS];
+    _Alignas(float) char held[sizeof stored];
     for (int i = 0; i < BLOCKS; i++) scales[i] = (float)(i * i % 17);
     uint8_t *codes = (uint8_t *)stored + BLOCKS / GROUP * 8;
     hy_nf4_put_scales(scales, BLOCKS, 8, GROUP, (float *)(void *)stored, codes);

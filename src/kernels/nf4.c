@@ -30,8 +30,14 @@ void hy_nf4_decode(const uint8_t *codes, int64_t first, int64_t n, const float *
     for (int64_t i = 0; i < n;) {
         float values[16], scale = scales[(first + i) / HY_NF4_BLOCK - first / HY_NF4_BLOCK];
         int64_t end = i + HY_NF4_BLOCK - (first + i) % HY_NF4_BLOCK;
+        if (end > n) end = n;
         for (int k = 0; k < 16; k++) values[k] = levels[k] * scale;
-        for (; i < n && i < end; i++) out[i] = values[codes[i / 2] >> (i % 2 ? 0 : 4) & 15];
+        for (; i + 1 < end; i += 2) {
+            uint8_t two = codes[i / 2];
+            out[i] = values[two >> 4];
+            out[i + 1] = values[two & 15];
+        }
+        if (i < end) out[i] = values[codes[i / 2] >> 4], i++;
     }
 }
 

@@ -67,13 +67,14 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
     return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
 }
 
-/* Rows [first, first + count) of a 2-d tensor; not of one whose scales have two levels. */
+/* Rows [first, first + count) of a 2-d tensor. Scales of two levels are found from their end: a view has none,
+ * and no op takes it. */
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;
     view.data = t->data ? (char *)t->data + hy_dtype_bytes(t->dtype, first * row) : NULL;
     if (t->quant.scale && t->quant.block > 0) {
-        view.quant.scale = t->quant.scale + first * row / t->quant.block;
+        view.quant.scale = t->quant.group ? NULL : t->quant.scale + first * row / t->quant.block;
     }
     view.shape[0] = count;
     return view;
