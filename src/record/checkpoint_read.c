@@ -128,12 +128,23 @@ static bool has_adapters(const hy_safetensors *st) {
     return false;
 }
 
+/* Any of a model's parameters may be trained whole beside adapters, but hardly all of these. */
+static bool has_base(const hy_safetensors *st) {
+    static const char *const names[] = {"embed.tokens.weight",      "blocks.0.norm1.weight",
+                                        "blocks.0.attn.qkv.weight", "blocks.0.attn.out.weight",
+                                        "blocks.0.mlp.down.weight", "final_norm.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (!hy_safetensors_find(st, names[i])) return false;
+    }
+    return true;
+}
+
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
     char file[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(file, &st));
-    *out = has_adapters(st) && !hy_safetensors_find(st, "blocks.0.norm1.weight");
+    *out = has_adapters(st) && !has_base(st);
     hy_safetensors_close(st);
     return HY_OK;
 }

@@ -216,6 +216,21 @@ test_a_checkpoint_has_adapters_and_not_their_base() {
     done
 }
 
+test_a_checkpoint_with_a_little_of_its_base_lacks_the_rest() {
+    make_tokens
+    for modules in '*.norm1.*' embed norm; do
+        run_folder "$golden/llama" --lora --lora-rank 2 --lora-modules "$modules" --lr 0.01 --overwrite --out tuned
+        expect_code 0
+        set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
+        of_run=$("$program" --eval-only --model tuned "$@" 2> /dev/null | grep '^loss')
+        [ -n "$of_run" ] || fail "$modules: no loss of the run"
+        expect_same "$("$program" --eval-only --model "$golden/llama" --adapter tuned/adapter "$@" 2> /dev/null |
+            grep '^loss')" "$of_run" "$modules: base with adapter"
+        run_other hybrid-export tuned --out merged --merge --dtype fp32 --overwrite
+        expect_code 0
+    done
+}
+
 test_a_base_that_is_gone_or_another_one() {
     make_tokens
     cp -r "$golden/llama" base
