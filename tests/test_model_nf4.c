@@ -75,6 +75,18 @@ START_TEST(scales_have_eight_bits_around_their_mean) {
 }
 END_TEST
 
+/* Numbers near a border of the map, whose codes are those of the nearest step of the grid: bitsandbytes has
+ * these, and the number nearest to each is the other neighbour. */
+START_TEST(codes_of_scales_are_looked_up_on_a_grid) {
+    static const float scales[] = {
+        1, 0.080315754f, -0.0021278337f, 0.606243f, -0.09436625f, 0.38125324f, -8.865477e-05f};
+    static const uint8_t expected[] = {255, 183, 110, 227, 65, 210, 121};
+    uint8_t codes[7];
+    hy_nf4_put_scales(scales, 7, 0, 1, (float[14]){0}, codes);
+    ck_assert_mem_eq(codes, expected, sizeof codes);
+}
+END_TEST
+
 /* The span of some blocks, and scales opened from it, are those of all. */
 START_TEST(scales_of_some_blocks_are_found_among_all) {
     enum { BLOCKS = 24, GROUP = 4 };
@@ -280,6 +292,7 @@ static Suite *nf4_suite(void) {
     tcase_add_test(tests, a_number_between_two_levels_goes_to_the_nearer_and_a_tie_to_the_lower);
     tcase_add_test(tests, zeros_stay_zeros_whatever_their_scale);
     tcase_add_test(tests, scales_have_eight_bits_around_their_mean);
+    tcase_add_test(tests, codes_of_scales_are_looked_up_on_a_grid);
     tcase_add_test(tests, scales_of_some_blocks_are_found_among_all);
     tcase_add_test(tests, codes_scales_and_numbers_are_those_of_bitsandbytes);
     suite_add_tcase(suite, tests);
