@@ -1,0 +1,158 @@
+/* peft_config.c: adapter_config.json of an adapter's folder, read. See peft.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "hub/peft.h"
+
+bool hy_peft_is_folder(const char *folder) {
+    char path[HY_PATH_MAX];
+    return hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG) == HY_OK && hy_path_exists(path);
+}
+
+/* ---- reading the config ---------------------------------------------------------------------------- */
+
+/* Fields that change what is computed, and the only value that we compute. */
+static const struct {
+    const char *key, *why;
+} refused[] = {{"use_dora", "DoRA"},
+               {"use_qalora", "QALoRA"},
+               {"rank_pattern", "other ranks for some modules"},
+               {"alpha_pattern", "another alpha for some modules"},
+               {"layers_to_transform", "adapters in some layers only"},
+               {"exclude_modules", "modules left out by name"},
+               {"lora_bias", "a bias of adapters"},
+               {"layer_replication", "layers that are repeated"},
+               {"target_parameters", "adapters of single parameters"},
+               {"trainable_token_indices", "single tokens that are trained"},
+               {"alora_invocation_tokens", "aLoRA"},
+               {"arrow_config", "Arrow's routers"},
+               {"use_bdlora", "BD-LoRA's blocks"},
+               {"kasa_config", "KaSA's singular values"},
+               {"monteclora_config", "MonteCLoRA's samples"},
+               {"megatron_config", "Megatron's layers"}};
+
+/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes them again
+ * when it loads such an adapter, so that the base alone is not what it stands beside. */
+static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
+
+static hy_status check_beginning(const hy_json_node *root, const char *path) {
+    const char *beginning = NULL;
+    if (!hy_json_as_string(hy_json_get(root, "init_lora_weights"), &beginning, NULL)) return HY_OK;
+    for (size_t i = 0; i < sizeof plain_beginnings / sizeof plain_beginnings[0]; i++) {
+        if (strcmp(beginning, plain_beginnings[i]) == 0) return HY_OK;
+    }
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: init_lora_weights is \"%.40s\"; accepted are true, false, gaussian, orthogonal "
+        "and eva: others may change the model's own matrices too",
+        path, beginning);
+}
+
+static bool is_nothing(const hy_json_node *node) {
+    bool value;
+    if (hy_json_as_bool(node, &value)) return !value;
+    hy_json_type type = hy_json_type_of(node);
+    bool is_list = type == HY_JSON_ARRAY || type == HY_JSON_OBJECT;
+    return type == HY_JSON_NULL || (is_list && hy_json_size(node) == 0);
+}
+
+static hy_status check_computed(const hy_json_node *root, const char *path) {
+    const char *type = "", *bias = "none";
+    hy_json_as_string(hy_json_get(root, "peft_type"), &type, NULL);
+    hy_json_as_string(hy_json_get(root, "bias"), &bias, NULL);
+    HY_FAIL_IF(strcmp(type, "LORA") != 0, HY_ERR_INPUT,
+               "%s: peft_type is \"%.40s\"; accepted is LORA", path, type);
+    HY_FAIL_IF(strcmp(bias, "none") != 0, HY_ERR_INPUT, "%s: bias is \"%.40s\"; accepted is none",
+               path, bias);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        HY_FAIL_IF(!is_nothing(hy_json_get(root, refused[i].key)), HY_ERR_INPUT,
+                   "%s: %s is set (%s), which is not computed here", path, refused[i].key,
+                   refused[i].why);
+    }
+    return check_beginning(root, path);
+}
+
+/* What follows the last dot of a module's path; of GPT-2's two c_proj what follows the one before. PEFT writes
+ * whole paths for all-linear. That all layers have it is seen in the tensors. */
+static const char *last_name(const char *path) {
+    const char *last = path, *before = path;
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+        before = last;
+        last = dot + 1;
+    }
+    return strcmp(last, "c_proj") == 0 ? before : last;
+}
+
+static bool has_name(const char *names, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = names; *at; at += *at == ',') {
+        size_t size = strcspn(at, ",");
+        if (size == length && strncmp(at, name, size) == 0) return true;
+        at += size;
+    }
+    return false;
+}
+
+/* A list of names, or one, with commas between them. */
+static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
+                            bool is_short, char out[HY_PATH_MAX]) {
+    const hy_json_node *node = hy_json_get(root, key);
+    const char *name;
+    size_t used = 0;
+    out[0] = 0;
+    if (hy_json_as_string(node, &name, NULL)) {
+        bool is_all = strcmp(name, "all-linear") == 0;
+        HY_FAIL_IF(!is_all && strpbrk(name, "*.|()[]\\+?^$"), HY_ERR_INPUT,
+                   "%s: %s is the pattern \"%.100s\"; accepted are lists of names and all-linear",
+                   path, key, name);
+        snprintf(out, HY_PATH_MAX, "%s", is_all ? "all" : name);
+        return HY_OK;
+    }
+    for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
+        HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
+                   "%s: %s holds something else than names", path, key);
+        if (is_short) name = last_name(name);
+        if (has_name(out, name)) continue;
+        used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
+        HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
+    }
+    return HY_OK;
+}
+
+static hy_status read_fields(const hy_json *json, const char *path, hy_peft_config *out) {
+    const hy_json_node *root = hy_json_root(json),
+                       *base = hy_json_get(root, "base_model_name_or_path");
+    const char *name;
+    HY_TRY(check_computed(root, path));
+    HY_TRY(hy_json_int(json, root, "r", &out->rank));
+    HY_FAIL_IF(out->rank < 1 || out->rank > HY_ADAPTER_RANK_MAX, HY_ERR_INPUT,
+               "%s: r is %lld; accepted are 1 to %d", path, (long long)out->rank,
+               HY_ADAPTER_RANK_MAX);
+    HY_TRY(hy_json_double(json, root, "lora_alpha", &out->alpha));
+    HY_FAIL_IF(!(out->alpha > 0), HY_ERR_INPUT, "%s: lora_alpha is %g; it must be above 0", path,
+               out->alpha);
+    (void)hy_json_as_double(hy_json_get(root, "lora_dropout"), &out->dropout);
+    (void)hy_json_as_bool(hy_json_get(root, "use_rslora"), &out->is_root_scaled);
+    HY_TRY(read_names(root, path, "target_modules", true, out->targets));
+    HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules names nothing", path);
+    HY_TRY(read_names(root, path, "modules_to_save", false, out->modules));
+    if (hy_json_as_string(base, &name, NULL)) snprintf(out->base, sizeof out->base, "%s", name);
+    return HY_OK;
+}
+
+hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
+    char path[HY_PATH_MAX];
+    hy_json *json;
+    *out = (hy_peft_config){0};
+    HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG));
+    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
+               "%s is no adapter: it has no " HY_PEFT_CONFIG "; expected a folder that PEFT saved",
+               folder);
+    HY_TRY(hy_json_read_file(path, &json));
+    hy_status status = read_fields(json, path, out);
+    hy_json_free(json);
+    return status;
+}
