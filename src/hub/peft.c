@@ -46,7 +46,7 @@ static bool module_of(const hy_params *params, const hy_hf_name *name, char out[
     char *dot = strrchr(path, '.'); /* of ".weight" or ".bias" */
     if (dot) *dot = 0;
     memcpy(before, out, sizeof before);
-    snprintf(out, HY_HF_NAME_MAX, "%s", is_short ? last_name(path) : path);
+    snprintf(out, HY_HF_NAME_MAX, "%s", is_short ? hy_peft_last_name(path) : path);
     return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
 }
 

@@ -21,6 +21,8 @@ typedef struct hy_peft_config {
 
 bool hy_peft_is_folder(const char *folder);
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out);
+/* The last word of a module's path, as lists of modules have it; of GPT-2's two c_proj the last two. */
+const char *hy_peft_last_name(const char *path);
 /* `base` is what the config names as the model; the shape has adapters. */
 hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
                                hy_text *text);

@@ -77,7 +77,7 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
 
 /* What follows the last dot of a module's path; of GPT-2's two c_proj what follows the one before. PEFT writes
  * whole paths for all-linear. That all layers have it is seen in the tensors. */
-static const char *last_name(const char *path) {
+const char *hy_peft_last_name(const char *path) {
     const char *last = path, *before = path;
     for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
         before = last;
@@ -114,7 +114,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
-        if (is_short) name = last_name(name);
+        if (is_short) name = hy_peft_last_name(name);
         if (has_name(out, name)) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
