@@ -9,10 +9,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/rng.h"
 #include "formats/shard.h"
+#include "kernels/coded.h"
 #include "trainer/trainer.h"
 
 #define DRAWN_DEVIATION 0.02
@@ -31,31 +33,70 @@ static inline hy_status drawn_tokens(const char *path, uint64_t count, int64_t v
     return status;
 }
 
-/* Matrices become normal numbers, made on the device unit by unit. */
-static inline hy_status drawn_unit(hy_trainer *t, int32_t unit) {
-    const hy_params *params = &t->engine.model->params;
-    HY_TRY(hy_store_get(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute, unit));
-    for (int32_t i = 0; i < params->count; i++) {
-        const hy_param *p = &params->list[i];
-        if (p->unit != unit || p->ndim < 2) continue;
-        hy_op_call call = {.kind = HY_OP_COMBINE};
-        call.t[HY_COMBINE_OUT] =
-            hy_store_tensor(hy_store_of(&t->engine, HY_ROW_MASTER), i,
-                            hy_store_device(hy_store_of(&t->engine, HY_ROW_MASTER), i));
-        call.t[HY_COMBINE_OUT] = hy_tensor_rows(&call.t[HY_COMBINE_OUT], 0, p->stored);
-        call.attr.combine.noise = DRAWN_DEVIATION;
-        call.attr.combine.seed = 1;
-        call.attr.combine.first = (uint64_t)p->first;
-        HY_TRY(t->engine.backend->enqueue(t->engine.compute, &call));
+/* A matrix of normal numbers, made on the device. */
+static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t item,
+                                     const hy_param *p) {
+    hy_op_call call = {.kind = HY_OP_COMBINE};
+    call.t[HY_COMBINE_OUT] = hy_store_tensor(store, item, hy_store_device(store, item));
+    call.t[HY_COMBINE_OUT] = hy_tensor_rows(&call.t[HY_COMBINE_OUT], 0, p->stored);
+    call.attr.combine.noise = DRAWN_DEVIATION;
+    call.attr.combine.seed = 1;
+    call.attr.combine.first = (uint64_t)p->first;
+    return t->engine.backend->enqueue(t->engine.compute, &call);
+}
+
+/* Codes of a frozen matrix: random bytes, and scales that make numbers of the usual size of them. */
+static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item) {
+    enum { BYTES = 1 << 20 };
+    const hy_layout_item *entry = &store->layout.items[item];
+    uint64_t at = hy_store_offset(store, item), codes = hy_dtype_bytes(entry->dtype, entry->count);
+    uint64_t scales = hy_layout_scale_bytes(entry), pairs = 0;
+    float *numbers = malloc(scales + BYTES);
+    if (!numbers) return hy_fail(HY_ERR_MEMORY, "no memory for codes");
+    uint64_t *random = (uint64_t *)(void *)((char *)numbers + scales / 8 * 8);
+    for (uint64_t i = 0; i < BYTES / 8 - 1; i++) random[i] = hy_rng_u64(1, HY_RNG_TEST, i);
+    if (entry->group) pairs = (uint64_t)(entry->count / entry->block / entry->group) * 2;
+    memset(numbers, 0, scales); /* codes of scales: the offset alone counts */
+    for (uint64_t i = 0; i < pairs; i++) numbers[i] = i % 2 ? 2.5f * (float)DRAWN_DEVIATION : 1e-3f;
+    for (uint64_t i = 0; !entry->group && i < scales / sizeof *numbers; i++) numbers[i] = 3e-4f;
+    hy_status status = HY_OK;
+    for (uint64_t done = 0; done < codes && status == HY_OK; done += BYTES - 8) {
+        uint64_t some = codes - done < BYTES - 8 ? codes - done : BYTES - 8;
+        status = hy_store_write(store, t->engine.compute, at + done, random, some);
     }
-    return hy_store_release_changed(hy_store_of(&t->engine, HY_ROW_MASTER), t->engine.compute,
-                                    unit);
+    if (status == HY_OK) {
+        status = hy_store_write(store, t->engine.compute, at + hy_layout_scales_at(entry), numbers,
+                                scales);
+    }
+    free(numbers);
+    return status;
+}
+
+/* The unit's matrices in one of the rows. */
+static inline hy_status drawn_unit(hy_trainer *t, int row, int32_t unit) {
+    const hy_params *params = &t->engine.model->params;
+    hy_store *store = hy_store_of(&t->engine, row);
+    for (int pass = 0; pass < 2;
+         pass++) { /* codes go by the backing store, numbers by the device */
+        if (pass == 1) HY_TRY(hy_store_get(store, t->engine.compute, unit));
+        for (int32_t i = 0; i < params->count; i++) {
+            const hy_param *p = &params->list[i];
+            int32_t item = p->unit == unit && p->ndim == 2 ? hy_store_item_of(store, i) : -1;
+            if (item < 0) continue;
+            bool is_coded = hy_is_coded(store->layout.items[item].dtype);
+            if (is_coded && pass == 0) HY_TRY(drawn_codes(t, store, item));
+            if (!is_coded && pass == 1) HY_TRY(drawn_matrix(t, store, item, p));
+        }
+    }
+    return hy_store_release_changed(store, t->engine.compute, unit);
 }
 
 /* Before the first step. */
 static inline hy_status drawn_weights(hy_trainer *t) {
-    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++)
-        HY_TRY(drawn_unit(t, unit));
+    for (int32_t unit = 0; unit < t->engine.model->params.units; unit++) {
+        HY_TRY(drawn_unit(t, HY_ROW_MASTER, unit));
+        if (hy_has_row(&t->engine, HY_ROW_FROZEN)) HY_TRY(drawn_unit(t, HY_ROW_FROZEN, unit));
+    }
     hy_row_changed(&t->engine, HY_ROW_MASTER);
     return t->engine.backend->stream_sync(t->engine.compute);
 }
