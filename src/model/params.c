@@ -465,7 +465,8 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     case HY_P_OUT:
     case HY_P_UP:
     case HY_P_DOWN: return p->frozen_codes;
-    case HY_P_TOKENS:
+    case HY_P_TOKENS: /* as in others' files of this type, which have it in 16 bits */
+        if (p->frozen_codes == HY_NF4) return dtype;
         return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
     default: return dtype;
     }

@@ -166,8 +166,8 @@ hy_status hy_params_select(hy_params *params, const char *names);
 hy_status hy_params_mark_beside(hy_params *params, const char *names);
 
 /* The type in which a parameter is stored where the others are of `dtype`: frozen_codes for frozen matrices
- * of blocks, and a table that tokens are looked up in; not the head, whose logits are most delicate, nor a
- * table that it shares. */
+ * of blocks, and, unless they are nf4, a table that tokens are looked up in; not the head, whose logits are
+ * most delicate, nor a table that it shares. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 
 /* The matrices that a parameter is, one below the other: at least one. */
