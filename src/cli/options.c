@@ -259,12 +259,8 @@ static const struct {
     const char *flag, *hint;
 } foreign[] = {
     {"--dry-run", "--plan shows what the run would do, and stops"},
-    {"--lora", "adapters are not supported yet; --train last:N or --train PATTERN trains a part of "
-               "the model"},
-    {"--qlora", "adapters are not supported yet; --train last:N or --train PATTERN trains a part "
-                "of the model"},
-    {"--use-lora", "adapters are not supported yet; --train last:N or --train PATTERN trains a "
-                   "part of the model"},
+    {"--use-lora", "--lora trains adapters, --qlora beside a quantised model"},
+    {"--lora-r", "use --lora-rank"},
     {"--bf16", "use --precision bf16"},
     {"--fp16", "use --precision fp16"},
     {"--cpu", "use --device cpu"},
@@ -274,8 +270,8 @@ static const struct {
     {"--gpu-memory", "use --max-gpu-mem"},
     {"--vram", "use --max-gpu-mem"},
     {"--ram", "use --cpu-mem"},
-    {"--load-in-8bit", "--small-types says what may be kept in small types"},
-    {"--load-in-4bit", "--small-types says what may be kept in small types"},
+    {"--load-in-8bit", "--frozen-dtype int8 is for a frozen model (--lora)"},
+    {"--load-in-4bit", "--qlora keeps a frozen model in 4 bits"},
     {"--model-name-or-path", "use --model"},
     {"--train-file", "use --data"},
     {"--dataset", "use --data"},

@@ -185,9 +185,9 @@ test_flags_of_other_trainers_lead_to_ours() {
     run --dry-run
     expect_code 2
     expect_err "unknown flag --dry-run; --plan shows"
-    run --lora
+    run --use-lora
     expect_code 2
-    expect_err "--train last:N"
+    expect_err "--lora trains adapters"
     run --gpu-mem 4GiB
     expect_err "use --max-gpu-mem"
 }
