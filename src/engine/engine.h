@@ -142,8 +142,8 @@ typedef struct hy_retries {
 } hy_retries;
 
 typedef struct hy_engine {
-    bool
-        base_is_named; /* what adapters stand beside is a model's files, and no part of checkpoints */
+    /* What adapters stand beside is a model's files, and no part of checkpoints. */
+    bool base_is_named;
     const hy_settings *settings; /* the owner's */
     const hy_observer *observer; /* the owner's: who hears of it */
     hy_backend *backend;

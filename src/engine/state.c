@@ -5,6 +5,7 @@
  * taken of them is what the ledger sees. A row that has another place or other resident layers in another
  * plan moves there between steps. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/say.h"
@@ -22,6 +23,10 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_model_create(&shape, &e->model));
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
     char names[2 * HY_TEXT_MAX];
+    HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
+               "train.train is %s: with lora the adapters are trained; lora_modules names what is "
+               "trained whole beside them",
+               s->train.train);
     hy_settings_trained(s, names, sizeof names);
     hy_status status = hy_model_select(e->model, names, codes);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);

@@ -160,7 +160,14 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
 static hy_status open_base(saved *s, const hy_settings *settings) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    hy_status status = hy_origin_find_weights(settings, &kind, path);
+    hy_settings known =
+        *settings; /* --base names other files, which must be the same all the same */
+    char run[HY_PATH_MAX];
+    if (!known.kept.weights[0]) {
+        HY_TRY(hy_path_parent(run, sizeof run, s->path));
+        HY_TRY(hy_origin_read(run, &known.kept));
+    }
+    hy_status status = hy_origin_find_weights(&known, &kind, path);
     if (status != HY_OK) return hy_fail_context(status, "--base FOLDER says where it is now");
     return hy_weight_files_open(path, s->model, &s->base);
 }

@@ -263,7 +263,7 @@ static hy_status new_model(hy_trainer *t) {
     HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;
-    HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
+    if (!t->guest) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
     HY_FAIL_IF(lacks_base, HY_ERR_INPUT,
                "%s holds adapters alone; begin with the model they stand beside (--model) and with "
                "them (--adapter)",

@@ -134,6 +134,11 @@ test_targets_that_the_model_has_not() {
     expect_refusal "lora_targets" "c_attn" "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
 }
 
+test_train_beside_lora() {
+    run_tiny --lora --train last:1 --out out
+    expect_refusal "train.train" "lora_modules"
+}
+
 test_modules_that_match_nothing() {
     run_tiny --lora --lora-modules nothing --out out
     expect_refusal "lora_modules" "nothing"
@@ -249,6 +254,9 @@ test_a_base_that_is_gone_or_another_one() {
     run --resume tuned --steps 8
     expect_code 2
     expect_err "other weights"
+    run_other hybrid-export tuned --out another --merge --base "$golden/llama3-rope"
+    expect_code 2
+    grep -q "other weights" "$stderr" || fail "$(cat "$stderr")"
     rm -r base
     mv moved base
     run --resume tuned --steps 8
