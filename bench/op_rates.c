@@ -270,7 +270,7 @@ static const hy_dtype code_types[] = {HY_I8, HY_NF4};
 
 static hy_tensor codes_at(void *data, hy_dtype dtype, int64_t rows, int64_t cols) {
     hy_tensor t = hy_tensor_2d(data, dtype, rows, cols);
-    t.quant = (hy_quant){.block = hy_coded_block(dtype, cols), .group = hy_coded_most(dtype)};
+    t.quant = (hy_quant){.block = hy_coded_block(dtype, rows, cols), .group = hy_coded_most(dtype)};
     t.quant.scale = (float *)(void *)((char *)data + hy_tensor_bytes(&t));
     return t;
 }

@@ -82,6 +82,7 @@ static inline char *sets_code(const hy_param *p, const hy_layout_item *item, con
     hy_coding coding;
     char *stored = calloc(1, hy_layout_item_bytes(item));
     must(hy_coding_begin(&coding, p, item));
+    if (hy_coding_looks_first(&coding)) hy_coding_look(&coding, values, p->count);
     hy_coding_rows(&coding, values, 0, p->count, stored);
     memcpy(stored + hy_layout_scales_at(item), hy_coding_scales(&coding),
            hy_layout_scale_bytes(item));
@@ -93,7 +94,7 @@ static inline char *sets_code(const hy_param *p, const hy_layout_item *item, con
 static inline void sets_round(const hy_param *p, hy_dtype dtype, float *values) {
     hy_layout_item item = {.dtype = dtype,
                            .count = p->count,
-                           .block = hy_coded_block(dtype, p->shape[1]),
+                           .block = hy_param_block(p, dtype),
                            .group = hy_param_group(p, dtype)};
     int64_t blocks = p->count / item.block;
     float *scales = malloc((size_t)blocks * sizeof *scales);

@@ -166,6 +166,99 @@ START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
 }
 END_TEST
 
+/* ---- frozen matrices ------------------------------------------------------------------------------ */
+
+static int64_t fp8_matmuls_of(hy_trainer *t, int64_t *of) {
+    hy_summary s;
+    hy_trainer_summary(t, &s);
+    *of = s.block_matmuls;
+    return s.fp8_matmuls;
+}
+
+static bool is_told(hy_trainer *t, const char *words) {
+    hy_plan_facts facts = facts_of(t);
+    for (int i = 0; i < facts.reason_count; i++) {
+        if (strstr(facts.reasons[i], words)) return true;
+    }
+    return false;
+}
+
+/* A base in fp8 is multiplied as it is stored, forward and back; one in another type never. */
+START_TEST(adapters_stand_beside_a_base_in_fp8) {
+    static const struct {
+        const char *dtype, *said;
+        int64_t expected;
+    } cases[] = {{"fp8", "fp8 in 8 of 8 matmuls of a block", 2 * 8},
+                 {"auto", "frozen_dtype is not fp8", 0},
+                 {"int8", "frozen_dtype is not fp8", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t of;
+        const char *const *pairs = PAIRS(FP8, "lora", "true", "frozen_dtype", cases[i].dtype);
+        hy_trainer *t = plan_words(SMALL_RUN, pairs);
+        ck_assert_int_eq(fp8_matmuls_of(t, &of), cases[i].expected);
+        ck_assert_int_eq(of, 2 * 8);
+        ck_assert_msg(is_told(t, cases[i].said), "%s", cases[i].dtype);
+        hy_trainer_destroy(t);
+    }
+    hy_trainer *t = plan_words(SMALL_RUN, PAIRS(FP8, "lora", "true")); /* nobody said it */
+    ck_assert_int_eq(t->engine.model->params.frozen_codes, HY_E4M3);
+    hy_trainer_destroy(t);
+    t = plan_words(SMALL_RUN, PAIRS("precision", "bf16", "lora", "true"));
+    ck_assert_int_ne(t->engine.model->params.frozen_codes, HY_E4M3);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+START_TEST(trained_and_frozen_layers_may_both_be_in_fp8) {
+    int64_t of;
+    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL,
+                                  PAIRS(FP8, "train", "last:1", "frozen_dtype", "fp8"));
+    ck_assert_int_eq(fp8_matmuls_of(t, &of), 12 + 8);
+    ck_assert_int_eq(of, 12 + 8);
+    hy_step_info info;
+    must(hy_trainer_step(t, &info));
+    ck_assert(!info.was_skipped && isfinite(info.loss));
+    hy_trainer_destroy(t);
+    t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8, "train", "last:1"));
+    ck_assert_int_eq(fp8_matmuls_of(t, &of), 12);
+    hy_trainer_destroy(t);
+}
+END_TEST
+
+/* Matmuls in fp8 differ from those in bf16 by the same codes of the base by the rounding of inputs alone. */
+START_TEST(losses_of_adapters_in_fp8_are_near_those_in_bf16_and_not_the_same) {
+    double fp8[12], bf16[12];
+    const char *words = SMALL_RUN "lora true frozen_dtype fp8 predictor none learning_rate 0.01 ";
+    hy_trainer *t = small_trainer(words, "none", NULL, PAIRS("precision", "fp8"));
+    next_losses(t, 12, fp8);
+    hy_trainer_destroy(t);
+    t = small_trainer(words, "none", NULL, PAIRS("precision", "bf16"));
+    next_losses(t, 12, bf16);
+    hy_trainer_destroy(t);
+    for (int i = 0; i < 12; i++) ck_assert_double_lt(fabs(fp8[i] / bf16[i] - 1), 0.01);
+    ck_assert_mem_ne(fp8, bf16, sizeof fp8);
+    ck_assert_double_lt(fp8[11], fp8[0]);
+}
+END_TEST
+
+START_TEST(where_a_base_in_fp8_lives_changes_no_bit) {
+    static const char *const choices[] = {
+        "", "weights_place pinned ring_depth 3 resident_units 0 ", "recompute all ",
+        "update gather ",
+        "weights_place disk offload_folder . offload_size 64MiB recompute attention "};
+    double expected[6], found[6];
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        char words[1024];
+        snprintf(words, sizeof words, SMALL_RUN "lora true precision fp8 predictor none %s",
+                 choices[i]);
+        hy_trainer *t = small_trainer(words, "none", NULL, NULL);
+        next_losses(t, 6, i ? found : expected);
+        if (i) ck_assert_msg(memcmp(expected, found, sizeof found) == 0, "%s", choices[i]);
+        hy_trainer_destroy(t);
+    }
+}
+END_TEST
+
 /* ---- what is kept -------------------------------------------------------------------------------- */
 
 START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
@@ -216,7 +309,8 @@ END_TEST
 static Suite *fp8_suite(void) {
     Suite *suite = suite_create("fp8");
     TCase *asked = tcase_create("asked"), *computed = tcase_create("computed"),
-          *kept = tcase_create("kept");
+          *frozen = tcase_create("frozen"), *kept = tcase_create("kept");
+    tcase_set_timeout(frozen, 120);
     tcase_set_timeout(asked, 60);
     tcase_set_timeout(computed, 120);
     tcase_set_timeout(kept, 60);
@@ -228,10 +322,15 @@ static Suite *fp8_suite(void) {
     tcase_add_test(computed, every_layer_says_what_fp8_made_of_its_numbers);
     tcase_add_test(computed, what_is_not_finite_skips_the_step_as_in_bf16);
     tcase_add_test(computed, an_outlier_is_reported_and_the_run_goes_on);
+    tcase_add_test(frozen, adapters_stand_beside_a_base_in_fp8);
+    tcase_add_test(frozen, trained_and_frozen_layers_may_both_be_in_fp8);
+    tcase_add_test(frozen, losses_of_adapters_in_fp8_are_near_those_in_bf16_and_not_the_same);
+    tcase_add_test(frozen, where_a_base_in_fp8_lives_changes_no_bit);
     tcase_add_test(kept, a_resumed_run_keeps_which_matmuls_are_in_fp8);
     tcase_add_test(kept, the_plan_counts_the_codes_of_the_blocks);
     suite_add_tcase(suite, asked);
     suite_add_tcase(suite, computed);
+    suite_add_tcase(suite, frozen);
     suite_add_tcase(suite, kept);
     return suite;
 }

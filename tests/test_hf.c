@@ -52,6 +52,7 @@ static void check_codes(const hy_param *p, const hy_layout_item *item, const flo
     hy_coding coding;
     char *codes = malloc(hy_tensor_bytes(found));
     must(hy_coding_begin(&coding, p, item));
+    if (hy_coding_looks_first(&coding)) hy_coding_look(&coding, x, p->count);
     hy_coding_rows(&coding, x, 0, p->count, codes);
     ck_assert_mem_eq(codes, found->data, hy_tensor_bytes(found));
     ck_assert_mem_eq(hy_coding_scales(&coding), found->quant.scale, hy_layout_scale_bytes(item));
@@ -98,6 +99,15 @@ static int check_coded(const char *folder, hy_dtype dtype, int64_t piece) {
 START_TEST(frozen_weights_are_loaded_as_int8) {
     for (int i = 0; i < HF_CASES; i++) {
         ck_assert_int_ge(check_coded(golden_folder(hf_cases[i]), HY_I8, 70), 4);
+    }
+}
+END_TEST
+
+/* One scale for all rows of a matrix, which many jobs read. */
+START_TEST(frozen_weights_are_loaded_as_fp8) {
+    for (int i = 0; i < HF_CASES; i++) {
+        ck_assert_int_ge(check_coded(golden_folder(hf_cases[i]), HY_E4M3, 70), 4);
+        ck_assert_int_ge(check_coded(golden_folder(hf_cases[i]), HY_E4M3, 0), 4);
     }
 }
 END_TEST
@@ -665,6 +675,7 @@ static Suite *hf_suite(void) {
     tcase_set_timeout(tc, 120);
     tcase_add_test(tc, logits_are_those_of_transformers);
     tcase_add_test(tc, frozen_weights_are_loaded_as_int8);
+    tcase_add_test(tc, frozen_weights_are_loaded_as_fp8);
     tcase_add_test(tc, frozen_weights_are_loaded_as_nf4);
     tcase_add_test(tc, one_wrong_tensor_is_seen);
     tcase_add_test(tc, settings_of_a_folder_have_the_shape_of_its_config);

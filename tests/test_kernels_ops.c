@@ -290,9 +290,9 @@ START_TEST(a_batch_that_cannot_be_is_refused) {
 }
 END_TEST
 
-/* ---- int8 weights ---------------------------------------------------------------------------- */
+/* ---- int8 and fp8 weights -------------------------------------------------------------------- */
 
-EACH_MIXTURE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, 0, PURE_TYPES) {
+EACH_MIXTURE(a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers, 0, PURE_TYPES) {
     static const matmul_case forms[] = {{1, 777, 130, false, true, true, false, false},
                                         {128, 256, 64, false, true, true, true, false},
                                         {128, 64, 256, false, false, false, false, false},
@@ -300,6 +300,7 @@ EACH_MIXTURE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, 0, PURE
                                         {40, 72, 1030, false, false, false, true, false}};
     for (int i = 0; i < 5; i++) {
         check_coded_matmul(HY_I8, &forms[i], mixture, run_call);
+        check_coded_matmul(HY_E4M3, &forms[i], mixture, run_call);
     }
 }
 
@@ -308,6 +309,13 @@ START_TEST(casts_to_and_from_int8_are_exact) {
     check_coded_casts(HY_I8, 13, 48, run_call);
     check_coded_casts(HY_I8, 37, 1537, run_call);
     check_coded_casts(HY_I8, 3, 5000, run_call);
+}
+END_TEST
+
+START_TEST(casts_from_fp8_are_exact) {
+    check_coded_casts(HY_E4M3, 1, 1, run_call);
+    check_coded_casts(HY_E4M3, 13, 48, run_call);
+    check_coded_casts(HY_E4M3, 37, 1537, run_call);
 }
 END_TEST
 
@@ -408,7 +416,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, cross_entropy_agrees_with_the_reference);
     tcase_add_test(all, cross_entropy_of_huge_and_missing_logits_is_finite);
     tcase_add_test(all, nan_logits_give_a_nan_loss);
-    tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_from_fp8_are_exact);
     tcase_add_test(all, casts_to_and_from_int8_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
     tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);

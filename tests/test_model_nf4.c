@@ -159,7 +159,7 @@ static bool open_case(made_case *c) {
     }
     c->item = (hy_layout_item){.dtype = HY_NF4,
                                .count = p->count,
-                               .block = hy_coded_block(HY_NF4, p->shape[1]),
+                               .block = hy_param_block(p, HY_NF4),
                                .group = hy_param_group(p, HY_NF4)};
     return true;
 }

@@ -319,6 +319,12 @@ START_TEST(frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for) {
 }
 END_TEST
 
+START_TEST(frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for) {
+    hy_shape shape = shape_at(_i);
+    check_codes(&shape, HY_E4M3);
+}
+END_TEST
+
 /* Passes in fp32 may read frozen weights that are stored in 16 bits: the same numbers, in fp32. */
 START_TEST(frozen_weights_may_be_stored_in_another_type) {
     sets_choice choice = {.shape = shape_at(_i), .trained = "last:2"};
@@ -596,6 +602,8 @@ static Suite *sets_suite(void) {
     tcase_add_loop_test(tests, evaluation_and_decoding_read_both_stores, 0, SHAPES);
     tcase_add_loop_test(tests, frozen_weights_in_int8_give_the_bits_of_the_numbers_they_stand_for,
                         0, SHAPES);
+    tcase_add_loop_test(tests, frozen_weights_in_fp8_give_the_bits_of_the_numbers_they_stand_for, 0,
+                        SHAPES);
     tcase_add_loop_test(tests, frozen_weights_may_be_stored_in_another_type, 0, SHAPES);
     tcase_add_loop_test(tests, frozen_weights_in_nf4_give_the_bits_of_the_numbers_they_stand_for, 0,
                         SHAPES);

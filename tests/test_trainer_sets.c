@@ -261,6 +261,10 @@ static void check_moves(const char *shape, const char *codes, double allowed) {
 START_TEST(weights_move_between_int8_and_others) { check_moves("", "int8", 1e-5); }
 END_TEST
 
+/* A scale is a power of two: what codes stand for has the same codes. */
+START_TEST(weights_move_between_fp8_and_others) { check_moves("", "fp8", 1e-12); }
+END_TEST
+
 /* The scales of 8 bits are not found again to the bit, as those of fp32 nearly are. */
 START_TEST(weights_move_between_nf4_and_others) {
     check_moves("width 64 mlp_width 128 tied_head false vocab 301 ", "nf4", 1e-2);
@@ -339,6 +343,7 @@ static Suite *sets_suite(void) {
     tcase_add_test(tests, a_model_of_both_kinds_of_weights_is_written_whole);
     tcase_add_test(tests, a_model_with_weights_in_nf4_is_written_whole);
     tcase_add_test(tests, weights_move_between_int8_and_others);
+    tcase_add_test(tests, weights_move_between_fp8_and_others);
     tcase_add_test(tests, weights_move_between_nf4_and_others);
     tcase_add_test(tests, weights_move_from_nf4_to_int8);
     tcase_add_test(tests, codes_without_their_scales_are_refused);

@@ -173,14 +173,17 @@ static bool is_true(const hy_config *config, const char *key) {
     return !strcmp(winning_text(config, key), "true");
 }
 
-/* What follows from adapters where nobody says otherwise: qlora is lora with a small base, and A
- * and B would be extrapolated as a product, so jumps go along a line whose length is tested. */
+/* What follows from adapters where nobody says otherwise: qlora is lora with a small base, matmuls in fp8 want
+ * the base in it, and A and B would be extrapolated as a product, so jumps go along a line whose length is tested. */
 static const char *adapter_default(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
     bool is_said = winning_rank(config, setting) >= HY_FROM_FILE;
     bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
-    if (!strcmp(key, "train.frozen_dtype")) return is_qlora && !is_said ? "nf4" : NULL;
+    if (!strcmp(key, "train.frozen_dtype") && !is_said) {
+        bool is_fp8 = !strcmp(winning_text(config, "train.precision"), "fp8");
+        return is_qlora ? "nf4" : is_lora && is_fp8 ? "fp8" : NULL;
+    }
     if (strcmp(key, "phases.predictor") || is_said || !(is_lora || is_qlora)) return NULL;
     return strcmp(winning_text(config, key), "none") ? "line" : NULL;
 }

@@ -89,7 +89,7 @@ typedef struct hy_settings {
         hy_recompute recompute;
         hy_on_off dynamic_batch;
         char train[HY_TEXT_MAX];      /* which parameters: all, last:N, or patterns of names */
-        hy_dtype_choice frozen_dtype; /* of the others: auto (what passes read), int8, nf4 */
+        hy_dtype_choice frozen_dtype; /* of the others: auto (what passes read), fp8, int8, nf4 */
         int64_t recompute_layers;     /* layers that recompute, spread evenly; 0: all */
         int64_t step_tokens;          /* 0: batch_size and grad_accum_steps say it */
         int64_t min_batch_size, max_batch_size; /* the latter 0: as given */

@@ -24,6 +24,8 @@ typedef struct share {
     int64_t first, count;
     hy_dtype dtype;
     char *out;
+    hy_coding *coding; /* or NULL: what is made of the numbers then, whole rows */
+    char *codes;       /* NULL: they are only looked at */
 } share;
 
 static void round_batch(const float *from, int64_t count, hy_dtype dtype, char *out) {
@@ -45,7 +47,16 @@ static void *make_share(void *argument) {
         hy_param_initial(s->param, s->seed, s->first + at, count, batch);
         round_batch(batch, count, s->dtype, s->out + hy_dtype_bytes(s->dtype, at));
     }
+    const float *numbers = (const float *)(const void *)s->out;
+    if (s->codes) hy_coding_rows(s->coding, numbers, s->first, s->count, s->codes);
+    if (s->coding && !s->codes) hy_coding_look(s->coding, numbers, s->count);
     return NULL;
+}
+
+/* The share's own part of a chunk, in whole rows where codes are made of them. */
+static int64_t share_begin(const share *whole, int i, int threads) {
+    int64_t width = whole->coding ? whole->param->shape[1] : 1;
+    return whole->count / width * i / threads * width;
 }
 
 /* Elements [first, first + count) of a parameter into `out`. A thread that cannot be started does not
@@ -55,11 +66,12 @@ static void make_chunk(const share *whole, int threads) {
     share part[MOST_THREADS];
     bool runs[MOST_THREADS] = {false};
     for (int i = 0; i < threads; i++) {
-        int64_t begin = whole->count * i / threads, end = whole->count * (i + 1) / threads;
+        int64_t begin = share_begin(whole, i, threads), end = share_begin(whole, i + 1, threads);
         part[i] = *whole;
         part[i].first += begin;
         part[i].count = end - begin;
         part[i].out += hy_dtype_bytes(whole->dtype, begin);
+        if (whole->codes) part[i].codes += hy_dtype_bytes(whole->coding->item.dtype, begin);
         if (i > 0) runs[i] = pthread_create(&thread[i], NULL, make_share, &part[i]) == 0;
     }
     for (int i = 0; i < threads; i++) {
@@ -85,17 +97,30 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-/* Elements [first, first + count), whole rows, as codes: `whole` has room for the numbers in fp32, and for
- * codes behind them. */
-static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, const share *whole,
-                            int threads, hy_coding *coding) {
-    float *x = (float *)(void *)whole->out;
-    void *codes = x + whole->count;
-    make_chunk(whole, threads);
-    hy_coding_rows(coding, x, whole->first, whole->count, codes);
+/* All of a matrix in chunks of whole rows, looked at or sent as codes: `staging` has room for the numbers of
+ * a chunk in fp32, and for codes behind them. */
+static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, char *staging,
+                            hy_coding *coding, bool is_looking) {
+    const hy_param *param = coding->param;
+    int64_t chunk = CHUNK / 2 / param->shape[1] * param->shape[1];
     hy_dtype dtype = coding->item.dtype;
-    uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(dtype, whole->first);
-    return hy_store_write(store, e->compute, at, codes, hy_dtype_bytes(dtype, whole->count));
+    for (int64_t first = 0; first < param->count; first += chunk) {
+        int64_t count = param->count - first < chunk ? param->count - first : chunk;
+        share whole = {.param = param,
+                       .seed = (uint64_t)e->settings->seed,
+                       .first = first,
+                       .count = count,
+                       .dtype = HY_F32,
+                       .out = staging,
+                       .coding = coding};
+        if (!is_looking) whole.codes = staging + (uint64_t)count * sizeof(float);
+        make_chunk(&whole, threads_for(e, count));
+        tell(e, param->first + first + (is_looking ? 0 : count));
+        if (is_looking) continue;
+        uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(dtype, first);
+        HY_TRY(hy_store_write(store, e->compute, at, whole.codes, hy_dtype_bytes(dtype, count)));
+    }
+    return HY_OK;
 }
 
 static hy_status send_scales(hy_engine *e, hy_store *store, int32_t item, hy_coding *coding) {
@@ -107,15 +132,12 @@ static hy_status send_scales(hy_engine *e, hy_store *store, int32_t item, hy_cod
 static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
-    int64_t chunk = CHUNK / 2 / param->shape[1] * param->shape[1];
     hy_coding coding;
     hy_status status = hy_coding_begin(&coding, param, &store->layout.items[item]);
-    for (int64_t first = 0; first < param->count && status == HY_OK; first += chunk) {
-        int64_t count = param->count - first < chunk ? param->count - first : chunk;
-        share whole = {param, (uint64_t)e->settings->seed, first, count, HY_F32, staging};
-        status = send_coded(e, store, item, &whole, threads_for(e, count), &coding);
-        tell(e, param->first + first + count);
+    if (status == HY_OK && hy_coding_looks_first(&coding)) {
+        status = send_coded(e, store, item, staging, &coding, true);
     }
+    if (status == HY_OK) status = send_coded(e, store, item, staging, &coding, false);
     if (status == HY_OK) status = send_scales(e, store, item, &coding);
     hy_coding_end(&coding);
     return status;
@@ -133,8 +155,12 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     for (int64_t first = 0; first < param->count; first += CHUNK) {
         int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
         uint64_t at = hy_dtype_bytes(dtype, first);
-        share whole = {param, (uint64_t)e->settings->seed,       first, count,
-                       dtype, in_place ? in_place + at : staging};
+        share whole = {.param = param,
+                       .seed = (uint64_t)e->settings->seed,
+                       .first = first,
+                       .count = count,
+                       .dtype = dtype,
+                       .out = in_place ? in_place + at : staging};
         make_chunk(&whole, threads_for(e, count));
         at += hy_store_offset(store, item);
         uint64_t bytes = hy_dtype_bytes(dtype, count);

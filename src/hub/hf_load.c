@@ -42,6 +42,8 @@ typedef struct loading {
     const hy_load_options *options;
     job *jobs;
     int64_t count, next;
+    int64_t looks;     /* jobs whose rows are looked at before any is coded */
+    bool is_looking;   /* a first pass over these */
     int64_t largest;   /* elements of a job */
     coded_item *coded; /* for each item of the store */
     atomic_llong done;
@@ -83,6 +85,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         if (item < 0) continue; /* another store's */
         for (int64_t first = 0; first < part->rows; first += most) {
             l->coded[item].jobs_left++;
+            l->looks += hy_coded_as_one(l->store->layout.items[item].dtype);
             int64_t rows = part->rows - first < most ? part->rows - first : most;
             l->jobs[l->count++] = (job){part, first, rows};
             if (rows * part->cols > l->largest) l->largest = rows * part->cols;
@@ -198,7 +201,12 @@ static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     HY_TRY(read_job(j, b->raw, NULL, &data));
     const char *ordered = put_in_order(data, b);
     hy_convert(ordered, p->dtype, count, b->made, HY_F32);
-    hy_coding_rows(coding, (const float *)(const void *)b->made, before, count, b->raw);
+    const float *numbers = (const float *)(const void *)b->made;
+    if (l->is_looking) {
+        hy_coding_look(coding, numbers, count);
+        return HY_OK;
+    }
+    hy_coding_rows(coding, numbers, before, count, b->raw);
     HY_TRY(send_bytes(l, at, b->raw, hy_dtype_bytes(coding->item.dtype, count)));
     return end_coded_job(l, item);
 }
@@ -228,9 +236,12 @@ static hy_status do_job(loading *l, worker *b) {
 static bool next_job(void *context, void *slot) {
     loading *l = context;
     worker *w = slot;
-    if (l->next == l->count) return false;
-    w->job = &l->jobs[l->next++];
-    return true;
+    while (l->next < l->count) {
+        w->job = &l->jobs[l->next++];
+        int32_t item = hy_store_item_of(l->store, w->job->part->param);
+        if (!l->is_looking || hy_coded_as_one(l->store->layout.items[item].dtype)) return true;
+    }
+    return false;
 }
 
 static hy_status work(void *context, void *slot) {
@@ -243,7 +254,7 @@ static hy_status work(void *context, void *slot) {
     HY_TRY(do_job(l, w));
     double done = (double)atomic_fetch_add(&l->done, 1) + 1;
     if (w->tells && l->options && l->options->on_progress) {
-        l->options->on_progress(l->options->user, done / (double)l->count);
+        l->options->on_progress(l->options->user, done / (double)(l->count + l->looks));
     }
     return HY_OK;
 }
@@ -291,6 +302,13 @@ static hy_status zero_padding(loading *l) {
 static hy_status load(loading *l, const hy_weight_files *files) {
     HY_TRY(cut(l, files));
     HY_TRY(hy_store_settle(l->store));
+    if (l->looks >
+        0) { /* the files are read twice: one scale for all rows comes before the codes */
+        l->is_looking = true;
+        HY_TRY(run_jobs(l));
+        l->is_looking = false;
+        l->next = 0;
+    }
     HY_TRY(run_jobs(l));
     hy_store_forget(l->store); /* what was put in place past it */
     HY_TRY(zero_padding(l));

@@ -1,24 +1,32 @@
 /* coded.h: the types that frozen weights may be stored in besides real numbers.
  *
- * A coded tensor is codes and, behind them, a scale for each block of elements along a row, in fp32 or in
- * two levels (hy_quant). What a type's codes are stands in a header of its own (int8.h, nf4.h); this one
- * says which types there are, and who stores, reads or converts weights knows no more than these
- * functions. Codes are made block by block with fp32 scales; scales of two levels are made of those once all
- * of a matrix are known (model/coding.h). (Optimizer state of 8 bits, HY_U8, is another matter: cpu/codes.h.) */
+ * A coded tensor is codes and, behind them, a scale for each block of elements, in fp32 or in two levels
+ * (hy_quant). A block is a part of a row, a row, or for fp8 all of the matrix. What a type's codes are stands in
+ * a header of its own (int8.h, nf4.h, fp8.h); this one says which types there are, and who stores, reads or
+ * converts weights knows no more than these functions. Codes are made block by block with fp32 scales; scales
+ * of two levels are made of those once all of a matrix are known, and one scale for all before the first code
+ * (model/coding.h). (Optimizer state of 8 bits, HY_U8, is another matter: cpu/codes.h.) */
 #pragma once
 
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include "kernels/nf4.h"
 #include "kernels/tensor.h"
 
-static inline bool hy_is_coded(hy_dtype dtype) { return dtype == HY_I8 || dtype == HY_NF4; }
+static inline bool hy_is_coded(hy_dtype dtype) {
+    return dtype == HY_I8 || dtype == HY_NF4 || dtype == HY_E4M3;
+}
 
-/* Elements that share a scale in rows of `width`; 0: such rows cannot be stored so. */
-static inline int32_t hy_coded_block(hy_dtype dtype, int64_t width) {
+/* Does a matrix have one scale, which has to be known before its first code? */
+static inline bool hy_coded_as_one(hy_dtype dtype) { return dtype == HY_E4M3; }
+
+/* Elements that share a scale in a matrix; 0: it cannot be stored so. */
+static inline int32_t hy_coded_block(hy_dtype dtype, int64_t rows, int64_t width) {
     if (dtype == HY_NF4) return width % HY_NF4_BLOCK == 0 ? HY_NF4_BLOCK : 0;
+    if (hy_coded_as_one(dtype)) return rows * width <= INT32_MAX ? (int32_t)(rows * width) : 0;
     return dtype == HY_I8 ? (int32_t)width : 0;
 }
 
@@ -38,13 +46,16 @@ static inline int hy_coded_zero(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF
 /* The scale of a block, by its largest magnitude, and codes of n elements of one: for types whose scales
  * are fp32. */
 static inline float hy_coded_scale(hy_dtype dtype, float largest) {
-    (void)dtype;
-    return hy_int8_scale(largest);
+    return dtype == HY_E4M3 ? hy_fp8_scale(dtype, largest) : hy_int8_scale(largest);
 }
 static inline void hy_coded_put(hy_dtype dtype, const float *x, int64_t n, float scale,
                                 void *codes) {
-    (void)dtype;
-    hy_int8_encode(x, n, scale, (int8_t *)codes);
+    if (dtype == HY_I8) {
+        hy_int8_encode(x, n, scale, (int8_t *)codes);
+        return;
+    }
+    float inverse = 1 / scale; /* of a power of two: exact */
+    for (int64_t i = 0; i < n; i++) ((uint8_t *)codes)[i] = hy_fp8_encode(dtype, x[i] * inverse);
 }
 
 /* Codes and fp32 scales of `count` elements, whole blocks. Scales may take the place of the numbers. */
@@ -69,6 +80,9 @@ static inline void hy_coded_decode(hy_dtype dtype, const void *codes, int64_t fi
                                    int32_t block, const float *scales, float *out) {
     if (dtype == HY_NF4) {
         hy_nf4_decode((const uint8_t *)codes, first, n, scales, out);
+    } else if (dtype == HY_E4M3) {
+        const uint8_t *code = (const uint8_t *)codes;
+        for (int64_t i = 0; i < n; i++) out[i] = hy_fp8_decode(dtype, code[i]) * scales[0];
     } else {
         hy_int8_decode((const int8_t *)codes, first, n, block, scales, out);
     }

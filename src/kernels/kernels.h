@@ -429,7 +429,8 @@ static inline size_t hy_matmul_cast_bytes(const hy_op_call *call, bool is_unifor
     const hy_tensor *b = &call->t[HY_MATMUL_B];
     hy_dtype in = call->t[HY_MATMUL_A].dtype, out = call->t[HY_MATMUL_D].dtype;
     bool is_other = is_uniform && b->dtype != in && (in == HY_F32 || out == in);
-    if (!hy_is_coded(b->dtype) && !is_other) return 0;
+    bool is_coded = hy_is_coded(b->dtype) && !hy_is_fp8(in); /* codes by codes are multiplied so */
+    if (!is_coded && !is_other) return 0;
     return ((size_t)hy_tensor_count(b) * hy_dtype_size(in) + 255) / 256 * 256;
 }
 

@@ -132,7 +132,7 @@ static const op_rule rules[HY_OP_COUNT] = {
                     {INOUT("param", "*", REAL), IN("grad", "=", REAL), INOUT("m", "=", STATE),
                      IN("clip", "2", F32), INOUT_OPT("master", "=", F32),
                      IN("direction", "=", REAL)}},
-    [HY_OP_CAST] = {"cast", {IN("src", "*", WEIGHT), OUT("dst", "=", WEIGHT)}},
+    [HY_OP_CAST] = {"cast", {IN("src", "*", WEIGHT | 1 << HY_E4M3), OUT("dst", "=", WEIGHT)}},
     [HY_OP_FILL] = {"fill", {OUT("dst", "*", FILLABLE)}},
     [HY_OP_COMBINE] = {"combination",
                        {OUT("out", "*", REAL), IN_OPT("x0", "=", REAL), IN_OPT("x1", "=", REAL),
@@ -270,15 +270,17 @@ static hy_status check_shape(const hy_op_call *call, int position, int64_t *know
  * less. */
 static hy_status check_scales(const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position];
-    int32_t block = t->quant.block, expected = hy_coded_block(t->dtype, hy_tensor_width(t));
-    if (hy_is_coded(t->dtype) && (!t->quant.scale || expected == 0 || block != expected)) {
+    int32_t block = t->quant.block;
+    int32_t expected = hy_coded_block(t->dtype, hy_tensor_height(t), hy_tensor_width(t));
+    bool has_blocks = hy_is_coded(t->dtype) && !hy_coded_as_one(t->dtype);
+    if (has_blocks && (!t->quant.scale || expected == 0 || block != expected)) {
         return refuse(
             call, position, "is %s with %s, expected a scale for each %d elements of a row of %lld",
             hy_dtype_name(t->dtype), t->quant.scale ? "blocks of another length" : "no scales",
             expected, (long long)hy_tensor_width(t));
     }
-    bool is_grouped = !hy_is_coded(t->dtype) ||
-                      hy_coded_group_fits(t->dtype, hy_tensor_count(t) / block, t->quant.group);
+    bool is_grouped =
+        !has_blocks || hy_coded_group_fits(t->dtype, hy_tensor_count(t) / block, t->quant.group);
     if (!is_grouped) {
         return refuse(call, position,
                       "is %s with groups of %d blocks, expected a power of two up to %d that "
@@ -380,7 +382,9 @@ static hy_status check_matmul(const hy_op_call *call) {
     HY_FAIL_IF(has_pre && (accumulate || has_bias || has_c), HY_ERR_INPUT,
                "matmul: pre goes with neither accumulate, bias nor c");
     hy_dtype a = t[HY_MATMUL_A].dtype, b = t[HY_MATMUL_B].dtype;
-    HY_FAIL_IF(hy_is_fp8(a) != hy_is_fp8(b) || (a == HY_E5M2 && b == HY_E5M2), HY_ERR_INPUT,
+    bool is_stored = !hy_is_fp8(a) && b == HY_E4M3; /* a weight that is cast before */
+    HY_FAIL_IF((hy_is_fp8(a) != hy_is_fp8(b) && !is_stored) || (a == HY_E5M2 && b == HY_E5M2),
+               HY_ERR_INPUT,
                "matmul: a is %s and b is %s; in fp8 both are, and one of them is e4m3",
                hy_dtype_name(a), hy_dtype_name(b));
     HY_FAIL_IF(hy_is_fp8(a) && (call->attr.matmul.trans_a || !call->attr.matmul.trans_b ||

@@ -46,7 +46,7 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     } else if (is_there) {
         t.data = SOMEWHERE;
         if (!is_grad) t.dtype = stored_type(f, index, dtype);
-        t.quant.block = hy_coded_block(t.dtype, param->shape[1]);
+        t.quant.block = hy_param_block(param, t.dtype);
         t.quant.group = hy_param_group(param, t.dtype);
         if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }

@@ -457,23 +457,27 @@ hy_status hy_params_mark_beside(hy_params *p, const char *names) {
 
 /* ---- layouts ----------------------------------------------------------------------------------- */
 
+int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
+    return param->ndim == 2 ? hy_coded_block(dtype, param->shape[0], param->shape[1]) : 0;
+}
+
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
-    if (param->is_trainable || !hy_coded_block(p->frozen_codes, param->shape[1])) return dtype;
+    if (param->is_trainable || !hy_param_block(param, p->frozen_codes)) return dtype;
     switch (param->kind) {
     case HY_P_QKV:
     case HY_P_OUT:
     case HY_P_UP:
     case HY_P_DOWN: return p->frozen_codes;
-    case HY_P_TOKENS: /* as in others' files of this type, which have it in 16 bits */
-        if (p->frozen_codes == HY_NF4) return dtype;
+    case HY_P_TOKENS: /* nf4: as in others' files; fp8 is what matmuls of blocks have */
+        if (p->frozen_codes != HY_I8) return dtype;
         return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
     default: return dtype;
     }
 }
 
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
-    int32_t block = hy_coded_block(dtype, param->shape[1]), group = hy_coded_most(dtype);
+    int32_t block = hy_param_block(param, dtype), group = hy_coded_most(dtype);
     for (int32_t i = 0; block && group && i < hy_param_pieces(param); i++) {
         int64_t blocks = hy_param_piece_rows(param, i) * param->shape[1] / block;
         while (blocks % group) group /= 2;
@@ -503,7 +507,7 @@ static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set se
     const hy_param *param = &p->list[index];
     hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
     if (set == HY_SET_FROZEN) item.dtype = hy_params_stored(p, index, dtype);
-    item.block = hy_coded_block(item.dtype, param->shape[1]);
+    item.block = hy_param_block(param, item.dtype);
     item.group = hy_param_group(param, item.dtype);
     if (dtype == HY_U8) code_item(&item);
     return item;
@@ -515,6 +519,17 @@ static hy_layout_item extent_item(const hy_param *param, const hy_param_extent *
     if (extent->is_exact) item.dtype = HY_F32;
     if (item.dtype == HY_U8) code_item(&item);
     return item;
+}
+
+hy_fp8_use hy_params_fp8_possible(const hy_params *p) {
+    hy_fp8_use use = {.is_frozen = p->frozen_codes == HY_E4M3};
+    for (int32_t i = 0; i < p->count; i++) {
+        const hy_param *param = &p->list[i];
+        uint32_t bit = hy_linear_bit(param->kind);
+        if (param->is_trainable) use.grads |= bit;
+        if (param->is_trainable || use.is_frozen) use.weights |= bit;
+    }
+    return use;
 }
 
 hy_dtype hy_params_fp8_stored(const hy_params *p, int32_t index, const hy_fp8_use *use) {
@@ -529,7 +544,7 @@ static hy_layout_item fp8_item(const hy_param *param, hy_dtype dtype) {
     return (hy_layout_item){.unit = param->unit,
                             .dtype = dtype,
                             .count = param->count,
-                            .block = dtype == HY_E4M3 ? (int32_t)param->count : 0};
+                            .block = hy_param_block(param, dtype)};
 }
 
 /* Which parameters a layout has: those of a set, of the copy in fp8, or those with an extent. */

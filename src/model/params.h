@@ -50,6 +50,7 @@ typedef struct hy_fp8_use {
     uint32_t grads;    /* the matmul that makes its gradient */
     hy_dtype gradient; /* of the gradients that go into them: HY_E4M3 or HY_E5M2 */
     bool is_fast;      /* forward sums may have fewer bits than fp32 has */
+    bool is_frozen;    /* frozen matrices are stored as codes: `weights` counts for them too */
 } hy_fp8_use;
 
 /* What is told of the numbers of a unit that became codes: HY_OP_TO_FP8's three figures of inputs, then of
@@ -176,6 +177,9 @@ static inline int64_t hy_param_piece_rows(const hy_param *p, int32_t piece) {
     return p->pieces > 0 ? p->piece_rows[piece] : p->shape[0];
 }
 
+/* Elements that share a scale where a parameter is stored in codes (kernels/coded.h); 0: it cannot be. */
+int32_t hy_param_block(const hy_param *param, hy_dtype dtype);
+
 /* Blocks that share a pair in scales of two levels (hy_quant): as many as may, or the largest power of two
  * that divides the blocks of each piece. 0: this type's scales are fp32. */
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype);
@@ -195,6 +199,9 @@ typedef struct hy_param_extent {
 hy_status hy_params_extents_layout(const hy_params *params, const hy_param_extent *extents,
                                    hy_dtype dtype, hy_layout *out);
 
+/* The matrices whose matmuls could be in fp8: those that are trained in some block, and for `weights` the
+ * frozen ones too where they are stored as codes of it. */
+hy_fp8_use hy_params_fp8_possible(const hy_params *params);
 /* The layout of a copy of the blocks' trained weights for passes in fp8: codes of the matrices that `use` reads
  * so, bf16 of all else. */
 hy_status hy_params_fp8_layout(const hy_params *params, const hy_fp8_use *use, hy_layout *out);

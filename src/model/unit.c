@@ -20,7 +20,7 @@ bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->window == b->window && a->trained == b->trained &&
            a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
            a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
-           a->fp8.is_fast == b->fp8.is_fast;
+           a->fp8.is_fast == b->fp8.is_fast && a->fp8.is_frozen == b->fp8.is_frozen;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
@@ -130,9 +130,10 @@ static int8_t gradient_largest(hy_unit *unit) {
 
 void hy_unit_linear_fp8(hy_unit *unit, hy_linear *l, hy_param_kind kind, int32_t in, int32_t out) {
     const hy_unit_traits *traits = &unit->traits;
-    uint32_t bit = traits->trained >> kind & 1 ? hy_linear_bit(kind) : 0;
-    l->is_fp8 = traits->fp8.weights & bit;
-    l->is_grad_fp8 = traits->fp8.grads & bit;
+    bool is_trained = traits->trained >> kind & 1;
+    uint32_t bit = hy_linear_bit(kind);
+    l->is_fp8 = (is_trained || traits->fp8.is_frozen) && traits->fp8.weights & bit;
+    l->is_grad_fp8 = is_trained && traits->fp8.grads & bit;
     if (!l->is_fp8 && !l->is_grad_fp8) return;
     hy_dtype gradient = traits->fp8.gradient;
     l->seen = hy_unit_given(unit, HY_GIVEN_SEEN);

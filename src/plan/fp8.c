@@ -3,7 +3,8 @@
  * For each matrix of a block the matmuls are timed in bf16 and in fp8, and with them what fp8 costs beside:
  * codes of the input, of the gradient that comes back and of the transposed weight, and the look for the largest
  * magnitude. Codes serve more than one matmul, so the matmuls with the weight and that of its gradient are
- * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. */
+ * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. A frozen matrix
+ * has no gradient; where it is stored as codes of fp8, the matmul in bf16 pays for decoding them. */
 #include <math.h>
 #include <stdio.h>
 
@@ -20,7 +21,8 @@ typedef struct linear {
     hy_param_kind kind;
     int64_t N, in, out; /* rows, widths */
     hy_dtype gradient, grads;
-    bool is_fast;
+    hy_dtype stored; /* the matrix, where matmuls are in bf16 */
+    bool is_trained, is_fast;
     hy_backend *backend;
     bool is_timed; /* else only what cannot be is found */
 } linear;
@@ -57,7 +59,8 @@ static double matmul_seconds(const linear *l, hy_tensor a, hy_tensor b, hy_tenso
 
 static double forward_seconds(const linear *l, bool is_fp8) {
     hy_dtype in = is_fp8 ? HY_E4M3 : HY_BF16;
-    return matmul_seconds(l, matrix(in, l->N, l->in), matrix(in, l->out, l->in),
+    return matmul_seconds(l, matrix(in, l->N, l->in),
+                          matrix(is_fp8 ? HY_E4M3 : l->stored, l->out, l->in),
                           matrix(HY_BF16, l->N, l->out), false, true, is_fp8 && l->is_fast);
 }
 
@@ -66,12 +69,13 @@ static double back_seconds(const linear *l, bool is_fp8) {
         return matmul_seconds(l, matrix(l->gradient, l->N, l->out), matrix(HY_E4M3, l->in, l->out),
                               matrix(HY_BF16, l->N, l->in), false, true, false);
     }
-    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(HY_BF16, l->out, l->in),
+    return matmul_seconds(l, matrix(HY_BF16, l->N, l->out), matrix(l->stored, l->out, l->in),
                           matrix(HY_BF16, l->N, l->in), false, false, false);
 }
 
 static double grad_seconds(const linear *l, bool is_fp8) {
     hy_tensor d = matrix(l->grads, l->out, l->in);
+    if (!l->is_trained) return 0;
     if (is_fp8) {
         return matmul_seconds(l, matrix(l->gradient, l->out, l->N), matrix(HY_E4M3, l->in, l->N), d,
                               false, true, false);
@@ -113,7 +117,7 @@ static void choose_possible(const linear *l, hy_fp8_use *use) {
     if (isfinite(forward_seconds(l, true) + back_seconds(l, true))) {
         use->weights |= hy_linear_bit(l->kind);
     }
-    if (isfinite(grad_seconds(l, true))) use->grads |= hy_linear_bit(l->kind);
+    if (l->is_trained && isfinite(grad_seconds(l, true))) use->grads |= hy_linear_bit(l->kind);
 }
 
 /* The fastest of the four ways, into the bits of the matrix. HY_ERR_STATE: times are not known. */
@@ -125,7 +129,7 @@ static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
         of_grad[fp8] = grad_seconds(l, fp8);
     }
     with_weight[1] += transpose_seconds(l);
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < (l->is_trained ? 4 : 2); way++) {
         bool weights = way & 1, grads = way & 2;
         double seconds = with_weight[weights] + of_grad[grads];
         if (way) {
@@ -149,11 +153,11 @@ static const struct {
 } linears[HY_LINEARS] = {
     {HY_P_QKV, "qkv"}, {HY_P_OUT, "attention out"}, {HY_P_UP, "mlp up"}, {HY_P_DOWN, "mlp down"}};
 
-int hy_fp8_matmuls(const hy_fp8_use *use) {
+static int matmuls_of(uint32_t weights, uint32_t grads) {
     int count = 0;
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = hy_linear_bit(linears[i].kind);
-        count += 2 * ((use->weights & bit) != 0) + ((use->grads & bit) != 0);
+        count += 2 * ((weights & bit) != 0) + ((grads & bit) != 0);
     }
     return count;
 }
@@ -163,6 +167,11 @@ const char *hy_fp8_why_none(const hy_subject *x) {
     bool is_asked = !x->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
     if (!is_asked || hy_types_have_fp8(&x->rows.types)) return NULL;
     if (s->train.fp8_until == 0) return "nothing is in fp8: fp8_until is 0";
+    if (!hy_params_fp8_possible(&x->model->params).weights) {
+        return "nothing is in fp8, as all matrices are frozen and frozen_dtype is not fp8: the run "
+               "is "
+               "in bf16";
+    }
     return s->train.seq_len % EVEN_TOKENS
                ? "nothing is in fp8, as seq_len is no multiple of 16: the run is in bf16"
                : "nothing is in fp8, as bf16 is faster here or widths are no multiples of 16: the "
@@ -170,14 +179,16 @@ const char *hy_fp8_why_none(const hy_subject *x) {
                  "is in bf16";
 }
 
-void hy_fp8_describe(const hy_fp8_use *use, char *out, size_t size) {
+void hy_fp8_describe(const hy_subject *x, char *out, size_t size) {
+    const hy_fp8_use *use = &x->rows.types.fp8;
+    hy_fp8_use could = hy_params_fp8_possible(&x->model->params);
     hy_text text = {0};
     int left = 0;
-    hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", hy_fp8_matmuls(use),
-                 HY_BLOCK_MATMULS);
+    hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", matmuls_of(use->weights, use->grads),
+                 matmuls_of((1u << HY_LINEARS) - 1, could.grads));
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = hy_linear_bit(linears[i].kind);
-        bool weights = use->weights & bit, grads = use->grads & bit;
+        bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);
         if (weights && grads) continue;
         hy_text_addf(&text, "%s%s%s",
                      left++ ? ", " : "; in bf16, as that is faster or has to be: ", linears[i].name,
@@ -211,11 +222,16 @@ void hy_fp8_choose(hy_subject *x) {
         {HY_P_UP, s->width, (int64_t)s->mlp_width * (s->is_gated ? 2 : 1)},
         {HY_P_DOWN, s->mlp_width, s->width},
     };
-    hy_fp8_use use = {0}, possible = {0};
+    hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(&x->model->params);
     bool is_timed = x->settings->train.fp8 == HY_FP8_AUTO && x->backend->op_seconds;
     if (!hy_types_have_fp8(types)) return;
     for (int i = 0; i < HY_LINEARS; i++) {
+        uint32_t bit = hy_linear_bit(shapes[i].kind);
+        bool is_trained = could.grads & bit;
+        if (!(could.weights & bit)) continue;
         linear l = {.kind = shapes[i].kind,
+                    .is_trained = is_trained,
+                    .stored = is_trained ? HY_BF16 : HY_E4M3,
                     .N = tokens_of(x),
                     .in = shapes[i].in,
                     .out = shapes[i].out,

@@ -274,7 +274,7 @@ static hy_status finish(const hy_subject *x, const hy_rates *rates, hy_plan *pla
     if (no_fp8) add_reason(facts, no_fp8);
     if (hy_types_have_fp8(&x->rows.types)) {
         char words[HY_PLAN_TEXT];
-        hy_fp8_describe(&x->rows.types.fp8, words, sizeof words);
+        hy_fp8_describe(x, words, sizeof words);
         add_reason(facts, words);
     }
     for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);

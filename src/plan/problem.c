@@ -17,8 +17,11 @@ static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DE
 /* ---- the subject --------------------------------------------------------------------------------- */
 
 static hy_fp8_use fp8_use(const hy_subject *x) {
-    hy_fp8_use use = {.weights = (1u << HY_LINEARS) - 1, .grads = (1u << HY_LINEARS) - 1};
-    if (x->is_fp8_known) use = x->fp8;
+    hy_fp8_use use = hy_params_fp8_possible(&x->model->params);
+    if (x->is_fp8_known) {
+        use.weights &= x->fp8.weights;
+        use.grads &= x->fp8.grads;
+    }
     use.gradient = (hy_dtype)x->settings->train.fp8_grad;
     use.is_fast = x->settings->train.fp8_fast;
     return use;

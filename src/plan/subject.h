@@ -59,12 +59,10 @@ static inline bool hy_subject_streams(const hy_subject *s) {
 /* fp8.c: which matmuls are in fp8: by measurement where the device is here, else all that it can do; of those
  * that are known already, what this device can do. */
 void hy_fp8_choose(hy_subject *subject);
-#define HY_BLOCK_MATMULS (3 * HY_LINEARS)  /* forward, back and gradient of each matrix */
-int hy_fp8_matmuls(const hy_fp8_use *use); /* of a block, that are in fp8 */
 /* A sentence where it was asked for and none is; else NULL. */
 const char *hy_fp8_why_none(const hy_subject *subject);
 /* A sentence that names the others. */
-void hy_fp8_describe(const hy_fp8_use *use, char *out, size_t size);
+void hy_fp8_describe(const hy_subject *subject, char *out, size_t size);
 
 /* ---- rates.c, budget.c: the machine ------------------------------------------------------------- */
 

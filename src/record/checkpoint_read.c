@@ -195,7 +195,7 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
 static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_entry *entry,
                              const hy_param *param, int64_t first, int64_t count, float *out) {
     const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
-    int64_t blocks = param->count / hy_coded_block(entry->dtype, param->shape[1]);
+    int64_t blocks = param->count / hy_param_block(param, entry->dtype);
     int32_t group = hy_param_group(param, entry->dtype);
     hy_scale_span span = hy_coded_span(blocks, group, first, count);
     char *held = (char *)(out + count);
@@ -217,7 +217,7 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
         hy_convert(raw, entry->dtype, count, out, HY_F32);
         return HY_OK;
     }
-    int32_t block = hy_coded_block(entry->dtype, param->shape[1]);
+    int32_t block = hy_param_block(param, entry->dtype);
     HY_FAIL_IF(block == 0, HY_ERR_INPUT, "%s is %s, which rows of %lld cannot be", entry->name,
                hy_dtype_name(entry->dtype), (long long)param->shape[1]);
     int64_t skipped = first / block, blocks = (first + count - 1) / block - skipped + 1;
@@ -264,7 +264,8 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
 
 /* Elements from file to store; `coding` for those that become codes on the way, or NULL. */
 static hy_status load_elements(hy_engine *e, const state_source *from,
-                               const hy_state_tensor *tensor, char *staging, hy_coding *coding) {
+                               const hy_state_tensor *tensor, char *staging, hy_coding *coding,
+                               bool is_looking) {
     const hy_param *param = &e->model->params.list[tensor->param];
     int64_t most = (int64_t)CHUNK_ELEMENTS;
     if (coding) most = most / tensor->shape[1] * tensor->shape[1];
@@ -275,6 +276,10 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         count = left < most ? left : most;
         uint64_t offset = hy_state_offset(e, tensor, first, &count);
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
+        if (is_looking) {
+            hy_coding_look(coding, numbers, count);
+            continue;
+        }
         if (coding) hy_coding_rows(coding, numbers, first, count, raw);
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
@@ -289,7 +294,10 @@ static hy_status load_as_codes(hy_engine *e, const state_source *from,
     const hy_layout_item *item = &store->layout.items[tensor->item];
     hy_coding coding;
     hy_status status = hy_coding_begin(&coding, &e->model->params.list[tensor->param], item);
-    if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding);
+    if (status == HY_OK && hy_coding_looks_first(&coding)) {
+        status = load_elements(e, from, tensor, staging, &coding, true);
+    }
+    if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding, false);
     if (status == HY_OK) {
         status = hy_store_write(store, e->compute, tensor->scales, hy_coding_scales(&coding),
                                 hy_layout_scale_bytes(item));
@@ -304,7 +312,7 @@ static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_st
     hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     return becomes_coded ? load_as_codes(e, from, tensor, staging)
-                         : load_elements(e, from, tensor, staging, NULL);
+                         : load_elements(e, from, tensor, staging, NULL, false);
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {

@@ -205,7 +205,7 @@ static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) /
 
 /* How its scales are stored, without where. */
 static hy_quant quant_of(const hy_tensor *t) {
-    return (hy_quant){.block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[1]) : 0,
+    return (hy_quant){.block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
                       .group = t->dtype == HY_NF4 ? GROUP : 0};
 }
 

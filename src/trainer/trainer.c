@@ -155,7 +155,17 @@ static const char *why_not(const hy_trainer *t) {
                    : "";
 }
 
-/* Of a micro-batch: frozen matrices have none. */
+/* The matmuls of the blocks in a micro-batch: frozen matrices have no gradient. */
+static int64_t block_matmuls(const hy_trainer *t) {
+    const hy_params *params = &t->engine.model->params;
+    int64_t count = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        if (hy_linear_bit(params->list[i].kind)) count += 2 + params->list[i].is_trainable;
+    }
+    return count;
+}
+
+/* Of these in fp8: of a frozen matrix none where it is not stored so. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
     const hy_fp8_use *use = &t->engine.types.fp8;
@@ -163,8 +173,9 @@ static int64_t fp8_matmuls(const hy_trainer *t) {
     if (!hy_types_have_fp8(&t->engine.types)) return 0;
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *param = &model->params.list[i];
-        uint32_t bit = param->is_trainable ? hy_linear_bit(param->kind) : 0;
-        count += 2 * ((use->weights & bit) != 0) + ((use->grads & bit) != 0);
+        uint32_t bit = hy_linear_bit(param->kind);
+        if (!param->is_trainable && !use->is_frozen) continue;
+        count += 2 * ((use->weights & bit) != 0) + (param->is_trainable && (use->grads & bit));
     }
     return count;
 }
@@ -173,7 +184,6 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
     const hy_dataset_facts *data = hy_trainer_data(t);
-    int64_t layers = t->guest ? 0 : t->engine.model->shape.layers;
     *out = (hy_summary){
         .model = s->model,
         .device = t->engine.backend->facts.name,
@@ -199,7 +209,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
         .fp8_matmuls = fp8_matmuls(t),
-        .block_matmuls = layers * HY_BLOCK_MATMULS,
+        .block_matmuls = block_matmuls(t),
         .tokens = p->tokens,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seconds = p->seconds,

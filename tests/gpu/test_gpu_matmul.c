@@ -91,17 +91,18 @@ EACH_TYPE(a_matrix_has_the_same_bits_in_any_company, PURE_TYPES) {
     check_matmul_batches(mixture, gpu_must_run);
 }
 
-/* ---- int8 weights ------------------------------------------------------------------------------ */
+/* ---- int8 and fp8 weights ---------------------------------------------------------------------- */
 
-EACH_TYPE(a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
+EACH_TYPE(a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers, PURE_TYPES) {
     static const matmul_case forms[] = {{1, 777, 130, false, true, true, false, false},
                                         {128, 256, 64, false, true, true, true, false},
                                         {128, 64, 256, false, false, false, false, false},
                                         {129, 67, 33, false, true, true, true, false},
                                         {40, 72, 1030, false, false, false, true, false}};
     for (int i = 0; i < 5; i++) {
-        if (!gpu_leaves_out(work_of(&forms[i])))
-            check_coded_matmul(HY_I8, &forms[i], mixture, gpu_must_run);
+        if (gpu_leaves_out(work_of(&forms[i]))) continue;
+        check_coded_matmul(HY_I8, &forms[i], mixture, gpu_must_run);
+        check_coded_matmul(HY_E4M3, &forms[i], mixture, gpu_must_run);
     }
 }
 
@@ -110,6 +111,17 @@ START_TEST(casts_to_and_from_int8_are_exact) {
     check_coded_casts(HY_I8, 13, 48, gpu_must_run);
     check_coded_casts(HY_I8, 37, 1537, gpu_must_run);
     check_coded_casts(HY_I8, 3, 5000, gpu_must_run);
+}
+END_TEST
+
+START_TEST(casts_from_fp8_are_exact) {
+    check_coded_casts(HY_E4M3, 1, 1, gpu_must_run);
+    check_coded_casts(HY_E4M3, 13, 48, gpu_must_run);
+    check_coded_casts(HY_E4M3, 37, 1537, gpu_must_run);
+    check_coded_casts(HY_E4M3, 64, 4096, gpu_must_run);
+    gpu.shifted = 3;
+    check_coded_casts(HY_E4M3, 13, 192, gpu_must_run);
+    gpu.shifted = 0;
 }
 END_TEST
 
@@ -343,7 +355,8 @@ static Suite *make_suite(void) {
     tcase_add_test(all, rows_of_a_matrix_may_begin_anywhere);
     tcase_add_test(all, one_plan_serves_calls_of_its_shape);
     tcase_add_test(all, fp32_matmuls_keep_fp32);
-    tcase_add_test(all, a_matmul_by_int8_rows_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, a_matmul_by_int8_or_fp8_has_the_bits_of_one_by_their_numbers);
+    tcase_add_test(all, casts_from_fp8_are_exact);
     tcase_add_test(all, casts_to_and_from_int8_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_int8_table_are_exact);
     tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);

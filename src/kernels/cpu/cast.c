@@ -52,13 +52,13 @@ HY_CLONES static void decode_int8(const int8_t *restrict src, float scale, float
 
 void hy_cpu_read_coded(const hy_tensor *t, int64_t at, int64_t n, hy_dtype dtype, float *out) {
     uint16_t halves[HY_CPU_RUN];
-    int64_t block = t->quant.block;
+    int64_t block = t->quant.block ? t->quant.block : hy_tensor_count(t);
     for (int64_t i = 0, some; i < n; i += some) {
         some = hy_min64(n - i, block - (at + i) % block);
         float scale = hy_coded_scale_at(t, (at + i) / block);
         const char *codes = (const char *)t->data + hy_dtype_bytes(t->dtype, at + i);
-        if (t->dtype == HY_NF4) {
-            hy_nf4_decode((const uint8_t *)codes, at + i, some, &scale, out + i);
+        if (t->dtype != HY_I8) {
+            hy_coded_decode(t->dtype, codes, at + i, some, t->quant.block, &scale, out + i);
         } else {
             decode_int8((const int8_t *)codes, scale, out + i, some);
         }

@@ -1,4 +1,4 @@
-/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, from nf4, and filling with a number.
+/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, from nf4 and fp8, and filling with a number.
  *
  * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
  * types bits are copied as they are. */
@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/quad.cuh"
+#include "kernels/fp8.h"
 #include "kernels/int8.h"
 
 #define THREADS 256
@@ -105,6 +106,44 @@ static void cast_int8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t s
     });
 }
 
+/* ---- from fp8 -------------------------------------------------------------------------------- */
+
+/* One scale for all of it. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    decode_fp8_kernel(const uint8_t *codes, const float *scale, T *out, int64_t count,
+                      bool is_packed) {
+    int64_t at = CODES * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    if (at >= count) return;
+    float by = __ldg(scale);
+    if (!is_packed || at + CODES > count) {
+        for (int64_t i = at; i < min(at + CODES, count); i++) {
+            out[i] = hy_from_float<T>(hy_fp8_decode(HY_E4M3, codes[i]) * by);
+        }
+        return;
+    }
+    hy_pack<int8_t> in = hy_load_pack((const int8_t *)codes + at);
+#pragma unroll
+    for (int first = 0; first < CODES; first += hy_pack<T>::count) {
+        hy_pack<T> made;
+        HY_EACH(i, hy_pack<T>::count) {
+            made.v[i] = hy_from_float<T>(hy_fp8_decode(HY_E4M3, (uint8_t)in.v[first + i]) * by);
+        }
+        hy_store_pack(out + at + first, made);
+    }
+}
+
+static void cast_fp8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t stream) {
+    int64_t count = hy_tensor_count(src);
+    bool is_packed = (uintptr_t)src->data % 16 == 0 && (uintptr_t)dst->data % 16 == 0;
+    unsigned blocks = (unsigned)hy_ceil_div(count, CODES * THREADS);
+    hy_by_type(dst->dtype, [&](auto zero) {
+        using T = decltype(zero);
+        decode_fp8_kernel<T><<<blocks, THREADS, 0, stream>>>(
+            (const uint8_t *)src->data, src->quant.scale, (T *)dst->data, count, is_packed);
+    });
+}
+
 /* ---- from nf4 -------------------------------------------------------------------------------- */
 
 #define WORD 8  /* codes in a word, which a thread decodes at a time: 16 bytes of a 16-bit type */
@@ -173,6 +212,10 @@ hy_status hy_cuda_cast(const hy_cuda_run *run) {
     const hy_tensor *src = &run->call->t[HY_CAST_SRC], *dst = &run->call->t[HY_CAST_DST];
     if (src->dtype == HY_NF4) {
         cast_nf4(src, dst, run->stream);
+        return hy_cuda_launched(run);
+    }
+    if (src->dtype == HY_E4M3) {
+        cast_fp8(src, dst, run->stream);
         return hy_cuda_launched(run);
     }
     if (src->dtype == HY_I8 || dst->dtype == HY_I8) {

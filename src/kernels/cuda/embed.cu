@@ -77,12 +77,13 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         x[i] = hy_from_float<T>(__int_as_float(0x7fc00000));
         return;
     }
-    /* Rounded before a position is added, as a cast would have it. */
-    float v = hy_to_float(hy_from_float<T>(wte.at(token, column)));
+    /* Rounded before a position is added, as a cast would have it; 0 is added too, as tables of numbers do,
+     * which makes a zero of a negative one. */
+    float v = hy_to_float(hy_from_float<T>(wte.at(token, column))), place = 0;
     if (seq) {
-        v += hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
+        place = hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);
     }
-    x[i] = hy_from_float<T>(v);
+    x[i] = hy_from_float<T>(v + place);
 }
 
 template <typename Table> static hy_status run_coded(const hy_cuda_run *run) {
