@@ -45,7 +45,16 @@ static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t ite
     return t->engine.backend->enqueue(t->engine.compute, &call);
 }
 
-/* Codes of a frozen matrix: random bytes, and scales that make numbers of the usual size of them. */
+/* Codes of normal numbers; of most types any byte is a code of some number of the usual size. */
+static inline void drawn_bytes(hy_dtype dtype, uint8_t *bytes, uint64_t count) {
+    for (uint64_t i = 0; i < count; i++) {
+        bytes[i] = dtype == HY_E4M3
+                       ? hy_fp8_encode(dtype, (float)(50 * hy_rng_normal(1, HY_RNG_TEST, i)))
+                       : (uint8_t)hy_rng_u64(1, HY_RNG_TEST, i);
+    }
+}
+
+/* Codes of a frozen matrix, and scales that make numbers of the usual size of them. */
 static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item) {
     enum { BYTES = 1 << 20 };
     const hy_layout_item *entry = &store->layout.items[item];
@@ -53,15 +62,16 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     uint64_t scales = hy_layout_scale_bytes(entry), pairs = 0;
     float *numbers = malloc(scales + BYTES);
     if (!numbers) return hy_fail(HY_ERR_MEMORY, "no memory for codes");
-    uint64_t *random = (uint64_t *)(void *)((char *)numbers + scales / 8 * 8);
-    for (uint64_t i = 0; i < BYTES / 8 - 1; i++) random[i] = hy_rng_u64(1, HY_RNG_TEST, i);
+    uint8_t *random = (uint8_t *)numbers + scales;
+    drawn_bytes(entry->dtype, random, BYTES);
     if (entry->group) pairs = (uint64_t)(entry->count / entry->block / entry->group) * 2;
     memset(numbers, 0, scales); /* codes of scales: the offset alone counts */
     for (uint64_t i = 0; i < pairs; i++) numbers[i] = i % 2 ? 2.5f * (float)DRAWN_DEVIATION : 1e-3f;
-    for (uint64_t i = 0; !entry->group && i < scales / sizeof *numbers; i++) numbers[i] = 3e-4f;
+    for (uint64_t i = 0; !entry->group && i < scales / sizeof *numbers; i++)
+        numbers[i] = (float)DRAWN_DEVIATION / (entry->dtype == HY_E4M3 ? 50 : 70);
     hy_status status = HY_OK;
-    for (uint64_t done = 0; done < codes && status == HY_OK; done += BYTES - 8) {
-        uint64_t some = codes - done < BYTES - 8 ? codes - done : BYTES - 8;
+    for (uint64_t done = 0; done < codes && status == HY_OK; done += BYTES) {
+        uint64_t some = codes - done < BYTES ? codes - done : BYTES;
         status = hy_store_write(store, t->engine.compute, at + done, random, some);
     }
     if (status == HY_OK) {

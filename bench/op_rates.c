@@ -266,7 +266,8 @@ static void optimizer(bench *b) {
 
 /* ---- frozen weights -------------------------------------------------------------------------- */
 
-static const hy_dtype code_types[] = {HY_I8, HY_NF4};
+static const hy_dtype code_types[] = {HY_E4M3, HY_I8, HY_NF4};
+#define CODE_TYPES (sizeof code_types / sizeof code_types[0])
 
 static hy_tensor codes_at(void *data, hy_dtype dtype, int64_t rows, int64_t cols) {
     hy_tensor t = hy_tensor_2d(data, dtype, rows, cols);
@@ -282,7 +283,7 @@ static double bytes_of_decoding(const hy_op_call *call) {
 }
 
 static void decoding(bench *b) {
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CODE_TYPES; i++) {
         hy_op_call call = {.kind = HY_OP_CAST};
         char what[64];
         snprintf(what, sizeof what, "%s to bf16", hy_dtype_name(code_types[i]));
@@ -297,7 +298,7 @@ static void decoding(bench *b) {
 static void decoding_on_card(hy_backend *backend) {
     static char somewhere[HY_ALIGNMENT];
     printf("frozen weights of 12288 x 4096\n");
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < CODE_TYPES; i++) {
         hy_op_call call = {.kind = HY_OP_CAST};
         call.t[HY_CAST_SRC] = codes_at(somewhere, code_types[i], 12288, 4096);
         call.t[HY_CAST_DST] = hy_tensor_2d(somewhere, HY_BF16, 12288, 4096);

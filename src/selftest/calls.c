@@ -162,6 +162,8 @@ static const call_row rows[] = {
     {HY_OP_MATMUL, "anNF kuFQ a0NQ", {.matmul.alpha = 0.25f}},
     {HY_OP_EMBED, "itN kuVQ anTQ a0NQ", {.embed.seq = T}},
     {HY_OP_CAST, "kuVQ a0VQ", {0}},
+    {HY_OP_MATMUL, "anNC enFC a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL, "anNF enFC a0NC", {.matmul.alpha = 0.25f}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */
@@ -205,8 +207,9 @@ static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) /
 
 /* How its scales are stored, without where. */
 static hy_quant quant_of(const hy_tensor *t) {
-    return (hy_quant){.block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
-                      .group = t->dtype == HY_NF4 ? GROUP : 0};
+    return (hy_quant){
+        .block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
+        .group = t->dtype == HY_NF4 ? GROUP : 0};
 }
 
 static size_t scale_bytes(const hy_tensor *t) {

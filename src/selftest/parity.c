@@ -143,7 +143,8 @@ static const char *added_to_name(const hy_op_call *call) {
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (call->t[i].dtype == HY_I8) return ", int8 weights";
         if (call->t[i].dtype == HY_NF4) return ", nf4 weights";
-        if (call->kind == HY_OP_MATMUL && hy_is_fp8(call->t[i].dtype)) return ", fp8";
+        if (call->kind != HY_OP_MATMUL || !hy_is_fp8(call->t[i].dtype)) continue;
+        return i == HY_MATMUL_A ? ", fp8" : ", fp8 weights";
     }
     return "";
 }
