@@ -26,6 +26,8 @@ static const struct {
      "hybrid-train --resume runs/corpus"},
     {"Fetch a model from the Hugging Face hub; train it on rows of your own",
      "hybrid-train --download Qwen/Qwen2.5-0.5B"},
+    {"Train adapters beside a model that stays as it is (LoRA), here one of 4 bits (QLoRA)",
+     "hybrid-train --model Qwen/Qwen3-8B --data rows.jsonl --qlora"},
     {"How good is it? Loss and perplexity on any data",
      "hybrid-train --eval-only --model runs/corpus --data other.txt"},
     {"See every setting and where it came from, without running",
@@ -38,7 +40,8 @@ static const struct {
      "hybrid-train --model gpt2-124m --batch-size 16 --plan"},
     {"Would a model fit a card that is not here?",
      "hybrid-train --model qwen2.5-7b --card rtx5080 --cpu-mem 64GB --plan"},
-    {"What can this machine do?", "hybrid-train --doctor"},
+    {"What can this machine train: full-parameter, with LoRA, with QLoRA?",
+     "hybrid-train --doctor"},
 };
 
 static const struct {
@@ -79,7 +82,8 @@ static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag)
 static void write_short_page(const hy_cli_terminal *terminal) {
     FILE *out = terminal->out;
     fputs("hybrid-train " HYBRID_VERSION
-          ": trains transformer language models, full-parameter, on one ordinary machine\n\n",
+          ": trains transformer language models on one ordinary machine, all of their parameters\n"
+          "or adapters beside them\n\n",
           out);
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++)
         fprintf(out, "%s\n  %s%s%s\n\n", examples[i].what,

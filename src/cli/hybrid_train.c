@@ -14,6 +14,7 @@
 
 #include "cli/inspect.h"
 #include "cli/options.h"
+#include "cli/plan_list.h"
 #include "cli/program.h"
 #include "cli/progress.h"
 #include "cli/summary.h"
@@ -247,11 +248,14 @@ static int plan(job *it) {
     bool wants_json = it->options->wants_json;
     hy_machine machine;
     hy_status status;
-    if (hy_cli_names(it->config, "model") || wants_json) {
+    if (hy_cli_names(it->config, "model")) {
         status = hy_cli_plan(&it->terminal, it->config, wants_json);
     } else {
         status = hy_machine_probe(".", &machine);
-        if (status == HY_OK) status = hy_cli_plan_list(&it->terminal, it->config, &machine);
+        if (status == HY_OK)
+            status = wants_json
+                         ? hy_cli_plan_list_json(it->config, &machine)
+                         : hy_cli_plan_list(&it->terminal, it->options, it->config, &machine);
     }
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
@@ -273,8 +277,8 @@ static int with_config(job *it) {
         code = hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
         break;
     case HY_CLI_IS_DOCTOR:
-        code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config))
-                                       : hy_cli_doctor(&it->terminal, it->config);
+        code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config), it->config)
+                                       : hy_cli_doctor(&it->terminal, it->options, it->config);
         break;
     case HY_CLI_IS_PLAN: code = plan(it); break;
     case HY_CLI_IS_PLAN_SHAPES:

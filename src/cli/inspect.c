@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "cli/options.h"
+#include "cli/plan_list.h"
 #include "cli/program.h"
 #include "cli/table.h"
 #include "hybrid.h"
@@ -131,7 +132,14 @@ static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine
         hint(terminal, "little room for checkpoints: give --out a folder on another disk");
 }
 
-int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config) {
+/* The planner's own answer, by the profile that fits most unless another is named. */
+hy_status hy_cli_doctor_profile(hy_config *config) {
+    if (hy_cli_names(config, "profile")) return HY_OK;
+    return hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
+}
+
+int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                  hy_config *config) {
     const char *named = hy_cli_value(config, "memory.offload_folder");
     char folder[512];
     snprintf(folder, sizeof folder, "%s", named[0] ? named : ".");
@@ -161,11 +169,8 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config) {
     }
     if (machine.is_container)
         say(terminal, "system", "a container: its limits are the ones shown here");
-    /* The planner's own answer, by the profile that fits most unless another is named. */
-    if (!hy_cli_names(config, "profile")) {
-        status = hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
-    }
-    if (status == HY_OK) status = hy_cli_plan_list(terminal, config, &machine);
+    status = hy_cli_doctor_profile(config);
+    if (status == HY_OK) status = hy_cli_plan_list(terminal, options, config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 

@@ -1,6 +1,7 @@
 /* inspect.h: the actions that show something and stop; the built-in models, smallest first. */
 #pragma once
 
+#include "cli/options.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
@@ -16,16 +17,20 @@ hy_status hy_cli_models_by_size(hy_cli_model models[HY_CLI_MODELS_MAX], size_t *
 
 /* Each prints to the terminal's stream and returns the program's exit code. */
 int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
-int hy_cli_doctor(const hy_cli_terminal *terminal, hy_config *config); /* which is changed */
+int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                  hy_config *config); /* which is changed */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 /* The same with --json, and the configuration (inspect_json.c). */
-int hy_cli_doctor_json(const char *folder);
+int hy_cli_doctor_json(const char *folder, hy_config *config); /* which is changed */
 int hy_cli_list_models_json(void);
 int hy_cli_config_json(const hy_config *config);
 int hy_cli_complete(FILE *out);
 
-/* ---- plan.c: what a run would keep where, how fast it would be, and why; or what fits here ---- */
+/* ---- plan.c: what a run would keep where, how fast it would be, and why ---- */
+
+/* The profile of what --doctor plans, where none is named: the one with which most fits. */
+hy_status hy_cli_doctor_profile(hy_config *config);
 
 /* Whether a key was set: by a flag, a file, --set or a run that is resumed. */
 bool hy_cli_names(const hy_config *config, const char *key);
@@ -42,8 +47,3 @@ hy_status hy_cli_show_plan(const hy_cli_terminal *terminal, const hy_config *con
  * said what was wrong. */
 hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config, const char *path,
                              bool wants_json);
-
-/* Every built-in model by this configuration, which is changed on the way: whether it fits,
- * how, and how fast. */
-hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, hy_config *config,
-                           const hy_machine *machine);

@@ -1,4 +1,4 @@
-/* inspect_json.c: what --doctor, --list-models and --print-config say, for programs. See inspect.h.
+/* inspect_json.c: what --doctor, --plan without a model, --list-models and --print-config say, for programs. See inspect.h.
  *
  * One line of JSON each on standard output. Numbers are bytes, bytes a second and operations a second; what is
  * not known is null. */
@@ -9,6 +9,7 @@
 
 #include "cli/inspect.h"
 #include "cli/options.h"
+#include "cli/plan_list.h"
 #include "cli/program.h"
 
 /* ---- writing ----------------------------------------------------------------------------------- */
@@ -64,11 +65,82 @@ static int end(void) {
     return fflush(stdout) == 0 ? HY_EXIT_DONE : HY_EXIT_FAILED;
 }
 
+/* ---- what fits --------------------------------------------------------------------------------- */
+
+/* What is null was not planned: these settings are not for that model. */
+static void put_planned(const hy_cli_planned *plan) {
+    if (!plan->is_planned) {
+        fputs("null", stdout);
+        return;
+    }
+    put_key("fits", "{");
+    fputs(plan->fits ? "true" : "false", stdout);
+    put_number("tokens_per_second", plan->tokens_per_second);
+    put_count("device_bytes", plan->device_bytes);
+    put_count("host_pinned_bytes", plan->pinned_bytes);
+    put_count("disk_bytes", plan->disk_bytes);
+    put_texts("types", plan->types, ",");
+    put_switch("predicts", plan->predicts);
+    put_texts("state", plan->state, ",");
+    if (plan->change[0] != '\0') put_texts("would_fit_with", plan->change, ",");
+    putchar('}');
+}
+
+/* ,"models":[{"model":...,"full":{...},"lora":{...},"qlora":{...}},...],"largest":{"full":...} */
+static void put_plans(const hy_cli_plans *plans) {
+    put_key("models", ",");
+    for (size_t i = 0; i < plans->count; i++) {
+        put_texts("model", plans->models[i].name, i == 0 ? "[{" : ",{");
+        put_count("parameters", (uint64_t)plans->models[i].parameters);
+        for (int w = 0; w < HY_CLI_WAYS; w++) {
+            if (!plans->has_way[w]) continue;
+            put_key(hy_cli_way_name((hy_cli_way)w), ",");
+            put_planned(&plans->plans[i][w]);
+        }
+        putchar('}');
+    }
+    fputs(plans->count > 0 ? "]" : "[]", stdout);
+    put_key("largest", ",");
+    const char *before = "{";
+    for (int w = 0; w < HY_CLI_WAYS; w++) {
+        const hy_cli_model *model = hy_cli_plans_largest(plans, (hy_cli_way)w);
+        if (!plans->has_way[w]) continue;
+        put_key(hy_cli_way_name((hy_cli_way)w), before);
+        before = ",";
+        if (model != NULL)
+            put_text(model->name);
+        else
+            fputs("null", stdout);
+    }
+    putchar('}');
+}
+
+hy_status hy_cli_plan_list_json(hy_config *config, const hy_machine *machine) {
+    hy_cli_plans plans;
+    hy_trainer *trainer = NULL;
+    char *text = NULL;
+    hy_status status = hy_trainer_plan(config, NULL, &trainer); /* before the list changes it */
+    if (status == HY_OK) status = hy_trainer_plan_json(trainer, &text);
+    hy_trainer_destroy(trainer);
+    if (status == HY_OK) status = hy_cli_plans_make(config, machine, &plans);
+    char *last = status == HY_OK ? strrchr(text, '}') : NULL;
+    if (last != NULL) {
+        printf("%.*s", (int)(last - text), text); /* an object with more keys to come */
+        put_plans(&plans);
+        (void)end();
+    }
+    hy_free(text);
+    return status;
+}
+
 /* ---- what is said ------------------------------------------------------------------------------ */
 
-int hy_cli_doctor_json(const char *folder) {
+int hy_cli_doctor_json(const char *folder, hy_config *config) {
     hy_machine m;
+    hy_cli_plans plans;
     hy_status status = hy_machine_probe(folder, &m);
+    if (status == HY_OK) status = hy_cli_doctor_profile(config);
+    if (status == HY_OK) status = hy_cli_plans_make(config, &m, &plans);
     if (status != HY_OK) return hy_cli_fail(status);
     put_texts("cpu", strncmp(m.cpu, "CPU: ", 5) == 0 ? m.cpu + 5 : m.cpu, "{");
     put_count("cores", (uint64_t)m.cores);
@@ -101,6 +173,7 @@ int hy_cli_doctor_json(const char *folder) {
         put_number("download_bytes_per_second", m.download_bytes_per_second);
         put_number("both_ways_bytes_per_second", m.both_ways_bytes_per_second);
     }
+    put_plans(&plans);
     return end();
 }
 

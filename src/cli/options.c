@@ -32,9 +32,11 @@ static const hy_cli_flag own_flags[] = {
     {"--print-config", 0, HY_CLI_IS_PRINT_CONFIG, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Print every setting with where it came from, and stop."},
     {"--plan", 0, HY_CLI_IS_PLAN, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show what the run would keep where in each phase, how fast it would be and whether "
-             "it fits, "
-             "and stop; without a model: what fits this machine. With --json for programs."},
+     .help =
+         "Show what the run would keep where in each phase, how fast it would be and whether "
+         "it fits, "
+         "and stop; without a model: what fits this machine, full-parameter, with LoRA and with "
+         "QLoRA, and the commands to type. With --json for programs."},
     {"--plan-shapes", 0, HY_CLI_IS_PLAN_SHAPES, HY_CLI_VALUE, "path",
      "a file with a parameter's name and dimensions in each line, - for standard input",
      .help = "The same for a model of your own, trained through the library: what is kept beside "
@@ -44,7 +46,9 @@ static const hy_cli_flag own_flags[] = {
          "Show the loss of --model (a model's folder, a run or a checkpoint) on all of --data, and "
          "stop; nothing is written. With --json for programs."},
     {"--doctor", 0, HY_CLI_IS_DOCTOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show what this machine is and which models fit it, and stop."},
+     .help =
+         "Show what this machine is and which models fit it, full-parameter, with LoRA and with "
+         "QLoRA, and stop."},
     {"--selftest", 0, HY_CLI_IS_SELFTEST, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Test every op on this machine's GPU (or its CPU) and time a few, and stop."},
     {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
@@ -57,7 +61,7 @@ static const hy_cli_flag own_flags[] = {
      .help = "Say nothing but errors."},
     {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
      .help = "At the end: also what each phase kept in memory, what was saved by it, and how "
-             "prediction did."},
+             "prediction did. With --plan and no model: types and places of each."},
     {"--no-color", 0, HY_CLI_IS_NO_COLOR, HY_CLI_NO_VALUE, "action", NULL,
      .help = "No colours; so does the variable NO_COLOR."},
     {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,

@@ -85,20 +85,26 @@ hy_cli_figure hy_cli_learning_rate(double lr) { return written("%.2e", lr); }
 
 void hy_cli_table_begin(hy_cli_table *table, const char *alignment) {
     table->alignment = alignment;
-    table->rows = 0;
+    table->rows = table->filled = 0;
     table->columns = strlen(alignment);
+}
+
+void hy_cli_table_add(hy_cli_table *table, const char *text) {
+    if (table->rows == 0 || table->filled == table->columns) return;
+    snprintf(table->cells[table->rows - 1][table->filled++], HY_CLI_CELL_MAX, "%s", text);
 }
 
 void hy_cli_table_row(hy_cli_table *table, ...) {
     va_list texts;
+    table->filled = table->columns; /* of a row that is dropped */
     if (table->rows == HY_CLI_TABLE_ROWS) return;
-    char(*row)[HY_CLI_CELL_MAX] = table->cells[table->rows++];
-    memset(row, 0, sizeof table->cells[0]);
+    memset(table->cells[table->rows++], 0, sizeof table->cells[0]);
+    table->filled = 0;
     va_start(texts, table);
-    for (size_t c = 0; c < table->columns; c++) {
+    while (table->filled < table->columns) {
         const char *text = va_arg(texts, const char *);
         if (text == NULL) break;
-        snprintf(row[c], HY_CLI_CELL_MAX, "%s", text);
+        hy_cli_table_add(table, text);
     }
     va_end(texts);
 }

@@ -17,13 +17,14 @@ hy_cli_figure hy_cli_duration(double seconds);  /* "0.8 s", "42 s", "3m 12s", "5
 hy_cli_figure hy_cli_loss(double nats);         /* "1.2345", "-" when it is not known */
 hy_cli_figure hy_cli_learning_rate(double lr);  /* "3.00e-04" */
 
-#define HY_CLI_TABLE_COLUMNS 8
+#define HY_CLI_TABLE_COLUMNS 11
 #define HY_CLI_TABLE_ROWS 64
-#define HY_CLI_CELL_MAX 64
+#define HY_CLI_CELL_MAX 96
 
 typedef struct hy_cli_table {
     const char *alignment; /* one letter per column: 'l' or 'r' */
     size_t rows, columns;
+    size_t filled; /* cells of the last row */
     char cells[HY_CLI_TABLE_ROWS][HY_CLI_TABLE_COLUMNS][HY_CLI_CELL_MAX];
 } hy_cli_table;
 
@@ -33,6 +34,9 @@ void hy_cli_table_begin(hy_cli_table *table, const char *alignment);
 /* Adds a row of texts, NULL after the last; missing cells stay empty. A row beyond the last is
  * dropped. */
 void hy_cli_table_row(hy_cli_table *table, ...) __attribute__((sentinel));
+
+/* Adds a cell to the last row, if it has room for one. */
+void hy_cli_table_add(hy_cli_table *table, const char *text);
 
 /* Prints all rows, the first as column titles when has_titles. */
 void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *terminal,

@@ -65,13 +65,97 @@ test_what_does_not_fit_is_told_with_changes_that_do() {
     expect_out "it fits"
 }
 
+list_for_a_16_gb_card() { run --plan --card rtx5080 --cpu-mem 32GiB "$@"; }
+
+# The row of a model in a list: NAME SIZE, and for each way tokens/s, GiB of the card and of the host, or "no".
+row_of() { sed -n "s/^  $1  *//p" "$stdout" | head -n 1; }
+
 test_models_are_listed_when_none_is_named() {
-    run --plan --card rtx5080 --cpu-mem 60GiB --builtin-bytes 60000
+    list_for_a_16_gb_card
     expect_code 0
-    for words in "what fits" "gpt2-124m" "qwen2.5-7b" "on the device" "tokens/s"; do
+    for words in "what fits" "full tok/s" "LoRA tok/s" "QLoRA tok/s" "Each was planned" \
+        "rank 16 beside a model that stays in bf16" "rank 16 beside a model that stays in NF4"; do
         expect_out "$words"
     done
+    row_of gpt2-124m | grep -qE '^124.4M( +[0-9,]+ +[0-9.]+ +[0-9.]+){3}$' || fail "$(cat "$stdout")"
+    row_of qwen3-8b | grep -qE '^8.19B +no( +[0-9,]+ +[0-9.]+ +[0-9.]+){2}$' || fail "$(cat "$stdout")"
+    row_of qwen2.5-32b | grep -qE '^32.8B +no +no +[0-9,]+ +[0-9.]+ +[0-9.]+$' || fail "$(cat "$stdout")"
+    [ "$(awk '{ if (length > most) most = length } END { print most }' "$stdout")" -le 105 ] ||
+        fail "lines are too long: $(cat "$stdout")"
     expect_nothing_written
+}
+
+# Base and state of a way are smaller than those of the one before it: what fits, fits there too.
+test_adapters_take_less_than_full_parameter_training() {
+    list_for_a_16_gb_card --json
+    expect_code 0
+    json_values "$stdout" > values || exit 1
+    awk -F '\t' '{ v[$1] = $2 }
+        function held(at) { return v[at ".device_bytes"] + v[at ".host_pinned_bytes"] }
+        END {
+            for (i = 0; (m = ".models." i) ".model" in v; i++) {
+                if (v[m ".full.fits"] == "true" && v[m ".lora.fits"] != "true") wrong = m " lora"
+                if (v[m ".lora.fits"] == "true" && v[m ".qlora.fits"] != "true") wrong = m " qlora"
+                if (v[m ".parameters"] < 1e9) continue # where activations are most of it
+                if (held(m ".lora") >= held(m ".full") || held(m ".qlora") >= held(m ".lora")) wrong = m
+            }
+            if (i < 18) wrong = i " models"
+            if (wrong != "") print wrong
+            exit wrong != ""
+        }' values || fail "$(cat values)"
+    values=$(cat values)
+    expect_keys "$values" "" fits model parameters vram_peak_bytes # of the default model, as ever
+    expect_keys "$values" ".models.16.qlora" fits tokens_per_second device_bytes host_pinned_bytes \
+        disk_bytes types predicts state
+    expect_same "$(value_of largest.full)" qwen2.5-3b "the largest, full-parameter"
+    expect_same "$(value_of largest.lora)" qwen3-8b "the largest with LoRA"
+    expect_same "$(value_of largest.qlora)" qwen2.5-32b "the largest with QLoRA"
+}
+
+# What the list says of a model is what the plan of that model says.
+test_the_list_and_the_plan_of_one_model_agree() {
+    list_for_a_16_gb_card --json
+    values=$(json_values "$stdout") || exit 1
+    bytes=$(value_of 'models\.16\.qlora\.device_bytes') rate=$(value_of 'models\.16\.qlora\.tokens_per_second')
+    list_for_a_16_gb_card --model qwen3-8b --qlora --json
+    values=$(json_values "$stdout") || exit 1
+    expect_same "$(value_of vram_peak_bytes)" "$bytes" "bytes of the card"
+    expect_same "$(value_of tokens_per_second | cut -c 1-6)" "$(cut -c 1-6 <<< "$rate")" "tokens/s"
+}
+
+test_the_largest_that_fits_has_its_command() {
+    list_for_a_16_gb_card --no-shuffle --set lr=1e-4 --profile aggressive
+    expect_out "full-parameter  up to mistral-7b, 7.24B; qwen2.5-7b with --offload-folder FOLDER"
+    expect_out "QLoRA           up to qwen2.5-32b, 32.8B"
+    expect_out "      hybrid-train --model FOLDER --data ROWS --lora --cpu-mem 32GiB --no-shuffle --set lr=1e-4 --profile aggressive"
+    command=$(sed -n 's/^      hybrid-train \(.*--qlora.*\)/\1/p' "$stdout")
+    # shellcheck disable=SC2086 # the words are arguments
+    seq 20000 > ROWS && run ${command/FOLDER/nano} --plan
+    expect_code 0
+    expect_out "it fits"
+}
+
+test_a_way_that_is_asked_for_is_listed_alone() {
+    list_for_a_16_gb_card --qlora --lora-rank 64 --verbose
+    expect_code 0
+    expect_out "QLoRA: adapters of rank 64"
+    expect_out "QLoRA, in detail"
+    expect_out "on the device"
+    ! grep -q "full" "$stdout" || fail "$(cat "$stdout")"
+    list_for_a_16_gb_card --train last:2
+    expect_code 0
+    expect_out "training last:2"
+    ! grep -q "LoRA tok" "$stdout" || fail "$(cat "$stdout")"
+}
+
+# GPT-2 has a context of 1,024 tokens: it is left out, and the others are planned.
+test_settings_that_are_not_for_a_model_leave_it_out() {
+    list_for_a_16_gb_card --seq-len 2048 --qlora
+    expect_code 0
+    row_of gpt2-124m | grep -qE '^124.4M +-$' || fail "$(cat "$stdout")"
+    row_of qwen3-8b | grep -qE '^8.19B +[0-9,]+ ' || fail "$(cat "$stdout")"
+    run --plan --card rtx5080 --seq-len 1000000
+    expect_refusal "beyond the model's context"
 }
 
 test_a_card_must_be_known() {

@@ -1,0 +1,412 @@
+/* plan_list.c: plans every built-in model in every way, and shows what fits. See plan_list.h.
+ *
+ * A card that is here is asked once for its name and what it has free; then the models are planned by its data
+ * sheet, because opening it for each of them would take seconds. */
+#include "cli/plan_list.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/summary.h"
+#include "cli/table.h"
+
+static const struct {
+    const char *name;  /* of the flag and in JSON */
+    const char *words; /* for people */
+    const char *title; /* of its first column */
+} ways[HY_CLI_WAYS] = {[HY_CLI_FULL] = {"full", "full-parameter", "full tok/s"},
+                       [HY_CLI_LORA] = {"lora", "LoRA", "LoRA tok/s"},
+                       [HY_CLI_QLORA] = {"qlora", "QLoRA", "QLoRA tok/s"}};
+
+const char *hy_cli_way_name(hy_cli_way way) { return ways[way].name; }
+
+/* ---- one model, one way ------------------------------------------------------------------------ */
+
+/* Places of the state as the plan has them: "on the device", or the classes that are elsewhere. */
+static void describe_state(const hy_summary *summary, char state[HY_CLI_STATE_TEXT]) {
+    static const hy_class classes[] = {HY_WEIGHTS, HY_MASTER, HY_GRADS, HY_OPTIM};
+    char away[HY_CLI_STATE_TEXT - 16] = "";
+    bool is_any_here = false;
+    for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
+        const hy_memory_cell *cell = &summary->phases[HY_FULL].memory[classes[i]];
+        size_t length = strlen(away);
+        if (cell->planned_bytes == 0) continue;
+        if (cell->place == HY_DEVICE)
+            is_any_here = true;
+        else
+            snprintf(away + length, sizeof away - length, "%s%s", length > 0 ? ", " : "",
+                     hy_class_name(classes[i]));
+    }
+    if (away[0] == '\0')
+        snprintf(state, HY_CLI_STATE_TEXT, "on the device");
+    else
+        snprintf(state, HY_CLI_STATE_TEXT, "%s%son the host", is_any_here ? away : "",
+                 is_any_here ? " " : "");
+}
+
+/* Of weights that are updated, gradients and optimizer state: "bf16 / bf16 / 8bit". */
+static void describe_types(const hy_summary *summary, char types[HY_CLI_STATE_TEXT]) {
+    const hy_memory_cell *cell = summary->phases[HY_FULL].memory;
+    const hy_memory_cell *updated = &cell[HY_MASTER];
+    if (updated->planned_bytes == 0) updated = &cell[HY_WEIGHTS];
+    hy_dtype optim = cell[HY_OPTIM].dtype;
+    snprintf(types, HY_CLI_STATE_TEXT, "%s / %s / %s", hy_dtype_name(updated->dtype),
+             hy_dtype_name(cell[HY_GRADS].dtype), optim == HY_U8 ? "8bit" : hy_dtype_name(optim));
+}
+
+static void note_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary *summary) {
+    hy_plan_facts facts;
+    hy_trainer_summary(trainer, summary);
+    hy_trainer_plan_facts(trainer, &facts);
+    *out = (hy_cli_planned){.is_planned = true,
+                            .fits = facts.fits,
+                            .tokens_per_second = facts.tokens_per_second,
+                            .device_bytes = facts.vram_bytes,
+                            .pinned_bytes = facts.host_pinned_bytes,
+                            .disk_bytes = facts.disk_bytes,
+                            .predicts =
+                                summary->phases[HY_PREDICT].memory[HY_PREDICTOR].planned_bytes > 0};
+    describe_state(summary, out->state);
+    describe_types(summary, out->types);
+    if (!facts.fits && facts.change_count > 0)
+        snprintf(out->change, sizeof out->change, "%s", facts.changes[0]);
+}
+
+/* Settings that are not for this model (a length beyond its context, a matrix it does not have) leave it out;
+ * `refused` is then their status. */
+static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli_planned *out,
+                            hy_summary *summary, hy_status *refused) {
+    hy_trainer *trainer = NULL;
+    *out = (hy_cli_planned){0};
+    hy_status status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
+    if (status == HY_OK) status = hy_trainer_plan(config, NULL, &trainer);
+    if (status == HY_OK) note_plan(trainer, out, summary);
+    hy_trainer_destroy(trainer);
+    if (status != HY_ERR_INPUT) return status;
+    *refused = status;
+    return HY_OK;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+static hy_status set_card(hy_config *config, const char *name, const char *memory) {
+    hy_status status = hy_config_set(config, "card", name, HY_FROM_CALLER);
+    return status != HY_OK ? status : hy_config_set(config, "max_gpu_mem", memory, HY_FROM_CALLER);
+}
+
+/* The card that is here and would be taken, by its data sheet. One that is not in the list of cards, so that no model is
+ * planned for it, is opened for each of them. */
+static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy_cli_plans *plans) {
+    hy_cli_planned plan = {0};
+    hy_summary unused;
+    hy_status refused = HY_OK;
+    char limit[32], memory[32];
+    if (strcmp(hy_cli_value(config, "device"), "cpu") == 0 || hy_cli_value(config, "card")[0])
+        return HY_OK;
+    if (!machine->has_cuda) return HY_OK;
+    snprintf(limit, sizeof limit, "%s", hy_cli_value(config, "max_gpu_mem")); /* "8GiB", "0" */
+    snprintf(memory, sizeof memory, "%" PRIu64, machine->vram_free);
+    bool is_free = strcmp(limit, "0") == 0;
+    hy_status status = set_card(config, machine->gpu, is_free ? memory : limit);
+    for (size_t i = 0; i < plans->count && status == HY_OK && !plan.is_planned; i++) {
+        status = plan_model(config, &plans->models[i], &plan, &unused, &refused);
+    }
+    return status == HY_OK && plan.is_planned ? HY_OK : set_card(config, "", limit);
+}
+
+static bool is_on(const hy_config *config, const char *key) {
+    return strcmp(hy_cli_value(config, key), "true") == 0;
+}
+
+/* All three, unless the settings say how a model is trained: with adapters, without, or parts of it. */
+static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
+    bool is_said = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
+                   hy_cli_names(config, "train.train");
+    hy_cli_way only = is_on(config, "qlora")  ? HY_CLI_QLORA
+                      : is_on(config, "lora") ? HY_CLI_LORA
+                                              : HY_CLI_FULL;
+    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_said || w == (int)only;
+}
+
+static hy_status set_way(hy_config *config, hy_cli_way way) {
+    hy_status status =
+        hy_config_set(config, "lora", way == HY_CLI_LORA ? "true" : "false", HY_FROM_CALLER);
+    if (status != HY_OK) return status;
+    return hy_config_set(config, "qlora", way == HY_CLI_QLORA ? "true" : "false", HY_FROM_CALLER);
+}
+
+/* By a flag, a file or --set; what presets say changes from model to model. */
+static bool is_users(const hy_config *config, const char *key) {
+    const char *origin = "";
+    (void)hy_config_get(config, key, NULL, &origin);
+    return hy_cli_names(config, key) && strncmp(origin, "preset ", 7) != 0 &&
+           strncmp(origin, "profile ", 8) != 0;
+}
+
+/* The grammar's text is written for every plan, though no plan depends on how long it is: enough for the sequences of
+ * any preset. */
+static hy_status shorten_text(hy_config *config) {
+    if (is_users(config, "builtin_bytes") || is_users(config, "seq_len")) return HY_OK;
+    return hy_config_set(config, "builtin_bytes", "100000", HY_FROM_CALLER);
+}
+
+static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
+                          hy_status *refused) {
+    hy_summary summary = {0};
+    hy_status status = set_way(config, way);
+    for (size_t i = 0; i < out->count && status == HY_OK; i++) {
+        status = plan_model(config, &out->models[i], &out->plans[i][way], &summary, refused);
+    }
+    const char *stored = hy_cli_value(config, "frozen_dtype");
+    out->base[way] = strcmp(stored, "nf4") == 0 ? HY_NF4
+                     : strcmp(stored, "int8") == 0
+                         ? HY_I8
+                         : summary.phases[HY_FULL].memory[HY_WEIGHTS].dtype;
+    out->is_gpu = summary.is_gpu;
+    return status;
+}
+
+hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli_plans *out) {
+    hy_status refused = HY_OK;
+    bool is_any = false;
+    *out = (hy_cli_plans){0};
+    choose_ways(config, out->has_way);
+    hy_status status = hy_cli_models_by_size(out->models, &out->count);
+    if (status == HY_OK) status = shorten_text(config);
+    if (status == HY_OK) status = stand_in(config, machine, out);
+    for (int w = 0; w < HY_CLI_WAYS && status == HY_OK; w++) {
+        if (out->has_way[w]) status = plan_way(config, (hy_cli_way)w, out, &refused);
+        for (size_t i = 0; i < out->count; i++) is_any |= out->plans[i][w].is_planned;
+        /* What no model can be planned with is wrong by itself: later ways would say it again. */
+        if (status == HY_OK && !is_any) status = refused;
+    }
+    return status;
+}
+
+const hy_cli_model *hy_cli_plans_largest(const hy_cli_plans *plans, hy_cli_way way) {
+    for (size_t i = plans->count; i > 0; i--) {
+        if (plans->plans[i - 1][way].fits) return &plans->models[i - 1];
+    }
+    return NULL;
+}
+
+/* ---- showing: what fits ------------------------------------------------------------------------ */
+
+static hy_cli_figure gibibytes(uint64_t bytes) {
+    hy_cli_figure figure;
+    snprintf(figure.text, sizeof figure.text, "%.1f", (double)bytes * 0x1p-30);
+    return figure;
+}
+
+static void add_cells(hy_cli_table *table, const hy_cli_planned *plan) {
+    if (!plan->is_planned || !plan->fits) {
+        hy_cli_table_add(table, plan->is_planned ? "no" : "-");
+        hy_cli_table_add(table, "");
+        hy_cli_table_add(table, "");
+        return;
+    }
+    hy_cli_table_add(table, hy_cli_count((int64_t)plan->tokens_per_second).text);
+    hy_cli_table_add(table, gibibytes(plan->device_bytes).text);
+    hy_cli_table_add(table, gibibytes(plan->pinned_bytes).text);
+}
+
+static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *plans) {
+    hy_cli_table table;
+    hy_cli_table_begin(&table, "lrrrrrrrrrr");
+    hy_cli_table_row(&table, "model", "size", NULL);
+    for (int w = 0; w < HY_CLI_WAYS; w++) {
+        if (!plans->has_way[w]) continue;
+        hy_cli_table_add(&table, ways[w].title);
+        hy_cli_table_add(&table, plans->is_gpu ? "card" : "RAM");
+        hy_cli_table_add(&table, "host");
+    }
+    for (size_t i = 0; i < plans->count; i++) {
+        const hy_cli_model *model = &plans->models[i];
+        hy_cli_table_row(&table, model->name, hy_cli_short_count((double)model->parameters).text,
+                         NULL);
+        for (int w = 0; w < HY_CLI_WAYS; w++) {
+            if (plans->has_way[w]) add_cells(&table, &plans->plans[i][w]);
+        }
+    }
+    hy_cli_table_print(&table, terminal, true);
+    fputs(plans->is_gpu
+              ? "  Each was planned. card: GiB taken on the card; host: GiB pinned beside it.\n"
+              : "  Each was planned. RAM: GiB to compute in; host: GiB kept beside it.\n",
+          terminal->out);
+}
+
+static const char *dtype_words(hy_dtype dtype) {
+    return dtype == HY_NF4 ? "NF4" : hy_dtype_name(dtype);
+}
+
+static void show_adapters(const hy_cli_terminal *terminal, const hy_config *config,
+                          const hy_cli_plans *plans) {
+    for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
+        if (!plans->has_way[w]) continue;
+        fprintf(terminal->out, "  %s: adapters of rank %s beside a model that stays in %s.\n",
+                ways[w].words, hy_cli_value(config, "lora_rank"), dtype_words(plans->base[w]));
+    }
+}
+
+/* With --verbose: in which types and where, and what would help. */
+static void show_details(const hy_cli_terminal *terminal, const hy_cli_plans *plans,
+                         hy_cli_way way) {
+    hy_cli_table table;
+    char heading[64];
+    hy_cli_table_begin(&table, "lrrlll");
+    hy_cli_table_row(&table, "model", "device", "pinned", "weights / grads / optim", "predicts",
+                     "state", NULL);
+    for (size_t i = 0; i < plans->count; i++) {
+        const hy_cli_planned *plan = &plans->plans[i][way];
+        char with[HY_PLAN_TEXT + 8] = "";
+        if (plan->change[0] != '\0') snprintf(with, sizeof with, "with %s", plan->change);
+        if (plan->fits)
+            hy_cli_table_row(&table, plans->models[i].name, hy_cli_bytes(plan->device_bytes).text,
+                             hy_cli_bytes(plan->pinned_bytes).text, plan->types,
+                             plan->predicts ? "yes" : "aside", plan->state, NULL);
+        else
+            hy_cli_table_row(&table, plans->models[i].name, plan->is_planned ? "no" : "-", "", "",
+                             "", with, NULL);
+    }
+    snprintf(heading, sizeof heading, "%s, in detail", ways[way].words);
+    hy_cli_section(terminal, heading);
+    hy_cli_table_print(&table, terminal, true);
+}
+
+/* ---- showing: the largest, and what to type ------------------------------------------------------ */
+
+#define WORDS_MAX 64
+#define FLAG_MAX 80
+
+static const char *without_group(const char *key) {
+    const char *dot = strrchr(key, '.');
+    return dot != NULL ? dot + 1 : key;
+}
+
+/* Settings that say which model, data or card: the command has its own, or needs none. */
+static bool is_left_out(const char *key) {
+    static const char *const keys[] = {"model", "data",  "card",  "out",
+                                       "lora",  "qlora", "train", "builtin_bytes"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (strcmp(without_group(key), keys[i]) == 0) return true;
+    }
+    return false;
+}
+
+typedef struct command_words {
+    char *words[WORDS_MAX];
+    int count;
+    char flags[WORDS_MAX][FLAG_MAX];
+} command_words;
+
+static void add_word(command_words *c, const char *word) {
+    if (c->count < WORDS_MAX) c->words[c->count++] = (char *)word; /* is only read */
+}
+
+static void add_setting(command_words *c, const hy_cli_setting *setting) {
+    hy_cli_flag flag;
+    bool is_file = setting->meaning == HY_CLI_IS_CONFIG;
+    if (setting->key == NULL) {
+        add_word(c, is_file ? "--config" : "--set");
+        add_word(c, setting->value);
+        return;
+    }
+    if (is_left_out(setting->key) || c->count == WORDS_MAX) return;
+    for (size_t i = 0; hy_cli_flag_at(i, &flag); i++) {
+        if (flag.meaning != HY_CLI_IS_KEY ||
+            strcmp(without_group(flag.key), without_group(setting->key)) != 0)
+            continue;
+        bool is_switch = strcmp(flag.type, "switch") == 0;
+        bool is_off = is_switch && strcmp(setting->value, "true") != 0;
+        snprintf(c->flags[c->count], FLAG_MAX, "--%s%s", is_off ? "no-" : "", flag.flag + 2);
+        add_word(c, c->flags[c->count]);
+        if (!is_switch) add_word(c, setting->value);
+        return;
+    }
+}
+
+/* What trains a folder in this way with the settings of this command line. NULL: no memory for it. */
+static char *training_command(const hy_cli_options *options, const hy_config *config,
+                              hy_cli_way way) {
+    command_words c = {.count = 0};
+    const char *const begin[] = {"hybrid-train", "--model", "FOLDER", "--data", "ROWS"};
+    bool has_profile = false;
+    for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++) add_word(&c, begin[i]);
+    if (way != HY_CLI_FULL) add_word(&c, way == HY_CLI_LORA ? "--lora" : "--qlora");
+    for (size_t i = 0; i < options->setting_count; i++) {
+        const char *key = options->settings[i].key;
+        has_profile |= key != NULL && strcmp(key, "profile") == 0;
+        add_setting(&c, &options->settings[i]);
+    }
+    const char *origin = "";
+    (void)hy_config_get(config, "profile", NULL, &origin);
+    if (!has_profile && strcmp(origin, "caller") == 0) { /* --doctor chose it */
+        add_word(&c, "--profile");
+        add_word(&c, hy_cli_value(config, "profile"));
+    }
+    return hy_cli_command_line(c.count, c.words);
+}
+
+/* The smallest that does not fit and would with another setting; NULL: there is none. */
+static const hy_cli_planned *next_larger(const hy_cli_plans *plans, hy_cli_way way,
+                                         const char **model) {
+    for (size_t i = 0; i < plans->count; i++) {
+        const hy_cli_planned *plan = &plans->plans[i][way];
+        if (plan->fits || plan->change[0] == '\0') continue;
+        *model = plans->models[i].name;
+        return plan;
+    }
+    return NULL;
+}
+
+/* "LoRA            up to qwen3-8b, 8.19B; qwen2.5-32b with --offload-folder FOLDER" and its command below. */
+static void show_way(const hy_cli_terminal *terminal, const hy_cli_plans *plans, hy_cli_way way,
+                     const char *command) {
+    const hy_cli_model *model = hy_cli_plans_largest(plans, way);
+    const char *larger = NULL;
+    const hy_cli_planned *next = next_larger(plans, way, &larger);
+    fprintf(terminal->out, "  %-14s  ", ways[way].words);
+    if (model != NULL)
+        fprintf(terminal->out, "up to %s, %s", model->name,
+                hy_cli_short_count((double)model->parameters).text);
+    else
+        fputs("none", terminal->out);
+    if (next != NULL) hy_cli_printf(terminal->out, "; %s with %s", larger, next->change);
+    fputc('\n', terminal->out);
+    if (model != NULL && command != NULL) hy_cli_printf(terminal->out, "      %s\n", command);
+}
+
+static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                         const hy_config *config, const hy_cli_plans *plans) {
+    hy_cli_section(terminal, "the largest that fits, and what trains a folder of that size");
+    for (int w = 0; w < HY_CLI_WAYS; w++) {
+        if (!plans->has_way[w]) continue;
+        char *command = training_command(options, config, (hy_cli_way)w);
+        show_way(terminal, plans, (hy_cli_way)w, command);
+        free(command);
+    }
+    fputs("  \"hybrid-train --plan --model NAME\", with --lora or --qlora, shows a plan and its "
+          "reasons.\n",
+          terminal->out);
+}
+
+hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                           hy_config *config, const hy_machine *machine) {
+    hy_cli_plans plans;
+    char heading[128];
+    hy_status status = hy_cli_plans_make(config, machine, &plans);
+    if (status != HY_OK) return status;
+    const char *trained = hy_cli_value(config, "train.train");
+    bool is_part = is_users(config, "train.train");
+    snprintf(heading, sizeof heading, "what fits, profile %.30s%s%.60s",
+             hy_cli_value(config, "profile"), is_part ? ", training " : "", is_part ? trained : "");
+    hy_cli_section(terminal, heading);
+    show_models(terminal, &plans);
+    show_adapters(terminal, config, &plans);
+    for (int w = 0; w < HY_CLI_WAYS; w++) {
+        if (options->is_verbose && plans.has_way[w]) show_details(terminal, &plans, (hy_cli_way)w);
+    }
+    show_largest(terminal, options, config, &plans);
+    return HY_OK;
+}
