@@ -2,8 +2,8 @@
  *
  * Trains one model again and again, each time with one more optimisation switched on and from the same
  * seed: fp32, bf16, recomputation, smaller gradients, state and master; then m and v, gradients, weights
- * and activations leave the device one after the other, and updates wait for the next step; then
- * strategies for Predict; then the profiles, with what the planner chose for each. Prints device bytes in Full and Predict, pinned bytes, speed, waiting and
+ * and activations leave the device one after the other, and updates wait for the next step; then matmuls in
+ * fp8; then adapters beside the model as it is and in NF4; then strategies for Predict; then the profiles, with what the planner chose for each. Prints device bytes in Full and Predict, pinned bytes, speed, waiting and
  * held-out loss of each rung, and the change against the rung it stands on. Exit code 1 when a plan is
  * beyond its bar, or when a rung that may change no bit changed the loss.
  *

@@ -1,6 +1,6 @@
 /* vram_phases.c: what each phase keeps where, planned and measured.
  *
- * For models x profiles (x rungs of types): a short run through all four phases and the placement table it planned and
+ * For models x profiles (x rungs of types, x ways of training: all parameters, LoRA, QLoRA): a short run through all four phases and the placement table it planned and
  * measured: bytes per class and phase, the peak on the device, what is pinned, the error of the plan,
  * what the planner chose and how fast it thought that would be, tokens per second, bytes moved and time
  * waited. On a CPU the arenas play the device, so the same table comes out on any machine, and
@@ -18,6 +18,9 @@ static bench_flag flags[] = {
      "of the state, with commas between: chosen (the planner's), fp32, optimizer (8 bits), "
      "gradients (also bf16), master (also bf16), predictor (also 8 bits), fp8 (also matmuls); or "
      "all of these"},
+    {"--ways", VP_WAY_FULL,
+     "what is trained, with commas between: full (all parameters), lora (adapters beside the "
+     "model), qlora (beside the model in NF4); or all of these"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
     {"--steps", "12", "of each run, jumps included"},
     {"--batch-size", "1", "sequences in a micro-batch"},
@@ -36,7 +39,17 @@ static hy_status configure(hy_config *config, const bench_command *command, cons
         return hy_fail(HY_ERR_INPUT, "--types \"%s\"; accepted are %s, %s and all", r->types,
                        VP_TYPES_CHOSEN, vp_types_all());
     }
-    return phase_run_set_text(config, types, HY_FROM_FLAG);
+    HY_TRY(phase_run_set_text(config, types, HY_FROM_FLAG));
+    const char *way = vp_way_settings(r->way);
+    if (!way) {
+        return hy_fail(HY_ERR_INPUT, "--ways \"%s\"; accepted are %s and all", r->way,
+                       vp_ways_all());
+    }
+    /* What adapters have by themselves ("line") tests each jump before it is made, and in a run this short finds
+     * none: with the predictor of the other ways Correct occurs too. */
+    bool is_full = strcmp(r->way, VP_WAY_FULL) == 0;
+    if (!is_full) HY_TRY(hy_config_set(config, "predictor", "outer", HY_FROM_FILE));
+    return phase_run_set_text(config, way, HY_FROM_FLAG);
 }
 
 static hy_status make_run(const bench_command *command, vp_run *r) {
@@ -48,16 +61,14 @@ static hy_status make_run(const bench_command *command, vp_run *r) {
     return status;
 }
 
-static hy_status add_run(const bench_command *command, const char *model, const char *profile,
-                         const char *types, vp_results *results) {
+static hy_status add_run(const bench_command *command, const vp_run *asked, vp_results *results) {
     if (results->count == VP_RUNS_MAX) {
-        return hy_fail(HY_ERR_INPUT, "more than %d runs: fewer --model, --profiles or --types",
+        return hy_fail(HY_ERR_INPUT,
+                       "more than %d runs: fewer --model, --profiles, --types or --ways",
                        VP_RUNS_MAX);
     }
     vp_run *r = &results->runs[results->count];
-    snprintf(r->model, sizeof r->model, "%s", model);
-    snprintf(r->profile, sizeof r->profile, "%s", profile);
-    snprintf(r->types, sizeof r->types, "%s", types);
+    *r = *asked;
     HY_TRY(make_run(command, r));
     if (results->count++ == 0) printf("%s; %s\n\n", r->run.device, r->run.matmul);
     vp_table_print(r);
@@ -66,13 +77,16 @@ static hy_status add_run(const bench_command *command, const char *model, const 
 }
 
 static hy_status make_model(const bench_command *command, const char *model, vp_results *results) {
+    static vp_run asked; /* large for a stack */
     const char *profiles = bench_value(command, "--profiles");
-    char profile[BENCH_WORD_MAX], types[BENCH_WORD_MAX];
-    while (bench_next_word(&profiles, profile)) {
-        const char *list = bench_value(command, "--types");
-        if (strcmp(list, "all") == 0) list = vp_types_all();
-        while (bench_next_word(&list, types)) {
-            HY_TRY(add_run(command, model, profile, types, results));
+    snprintf(asked.model, sizeof asked.model, "%s", model);
+    while (bench_next_word(&profiles, asked.profile)) {
+        const char *types = bench_value(command, "--types");
+        if (strcmp(types, "all") == 0) types = vp_types_all();
+        while (bench_next_word(&types, asked.types)) {
+            const char *ways = bench_value(command, "--ways");
+            if (strcmp(ways, "all") == 0) ways = vp_ways_all();
+            while (bench_next_word(&ways, asked.way)) HY_TRY(add_run(command, &asked, results));
         }
     }
     return HY_OK;
@@ -90,8 +104,10 @@ static hy_status measure(const bench_command *command, void *context) {
     const char *models = bench_value(command, "--model");
     char model[BENCH_WORD_MAX];
     while (bench_next_word(&models, model)) HY_TRY(make_model(command, model, results));
-    if (results->count == 0) return hy_fail(HY_ERR_INPUT, "no model, profile or type is named");
+    if (results->count == 0)
+        return hy_fail(HY_ERR_INPUT, "no model, profile, type or way is named");
     vp_lines_print(results);
+    vp_ways_print(results);
     return write_files(command, results);
 }
 

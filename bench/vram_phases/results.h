@@ -1,4 +1,4 @@
-/* results.h: the runs of vram_phases, models x profiles, and how they are shown.
+/* results.h: the runs of vram_phases, models x profiles x types x ways, and how they are shown.
  *
  * A run is shown as the placement table that it planned and measured: a row per class, a column per
  * phase. Device bytes of a phase are those of its classes and, in Predict with lookahead, the
@@ -13,6 +13,7 @@
 typedef struct vp_run {
     char model[BENCH_WORD_MAX], profile[BENCH_WORD_MAX];
     char types[BENCH_WORD_MAX]; /* the rung that was asked for; "chosen": the planner's */
+    char way[BENCH_WORD_MAX];   /* what is trained: "full", "lora" or "qlora" */
     phase_run run;
 } vp_run;
 
@@ -49,10 +50,19 @@ const char *vp_types_settings(const char *name);
 /* Every rung there is, with commas between, for a list that says "all". */
 const char *vp_types_all(void);
 
+#define VP_WAY_FULL "full" /* all parameters are trained */
+
+/* The settings of a way of training by its name, as above; and every way there is. */
+const char *vp_way_settings(const char *name);
+const char *vp_ways_all(void);
+
 /* ---- table.c, results_json.c, svg.c ---- */
 
 /* All runs in a line each: types, planned and measured. */
 void vp_lines_print(const vp_results *results);
+
+/* Where more than one way was run: each with what every phase had on the device, beside each other. */
+void vp_ways_print(const vp_results *results);
 
 void vp_table_print(const vp_run *run);
 hy_status vp_json_write(const vp_results *results, const char *path);

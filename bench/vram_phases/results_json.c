@@ -73,6 +73,7 @@ static void put_run(hy_json_writer *w, const vp_run *r) {
     hy_json_put_string(w, "model", r->model);
     hy_json_put_string(w, "profile", r->profile);
     hy_json_put_string(w, "types", r->types);
+    hy_json_put_string(w, "way", r->way);
     hy_json_put_int(w, "parameters", run->summary.parameters);
     hy_json_put_int(w, "batch_size", run->batch_size);
     hy_json_put_int(w, "seq_len", run->seq_len);

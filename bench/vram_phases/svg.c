@@ -134,8 +134,11 @@ static void draw_panel(hy_text *t, const vp_run *runs, int count, int row, int w
             draw_bar(t, &p, &runs[i].run.summary.phases[phase], group_x(i) + phase * BAR_STEP,
                      hy_phase_name((hy_phase)phase));
         }
-        svg_text(t, group_x(i) + 0.5 * HY_PHASE_COUNT * BAR_STEP, p.base + 34, "middle",
-                 runs[i].profile);
+        char group[2 * BENCH_WORD_MAX + 2];
+        bool is_full = strcmp(runs[i].way, VP_WAY_FULL) == 0;
+        snprintf(group, sizeof group, "%s%s%s", runs[i].profile, is_full ? "" : ", ",
+                 is_full ? "" : runs[i].way);
+        svg_text(t, group_x(i) + 0.5 * HY_PHASE_COUNT * BAR_STEP, p.base + 34, "middle", group);
     }
 }
 

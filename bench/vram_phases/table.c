@@ -150,12 +150,11 @@ static void print_choices(const phase_run *run) {
 
 static void print_heading(const vp_run *r) {
     const phase_run *run = &r->run;
-    printf(
-        "%s, profile %s: %lld parameters, %lld x %lld tokens x %lld; %.0f tokens/s over the run, "
-        "held-out loss %.4f; ready after %.1f s\n",
-        r->model, r->profile, (long long)run->summary.parameters, (long long)run->batch_size,
-        (long long)run->seq_len, (long long)run->grad_accum, run->summary.tokens_per_second,
-        run->val_loss, run->seconds_to_open);
+    printf("%s, profile %s, %s: %lld parameters, %lld x %lld tokens x %lld; %.0f tokens/s over the "
+           "run, held-out loss %.4f; ready after %.1f s\n",
+           r->model, r->profile, r->way, (long long)run->summary.parameters,
+           (long long)run->batch_size, (long long)run->seq_len, (long long)run->grad_accum,
+           run->summary.tokens_per_second, run->val_loss, run->seconds_to_open);
     print_choices(run);
     print_taken(run);
     printf("  %-11s", "class");
@@ -189,20 +188,49 @@ static uint64_t taken_of(const phase_run *run) {
 
 void vp_lines_print(const vp_results *results) {
     if (results->count < 2) return;
-    printf("%-14s %-13s %-10s %9s %9s %8s %9s %9s %9s  %s\n", "model", "profile", "types",
-           "planned", results->runs[0].run.card_bytes ? "driver" : "live", "off", "pinned",
+    printf("%-14s %-13s %-10s %-5s %9s %9s %8s %9s %9s %9s  %s\n", "model", "profile", "types",
+           "way", "planned", results->runs[0].run.card_bytes ? "driver" : "live", "off", "pinned",
            "predict", "tokens/s", "what is kept");
     for (int i = 0; i < results->count; i++) {
         const vp_run *r = &results->runs[i];
         const hy_phase_summary *predict = &r->run.summary.phases[HY_PREDICT];
         char a[32], b[32], c[32], d[32];
         uint64_t taken = taken_of(&r->run);
-        printf("%-14s %-13s %-10s %9s %9s %6.2f %% %9s %9s %9.0f  %s\n", r->model, r->profile,
-               r->types, bytes_text(r->run.plan.vram_bytes, a), bytes_text(taken, b),
+        printf("%-14s %-13s %-10s %-5s %9s %9s %6.2f %% %9s %9s %9.0f  %s\n", r->model, r->profile,
+               r->types, r->way, bytes_text(r->run.plan.vram_bytes, a), bytes_text(taken, b),
                plan_error_of(r->run.plan.vram_bytes, taken).percent,
                bytes_text(r->run.pinned_bytes, c),
                predict->steps ? bytes_text(predict->vram_peak_bytes, d) : "-",
                phase_run_rate(&r->run, HY_FULL), r->run.types);
+    }
+    printf("\n");
+}
+
+/* ---- ways of training beside each other ---------------------------------------------------------- */
+
+static bool has_several_ways(const vp_results *results) {
+    for (int i = 1; i < results->count; i++) {
+        if (strcmp(results->runs[i].way, results->runs[0].way) != 0) return true;
+    }
+    return false;
+}
+
+void vp_ways_print(const vp_results *results) {
+    char text[32];
+    if (!has_several_ways(results)) return;
+    printf("live on the device by phase\n%-14s %-13s %-10s %-5s", "model", "profile", "types",
+           "way");
+    for (int p = 0; p < HY_PHASE_COUNT; p++) printf(" %9s", hy_phase_name((hy_phase)p));
+    printf(" %9s %9s\n", "pinned", "tokens/s");
+    for (int i = 0; i < results->count; i++) {
+        const vp_run *r = &results->runs[i];
+        printf("%-14s %-13s %-10s %-5s", r->model, r->profile, r->types, r->way);
+        for (int p = 0; p < HY_PHASE_COUNT; p++) {
+            const hy_phase_summary *phase = &r->run.summary.phases[p];
+            printf(" %9s", phase->steps ? bytes_text(phase->vram_peak_bytes, text) : "-");
+        }
+        printf(" %9s %9.0f\n", bytes_text(r->run.pinned_bytes, text),
+               phase_run_rate(&r->run, HY_FULL));
     }
     printf("\n");
 }

@@ -1,4 +1,4 @@
-/* types.c: rungs of types, from the finest to the smallest. See results.h.
+/* types.c: rungs of types, from the finest to the smallest, and ways of training. See results.h.
  *
  * Each has the smaller types of those before it; the last has matmuls in fp8 too. They are the rungs on which the planner chooses
  * (src/plan/ladder.c), written as settings, so that each can be had whether it is needed or not. */
@@ -12,9 +12,11 @@
     " master_dtype=" master " "
 #define STATE(optim, grads, master) STATE_IN("bf16", optim, grads, master)
 
-static const struct {
+typedef struct named {
     const char *name, *settings;
-} rungs[] = {
+} named;
+
+static const named rungs[] = {
     {"fp32", STATE("fp32", "fp32", "fp32") FP32_PREDICTOR},
     {"optimizer", STATE("8bit", "fp32", "fp32") FP32_PREDICTOR},
     {"gradients", STATE("8bit", "bf16", "fp32") FP32_PREDICTOR},
@@ -24,11 +26,26 @@ static const struct {
     {VP_TYPES_CHOSEN, ""},
 };
 
-const char *vp_types_settings(const char *name) {
-    for (size_t i = 0; i < sizeof rungs / sizeof rungs[0]; i++) {
-        if (strcmp(rungs[i].name, name) == 0) return rungs[i].settings;
+/* "full" says so: --set may not turn it round unseen. */
+static const named ways[] = {{VP_WAY_FULL, "lora=false qlora=false"},
+                             {"lora", "lora=true qlora=false"},
+                             {"qlora", "qlora=true"}};
+
+static const char *settings_of(const named *list, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(list[i].name, name) == 0) return list[i].settings;
     }
     return NULL;
 }
 
+const char *vp_types_settings(const char *name) {
+    return settings_of(rungs, sizeof rungs / sizeof rungs[0], name);
+}
+
 const char *vp_types_all(void) { return "fp32,optimizer,gradients,master,predictor,fp8"; }
+
+const char *vp_way_settings(const char *name) {
+    return settings_of(ways, sizeof ways / sizeof ways[0], name);
+}
+
+const char *vp_ways_all(void) { return "full,lora,qlora"; }

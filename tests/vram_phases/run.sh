@@ -84,6 +84,7 @@ vram_phases --model:no-such no-such
 vram_phases --model:, no.model
 vram_phases --max-gpu-mem:much max_gpu_mem
 vram_phases --types:fp64 optimizer,gradients
+vram_phases --ways:dora full,lora,qlora
 vram_phases --set:steps KEY=VALUE
 vram_phases --set:no_such_key=1 no_such_key
 ladder --rungs:3 --rungs
@@ -207,6 +208,32 @@ types_are_rungs() {
         '
 }
 
+# The same model trained whole, by adapters, and by adapters beside NF4: each phase keeps less than in the way before.
+ways_stand_beside_each_other() {
+    phases y --profiles aggressive --ways all || { cat "$scratch/y.out" "$scratch/y.err"; return 1; }
+    grep -A 4 '^live on the device by phase' "$scratch/y.out" |
+        grep -qE '^nano  *aggressive  *chosen  *qlora( +[0-9.]+ [KM]iB){5} +[0-9]+$' || { cat "$scratch/y.out"; return 1; }
+    grep -q 'aggressive, qlora</text>' "$scratch/y.svg" || { echo "the picture does not name it"; return 1; }
+    over y '
+        n = split("full lora qlora", way, " ")
+        split("warmup full predict correct", phase, " ")
+        for (r = 0; r < n; r++) {
+            at = ".runs." r
+            if (v[at ".way"] != way[r + 1]) wrong(at " is " v[at ".way"])
+            for (p in phase) {
+                cell = at ".phases." phase[p]
+                if (!(v[cell ".steps"] > 0)) wrong(cell " did not occur")
+                now = v[cell ".device.measured_bytes"]
+                if (v[cell ".device.planned_bytes"] != now) wrong(cell " is off its plan")
+                if (r > 0 && now >= kept[phase[p]]) wrong(cell " keeps as much as the way before")
+                kept[phase[p]] = now
+            }
+        }
+        grads = v[".runs.1.phases.full.classes.grads.measured_bytes"]
+        if (grads <= 0 || 2 * grads > v[".runs.0.phases.full.classes.grads.measured_bytes"])
+            wrong("adapters have " grads " bytes of gradients")'
+}
+
 # On a device that is too small for fp32 each profile takes what it may: nothing smaller, so that
 # prediction stands aside; the optimizer's state; and, where that is not enough, all of it.
 each_profile_shows_the_types_it_chose() {
@@ -286,6 +313,10 @@ update on gather
 fp8 matmuls
 fp8, recompute all
 fp8, streamed
+LoRA
+QLoRA
+QLoRA, recompute all
+QLoRA, streamed
 Predict: cpu
 Predict: pinned
 Predict: lookahead
@@ -313,6 +344,7 @@ memory_falls_where_it_must() {
                   "recompute mlp<recompute norm|recompute all<recompute attention|" \
                   "recompute all<recompute mlp|bf16 gradients<recompute all|" \
                   "bf16 m and v<bf16 gradients|8-bit m and v<bf16 m and v|" \
+                  "LoRA<bf16|QLoRA<LoRA|QLoRA, recompute all<QLoRA|QLoRA, streamed<QLoRA, recompute all|" \
                   "bf16 master<8-bit m and v|m and v pinned<8-bit predictor|" \
                   "gradients pinned<m and v pinned|weights streamed<gradients pinned", full, "|")
         for (k = 1; k <= n; k++) {
@@ -466,6 +498,7 @@ check plans_hold_within_three_percent
 check predict_gives_up_gradients_and_moves_the_optimizer
 check the_picture_has_a_piece_for_every_cell
 check types_are_rungs
+check ways_stand_beside_each_other
 check each_profile_shows_the_types_it_chose
 check a_phase_that_did_not_occur_fails
 check a_smaller_device_changes_places_and_no_bit
