@@ -56,6 +56,7 @@ set_up_stage() {
     make_model "$HOME/models/Qwen2.5-0.5B-Instruct" "$small" || return 1
     cp -r "$HOME/models/Qwen2.5-0.5B-Instruct" "$HOME/models/Qwen2.5-0.5B"
     make_model "$HOME/models/Qwen2.5-1.5B-Instruct" "$middle" || return 1 # the guide's
+    cp -r "$HOME/models/Qwen2.5-1.5B-Instruct" "$HOME/models/Qwen3-8B"    # its chapter on adapters
 }
 
 # A folder for a page: the tree as far as commands name it, and the files they read.
