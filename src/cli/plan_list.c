@@ -286,8 +286,8 @@ static const char *without_group(const char *key) {
 
 /* Settings that say which model, data or card: the command has its own, or needs none. */
 static bool is_left_out(const char *key) {
-    static const char *const keys[] = {"model", "data",  "card",  "out",
-                                       "lora",  "qlora", "train", "builtin_bytes"};
+    static const char *const keys[] = {"model", "data",  "card",         "out",
+                                       "lora",  "qlora", "builtin_bytes"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (strcmp(without_group(key), keys[i]) == 0) return true;
     }

@@ -145,6 +145,7 @@ test_a_way_that_is_asked_for_is_listed_alone() {
     list_for_a_16_gb_card --train last:2
     expect_code 0
     expect_out "training last:2"
+    expect_out "      hybrid-train --model FOLDER --data ROWS --cpu-mem 32GiB --train last:2"
     ! grep -q "LoRA tok" "$stdout" || fail "$(cat "$stdout")"
 }
 
