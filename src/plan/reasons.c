@@ -57,6 +57,11 @@ static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, in
     here.state[cls] = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(p, &here, &without));
     double cost = cost_over(plan, &without);
+    if (without.device_short == 0 && cost < 0.05) {
+        add(out, "%s %s: its %s would fit on the device, but no step would be faster",
+            class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text);
+        return HY_OK;
+    }
     add(out, "%s %s: with its %s on the device %s would be missing; costs %.1f %% of a step%s",
         class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text,
         hy_bytes_as_text(without.device_short).text, cost < 0 ? 0 : cost,
