@@ -1,0 +1,122 @@
+"""compare.py: what an adapter's held-out losses say beside those of full fine-tuning; the tables.
+
+Pure functions over arms as adapter_value.py has them: a dict with name, label, grid (rate -> result or None), rate
+and is_edge, runs (seed -> result or None). None is a run that was not made.
+"""
+import math
+import statistics
+
+from figures import best_rate, loss_of, print_table
+
+NEAR = 1.02  # times the loss of full fine-tuning: what counts as no worse
+
+
+def choose(arm):
+    """Puts the best rate of the grid, and whether it lies at an edge of it, into the arm; None: there is none."""
+    made = {rate: result for rate, result in arm["grid"].items() if result}
+    arm["rate"], is_edge = best_rate(made) if made else (None, False)
+    arm["is_edge"] = is_edge and arm["rate"] in (min(arm["grid"]), max(arm["grid"]))
+    arm["is_grid_whole"] = len(made) == len(arm["grid"])
+
+
+def vertex(grid, rate):
+    """Where a parabola over log(rate) through a rate and its neighbours is lowest; None at an edge or beside a run
+    that is missing or diverged."""
+    rates = sorted(grid)
+    at = rates.index(rate)
+    near = rates[max(0, at - 1):at + 2]
+    if len(near) < 3 or any(not grid[r] or math.isinf(loss_of(grid[r])) for r in near):
+        return None
+    (x0, x1, x2), (y0, y1, y2) = [math.log(r) for r in near], [loss_of(grid[r]) for r in near]
+    left, right = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    if right <= left:
+        return None
+    slope = (right - left) / (x2 - x0)  # left is the slope in the middle of x0 and x1
+    return math.exp((x0 + x1) / 2 - left / (2 * slope))
+
+
+def losses(arm):
+    """Seed -> loss, of the seeds that were run."""
+    return {seed: loss_of(result) for seed, result in arm["runs"].items() if result}
+
+
+def ratio(base, arm):
+    """Mean loss over mean loss of the base, over the seeds that both have; None: they have none."""
+    of_base, of_arm = losses(base), losses(arm)
+    shared = [seed for seed in of_arm if seed in of_base]
+    if not shared:
+        return None
+    return statistics.mean(of_arm[s] for s in shared) / statistics.mean(of_base[s] for s in shared)
+
+
+def rate_text(arm):
+    return f"{arm['rate']:g}" + (" (edge)" if arm["is_edge"] else "")
+
+
+def print_grids(arms, seed):
+    most = max(len(arm["grid"]) for arm in arms)
+    rows = []
+    for arm in arms:
+        cells = []
+        for rate in sorted(arm["grid"]):
+            result = arm["grid"][rate]
+            loss = f"{loss_of(result):.4f}".replace("inf", "diverged") if result else "not run"
+            cells.append(f"{rate:g}: {loss}")
+        rows.append([arm["name"], *cells, *[""] * (most - len(cells))])
+    print_table(f"Held-out loss by learning rate, seed {seed}, {most} rate{'s' * (most > 1)} in every arm",
+                ["arm", "rate: loss", *[""] * (most - 1)], rows)
+    for arm in arms:
+        if arm["rate"] is None:
+            print(f"  {arm['name']} has no rate that did not diverge and is left out")
+        elif not arm["is_grid_whole"]:
+            print(f"  {arm['name']}: rates are missing, another may be better")
+        elif arm["is_edge"]:
+            print(f"  {arm['name']} is best at an edge of its grid, {arm['rate']:g}: it may do better beyond it")
+
+
+def print_losses(base, arms, seeds, jobs):
+    rows = []
+    for arm in arms:
+        found = losses(arm)
+        made = [result for result in arm["runs"].values() if result and not result["diverged"]]
+        share = ratio(base, arm) if base else None
+        seconds = f"{statistics.median(r['train_s'] for r in made):.1f}" if made else "-"
+        rows.append([arm["name"], arm["label"], rate_text(arm),
+                     " ".join(f"{found[s]:.4f}" if s in found else "-" for s in seeds),
+                     f"{statistics.mean(found.values()):.4f}" if found else "-",
+                     f"{share:.4f}" if share else "-",
+                     f"{made[0]['trained']:,}" if made else "-", f"{made[0]['steps']}" if made else "-", seconds])
+    together = f", {jobs} runs at a time" if jobs > 1 else ""
+    print_table(f"At the best rate, seeds {', '.join(map(str, seeds))}",
+                ["arm", "", "rate", "held-out loss of each seed", "mean", "ratio to full", "trained parameters",
+                 "steps", f"seconds{together}"], rows)
+
+
+def print_rates(base, arms):
+    """The rule that adapters want ten times the rate of full fine-tuning."""
+    middle, rows = vertex(base["grid"], base["rate"]), []
+    for arm in arms:
+        if arm is base:
+            continue
+        found = vertex(arm["grid"], arm["rate"])
+        between = f"{found / middle:.1f}" if found and middle else "-"
+        remark = "an edge: a bound at most" if arm["is_edge"] or base["is_edge"] else ""
+        rows.append([arm["name"], f"{arm['rate'] / base['rate']:.1f}", between, remark])
+    if rows:
+        print_table(f"Best rate over that of full fine-tuning ({rate_text(base)}; between rates "
+                    f"{f'{middle:.2g}' if middle else 'unknown'})",
+                    ["arm", "by the grid", "by a parabola through its best three", ""], rows)
+
+
+def print_verdicts(base, arms, seeds):
+    print()
+    for arm in arms:
+        share = None if arm is base else ratio(base, arm)
+        if share is None:
+            continue
+        count = len([s for s in losses(arm) if s in losses(base)])
+        doubt = ", rate at an edge" if arm["is_edge"] or base["is_edge"] else ""
+        doubt += f", {count} of {len(seeds)} seeds" if count < len(seeds) else ""
+        word = "within" if share <= NEAR else "NOT within"
+        print(f"{arm['name']}: its held-out loss is {100 * (share - 1):+.2f} % against full fine-tuning, "
+              f"{word} {100 * (NEAR - 1):.0f} %{doubt}")
