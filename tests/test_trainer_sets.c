@@ -5,6 +5,7 @@
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
 #include "record/export.h"
+#include "record/state_files.h"
 #include "trainer/trainer.h"
 
 #define SETS_RUN SMALL_RUN "layers 4 predictor none tail_share 0 fork_budget 0 loss_chunks 1 "
@@ -322,6 +323,39 @@ START_TEST(codes_without_their_scales_are_refused) {
 }
 END_TEST
 
+/* A checkpoint of these tensors, a number each, and of this trainer.json. */
+static bool lacks_base(const char *progress, const char *const *names, size_t count) {
+    hy_safetensors_entry entries[8] = {0};
+    hy_safetensors_writer *writer;
+    char path[400];
+    bool lacks;
+    for (size_t i = 0; i < count; i++) {
+        entries[i] = (hy_safetensors_entry){.name = names[i], .ndim = 1, .shape = {1}};
+    }
+    snprintf(path, sizeof path, "%s/weights.safetensors", one);
+    must(hy_safetensors_create(path, entries, count, NULL, &writer));
+    for (size_t i = 0; i < count; i++) must(hy_safetensors_put(writer, &(float){1}, 4));
+    must(hy_safetensors_finish(writer, NULL, NULL));
+    snprintf(path, sizeof path, "%s/trainer.json", one);
+    must(hy_file_write_atomic(path, progress, strlen(progress)));
+    must(hy_checkpoint_lacks_base(one, &lacks));
+    return lacks;
+}
+
+START_TEST(a_checkpoint_says_whether_it_lacks_its_base) {
+    static const char *const names[] = {"blocks.0.attn.out.lora_a", "embed.tokens.weight",
+                                        "blocks.0.norm1.weight",    "blocks.0.attn.qkv.weight",
+                                        "blocks.0.attn.out.weight", "blocks.0.mlp.down.weight",
+                                        "final_norm.weight"};
+    /* older ones do not say it, and are gone by their names */
+    ck_assert(!lacks_base("{}", names, 7));
+    ck_assert(lacks_base("{}", names, 6));
+    ck_assert(!lacks_base("{}", names + 1, 6));
+    ck_assert(lacks_base("{\"lacks_base\": true}", names, 7));
+    ck_assert(!lacks_base("{\"lacks_base\": false}", names, 6));
+}
+END_TEST
+
 START_TEST(what_cannot_be_trained_is_refused_by_name) {
     hy_config *config = small_run(SETS_RUN, "none", PAIRS("train", "blocks.7.*"));
     hy_trainer *t;
@@ -347,6 +381,7 @@ static Suite *sets_suite(void) {
     tcase_add_test(tests, weights_move_between_nf4_and_others);
     tcase_add_test(tests, weights_move_from_nf4_to_int8);
     tcase_add_test(tests, codes_without_their_scales_are_refused);
+    tcase_add_test(tests, a_checkpoint_says_whether_it_lacks_its_base);
     tcase_add_test(tests, what_cannot_be_trained_is_refused_by_name);
     suite_add_tcase(suite, tests);
     return suite;

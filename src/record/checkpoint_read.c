@@ -139,7 +139,8 @@ static bool has_base(const hy_safetensors *st) {
     return true;
 }
 
-hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
+/* Checkpoints of before the field are looked at. */
+static hy_status looks_baseless(const char *path, bool *out) {
     char file[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
@@ -147,6 +148,17 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
     *out = has_adapters(st) && !has_base(st);
     hy_safetensors_close(st);
     return HY_OK;
+}
+
+hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
+    char file[HY_PATH_MAX];
+    hy_json *json;
+    HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
+    if (!hy_path_exists(file)) return looks_baseless(path, out); /* weights alone */
+    HY_TRY(hy_json_read_file(file, &json));
+    bool is_said = hy_json_as_bool(hy_json_get(hy_json_root(json), HY_LACKS_BASE), out);
+    hy_json_free(json);
+    return is_said ? HY_OK : looks_baseless(path, out);
 }
 
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,

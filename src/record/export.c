@@ -4,6 +4,8 @@
  * part, the average is what is written. */
 #include "record/export.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,6 +61,13 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     if (kind != HY_FILES_HF) out->source[0] = 0; /* nothing lies beside the weights */
     bool follows_source = asked == HY_DTYPE_AUTO && out->source[0];
     return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
+}
+
+void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
+    char path[PATH_MAX];
+    bool is_path = !hy_builtin_text("model", model) && realpath(model, path);
+    bool fits = is_path && strlen(path) < HY_PATH_MAX;
+    snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : model);
 }
 
 /* ---- out of a run ------------------------------------------------------------------------------ */
@@ -134,6 +143,8 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     if (!reader.raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     hy_merge merge = hy_merge_begin(&e->model->shape, &e->model->params, read_store, &reader);
     bool is_adapter = what == HY_EXPORT_ADAPTER;
+    char base[HY_PATH_MAX];
+    hy_export_base_name(s->model, base);
     if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->types.master);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,
@@ -147,7 +158,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
         .read = is_adapter ? read_store : hy_merge_read,
         .context = is_adapter ? (void *)&reader : &merge,
         .is_adapter = is_adapter,
-        .base = s->model,
+        .base = base,
         .observer = e->observer,
     });
     hy_merge_end(&merge);

@@ -18,6 +18,9 @@ typedef struct hy_export_plan {
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);
 
+/* What an adapter names as its model: a path as it is from any folder, a name on the hub or of a preset as it is. */
+void hy_export_base_name(const char *model, char out[HY_PATH_MAX]);
+
 /* A whole model, with adapters merged into it; or the adapters alone. */
 typedef enum hy_export_what { HY_EXPORT_MODEL, HY_EXPORT_ADAPTER } hy_export_what;
 

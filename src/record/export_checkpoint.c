@@ -176,6 +176,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
     hy_settings settings = *hy_config_settings(s->config);
     hy_export_plan plan;
+    char name[HY_PATH_MAX];
     int dtype = HY_DTYPE_AUTO;
     HY_FAIL_IF(options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype),
                HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
@@ -190,6 +191,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     bool is_adapter = has_adapter && !options->merge;
     if (is_adapter) plan.dtype = hy_dtype_chosen((hy_dtype_choice)dtype, dtype_held(s));
     if (s->lacks_base && options->merge) HY_TRY(open_base(s, &settings));
+    hy_export_base_name(settings.model, name);
     hy_merge merge = hy_merge_begin(&s->model->shape, &s->model->params, read_saved, s);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
@@ -203,7 +205,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
         .read = is_adapter ? read_saved : hy_merge_read,
         .context = is_adapter ? (void *)s : &merge,
         .is_adapter = is_adapter,
-        .base = settings.model,
+        .base = name,
         .observer = observer,
     });
     hy_merge_end(&merge);

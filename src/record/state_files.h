@@ -71,7 +71,9 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char
 /* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
-/* It is of a run whose adapters stand beside a model's files: it has what is trained alone. */
+/* It is of a run whose adapters stand beside a model's files: it has what is trained alone. Its trainer.json says
+ * so; of one from before it did, the tensors' names. */
+#define HY_LACKS_BASE "lacks_base"
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
 /* The weights as OUT/model has them: their average where the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);

@@ -301,6 +301,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_close_object(&w);
     write_split(t, &w);
     write_kept(t, &w);
+    hy_json_put_bool(&w, HY_LACKS_BASE, t->engine.base_is_named);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
 }

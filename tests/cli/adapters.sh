@@ -262,3 +262,24 @@ test_a_base_that_is_gone_or_another_one() {
     run --resume tuned --steps 8
     expect_code 0
 }
+
+test_a_checkpoint_says_itself_that_it_lacks_its_base() { # of all that is looked for in older ones, too
+    make_tokens
+    run_folder "$golden/llama" --lora --lora-rank 2 --lr 0.01 --out tuned \
+        --lora-modules 'embed,norm,*.norm1.*,*.attn.qkv.weight,*.attn.out.weight,*.mlp.down.weight'
+    expect_code 0
+    set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
+    of_run=$("$program" --eval-only --model tuned "$@" 2> "$stderr" | grep '^loss')
+    [ -n "$of_run" ] || fail "no loss of the run: $(cat "$stderr")"
+}
+
+test_an_adapter_names_its_model_by_a_whole_path() {
+    make_tokens
+    cp -r "$golden/llama" base
+    run_folder base --lora --lora-rank 2 --out tuned
+    expect_code 0
+    grep -q "\"base_model_name_or_path\": \"$(pwd -P)/base\"" tuned/adapter/adapter_config.json ||
+        fail "$(cat tuned/adapter/adapter_config.json)"
+    run_other hybrid-export tuned --out alone
+    cmp tuned/adapter/adapter_config.json alone/adapter_config.json || fail "exports differ"
+}
