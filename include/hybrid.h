@@ -368,6 +368,15 @@ typedef struct hy_inference_facts {
 } hy_inference_facts;
 void hy_inference_describe(const hy_inference *model, hy_inference_facts *out);
 
+/* The adapters that the key "adapter" names ("a,b,c"), by name: the last part of a folder's path that tells it from
+ * the others, the run's for RUN/adapter. They are read when the model is opened, and the first is used. NULL past the
+ * last. */
+const char *hy_inference_adapter(const hy_inference *model, size_t i);
+const char *hy_inference_adapter_used(const hy_inference *model); /* "": none, the base alone */
+/* Changes over; NULL or "none": to the base alone. What was said stays; its keys and values are computed anew with
+ * the next answer, because they depend on the adapter. HY_ERR_INPUT names those there are. */
+hy_status hy_inference_use_adapter(hy_inference *model, const char *name);
+
 /* Text to token ids and back. Allocated; free with hy_free. Special tokens that are written out in the text
  * count as such. The text of ids may end in half a character. size may be NULL. */
 hy_status hy_inference_encode(const hy_inference *model, const char *text, size_t size,
@@ -437,6 +446,8 @@ typedef struct hy_evaluation {
     char data[256];  /* in words */
     char model[512]; /* where its weights came from */
     char device[128];
+    char adapter[256];     /* the name of the one that was used; "": none was named */
+    char frozen_dtype[16]; /* codes that frozen weights were stored as: "nf4", "int8"; "": none */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and
@@ -444,6 +455,13 @@ typedef struct hy_evaluation {
 hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out);
 /* As a JSON object. Allocated; free with hy_free. */
 hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out);
+/* The same of every adapter that the key "adapter" names ("a,b,c"), beside a base that is loaded once: of several,
+ * of the base alone first and then of each in its order; else it is the one that hy_evaluate gives. Allocated; free
+ * with hy_free. */
+hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
+                           hy_evaluation **out, size_t *count);
+/* Several of one call as a JSON object with a list. Allocated; free with hy_free. */
+hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **out);
 
 /* A model's folder that was fetched from the hub. */
 typedef struct hy_downloaded {

@@ -17,7 +17,7 @@
 #include "hybrid.h"
 
 typedef struct options {
-    const char *model, *adapter;
+    const char *model, *adapter, *frozen_dtype;
     const char *prompt; /* NULL: talk */
     const char *system;
     const char *messages; /* a file; NULL: nothing was said before */
@@ -37,7 +37,11 @@ static const hy_cli_row rows[] = {
      "safetensors, tokenizer.json) or its name in the hub's cache."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "An adapter that was trained beside this model (LoRA), as PEFT saves it; OUT/adapter of a "
-     "run."},
+     "run. Several with commas between: /adapter changes over."},
+    {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
+     "Storage of the weights that adapters stand beside; auto (default): as the run was trained "
+     "where --model is one, else that of passes.",
+     "auto, int8, nf4"},
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
      "Answer this once and exit. With a chat template it is a message, without one a text to be "
      "continued."},
@@ -95,8 +99,9 @@ static const hy_cli_program program = {
         "The likeliest words instead of drawn ones\n"
         "  hybrid-chat --model runs/mine --temperature 0\n\n"
         "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
-    .after = "\nWhile talking: /reset begins anew, /help shows what can be typed, /exit (or\n"
-             "Ctrl-D) ends; Ctrl-C stops an answer; a line that ends in \\ goes on in the next.\n"
+    .after = "\nWhile talking: /reset begins anew, /adapter NAME changes the adapter, /help shows\n"
+             "what can be typed, /exit (or Ctrl-D) ends; Ctrl-C stops an answer; a line that ends\n"
+             "in \\ goes on in the next.\n"
              "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
@@ -236,6 +241,36 @@ static bool read_message(chat *it, char **message) {
     return *message != NULL;
 }
 
+/* What can be changed to, with a mark at what is used. */
+static void list_adapters(const chat *it) {
+    const char *used = hy_inference_adapter_used(it->model), *name;
+    for (size_t i = 0; (name = hy_inference_adapter(it->model, i)) != NULL; i++) {
+        hy_cli_printf(it->terminal.out, "%c %s\n", strcmp(name, used) == 0 ? '*' : ' ', name);
+    }
+    fprintf(it->terminal.out, "%c none\n", used[0] == '\0' ? '*' : ' ');
+}
+
+/* "/adapter", "/adapter NAME". What is unknown is reported and changes nothing. */
+static void change_adapter(chat *it, const char *name) {
+    if (hy_inference_adapter(it->model, 0) == NULL) {
+        hy_cli_warning("no adapters were named: --adapter A,B loads some to change between");
+    } else if (name[0] == '\0') {
+        list_adapters(it);
+    } else if (hy_inference_use_adapter(it->model, name) != HY_OK) {
+        hy_cli_warning("%s", hy_error_message());
+    } else if (it->is_talking) {
+        hy_cli_printf(it->terminal.out, "adapter: %s; the conversation goes on\n", name);
+    }
+}
+
+/* What follows the word of a command, or NULL: it is another. */
+static const char *words_of(const char *message, const char *command) {
+    size_t length = strlen(command);
+    bool is_it = strncmp(message, command, length) == 0;
+    if (!is_it || (message[length] != '\0' && message[length] != ' ')) return NULL;
+    return message + length + strspn(message + length, " ");
+}
+
 typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT } command;
 
 static command obey(chat *it, const char *message) {
@@ -244,16 +279,19 @@ static command obey(chat *it, const char *message) {
     if (strcmp(message, "/reset") == 0) {
         if (hy_inference_reset(it->model, it->options->system) != HY_OK) hy_cli_fail(HY_OK);
         if (it->is_talking) fputs("a new conversation\n", it->terminal.out);
+    } else if (words_of(message, "/adapter") != NULL) {
+        change_adapter(it, words_of(message, "/adapter"));
     } else if (strcmp(message, "/help") == 0) {
         fputs(
-            "  /reset   begin a new conversation\n"
-            "  /help    this list\n"
-            "  /exit    end; so does Ctrl-D\n"
+            "  /reset         begin a new conversation\n"
+            "  /adapter       the adapters there are; /adapter NAME uses one, /adapter none none\n"
+            "  /help          this list\n"
+            "  /exit          end; so does Ctrl-D\n"
             "  Ctrl-C stops an answer. A line that ends in \\ goes on in the next. A message that\n"
             "  begins with / is written with // in front.\n",
             it->terminal.out);
     } else {
-        hy_cli_warning("unknown command %s; known are /reset, /help and /exit", message);
+        hy_cli_warning("unknown command %s; known are /reset, /adapter, /help and /exit", message);
     }
     return COMMAND_DONE;
 }
@@ -339,6 +377,7 @@ static hy_status open_model(chat *it) {
                                     {"precision", o->precision},
                                     {"threads", o->threads},
                                     {"max_gpu_mem", o->max_gpu_mem},
+                                    {"frozen_dtype", o->frozen_dtype},
                                     {"adapter", o->adapter}};
     hy_config *config = NULL;
     hy_observer observer = {
@@ -367,6 +406,11 @@ static void greet(const chat *it) {
                                                    : ", weights pass through from host memory");
     hy_cli_printf(out, "%d tokens of context, tokenizer %s, template %s; /help\n", facts.context,
                   facts.tokenizer, facts.chat_template);
+    const char *used = hy_inference_adapter_used(it->model);
+    if (used[0] != '\0') {
+        bool is_one = hy_inference_adapter(it->model, 1) == NULL;
+        hy_cli_printf(out, "adapter %s%s\n", used, is_one ? "" : "; /adapter shows the others");
+    }
     fputs(hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN), out);
 }
 

@@ -138,10 +138,16 @@ static int train(job *it) {
 
 /* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
 
+static void print_shared(FILE *out, const hy_evaluation *e) {
+    hy_cli_printf(out, "model           %s\n", e->model);
+    if (e->frozen_dtype[0]) fprintf(out, "frozen weights  %s\n", e->frozen_dtype);
+    hy_cli_printf(out, "data            %s\n", e->data);
+}
+
 static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e) {
     FILE *out = terminal->out;
-    hy_cli_printf(out, "model           %s\n", e->model);
-    hy_cli_printf(out, "data            %s\n", e->data);
+    print_shared(out, e);
+    if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
     fprintf(out, "tokens counted  %s, in %s sequence%s\n", hy_cli_count(e->tokens).text,
             hy_cli_count(e->sequences).text, e->sequences == 1 ? "" : "s");
     fprintf(out, "loss            %.5f nats per token\n", e->loss);
@@ -151,27 +157,57 @@ static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e
             hy_cli_count((int64_t)e->tokens_per_second).text, e->device);
 }
 
+/* Several adapters of one base, a line each. */
+static void print_results(const hy_cli_terminal *terminal, const hy_evaluation *list,
+                          size_t count) {
+    hy_cli_table table;
+    print_shared(terminal->out, list);
+    hy_cli_table_begin(&table, "lrrr");
+    hy_cli_table_row(&table, "adapter", "loss", "perplexity", "tokens", NULL);
+    for (size_t i = 0; i < count; i++) {
+        char loss[32], perplexity[32];
+        snprintf(loss, sizeof loss, "%.5f", list[i].loss);
+        snprintf(perplexity, sizeof perplexity, "%.4f", list[i].perplexity);
+        hy_cli_table_row(&table, list[i].adapter[0] ? list[i].adapter : "(none)", loss, perplexity,
+                         hy_cli_count(list[i].tokens).text, NULL);
+    }
+    hy_cli_table_print(&table, terminal, true);
+}
+
+static hy_status tell_results(const hy_cli_terminal *terminal, const hy_evaluation *list,
+                              size_t count, bool wants_json) {
+    char *text = NULL;
+    if (wants_json) {
+        hy_status status = hy_cli_said(count > 1 ? hy_evaluations_json(list, count, &text)
+                                                 : hy_evaluation_json(list, &text));
+        hy_cli_print(stdout, status, text);
+        return status;
+    }
+    if (count > 1)
+        print_results(terminal, list, count);
+    else
+        print_result(terminal, list);
+    return HY_OK;
+}
+
 /* A model's loss on data, and nothing else; --model may be a run or a checkpoint here, too. */
 static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options *options) {
     hy_config *config = NULL;
     hy_cli_progress progress;
-    hy_evaluation found;
+    hy_evaluation *found = NULL;
+    size_t count = 0;
     hy_cli_progress_init(&progress, terminal);
     hy_observer observer = hy_cli_progress_observer(&progress);
     const char *model = NULL;
     hy_status status = hy_cli_configure(options, &model, &config);
     if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(config, model));
     if (status == HY_OK) {
-        status = hy_evaluate(config, &observer, &found);
+        status = hy_evaluate_each(config, &observer, &found, &count);
         hy_cli_progress_finish(&progress);
         hy_cli_said(status);
     }
-    if (status == HY_OK && options->wants_json) {
-        char *text = NULL;
-        status = hy_cli_said(hy_evaluation_json(&found, &text));
-        hy_cli_print(stdout, status, text);
-    }
-    if (status == HY_OK && !options->wants_json) print_result(terminal, &found);
+    if (status == HY_OK) status = tell_results(terminal, found, count, options->wants_json);
+    hy_free(found);
     hy_config_destroy(config);
     return status;
 }

@@ -169,8 +169,16 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
     return ends_jumps ? config->own_until : NULL;
 }
 
+static bool is_auto(const hy_config *config, const char *key) {
+    return !strcmp(winning_text(config, key), "auto");
+}
+
 static bool is_true(const hy_config *config, const char *key) {
     return !strcmp(winning_text(config, key), "true");
+}
+
+static int rank_of(const hy_config *config, const char *key) {
+    return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
 
 /* What follows from adapters where nobody says otherwise: qlora is lora with a small base, matmuls in fp8 want
@@ -180,16 +188,16 @@ static const char *adapter_default(const hy_config *config, size_t setting) {
     bool is_said = winning_rank(config, setting) >= HY_FROM_FILE;
     bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
-    if (!strcmp(key, "train.frozen_dtype") && !is_said) {
+    if (!strcmp(key, "train.frozen_dtype")) {
         bool is_fp8 = !strcmp(winning_text(config, "train.precision"), "fp8");
-        return is_qlora ? "nf4" : is_lora && is_fp8 ? "fp8" : NULL;
+        /* the file of a run that is looked at says all keys, "auto" of those that nobody had chosen */
+        bool is_open =
+            is_auto(config, key) && rank_of(config, "lora.qlora") > winning_rank(config, setting);
+        if (is_said && !is_open) return NULL;
+        return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
     }
     if (strcmp(key, "phases.predictor") || is_said || !(is_lora || is_qlora)) return NULL;
     return strcmp(winning_text(config, key), "none") ? "line" : NULL;
-}
-
-static int rank_of(const hy_config *config, const char *key) {
-    return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
 
 /* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one of the
@@ -456,10 +464,6 @@ static void store_all(hy_config *config) {
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
     }
-}
-
-static bool is_auto(const hy_config *config, const char *key) {
-    return !strcmp(winning_text(config, key), "auto");
 }
 
 /* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking Machines, 2025) found ten;

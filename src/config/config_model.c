@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
-#include "hub/peft.h"
+#include "hub/peft_set.h"
 
 /* Where most fine-tuning begins: a tenth of what training from scratch takes, or less. */
 #define TUNING_LR 2e-5
@@ -81,10 +81,14 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
 }
 
 /* What it was trained with is not all that one goes on with: dropout stays as it is said here. */
-hy_status hy_config_adapter_read(const char *folder, hy_config_sink sink, void *user) {
+hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
     hy_peft_config c;
+    hy_peft_set set;
     char rank[32], alpha[32];
-    HY_TRY(hy_peft_config_read(folder, &c));
+    HY_TRY(hy_peft_set_read(names, &set));
+    hy_status status = hy_peft_set_union(&set, &c);
+    hy_peft_set_free(&set);
+    HY_TRY(status);
     snprintf(rank, sizeof rank, "%lld", (long long)c.rank);
     snprintf(alpha, sizeof alpha, "%.17g", c.alpha);
     const char *values[][2] = {{"lora.lora", "true"},

@@ -9,5 +9,5 @@
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
                                void *user);
 
-/* The same of an adapter's folder: rank, alpha, targets. */
-hy_status hy_config_adapter_read(const char *folder, hy_config_sink sink, void *user);
+/* The same of an adapter's folder, or of several: rank, alpha, targets. */
+hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user);

@@ -271,7 +271,8 @@ static const hy_setting table[] = {
             "another.")},
     {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, or nothing", "",
           "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
-          "the model is the one it was trained beside.")},
+          "the model is the one it was trained beside. To look at or talk to: several with commas "
+          "between.")},
     {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of adapters.")},
     {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
             "What adapters add is multiplied by alpha / rank; 0 means twice the rank.")},

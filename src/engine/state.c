@@ -11,6 +11,7 @@
 #include "base/say.h"
 #include "config/derived.h"
 #include "engine/engine.h"
+#include "hub/peft_set.h"
 #include "optim/groups.h"
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
@@ -27,6 +28,10 @@ static hy_status make_model(hy_engine *e) {
                "train.train is %s: with lora the adapters are trained; lora_modules names what is "
                "trained whole beside them",
                s->train.train);
+    HY_FAIL_IF(hy_peft_count(s->lora.adapter) > 1, HY_ERR_INPUT,
+               "lora.adapter is %s: training begins with one adapter; several side by side are for "
+               "--eval-only and hybrid-chat",
+               s->lora.adapter);
     hy_settings_trained(s, names, sizeof names);
     hy_status status = hy_model_select(e->model, names, codes);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);

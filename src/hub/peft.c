@@ -303,23 +303,46 @@ static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
     return HY_OK;
 }
 
-hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
-                       hy_stream *stream) {
+hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
     char path[HY_PATH_MAX];
-    hy_safetensors *file;
-    hy_hf_name *names;
     hy_hf_arch arch;
-    int32_t count;
+    *out = (hy_peft_file){0};
     HY_TRY(hy_hf_arch_of(&model->shape, &arch));
     HY_TRY(find_tensors(folder, path));
-    HY_TRY(hy_safetensors_open(path, &file));
-    hy_status status = hy_peft_list_names(arch, &model->shape, &model->params, &names, &count);
-    if (status == HY_OK) {
-        status = check_all(path, file, names, count);
-        if (status == HY_OK) status = check_tables(path, file, names, count);
-        if (status == HY_OK) status = load_all(file, names, count, store, stream);
-        free(names);
+    HY_TRY(hy_safetensors_open(path, &out->tensors));
+    hy_status status =
+        hy_peft_list_names(arch, &model->shape, &model->params, &out->names, &out->count);
+    if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
+    if (status == HY_OK) status = check_tables(path, out->tensors, out->names, out->count);
+    if (status != HY_OK) hy_peft_close(out);
+    return status;
+}
+
+void hy_peft_close(hy_peft_file *file) {
+    free(file->names);
+    hy_safetensors_close(file->tensors);
+    *file = (hy_peft_file){0};
+}
+
+hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t first, int64_t count,
+                       float *out) {
+    enum { SOME = 4096 };
+    const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, file->names[i].name);
+    float raw[SOME]; /* of the widest type */
+    for (int64_t at = 0, some; at < count; at += some) {
+        some = count - at < SOME ? count - at : SOME;
+        HY_TRY(hy_safetensors_read(file->tensors, entry, hy_dtype_bytes(entry->dtype, first + at),
+                                   raw, hy_dtype_bytes(entry->dtype, some)));
+        hy_convert(raw, entry->dtype, some, out + at, HY_F32);
     }
-    hy_safetensors_close(file);
+    return HY_OK;
+}
+
+hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
+                       hy_stream *stream) {
+    hy_peft_file file;
+    HY_TRY(hy_peft_open(folder, model, &file));
+    hy_status status = load_all(file.tensors, file.names, file.count, store, stream);
+    hy_peft_close(&file);
     return status;
 }

@@ -23,12 +23,27 @@ bool hy_peft_is_folder(const char *folder);
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out);
 /* The last word of a module's path, as lists of modules have it; of GPT-2's two c_proj the last two. */
 const char *hy_peft_last_name(const char *path);
+/* Is it in a list of names with commas between? */
+bool hy_peft_has_name(const char *names, const char *name, size_t length);
 /* `base` is what the config names as the model; the shape has adapters. */
 hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
                                hy_text *text);
 
-/* Fills adapters, and parameters that are trained whole, of the store that holds what is trained. Names and shapes
- * are checked first; a tensor that has no place in the model is an error, and so is one that is missing. */
+/* The tensors of a folder, checked against the model: names and shapes; one that has no place there is an error, and
+ * so is one that is missing. */
+typedef struct hy_peft_file {
+    hy_safetensors *tensors;
+    hy_hf_name *names;
+    int32_t count;
+} hy_peft_file;
+hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out);
+void hy_peft_close(hy_peft_file *file);
+/* Elements [first, first + count) of tensor i, in fp32. */
+hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t first, int64_t count,
+                       float *out);
+
+/* Fills adapters, and parameters that are trained whole, of the store that holds what is trained. Everything is
+ * checked first. */
 hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
                        hy_stream *stream);
 

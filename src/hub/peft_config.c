@@ -86,8 +86,7 @@ const char *hy_peft_last_name(const char *path) {
     return strcmp(last, "c_proj") == 0 ? before : last;
 }
 
-static bool has_name(const char *names, const char *name) {
-    size_t length = strlen(name);
+bool hy_peft_has_name(const char *names, const char *name, size_t length) {
     for (const char *at = names; *at; at += *at == ',') {
         size_t size = strcspn(at, ",");
         if (size == length && strncmp(at, name, size) == 0) return true;
@@ -115,7 +114,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
         if (is_short) name = hy_peft_last_name(name);
-        if (has_name(out, name)) continue;
+        if (hy_peft_has_name(out, name, strlen(name))) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
     }

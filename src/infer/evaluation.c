@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "infer/inference.h"
+#include "kernels/coded.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
@@ -94,33 +96,44 @@ static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *f
     return wanted < all ? wanted : all;
 }
 
-static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
+/* Data, weights and the memory for a pass over them. */
+static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->types.of[HY_FULL];
-    hy_batch_plan **plan = &e->work.eval[hy_plan_index(dtype)];
-    char from[HY_PATH_MAX];
-    double bytes;
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     if (!is_builtin) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
-    const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->backend,
                          .seq = (int32_t)s->train.seq_len,
-                         .has_doc_starts = facts->has_doc_starts,
+                         .has_doc_starts = hy_dataset_describe(m->data)->has_doc_starts,
                          .budget = hy_budget_device(&e->subject),
+                         .types = {dtype},
                          .grad_dtype = dtype};
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
     hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
+    *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
+    e->work.eval[hy_plan_index(dtype)] = *plan;
     HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
-    HY_TRY(take_work(e, &spec, *plan));
-    hy_probe probe = {
-        .data = m->data, .split = HY_VAL, .count = sequences_wanted(s, facts), .dtype = dtype};
+    return take_work(e, &spec, *plan);
+}
+
+/* The loss with whatever the model is at present. */
+static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from,
+                         hy_evaluation *out) {
+    hy_engine *e = &m->engine;
+    const hy_settings *s = &m->settings;
+    const hy_dataset_facts *facts = hy_dataset_describe(m->data);
+    double bytes;
+    hy_probe probe = {.data = m->data,
+                      .split = HY_VAL,
+                      .count = sequences_wanted(s, facts),
+                      .dtype = e->types.of[HY_FULL]};
     double begin = hy_clock();
-    HY_TRY(hy_engine_probe(e, *plan, &probe));
+    HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
     HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
                "%s: its loss is not finite: the weights hold NaN or infinity, or give such numbers",
@@ -137,15 +150,96 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out) {
     snprintf(out->data, sizeof out->data, "%s", facts->description);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
     snprintf(out->device, sizeof out->device, "%s", e->backend->facts.name);
+    snprintf(out->adapter, sizeof out->adapter, "%.*s", (int)sizeof out->adapter - 1,
+             hy_adapters_name(&m->adapters, m->adapters.used));
+    hy_dtype codes = e->model->params.frozen_codes;
+    if (hy_is_coded(codes)) {
+        snprintf(out->frozen_dtype, sizeof out->frozen_dtype, "%s", hy_dtype_name(codes));
+    }
+    return HY_OK;
+}
+
+/* One adapter is looked at by itself; several with the base alone before them. */
+static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
+    char from[HY_PATH_MAX];
+    hy_batch_plan *plan;
+    HY_TRY(prepare(m, &plan, from));
+    for (int32_t i = 0; i < count; i++) {
+        if (count > 1) HY_TRY(hy_adapters_use(&m->adapters, &m->engine, i - 1));
+        HY_TRY(measure(m, plan, from, &out[i]));
+    }
+    return HY_OK;
+}
+
+hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
+                           hy_evaluation **out, size_t *count) {
+    hy_used_model *m;
+    *out = NULL;
+    *count = 0;
+    HY_TRY(hy_model_open(config, observer, &m));
+    int32_t named = m->adapters.set.count, all = named > 1 ? named + 1 : 1;
+    hy_evaluation *list = calloc((size_t)all, sizeof *list);
+    hy_status status =
+        list ? evaluate(m, list, all) : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+    hy_model_close(m);
+    if (status != HY_OK) {
+        free(list);
+        return status;
+    }
+    *out = list;
+    *count = (size_t)all;
     return HY_OK;
 }
 
 hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out) {
-    hy_used_model *m;
-    HY_TRY(hy_model_open(config, observer, &m));
-    hy_status status = evaluate(m, out);
-    hy_model_close(m);
-    return status;
+    const char *names = hy_config_settings(config)->lora.adapter;
+    hy_evaluation *list;
+    size_t count;
+    HY_FAIL_IF(hy_peft_count(names) > 1, HY_ERR_INPUT,
+               "lora.adapter names several adapters (%s); hy_evaluate takes one", names);
+    HY_TRY(hy_evaluate_each(config, observer, &list, &count));
+    *out = list[0];
+    free(list);
+    return HY_OK;
+}
+
+/* ---- as JSON ----------------------------------------------------------------------------------- */
+
+static void put_shared(hy_json_writer *w, const hy_evaluation *e) {
+    hy_json_put_string(w, "model", e->model);
+    hy_json_put_string(w, "frozen_dtype", e->frozen_dtype[0] ? e->frozen_dtype : NULL);
+    hy_json_put_string(w, "data", e->data);
+    hy_json_put_string(w, "device", e->device);
+}
+
+static void put_result(hy_json_writer *w, const hy_evaluation *e) {
+    hy_json_put_string(w, "adapter", e->adapter[0] ? e->adapter : NULL);
+    hy_json_put_double(w, "loss", e->loss);
+    hy_json_put_double(w, "perplexity", e->perplexity);
+    hy_json_put_double(w, "bits_per_byte", e->bits_per_byte);
+    hy_json_put_int(w, "tokens", e->tokens);
+    hy_json_put_int(w, "sequences", e->sequences);
+    hy_json_put_double(w, "seconds", e->seconds);
+    hy_json_put_double(w, "tokens_per_second", e->tokens_per_second);
+}
+
+hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **out) {
+    hy_text text = {0};
+    hy_json_writer w;
+    HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to be written");
+    hy_json_begin(&w, &text, true);
+    hy_json_open_object(&w, NULL);
+    put_shared(&w, list);
+    hy_json_open_array(&w, "results");
+    for (size_t i = 0; i < count; i++) {
+        hy_json_open_object(&w, NULL);
+        put_result(&w, &list[i]);
+        hy_json_close_object(&w);
+    }
+    hy_json_close_array(&w);
+    hy_json_close_object(&w);
+    hy_text_add(&text, "\n");
+    return hy_text_take(&text, out);
 }
 
 hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
@@ -153,16 +247,8 @@ hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
     hy_json_writer w;
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    hy_json_put_string(&w, "model", e->model);
-    hy_json_put_string(&w, "data", e->data);
-    hy_json_put_string(&w, "device", e->device);
-    hy_json_put_double(&w, "loss", e->loss);
-    hy_json_put_double(&w, "perplexity", e->perplexity);
-    hy_json_put_double(&w, "bits_per_byte", e->bits_per_byte);
-    hy_json_put_int(&w, "tokens", e->tokens);
-    hy_json_put_int(&w, "sequences", e->sequences);
-    hy_json_put_double(&w, "seconds", e->seconds);
-    hy_json_put_double(&w, "tokens_per_second", e->tokens_per_second);
+    put_shared(&w, e);
+    put_result(&w, e);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
     return hy_text_take(&text, out);

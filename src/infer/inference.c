@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/say.h"
@@ -50,6 +51,7 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
     uint64_t limit = hy_budget_device(&m->engine.subject);
     hy_decoder_options options = {.context = longest_context(in, asked),
                                   .dtype = m->engine.types.of[HY_FULL],
+                                  .frozen_dtype = m->engine.types.of[HY_FULL],
                                   .is_unprepared = !m->engine.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
@@ -150,5 +152,40 @@ void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
         .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
     };
 }
+
+/* ---- adapters ---------------------------------------------------------------------------------- */
+
+const char *hy_inference_adapter(const hy_inference *in, size_t i) {
+    const hy_adapters *a = &in->model->adapters;
+    return i < (size_t)a->set.count ? a->set.list[i].name : NULL;
+}
+
+const char *hy_inference_adapter_used(const hy_inference *in) {
+    return hy_adapters_name(&in->model->adapters, in->model->adapters.used);
+}
+
+static hy_status refuse_adapter(const hy_adapters *a, const char *name) {
+    hy_text known = {0};
+    for (int32_t i = 0; i < a->set.count; i++) hy_text_addf(&known, "%s, ", a->set.list[i].name);
+    hy_status status = hy_fail(HY_ERR_INPUT, "adapter %.200s is not here; there are %snone", name,
+                               hy_text_string(&known));
+    hy_text_free(&known);
+    return status;
+}
+
+hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
+    hy_adapters *a = &in->model->adapters;
+    HY_FAIL_IF(a->set.count == 0, HY_ERR_INPUT,
+               "no adapters were named when the model was opened: there is none to change to");
+    bool is_none = !name || strcmp(name, "none") == 0;
+    int32_t i = is_none ? HY_BASE_ALONE : hy_adapters_find(a, name);
+    if (i == HY_NO_ADAPTER) return refuse_adapter(a, name);
+    if (i == a->used) return HY_OK;
+    in->known.count = 0;
+    hy_decoder_rewind(in->decoder, 0);
+    return hy_adapters_use(a, &in->model->engine, i);
+}
+
+/* ---- stopping ---------------------------------------------------------------------------------- */
 
 void hy_inference_request_stop(hy_inference *in) { atomic_store(&in->stop_requested, true); }

@@ -10,6 +10,7 @@
 #include "data/conversation.h"
 #include "engine/engine.h"
 #include "hub/end_tokens.h"
+#include "infer/adapters.h"
 #include "model/decode.h"
 #include "tokenizer/tokenizer.h"
 
@@ -19,10 +20,11 @@ typedef struct hy_used_model {
     hy_settings settings;
     hy_observer observer;
     hy_engine engine;
-    hy_dataset *data; /* evaluation only */
+    hy_adapters adapters; /* those that the settings name */
+    hy_dataset *data;     /* evaluation only */
 } hy_used_model;
 
-/* Device, model and the type to compute in; no memory is taken yet. */
+/* Device, model, adapters and the type to compute in; no memory is taken yet. */
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out);
 void hy_model_close(hy_used_model *m);
 /* Takes memory for the weights and reads them; `beside` bytes of the device will be needed for other

@@ -5,9 +5,11 @@
  * memory and pass through a ring, unit by unit, with every pass. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "infer/inference.h"
+#include "kernels/coded.h"
 #include "record/record.h"
 #include "record/state_files.h"
 
@@ -29,6 +31,10 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
     HY_TRY(hy_config_load_run(config, name));
     /* How much of its held-out data the run looked at says nothing about what is looked at now. */
     HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));
+    /* What was trained whole was never codes, whatever its configuration says of frozen weights. */
+    const hy_settings *s = hy_config_settings(config);
+    bool has_frozen = s->lora.lora || strcmp(s->train.train, "all") != 0;
+    if (!has_frozen) HY_TRY(hy_config_set(config, "train.frozen_dtype", "auto", HY_FROM_FILE));
     /* An adapter that it began with is in its weights, further trained. */
     HY_TRY(hy_config_set(config, "lora.adapter", "", HY_FROM_FILE));
     return hy_config_set(config, "init_from", name, HY_FROM_CALLER);
@@ -36,23 +42,36 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
+/* Frozen weights are codes where they were for training: a run that trained beside NF4 computes with what it was
+ * trained beside. Of a model whose weights are all as they are, frozen_dtype means all matrices of its blocks. */
+static hy_status choose_stored(const hy_settings *s, hy_model *model) {
+    char names[2 * HY_TEXT_MAX];
+    hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    hy_params *params = &model->params;
+    hy_settings_trained(s, names, sizeof names);
+    if (s->lora.lora || strcmp(s->train.train, "all") != 0) {
+        HY_TRY(hy_model_select(model, names, codes));
+    } else if (hy_is_coded(codes)) {
+        for (int32_t i = 0; i < params->count; i++) params->list[i].is_trainable = false;
+        params->frozen_codes = codes;
+        hy_model_settle(model);
+    }
+    return s->lora.lora ? hy_params_mark_beside(params, names) : HY_OK;
+}
+
 static hy_status open_engine(hy_used_model *m) {
     hy_engine *e = &m->engine;
     hy_shape shape;
     HY_TRY(hy_shape_from_settings(&m->settings, &shape));
     HY_TRY(hy_model_create(&shape, &e->model));
-    if (shape.adapter.rank > 0) {
-        char names[2 * HY_TEXT_MAX];
-        hy_settings_trained(&m->settings, names, sizeof names);
-        HY_TRY(hy_params_mark_beside(&e->model->params, names));
-    }
+    HY_TRY(choose_stored(&m->settings, e->model));
     HY_TRY(hy_engine_open_device(e));
     hy_dtype dtype = hy_types_for_use(&m->settings, &e->backend->facts);
     for (int i = 0; i < HY_PHASE_COUNT; i++) e->types.of[i] = dtype;
     e->types.master = dtype;
     e->subject.settings = &m->settings;
     e->subject.backend = e->backend;
-    return HY_OK;
+    return hy_adapters_open(&m->adapters, e);
 }
 
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out) {
@@ -81,29 +100,43 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
 
 void hy_model_close(hy_used_model *m) {
     if (!m) return;
+    hy_adapters_close(&m->adapters);
     hy_engine_close(&m->engine);
     hy_dataset_close(m->data);
     free(m);
 }
 
+/* Weights of a run: its own adapters are part of them, and leave no room for others. */
+static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
+    hy_engine *e = &m->engine;
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    bool has_own;
+    HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
+    HY_TRY(hy_checkpoint_has_adapters(from, &has_own));
+    HY_FAIL_IF(has_own && m->adapters.set.count > 0, HY_ERR_INPUT,
+               "%s has adapters of its own; name the model that they stand beside (--model), and "
+               "its folder adapter among the adapters (--adapter)",
+               m->settings.init_from);
+    HY_TRY(hy_engine_initialise_adapters(e));
+    HY_TRY(hy_checkpoint_lacks_base(from, &e->base_is_named));
+    if (e->base_is_named) {
+        HY_TRY(hy_origin_find_weights(&m->settings, &kind, path));
+        HY_TRY(hy_engine_load_model(e, kind, path));
+    }
+    return hy_checkpoint_read_model(e, from);
+}
+
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
-    const char *adapter = m->settings.lora.adapter;
     HY_TRY(hy_engine_take_weights(&m->engine, beside));
     if (m->settings.init_from[0]) {
-        HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
-        HY_TRY(hy_engine_initialise_adapters(&m->engine));
-        HY_TRY(hy_checkpoint_lacks_base(from, &m->engine.base_is_named));
-        if (m->engine.base_is_named) {
-            HY_TRY(hy_origin_find_weights(&m->settings, &kind, path));
-            HY_TRY(hy_engine_load_model(&m->engine, kind, path));
-        }
-        HY_TRY(hy_checkpoint_read_model(&m->engine, from));
+        HY_TRY(load_checkpoint(m, from));
     } else {
         HY_TRY(hy_settings_model_files(&m->settings, &kind, path));
         snprintf(from, HY_PATH_MAX, "%s", path);
         HY_TRY(hy_engine_load_model(&m->engine, kind, path));
     }
-    return adapter[0] ? hy_engine_load_adapter(&m->engine, adapter) : HY_OK;
+    return hy_adapters_load(&m->adapters, &m->engine);
 }

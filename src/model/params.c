@@ -506,7 +506,7 @@ static void code_item(hy_layout_item *item) {
 static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set set, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
     hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
-    if (set == HY_SET_FROZEN) item.dtype = hy_params_stored(p, index, dtype);
+    if (set != HY_SET_TRAINABLE) item.dtype = hy_params_stored(p, index, dtype);
     item.block = hy_param_block(param, item.dtype);
     item.group = hy_param_group(param, item.dtype);
     if (dtype == HY_U8) code_item(&item);

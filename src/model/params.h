@@ -184,8 +184,8 @@ int32_t hy_param_block(const hy_param *param, hy_dtype dtype);
  * that divides the blocks of each piece. 0: this type's scales are fp32. */
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype);
 
-/* The layout of a class in which every parameter of a set has one tensor of this type; in that of the
- * frozen set, codes where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what
+/* The layout of a class in which every parameter of a set has one tensor of this type; frozen ones are
+ * codes where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what
  * is small, and often delicate (biases, norms), stays fp32 then. */
 hy_status hy_params_layout(const hy_params *params, hy_param_set set, hy_dtype dtype,
                            hy_layout *out);

@@ -139,14 +139,27 @@ static bool has_base(const hy_safetensors *st) {
     return true;
 }
 
-/* Checkpoints of before the field are looked at. */
-static hy_status looks_baseless(const char *path, bool *out) {
+static hy_status look_at_names(const char *path, bool *is_adapted, bool *is_whole) {
     char file[HY_PATH_MAX];
     hy_safetensors *st;
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(file, &st));
-    *out = has_adapters(st) && !has_base(st);
+    *is_adapted = has_adapters(st);
+    *is_whole = has_base(st);
     hy_safetensors_close(st);
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_has_adapters(const char *path, bool *out) {
+    bool is_whole;
+    return look_at_names(path, out, &is_whole);
+}
+
+/* Checkpoints of before the field are looked at. */
+static hy_status looks_baseless(const char *path, bool *out) {
+    bool is_adapted, is_whole;
+    HY_TRY(look_at_names(path, &is_adapted, &is_whole));
+    *out = is_adapted && !is_whole;
     return HY_OK;
 }
 

@@ -75,6 +75,8 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
  * so; of one from before it did, the tensors' names. */
 #define HY_LACKS_BASE "lacks_base"
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
+/* It is of a run that trains adapters. */
+hy_status hy_checkpoint_has_adapters(const char *path, bool *out);
 /* The weights as OUT/model has them: their average where the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);
 /* HY_ERR_INPUT, by its trainer.json: it is of a caller's own model, which nobody else computes with. */

@@ -283,3 +283,141 @@ test_an_adapter_names_its_model_by_a_whole_path() {
     run_other hybrid-export tuned --out alone
     cmp tuned/adapter/adapter_config.json alone/adapter_config.json || fail "exports differ"
 }
+
+# ---- the base as it was trained ----------------------------------------------------------------------------------
+
+# A base whose rows can be NF4, as a folder, and adapters that were trained beside its codes.
+make_quantised() {
+    run_tiny --width 64 --mlp-width 128 --seed 3 --lr 3e-3 --out small
+    expect_code 0
+    mv small/model base
+    run --model base --qlora --lora-rank 4 --lr 0.01 --steps 12 --seq-len 32 --batch-size 2 --grad-accum-steps 1 \
+        --builtin-bytes 60000 --sample-tokens 0 --threads 1 --device cpu --eval-batches 0 --out tuned
+    expect_code 0
+}
+
+expect_near() { # two numbers within 1e-5, and what they are
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < 1e-5 && d > -1e-5) }' ||
+        fail "$3: \"$1\" is not \"$2\""
+}
+
+test_a_qlora_run_is_looked_at_as_it_was_trained() {
+    make_quantised
+    closing=$(json_values tuned/summary.json | sed -n "s/^\.val_loss$tab//p")
+    set -- --eval-only --threads 1 --device cpu --json
+    loss() { sed -n 's/^ *"loss": \([0-9.]*\).*/\1/p'; }
+    expect_near "$("$program" "$@" --model tuned 2> /dev/null | loss)" "$closing" "the run's own loss"
+    set -- "$@" --seed 1 --builtin-bytes 60000 --seq-len 32 --batch-size 2
+    for codes in --qlora "--frozen-dtype nf4"; do
+        # shellcheck disable=SC2086 # two words
+        "$program" "$@" --model base --adapter tuned/adapter $codes > out.json 2> /dev/null || fail "$codes"
+        expect_near "$(loss < out.json)" "$closing" "base with adapter, $codes"
+        json_values out.json | grep -q "^\.frozen_dtype${tab}nf4$" || fail "$(cat out.json)"
+        json_values out.json | grep -q "^\.adapter${tab}tuned$" || fail "$(cat out.json)"
+    done
+    in_16=$("$program" "$@" --model base --adapter tuned/adapter 2> /dev/null | loss)
+    [ "$in_16" != "$(loss < out.json)" ] || fail "codes change nothing"
+    expect_near "$("$program" "$@" --model tuned --frozen-dtype auto 2> /dev/null | loss)" "$in_16" "in 16 bits"
+}
+
+test_chat_takes_the_base_as_it_was_trained() {
+    make_quantised
+    set -- --prompt Nina --max-tokens 20 --temperature 0 --quiet --device cpu --threads 1
+    run_other hybrid-chat --model tuned "$@"
+    expect_code 0
+    of_run=$(cat "$stdout")
+    run_other hybrid-chat --model base --adapter tuned/adapter --frozen-dtype nf4 "$@"
+    expect_same "$(cat "$stdout")" "$of_run" "what is said"
+    run_other hybrid-chat --model base --frozen-dtype nf8 "$@"
+    expect_code 2
+    grep -q "nf8" "$stderr" || fail "$(cat "$stderr")"
+}
+
+# ---- side by side ------------------------------------------------------------------------------------------------
+
+make_three() {
+    make_base
+    run_lora --lr 0.01 --out one
+    run_lora --lr 0.02 --lora-rank 2 --rslora --lora-targets q_proj,v_proj,down_proj --out two
+    run_lora --lr 0.02 --lora-rank 7 --lora-targets k_proj --lora-modules embed --out three
+    expect_code 0
+}
+
+test_several_adapters_are_looked_at_together() {
+    make_three
+    set -- --eval-only --model base --precision fp32 --seed 5 --builtin-bytes 60000 --seq-len 32 --threads 1 \
+        --device cpu
+    run "$@" --adapter three/adapter,one/adapter,two/adapter
+    expect_code 0
+    expect_nothing_written
+    together=$(awk '$2 ~ /^[0-9]\.[0-9]+$/ { print $1, $2 }' "$stdout")
+    alone="(none) $("$program" "$@" 2> /dev/null | sed -n 's/^loss *\([0-9.]*\) .*/\1/p')"
+    for name in three one two; do
+        loss=$("$program" "$@" --adapter $name/adapter 2> /dev/null | sed -n 's/^loss *\([0-9.]*\) .*/\1/p')
+        alone="$alone
+$name $loss"
+    done
+    expect_same "$together" "$alone" "losses"
+    run "$@" --adapter three/adapter,one/adapter --json
+    expect_code 0
+    values=$(json_values "$stdout")
+    printf '%s\n' "$values" | grep "adapter$tab" | sed "s/.*$tab//" > names
+    expect_same "$(tr '\n' ' ' < names)" "null three one " "names"
+}
+
+test_chat_changes_between_adapters() {
+    make_three
+    set -- --max-tokens 20 --temperature 0 --device cpu --threads 1
+    said=$(printf '/adapter\nNina\n/reset\n/adapter two\nNina\n/reset\n/adapter nobody\n/adapter none\nNina\n' |
+        "$bin/hybrid-chat" --model base --adapter one/adapter,two/adapter "$@" 2> "$stderr")
+    grep -q "nobody is not here; there are one, two, none" "$stderr" || fail "$(cat "$stderr")"
+    alone=$(printf '* one\n  two\n  none\n'
+        for which in "--adapter one/adapter" "--adapter two/adapter" ""; do
+            # shellcheck disable=SC2086 # two words or none
+            echo Nina | "$bin/hybrid-chat" --model base $which "$@" 2> /dev/null
+        done)
+    expect_same "$said" "$alone" "what is said"
+}
+
+test_adapters_that_cannot_be_side_by_side() {
+    make_three
+    set -- --eval-only --model base --device cpu
+    run "$@" --adapter one/adapter,one/adapter/
+    expect_refusal "one/adapter is named twice"
+    run "$@" --adapter one/adapter,four/adapter
+    expect_refusal "four/adapter is not there"
+    run "$@" --adapter one/adapter,two
+    expect_refusal "two is no adapter" "adapter_config.json"
+    run_tiny --width 64 --lora --lora-rank 2 --out other
+    run "$@" --adapter one/adapter,other/adapter
+    expect_refusal "other/adapter" "another"
+    chmod 000 two/adapter/adapter_model.safetensors
+    if [ "$(id -u)" != 0 ]; then
+        run "$@" --adapter one/adapter,two/adapter
+        expect_code 1
+        expect_err "two/adapter"
+    fi
+    run_tiny --init-from base --adapter one/adapter,three/adapter --out new
+    expect_refusal "begins with one adapter"
+    run --eval-only --model one --adapter two/adapter --device cpu
+    expect_refusal "adapters of its own"
+}
+
+test_an_adapter_knows_the_weights_of_its_base() {
+    make_tokens
+    cp -r "$golden/llama" base
+    run_folder base --lora --lora-rank 2 --out tuned
+    expect_code 0
+    mv base moved
+    set -- --data shard.bin --seq-len 8 --device cpu --threads 1
+    run --eval-only --model moved --adapter tuned/adapter "$@"
+    expect_code 0
+    cp -r moved other
+    run_folder moved --steps 1 --lr 0.01 --out whole
+    expect_code 0
+    run --eval-only --model whole/model --adapter tuned/adapter "$@"
+    expect_refusal "tuned/adapter" "other weights"
+    cp -r tuned/adapter apart # without the run's folder nobody knows
+    run --eval-only --model whole/model --adapter apart "$@"
+    expect_code 0
+}

@@ -1,0 +1,142 @@
+/* peft_set.c: adapters that are named together. See peft_set.h. */
+#include "hub/peft_set.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+#define OF_RUN "/adapter" /* what all runs call theirs */
+#define NO_NAME "none"    /* means no adapter where one is asked for by its name */
+
+int32_t hy_peft_count(const char *names) {
+    int32_t count = names[0] != 0;
+    if (hy_path_is_dir(names)) return 1;
+    for (const char *comma = strchr(names, ','); comma; comma = strchr(comma + 1, ',')) count++;
+    return count;
+}
+
+/* ---- folders ----------------------------------------------------------------------------------------- */
+
+static hy_status set_member(hy_peft_member *member, const char *name, size_t length) {
+    char typed[PATH_MAX], path[PATH_MAX];
+    HY_FAIL_IF(length == 0 || length >= sizeof typed, HY_ERR_INPUT,
+               "adapter: a name between commas is empty or too long");
+    snprintf(typed, sizeof typed, "%.*s", (int)length, name);
+    HY_FAIL_IF(!hy_path_is_dir(typed) || !realpath(typed, path), HY_ERR_INPUT,
+               "adapter %s is not there; expected a folder that PEFT saved, or several with commas "
+               "between",
+               typed);
+    HY_TRY(
+        hy_peft_config_read(typed, &member->config)); /* in messages it is called as it was typed */
+    member->folder = strdup(path);
+    size_t size = strlen(path), run = size - (size > strlen(OF_RUN) ? strlen(OF_RUN) : 0);
+    if (strcmp(path + run, OF_RUN) == 0) path[run] = 0;
+    member->called = strdup(path);
+    bool is_there = member->folder && member->called;
+    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for the name of %s", typed);
+}
+
+static hy_status check_twice(const hy_peft_set *set) {
+    for (int32_t i = 0; i < set->count; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            HY_FAIL_IF(strcmp(set->list[i].folder, set->list[k].folder) == 0, HY_ERR_INPUT,
+                       "adapter %s is named twice", set->list[i].folder);
+        }
+    }
+    return HY_OK;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------- */
+
+/* The end of a path that begins one folder further up than `name`; the whole where there is none. */
+static const char *longer(const char *folder, const char *name) {
+    const char *at = name - 1;
+    if (name <= folder + 1) return folder;
+    while (at > folder && at[-1] != '/') at--;
+    return at;
+}
+
+static bool is_end_of(const char *folder, const char *name) {
+    size_t size = strlen(folder), length = strlen(name);
+    bool ends = length <= size && strcmp(folder + size - length, name) == 0;
+    return ends && (length == size || folder[size - length - 1] == '/');
+}
+
+static bool is_alone(const hy_peft_set *set, int32_t member, const char *name) {
+    if (strcmp(name, NO_NAME) == 0) return false;
+    for (int32_t i = 0; i < set->count; i++) {
+        if (i != member && is_end_of(set->list[i].called, name)) return false;
+    }
+    return true;
+}
+
+/* The shortest ends of the folders that tell them apart. */
+static void set_names(hy_peft_set *set) {
+    for (int32_t i = 0; i < set->count; i++) {
+        const char *called = set->list[i].called, *slash = strrchr(called, '/');
+        const char *name = slash ? slash + 1 : called;
+        while (name > called && !is_alone(set, i, name)) name = longer(called, name);
+        set->list[i].name = is_alone(set, i, name) ? name : set->list[i].folder;
+    }
+}
+
+hy_status hy_peft_set_read(const char *names, hy_peft_set *out) {
+    int32_t count = hy_peft_count(names);
+    *out = (hy_peft_set){.list = calloc((size_t)count + 1, sizeof *out->list)};
+    hy_status status = out->list ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
+    for (const char *at = names; out->count < count && status == HY_OK;) {
+        size_t length = count == 1 ? strlen(at) : strcspn(at, ",");
+        status = set_member(&out->list[out->count++], at, length);
+        at += length + (at[length] == ',');
+    }
+    if (status == HY_OK) status = check_twice(out);
+    if (status == HY_OK) set_names(out);
+    if (status != HY_OK) hy_peft_set_free(out);
+    return status;
+}
+
+void hy_peft_set_free(hy_peft_set *set) {
+    for (int32_t i = 0; i < set->count; i++) {
+        free(set->list[i].folder);
+        free(set->list[i].called);
+    }
+    free(set->list);
+    *set = (hy_peft_set){0};
+}
+
+/* ---- together ---------------------------------------------------------------------------------------- */
+
+/* What `more` has and `names` has not is added there. */
+static hy_status add_names(char names[HY_PATH_MAX], const char *more) {
+    for (const char *at = more; *at; at += *at == ',') {
+        size_t length = strcspn(at, ","), used = strlen(names);
+        if (!hy_peft_has_name(names, at, length)) {
+            HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
+                       "adapters: the names of their modules are too long together");
+            snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, at);
+        }
+        at += length;
+    }
+    return HY_OK;
+}
+
+hy_status hy_peft_set_union(const hy_peft_set *set, hy_peft_config *out) {
+    *out = set->list[0].config;
+    if (set->count == 1) return HY_OK;
+    double root = out->is_root_scaled ? sqrt((double)out->rank) : (double)out->rank;
+    double scale = out->alpha / root;
+    for (int32_t i = 1; i < set->count; i++) {
+        const hy_peft_config *config = &set->list[i].config;
+        if (config->rank > out->rank) out->rank = config->rank;
+        HY_TRY(add_names(out->targets, config->targets));
+        HY_TRY(add_names(out->modules, config->modules));
+    }
+    out->is_root_scaled = false;
+    out->alpha = scale * (double)out->rank;
+    return HY_OK;
+}

@@ -1,0 +1,276 @@
+/* adapters.c: adapters beside one base. See adapters.h. */
+#include "infer/adapters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "formats/checkpoint.h"
+#include "kernels/coded.h"
+#include "record/record.h"
+#include "record/state_files.h"
+
+/* ---- one of them by itself ---------------------------------------------------------------------------- */
+
+/* The model that has this adapter and no other. What is said of a single one by flags counts, as ever. */
+static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
+    const hy_peft_config *config = &a->set.list[i].config;
+    hy_settings s = *e->settings;
+    char names[2 * HY_TEXT_MAX];
+    hy_shape shape;
+    *out = NULL;
+    if (a->set.count > 1) {
+        s.lora.lora_rank = config->rank;
+        s.lora.lora_alpha = config->alpha;
+        s.lora.rslora = config->is_root_scaled;
+        /* the names of all together are no longer */
+        snprintf(s.lora.lora_targets, sizeof s.lora.lora_targets, "%.*s", HY_TEXT_MAX - 1,
+                 config->targets);
+        snprintf(s.lora.lora_modules, sizeof s.lora.lora_modules, "%.*s", HY_TEXT_MAX - 1,
+                 config->modules[0] ? config->modules : "none");
+    }
+    HY_TRY(hy_shape_from_settings(&s, &shape));
+    HY_TRY(hy_model_create(&shape, out));
+    hy_settings_trained(&s, names, sizeof names);
+    hy_status status = hy_params_mark_beside(&(*out)->params, names);
+    if (status == HY_OK) return HY_OK;
+    hy_model_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+/* A run that trained beside a model's files knows their hash: its adapter is of no use beside others. */
+static hy_status check_base(const hy_adapters *a, const hy_engine *e, int32_t i) {
+    char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
+    const hy_peft_member *member = &a->set.list[i];
+    hy_settings s = *e->settings;
+    hy_model_files kind;
+    bool is_named = false;
+    if (s.init_from[0] || hy_path_parent(run, sizeof run, member->folder) != HY_OK) return HY_OK;
+    if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
+    if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;
+    if (hy_origin_read(run, &s.kept) != HY_OK || !s.kept.weights[0]) return HY_OK;
+    return hy_origin_find_weights(&s, &kind, path);
+}
+
+static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t i) {
+    const hy_adapter *room = &e->model->shape.adapter;
+    hy_model *own;
+    hy_peft_file file;
+    HY_TRY(check_base(a, e, i));
+    HY_TRY(make_own(a, e, i, &own));
+    const hy_adapter *needs = &own->shape.adapter;
+    bool fits = needs->rank <= room->rank && (needs->parts & ~room->parts) == 0;
+    hy_status status = fits ? hy_peft_open(a->set.list[i].folder, own, &file)
+                            : hy_fail(HY_ERR_INPUT, "lora_rank or lora_targets leave it no room");
+    if (status == HY_OK) hy_peft_close(&file);
+    hy_model_destroy(own);
+    return status;
+}
+
+/* A matrix that one of them trains whole is real numbers for all, and would be codes for the others. */
+static hy_status check_codes(const hy_adapters *a, hy_params *params) {
+    for (int32_t i = 0; i < params->count && a->set.count > 1; i++) {
+        hy_param *param = &params->list[i];
+        if (!param->is_beside) continue;
+        bool is_trainable = param->is_trainable;
+        param->is_trainable = false;
+        bool is_coded = hy_is_coded(hy_params_stored(params, i, HY_F32));
+        param->is_trainable = is_trainable;
+        HY_FAIL_IF(is_coded, HY_ERR_INPUT,
+                   "%s is trained whole by one of these adapters and %s beside the others: look at "
+                   "them one by one, or with frozen_dtype = auto",
+                   param->name, hy_dtype_name(params->frozen_codes));
+    }
+    return HY_OK;
+}
+
+hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
+    *a = (hy_adapters){.used = HY_BASE_ALONE};
+    const char *names = e->settings->lora.adapter;
+    if (!names[0]) return HY_OK;
+    HY_TRY(hy_peft_set_read(names, &a->set));
+    for (int32_t i = 0; i < a->set.count; i++) {
+        hy_status status = check_member(a, e, i);
+        if (status != HY_OK) return hy_fail_context(status, "adapter %s", a->set.list[i].folder);
+    }
+    return check_codes(a, &e->model->params);
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const hy_engine *e, int32_t param) {
+    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
+    const hy_layout_item *item = &store->layout.items[hy_store_item_of(store, param)];
+    return hy_dtype_bytes(item->dtype, item->count);
+}
+
+static bool differs(const hy_param *param) {
+    return hy_is_adapter(param->kind) || param->is_beside;
+}
+
+static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
+    const hy_params *params = &e->model->params;
+    uint64_t bytes = 0;
+    a->params = calloc((size_t)params->count, sizeof *a->params);
+    a->at = calloc((size_t)params->count + 1, sizeof *a->at);
+    a->copies = calloc((size_t)a->set.count + 1, sizeof *a->copies);
+    bool is_there = a->params && a->at && a->copies;
+    for (int32_t i = 0; i < params->count && is_there; i++) {
+        if (!differs(&params->list[i])) continue;
+        a->params[a->moved] = i;
+        bytes += bytes_of(e, i);
+        a->at[++a->moved] = bytes;
+    }
+    for (int32_t i = 0; i <= a->set.count && is_there; i++) {
+        a->copies[i] = calloc(1, bytes + 1);
+        is_there = a->copies[i] != NULL;
+    }
+    return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
+}
+
+/* What is trained whole, as the base has it; adapters are zero. */
+static hy_status copy_base(hy_adapters *a, hy_engine *e) {
+    hy_store *store = hy_store_of(e, HY_ROW_MASTER);
+    for (int32_t k = 0; k < a->moved; k++) {
+        int32_t param = a->params[k];
+        if (hy_is_adapter(e->model->params.list[param].kind)) continue;
+        uint64_t offset = hy_store_offset(store, hy_store_item_of(store, param));
+        HY_TRY(hy_store_read(store, e->compute, offset, a->copies[0] + a->at[k],
+                             a->at[k + 1] - a->at[k]));
+    }
+    return HY_OK;
+}
+
+/* Rows of A, or of B, that lie before those of a piece. */
+static int64_t rows_before(const hy_adapter_pieces *pieces, int32_t piece, bool is_a,
+                           int64_t rank) {
+    int64_t rows = 0;
+    for (int32_t i = 0; i < piece; i++) {
+        if (pieces->is_there[i]) rows += is_a ? rank : pieces->rows[i];
+    }
+    return rows;
+}
+
+/* Where a tensor of an adapter begins in the wider one, by its piece. */
+static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_hf_name *name) {
+    hy_param_kind kind = own->params.list[name->param].kind;
+    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    hy_param_kind matrix = matrices[(kind - HY_P_QKV_A) / 2];
+    bool is_a = hy_adapter_kind(matrix) == kind;
+    hy_adapter_pieces ours = hy_shape_adapter_pieces(&own->shape, matrix),
+                      theirs = hy_shape_adapter_pieces(&wide->shape, matrix);
+    int32_t piece = 0;
+    while (!ours.is_there[piece] ||
+           rows_before(&ours, piece, is_a, own->shape.adapter.rank) != name->row)
+        piece++;
+    return rows_before(&theirs, piece, is_a, wide->shape.adapter.rank);
+}
+
+/* A tensor goes to its rows of the wider one, whose other columns stay zero. */
+typedef struct place {
+    char *to; /* the parameter's bytes in a copy */
+    hy_dtype dtype;
+    int64_t row, cols;
+    float factor;
+} place;
+
+static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p) {
+    const hy_hf_name *name = &file->names[i];
+    float *row = malloc((size_t)name->cols * sizeof *row);
+    hy_status status = row ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    for (int64_t r = 0; r < name->rows && status == HY_OK; r++) {
+        status = hy_peft_read(file, i, r * name->cols, name->cols, row);
+        for (int64_t c = 0; c < name->cols && p->factor != 1; c++) row[c] *= p->factor;
+        hy_convert(row, HY_F32, name->cols,
+                   p->to + hy_dtype_bytes(p->dtype, (p->row + r) * p->cols), p->dtype);
+    }
+    free(row);
+    return status;
+}
+
+static hy_status copy_tensor(hy_adapters *a, const hy_engine *e, const hy_model *own,
+                             const hy_peft_file *file, int32_t i, char *copy) {
+    const hy_hf_name *name = &file->names[i];
+    const hy_param *param = &own->params.list[name->param];
+    const hy_store *store = hy_store_of(e, HY_ROW_MASTER);
+    int32_t index = hy_params_find(&e->model->params, param->unit, param->kind), k = 0;
+    while (a->params[k] != index) k++;
+    place p = {.to = copy + a->at[k],
+               .dtype = store->layout.items[hy_store_item_of(store, index)].dtype,
+               .row = name->row,
+               .cols = name->cols,
+               .factor = 1};
+    if (hy_is_adapter(param->kind)) {
+        bool is_b = (param->kind - HY_P_QKV_A) % 2 == 1;
+        p.row = row_in_wide(own, e->model, name);
+        p.cols = e->model->params.list[index].shape[1];
+        /* One scale is in the model's ops: what another adapter has more of it, its B has. */
+        double ratio = own->shape.adapter.scale / e->model->shape.adapter.scale;
+        if (is_b) p.factor = (float)ratio;
+    }
+    return put_tensor(file, i, &p);
+}
+
+static hy_status copy_member(hy_adapters *a, const hy_engine *e, int32_t i) {
+    char *copy = a->copies[i + 1];
+    hy_model *own;
+    hy_peft_file file;
+    memcpy(copy, a->copies[0], a->at[a->moved]);
+    HY_TRY(make_own(a, e, i, &own));
+    hy_status status = hy_peft_open(a->set.list[i].folder, own, &file);
+    if (status == HY_OK) {
+        for (int32_t t = 0; t < file.count && status == HY_OK; t++) {
+            status = copy_tensor(a, e, own, &file, t, copy);
+        }
+        hy_peft_close(&file);
+    }
+    hy_model_destroy(own);
+    return status;
+}
+
+hy_status hy_adapters_load(hy_adapters *a, hy_engine *e) {
+    if (a->set.count == 0) return HY_OK;
+    HY_TRY(list_moved(a, e));
+    HY_TRY(copy_base(a, e));
+    for (int32_t i = 0; i < a->set.count; i++) HY_TRY(copy_member(a, e, i));
+    return hy_adapters_use(a, e, 0);
+}
+
+hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i) {
+    hy_store *store = hy_store_of(e, HY_ROW_MASTER);
+    HY_TRY(hy_engine_sync(e));
+    HY_TRY(hy_store_settle(store));
+    a->used = HY_NO_ADAPTER; /* until all of it is there */
+    for (int32_t k = 0; k < a->moved; k++) {
+        uint64_t offset = hy_store_offset(store, hy_store_item_of(store, a->params[k]));
+        HY_TRY(hy_store_write(store, e->compute, offset, a->copies[i + 1] + a->at[k],
+                              a->at[k + 1] - a->at[k]));
+    }
+    hy_row_changed(e, HY_ROW_MASTER);
+    a->used = i;
+    return hy_store_settle(store);
+}
+
+int32_t hy_adapters_find(const hy_adapters *a, const char *name) {
+    for (int32_t i = 0; i < a->set.count; i++) {
+        const hy_peft_member *member = &a->set.list[i];
+        if (strcmp(member->name, name) == 0 || strcmp(member->folder, name) == 0) return i;
+    }
+    return HY_NO_ADAPTER;
+}
+
+const char *hy_adapters_name(const hy_adapters *a, int32_t i) {
+    return i < 0 ? "" : a->set.list[i].name;
+}
+
+void hy_adapters_close(hy_adapters *a) {
+    for (int32_t i = 0; a->copies && i <= a->set.count; i++) free(a->copies[i]);
+    free(a->copies);
+    free(a->params);
+    free(a->at);
+    hy_peft_set_free(&a->set);
+    *a = (hy_adapters){.used = HY_BASE_ALONE};
+}
