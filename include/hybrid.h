@@ -316,6 +316,10 @@ typedef struct hy_export_options {
     bool
         merge; /* of a run with adapters: a whole model with these added to it; else they are written
                             alone, as PEFT loads them */
+    const char
+        *onto; /* merge them onto "trained" (or NULL), the numbers that training had the base's
+                            weights in, quantised where it had them so; or "folder", the weights
+                            that its files hold. Not NULL: merge */
 } hy_export_options;
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
@@ -460,6 +464,22 @@ hy_status hy_evaluation_json(const hy_evaluation *evaluation, char **out);
  * with hy_free. */
 hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
                            hy_evaluation **out, size_t *count);
+/* The loss of a run's newest checkpoint, or of this one, with its adapters, on held-out text: what merging them onto
+ * one base or the other comes to, but for the rounding of what is written. One after the other is loaded. */
+typedef struct hy_merge_options {
+    const char *base;     /* as in hy_export_options */
+    const char *data;     /* all of it; NULL: what the run's validations look at */
+    const char *device;   /* NULL: the run's */
+    int64_t eval_batches; /* the first so many micro-batches; 0: everything */
+} hy_merge_options;
+typedef struct hy_merge_losses {
+    hy_evaluation trained; /* beside the base as training had it */
+    hy_evaluation folder;  /* beside the weights of its files, where has_folder */
+    bool has_folder;       /* training had them quantised, and they are there as they were */
+} hy_merge_losses;
+/* HY_ERR_MEMORY, too, where the weights of the files would take more than the machine has free. */
+hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
+                            const hy_observer *observer, hy_merge_losses *out);
 /* Several of one call as a JSON object with a list. Allocated; free with hy_free. */
 hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **out);
 

@@ -6,7 +6,10 @@
 #include "hf_rig.h"
 #include "hub/merge.h"
 #include "hub/peft.h"
+#include "hub/requantise.h"
+#include "kernels/coded.h"
 #include "model/adapter.h"
+#include "model/coding.h"
 #include "update_all.h"
 
 #define VOCAB 96
@@ -432,6 +435,78 @@ START_TEST(modules_of_all_layers_are_named_once) {
 }
 END_TEST
 
+/* Numbers by their place; how many were asked for at a time. */
+static hy_status read_made(void *context, int32_t param, int64_t first, int64_t count, float *out) {
+    int64_t *most = context;
+    if (count > *most) *most = count;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (float)hy_rng_normal(3, HY_RNG_TEST, (uint64_t)(param * 10000000ll + first + i));
+    }
+    return HY_OK;
+}
+
+/* All of a matrix coded at once, and decoded. */
+static float *code_whole(const hy_params *params, int32_t index) {
+    const hy_param *p = &params->list[index];
+    hy_dtype dtype = params->frozen_codes;
+    hy_layout_item item = {.dtype = dtype,
+                           .count = p->count,
+                           .block = hy_coded_block(dtype, p->shape[1]),
+                           .group = hy_param_group(p, dtype)};
+    int64_t blocks = p->count / item.block, most = 0;
+    float *numbers = malloc((size_t)p->count * sizeof *numbers),
+          *scales = malloc((size_t)blocks * sizeof *scales);
+    void *codes = malloc(hy_dtype_bytes(dtype, p->count));
+    hy_coding coding;
+    must(read_made(&most, index, 0, p->count, numbers));
+    must(hy_coding_begin(&coding, p, &item));
+    hy_coding_rows(&coding, numbers, 0, p->count, codes);
+    hy_coded_open_scales(item.group, 0, blocks, hy_coding_scales(&coding), scales);
+    hy_coded_decode(dtype, codes, 0, p->count, item.block, scales, numbers);
+    hy_coding_end(&coding);
+    free(codes);
+    free(scales);
+    return numbers;
+}
+
+/* A matrix of more elements than are read at a time, in slices that begin anywhere. */
+START_TEST(a_large_matrix_is_quantised_as_a_whole) {
+    hy_shape shape = {.layers = 1,
+                      .width = 512,
+                      .heads = 8,
+                      .mlp_width = 2112,
+                      .vocab = 96,
+                      .context = 8,
+                      .is_rms = true,
+                      .has_rope = _i < 2,
+                      .is_gated = true,
+                      .norm_eps = 1e-5,
+                      .rope_theta = 10000};
+    hy_model *model;
+    int64_t most = 0;
+    must(hy_model_create(&shape, &model));
+    must(hy_model_select(model, "final_norm.weight", _i % 2 ? HY_I8 : HY_NF4));
+    int32_t up = hy_params_find(&model->params, 1, HY_P_UP), norm = model->params.count - 1;
+    float *expected = code_whole(&model->params, up);
+    static float some[70000];
+    hy_requantise r = hy_requantise_begin(&model->shape, &model->params, read_made, &most);
+    int64_t count = model->params.list[up].count;
+    for (int64_t at = 0, n = 62; at < count; at += n, n = (n * 7 + 1002) % 69999 / 2 * 2 + 2) {
+        if (n > count - at) n = count - at;
+        must(hy_requantise_read(&r, up, at, n, some));
+        ck_assert_mem_eq(some, expected + at, (size_t)n * sizeof *some);
+    }
+    ck_assert(_i < 2 ? most <= 1 << 20 : most == count); /* GPT-2's files have it transposed */
+    must(hy_requantise_read(&r, norm, 0, 4, some));      /* what was no codes stays */
+    float as_they_are[4];
+    must(read_made(&most, norm, 0, 4, as_they_are));
+    ck_assert_mem_eq(some, as_they_are, sizeof as_they_are);
+    hy_requantise_end(&r);
+    free(expected);
+    hy_model_destroy(model);
+}
+END_TEST
+
 START_TEST(merged_it_computes_the_same) {
     peft_rig p;
     char folder[256];
@@ -693,6 +768,7 @@ static Suite *peft_suite(void) {
     tcase_add_loop_test(same, what_is_written_is_what_was_read, 0, CASES);
     tcase_add_test(same, modules_of_all_layers_are_named_once);
     tcase_add_loop_test(same, merged_it_computes_the_same, 0, CASES);
+    tcase_add_loop_test(same, a_large_matrix_is_quantised_as_a_whole, 0, 4);
     tcase_add_checked_fixture(wrong, make_spoilt, drop_spoilt);
     tcase_add_loop_test(wrong, a_config_that_we_do_not_compute_is_refused_by_name, 0, CONFIGS);
     tcase_add_test(wrong, what_changes_nothing_is_read);

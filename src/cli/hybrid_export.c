@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #include "cli/program.h"
 #include "cli/terminal.h"
@@ -14,6 +15,8 @@
 typedef struct options {
     hy_export_options export;
     const char *max_shard_size;
+    hy_merge_options losses;
+    uint64_t eval_batches; /* UINT64_MAX: not said */
     bool is_quiet;
 } options;
 
@@ -34,6 +37,19 @@ static const hy_cli_row rows[] = {
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
      "Of a run with adapters (lora): add them to the weights they were trained beside and write a "
      "whole model; without it they are written alone, as PEFT loads them."},
+    {"--merge-onto", "WHAT", HY_CLI_TEXT, AT(export.onto),
+     "Merge onto the base as it was trained, quantised where the run had it so (trained, the "
+     "default), or onto the weights of the model's folder (folder).",
+     "trained, folder"},
+    {"--eval-batches", "N", HY_CLI_COUNT, AT(eval_batches),
+     "After a merge, show the held-out loss beside either base, on the first N micro-batches of "
+     "what the run's validations look at, or of --data; 0: on all of it.",
+     "whole numbers from 0 on"},
+    {"--data", "FILE", HY_CLI_TEXT, AT(losses.data),
+     "Held-out text for that; without --eval-batches all of it."},
+    {"--device", "NAME", HY_CLI_TEXT, AT(losses.device),
+     "Where that is computed: auto, cpu, cuda, cuda:1. Default: as the run says.",
+     "auto, cpu, cuda"},
     {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
      "Replace the folder where it exists."},
     {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
@@ -50,7 +66,8 @@ static const hy_cli_program program = {
         "\n",
     .after =
         "\n"
-        "Example: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "\n"
         "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
         "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
@@ -81,29 +98,81 @@ static uint64_t parse_size(const char *text) {
 }
 
 static void tell(void *user, hy_message_level level, const char *text) {
-    (void)user;
+    const options *o = user;
     if (level == HY_WARNING)
         hy_cli_warning("%s", text);
-    else
+    else if (!o->is_quiet)
         hy_cli_note("%s", text);
 }
 
-int main(int argc, char **argv) {
-    options o = {0};
-    hy_observer observer = {.on_message = tell};
-    int code = hy_cli_parse(&program, &argc, argv, &o);
-    if (code != HY_CLI_GO_ON) return code;
+/* While losses are taken: on a terminal alone, a line that is drawn over itself. */
+static void draw_progress(void *user, const char *what, double fraction) {
+    const options *o = user;
+    if (o->is_quiet || !isatty(STDERR_FILENO)) return;
+    fprintf(stderr, "\r%s: %3.0f %%%s", what, 100 * fraction,
+            fraction >= 1 ? "\r                                        \r" : "");
+}
+
+/* ---- losses ------------------------------------------------------------------------------------ */
+
+static void print_losses(const hy_merge_losses *l) {
+    const hy_evaluation *t = &l->trained;
+    double apart = 100 * (l->folder.loss / t->loss - 1);
+    if (l->has_folder)
+        printf("held-out loss: onto the base as trained (%s) %.4f, onto the folder's weights %.4f "
+               "(%+.2f %%)",
+               t->frozen_dtype, t->loss, l->folder.loss, apart);
+    else
+        printf("held-out loss: %.4f", t->loss);
+    hy_cli_printf(stdout, "; %lld tokens of %s\n", (long long)t->tokens, t->data);
+}
+
+/* How far the two bases are apart. */
+static int compare(const options *o, const char *checkpoint) {
+    hy_merge_options how = o->losses;
+    hy_observer observer = {.user = (void *)o, .on_message = NULL, .on_progress = draw_progress};
+    hy_merge_losses found;
+    how.base = o->export.base;
+    how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
+    hy_status status = hy_merge_evaluate(checkpoint, &how, &observer, &found);
+    if (status != HY_OK) {
+        hy_cli_warning("the folder is written, but its held-out loss could not be taken");
+        return hy_cli_fail(status);
+    }
+    print_losses(&found);
+    return HY_EXIT_DONE;
+}
+
+static bool wants_losses(const options *o) {
+    return o->eval_batches != UINT64_MAX || o->losses.data != NULL;
+}
+
+/* What the line says that cannot be; 0: nothing. */
+static int check_options(options *o, int argc, char **argv) {
+    bool is_merge = o->export.merge || o->export.onto != NULL;
     if (argc < 2) return hy_cli_wrong_usage("a checkpoint is missing", "");
     if (argc > 2)
         return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argv[2]);
-    if (o.export.out == NULL || !*o.export.out)
+    if (o->export.out == NULL || !*o->export.out)
         return hy_cli_wrong_usage("--out FOLDER is missing", "");
-    if (o.max_shard_size != NULL) o.export.max_shard_size = parse_size(o.max_shard_size);
-    if (o.max_shard_size != NULL && o.export.max_shard_size == 0)
+    if ((wants_losses(o) || o->losses.device) && !is_merge)
+        return hy_cli_wrong_usage("--eval-batches, --data and --device are for --merge", "");
+    if (o->max_shard_size != NULL) o->export.max_shard_size = parse_size(o->max_shard_size);
+    if (o->max_shard_size != NULL && o->export.max_shard_size == 0)
         return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",
-                                  o.max_shard_size);
+                                  o->max_shard_size);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    options o = {.eval_batches = UINT64_MAX};
+    hy_observer observer = {.user = &o, .on_message = tell};
+    int code = hy_cli_parse(&program, &argc, argv, &o);
+    if (code != HY_CLI_GO_ON) return code;
+    code = check_options(&o, argc, argv);
+    if (code != 0) return code;
     hy_status status = hy_export(argv[1], &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
     if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
-    return HY_EXIT_DONE;
+    return wants_losses(&o) ? hy_cli_flushed(compare(&o, argv[1])) : HY_EXIT_DONE;
 }

@@ -10,9 +10,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/host_memory.h"
 #include "base/json.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
+#include "record/state_files.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
@@ -102,8 +104,11 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     const hy_settings *s = &m->settings;
     hy_dtype dtype = e->types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
-    if (!is_builtin) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
+    bool is_all = !is_builtin && !m->looks_held_out;
+    if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
+    HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
+               "the run has no held-out data; name some (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->backend,
                          .seq = (int32_t)s->train.seq_len,
@@ -201,6 +206,66 @@ hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_e
     *out = list[0];
     free(list);
     return HY_OK;
+}
+
+/* ---- what merging comes to --------------------------------------------------------------------- */
+
+static hy_status configure_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
+                                 hy_config **out) {
+    char batches[32];
+    snprintf(batches, sizeof batches, "%lld", (long long)o->eval_batches);
+    const char *const pairs[][2] = {{"eval.eval_batches", o->eval_batches > 0 ? batches : NULL},
+                                    {"data", o->data},
+                                    {"device", o->device},
+                                    {"model", o->base},
+                                    {"train.frozen_dtype", as_files ? "auto" : NULL}};
+    HY_TRY(hy_config_create(out));
+    HY_TRY(hy_config_use_model(*out, checkpoint));
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        if (pairs[i][1]) HY_TRY(hy_config_set(*out, pairs[i][0], pairs[i][1], HY_FROM_CALLER));
+    }
+    return HY_OK;
+}
+
+/* Weights that do not fit the card lie in host memory, and those of a CPU there in any case. */
+static hy_status check_room(const hy_used_model *m) {
+    hy_host_memory host;
+    hy_host_memory_read("/proc", "/sys", &host);
+    double element = (double)hy_dtype_size(m->engine.types.of[HY_FULL]);
+    double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
+    HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
+               "the weights of the folder take %.1f GiB, and %.1f GiB of host memory are free",
+               needs / 0x1p30, has / 0x1p30);
+    return HY_OK;
+}
+
+static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
+                                const hy_observer *observer, hy_evaluation *out) {
+    hy_config *config = NULL;
+    hy_used_model *m = NULL;
+    hy_status status = configure_merge(checkpoint, o, as_files, &config);
+    if (status == HY_OK) status = hy_model_open(config, observer, &m);
+    if (status == HY_OK && as_files) status = check_room(m);
+    if (status == HY_OK) {
+        m->looks_held_out = !o->data;
+        status = evaluate(m, out, 1);
+    }
+    hy_model_close(m);
+    hy_config_destroy(config);
+    return status;
+}
+
+hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
+                            const hy_observer *observer, hy_merge_losses *out) {
+    char path[HY_PATH_MAX];
+    static const hy_observer nobody = {0};
+    *out = (hy_merge_losses){0};
+    HY_TRY(hy_checkpoint_find(observer ? observer : &nobody, checkpoint, path));
+    HY_TRY(hy_checkpoint_lacks_base(path, &out->has_folder));
+    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &out->trained));
+    out->has_folder &= out->trained.frozen_dtype[0] != 0;
+    return out->has_folder ? evaluate_merge(checkpoint, options, true, observer, &out->folder)
+                           : HY_OK;
 }
 
 /* ---- as JSON ----------------------------------------------------------------------------------- */

@@ -22,6 +22,7 @@ typedef struct hy_used_model {
     hy_engine engine;
     hy_adapters adapters; /* those that the settings name */
     hy_dataset *data;     /* evaluation only */
+    bool looks_held_out;  /* evaluation: at the run's held-out data, not at all of its data */
 } hy_used_model;
 
 /* Device, model, adapters and the type to compute in; no memory is taken yet. */

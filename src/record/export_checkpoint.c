@@ -16,6 +16,8 @@
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
 #include "hub/merge.h"
+#include "hub/requantise.h"
+#include "kernels/coded.h"
 #include "record/export.h"
 #include "record/record.h"
 #include "record/state_files.h"
@@ -29,7 +31,8 @@ typedef struct saved {
     double scale;                  /* of the sum */
     char *raw;
     bool lacks_base;      /* it has what is trained alone; the rest is in */
-    hy_weight_files base; /* the files of the model it stands beside */
+    hy_weight_files base; /* the files of the model it stands beside, at */
+    char base_path[HY_HF_PATH_MAX];
 } saved;
 
 enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
@@ -68,8 +71,11 @@ static hy_status open_model(saved *s) {
     const hy_settings *settings = hy_config_settings(s->config);
     HY_TRY(hy_shape_from_settings(settings, &shape));
     HY_TRY(hy_model_create(&shape, &s->model));
+    if (shape.adapter.rank == 0) return HY_OK;
     hy_settings_trained(settings, names, sizeof names);
-    return shape.adapter.rank > 0 ? hy_params_mark_beside(&s->model->params, names) : HY_OK;
+    hy_dtype codes = hy_dtype_chosen(settings->train.frozen_dtype, HY_F32);
+    HY_TRY(hy_model_select(s->model, names, codes));
+    return hy_params_mark_beside(&s->model->params, names);
 }
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
@@ -128,7 +134,7 @@ static hy_dtype dtype_held(const saved *s) {
     return held;
 }
 
-/* ---- all together ------------------------------------------------------------------------------ */
+/* ---- what it began as -------------------------------------------------------------------------- */
 
 /* What the model began as: kept beside the checkpoint, or where it was, or where the caller says it is. Without
  * it the export would be another model: of another architecture, without tokenizer and end tokens. */
@@ -156,10 +162,11 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     return HY_OK;
 }
 
+/* ---- merging ----------------------------------------------------------------------------------- */
+
 /* The weights that adapters stand beside, by their files. */
 static hy_status open_base(saved *s, const hy_settings *settings) {
     hy_model_files kind;
-    char path[HY_HF_PATH_MAX];
     hy_settings known =
         *settings; /* --base names other files, which must be the same all the same */
     char run[HY_PATH_MAX];
@@ -167,10 +174,69 @@ static hy_status open_base(saved *s, const hy_settings *settings) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &known.kept));
     }
-    hy_status status = hy_origin_find_weights(&known, &kind, path);
+    hy_status status = hy_origin_find_weights(&known, &kind, s->base_path);
     if (status != HY_OK) return hy_fail_context(status, "--base FOLDER says where it is now");
-    return hy_weight_files_open(path, s->model, &s->base);
+    return hy_weight_files_open(s->base_path, s->model, &s->base);
 }
+
+/* What adapters are added to: the base as training had it, or as its files have it. */
+typedef struct merging {
+    hy_requantise base;
+    hy_merge sum;
+} merging;
+
+static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
+    hy_dtype codes = s->model->params.frozen_codes;
+    *as_files = onto && strcmp(onto, "folder") == 0;
+    HY_FAIL_IF(onto && !*as_files && strcmp(onto, "trained") != 0, HY_ERR_INPUT,
+               "adapters cannot be merged onto %.40s; accepted: trained, folder", onto);
+    HY_FAIL_IF(
+        *as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
+        "%s holds the weights that its adapters stand beside as %s alone: there is no folder "
+        "to merge onto (--merge-onto trained)",
+        s->path, hy_dtype_name(codes));
+    return HY_OK;
+}
+
+static void tell_onto(const saved *s, bool as_files, const hy_observer *observer) {
+    const char *from = s->lacks_base ? s->base_path : s->path;
+    hy_dtype codes = s->model->params.frozen_codes;
+    if (!hy_is_coded(codes)) {
+        hy_say_to(observer, HY_NOTE, "merged onto the weights of %s", from);
+        return;
+    }
+    hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
+              as_files ? "the weights" : "the base as it was trained: the weights", from,
+              as_files ? " as they are, not the " : " in ", hy_dtype_name(codes),
+              !s->lacks_base ? ""
+              : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
+                           "far the two are apart"
+                         : "; --eval-batches 20 shows how far that is from the weights as they "
+                           "are (--merge-onto folder)");
+}
+
+static hy_status begin_merge(saved *s, const hy_export_options *options,
+                             const hy_settings *settings, bool *as_files, merging *m) {
+    const hy_shape *shape = &s->model->shape;
+    const hy_params *params = &s->model->params;
+    HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters that could be merged",
+               s->path);
+    HY_TRY(choose_onto(s, options->onto, as_files));
+    if (s->lacks_base) HY_TRY(open_base(s, settings));
+    /* what the checkpoint itself holds as codes is read as what they stand for */
+    bool is_recoded = s->lacks_base && !*as_files;
+    m->base = hy_requantise_begin(shape, params, read_saved, s);
+    m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
+                            is_recoded ? (void *)&m->base : s);
+    return HY_OK;
+}
+
+static void end_merge(merging *m) {
+    hy_merge_end(&m->sum);
+    hy_requantise_end(&m->base);
+}
+
+/* ---- all together ------------------------------------------------------------------------------ */
 
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
@@ -185,14 +251,12 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
-    bool has_adapter = s->model->shape.adapter.rank > 0;
-    HY_FAIL_IF(options->merge && !has_adapter, HY_ERR_INPUT,
-               "%s has no adapters that could be merged", s->path);
-    bool is_adapter = has_adapter && !options->merge;
+    bool is_merged = options->merge || options->onto, as_files = false;
+    bool is_adapter = s->model->shape.adapter.rank > 0 && !is_merged;
     if (is_adapter) plan.dtype = hy_dtype_chosen((hy_dtype_choice)dtype, dtype_held(s));
-    if (s->lacks_base && options->merge) HY_TRY(open_base(s, &settings));
+    merging merge = {0};
+    if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.model, name);
-    hy_merge merge = hy_merge_begin(&s->model->shape, &s->model->params, read_saved, s);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
         .source = plan.source,
@@ -202,13 +266,14 @@ static hy_status write_model(saved *s, const hy_export_options *options,
         .params = &s->model->params,
         .dtype = plan.dtype,
         .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
-        .read = is_adapter ? read_saved : hy_merge_read,
-        .context = is_adapter ? (void *)s : &merge,
+        .read = is_merged ? hy_merge_read : read_saved,
+        .context = is_merged ? (void *)&merge.sum : s,
         .is_adapter = is_adapter,
         .base = name,
         .observer = observer,
     });
-    hy_merge_end(&merge);
+    end_merge(&merge);
+    if (status == HY_OK && is_merged) tell_onto(s, as_files, observer);
     return status;
 }
 

@@ -421,3 +421,87 @@ test_an_adapter_knows_the_weights_of_its_base() {
     run --eval-only --model whole/model --adapter apart "$@"
     expect_code 0
 }
+
+# ---- what is merged onto -----------------------------------------------------------------------------------------
+
+# Bit for bit: a run that learns nothing merges to the numbers that a run with the same frozen codes writes.
+same_codes() { # FOLDER CODES further flags
+    folder=$1 codes=$2
+    shift 2
+    set -- --model "$folder" --frozen-dtype "$codes" --lr 0 --weight-decay 0 --steps 1 --batch-size 2 \
+        --grad-accum-steps 1 --sample-tokens 0 --threads 1 --device cpu --overwrite "$@"
+    run "$@" --lora --lora-rank 2 --out still
+    expect_code 0
+    run "$@" --train 'final_norm.*' --model-dtype fp32 --out coded
+    expect_code 0
+    run_other hybrid-export still --out merged --merge --dtype fp32 --overwrite
+    expect_code 0
+    grep -q "as it was trained: .* in $codes" "$stderr" || fail "$(cat "$stderr")"
+    cmp merged/model.safetensors coded/model/model.safetensors || fail "$folder, $codes: other numbers"
+    run "$@" --frozen-dtype auto --train 'final_norm.*' --model-dtype fp32 --out plain
+    run_other hybrid-export still --out merged --merge-onto folder --dtype fp32 --overwrite
+    expect_code 0
+    grep -q "as they are, not the $codes" "$stderr" || fail "$(cat "$stderr")"
+    cmp merged/model.safetensors plain/model/model.safetensors || fail "$folder: not the folder's numbers"
+    if cmp -s plain/model/model.safetensors coded/model/model.safetensors; then fail "$codes changes nothing"; fi
+}
+
+test_merging_is_onto_the_codes_that_training_had() {
+    make_quantised
+    same_codes base nf4 --builtin-bytes 60000 --seq-len 32
+    same_codes base int8 --builtin-bytes 60000 --seq-len 32
+    make_tokens
+    for arch in gpt2 llama qwen3; do same_codes "$golden/$arch" int8 --data shard.bin --seq-len 8; done
+}
+
+test_merging_shows_how_far_the_two_are_apart() {
+    make_quantised
+    run_other hybrid-export tuned --out as-trained --merge --dtype fp32 --eval-batches 0
+    expect_code 0
+    line=$(grep '^held-out loss: onto the base as trained (nf4) ' "$stdout") || fail "$(cat "$stdout")"
+    run_other hybrid-export tuned --out as-they-are --merge-onto folder --dtype fp32 --eval-batches 0
+    expect_same "$(grep '^held-out loss' "$stdout")" "$line" "the other way round"
+    set -- --eval-only --seed 1 --builtin-bytes 60000 --seq-len 32 --batch-size 2 --threads 1 --device cpu --json
+    for out in as-trained as-they-are; do
+        loss=$("$program" "$@" --model $out 2> /dev/null | sed -n 's/^ *"loss": \([0-9.]*\).*/\1/p')
+        printf '%s\n' "$line" | grep -qF "$(printf '%.4f' "$loss")" || fail "$out has $loss: $line"
+    done
+    closing=$(json_values tuned/summary.json | sed -n "s/^\.val_loss$tab//p")
+    printf '%s\n' "$line" | grep -qF "(nf4) $(printf '%.4f' "$closing")," || fail "the run had $closing: $line"
+    awk 'BEGIN { for (i = 0; i < 400; i++) printf "Nina kept %d cups.\n", i }' > text.txt
+    run_other hybrid-export tuned --out more --merge --data text.txt --eval-batches 2 --device cpu
+    expect_code 0
+    grep -q 'onto the folder.*; 128 tokens of ' "$stdout" || fail "$(cat "$stdout")"
+    mv base moved
+    run_other hybrid-export tuned --out again --merge --base moved --eval-batches 1
+    expect_code 0
+    grep -q '^held-out loss: onto the base' "$stdout" || fail "$(cat "$stdout")"
+}
+
+test_a_base_that_was_not_quantised_has_one_loss() {
+    make_base
+    run_lora --out tuned
+    run_other hybrid-export tuned --out merged --merge --eval-batches 1
+    expect_code 0
+    grep -q '^held-out loss: [0-9.]*; ' "$stdout" || fail "$(cat "$stdout")"
+    grep -q "merged onto the weights of" "$stderr" || fail "$(cat "$stderr")"
+}
+
+test_what_cannot_be_merged_onto() {
+    run_tiny --width 64 --mlp-width 128 --out first
+    run_tiny --width 64 --mlp-width 128 --init-from first --qlora --lora-rank 2 --out tuned
+    expect_code 0
+    run_other hybrid-export tuned --out merged --merge-onto folder
+    expect_code 2
+    grep -q "as nf4 alone" "$stderr" || fail "$(cat "$stderr")"
+    run_other hybrid-export tuned --out merged --merge-onto sixteen
+    expect_code 2
+    grep -q "trained, folder" "$stderr" || fail "$(cat "$stderr")"
+    run_other hybrid-export tuned --out merged --eval-batches 3
+    expect_code 2
+    grep -q -e "--merge" "$stderr" || fail "$(cat "$stderr")"
+    expect_nothing_written
+    run_other hybrid-export tuned --out merged --merge --eval-batches 0
+    expect_code 0
+    grep -q '^held-out loss: [0-9.]*; ' "$stdout" || fail "$(cat "$stdout")"
+}
