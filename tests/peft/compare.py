@@ -207,6 +207,24 @@ def a_run_that_began_with_it_needs_it_no_more(name):
     program("hybrid-train", "--resume", "began", "--steps", "5", "--data", "train.bin", "--val-data", "val.bin")
 
 
+# ---- ours and PEFT's side by side --------------------------------------------------------------------
+
+
+def beside_one_base_each_has_the_loss_of_peft(name):
+    """Ranks, alphas, rsLoRA, targets and whole modules differ; the base is loaded once."""
+    adapters = [GOLDEN / "peft" / other for other in FIVE + MORE if base_of(other) == base_folder(name)]
+    adapters.append(pathlib.Path(f"run-{name}/adapter"))
+    theirs = []
+    with torch.no_grad():
+        theirs.append(mean_loss(load_model(base_folder(name)), *VAL).item())
+        theirs += [mean_loss(load_adapted(base_folder(name), folder), *VAL).item() for folder in adapters]
+    said = json.loads(program("hybrid-train", "--eval-only", "--model", base_folder(name), "--adapter",
+                              ",".join(map(str, adapters)), *HERE, "--data", "val.bin", "--json"))
+    assert len(adapters) > 1 and len(said["results"]) == len(theirs), said
+    ours = [result["loss"] for result in said["results"]]
+    return is_near(torch.tensor(ours), torch.tensor(theirs), 2e-6)
+
+
 # ---- all of it ---------------------------------------------------------------------------------------
 
 
@@ -220,6 +238,7 @@ def main():
     checks = [(check, name) for name in RUNS for check in ours]
     theirs = (a_loss_of_peft_is_ours, it_is_gone_on_with_as_peft_does)
     checks += [(check, name) for name in FIVE + MORE for check in theirs]
+    checks += [(beside_one_base_each_has_the_loss_of_peft, name) for name in FIVE]
     checks.append((a_run_that_began_with_it_needs_it_no_more, "llama"))
     for check, name in checks:
         try:
