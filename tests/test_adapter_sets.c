@@ -101,9 +101,9 @@ static void check_order(const int *order, int count, const char *words) {
 }
 
 START_TEST(each_has_the_loss_that_it_has_alone) {
-    static const char *const ways[] = {"threads 2 ", "threads 2 weights_place pinned ",
-                                       "threads 2 frozen_dtype nf4 ",
-                                       "threads 2 frozen_dtype int8 "};
+    static const char *const ways[] = {
+        "threads 2 ", "threads 2 weights_place pinned ", "threads 2 frozen_dtype nf4 ",
+        "threads 2 frozen_dtype int8 ", "threads 2 frozen_dtype fp8 "};
     bool has_coded_table = strstr(ways[_i], "int8") != NULL;
     if (!has_coded_table) check_order((int[]){0, 1, 2, 3}, MADE, ways[_i]);
     if (!has_coded_table) check_order((int[]){2, 1, 0}, 3, ways[_i]);
@@ -326,7 +326,7 @@ static Suite *adapter_sets_suite(void) {
     TCase *tests = tcase_create("sets");
     tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, make_adapters, drop_adapters);
-    tcase_add_loop_test(tests, each_has_the_loss_that_it_has_alone, 0, 4);
+    tcase_add_loop_test(tests, each_has_the_loss_that_it_has_alone, 0, 5);
     tcase_add_test(tests, one_is_looked_at_by_itself_and_named);
     tcase_add_test(tests, a_conversation_goes_on_with_another_adapter);
     tcase_add_test(tests, an_unknown_name_changes_nothing);

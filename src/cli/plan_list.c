@@ -159,9 +159,10 @@ static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
         status = plan_model(config, &out->models[i], &out->plans[i][way], &summary, refused);
     }
     const char *stored = hy_cli_value(config, "frozen_dtype");
-    out->base[way] = strcmp(stored, "nf4") == 0 ? HY_NF4
-                     : strcmp(stored, "int8") == 0
-                         ? HY_I8
+    out->base[way] = strcmp(stored, "nf4") == 0    ? HY_NF4
+                     : strcmp(stored, "int8") == 0 ? HY_I8
+                     : strcmp(stored, "fp8") == 0
+                         ? HY_E4M3
                          : summary.phases[HY_FULL].memory[HY_WEIGHTS].dtype;
     out->is_gpu = summary.is_gpu;
     return status;
@@ -237,7 +238,7 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
 }
 
 static const char *dtype_words(hy_dtype dtype) {
-    return dtype == HY_NF4 ? "NF4" : hy_dtype_name(dtype);
+    return dtype == HY_NF4 ? "NF4" : dtype == HY_E4M3 ? "fp8" : hy_dtype_name(dtype);
 }
 
 static void show_adapters(const hy_cli_terminal *terminal, const hy_config *config,

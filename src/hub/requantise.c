@@ -30,13 +30,13 @@ static hy_layout_item item_of(const hy_params *params, int32_t index) {
     return (hy_layout_item){.unit = param->unit,
                             .dtype = dtype,
                             .count = param->count,
-                            .block = hy_coded_block(dtype, param->shape[1]),
+                            .block = hy_param_block(param, dtype),
                             .group = hy_param_group(param, dtype)};
 }
 
 /* Rows go into codes some at a time. GPT-2's files have its matrices transposed, and of such the whole is read at
  * once. Rows of padding are zero. */
-static hy_status code_rows(hy_requantise *r, int32_t index, hy_coding *coding) {
+static hy_status code_rows(hy_requantise *r, int32_t index, hy_coding *coding, bool is_looking) {
     const hy_param *param = &r->params->list[index];
     int64_t width = param->shape[1], rows = SOME_ELEMENTS / width > 0 ? SOME_ELEMENTS / width : 1;
     int64_t most = r->shape->has_rope ? rows * width : param->stored;
@@ -47,7 +47,10 @@ static hy_status code_rows(hy_requantise *r, int32_t index, hy_coding *coding) {
         status = r->read(r->context, index, at, some, numbers);
         if (status != HY_OK) break;
         char *codes = (char *)r->codes + hy_dtype_bytes(coding->item.dtype, at);
-        hy_coding_rows(coding, numbers, at, some, codes);
+        if (is_looking)
+            hy_coding_look(coding, numbers, some);
+        else
+            hy_coding_rows(coding, numbers, at, some, codes);
     }
     free(numbers);
     return status;
@@ -64,7 +67,10 @@ static hy_status hold(hy_requantise *r, int32_t index) {
     HY_FAIL_IF(!r->codes || !r->scales, HY_ERR_MEMORY, "no memory for the codes of %s",
                r->params->list[index].name);
     hy_status status = hy_coding_begin(&coding, &r->params->list[index], &item);
-    if (status == HY_OK) status = code_rows(r, index, &coding);
+    if (status == HY_OK && hy_coding_looks_first(&coding)) {
+        status = code_rows(r, index, &coding, true);
+    }
+    if (status == HY_OK) status = code_rows(r, index, &coding, false);
     if (status == HY_OK) {
         hy_coded_open_scales(item.group, 0, blocks, hy_coding_scales(&coding), r->scales);
         r->held = index;
@@ -80,7 +86,7 @@ hy_status hy_requantise_read(void *requantise, int32_t param, int64_t first, int
     if (!hy_is_coded(dtype)) return r->read(r->context, param, first, count, out);
     assert(first % 2 == 0); /* two may share a byte */
     HY_TRY(hold(r, param));
-    int32_t block = hy_coded_block(dtype, r->params->list[param].shape[1]);
+    int32_t block = hy_param_block(&r->params->list[param], dtype);
     hy_coded_decode(dtype, (const char *)r->codes + hy_dtype_bytes(dtype, first), first, count,
                     block, r->scales + first / block, out);
     return HY_OK;
