@@ -146,6 +146,9 @@ static const struct {
     {"llama, the last block trained, the rest frozen in nf4", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
      "width 64 mlp_width 128 precision bf16 precision_correct fp32 tied_head false train last:1 "
      "frozen_dtype nf4 "},
+    {"llama, the last block trained, the rest frozen in nf4 with fp32 scales",
+     ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA
+     "width 64 mlp_width 128 precision bf16 tied_head false train last:1 frozen_dtype nf4_single "},
     {"gpt2, norms and a block trained, bf16, three micro-batches",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16 "train *norm*,blocks.1.* grad_accum_steps 3 "},
     {"llama, fp8 with Correct in bf16, three micro-batches", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA

@@ -356,11 +356,25 @@ START_TEST(rows_looked_up_in_an_nf4_table_are_exact) {
 }
 END_TEST
 
+/* The same three where scales are fp32 (single quantisation). */
+START_TEST(nf4_with_fp32_scales_is_exact_too) {
+    static const matmul_case form = {129, 67, 320, false, true, true, true, false};
+    coded_rows_are_plain = true;
+    for (int mixture = 0; mixture < PURE_TYPES; mixture++) {
+        check_coded_matmul(HY_NF4, &form, mixture, run_call);
+    }
+    check_coded_casts(HY_NF4, 13, 192, run_call);
+    check_coded_casts(HY_NF4, 512, 256, run_call);
+    check_coded_embedding(HY_NF4, 1536, true, HY_BF16, run_call);
+    coded_rows_are_plain = false;
+}
+END_TEST
+
 START_TEST(what_nf4_cannot_be_is_refused) {
     hy_tensor codes = coded_rows(HY_NF4, 12, 64, 3), real = real_rows(&codes, HY_F32);
     hy_op_call cast = {.kind = HY_OP_CAST, .t = {[HY_CAST_SRC] = codes, [HY_CAST_DST] = real}};
     must(hy_op_check(&cast));
-    static const int32_t wrong[] = {0, 3, 8, 512};
+    static const int32_t wrong[] = {-1, 3, 8, 512};
     for (int i = 0; i < 4; i++) {
         cast.t[HY_CAST_SRC].quant.group = wrong[i];
         ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
@@ -375,6 +389,8 @@ START_TEST(what_nf4_cannot_be_is_refused) {
     cast.t[HY_CAST_DST] = codes;
     ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "whole matrix"));
+    cast.t[HY_CAST_DST].quant.group = 0; /* nor is it made with fp32 scales */
+    ck_assert_int_eq(hy_op_check(&cast), HY_ERR_INPUT);
     free(real.data);
     free_rows(&codes);
 }
@@ -423,6 +439,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);
     tcase_add_test(all, casts_from_nf4_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_nf4_table_are_exact);
+    tcase_add_test(all, nf4_with_fp32_scales_is_exact_too);
     tcase_add_test(all, what_nf4_cannot_be_is_refused);
     tcase_add_test(all, casts_round_once_to_nearest);
     tcase_add_test(all, fill_writes_every_element_of_every_type);

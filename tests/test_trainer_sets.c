@@ -66,6 +66,31 @@ START_TEST(frozen_weights_in_nf4_take_what_is_planned) {
 }
 END_TEST
 
+/* fp32 scales: 4 bytes for 64 elements where there was one and a little. */
+START_TEST(single_quantisation_is_planned_with_its_scales) {
+    double losses[3];
+    const char *words = SETS_RUN "train *norm* tied_head false precision bf16 master_dtype bf16 ";
+    const char *const *wide = PAIRS("width", "128", "mlp_width", "256", "frozen_dtype", "nf4");
+    const char *const *single =
+        PAIRS("width", "128", "mlp_width", "256", "frozen_dtype", "nf4_single");
+    hy_trainer *two_levels = small_trainer(words, "none", NULL, wide);
+    hy_trainer *plain = small_trainer(words, "none", NULL, single);
+    const hy_params *params = &plain->engine.model->params;
+    int64_t matrices = 0;
+    for (int32_t i = 0; i < params->count; i++) {
+        bool is_coded = hy_params_stored(params, i, HY_BF16) == HY_NF4;
+        matrices += is_coded ? params->list[i].count : 0;
+    }
+    double more = (double)(planned(plain, HY_WEIGHTS) - planned(two_levels, HY_WEIGHTS));
+    double scales = (double)matrices / 64;
+    ck_assert_double_gt(more, 2.5 * scales); /* less pairs, and what is rounded up to 256 bytes */
+    ck_assert_double_lt(more, 3.0 * scales);
+    next_losses(plain, 3, losses);
+    hy_trainer_destroy(two_levels);
+    hy_trainer_destroy(plain);
+}
+END_TEST
+
 START_TEST(state_exists_for_trained_parameters_alone) {
     double losses[3];
     const char *const *pairs = PAIRS("precision", "fp32");
@@ -272,6 +297,11 @@ START_TEST(weights_move_between_nf4_and_others) {
 }
 END_TEST
 
+START_TEST(weights_move_between_nf4_with_fp32_scales_and_others) {
+    check_moves("width 64 mlp_width 128 tied_head false vocab 301 ", "nf4_single", 1e-5);
+}
+END_TEST
+
 /* From one kind of codes to the other, with the numbers between them: those of int8. */
 START_TEST(weights_move_from_nf4_to_int8) {
     const char *words = SETS_RUN "width 64 mlp_width 128 train last:1 precision fp32 ";
@@ -372,6 +402,7 @@ static Suite *sets_suite(void) {
     tcase_add_checked_fixture(tests, make_folders, drop_folders);
     tcase_add_test(tests, state_exists_for_trained_parameters_alone);
     tcase_add_test(tests, frozen_weights_in_nf4_take_what_is_planned);
+    tcase_add_test(tests, single_quantisation_is_planned_with_its_scales);
     tcase_add_test(tests, frozen_weights_stay_as_they_were_and_the_others_do_not);
     tcase_add_loop_test(tests, runs_that_train_some_parameters_resume_to_the_same_bits, 0, 6);
     tcase_add_test(tests, a_model_of_both_kinds_of_weights_is_written_whole);
@@ -379,6 +410,7 @@ static Suite *sets_suite(void) {
     tcase_add_test(tests, weights_move_between_int8_and_others);
     tcase_add_test(tests, weights_move_between_fp8_and_others);
     tcase_add_test(tests, weights_move_between_nf4_and_others);
+    tcase_add_test(tests, weights_move_between_nf4_with_fp32_scales_and_others);
     tcase_add_test(tests, weights_move_from_nf4_to_int8);
     tcase_add_test(tests, codes_without_their_scales_are_refused);
     tcase_add_test(tests, a_checkpoint_says_whether_it_lacks_its_base);

@@ -159,8 +159,8 @@ static hy_status plan_way(hy_config *config, hy_cli_way way, hy_cli_plans *out,
         status = plan_model(config, &out->models[i], &out->plans[i][way], &summary, refused);
     }
     const char *stored = hy_cli_value(config, "frozen_dtype");
-    out->base[way] = strcmp(stored, "nf4") == 0    ? HY_NF4
-                     : strcmp(stored, "int8") == 0 ? HY_I8
+    out->base[way] = strncmp(stored, "nf4", 3) == 0 ? HY_NF4
+                     : strcmp(stored, "int8") == 0  ? HY_I8
                      : strcmp(stored, "fp8") == 0
                          ? HY_E4M3
                          : summary.phases[HY_FULL].memory[HY_WEIGHTS].dtype;

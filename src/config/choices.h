@@ -23,7 +23,8 @@ typedef enum hy_dtype_choice {
     HY_DTYPE_8BIT = HY_U8,
     HY_DTYPE_INT8 = HY_I8,
     HY_DTYPE_NF4 = HY_NF4,
-    HY_DTYPE_FP8 = HY_E4M3 /* of passes: matmuls of the blocks; all else is bf16 */
+    HY_DTYPE_FP8 = HY_E4M3,           /* of passes: matmuls of the blocks; all else is bf16 */
+    HY_DTYPE_NF4_SINGLE = 64 + HY_NF4 /* of frozen weights: nf4 whose scales are fp32 */
 } hy_dtype_choice;
 
 typedef enum hy_device_choice {

@@ -102,6 +102,7 @@ int hy_device_card(hy_device_choice device) {
 }
 
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise) {
+    if (choice == HY_DTYPE_NF4_SINGLE) return HY_NF4;
     return (int)choice < 0 ? otherwise : (hy_dtype)choice;
 }
 

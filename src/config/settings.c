@@ -235,8 +235,11 @@ static const hy_setting table[] = {
         train.frozen_dtype, "--frozen-dtype", "auto",
         "Storage of frozen weights; auto is that of passes, with lora and precision fp8 that is "
         "fp8 (a scale per matrix; matmuls of blocks read it as it is); int8 has a scale per row "
-        "of each matrix, nf4 has 4 bits and a scale of 8 bits per 64 elements, as in QLoRA.",
-        "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4)},
+        "of each matrix, nf4 has 4 bits and a scale of 8 bits per 64 elements, as in QLoRA "
+        "(double quantisation), nf4_single the same with scales in fp32; a folder that is "
+        "quantised says which of the two.",
+        "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
+        "nf4_single", HY_DTYPE_NF4_SINGLE)},
     {CHOICE(train.recompute, "--recompute", "auto",
             "What the backward pass computes again instead of keeping it in memory.", "auto",
             HY_RECOMPUTE_AUTO, "none", HY_RECOMPUTE_NONE, "norm", HY_RECOMPUTE_NORM, "attention",

@@ -34,6 +34,7 @@ static hy_status make_model(hy_engine *e) {
                s->lora.adapter);
     hy_settings_trained(s, names, sizeof names);
     hy_status status = hy_model_select(e->model, names, codes);
+    e->model->params.has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";

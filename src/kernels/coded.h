@@ -30,13 +30,13 @@ static inline int32_t hy_coded_block(hy_dtype dtype, int64_t rows, int64_t width
     return dtype == HY_I8 ? (int32_t)width : 0;
 }
 
-/* The most blocks that may share a pair, where scales have two levels; 0: they are fp32. */
+/* The most blocks that may share a pair, where scales can have two levels; 0: they are fp32. */
 static inline int32_t hy_coded_most(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_NESTED : 0; }
 
-/* Can a matrix of so many blocks have this group? */
+/* Can a matrix of so many blocks have this group? 0, fp32 scales, is one that every type has. */
 static inline bool hy_coded_group_fits(hy_dtype dtype, int64_t blocks, int32_t group) {
+    if (group == 0) return true;
     int32_t most = hy_coded_most(dtype);
-    if (most == 0) return group == 0;
     return group > 0 && group <= most && (group & (group - 1)) == 0 && blocks % group == 0;
 }
 

@@ -10,7 +10,7 @@
  *
  * Stored (hy_quant): pairs of scale and offset for each `group` blocks, then the codes of blocks. A matrix
  * that is several one below the other has an offset and blocks of 256 for each; groups are so small that none
- * crosses a border. */
+ * crosses a border. With group 0 (single quantisation) a block's scale is its magnitude itself, in fp32. */
 #pragma once
 
 #include <stdint.h>

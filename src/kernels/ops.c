@@ -522,7 +522,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         HY_FAIL_IF(hy_is_coded(t[HY_CAST_SRC].dtype) && hy_is_coded(t[HY_CAST_DST].dtype),
                    HY_ERR_INPUT, "cast: src is %s and dst %s, expected one real type",
                    hy_dtype_name(t[HY_CAST_SRC].dtype), hy_dtype_name(t[HY_CAST_DST].dtype));
-        HY_FAIL_IF(t[HY_CAST_DST].quant.group > 0, HY_ERR_INPUT,
+        HY_FAIL_IF(t[HY_CAST_DST].dtype == HY_NF4, HY_ERR_INPUT,
                    "cast: dst is %s, whose scales are made of a whole matrix (model/coding.h)",
                    hy_dtype_name(t[HY_CAST_DST].dtype));
         return HY_OK;

@@ -47,7 +47,7 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
         t.data = SOMEWHERE;
         if (!is_grad) t.dtype = stored_type(f, index, dtype);
         t.quant.block = hy_param_block(param, t.dtype);
-        t.quant.group = hy_param_group(param, t.dtype);
+        t.quant.group = hy_params_group(params, index, t.dtype);
         if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;

@@ -485,6 +485,10 @@ int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
     return block ? group : 0;
 }
 
+int32_t hy_params_group(const hy_params *p, int32_t index, hy_dtype dtype) {
+    return p->has_plain_scales ? 0 : hy_param_group(&p->list[index], dtype);
+}
+
 /* A layout of some parameters: the items have their types; item_of says which parameter each is of. */
 static hy_status lay_out(const hy_params *p, const hy_layout_item *items, const int32_t *item_of,
                          int32_t count, hy_layout *out) {
@@ -508,7 +512,7 @@ static hy_layout_item item_in(const hy_params *p, int32_t index, hy_param_set se
     hy_layout_item item = {.unit = param->unit, .dtype = dtype, .count = param->count};
     if (set != HY_SET_TRAINABLE) item.dtype = hy_params_stored(p, index, dtype);
     item.block = hy_param_block(param, item.dtype);
-    item.group = hy_param_group(param, item.dtype);
+    item.group = hy_params_group(p, index, item.dtype);
     if (dtype == HY_U8) code_item(&item);
     return item;
 }

@@ -126,6 +126,7 @@ typedef struct hy_params {
     int32_t count, units;
     int64_t elements;      /* all parameters together */
     hy_dtype frozen_codes; /* if it is a coded type, frozen matrices are stored so */
+    bool has_plain_scales; /* whose scales are then fp32 in any case */
     /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT + kind].
      * A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;
@@ -183,6 +184,8 @@ int32_t hy_param_block(const hy_param *param, hy_dtype dtype);
 /* Blocks that share a pair in scales of two levels (hy_quant): as many as may, or the largest power of two
  * that divides the blocks of each piece. 0: this type's scales are fp32. */
 int32_t hy_param_group(const hy_param *param, hy_dtype dtype);
+/* The same of a parameter as it is stored: 0 also where has_plain_scales says so. */
+int32_t hy_params_group(const hy_params *params, int32_t index, hy_dtype dtype);
 
 /* The layout of a class in which every parameter of a set has one tensor of this type; frozen ones are
  * codes where they are stored so. 8-bit codes (HY_U8) come with a scale for 256 elements; what

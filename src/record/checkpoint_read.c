@@ -221,7 +221,8 @@ static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_en
                              const hy_param *param, int64_t first, int64_t count, float *out) {
     const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
     int64_t blocks = param->count / hy_param_block(param, entry->dtype);
-    int32_t group = hy_param_group(param, entry->dtype);
+    bool is_plain = scales->dtype == HY_F32; /* those of two levels are bytes */
+    int32_t group = is_plain ? 0 : hy_param_group(param, entry->dtype);
     hy_scale_span span = hy_coded_span(blocks, group, first, count);
     char *held = (char *)(out + count);
     if (span.pairs_bytes > 0) {

@@ -169,6 +169,20 @@ START_TEST(rows_looked_up_in_an_nf4_table_are_exact) {
 }
 END_TEST
 
+/* The same three where scales are fp32 (single quantisation). */
+START_TEST(nf4_with_fp32_scales_is_exact_too) {
+    static const matmul_case form = {129, 67, 320, false, true, true, true, false};
+    coded_rows_are_plain = true;
+    for (int mixture = 0; mixture < PURE_TYPES; mixture++) {
+        check_coded_matmul(HY_NF4, &form, mixture, gpu_must_run);
+    }
+    check_coded_casts(HY_NF4, 13, 192, gpu_must_run);
+    check_coded_casts(HY_NF4, 512, 256, gpu_must_run);
+    check_coded_embedding(HY_NF4, 1536, true, HY_BF16, gpu_must_run);
+    coded_rows_are_plain = false;
+}
+END_TEST
+
 /* ---- gelu taken into a matmul ----------------------------------------------------------------- */
 
 typedef enum gelu_form { GELU_ALONE, GELU_BESIDE, GELU_BACK } gelu_form;
@@ -362,6 +376,7 @@ static Suite *make_suite(void) {
     tcase_add_test(all, a_matmul_by_nf4_rows_has_the_bits_of_one_by_their_numbers);
     tcase_add_test(all, casts_from_nf4_are_exact);
     tcase_add_test(all, rows_looked_up_in_an_nf4_table_are_exact);
+    tcase_add_test(all, nf4_with_fp32_scales_is_exact_too);
     suite_add_tcase(suite, all);
     return suite;
 }

@@ -13,21 +13,28 @@ static __device__ const float hy_nf4_map_table[127] = {HY_NF4_MAP};
 /* A tensor of codes. */
 typedef struct hy_nf4_codes {
     const uint8_t *codes;
-    const float2 *pairs;   /* scale and offset of a group of blocks */
-    const uint8_t *scales; /* the code of each block's */
-    int shift;             /* log2 of a group */
+    const float *plain;    /* the scale of each block, in fp32; NULL: they have two levels, */
+    const float2 *pairs;   /* scale and offset of a group of blocks, */
+    const uint8_t *scales; /* the code of each block's, */
+    int shift;             /* and log2 of a group */
 } hy_nf4_codes;
 
 static inline hy_nf4_codes hy_nf4_codes_of(const hy_tensor *t) {
-    hy_nf4_codes c = {(const uint8_t *)t->data, (const float2 *)t->quant.scale, NULL, 0};
+    hy_nf4_codes c = {(const uint8_t *)t->data, NULL, NULL, NULL, 0};
     int64_t blocks = hy_tensor_count(t) / t->quant.block;
+    if (t->quant.group == 0) {
+        c.plain = t->quant.scale;
+        return c;
+    }
+    c.pairs = (const float2 *)t->quant.scale;
     while (1 << c.shift < t->quant.group) c.shift++;
     c.scales = (const uint8_t *)(c.pairs + (blocks >> c.shift));
     return c;
 }
 
-/* The scale of a block. */
+/* The scale of a block. All threads of a launch take the same way. */
 __device__ __forceinline__ float hy_nf4_scale_at(const hy_nf4_codes &c, int64_t block) {
+    if (c.plain) return __ldg(c.plain + block);
     int code = __ldg(c.scales + block), from_zero = abs(code - 127);
     float2 pair = __ldg(c.pairs + (block >> c.shift));
     float size = code == 127 ? 0.0f : code == 255 ? 1.0f : __ldg(hy_nf4_map_table + from_zero - 1);
