@@ -57,6 +57,22 @@ static const struct {
     {LLAMA(", \"rope_theta\": 0.5"), "rope_theta"},
     {LLAMA(", \"rope_theta\": \"big\""), "rope_theta"},
     {LLAMA(", \"quantization_config\": {\"bits\": 4}"), "quantization_config"},
+    {LLAMA(", \"quantization_config\": 4"), "quantization_config"},
+    {LLAMA(", \"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4}"),
+     "method gptq is not supported; accepted: weights in 16 or 32 bits, or bitsandbytes"},
+    {LLAMA(", \"quantization_config\": {\"quant_method\": \"fp8\"}"), "method fp8"},
+    {LLAMA(
+         ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}"),
+     "LLM.int8"},
+    {LLAMA(", \"quantization_config\": {\"load_in_8bit\": true}"), "LLM.int8"},
+    {LLAMA(", \"quantization_config\": {\"quant_method\": \"bitsandbytes\"}"), "load_in_4bit"},
+    {LLAMA(
+         ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true}"),
+     "type fp4"}, /* the default of transformers */
+    {LLAMA(
+         ", \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": true, "
+         "\"bnb_4bit_quant_type\": \"fp4\"}"),
+     "type fp4"},
     {LLAMA(", \"logits_scaling\": 8"), "logits_scaling"},
     {LLAMA(", \"is_encoder_decoder\": true"), "is_encoder_decoder"},
     {QWEN2(", \"layer_types\": [\"full_attention\"]"), "layer_types"},
@@ -79,6 +95,46 @@ START_TEST(a_config_that_means_another_computation_is_refused_by_name) {
         must_fail(hy_hf_config_parse(text, strlen(text), "config.json", &config), HY_ERR_INPUT,
                   refused[i].fragment);
         ck_assert_ptr_nonnull(strstr(hy_error_message(), "config.json"));
+    }
+}
+END_TEST
+
+#define BNB(more)                                                                                  \
+    LLAMA(", \"quantization_config\": {\"load_in_4bit\": true, \"bnb_4bit_quant_type\": "          \
+          "\"nf4\"" more "}")
+
+/* What is written of such a model is numbers, and says so. */
+START_TEST(a_config_says_how_its_weights_are_quantised) {
+    static const struct {
+        const char *text;
+        hy_hf_quant quant;
+    } cases[] = {
+        {LLAMA(""), HY_HF_PLAIN},
+        {LLAMA(", \"quantization_config\": null"), HY_HF_PLAIN},
+        {LLAMA(", \"quantization_config\": {}"), HY_HF_PLAIN},
+        {BNB(""), HY_HF_NF4_SINGLE},
+        {BNB(", \"bnb_4bit_use_double_quant\": false"), HY_HF_NF4_SINGLE},
+        {BNB(", \"bnb_4bit_use_double_quant\": true, \"quant_method\": \"bitsandbytes\""),
+         HY_HF_NF4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        hy_hf_config config;
+        hy_json *json;
+        hy_text copy = {0}, written = {0};
+        const char *text = cases[i].text;
+        must(hy_hf_config_parse(text, strlen(text), "config.json", &config));
+        ck_assert_int_eq(config.quant, cases[i].quant);
+        ck_assert_uint_eq(config.notes.size, 0);
+        must(hy_json_parse(text, strlen(text), "config.json", &json));
+        const hy_json_node *root = hy_json_root(json);
+        must(hy_hf_config_copy(root, HY_BF16, NULL, &copy));
+        must(hy_hf_config_write(config.arch, &config.shape, HY_BF16, root, NULL, &written));
+        ck_assert_ptr_null(strstr(copy.data, "quantization_config"));
+        ck_assert_ptr_null(strstr(written.data, "quantization_config"));
+        hy_text_free(&copy);
+        hy_text_free(&written);
+        hy_json_free(json);
+        hy_hf_config_free(&config);
     }
 }
 END_TEST
@@ -494,6 +550,7 @@ static Suite *refusals_suite(void) {
     TCase *configs = tcase_create("configs"), *files = tcase_create("files");
     tcase_set_timeout(configs, 120);
     tcase_add_test(configs, a_config_that_means_another_computation_is_refused_by_name);
+    tcase_add_test(configs, a_config_says_how_its_weights_are_quantised);
     tcase_add_test(configs, fields_are_what_transformers_takes_them_for);
     tcase_add_test(configs, a_written_config_reads_back_to_the_same_shape);
     suite_add_tcase(suite, configs);

@@ -190,9 +190,9 @@ static const char *adapter_default(const hy_config *config, size_t setting) {
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
     if (!strcmp(key, "train.frozen_dtype")) {
         bool is_fp8 = !strcmp(winning_text(config, "train.precision"), "fp8");
+        if (!is_auto(config, key)) return NULL; /* a quantised folder says it, or a person */
         /* the file of a run that is looked at says all keys, "auto" of those that nobody had chosen */
-        bool is_open =
-            is_auto(config, key) && rank_of(config, "lora.qlora") > winning_rank(config, setting);
+        bool is_open = rank_of(config, "lora.qlora") > winning_rank(config, setting);
         if (is_said && !is_open) return NULL;
         return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
     }

@@ -69,8 +69,14 @@ static bool is_sent(const char *key, const hy_shape *shape) {
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
                                void *user) {
     hy_shape shape;
+    hy_hf_quant quant;
     char text[HY_TEXT_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
+    HY_TRY(hy_model_files_quant(kind, path, &quant));
+    if (quant != HY_HF_PLAIN) { /* what is quantised stays as it is */
+        const char *stored = quant == HY_HF_NF4 ? "nf4" : "nf4_single";
+        HY_TRY(sink(user, "train.frozen_dtype", stored, 0));
+    }
     hy_settings settings = settings_of(&shape);
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *setting = hy_setting_at(i);

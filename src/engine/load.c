@@ -28,8 +28,29 @@ static hy_status tell_notes(const hy_engine *e, const char *folder) {
     return HY_OK;
 }
 
+/* What became of a folder that is quantised: nobody should have to guess which numbers a run computes with. */
+static void tell_counts(const hy_engine *e, const char *path, const hy_load_counts *counts) {
+    const hy_params *params = &e->model->params;
+    if (counts->kept > 0) {
+        hy_say_to(e->observer, HY_NOTE,
+                  "%d matrices of %s stay NF4 as bitsandbytes made them, with scales in %s",
+                  counts->kept, path, params->has_plain_scales ? "fp32" : "8 bits");
+    }
+    if (counts->decoded > 0) {
+        hy_say_to(e->observer, HY_NOTE, "%d matrices of %s are NF4 there and decoded here",
+                  counts->decoded, path);
+    }
+    if (counts->encoded > 0) {
+        hy_say_to(e->observer, HY_WARNING,
+                  "%d matrices that %s leaves in 16 bits are quantised here: those of blocks are "
+                  "stored in one type",
+                  counts->encoded, path);
+    }
+}
+
 hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *path) {
-    hy_load_options options = {.threads = (int)e->settings->threads, .user = e};
+    hy_load_counts counts = {0};
+    hy_load_options options = {.threads = (int)e->settings->threads, .user = e, .counts = &counts};
     bool is_slow = (double)e->model->params.elements >= SLOW_ELEMENTS;
     if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
@@ -40,6 +61,7 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
         hy_store *frozen = hy_store_of(e, HY_ROW_FROZEN);
         HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->compute, &options));
     }
+    tell_counts(e, path, &counts);
     hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
     return HY_OK;
 }

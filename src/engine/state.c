@@ -21,6 +21,7 @@ static hy_status make_model(hy_engine *e) {
     hy_shape shape;
     if (e->guest) return hy_guest_make_model(e);
     HY_TRY(hy_shape_from_settings(s, &shape));
+    HY_TRY(hy_settings_check_base(s));
     HY_TRY(hy_model_create(&shape, &e->model));
     hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
     char names[2 * HY_TEXT_MAX];

@@ -263,6 +263,8 @@ const char *hy_safetensors_type(const hy_safetensors_entry *entry) {
     return entry->other_type ? entry->other_type : hy_dtype_name(entry->dtype);
 }
 
+const char *hy_safetensors_path(const hy_safetensors *file) { return file->path; }
+
 size_t hy_safetensors_count(const hy_safetensors *file) { return file->count; }
 
 const hy_safetensors_entry *hy_safetensors_at(const hy_safetensors *file, size_t i) {

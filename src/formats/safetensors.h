@@ -27,6 +27,7 @@ typedef struct hy_safetensors hy_safetensors;
 
 hy_status hy_safetensors_open(const char *path, hy_safetensors **out);
 void hy_safetensors_close(hy_safetensors *file);
+const char *hy_safetensors_path(const hy_safetensors *file);
 /* The tensor's type in words: "bf16", "I64". */
 const char *hy_safetensors_type(const hy_safetensors_entry *entry);
 size_t hy_safetensors_count(const hy_safetensors *file);

@@ -314,6 +314,7 @@ hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy
     hy_status status = hy_json_type_of(r.node) == HY_JSON_OBJECT
                            ? read_shape(&r)
                            : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
+    if (status == HY_OK) status = hy_hf_quant_read(r.node, name, &out->quant);
     if (status == HY_OK) status = hy_hf_check_fields(out->arch, r.node, name, &out->notes);
     hy_json_free(json);
     if (status != HY_OK) hy_hf_config_free(out);

@@ -22,9 +22,14 @@ typedef enum hy_hf_arch {
 const char *hy_hf_class_name(hy_hf_arch arch); /* "LlamaForCausalLM" */
 const char *hy_hf_type_name(hy_hf_arch arch);  /* "llama" */
 
+/* How the matrices of the blocks are stored in the files: as numbers, or as bitsandbytes quantises them, with
+ * scales of two levels or one. Each tensor says for itself what it is. */
+typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE } hy_hf_quant;
+
 typedef struct hy_hf_config {
     hy_hf_arch arch;
     hy_shape shape;
+    hy_hf_quant quant;
     bool has_dtype; /* of the weights in the files, as far as it says */
     hy_dtype dtype;
     hy_text notes; /* what the user should know: a line each */
@@ -49,12 +54,15 @@ typedef struct hy_hf_tokens {
 hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
                              const hy_json_node *source, const hy_hf_tokens *tokens, hy_text *out);
 
-/* The source as it is, but for the type of the weights and such tokens. */
+/* The source as it is, but for the type of the weights, which are not quantised, and such tokens. */
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
                             hy_text *out);
 
 /* A generation_config.json with these tokens. */
 hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
+
+/* hf_config_quant.c: what the root of a config.json says of it. HY_ERR_INPUT names a method that is not read. */
+hy_status hy_hf_quant_read(const hy_json_node *root, const char *name, hy_hf_quant *out);
 
 /* hf_config_fields.c: whether the shape of such a model says what stands under this key. */
 bool hy_hf_is_used(hy_hf_arch arch, const char *key);

@@ -18,7 +18,7 @@ static const struct {
     const char *keys;
 } used[] = {
     {~0u, " architectures model_type torch_dtype dtype vocab_size tie_word_embeddings"
-          " initializer_range "},
+          " initializer_range quantization_config "},
     {ARCH(GPT2), " n_layer n_embd n_head n_inner n_positions n_ctx layer_norm_epsilon"
                  " activation_function "},
     {~ARCH(GPT2), " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"
@@ -73,7 +73,6 @@ static const struct {
     {.key = "num_local_experts", .value = 0},
     {.key = "no_rope_layers", .must_be_empty = true},
     {.key = "pruned_heads", .must_be_empty = true},
-    {.key = "quantization_config", .must_be_empty = true},
     {.key = "compression_config", .must_be_empty = true},
 };
 

@@ -96,9 +96,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job ----------------------------------------------------------------------------------- */
 
-static uint64_t row_bytes(const hy_weight_part *p) {
-    return (uint64_t)p->cols * hy_dtype_size(p->dtype);
-}
+static uint64_t row_bytes(const hy_weight_part *p) { return hy_dtype_bytes(p->dtype, p->cols); }
 
 /* A job's rows are columns of a transposed part: a strip of each of its rows. */
 static hy_status read_strips(const job *j, char *raw) {
@@ -190,17 +188,45 @@ static hy_status end_coded_job(loading *l, int32_t item) {
     return HY_OK;
 }
 
-/* Rows become codes, at `at` of the store; scales follow behind all codes of the item. */
+/* A job's numbers in `made`, as fp32. */
+static hy_status read_numbers(worker *b) {
+    const job *j = b->job;
+    const hy_weight_part *p = j->part;
+    int64_t count = j->rows * p->cols;
+    char *data;
+    if (p->coded) {
+        return hy_bnb_read(p->coded, j->first * p->cols, count, (float *)(void *)b->made);
+    }
+    HY_TRY(read_job(j, b->raw, NULL, &data));
+    const char *ordered = put_in_order(data, b);
+    hy_convert(ordered, p->dtype, count, b->made, HY_F32);
+    return HY_OK;
+}
+
+/* Codes of the file that are the store's: they go there as they are, and all scales with the first of them. */
+static hy_status keep_codes(loading *l, hy_coding *coding, uint64_t at, worker *b) {
+    const job *j = b->job;
+    const hy_weight_part *p = j->part;
+    char *data;
+    if (j->first == 0) {
+        HY_TRY(hy_bnb_put_scales(p->coded, p->row * p->cols / coding->item.block, coding));
+    }
+    HY_TRY(read_job(j, b->raw, NULL, &data));
+    return send_bytes(l, at, data, hy_dtype_bytes(HY_NF4, j->rows * p->cols));
+}
+
+/* Rows become codes, at `at` of the store, unless they are; scales follow behind all codes of the item. */
 static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     const job *j = b->job;
     const hy_weight_part *p = j->part;
     int64_t count = j->rows * p->cols, before = (p->row + j->first) * p->cols;
     hy_coding *coding;
-    char *data;
     HY_TRY(coding_of(l, item, p->param, &coding));
-    HY_TRY(read_job(j, b->raw, NULL, &data));
-    const char *ordered = put_in_order(data, b);
-    hy_convert(ordered, p->dtype, count, b->made, HY_F32);
+    if (p->coded && coding->item.dtype == HY_NF4) {
+        HY_TRY(keep_codes(l, coding, at, b));
+        return end_coded_job(l, item);
+    }
+    HY_TRY(read_numbers(b));
     const float *numbers = (const float *)(const void *)b->made;
     if (l->is_looking) {
         hy_coding_look(coding, numbers, count);
@@ -209,6 +235,15 @@ static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     hy_coding_rows(coding, numbers, before, count, b->raw);
     HY_TRY(send_bytes(l, at, b->raw, hy_dtype_bytes(coding->item.dtype, count)));
     return end_coded_job(l, item);
+}
+
+/* Codes of the file become numbers: in `raw`, or where the store has them if the host reaches that. */
+static hy_status do_decoded(loading *l, hy_dtype wanted, char *backing, uint64_t at, worker *b) {
+    int64_t count = b->job->rows * b->job->part->cols;
+    char *to = backing ? backing : b->raw;
+    HY_TRY(read_numbers(b));
+    hy_convert(b->made, HY_F32, count, to, wanted);
+    return backing ? HY_OK : send_bytes(l, at, to, hy_dtype_bytes(wanted, count));
 }
 
 static hy_status do_job(loading *l, worker *b) {
@@ -223,6 +258,7 @@ static hy_status do_job(loading *l, worker *b) {
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
     if (backing) backing += before;
+    if (p->coded) return do_decoded(l, wanted, backing, at, b);
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
     if (data == backing && backing) return HY_OK;
     const char *ordered = put_in_order(data, b);
@@ -299,7 +335,24 @@ static hy_status zero_padding(loading *l) {
     return HY_OK;
 }
 
+static void count_parts(const loading *l, const hy_weight_files *files, hy_load_counts *counts) {
+    for (int32_t i = 0; i < files->count; i++) {
+        const hy_weight_part *part = &files->parts[i];
+        int32_t item = hy_store_item_of(l->store, part->param);
+        if (item < 0) continue;
+        bool is_kept = l->store->layout.items[item].dtype == HY_NF4;
+        if (part->coded) {
+            counts->kept += is_kept;
+            counts->decoded += !is_kept;
+        } else {
+            counts->encoded += is_kept;
+        }
+    }
+}
+
 static hy_status load(loading *l, const hy_weight_files *files) {
+    bool counts = files->coded && l->options && l->options->counts;
+    if (counts) count_parts(l, files, l->options->counts);
     HY_TRY(cut(l, files));
     HY_TRY(hy_store_settle(l->store));
     if (l->looks >

@@ -8,6 +8,7 @@
 #include "formats/hf_folder.h"
 #include "formats/hf_tensors.h"
 #include "formats/llama2c.h"
+#include "hub/bnb.h"
 #include "hub/hf_names.h"
 #include "memory/store.h"
 #include "model/model.h"
@@ -26,8 +27,9 @@ typedef struct hy_weight_part {
     hy_part_order order;
     int32_t head_size; /* of paired rows */
     hy_dtype dtype;
-    const hy_reader *reader; /* its file, */
-    uint64_t offset;         /* and where its bytes begin there */
+    const hy_reader *reader;    /* its file, */
+    uint64_t offset;            /* and where its bytes begin there */
+    const hy_bnb_matrix *coded; /* of a part that is HY_NF4 there; else NULL */
 } hy_weight_part;
 
 /* A model's files, opened and checked against a model. */
@@ -36,6 +38,7 @@ typedef struct hy_weight_files {
     hy_llama2c llama2c;
     hy_weight_part *parts; /* in the order of parameters */
     int32_t count;
+    hy_bnb_matrix *coded; /* what parts lead to; NULL: none is quantised */
 } hy_weight_files;
 
 /* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is missing,
@@ -46,14 +49,22 @@ hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int6
                                int64_t count, float *out);
 void hy_weight_files_close(hy_weight_files *files);
 
+/* Of a folder that is quantised: how many of its tensors became what. */
+typedef struct hy_load_counts {
+    int32_t kept;    /* codes that stayed as they were, */
+    int32_t decoded; /* codes that became numbers, */
+    int32_t encoded; /* and numbers that became such codes: the quantiser had skipped them */
+} hy_load_counts;
+
 typedef struct hy_load_options {
     int threads; /* 0: all cores; at least four in any case, which wait for the disk */
     void (*on_progress)(void *user, double share); /* may be NULL; told by the calling thread */
     void *user;
-    int64_t piece; /* elements read at a time; 0: chosen */
+    int64_t piece;          /* elements read at a time; 0: chosen */
+    hy_load_counts *counts; /* is added to; may be NULL */
 } hy_load_options;
 
-/* Fills the weights that `store` holds (fp32, bf16, fp16 or rows of int8) from a model's files; padding becomes zero. The
+/* Fills the weights that `store` holds (fp32, bf16, fp16, int8 or nf4) from a model's files; padding becomes zero. The
  * stream is for copies to a card and idle again afterwards. */
 hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *store,
                              hy_stream *stream, const hy_load_options *options);
@@ -61,8 +72,9 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
 /* The prefix that these files have: of a bare model none. */
 const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch);
 
-/* hf_shape.c: the shape of a model's files, for those that have no weights yet. */
+/* hf_shape.c: the shape of a model's files, for those that have no weights yet, and how these are stored. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
+hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
 /* hf_parts.c: numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols).
  * */

@@ -77,40 +77,74 @@ static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found h
     return HY_OK;
 }
 
-static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
-                       int32_t count, hy_weight_files *out) {
-    out->parts = calloc((size_t)count, sizeof *out->parts);
-    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d tensors", count);
-    for (int32_t i = 0; i < count; i++) {
-        hy_hf_found found = hy_hf_tensors_find(out->tensors, names[i].name);
-        bool is_table = model->params.list[names[i].param].kind == HY_P_TOKENS;
-        if (!found.entry && is_table && model->shape.has_tied_head) { /* it may have either name */
-            found = hy_hf_tensors_find(out->tensors, "lm_head.weight");
-        }
-        HY_FAIL_IF(!found.entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder,
-                   names[i].name);
-        HY_TRY(check_tensor(folder, &names[i], found));
-        if (is_table && model->shape.has_tied_head) {
-            hy_hf_found head = hy_hf_tensors_find(out->tensors, "lm_head.weight");
-            if (head.entry && head.entry != found.entry) HY_TRY(check_tied(folder, found, head));
-        }
-        out->parts[out->count++] =
-            (hy_weight_part){.param = names[i].param,
-                             .row = names[i].row,
-                             .rows = names[i].rows,
-                             .cols = names[i].cols,
-                             .order = names[i].is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
-                             .dtype = found.entry->dtype};
-        out->parts[i].reader = hy_safetensors_place(found.file, found.entry, &out->parts[i].offset);
+/* The tensor of a name; that of a tied table may have either. */
+static hy_status find_tensor(const char *folder, const hy_model *model, const hy_hf_name *name,
+                             const hy_hf_tensors *tensors, hy_hf_found *out) {
+    bool is_tied_table =
+        model->params.list[name->param].kind == HY_P_TOKENS && model->shape.has_tied_head;
+    *out = hy_hf_tensors_find(tensors, name->name);
+    if (!is_tied_table) {
+        HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, name->name);
+        return HY_OK;
     }
+    hy_hf_found head = hy_hf_tensors_find(tensors, "lm_head.weight");
+    if (!out->entry) *out = head;
+    HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is missing", folder, name->name);
+    HY_TRY(check_tensor(folder, name, *out));
+    bool has_both = head.entry && head.entry != out->entry;
+    return has_both ? check_tied(folder, *out, head) : HY_OK;
+}
+
+/* What is quantised is (rows, cols) in any case: bitsandbytes turns GPT-2's matrices around. */
+static hy_status add_part(const char *folder, const hy_model *model, const hy_hf_name *name,
+                          hy_weight_files *out) {
+    hy_hf_found found;
+    hy_weight_part *part = &out->parts[out->count];
+    HY_TRY(find_tensor(folder, model, name, out->tensors, &found));
+    *part = (hy_weight_part){.param = name->param,
+                             .row = name->row,
+                             .rows = name->rows,
+                             .cols = name->cols,
+                             .order = HY_PART_PLAIN,
+                             .dtype = HY_NF4};
+    if (out->coded && name->ndim == 2 && hy_bnb_is_coded(out->tensors, found.entry->name)) {
+        hy_bnb_matrix *coded = &out->coded[out->count];
+        HY_TRY(hy_bnb_open(out->tensors, found, name->rows, name->cols, coded));
+        part->coded = coded;
+    } else {
+        HY_TRY(check_tensor(folder, name, found));
+        part->order = name->is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN;
+        part->dtype = found.entry->dtype;
+    }
+    part->reader = hy_safetensors_place(found.file, found.entry, &part->offset);
+    out->count++;
+    return HY_OK;
+}
+
+/* Whether a name is one of these, or that of a tensor beside one that is quantised. */
+static bool has_place(const hy_weight_files *files, const char *const *known, int32_t count,
+                      const char *name) {
+    char owner[HY_HF_NAME_MAX];
+    const char *key = name;
+    size_t length = files->coded ? hy_bnb_owner(name) : 0;
+    if (length > 0 && length < sizeof owner) {
+        memcpy(owner, name, length);
+        owner[length] = 0;
+        key = owner;
+    }
+    return bsearch(&key, known, (size_t)count, sizeof *known, compare_names);
+}
+
+static hy_status check_others(const char *folder, const hy_model *model, const hy_hf_name *names,
+                              int32_t count, const hy_weight_files *files) {
     const char **known = calloc((size_t)count + 1, sizeof *known);
     if (!known) return hy_fail(HY_ERR_MEMORY, "no memory for %d names", count);
     for (int32_t i = 0; i < count; i++) known[i] = names[i].name;
     qsort(known, (size_t)count, sizeof *known, compare_names);
     hy_status status = HY_OK;
-    for (size_t i = 0; i < hy_hf_tensors_count(out->tensors) && status == HY_OK; i++) {
-        const char *name = hy_hf_tensors_at(out->tensors, i).entry->name;
-        if (bsearch(&name, known, (size_t)count, sizeof *known, compare_names)) continue;
+    for (size_t i = 0; i < hy_hf_tensors_count(files->tensors) && status == HY_OK; i++) {
+        const char *name = hy_hf_tensors_at(files->tensors, i).entry->name;
+        if (has_place(files, known, count, name)) continue;
         if (hy_hf_is_ignored(&model->shape, name)) continue;
         status = hy_fail(HY_ERR_INPUT,
                          "%s: tensor \"%.200s\" has no place in the model that config.json "
@@ -121,17 +155,29 @@ static hy_status match(const char *folder, const hy_model *model, const hy_hf_na
     return status;
 }
 
+static hy_status match(const char *folder, const hy_model *model, const hy_hf_name *names,
+                       int32_t count, hy_hf_quant quant, hy_weight_files *out) {
+    bool is_coded = quant != HY_HF_PLAIN;
+    out->parts = calloc((size_t)count, sizeof *out->parts);
+    if (is_coded) out->coded = calloc((size_t)count, sizeof *out->coded);
+    HY_FAIL_IF(!out->parts || (is_coded && !out->coded), HY_ERR_MEMORY,
+               "no memory for a list of %d tensors", count);
+    for (int32_t i = 0; i < count; i++) HY_TRY(add_part(folder, model, &names[i], out));
+    return check_others(folder, model, names, count, out);
+}
+
 static hy_status open_folder(const char *folder, const hy_model *model, hy_weight_files *out) {
     hy_hf_config config;
     hy_hf_name *names = NULL;
     int32_t count;
     HY_TRY(hy_hf_config_read(folder, &config));
     hy_hf_arch arch = config.arch;
+    hy_hf_quant quant = config.quant;
     hy_hf_config_free(&config);
     HY_TRY(hy_hf_tensors_open(folder, &out->tensors));
     hy_status status = hy_hf_list_names(arch, hy_hf_prefix_in(out->tensors, arch), &model->shape,
                                         &model->params, &names, &count);
-    if (status == HY_OK) status = match(folder, model, names, count, out);
+    if (status == HY_OK) status = match(folder, model, names, count, quant, out);
     free(names);
     return status;
 }
@@ -268,6 +314,10 @@ hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int6
         int64_t begin = p->row * p->cols, behind = begin + p->rows * p->cols;
         if (p->param != param || behind <= first || begin >= end) continue;
         int64_t at = first > begin ? first : begin, stop = end < behind ? end : behind;
+        if (p->coded) {
+            HY_TRY(hy_bnb_read(p->coded, at - begin, stop - at, out + (at - first)));
+            continue;
+        }
         if (p->order == HY_PART_TRANSPOSED && at == begin && stop == behind) {
             HY_TRY(read_transposed(p, out + (at - first)));
             continue;
@@ -286,6 +336,7 @@ void hy_weight_files_close(hy_weight_files *files) {
     hy_hf_tensors_close(files->tensors);
     if (files->llama2c.reader) hy_llama2c_close(&files->llama2c);
     free(files->parts);
+    free(files->coded);
     *files = (hy_weight_files){0};
 }
 

@@ -32,3 +32,13 @@ hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *
     hy_hf_config_free(&config);
     return HY_OK;
 }
+
+hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out) {
+    hy_hf_config config;
+    *out = HY_HF_PLAIN;
+    if (kind != HY_FILES_HF) return HY_OK;
+    HY_TRY(hy_hf_config_read(path, &config));
+    *out = config.quant;
+    hy_hf_config_free(&config);
+    return HY_OK;
+}

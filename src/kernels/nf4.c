@@ -43,7 +43,7 @@ void hy_nf4_decode(const uint8_t *codes, int64_t first, int64_t n, const float *
 
 /* ---- scales ------------------------------------------------------------------------------------ */
 
-static float map_at(int code) {
+float hy_nf4_map(uint8_t code) {
     if (code == 127) return 0;
     if (code == 255) return 1;
     return code > 127 ? upper_map[code - 128] : -upper_map[126 - code];
@@ -57,7 +57,8 @@ static uint8_t nearest_in_map(float x) {
     float on_grid = (step + step) / HY_NF4_STEPS - 1;
     int code = 0;
     for (int half = 128; half > 0; half /= 2) {
-        float border = (map_at(code + half - 1) + map_at(code + half)) * 0.5f;
+        float border =
+            (hy_nf4_map((uint8_t)(code + half - 1)) + hy_nf4_map((uint8_t)(code + half))) * 0.5f;
         if (border < on_grid) code += half;
     }
     return (uint8_t)code;
@@ -93,6 +94,6 @@ void hy_nf4_put_scales(const float *scales, int64_t blocks, float offset, int32_
 }
 
 float hy_nf4_scale(const float pair[2], uint8_t code) {
-    float above = map_at(code) * pair[0]; /* a statement of its own: rounded by itself */
+    float above = hy_nf4_map(code) * pair[0]; /* a statement of its own: rounded by itself */
     return above + pair[1];
 }

@@ -57,6 +57,8 @@ float hy_nf4_offset(const float *scales, int64_t blocks);
 /* Scales of a matrix as they are stored: pairs and codes begin with those of its first block. */
 void hy_nf4_put_scales(const float *scales, int64_t blocks, float offset, int32_t group,
                        float *pairs, uint8_t *codes);
+/* What the code of a scale stands for. */
+float hy_nf4_map(uint8_t code);
 /* A block's scale again, by its group's pair. */
 float hy_nf4_scale(const float pair[2], uint8_t code);
 

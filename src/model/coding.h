@@ -18,7 +18,16 @@ typedef struct hy_coding {
     float *scales;       /* of all blocks; of rows that are not given they are 0: padding */
     void *stored;        /* the same as the store has them */
     atomic_uint largest; /* bits of the largest magnitude, where there is one scale for all */
+    bool is_kept[HY_PARAM_PIECES]; /* pieces whose scales there are as they came */
 } hy_coding;
+
+/* Scales of two levels that somebody else has made of a matrix. */
+typedef struct hy_kept_scales {
+    const uint8_t *codes; /* of each `repeat` blocks, */
+    const float *nested;  /* by the scale of each HY_NF4_NESTED of them, */
+    float offset;         /* and what all have in common */
+    int32_t repeat;
+} hy_kept_scales;
 
 /* Before the first rows. hy_coding_end frees, also where this fails, and does nothing to {0}. */
 hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
@@ -33,6 +42,10 @@ void hy_coding_look(hy_coding *coding, const float *x, int64_t count);
 
 /* Codes of elements [first, first + count), whole rows. Threads may call it for different rows. */
 void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t count, void *codes);
+
+/* Blocks [first, first + count), which are pieces of the parameter, have these scales; their codes are stored by the
+ * caller. Threads may call it for different pieces. */
+void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_kept_scales *scales);
 
 /* After the last rows: the scales, hy_layout_scale_bytes(item), which go behind all codes. */
 const void *hy_coding_scales(hy_coding *coding);

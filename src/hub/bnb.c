@@ -1,0 +1,238 @@
+/* bnb.c: tensors of a matrix that bitsandbytes has quantised. See bnb.h. */
+#include "hub/bnb.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "kernels/cpu/rows.h"
+#include "kernels/nf4.h"
+
+#define STATE ".quant_state.bitsandbytes__"
+#define MOST_STATE 4096 /* bytes of JSON; it has some 170 */
+#define NAME_MAX_BYTES 256
+
+static const char *const endings[] = {
+    ".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", STATE "nf4", STATE "fp4",
+};
+enum { ENDINGS = sizeof endings / sizeof endings[0] };
+
+/* ---- finding ----------------------------------------------------------------------------------- */
+
+size_t hy_bnb_owner(const char *name) {
+    for (int i = 0; i < ENDINGS; i++) { /* .nested_absmax does not end in .absmax */
+        if (hy_has_ending(name, endings[i])) return strlen(name) - strlen(endings[i]);
+    }
+    return 0;
+}
+
+static hy_hf_found find(const hy_hf_tensors *tensors, const char *name, const char *ending) {
+    char full[NAME_MAX_BYTES];
+    int length = snprintf(full, sizeof full, "%s%s", name, ending);
+    if (length < 0 || (size_t)length >= sizeof full) return (hy_hf_found){0};
+    return hy_hf_tensors_find(tensors, full);
+}
+
+bool hy_bnb_is_coded(const hy_hf_tensors *tensors, const char *name) {
+    for (int i = 0; i < ENDINGS; i++) {
+        if (find(tensors, name, endings[i]).entry) return true;
+    }
+    hy_hf_found found = hy_hf_tensors_find(tensors, name);
+    return found.entry && found.entry->dtype == HY_U8;
+}
+
+/* The tensor beside `codes` of this ending, `count` numbers of a type. */
+static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, const char *ending,
+                             hy_dtype dtype, int64_t count, hy_hf_found *out) {
+    const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
+    *out = find(tensors, name, ending);
+    HY_FAIL_IF(!out->entry, HY_ERR_INPUT, "%s: tensor \"%s\" is quantised, but \"%s%s\" is missing",
+               path, name, name, ending);
+    const hy_safetensors_entry *e = out->entry;
+    HY_FAIL_IF(e->dtype != dtype || e->bytes != hy_dtype_bytes(dtype, count), HY_ERR_INPUT,
+               "%s: tensor \"%s\" has %llu bytes of %s; expected %lld numbers of %s",
+               hy_safetensors_path(out->file), e->name, (unsigned long long)e->bytes,
+               hy_safetensors_type(e), (long long)count, hy_dtype_name(dtype));
+    return HY_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static int64_t blocks_of(const hy_bnb_state *s) { /* theirs */
+    int64_t block = (int64_t)s->repeat * HY_NF4_BLOCK;
+    return (s->rows * s->cols + block - 1) / block;
+}
+
+static hy_status open_state(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
+    const char *name = m->codes.entry->name, *path = hy_safetensors_path(m->codes.file);
+    char text[MOST_STATE], where[1536];
+    HY_FAIL_IF(find(tensors, name, STATE "fp4").entry, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is quantised as fp4; supported: nf4", path, name);
+    hy_hf_found state = find(tensors, name, STATE "nf4");
+    HY_FAIL_IF(!state.entry, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is quantised, but \"%s" STATE "nf4\" is missing", path, name,
+               name);
+    HY_FAIL_IF(state.entry->dtype != HY_U8 || state.entry->bytes > sizeof text, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is no text of at most %d bytes", hy_safetensors_path(state.file),
+               state.entry->name, MOST_STATE);
+    HY_TRY(hy_safetensors_read(state.file, state.entry, 0, text, state.entry->bytes));
+    snprintf(where, sizeof where, "%s: tensor \"%s\"", hy_safetensors_path(state.file),
+             state.entry->name);
+    return hy_bnb_state_parse(text, state.entry->bytes, where, &m->state);
+}
+
+static hy_status open_levels(const hy_hf_tensors *tensors, const hy_bnb_matrix *m) {
+    static const float ours[16] = {HY_NF4_LEVELS};
+    float theirs[16];
+    hy_hf_found found;
+    HY_TRY(find_beside(tensors, m->codes, ".quant_map", HY_F32, 16, &found));
+    HY_TRY(hy_safetensors_read(found.file, found.entry, 0, theirs, sizeof theirs));
+    HY_FAIL_IF(memcmp(ours, theirs, sizeof ours) != 0, HY_ERR_INPUT,
+               "%s: tensor \"%s\" does not hold the levels of nf4", hy_safetensors_path(found.file),
+               found.entry->name);
+    return HY_OK;
+}
+
+static hy_status open_nested(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
+    hy_hf_found map;
+    int64_t nested = (blocks_of(&m->state) + HY_NF4_NESTED - 1) / HY_NF4_NESTED;
+    HY_TRY(find_beside(tensors, m->codes, ".nested_absmax", HY_F32, nested, &m->nested));
+    HY_TRY(find_beside(tensors, m->codes, ".nested_quant_map", HY_F32, 256, &map));
+    HY_TRY(hy_safetensors_read(map.file, map.entry, 0, m->map, sizeof m->map));
+    m->has_our_map = true;
+    for (int i = 0; i < 256; i++) {
+        m->has_our_map &= m->map[i] == hy_nf4_map((uint8_t)i);
+        HY_FAIL_IF(!isfinite(m->map[i]), HY_ERR_INPUT, "%s: tensor \"%s\": number %d is not finite",
+                   hy_safetensors_path(map.file), map.entry->name, i);
+    }
+    return HY_OK;
+}
+
+hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t rows, int64_t cols,
+                      hy_bnb_matrix *m) {
+    const hy_bnb_state *s = &m->state;
+    *m = (hy_bnb_matrix){.codes = codes};
+    HY_TRY(open_state(tensors, m));
+    const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
+    HY_FAIL_IF(s->rows != rows || s->cols != cols, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is (%lld, %lld) by its quant_state, the model's is (%lld, %lld)",
+               path, name, (long long)s->rows, (long long)s->cols, (long long)rows,
+               (long long)cols);
+    HY_FAIL_IF(codes.entry->bytes != hy_dtype_bytes(HY_NF4, rows * cols), HY_ERR_INPUT,
+               "%s: tensor \"%s\" has %llu bytes; codes of (%lld, %lld) are %llu", path, name,
+               (unsigned long long)codes.entry->bytes, (long long)rows, (long long)cols,
+               (unsigned long long)hy_dtype_bytes(HY_NF4, rows * cols));
+    HY_TRY(open_levels(tensors, m));
+    hy_dtype scales = s->is_nested ? HY_U8 : HY_F32;
+    HY_TRY(find_beside(tensors, codes, ".absmax", scales, blocks_of(s), &m->absmax));
+    return s->is_nested ? open_nested(tensors, m) : HY_OK;
+}
+
+/* ---- scales ------------------------------------------------------------------------------------ */
+
+static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, float *out) {
+    HY_TRY(hy_safetensors_read(from.file, from.entry, (uint64_t)first * sizeof *out, out,
+                               (uint64_t)count * sizeof *out));
+    for (int64_t i = 0; i < count; i++) {
+        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_INPUT, "%s: tensor \"%s\": number %lld is not finite",
+                   hy_safetensors_path(from.file), from.entry->name, (long long)(first + i));
+    }
+    return HY_OK;
+}
+
+#define SCALES 1024 /* at a time */
+
+/* The fp32 scales of up to SCALES blocks of theirs. */
+static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
+    uint8_t codes[SCALES];
+    float nested[SCALES / HY_NF4_NESTED + 1];
+    if (!m->state.is_nested) return read_floats(m->absmax, first, count, out);
+    int64_t begin = first / HY_NF4_NESTED, end = (first + count - 1) / HY_NF4_NESTED + 1;
+    HY_TRY(hy_safetensors_read(m->absmax.file, m->absmax.entry, (uint64_t)first, codes,
+                               (uint64_t)count));
+    HY_TRY(read_floats(m->nested, begin, end - begin, nested));
+    for (int64_t i = 0; i < count; i++) {
+        float above = m->map[codes[i]] * nested[(first + i) / HY_NF4_NESTED - begin];
+        out[i] = above + m->state.offset; /* two roundings, as bitsandbytes has them */
+    }
+    return HY_OK;
+}
+
+/* Of blocks [first, first + count) of ours. */
+static hy_status read_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
+    float theirs[SCALES];
+    int64_t repeat = m->state.repeat, end = (first + count - 1) / repeat + 1;
+    for (int64_t at = first; at < first + count;) {
+        int64_t begin = at / repeat, some = end - begin < SCALES ? end - begin : SCALES;
+        HY_TRY(open_scales(m, begin, some, theirs));
+        for (; at < first + count && at / repeat < begin + some; at++) {
+            out[at - first] = theirs[at / repeat - begin];
+        }
+    }
+    return HY_OK;
+}
+
+/* Codes of scales and what belongs to them stay as they are. */
+static hy_status keep_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *coding) {
+    int64_t blocks = blocks_of(&m->state), nested = (blocks - 1) / HY_NF4_NESTED + 1;
+    uint8_t *codes = malloc((size_t)blocks);
+    float *scales = malloc((size_t)nested * sizeof *scales);
+    hy_status status = codes && scales
+                           ? HY_OK
+                           : hy_fail(HY_ERR_MEMORY, "no memory for %lld scales", (long long)blocks);
+    if (status == HY_OK) {
+        status = hy_safetensors_read(m->absmax.file, m->absmax.entry, 0, codes, (uint64_t)blocks);
+    }
+    if (status == HY_OK) status = read_floats(m->nested, 0, nested, scales);
+    if (status == HY_OK) {
+        hy_coding_keep(coding, first, m->state.rows * m->state.cols / HY_NF4_BLOCK,
+                       &(hy_kept_scales){codes, scales, m->state.offset, m->state.repeat});
+    }
+    free(codes);
+    free(scales);
+    return status;
+}
+
+hy_status hy_bnb_put_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *coding) {
+    const char *name = m->codes.entry->name, *path = hy_safetensors_path(m->codes.file);
+    int64_t blocks = m->state.rows * m->state.cols / HY_NF4_BLOCK;
+    if (coding->item.group == 0) return read_scales(m, 0, blocks, coding->scales + first);
+    HY_FAIL_IF(!m->state.is_nested, HY_ERR_INPUT,
+               "%s: tensor \"%s\" has fp32 scales (single quantisation), and those of nf4 have 8 "
+               "bits; frozen_dtype nf4_single keeps them as they are",
+               path, name);
+    HY_FAIL_IF(!m->has_our_map, HY_ERR_INPUT,
+               "%s: tensor \"%s.nested_quant_map\" is not the map of nf4 here; frozen_dtype "
+               "nf4_single keeps the numbers as they are",
+               path, name);
+    return keep_scales(m, first, coding);
+}
+
+/* ---- elements ---------------------------------------------------------------------------------- */
+
+hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
+    enum { BATCH = 8192 };
+    uint8_t codes[BATCH / 2];
+    uint16_t halves[BATCH];
+    float scales[BATCH / HY_NF4_BLOCK + 1], x[BATCH];
+    for (int64_t end = first + count, some; first < end; first += some) {
+        int64_t skipped = first % 2, at = first - skipped; /* two share a byte */
+        int64_t n = end - at < BATCH ? end - at : BATCH;
+        int64_t block = at / HY_NF4_BLOCK, blocks = (at + n - 1) / HY_NF4_BLOCK - block + 1;
+        some = n - skipped;
+        HY_TRY(hy_safetensors_read(m->codes.file, m->codes.entry, (uint64_t)at / 2, codes,
+                                   hy_dtype_bytes(HY_NF4, n)));
+        HY_TRY(read_scales(m, block, blocks, scales));
+        hy_nf4_decode(codes, at, n, scales, x);
+        if (m->state.dtype != HY_F32) {
+            hy_cpu_narrow(m->state.dtype, x, halves, n);
+            hy_cpu_widen(m->state.dtype, halves, x, n);
+        }
+        memcpy(out, x + skipped, (size_t)some * sizeof *out);
+        out += some;
+    }
+    return HY_OK;
+}
