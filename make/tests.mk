@@ -44,7 +44,7 @@ $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tes
 # built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
 FUZZ_MODULES := base kernels memory formats tokenizer jinja data
 FUZZ_SOURCES := $(addprefix src/model/,adapter.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
-    $(addprefix src/hub/,end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
+    $(addprefix src/hub/,bnb_state.c end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
     src/hub/hf_shape*.c src/config/*.c)
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
