@@ -88,7 +88,7 @@ def decoded(tensors, name, dtype=None):
 
 def rounded(tensors, name):
     """The same in the type of its state. The CPU kernel of bitsandbytes rounds ties in fp16 away from
-    zero, the one for CUDA to even, as torch and we do."""
+    zero; torch and we round them to even."""
     direct = decoded(tensors, name)
     again = decoded(tensors, name, torch.float32).to(direct.dtype)
     assert direct.dtype == torch.float16 or torch.equal(direct, again), name
