@@ -39,9 +39,9 @@ static const hy_cli_row rows[] = {
      "An adapter that was trained beside this model (LoRA), as PEFT saves it; OUT/adapter of a "
      "run. Several with commas between: /adapter changes over."},
     {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
-     "Storage of the weights that adapters stand beside; auto (default): as the run was trained "
-     "where --model is one, else that of passes.",
-     "auto, int8, nf4"},
+     "Storage of the weights that adapters stand beside; without it as the run was trained where "
+     "--model is one, else as in the folder; auto: that of passes.",
+     "auto, fp8, int8, nf4, nf4_single"},
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
      "Answer this once and exit. With a chat template it is a message, without one a text to be "
      "continued."},
@@ -99,9 +99,9 @@ static const hy_cli_program program = {
         "The likeliest words instead of drawn ones\n"
         "  hybrid-chat --model runs/mine --temperature 0\n\n"
         "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
-    .after = "\nWhile talking: /reset begins anew, /adapter NAME changes the adapter, /help shows\n"
-             "what can be typed, /exit (or Ctrl-D) ends; Ctrl-C stops an answer; a line that ends\n"
-             "in \\ goes on in the next.\n"
+    .after = "\nWhile talking: /reset begins anew, /adapter NAME changes the adapter, /help\n"
+             "shows what can be typed, /exit (or Ctrl-D) ends; Ctrl-C stops an answer; a line\n"
+             "that ends in \\ goes on in the next.\n"
              "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],

@@ -32,8 +32,9 @@ static const hy_cli_row rows[] = {
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
      "Most bytes of a file of weights: 5GB (default), 2GiB, 500M."},
     {"--base", "FOLDER", HY_CLI_TEXT, AT(export.base),
-     "The model that the run began as, where it is now; only for runs that did not keep what lay "
-     "beside its weights."},
+     "The model that the run began as, where it is now: to merge adapters when it has moved, and "
+     "for "
+     "runs that did not keep what lay beside its weights."},
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
      "Of a run with adapters (lora): add them to the weights they were trained beside and write a "
      "whole model; without it they are written alone, as PEFT loads them."},

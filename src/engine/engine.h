@@ -189,6 +189,12 @@ void hy_engine_close(hy_engine *e);
 
 /* ---- state.c: the rows' memory ---------------------------------------------------------------------- */
 
+/* Which parameters of a model are trained, which stand whole beside adapters, and how frozen ones are stored. Errors
+ * name the key. */
+hy_status hy_settings_select(const hy_settings *settings, hy_model *model);
+/* The same of storage alone: the codes of frozen matrices, HY_F32 where they are none. */
+void hy_settings_store_frozen(const hy_settings *settings, hy_params *params);
+
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);
 /* Makes the subject of the settings, so that its plan can be made; then, on the rung that was chosen, the

@@ -16,6 +16,22 @@
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
 
+void hy_settings_store_frozen(const hy_settings *s, hy_params *params) {
+    params->frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    params->has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+}
+
+hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
+    char names[2 * HY_TEXT_MAX];
+    hy_settings_trained(s, names, sizeof names);
+    hy_status status =
+        hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
+    hy_settings_store_frozen(s, &model->params);
+    if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
+    const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
+}
+
 static hy_status make_model(hy_engine *e) {
     const hy_settings *s = e->settings;
     hy_shape shape;
@@ -23,8 +39,6 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_settings_check_base(s));
     HY_TRY(hy_model_create(&shape, &e->model));
-    hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
-    char names[2 * HY_TEXT_MAX];
     HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
                "train.train is %s: with lora the adapters are trained; lora_modules names what is "
                "trained whole beside them",
@@ -33,13 +47,8 @@ static hy_status make_model(hy_engine *e) {
                "lora.adapter is %s: training begins with one adapter; several side by side are for "
                "--eval-only and hybrid-chat",
                s->lora.adapter);
-    hy_settings_trained(s, names, sizeof names);
-    hy_status status = hy_model_select(e->model, names, codes);
-    e->model->params.has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
-    if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&e->model->params, names);
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
-    const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
+    return hy_settings_select(s, e->model);
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {

@@ -32,6 +32,8 @@ static hy_status hold(hy_merge *m, int32_t param, int32_t adapter) {
     return HY_OK;
 }
 
+#define SOME 512 /* sums at a time */
+
 /* Columns [from, from + count) of a row of the matrix. Sums are taken in double precision: the result is W + s B A
  * rounded once. */
 static void add_row(const hy_merge *m, const hy_adapter_pieces *pieces, int64_t row, int64_t width,
@@ -47,10 +49,16 @@ static void add_row(const hy_merge *m, const hy_adapter_pieces *pieces, int64_t 
     }
     if (!pieces->is_there[piece]) return;
     const float *b = m->b + (first_b + row - begin) * rank, *a = m->a + first_a * width + from;
-    for (int64_t c = 0; c < count; c++) {
-        double sum = 0;
-        for (int64_t k = 0; k < rank; k++) sum += (double)b[k] * a[k * width + c];
-        out[c] = (float)(out[c] + m->shape->adapter.scale * sum);
+    for (int64_t at = 0; at < count; at += SOME) {
+        int64_t some = count - at < SOME ? count - at : SOME;
+        double sum[SOME] = {0};
+        for (int64_t k = 0; k < rank; k++) {
+            const float *row_of_a = a + k * width + at;
+            for (int64_t c = 0; c < some; c++) sum[c] += (double)b[k] * row_of_a[c];
+        }
+        for (int64_t c = 0; c < some; c++) {
+            out[at + c] = (float)(out[at + c] + m->shape->adapter.scale * sum[c]);
+        }
     }
 }
 

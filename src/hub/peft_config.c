@@ -95,6 +95,11 @@ bool hy_peft_has_name(const char *names, const char *name, size_t length) {
     return false;
 }
 
+/* Older versions of PEFT leave keys out, and some writers say null. */
+static bool is_said(const hy_json_node *node) {
+    return node && hy_json_type_of(node) != HY_JSON_NULL;
+}
+
 /* A list of names, or one, with commas between them. */
 static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
                             bool is_short, char out[HY_PATH_MAX]) {
@@ -110,6 +115,8 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
         snprintf(out, HY_PATH_MAX, "%s", is_all ? "all" : name);
         return HY_OK;
     }
+    HY_FAIL_IF(is_said(node) && hy_json_type_of(node) != HY_JSON_ARRAY, HY_ERR_INPUT,
+               "%s: %s is neither a name nor a list of names", path, key);
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
@@ -133,8 +140,13 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
     HY_TRY(hy_json_double(json, root, "lora_alpha", &out->alpha));
     HY_FAIL_IF(!(out->alpha > 0), HY_ERR_INPUT, "%s: lora_alpha is %g; it must be above 0", path,
                out->alpha);
-    (void)hy_json_as_double(hy_json_get(root, "lora_dropout"), &out->dropout);
-    (void)hy_json_as_bool(hy_json_get(root, "use_rslora"), &out->is_root_scaled);
+    const hy_json_node *dropout = hy_json_get(root, "lora_dropout"),
+                       *rslora = hy_json_get(root, "use_rslora");
+    bool has_dropout = hy_json_as_double(dropout, &out->dropout);
+    HY_FAIL_IF((is_said(dropout) && !has_dropout) || !(out->dropout >= 0 && out->dropout < 1),
+               HY_ERR_INPUT, "%s: lora_dropout must be a number from 0 to below 1", path);
+    HY_FAIL_IF(is_said(rslora) && !hy_json_as_bool(rslora, &out->is_root_scaled), HY_ERR_INPUT,
+               "%s: use_rslora must be true or false", path);
     HY_TRY(read_names(root, path, "target_modules", true, out->targets));
     HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules names nothing", path);
     HY_TRY(read_names(root, path, "modules_to_save", false, out->modules));

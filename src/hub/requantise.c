@@ -31,7 +31,7 @@ static hy_layout_item item_of(const hy_params *params, int32_t index) {
                             .dtype = dtype,
                             .count = param->count,
                             .block = hy_param_block(param, dtype),
-                            .group = hy_param_group(param, dtype)};
+                            .group = hy_params_group(params, index, dtype)};
 }
 
 /* Rows go into codes some at a time. GPT-2's files have its matrices transposed, and of such the whole is read at

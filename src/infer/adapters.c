@@ -41,25 +41,11 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     return status;
 }
 
-/* A run that trained beside a model's files knows their hash: its adapter is of no use beside others. */
-static hy_status check_base(const hy_adapters *a, const hy_engine *e, int32_t i) {
-    char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
-    const hy_peft_member *member = &a->set.list[i];
-    hy_settings s = *e->settings;
-    hy_model_files kind;
-    bool is_named = false;
-    if (s.init_from[0] || hy_path_parent(run, sizeof run, member->folder) != HY_OK) return HY_OK;
-    if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
-    if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;
-    if (hy_origin_read(run, &s.kept) != HY_OK || !s.kept.weights[0]) return HY_OK;
-    return hy_origin_find_weights(&s, &kind, path);
-}
-
 static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t i) {
     const hy_adapter *room = &e->model->shape.adapter;
     hy_model *own;
     hy_peft_file file;
-    HY_TRY(check_base(a, e, i));
+    HY_TRY(hy_origin_check_adapter(e->settings, a->set.list[i].folder));
     HY_TRY(make_own(a, e, i, &own));
     const hy_adapter *needs = &own->shape.adapter;
     bool fits = needs->rank <= room->rank && (needs->parts & ~room->parts) == 0;

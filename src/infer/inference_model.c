@@ -45,18 +45,13 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
 /* Frozen weights are codes where they were for training: a run that trained beside NF4 computes with what it was
  * trained beside. Of a model whose weights are all as they are, frozen_dtype means all matrices of its blocks. */
 static hy_status choose_stored(const hy_settings *s, hy_model *model) {
-    char names[2 * HY_TEXT_MAX];
-    hy_dtype codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
     hy_params *params = &model->params;
-    hy_settings_trained(s, names, sizeof names);
-    if (s->lora.lora || strcmp(s->train.train, "all") != 0) {
-        HY_TRY(hy_model_select(model, names, codes));
-    } else if (hy_is_coded(codes)) {
-        for (int32_t i = 0; i < params->count; i++) params->list[i].is_trainable = false;
-        params->frozen_codes = codes;
-        hy_model_settle(model);
-    }
-    return s->lora.lora ? hy_params_mark_beside(params, names) : HY_OK;
+    if (s->lora.lora || strcmp(s->train.train, "all") != 0) return hy_settings_select(s, model);
+    if (!hy_is_coded(hy_dtype_chosen(s->train.frozen_dtype, HY_F32))) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) params->list[i].is_trainable = false;
+    hy_settings_store_frozen(s, params);
+    hy_model_settle(model);
+    return HY_OK;
 }
 
 static hy_status open_engine(hy_used_model *m) {

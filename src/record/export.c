@@ -67,7 +67,8 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
     char path[PATH_MAX];
     bool is_path = !hy_builtin_text("model", model) && realpath(model, path);
     bool fits = is_path && strlen(path) < HY_PATH_MAX;
-    snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : model);
+    bool is_known = fits || !hy_builtin_text("model", model); /* a preset is nobody's model */
+    snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : is_known ? model : "");
 }
 
 /* ---- out of a run ------------------------------------------------------------------------------ */

@@ -67,15 +67,10 @@ static hy_status open_model(saved *s) {
     hy_status status = hy_config_file_read(text, size, path, take_value, s);
     free(text);
     HY_TRY(status);
-    char names[2 * HY_TEXT_MAX];
     const hy_settings *settings = hy_config_settings(s->config);
     HY_TRY(hy_shape_from_settings(settings, &shape));
     HY_TRY(hy_model_create(&shape, &s->model));
-    if (shape.adapter.rank == 0) return HY_OK;
-    hy_settings_trained(settings, names, sizeof names);
-    hy_dtype codes = hy_dtype_chosen(settings->train.frozen_dtype, HY_F32);
-    HY_TRY(hy_model_select(s->model, names, codes));
-    return hy_params_mark_beside(&s->model->params, names);
+    return shape.adapter.rank == 0 ? HY_OK : hy_settings_select(settings, s->model);
 }
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
@@ -223,8 +218,8 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
                s->path);
     HY_TRY(choose_onto(s, options->onto, as_files));
     if (s->lacks_base) HY_TRY(open_base(s, settings));
-    /* what the checkpoint itself holds as codes is read as what they stand for */
-    bool is_recoded = s->lacks_base && !*as_files;
+    /* What the checkpoint itself or a quantised folder holds as codes is read as what they stand for. */
+    bool is_recoded = s->lacks_base && !*as_files && !s->base.coded;
     m->base = hy_requantise_begin(shape, params, read_saved, s);
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
                             is_recoded ? (void *)&m->base : s);

@@ -16,10 +16,12 @@
 #include "config/derived.h"
 #include "data/fingerprint.h"
 #include "engine/engine.h"
+#include "formats/checkpoint.h"
 #include "hub/hf_config.h"
 #include "hub/hf_export.h"
 #include "hub/hf_load.h"
 #include "record/record.h"
+#include "record/state_files.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 #define FORMAT "hybrid-train origin"
@@ -294,4 +296,16 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         memcpy(s->input.tokenizer, s->kept.tokenizer, sizeof s->input.tokenizer);
     }
     return HY_OK;
+}
+
+hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapter) {
+    char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
+    hy_settings s = *settings;
+    hy_model_files kind;
+    bool is_named = false;
+    if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
+    if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
+    if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;
+    if (hy_origin_read(run, &s.kept) != HY_OK || !s.kept.weights[0]) return HY_OK;
+    return hy_origin_find_weights(&s, &kind, path);
 }

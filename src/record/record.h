@@ -76,6 +76,9 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out);
  * than they were. */
 hy_status hy_origin_find_weights(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);
+/* The adapter of a run that trained beside a model's files is of no use beside others: HY_ERR_INPUT. Of other
+ * adapters nothing is known. */
+hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapter);
 /* Copies what the model began as into the run's folder, unless a run is resumed that has it, and makes the
  * settings go by the copy from here on. */
 struct hy_model;

@@ -276,7 +276,9 @@ static hy_status new_model(hy_trainer *t) {
 static hy_status new_weights(hy_trainer *t) {
     HY_TRY(new_model(t));
     const char *adapter = t->settings.lora.adapter;
-    return adapter[0] ? hy_engine_load_adapter(&t->engine, adapter) : HY_OK;
+    if (!adapter[0]) return HY_OK;
+    HY_TRY(hy_origin_check_adapter(&t->settings, adapter));
+    return hy_engine_load_adapter(&t->engine, adapter);
 }
 
 /* The checkpoint that is gone on with, before any plan is made: it says how steps are split and which

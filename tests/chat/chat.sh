@@ -67,7 +67,7 @@ test_commands_are_obeyed() {
     run_chat_with '/help\n/nonsense\n/exit\nab\n' --model model
     expect_code 0
     expect_out "/reset"
-    expect_err "unknown command /nonsense; known are /reset, /help and /exit"
+    expect_err "unknown command /nonsense; known are /reset, /adapter, /help and /exit"
     expect_same "$(grep -c 'tokens' "$stdout")" 0 "answers after /exit"
 }
 

@@ -120,7 +120,7 @@ test_the_list_and_the_plan_of_one_model_agree() {
     list_for_a_16_gb_card --model qwen3-8b --qlora --json
     values=$(json_values "$stdout") || exit 1
     expect_same "$(value_of vram_peak_bytes)" "$bytes" "bytes of the card"
-    expect_same "$(value_of tokens_per_second | cut -c 1-6)" "$(cut -c 1-6 <<< "$rate")" "tokens/s"
+    expect_same "$(value_of tokens_per_second | cut -c 1-6)" "$(echo "$rate" | cut -c 1-6)" "tokens/s"
 }
 
 test_the_largest_that_fits_has_its_command() {
