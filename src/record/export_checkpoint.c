@@ -202,7 +202,8 @@ static void tell_onto(const saved *s, bool as_files, const hy_observer *observer
     }
     hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
               as_files ? "the weights" : "the base as it was trained: the weights", from,
-              as_files ? " as they are, not the " : " in ", hy_dtype_name(codes),
+              as_files ? " as they are, not the " : " in ",
+              hy_choice_name("frozen_dtype", hy_config_settings(s->config)->train.frozen_dtype),
               !s->lacks_base ? ""
               : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
                            "far the two are apart"

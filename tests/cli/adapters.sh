@@ -320,6 +320,20 @@ test_a_qlora_run_is_looked_at_as_it_was_trained() {
     expect_near "$("$program" "$@" --model tuned --frozen-dtype auto 2> /dev/null | loss)" "$in_16" "in 16 bits"
 }
 
+test_every_storage_of_the_base_is_looked_at_as_it_was_trained() {
+    make_quantised
+    for codes in nf4_single int8 fp8; do
+        run --model base --lora --frozen-dtype $codes --lora-rank 4 --lr 0.01 --steps 6 --seq-len 32 --batch-size 2 \
+            --grad-accum-steps 1 --builtin-bytes 60000 --sample-tokens 0 --threads 1 --device cpu --eval-batches 0 \
+            --out "in-$codes"
+        expect_code 0
+        closing=$(json_values "in-$codes/summary.json" | sed -n "s/^\.val_loss$tab//p")
+        found=$("$program" --eval-only --threads 1 --device cpu --json --model "in-$codes" 2> /dev/null |
+            sed -n 's/^ *"loss": \([0-9.]*\).*/\1/p')
+        expect_same "$(echo "$found" | cut -c 1-9)" "$(echo "$closing" | cut -c 1-9)" "$codes"
+    done
+}
+
 test_chat_takes_the_base_as_it_was_trained() {
     make_quantised
     set -- --prompt Nina --max-tokens 20 --temperature 0 --quiet --device cpu --threads 1
@@ -417,6 +431,8 @@ test_an_adapter_knows_the_weights_of_its_base() {
     expect_code 0
     run --eval-only --model whole/model --adapter tuned/adapter "$@"
     expect_refusal "tuned/adapter" "other weights"
+    run_folder whole/model --adapter tuned/adapter --out further
+    expect_refusal "other weights"
     cp -r tuned/adapter apart # without the run's folder nobody knows
     run --eval-only --model whole/model --adapter apart "$@"
     expect_code 0
@@ -449,7 +465,7 @@ same_codes() { # FOLDER CODES further flags
 test_merging_is_onto_the_codes_that_training_had() {
     make_quantised
     same_codes base nf4 --builtin-bytes 60000 --seq-len 32
-    same_codes base int8 --builtin-bytes 60000 --seq-len 32
+    for codes in nf4_single int8 fp8; do same_codes base $codes --builtin-bytes 60000 --seq-len 32; done
     make_tokens
     for arch in gpt2 llama qwen3; do same_codes "$golden/$arch" int8 --data shard.bin --seq-len 8; done
 }
