@@ -1,0 +1,56 @@
+/* ranks.h: who is who: which rank this process is, of how many, and where rank 0 waits.
+ *
+ * It is read from the environment that a launcher made. Looked for, in this order: our own launcher (launch.h),
+ * torchrun, Open MPI, MPICH and other launchers that speak PMI, Slurm's srun. None of them: one rank. A set of
+ * variables that is partial or does not make sense is refused by name, and so are two launchers that disagree;
+ * only Slurm's variables may say something else, because every other launcher may run inside a step of Slurm.
+ *
+ *   HYBRID_RANK, HYBRID_RANKS, HYBRID_LOCAL_RANK, HYBRID_LOCAL_RANKS, HYBRID_ADDRESS=host:port
+ *   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+ *   OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+ *   PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+ *   SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_STEP_ID, SLURM_STEP_NODELIST
+ *
+ * HYBRID_ADDRESS, or MASTER_ADDR with MASTER_PORT, say where rank 0 waits for any launcher. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "hybrid_types.h"
+
+#define HY_RANKS_MOST 4096
+#define HY_ADDRESS_MAX 256
+
+typedef enum hy_ranks_source {
+    HY_RANKS_ALONE = 0,
+    HY_RANKS_LAUNCHER = 1,
+    HY_RANKS_TORCHRUN = 2,
+    HY_RANKS_OPENMPI = 3,
+    HY_RANKS_PMI = 4,
+    HY_RANKS_SLURM = 5
+} hy_ranks_source;
+
+typedef struct hy_ranks {
+    int32_t rank, count;
+    int32_t local_rank, local_count; /* on this machine; local_count is 0 where nobody said it */
+    hy_ranks_source source;
+    /* Where rank 0 waits: the first free one of HY_PORTS ports from `port` on. address is "" where several
+     * machines were started by MPI and MPI alone can tell: hy_mpi_find_address() (link_mpi.h). */
+    char address[HY_ADDRESS_MAX];
+    uint16_t port;
+    uint64_t job; /* alike on all ranks of a job, most likely another one in other jobs */
+} hy_ranks;
+
+#define HY_PORTS 16
+
+/* HY_ERR_INPUT names variables, their values and what is missing or expected. */
+hy_status hy_ranks_find(hy_ranks *out);
+
+/* "torchrun", "Open MPI", ...; for messages. */
+const char *hy_ranks_source_name(hy_ranks_source source);
+
+/* Splits "host:port" or "[2001:db8::1]:port" into the two. `name` is the variable, for the message. */
+hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
+                           uint16_t *port);
+/* A port below those that systems give out by themselves, made of a number. */
+uint16_t hy_port_of(uint64_t number);
