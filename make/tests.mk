@@ -39,6 +39,15 @@ $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tes
 	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
 	    $(filter %.o %.a,$^) $(LIBS)
 
+# ---- stand-ins ---------------------------------------------------------------------------------
+# Libraries that tests open in place of those of other people; one lacks a function.
+STANDINS := $(addprefix $(OUT)/tests/standin/,libnccl.so libnccl_without_recv.so)
+$(STANDINS): tests/standin/nccl.c
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -g -fPIC -shared -pthread $(VARIANT_$(VARIANT)) \
+	    $(if $(findstring without_recv,$@),-DWITHOUT_RECV) -o $@ $<
+$(OUT)/tests/test_dist_nccl: | $(STANDINS)
+
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
 # built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
