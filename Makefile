@@ -3,7 +3,7 @@
 # Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c), so a new file needs no line here.
 # What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
 # the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
-# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, tests.mk, gpu.mk, install.mk,
+# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, mpi.mk, tests.mk, gpu.mk, install.mk,
 # python.mk.
 
 # Modules in order: each may use those before it and none after it.
@@ -26,6 +26,7 @@ endif
 include make/flags.mk
 include make/library.mk
 include make/cuda.mk
+include make/mpi.mk
 include make/tests.mk
 include make/gpu.mk
 include make/install.mk
@@ -35,7 +36,7 @@ include make/python.mk
 
 .PHONY: all lib bin
 all: lib bin build-note ## build libraries and programs (this is what plain `make` does)
-lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) ## build/lib/libhybrid.a, libhybrid.so, libhybrid_cuda.so
+lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) $(MPI_LIB) ## build/lib/libhybrid.a, libhybrid.so, libhybrid_cuda.so, libhybrid_mpi.so
 bin: $(PROGRAMS) ## the programs, into build/bin
 
 # Extra arguments replace these: make run ARGS="--model gpt2-124m --data my.txt"

@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
-# The backend is opened by the programs alone, so that it need not lie where the loader looks (cuda_open.c).
+# The backend and MPI are opened by the programs alone, so they need not lie where the loader looks (beside.h).
 CUDADIR ?= $(LIBDIR)
 INSTALL ?= install
 
@@ -21,7 +21,7 @@ PROGRAM_NAMES = $(notdir $(PROGRAMS))
 INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
-    $(foreach f,$(CUDA_LIB),$f>$(CUDADIR)/$(notdir $f)) \
+    $(foreach f,$(CUDA_LIB) $(MPI_LIB),$f>$(CUDADIR)/$(notdir $f)) \
     $(foreach f,$(PUBLIC_HEADERS),$f>$(INCLUDEDIR)/$(notdir $f)) \
     $(GEN)/hybrid.pc>$(LIBDIR)/pkgconfig/hybrid.pc \
     $(foreach f,$(PROGRAMS),$f>$(BINDIR)/$(notdir $f)) \
@@ -70,7 +70,7 @@ DEB_LDFLAGS = $(LDFLAGS) -Wl,--build-id=none -Wl,-z,relro -Wl,-z,now
 deb: ## Debian packages, into build/packages (PACKAGES=)
 	@rm -rf $(GEN)/stage
 	@$(MAKE) --no-print-directory install DESTDIR=$(abspath $(GEN))/stage PREFIX=/usr \
-	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD) LDFLAGS="$(DEB_LDFLAGS)"
+	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD) LDFLAGS="$(DEB_LDFLAGS)" MPICC=
 	@CUDA_LIBRARIES="$(CUDA_LIBRARIES)" packaging/deb.sh $(GEN)/stage $(PACKAGES) $(VERSION) \
 	    $(if $(CUDA_LIB),$(CUDA_VERSION))
 	$(if $(CUDA_LIB),,@echo "nvcc was not found, so hybrid-train-cuda was not made.")

@@ -70,7 +70,7 @@ mkdir -p "$tree/lib" "$tree/licenses"
 compiler="${CC:-gcc}${system:+ --sysroot=$system -B$system$folder}"
 
 # $ORIGIN as DT_RPATH, not RUNPATH: what OpenBLAS asks for is looked for in the same place.
-env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory -s -j"$(nproc)" install NVCC= \
+env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory -s -j"$(nproc)" install NVCC= MPICC= \
     CC="$compiler" BUILD="$work/build" PREFIX= DESTDIR="$tree" \
     LDFLAGS="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib'" > /dev/null
 sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|' -e 's|^libdir=.*|libdir=${prefix}/lib|' \
