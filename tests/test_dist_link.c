@@ -62,6 +62,7 @@ static void exchange_wrong(const hy_ranks *ranks, rig_result *mine, const void *
     hy_piece piece = {.peer = 1 - ranks->rank % 2, .data = data, .bytes = 8};
     bool is_pair = ranks->rank < 2;
     require(hy_link_exchange(link, &piece, is_pair, &piece, is_pair) == HY_OK);
+    require(hy_control_barrier(c) == HY_OK);
     piece.bytes = sizes[ranks->rank == 1 ? 0 : 1];
     hy_status status = HY_OK;
     if (ranks->rank == 0) status = hy_link_exchange(link, NULL, 0, &piece, 1);

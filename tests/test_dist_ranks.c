@@ -4,6 +4,8 @@
 #include "dist/ranks.h"
 #include "dist/slurm.h"
 
+extern char **environ;
+
 /* ---- environments ---------------------------------------------------------------------------- */
 
 typedef struct environment {
@@ -124,9 +126,26 @@ static const refusal bad[] = {
      "SLURM_STEP_NODELIST is \"n[\"", "list of nodes"},
 };
 
+/* Every variable of a launcher; those of Check stay. */
+static void forget_launchers(void) {
+    static const char *const beginnings[] = {"HYBRID_", "OMPI_",  "PMI",    "MPI_",  "SLURM_",
+                                             "TORCH",   "MASTER", "LOCAL_", "RANK=", "WORLD_"};
+    for (char **at = environ; *at;) {
+        char name[256];
+        bool is_one = false;
+        for (size_t i = 0; i < sizeof beginnings / sizeof beginnings[0]; i++)
+            is_one = is_one || strncmp(*at, beginnings[i], strlen(beginnings[i])) == 0;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(*at, "="), *at);
+        if (!is_one)
+            at++;
+        else
+            unsetenv(name); /* the next one is in its place now */
+    }
+}
+
 static void set_environment(const char *list) {
     char copy[1024];
-    clearenv();
+    forget_launchers();
     snprintf(copy, sizeof copy, "%s", list);
     for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
         char *equals = strchr(word, '=');

@@ -25,6 +25,6 @@ typedef struct hy_reduction {
     uint64_t scratch_bytes;
 } hy_reduction;
 
-hy_status hy_reduce_scatter(hy_link *link, const hy_reduction *reduction);
+hy_status hy_reduce_scatter(hy_link *link, const hy_reduction *what);
 /* Scratch that makes one exchange of it: the largest part, from each other rank. */
 uint64_t hy_reduce_scatter_bytes(const hy_link *link, hy_dtype dtype, const uint64_t *offsets);

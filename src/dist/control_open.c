@@ -231,24 +231,36 @@ static void send_roster(hy_control *c) {
     for (int32_t r = 1; r < c->ranks.count; r++) hy_line_send(c, r, &head, c->members);
 }
 
-static hy_status receive_ranks(hy_control *c) {
+/* All that have come learn why nothing comes of it. */
+static void turn_away(hy_control *c, line *guests, hy_status status) {
+    for (int32_t r = 1; r < c->ranks.count; r++) say_failure(c, &c->lines[r], status);
+    for (int i = 0; i < GUESTS; i++) say_failure(c, &guests[i], status);
+}
+
+static hy_status receive_with(hy_control *c, struct pollfd *polled, line *guests) {
     int listener_fd = -1;
+    for (int i = 0; i < GUESTS; i++) guests[i].fd = -1;
     HY_TRY(listen_somewhere(c, &listener_fd));
+    hy_status status = wait_for_all(c, polled, guests, listener_fd);
+    if (status == HY_OK)
+        send_roster(c);
+    else
+        turn_away(c, guests, status);
+    for (int i = 0; i < GUESTS; i++) hy_line_close(&guests[i]);
+    hy_net_close(&listener_fd);
+    return status;
+}
+
+static hy_status receive_ranks(hy_control *c) {
     struct pollfd *polled = calloc((size_t)c->ranks.count + GUESTS, sizeof *polled);
     line *guests = calloc(GUESTS, sizeof *guests);
-    hy_status status = polled && guests ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to open");
-    for (int i = 0; guests && i < GUESTS; i++) guests[i].fd = -1;
-    if (status == HY_OK) status = wait_for_all(c, polled, guests, listener_fd);
-    for (int32_t r = 1; r < c->ranks.count && status != HY_OK; r++)
-        say_failure(c, &c->lines[r], status);
-    for (int i = 0; guests && i < GUESTS; i++) {
-        if (status != HY_OK) say_failure(c, &guests[i], status);
-        hy_line_close(&guests[i]);
-    }
+    hy_status status = HY_ERR_MEMORY;
+    if (polled && guests)
+        status = receive_with(c, polled, guests);
+    else
+        hy_fail(status, "no memory to wait for %d ranks", c->ranks.count);
     free(guests);
     free(polled);
-    hy_net_close(&listener_fd);
-    if (status == HY_OK) send_roster(c);
     return status;
 }
 

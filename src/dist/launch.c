@@ -311,8 +311,8 @@ static hy_status start_all(launcher *l) {
     return HY_OK;
 }
 
-static void free_launcher(launcher *l) {
-    for (int32_t r = 0; l->ranks && r < l->options->count; r++) {
+static void end_launcher(launcher *l) {
+    for (int32_t r = 0; r < l->options->count; r++) {
         hy_net_close(&l->ranks[r].pipe);
         hy_text_free(&l->ranks[r].line);
     }
@@ -321,29 +321,39 @@ static void free_launcher(launcher *l) {
         hy_net_close(&l->signals);
     }
     sigprocmask(SIG_SETMASK, &l->before, NULL);
-    free(l->ranks);
-    free(l->polled);
+}
+
+static hy_status launch(launcher *l, int *exit_code) {
+    sigprocmask(SIG_BLOCK, NULL, &l->before);
+    for (int32_t r = 0; r < l->options->count; r++) l->ranks[r].pipe = -1;
+    hy_status status = start_all(l);
+    if (status == HY_OK) {
+        wait_for_ranks(l);
+        name_failure(l);
+        *exit_code = code_of(l);
+    } else {
+        signal_all(l, SIGKILL);
+        while (collect(l) > 0) poll(NULL, 0, 1);
+    }
+    end_launcher(l);
+    return status;
 }
 
 hy_status hy_launch(const hy_launch_options *options, int *exit_code) {
     int32_t n = options->count;
     *exit_code = 1;
     HY_FAIL_IF(n < 1 || n > MOST_RANKS, HY_ERR_INPUT, "%d ranks: expected 1 to %d", n, MOST_RANKS);
-    launcher l = {.options = options, .signals = -1, .first_failed = -1};
-    l.ranks = calloc((size_t)n, sizeof *l.ranks);
-    l.polled = calloc((size_t)n + 1, sizeof *l.polled);
-    sigprocmask(SIG_BLOCK, NULL, &l.before);
-    for (int32_t r = 0; l.ranks && r < n; r++) l.ranks[r].pipe = -1;
-    hy_status status =
-        l.ranks && l.polled ? start_all(&l) : hy_fail(HY_ERR_MEMORY, "no memory for %d ranks", n);
-    if (status != HY_OK && l.ranks) {
-        signal_all(&l, SIGKILL);
-        while (collect(&l) > 0) poll(NULL, 0, 1);
-    } else if (l.ranks) {
-        wait_for_ranks(&l);
-        name_failure(&l);
-        *exit_code = code_of(&l);
-    }
-    free_launcher(&l);
+    launcher l = {.options = options,
+                  .ranks = calloc((size_t)n, sizeof *l.ranks),
+                  .polled = calloc((size_t)n + 1, sizeof *l.polled),
+                  .signals = -1,
+                  .first_failed = -1};
+    hy_status status = HY_ERR_MEMORY;
+    if (l.ranks && l.polled)
+        status = launch(&l, exit_code);
+    else
+        hy_fail(status, "no memory for %d ranks", n);
+    free(l.ranks);
+    free(l.polled);
     return status;
 }

@@ -80,7 +80,7 @@ uint16_t hy_net_port(int fd) {
         struct sockaddr any;
         struct sockaddr_in v4;
         struct sockaddr_in6 v6;
-    } name;
+    } name = {0};
     socklen_t size = sizeof name;
     if (getsockname(fd, &name.any, &size) != 0) return 0;
     return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
@@ -157,12 +157,9 @@ hy_status hy_net_connect_here(const char *name, int *fd) {
 bool hy_net_send(int fd, const void *data, size_t size, double deadline) {
     for (size_t done = 0; done < size;) {
         ssize_t n = send(fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n < 0 && errno != EAGAIN && errno != EINTR)
-            return false;
-        else if (!wait_for(fd, POLLOUT, deadline))
-            return false;
+        bool is_broken = n < 0 && errno != EAGAIN && errno != EINTR;
+        if (n > 0) done += (size_t)n;
+        if (is_broken || (n <= 0 && !wait_for(fd, POLLOUT, deadline))) return false;
     }
     return true;
 }
@@ -170,12 +167,9 @@ bool hy_net_send(int fd, const void *data, size_t size, double deadline) {
 bool hy_net_receive(int fd, void *data, size_t size, double deadline) {
     for (size_t done = 0; done < size;) {
         ssize_t n = recv(fd, (char *)data + done, size - done, 0);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-            return false;
-        else if (!wait_for(fd, POLLIN, deadline))
-            return false;
+        bool is_broken = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+        if (n > 0) done += (size_t)n;
+        if (is_broken || (n < 0 && !wait_for(fd, POLLIN, deadline))) return false;
     }
     return true;
 }
@@ -183,7 +177,7 @@ bool hy_net_receive(int fd, void *data, size_t size, double deadline) {
 /* ---- who is where ---------------------------------------------------------------------------- */
 
 void hy_net_peer(int fd, char *out, size_t size) {
-    struct sockaddr_storage name;
+    struct sockaddr_storage name = {0};
     socklen_t bytes = sizeof name;
     out[0] = 0;
     if (getpeername(fd, (struct sockaddr *)&name, &bytes) != 0 || name.ss_family == AF_UNIX) return;
