@@ -107,7 +107,7 @@ test-programs: $(TESTS)
 # The targets are part of the plain run alone: it builds them with their sanitizer itself.
 FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
 fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
-	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-5} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
+	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-3} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
 	    $(RUN_TESTS) $(TESTS) $(SUITES) \
 	    $(if $(FUZZED),tests/fuzz/all.sh)
 
