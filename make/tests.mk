@@ -30,8 +30,8 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 # The programs that refuse allocations: every call of the library to one of these passes
 # tests/oom/faults.c. -rdynamic: so that stacks have names.
 OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
-    opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_event_record \
-    hy_cpu_stream_wait
+    opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_stream_call \
+    hy_cpu_event_record hy_cpu_stream_wait
 OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
 $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
     $(OOM_OBJECTS) $(STATIC_LIB) $(LINK_STAMP)

@@ -184,6 +184,108 @@ START_TEST(a_full_queue_makes_the_caller_wait_and_loses_nothing) {
 }
 END_TEST
 
+/* ---- functions of the host ------------------------------------------------------------------- */
+
+/* A function that looks at a number, waits a little and writes another. */
+typedef struct visit {
+    float *box;
+    float seen, leaves;
+    int runs;
+} visit;
+
+static hy_status look_and_leave(void *argument) {
+    visit *v = argument;
+    v->seen = *v->box;
+    usleep(500);
+    *v->box = v->leaves;
+    v->runs++;
+    return HY_OK;
+}
+
+static hy_status fail_to_visit(void *argument) {
+    return hy_fail(HY_ERR_IO, "%s is not at home", (const char *)argument);
+}
+
+START_TEST(a_function_runs_between_what_is_enqueued_before_and_after) {
+    hy_stream *s = stream("calls");
+    float box = 0, copies[30];
+    visit visits[30];
+    for (int i = 0; i < 30; i++) {
+        visits[i] = (visit){.box = &box, .leaves = (float)(2 * i + 1)};
+        put(s, &box, (float)(2 * i));
+        must(cpu->call(s, look_and_leave, &visits[i]));
+        must(cpu->copy(s, &copies[i], &box, sizeof box));
+    }
+    must(cpu->stream_sync(s));
+    for (int i = 0; i < 30; i++) {
+        ck_assert_int_eq(visits[i].runs, 1);
+        ck_assert_float_eq(visits[i].seen, (float)(2 * i));
+        ck_assert_float_eq(copies[i], (float)(2 * i + 1));
+    }
+    cpu->stream_destroy(s);
+}
+END_TEST
+
+START_TEST(an_event_behind_a_function_fires_when_it_is_done) {
+    hy_stream *s = stream("caller"), *other = stream("other");
+    hy_event *e = event();
+    float box = 0, seen = 0;
+    for (int i = 1; i <= 20; i++) {
+        visit v = {.box = &box, .leaves = (float)i};
+        must(cpu->call(s, look_and_leave, &v));
+        must(cpu->event_record(e, s));
+        must(cpu->stream_wait(other, e));
+        must(cpu->copy(other, &seen, &box, sizeof box));
+        must(cpu->event_sync(e));
+        ck_assert_int_eq(v.runs, 1);
+        must(cpu->stream_sync(other));
+        ck_assert_float_eq(seen, (float)i);
+    }
+    cpu->event_destroy(e);
+    cpu->stream_destroy(s);
+    cpu->stream_destroy(other);
+}
+END_TEST
+
+START_TEST(a_function_that_fails_is_reported_like_an_op) {
+    hy_stream *s = stream("fails"), *other = stream("other");
+    hy_event *e = event();
+    float box = 1, b = 1;
+    visit late = {.box = &box, .leaves = 9};
+    must(cpu->call(s, fail_to_visit, "rank 3"));
+    must(cpu->call(s, fail_to_visit, "rank 4"));
+    must(cpu->call(s, look_and_leave, &late));
+    put(s, &box, 2);
+    must(cpu->event_record(e, s)); /* fires all the same */
+    must(cpu->stream_wait(other, e));
+    put(other, &b, 3);
+    must(cpu->stream_sync(other));
+    ck_assert_float_eq(b, 3);
+    must_fail(cpu->stream_sync(s), HY_ERR_IO, "rank 3 is not at home");
+    ck_assert_int_eq(late.runs, 0);
+    ck_assert_float_eq(box, 1);
+    must(cpu->stream_sync(s)); /* reported once */
+    must(cpu->call(s, look_and_leave, &late));
+    must(cpu->stream_sync(s));
+    ck_assert_int_eq(late.runs, 1);
+    cpu->event_destroy(e);
+    cpu->stream_destroy(s);
+    cpu->stream_destroy(other);
+}
+END_TEST
+
+START_TEST(a_function_behind_a_failed_op_is_skipped) {
+    hy_stream *s = stream("fails");
+    float box = 1;
+    visit late = {.box = &box, .leaves = 9};
+    put_failure(s);
+    must(cpu->call(s, look_and_leave, &late));
+    must_fail(cpu->stream_sync(s), HY_ERR_INPUT, "token 0 is 5");
+    ck_assert_int_eq(late.runs, 0);
+    cpu->stream_destroy(s);
+}
+END_TEST
+
 /* ---- failures -------------------------------------------------------------------------------- */
 
 START_TEST(a_failure_stays_on_its_stream_until_sync_reports_it) {
@@ -295,6 +397,10 @@ static Suite *make_suite(void) {
     tcase_add_test(all, destroying_an_event_waits_for_those_who_use_it);
     tcase_add_test(all, destroying_a_stream_runs_what_is_queued);
     tcase_add_test(all, a_full_queue_makes_the_caller_wait_and_loses_nothing);
+    tcase_add_test(all, a_function_runs_between_what_is_enqueued_before_and_after);
+    tcase_add_test(all, an_event_behind_a_function_fires_when_it_is_done);
+    tcase_add_test(all, a_function_that_fails_is_reported_like_an_op);
+    tcase_add_test(all, a_function_behind_a_failed_op_is_skipped);
     tcase_add_test(all, a_failure_stays_on_its_stream_until_sync_reports_it);
     tcase_add_test(all, the_first_of_two_failures_is_the_one_reported);
     tcase_add_test(all, memory_is_aligned_and_apart_in_every_place);

@@ -166,6 +166,11 @@ static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
     return refuse();
 }
 
+static hy_status card_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
+    (void)s, (void)function, (void)argument;
+    return refuse();
+}
+
 /* Streams and events are NULL: whoever holds one passes it over. */
 static hy_status card_stream_create(hy_backend *b, const char *name, hy_stream **out) {
     (void)b, (void)name;
@@ -216,6 +221,7 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
         .event_create = card_event_create,
         .copy = card_copy,
         .enqueue = card_enqueue,
+        .call = card_call,
         .supports = card_supports,
         .workspace = card_workspace,
         .prepare = card_prepare,

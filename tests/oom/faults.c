@@ -259,6 +259,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 
 hy_status __real_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call);
 hy_status __real_hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
+hy_status __real_hy_cpu_stream_call(hy_stream *s, hy_status (*function)(void *argument),
+                                    void *argument);
 hy_status __real_hy_cpu_event_record(hy_event *event, hy_stream *s);
 hy_status __real_hy_cpu_stream_wait(hy_stream *s, hy_event *event);
 
@@ -274,6 +276,12 @@ hy_status __wrap_hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call) {
 hy_status __wrap_hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes) {
     return refuses(FAULT_LAUNCH, 0) ? no_launch("a copy")
                                     : __real_hy_cpu_stream_copy(s, dst, src, bytes);
+}
+
+hy_status __wrap_hy_cpu_stream_call(hy_stream *s, hy_status (*function)(void *argument),
+                                    void *argument) {
+    return refuses(FAULT_LAUNCH, 0) ? no_launch("a call")
+                                    : __real_hy_cpu_stream_call(s, function, argument);
 }
 
 hy_status __wrap_hy_cpu_event_record(hy_event *event, hy_stream *s) {

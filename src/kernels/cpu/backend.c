@@ -223,6 +223,7 @@ hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out)
         .event_is_done = hy_cpu_event_is_done,
         .copy = hy_cpu_stream_copy,
         .enqueue = cpu_enqueue,
+        .call = hy_cpu_stream_call,
         .supports = cpu_supports,
         .workspace = cpu_workspace,
         .prepare = cpu_prepare,

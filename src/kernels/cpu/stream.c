@@ -1,7 +1,7 @@
 /* stream.c: a stream is a worker thread with a ring of queue entries; events are counters between them.
  *
  * The ring is allocated with the stream; whoever finds it full waits. The worker runs entries in
- * order, outside the lock. The first failure stays on the stream: ops and copies after it are
+ * order, outside the lock. The first failure stays on the stream: ops, copies and calls after it are
  * skipped, events are still waited for and fired so that other streams go on, until sync reports it
  * to its caller and clears it. head, tail and the failure are read and written under the lock
  * only.
@@ -87,17 +87,28 @@ bool hy_cpu_event_is_done(hy_event *e) {
 
 /* ---- the queue --------------------------------------------------------------------------------- */
 
-typedef enum entry_kind { ENTRY_OP, ENTRY_COPY, ENTRY_RECORD, ENTRY_WAIT, ENTRY_STOP } entry_kind;
+typedef enum entry_kind {
+    ENTRY_OP,
+    ENTRY_COPY,
+    ENTRY_CALL,
+    ENTRY_RECORD,
+    ENTRY_WAIT,
+    ENTRY_STOP
+} entry_kind;
 
 typedef struct entry {
     entry_kind kind;
     union {
-        hy_op_call call;
+        hy_op_call op;
         struct {
             void *dst;
             const void *src;
             size_t bytes;
         } copy;
+        struct {
+            hy_status (*function)(void *argument);
+            void *argument;
+        } call;
         struct {
             hy_event *event;
             uint64_t ticket;
@@ -134,10 +145,11 @@ static hy_status run_entry(hy_stream *s, const entry *e, bool is_failed) {
     switch (e->kind) {
     case ENTRY_OP:
         if (is_failed) return HY_OK;
-        return s->options.execute(s->options.context, &e->call);
+        return s->options.execute(s->options.context, &e->op);
     case ENTRY_COPY:
         if (!is_failed) memmove(e->copy.dst, e->copy.src, e->copy.bytes);
         return HY_OK;
+    case ENTRY_CALL: return is_failed ? HY_OK : e->call.function(e->call.argument);
     case ENTRY_RECORD:
     case ENTRY_WAIT: use_ticket(e->sync.event, e->sync.ticket, e->kind == ENTRY_RECORD); break;
     case ENTRY_STOP: break;
@@ -194,7 +206,7 @@ static hy_status finish_put(hy_stream *s) {
 hy_status hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call) {
     entry *e = begin_put(s);
     e->kind = ENTRY_OP;
-    e->call = *call;
+    e->op = *call;
     return finish_put(s);
 }
 
@@ -204,6 +216,14 @@ hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t by
     e->copy.dst = dst;
     e->copy.src = src;
     e->copy.bytes = bytes;
+    return finish_put(s);
+}
+
+hy_status hy_cpu_stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
+    entry *e = begin_put(s);
+    e->kind = ENTRY_CALL;
+    e->call.function = function;
+    e->call.argument = argument;
     return finish_put(s);
 }
 

@@ -1,7 +1,7 @@
 /* stream.h: streams and events of the CPU backend, as the backend's table sees them.
  *
- * A stream is a thread with a queue of fixed length. It runs ops, copies, event records and event
- * waits in the order they came, beside the caller and beside other streams. See stream.c. */
+ * A stream is a thread with a queue of fixed length. It runs ops, copies, functions of the caller,
+ * event records and event waits in the order they came, beside the caller and beside other streams. See stream.c. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -23,6 +23,7 @@ hy_status hy_cpu_stream_sync(hy_stream *s);
 double hy_cpu_stream_waited(hy_stream *s); /* seconds it has waited for events so far */
 hy_status hy_cpu_stream_enqueue(hy_stream *s, const hy_op_call *call);
 hy_status hy_cpu_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
+hy_status hy_cpu_stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument);
 hy_status hy_cpu_stream_wait(hy_stream *s, hy_event *e);
 
 hy_status hy_cpu_event_create(hy_backend *b, hy_event **out);
