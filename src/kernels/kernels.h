@@ -168,6 +168,13 @@ typedef enum hy_op_kind {
      * hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With rate 0 seed may be
      * absent. */
     HY_OP_DROPOUT, /* x (N,C)  seed (2) i32?: low and high word  y (N,C) (may be x or c)  c (N,C)? */
+
+    /* The sum of n numbers over ranks, in the order of ranks: out = x_0 + x_1 + .. in fp32, from left to
+     * right, rounded once at the end; an out that is added to is added last: out + (x_0 + x_1 + ..). own is
+     * x of rank attr.add_parts.rank; the others lie in parts by rank, this one left out, each in the first n
+     * of `stride` elements. parts has own's type, and may be absent where count is 1; out has own's type or
+     * is fp32. */
+    HY_OP_ADD_PARTS, /* own (n)  parts ((count - 1) stride)?  out (n)+ (may be own) */
     HY_OP_COUNT
 } hy_op_kind;
 
@@ -271,6 +278,7 @@ enum { HY_TO_FP8_X, HY_TO_FP8_LARGEST, HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED, HY
 enum { HY_SPREAD_B, HY_SPREAD_FULL };
 enum { HY_COLLECT_FULL, HY_COLLECT_B };
 enum { HY_DROPOUT_X, HY_DROPOUT_SEED, HY_DROPOUT_Y, HY_DROPOUT_C };
+enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 
 #define HY_OP_TENSORS 9
 
@@ -399,6 +407,10 @@ typedef struct hy_op_attr {
             float rate;
             uint64_t first;
         } dropout;
+        struct {
+            int32_t count, rank; /* ranks, and which of them this one is */
+            int64_t stride;
+        } add_parts;
         struct {
             int32_t exponent; /* HY_GRID_EXPONENT_MAX at most, of either sign */
         } grid;

@@ -157,6 +157,8 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_DROPOUT] = {"dropout",
                        {IN("x", "*", REAL), IN_OPT("seed", "2", I32), OUT("y", "=", REAL),
                         IN_OPT("c", "=", REAL)}},
+    [HY_OP_ADD_PARTS] = {"sum over ranks",
+                         {IN("own", "*", REAL), IN_OPT("parts", "*", REAL), OUT("out", "=", REAL)}},
 };
 
 const char *hy_op_name(hy_op_kind kind) {
@@ -484,6 +486,35 @@ static hy_status check_spread(const hy_op_call *call, int b, int full) {
     return wrong_shape(call, full, "(%lld, %lld)", (long long)rows, (long long)(adapted * rank));
 }
 
+static hy_status check_parts(const hy_op_call *call) {
+    const hy_tensor *own = &call->t[HY_ADD_PARTS_OWN], *parts = &call->t[HY_ADD_PARTS_PARTS],
+                    *out = &call->t[HY_ADD_PARTS_OUT];
+    int32_t count = call->attr.add_parts.count, rank = call->attr.add_parts.rank;
+    int64_t stride = call->attr.add_parts.stride, n = hy_tensor_count(own);
+    HY_FAIL_IF(count < 1 || rank < 0 || rank >= count, HY_ERR_INPUT,
+               "sum over ranks: rank %d of %d, expected a rank from 0 to below their number", rank,
+               count);
+    if (out->dtype != HY_F32 && out->dtype != own->dtype) {
+        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s like own",
+                      hy_dtype_name(out->dtype), hy_dtype_name(own->dtype));
+    }
+    HY_TRY(check_alias(call, HY_ADD_PARTS_OWN, HY_ADD_PARTS_OUT));
+    if (count == 1) return HY_OK;
+    if (!parts->data)
+        return refuse(call, HY_ADD_PARTS_PARTS, "is absent; there are %d ranks", count);
+    if (parts->dtype != own->dtype) {
+        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s like own",
+                      hy_dtype_name(parts->dtype), hy_dtype_name(own->dtype));
+    }
+    HY_FAIL_IF(stride < n, HY_ERR_INPUT,
+               "sum over ranks: the stride is %lld, expected at least %lld", (long long)stride,
+               (long long)n);
+    int64_t others = count - 1, elements = hy_tensor_count(parts);
+    if (elements % others == 0 && elements / others == stride) return HY_OK;
+    return wrong_shape(call, HY_ADD_PARTS_PARTS, "%lld times %lld elements", (long long)others,
+                       (long long)stride);
+}
+
 static hy_status check_rules_of_kind(const hy_op_call *call) {
     const hy_tensor *t = call->t;
     switch (call->kind) {
@@ -516,6 +547,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
         }
         HY_TRY(check_alias(call, HY_DROPOUT_C, HY_DROPOUT_Y));
         return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
+    case HY_OP_ADD_PARTS: return check_parts(call);
     case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST:
@@ -592,6 +624,9 @@ double hy_op_flops(const hy_op_call *call) {
         int64_t before = hy_attention_pairs(first, heads->window);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);
     }
+    case HY_OP_ADD_PARTS:
+        return (double)(call->attr.add_parts.count - 1 + call->attr.accumulate) *
+               (double)hy_tensor_count(t);
     case HY_OP_EMBED: return (double)hy_tensor_count(&t[HY_EMBED_X]);
     case HY_OP_EMBED_BWD: return 2 * (double)hy_tensor_count(&t[HY_EMBED_BWD_DX]);
     default: return per_element[call->kind] * (double)hy_tensor_count(t);

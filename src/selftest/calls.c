@@ -29,17 +29,18 @@ enum {
     OLD = 300,
     COUNT = 5001,
     BLOCK = 256,
-    BLOCKS = (COUNT + BLOCK - 1) / BLOCK
+    BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
+    STRIDE = 5008 /* from one rank's numbers to the next one's */
 };
 
 /* Sizes by the letters that stand for them in the table below. */
 static const struct {
     char letter;
     int32_t size;
-} sizes[] = {{'1', 1},     {'2', 2},      {'3', 3},    {'N', N},        {'C', C}, {'F', F},
-             {'G', 2 * F}, {'V', V},      {'T', T},    {'P', P},        {'Q', Q}, {'D', D},
-             {'h', D / 2}, {'M', H + K},  {'L', N *H}, {'W', 2 * K *D}, {'B', B}, {'R', ROOM},
-             {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}};
+} sizes[] = {{'1', 1},     {'2', 2},      {'3', 3},     {'N', N},         {'C', C}, {'F', F},
+             {'G', 2 * F}, {'V', V},      {'T', T},     {'P', P},         {'Q', Q}, {'D', D},
+             {'h', D / 2}, {'M', H + K},  {'L', N *H},  {'W', 2 * K *D},  {'B', B}, {'R', ROOM},
+             {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}, {'Z', 3 * STRIDE}};
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
  * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k nf4 with scales of
@@ -164,6 +165,9 @@ static const call_row rows[] = {
     {HY_OP_CAST, "kuVQ a0VQ", {0}},
     {HY_OP_MATMUL, "anNC enFC a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
     {HY_OP_MATMUL, "anNF enFC a0NC", {.matmul.alpha = 0.25f}},
+    {HY_OP_ADD_PARTS,
+     "anX anZ fnX",
+     {.accumulate = true, .add_parts = {.count = 4, .rank = 2, .stride = STRIDE}}},
 };
 
 /* ---- numbers ----------------------------------------------------------------------------------- */

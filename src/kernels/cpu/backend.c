@@ -66,6 +66,7 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
     [HY_OP_SPREAD] = {hy_cpu_spread, NULL},
     [HY_OP_COLLECT] = {hy_cpu_collect, NULL},
     [HY_OP_DROPOUT] = {hy_cpu_dropout, NULL},
+    [HY_OP_ADD_PARTS] = {hy_cpu_add_parts, NULL},
 };
 
 /* ---- memory ---------------------------------------------------------------------------------- */
