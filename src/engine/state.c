@@ -152,6 +152,10 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
         hy_ledger_take(&e->ledger, row->cls, HY_DEVICE, row->layout.bytes);
         return HY_OK;
     }
+    if (row->is_wired) {
+        device = &row->ring;
+        HY_TRY(take_arena(e, row, device, HY_DEVICE, ring.bytes));
+    }
     if (place == HY_NOWHERE) {
         return hy_store_init_made(&row->store, device, row->cls, &row->layout, options.depth);
     }

@@ -7,6 +7,22 @@
 
 #include "base/error.h"
 
+static void set_offsets(hy_layout *layout) {
+    layout->bytes = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) layout->unit_bytes[u] = 0;
+    for (int32_t i = 0; i < layout->item_count; i++) {
+        hy_layout_item *item = &layout->items[i];
+        assert(item->unit >= 0 && item->unit < layout->unit_count);
+        assert(i == 0 || item[-1].unit <= item->unit);
+        item->offset = layout->unit_bytes[item->unit];
+        layout->unit_bytes[item->unit] += hy_layout_item_bytes(item);
+    }
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        layout->unit_offset[u] = layout->bytes;
+        layout->bytes += layout->unit_bytes[u];
+    }
+}
+
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count) {
     *layout = (hy_layout){.unit_count = unit_count, .item_count = item_count};
@@ -18,18 +34,13 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
         return hy_fail(HY_ERR_MEMORY, "no memory for a layout of %d tensors", item_count);
     }
     memcpy(layout->items, items, (size_t)item_count * sizeof *items);
-    for (int32_t i = 0; i < item_count; i++) {
-        hy_layout_item *item = &layout->items[i];
-        assert(item->unit >= 0 && item->unit < unit_count);
-        assert(i == 0 || items[i - 1].unit <= item->unit);
-        item->offset = layout->unit_bytes[item->unit];
-        layout->unit_bytes[item->unit] += hy_layout_item_bytes(item);
-    }
-    for (int32_t u = 0; u < unit_count; u++) {
-        layout->unit_offset[u] = layout->bytes;
-        layout->bytes += layout->unit_bytes[u];
-    }
+    set_offsets(layout);
     return HY_OK;
+}
+
+void hy_layout_retype(hy_layout *layout, hy_dtype dtype) {
+    for (int32_t i = 0; i < layout->item_count; i++) layout->items[i].dtype = dtype;
+    set_offsets(layout);
 }
 
 hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count) {
@@ -44,6 +55,7 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
     HY_TRY(hy_layout_init(layout, from->items, from->item_count, from->unit_count));
     layout->is_even = from->is_even;
+    layout->keeps_first = from->keeps_first;
     if (!from->item_of) return HY_OK;
     hy_status status = hy_layout_set_items(layout, from->item_of, from->param_count);
     if (status != HY_OK) hy_layout_fini(layout);

@@ -28,6 +28,7 @@ typedef struct hy_layout {
     uint64_t *unit_bytes;
     uint64_t bytes; /* of the whole class */
     bool is_even;   /* rings have one size of buffer: no unit counts as large */
+    bool keeps_first; /* unit 0 has the large buffer for itself: it waits there between two visits */
     /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
     int32_t *item_of;
     int32_t param_count;
@@ -39,6 +40,8 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
 /* The class holds some of `param_count` parameters: `item_of` gives the item of each, or -1. Copied. */
 hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count);
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
+/* All tensors have another type from now on, no wider than the widest that rings were made for. */
+void hy_layout_retype(hy_layout *layout, hy_dtype dtype);
 void hy_layout_fini(hy_layout *layout);
 
 static inline uint64_t hy_align(uint64_t bytes) {

@@ -65,7 +65,8 @@ static bool could_stay(const sorter *s, int32_t unit) {
 
 static sorter begin_sorting(const hy_layout *layout, int32_t resident) {
     sorter s = {.layout = layout};
-    if (layout->is_even && resident == 0) return s; /* all ordinary: sizes need not be compared */
+    /* Sizes need not be compared. */
+    if ((layout->is_even || layout->keeps_first) && resident == 0) return s;
     s.middle = middle_size(layout);
     s.has_large = !layout->is_even && !has_large_neighbours(layout, s.middle);
     for (int32_t u = 0; u < layout->unit_count; u++) s.candidates += could_stay(&s, u);
@@ -83,6 +84,7 @@ static bool stays(sorter *s) {
 }
 
 static hy_buffer_kind next_kind(sorter *s, int32_t unit) {
+    if (s->layout->keeps_first) return unit == 0 ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;
     if (could_stay(s, unit)) return stays(s) ? HY_BUFFER_OWN : HY_BUFFER_ORDINARY;
     bool is_large = s->has_large && is_above(s->layout->unit_bytes[unit], s->middle);
     return is_large ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;

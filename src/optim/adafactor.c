@@ -40,8 +40,7 @@ static hy_op_call call_of(const hy_optimizer *o, const hy_param *param, double l
                                            .eps2 = EPS2,
                                            .threshold = THRESHOLD,
                                            .is_factored = is_factored(param),
-                                           .is_relative = o->is_relative,
-                                           .first = (uint64_t)param->first}};
+                                           .is_relative = o->is_relative}};
 }
 
 static uint64_t workspace(const hy_optimizer *optimizer, const hy_param *const *params, int count,
@@ -56,6 +55,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
     hy_op_call call = call_of(u->optimizer, u->param, (double)u->lr, u->count);
     call.attr.adafactor.weight_decay = u->weight_decay;
     call.attr.adafactor.seed = u->seed;
+    call.attr.adafactor.first = (uint64_t)u->first;
     call.t[HY_ADAFACTOR_PARAM] = shaped(&u->weight, u->param);
     call.t[HY_ADAFACTOR_GRAD] = shaped(&u->grad, u->param);
     call.t[HY_ADAFACTOR_V] = u->arrays[0];
@@ -68,6 +68,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 }
 
 const hy_optimizer_kind hy_optimizer_adafactor = {
+    .is_whole = true,
     .name = "adafactor",
     .prior = 0.50,
     .lr = "0.01",

@@ -22,7 +22,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                       .correction1 = (float)(1 - pow(o->beta1, t)),
                                       .correction2 = (float)(1 - pow(o->beta2, t)),
                                       .seed = u->seed,
-                                      .first = (uint64_t)u->param->first},
+                                      .first = (uint64_t)u->first},
                        .t = {[HY_ADAMW_PARAM] = u->weight,
                              [HY_ADAMW_GRAD] = u->grad,
                              [HY_ADAMW_M] = u->arrays[M],

@@ -18,7 +18,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                      .beta2 = (float)u->optimizer->beta2,
                                      .weight_decay = u->weight_decay,
                                      .seed = u->seed,
-                                     .first = (uint64_t)u->param->first},
+                                     .first = (uint64_t)u->first},
                        .t = {[HY_LION_PARAM] = u->weight,
                              [HY_LION_GRAD] = u->grad,
                              [HY_LION_M] = u->arrays[0],

@@ -348,7 +348,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                      .weight_decay = u->weight_decay,
                                      .is_cautious = o->is_cautious,
                                      .seed = u->seed,
-                                     .first = (uint64_t)u->param->first},
+                                     .first = (uint64_t)u->first},
                        .t = {[HY_MUON_PARAM] = u->weight,
                              [HY_MUON_GRAD] = u->grad,
                              [HY_MUON_M] = u->arrays[0],
@@ -370,6 +370,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
 const hy_optimizer_kind hy_optimizer_muon = {
     .name = "muon",
     .prior = 0.30,
+    .is_whole = true,
     .lr_factor = 4,
     .beta2 = "0.99",
     .arrays = {"m"},

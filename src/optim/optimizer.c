@@ -63,6 +63,12 @@ hy_status hy_optimizer_layout(const hy_optimizer *o, const hy_params *params, in
     return status;
 }
 
+void hy_optimizer_mark_whole(const hy_optimizer *o, const hy_params *params, bool *is_whole) {
+    for (int32_t i = 0; i < params->count; i++) {
+        is_whole[i] = hy_optimizer_kind_for(o, &params->list[i])->is_whole;
+    }
+}
+
 /* ---- what it costs ------------------------------------------------------------------------------- */
 
 double hy_optimizer_flops(const hy_optimizer *o, const hy_params *params) {
@@ -85,10 +91,21 @@ double hy_optimizer_share(const hy_optimizer *o, const hy_params *params, int64_
 
 /* ---- parameters of a unit ------------------------------------------------------------------------ */
 
-static hy_tensor tensor_of(const hy_store *store, int32_t param) {
+/* What is worked on of a parameter. */
+static hy_slice slice_of(const hy_optimizer_state *state, int32_t param) {
+    if (!state->params->list[param].is_trainable) return (hy_slice){0};
+    return hy_shard_own(state->shard, state->params, param);
+}
+
+/* That of a store, which has the whole parameter or this slice, or something of another size beside a whole one. */
+static hy_tensor tensor_of(const hy_optimizer_state *state, const hy_store *store, int32_t param) {
     int32_t item = store ? hy_store_item_of(store, param) : -1;
-    if (item < 0) return (hy_tensor){0};
-    return hy_store_tensor(store, item, hy_store_device(store, item));
+    hy_slice own = slice_of(state, param);
+    if (item < 0 || own.count == 0) return (hy_tensor){0};
+    hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
+    bool is_whole = store->layout.items[item].count == state->params->list[param].count;
+    bool is_cut = own.count < state->params->list[param].count;
+    return is_whole && is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }
 
 /* Parameters [*first, *end) of a unit; whether any of them is trained. */
@@ -116,12 +133,12 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
 /* ---- windows ------------------------------------------------------------------------------------- */
 
 static bool works_ahead(const hy_optimizer *o, const hy_param *param) {
-    return param->is_trainable && hy_optimizer_kind_for(o, param)->work_ahead;
+    return hy_optimizer_kind_for(o, param)->work_ahead;
 }
 
 static bool needs_workspace(const hy_optimizer *o, const hy_param *param) {
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
-    return param->is_trainable && kind->workspace && !kind->work_ahead;
+    return kind->workspace && !kind->work_ahead;
 }
 
 /* Which of the parameters [first, end) that are worked on ahead of their updates form the first window, and
@@ -132,12 +149,13 @@ typedef struct window {
     int32_t end;
 } window;
 
-static window window_at(const hy_optimizer *o, const hy_params *params, int32_t first,
-                        int32_t end) {
+static window window_at(const hy_optimizer *o, const hy_params *params, const hy_shard *shard,
+                        int32_t first, int32_t end) {
     window w = {.end = first};
     int64_t elements = 0;
     for (; w.end < end; w.end++) {
         const hy_param *param = &params->list[w.end];
+        if (!param->is_trainable || hy_shard_own(shard, params, w.end).count == 0) continue;
         if (needs_workspace(o, param)) {
             if (w.end == first) w.end++;
             break;
@@ -157,7 +175,7 @@ static int list_together(const hy_optimizer *o, const hy_params *params, int32_t
                          const hy_param *out[HY_WINDOW_PARAMS]) {
     out[0] = &params->list[first];
     if (!hy_optimizer_kind_for(o, out[0])->work_ahead) return 1;
-    window w = window_at(o, params, first, params->count);
+    window w = window_at(o, params, NULL, first, params->count);
     for (int i = 0; i < w.count; i++) out[i] = &params->list[w.params[i]];
     return w.count;
 }
@@ -204,8 +222,8 @@ hy_status hy_optimizer_norm_add(const hy_optimizer_state *state, hy_stream *stre
     if (!unit_range(state->params, unit, &first, &end)) return HY_OK;
     HY_TRY(hy_store_get_read(state->grads, stream, unit));
     for (int32_t i = first; i < end; i++) {
-        if (!state->params->list[i].is_trainable) continue;
-        hy_op_call call = norm_call(tensor_of(state->grads, i), state->square_sum);
+        if (slice_of(state, i).count == 0) continue;
+        hy_op_call call = norm_call(tensor_of(state, state->grads, i), state->square_sum);
         call.workspace = state->workspace;
         HY_TRY(state->backend->enqueue(stream, &call));
     }
@@ -298,9 +316,9 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
     hy_param_update update = {
         .optimizer = optimizer,
         .param = param,
-        .weight = tensor_of(state->weights, index),
-        .master = tensor_of(state->master, index),
-        .grad = tensor_of(state->grads, index),
+        .weight = tensor_of(state, state->weights, index),
+        .master = tensor_of(state, state->master, index),
+        .grad = tensor_of(state, state->grads, index),
         .clip = hy_tensor_1d(state->clip, HY_F32, 2),
         .workspace = state->workspace,
         .lr = (float)(step->lr * lr_share(optimizer, param)),
@@ -309,9 +327,10 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
                                                       : 0),
         .count = step->count,
         .seed = step->seed,
+        .first = param->first + slice_of(state, index).begin,
     };
     for (int i = 0; i < HY_OPTIM_ARRAYS_MAX; i++) {
-        update.arrays[i] = tensor_of(state->arrays[i], index);
+        update.arrays[i] = tensor_of(state, state->arrays[i], index);
     }
     return update;
 }
@@ -321,7 +340,7 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
 static hy_status update_window(const hy_optimizer_state *state, hy_stream *stream,
                                const hy_optimizer_step *step, int32_t end, int32_t *at) {
     const hy_optimizer *optimizer = state->optimizer;
-    window w = window_at(optimizer, state->params, *at, end);
+    window w = window_at(optimizer, state->params, state->shard, *at, end);
     hy_param_update ahead[HY_WINDOW_PARAMS];
     int next = 0;
     for (int i = 0; i < w.count; i++) ahead[i] = update_of(state, step, w.params[i]);
@@ -331,7 +350,7 @@ static hy_status update_window(const hy_optimizer_state *state, hy_stream *strea
     }
     for (; *at < w.end; (*at)++) {
         const hy_param *param = &state->params->list[*at];
-        if (!param->is_trainable) continue;
+        if (slice_of(state, *at).count == 0) continue;
         bool is_ahead = next < w.count && w.params[next] == *at;
         hy_param_update own = is_ahead ? ahead[next++] : update_of(state, step, *at);
         HY_TRY(hy_optimizer_kind_for(optimizer, param)->update(&own, state->backend, stream));

@@ -15,7 +15,7 @@
 #pragma once
 
 #include "memory/store.h"
-#include "model/params.h"
+#include "model/shard.h"
 
 /* ---- an optimizer ------------------------------------------------------------------------------ */
 
@@ -46,6 +46,7 @@ struct hy_optimizer_kind {
     const char *beta1, *beta2;     /* likewise */
     double prior;  /* that prediction pays over it from scratch (docs/prediction.md) */
     bool is_exact; /* its state is fp32 and nothing smaller */
+    bool is_whole; /* it updates a parameter whole: no rank has a part of one */
     const char *arrays[HY_OPTIM_ARRAYS_MAX]; /* names in checkpoints: "m"; NULL: it has none */
     /* Elements of an array that this parameter has. */
     hy_param_extent (*extent)(const hy_optimizer *optimizer, const hy_param *param, int array);
@@ -103,7 +104,8 @@ struct hy_param_update {
     hy_tensor made_ahead;   /* in it, what was made ahead of the update */
     float lr, weight_decay; /* of this parameter */
     int64_t count;          /* updates made before, 0 at first */
-    uint64_t seed;          /* keys stochastic rounding */
+    uint64_t seed;          /* keys stochastic rounding, */
+    int64_t first;          /* with the number of its first element among all parameters */
 };
 
 const hy_optimizer_kind *hy_optimizer_kind_of(hy_optimizer_id id);
@@ -116,6 +118,10 @@ int hy_optimizer_arrays(const hy_optimizer *optimizer, const hy_params *params);
 const char *hy_optimizer_array_name(const hy_optimizer *optimizer, int array);
 hy_status hy_optimizer_layout(const hy_optimizer *optimizer, const hy_params *params, int array,
                               hy_dtype dtype, hy_layout *out);
+
+/* Parameters that are updated whole, for hy_shard_init: `is_whole` has room for all of them. */
+void hy_optimizer_mark_whole(const hy_optimizer *optimizer, const hy_params *params,
+                             bool *is_whole);
 
 /* Operations of an update's matmuls, and what share of a step's passes over so many tokens that is, which
  * are counted as 6 for each trained parameter and token. */
@@ -130,6 +136,7 @@ double hy_muon_share_most(const hy_params *params);
 typedef struct hy_optimizer_state {
     const hy_optimizer *optimizer;
     const hy_params *params;
+    const hy_shard *shard; /* what is summed and updated here, NULL: everything. A store has it whole or as this shard */
     hy_backend *backend;
     hy_store *weights, *grads;
     hy_store *master;                      /* NULL when weights are their own */

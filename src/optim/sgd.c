@@ -14,7 +14,7 @@ static hy_status update(const hy_param_update *u, hy_backend *backend, hy_stream
                                     .weight_decay = u->weight_decay,
                                     .is_nesterov = u->optimizer->is_nesterov,
                                     .seed = u->seed,
-                                    .first = (uint64_t)u->param->first},
+                                    .first = (uint64_t)u->first},
                        .t = {[HY_SGD_PARAM] = u->weight,
                              [HY_SGD_GRAD] = u->grad,
                              [HY_SGD_MOMENTUM] = u->arrays[0],

@@ -2,23 +2,42 @@
 #include "plan/rows.h"
 
 #include <assert.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 
 /* ---- which there are ----------------------------------------------------------------------------- */
+
+/* The layout of what is not tiled, all of it. */
+static hy_status lay_out_whole(const hy_params *params, const hy_rows_spec *spec, hy_row_id id,
+                               const hy_row *row, hy_layout *out) {
+    if (id == HY_ROW_FP8) return hy_params_fp8_layout(params, &spec->types.fp8, out);
+    if (row->cls == HY_OPTIM) {
+        return hy_optimizer_layout(&spec->optimizer, params, id - HY_ROW_OPTIM, row->dtype, out);
+    }
+    return hy_params_layout(params, row->set, row->dtype, out);
+}
 
 static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
                          hy_row_id id, hy_row row) {
     rows->row[id] = row;
     rows->row[id].is_there = true;
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
-    hy_layout *layout = &rows->row[id].layout;
-    if (id == HY_ROW_FP8) return hy_params_fp8_layout(params, &spec->types.fp8, layout);
-    if (row.cls == HY_OPTIM) {
-        return hy_optimizer_layout(&spec->optimizer, params, id - HY_ROW_OPTIM, row.dtype, layout);
-    }
-    return row.is_tiled ? hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout)
-                        : hy_params_layout(params, row.set, row.dtype, layout);
+    hy_layout *layout = &rows->row[id].layout, whole;
+    if (row.is_tiled) return hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout);
+    if (!row.is_sharded) return lay_out_whole(params, spec, id, &row, layout);
+    HY_TRY(lay_out_whole(params, spec, id, &row, &whole));
+    hy_status status = hy_shard_layout(&rows->shard, params, &whole, layout);
+    hy_layout_fini(&whole);
+    return status;
+}
+
+/* Which rows a stage keeps as shards. */
+static bool shards_state(const hy_rows_spec *spec) {
+    return spec->ranks.count > 1 && spec->ranks.stage > 0;
+}
+static bool shards_weights(const hy_rows_spec *spec) {
+    return spec->ranks.count > 1 && spec->ranks.stage > 2;
 }
 
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -30,6 +49,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .set = HY_SET_TRAINABLE,
                             .source = -1,
                             .is_forked = true,
+                            .is_sharded = t->has_low ? shards_state(spec) : shards_weights(spec),
                             .is_outside = spec->is_guest && !t->has_low,
                             .file = "weights.safetensors",
                             .name = ""}));
@@ -39,6 +59,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .set = HY_SET_TRAINABLE,
                                 .dtype = t->low,
                                 .state = HY_PLAN_WEIGHTS,
+                                .is_sharded = shards_weights(spec),
                                 .is_outside = spec->is_guest,
                                 .source = HY_ROW_MASTER}));
     }
@@ -56,6 +77,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                             .dtype = t->grads,
                             .state = HY_PLAN_GRADS,
                             .source = -1,
+                            .is_sharded = shards_state(spec),
                             .is_outside = spec->is_guest && !spec->sums_grads,
                             .is_for_steps = true}));
     for (int i = 0; i < rows->optim_count; i++) {
@@ -67,6 +89,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .source = -1,
                                 .is_for_steps = true,
                                 .is_forked = true,
+                                .is_sharded = shards_state(spec),
                                 .is_signed = hy_optim_array_is_signed(i),
                                 .file = "optimizer.safetensors",
                                 .name = hy_optimizer_array_name(&spec->optimizer, i)}));
@@ -152,16 +175,69 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
                             .source = HY_ROW_MASTER});
 }
 
+/* ---- of several ranks ------------------------------------------------------------------------------ */
+
+static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_rank_spec *r = &spec->ranks;
+    if (r->count <= 1) return HY_OK;
+    bool *is_whole = calloc((size_t)params->count, sizeof *is_whole);
+    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "no memory for the shards of %d ranks", r->count);
+    hy_optimizer_mark_whole(&spec->optimizer, params, is_whole);
+    hy_status status = hy_shard_init(&rows->shard, params, is_whole, r->rank, r->count);
+    free(is_whole);
+    return status;
+}
+
+/* A pass in some phase reads weights that are kept as shards. */
+static bool gathers_weights(const hy_rows *rows, const hy_types *t) {
+    bool reads_master = !t->has_low;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) reads_master |= t->of[i] == t->master;
+    return rows->row[HY_ROW_WORKING].is_sharded ||
+           (rows->row[HY_ROW_MASTER].is_sharded && reads_master);
+}
+
+static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
+    int32_t head = params->at ? hy_params_find(params, params->units - 1, HY_P_HEAD) : -1;
+    if (!hy_rows_shard(rows)) return HY_OK;
+    HY_TRY(lay_out(rows, params, spec, HY_ROW_PARTIAL,
+                   (hy_row){.cls = HY_WORKSPACE,
+                            .set = HY_SET_TRAINABLE,
+                            .dtype = t->grads,
+                            .state = -1,
+                            .source = -1,
+                            .is_wired = true,
+                            .is_for_steps = true}));
+    hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
+    /* A tied head begins the sum of the table, which goes on at the end of the pass. */
+    partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
+    rows->arriving = 2 * (uint64_t)(rows->shard.count - 1) *
+                     hy_shard_largest(&rows->shard, params, partial);
+    if (!gathers_weights(rows, t)) return HY_OK;
+    bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
+    return lay_out(rows, params, spec, HY_ROW_GATHERED,
+                   (hy_row){.cls = HY_WORKSPACE,
+                            .set = HY_SET_TRAINABLE,
+                            .dtype = is_low ? t->low : t->master,
+                            .state = -1,
+                            .source = HY_ROW_MASTER,
+                            .is_wired = true});
+}
+
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer, params),
                       .slow_count = spec->slow_count};
     for (int32_t i = params->count - 1; i >= 0; i--) {
         if (params->list[i].is_trainable) rows->lowest_trained = params->list[i].unit;
     }
-    hy_status status = hy_tiles_init(&rows->tiles, params);
+    hy_status status = cut_params(rows, params, spec);
+    if (status == HY_OK) status = hy_tiles_init(&rows->tiles, params, hy_rows_shard(rows));
     if (status == HY_OK) status = add_state(rows, params, spec);
     if (status == HY_OK) status = add_frozen(rows, params, spec);
     if (status == HY_OK) status = add_predictor(rows, params, spec);
+    if (status == HY_OK) status = add_wired(rows, params, spec);
     if (status != HY_OK) hy_rows_fini(rows);
     return status;
 }
@@ -169,6 +245,7 @@ hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spe
 void hy_rows_fini(hy_rows *rows) {
     for (int i = 0; i < HY_ROW_COUNT; i++) hy_layout_fini(&rows->row[i].layout);
     hy_tiles_fini(&rows->tiles);
+    hy_shard_fini(&rows->shard);
     *rows = (hy_rows){0};
 }
 
@@ -188,6 +265,7 @@ uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *c) {
 
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
     if (row->state >= 0) return c->ring_depth;
+    if (row->is_wired) return row->is_for_steps ? HY_PARTIAL_DEPTH : HY_GATHERED_DEPTH;
     return row->is_tiled ? HY_TILE_RING_DEPTH : HY_CANDIDATE_DEPTH;
 }
 
@@ -229,14 +307,19 @@ static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t str
 
 void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
                   hy_plan_state *out) {
-    *out = (hy_plan_state){.work_rings = c->is_aside ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS]};
+    *out = (hy_plan_state){.work_rings = c->is_aside ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
+                           .rings = rows->arriving,
+                           .step_rings = rows->arriving};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
         if (!row->is_there || hy_row_is_aside(row, c)) continue;
         hy_place place = hy_row_place(row, c);
         hy_ring_plan ring = {0};
         if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);
-        if (row->state < 0) {
+        if (row->is_wired) {
+            out->rings += ring.bytes;
+            out->step_rings += row->is_for_steps ? ring.bytes : 0;
+        } else if (row->state < 0) {
             out->work_rings += ring.bytes;
             out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
             if (place == HY_PINNED) out->kept_pinned += row->layout.bytes;

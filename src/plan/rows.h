@@ -24,11 +24,15 @@ typedef enum hy_row_id {
     HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_BUFFERS, /* the weights before the last jump */
     HY_ROW_AVERAGE,                                       /* a sum of weights over the last steps */
     HY_ROW_CANDIDATE, /* proposed weights, made unit by unit and never kept */
+    HY_ROW_PARTIAL,   /* of several ranks: this one's gradients of a micro-batch, until they are summed */
+    HY_ROW_GATHERED,  /* of several ranks: weights that are kept as shards, whole while passes need them */
     HY_ROW_COUNT
 } hy_row_id;
 
 #define HY_TILE_RING_DEPTH 3 /* one comes, one is used, one leaves */
 #define HY_CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
+#define HY_PARTIAL_DEPTH 2   /* one is computed while one is on the wire */
+#define HY_GATHERED_DEPTH 4  /* as the candidate, and one is on the wire */
 #define HY_DISK_BUFFERS 4    /* pinned buffers of a row on disk: two come, two go */
 
 typedef struct hy_row {
@@ -45,6 +49,8 @@ typedef struct hy_row {
     bool is_forked;    /* part of what a paired fork puts back */
     bool is_for_jumps; /* not kept while prediction stands aside */
     bool is_outside;   /* in a guest's memory: nothing is taken for it */
+    bool is_sharded;   /* each rank has a part of every unit */
+    bool is_wired;     /* made unit by unit in a ring of its own, from or for other ranks */
     const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
     hy_layout layout;
     /* set by the engine */
@@ -62,11 +68,21 @@ typedef struct hy_rows {
     hy_tiles tiles;
     int32_t optim_count, slow_count;
     int32_t lowest_trained; /* unit */
+    hy_shard shard;         /* of several ranks: who has what; count 0: there is one */
+    uint64_t arriving;      /* bytes of memory in which others' gradients arrive */
     /* Codes of the predictor's buffers are decoded for formulas, `piece` elements at a time, into scratch
      * memory that lies with the rings: where each buffer's begins there, and where the last ends. */
     int64_t piece;
     uint64_t scratch[HY_PREDICTOR_BUFFERS + 1];
 } hy_rows;
+
+/* Of several ranks, this one, and which rows are sharded: with stage 1 and 2 (the same here, because gradients are summed
+ * into their shards as backward leaves a unit) gradients, state and master copy, with 3 weights too. What predictors
+ * keep is sharded in any stage. */
+typedef struct hy_rank_spec {
+    int32_t rank, count; /* count 0 or 1: there is one */
+    int32_t stage;
+} hy_rank_spec;
 
 /* What decides which rows there are. */
 typedef struct hy_rows_spec {
@@ -76,6 +92,7 @@ typedef struct hy_rows_spec {
     bool has_snapshot, has_average;
     bool is_guest;   /* weights and gradients lie in the caller's memory, */
     bool sums_grads; /* but for a sum of the gradients */
+    hy_rank_spec ranks;
 } hy_rows_spec;
 
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec);
@@ -83,7 +100,12 @@ void hy_rows_fini(hy_rows *rows); /* layouts; stores are the engine's to end */
 
 /* Its ring lies in the work area, in turn with training: what the predictor keeps, and the candidate. */
 static inline bool hy_row_rings_in_work(const hy_row *row) {
-    return row->is_there && row->state < 0;
+    return row->is_there && row->state < 0 && !row->is_wired;
+}
+
+/* The shard that gradients are summed by, and that of a row: NULL where it is whole. */
+static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
+    return rows->shard.count > 1 ? &rows->shard : NULL;
 }
 
 /* What the codes of a predictor's buffer are decoded to: grid points are bf16 numbers. */
