@@ -1,12 +1,9 @@
 /* test_dist_mpi.c: ranks that mpirun starts: who they are, and a link over MPI.
  *
- * The program starts itself under mpirun, as "test_dist_mpi CASE". Where mpirun or libhybrid_mpi.so is missing the cases
- * are passed over, with a line that says so. */
+ * The program starts itself under mpirun (mpi_rig.h), as "test_dist_mpi CASE". */
 #include "link_checks.h"
+#include "mpi_rig.h"
 
-#include <fcntl.h>
-
-#include "base/text.h"
 #include "dist/link_mpi.h"
 
 /* ---- as a rank --------------------------------------------------------------------------------- */
@@ -98,30 +95,6 @@ static int as_rank(const char *name) {
 
 /* ---- as a test --------------------------------------------------------------------------------- */
 
-/* Runs a command of the shell for at most 40 seconds; what it printed. */
-static int shell(const char *command, hy_text *output) {
-    char line[8192];
-    snprintf(line, sizeof line, "timeout -k 1 40 %s 2>&1", command);
-    FILE *pipe = popen(line, "r");
-    ck_assert_ptr_nonnull(pipe);
-    while (fgets(line, sizeof line, pipe)) hy_text_add(output, line);
-    int status = pclose(pipe);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static int run_under_mpi(int count, const char *name, hy_text *output) {
-    char own[3000], command[4000];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    ck_assert_int_gt(length, 0);
-    own[length] = 0;
-    snprintf(
-        command, sizeof command,
-        "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 mpirun -n %d '%s' %s",
-        count, own, name);
-    return shell(command, output);
-}
-
 START_TEST(exchanges_and_sums_are_right_over_mpi) {
     hy_text output = {0};
     int code = run_under_mpi(_i, "everything", &output);
@@ -180,16 +153,6 @@ START_TEST(a_missing_shared_object_is_named) {
 }
 END_TEST
 
-static bool has_mpi(void) {
-    char own[3000], path[3100];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    if (length <= 0) return false;
-    own[length] = 0;
-    *strrchr(own, '/') = 0;
-    snprintf(path, sizeof path, "%s/../lib/libhybrid_mpi.so", own);
-    return system("command -v mpirun > /dev/null 2>&1") == 0 && access(path, R_OK) == 0;
-}
-
 static Suite *suite(void) {
     Suite *s = suite_create("dist_mpi");
     TCase *c = tcase_create("mpi");
@@ -201,8 +164,7 @@ static Suite *suite(void) {
         tcase_add_test(c, who_waits_in_mpi_for_one_that_fails_is_told);
         tcase_add_test(c, sizes_that_differ_are_named);
     } else {
-        printf("passed over: mpirun or libhybrid_mpi.so is not here (Debian: libopenmpi-dev, "
-               "openmpi-bin)\n");
+        say_mpi_is_missing();
     }
     suite_add_tcase(s, c);
     return s;

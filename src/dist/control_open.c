@@ -22,6 +22,7 @@
 #define AGAIN_SECONDS 0.1
 #define GUESTS 256 /* connections that have not said who they are yet */
 #define NAMED_MISSING 4
+#define TURNED_AWAY_SECONDS 3.0 /* that rank 0 stays to tell those who come late */
 
 typedef struct hello {
     uint32_t protocol;
@@ -210,16 +211,16 @@ static bool are_all_here(const hy_control *c) {
     return true;
 }
 
-static hy_status wait_for_all(hy_control *c, struct pollfd *polled, line *guests, int listener_fd) {
-    patience wait = begin_to_wait(c);
+static hy_status wait_for_all(hy_control *c, struct pollfd *polled, line *guests, int listener_fd,
+                              patience *wait) {
     char who[128];
     while (!are_all_here(c)) {
         HY_TRY(look(c, polled, guests, listener_fd));
-        double waited = is_due(&wait);
+        double waited = is_due(wait);
         missing_ranks(c, who, sizeof who);
         if (waited > 0 && !are_all_here(c))
             hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s", who, waited);
-        HY_FAIL_IF(hy_clock() > wait.deadline && !are_all_here(c), HY_ERR_IO,
+        HY_FAIL_IF(hy_clock() > wait->deadline && !are_all_here(c), HY_ERR_IO,
                    "%s did not come within %.0f s", who, c->options.open_timeout);
     }
     return HY_OK;
@@ -237,15 +238,51 @@ static void turn_away(hy_control *c, line *guests, hy_status status) {
     for (int i = 0; i < GUESTS; i++) say_failure(c, &guests[i], status);
 }
 
+/* A rank that has come late; false: not yet, or a stranger. */
+static bool turn_away_guest(hy_control *c, line *guest, hy_status status) {
+    hy_wire_message m;
+    bool is_open = hy_line_read(guest); /* what is left unread would take our words with it */
+    bool is_rank = hy_wire_take(&guest->in, &m) == HY_WIRE_ONE;
+    if (is_rank) say_failure(c, guest, status);
+    if (is_rank || !is_open) hy_line_close(guest);
+    return is_rank;
+}
+
+/* Those who come late would look for rank 0 in vain until their time is over. */
+static void turn_away_late(hy_control *c, struct pollfd *polled, line *guests, int listener_fd,
+                           hy_status status) {
+    int32_t missing = 0;
+    double until = hy_clock() + TURNED_AWAY_SECONDS;
+    for (int32_t r = 1; r < c->ranks.count; r++) missing += c->lines[r].state == LINE_NONE;
+    for (int i = 0; i < GUESTS; i++) {
+        missing -= guests[i].fd >= 0; /* it has just been turned away */
+        hy_line_close(&guests[i]);
+    }
+    while (missing > 0 && hy_clock() < until) {
+        polled[0] = (struct pollfd){.fd = listener_fd, .events = POLLIN};
+        for (int i = 0; i < GUESTS; i++)
+            polled[1 + i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
+        poll(polled, 1 + GUESTS, (int)(1e3 * AGAIN_SECONDS));
+        greet(c, guests, listener_fd);
+        for (int i = 0; i < GUESTS; i++) {
+            if (polled[1 + i].fd >= 0 && polled[1 + i].revents)
+                missing -= turn_away_guest(c, &guests[i], status);
+        }
+    }
+}
+
 static hy_status receive_with(hy_control *c, struct pollfd *polled, line *guests) {
     int listener_fd = -1;
+    patience wait = begin_to_wait(c);
     for (int i = 0; i < GUESTS; i++) guests[i].fd = -1;
     HY_TRY(listen_somewhere(c, &listener_fd));
-    hy_status status = wait_for_all(c, polled, guests, listener_fd);
-    if (status == HY_OK)
+    hy_status status = wait_for_all(c, polled, guests, listener_fd, &wait);
+    if (status == HY_OK) {
         send_roster(c);
-    else
+    } else {
         turn_away(c, guests, status);
+        if (hy_clock() < wait.deadline) turn_away_late(c, polled, guests, listener_fd, status);
+    }
     for (int i = 0; i < GUESTS; i++) hy_line_close(&guests[i]);
     hy_net_close(&listener_fd);
     return status;

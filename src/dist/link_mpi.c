@@ -16,6 +16,7 @@
 
 /* MPI itself is one for the process, so this is too. */
 static hy_mpi_calls mpi;
+static bool is_running;
 
 static hy_status fail_in_words(hy_status status, const char *format, va_list arguments) {
     char message[HY_ERROR_MESSAGE_MAX];
@@ -23,7 +24,7 @@ static hy_status fail_in_words(hy_status status, const char *format, va_list arg
     return hy_fail(status, "%s", message);
 }
 
-static hy_status open_library(void) {
+hy_status hy_mpi_find(void) {
     static const hy_mpi_host host = {
         .version = HY_MPI_SEAM_VERSION, .fail = fail_in_words, .check = hy_control_check};
     char why[512];
@@ -44,11 +45,11 @@ static hy_status open_library(void) {
     return HY_OK;
 }
 
-/* Starts MPI and holds what it says against what is known. */
-static hy_status start(int32_t rank, int32_t count) {
+hy_status hy_mpi_start(int32_t rank, int32_t count) {
     int32_t its_rank, its_count;
-    HY_TRY(open_library());
+    HY_TRY(hy_mpi_find());
     HY_TRY(mpi.start(&its_rank, &its_count));
+    is_running = true;
     HY_FAIL_IF(
         its_rank != rank || its_count != count, HY_ERR_INPUT,
         "MPI says this is rank %d of %d, its launcher's variables say %d of %d: start all ranks "
@@ -57,10 +58,12 @@ static hy_status start(int32_t rank, int32_t count) {
     return HY_OK;
 }
 
+bool hy_mpi_is_running(void) { return is_running; }
+
 hy_status hy_mpi_find_address(hy_ranks *ranks) {
     char host[HY_ADDRESS_MAX] = "";
     if (ranks->count == 1 || ranks->address[0]) return HY_OK;
-    HY_TRY(start(ranks->rank, ranks->count));
+    HY_TRY(hy_mpi_start(ranks->rank, ranks->count));
     HY_FAIL_IF(ranks->rank == 0 && gethostname(host, sizeof host - 1) != 0, HY_ERR_IO,
                "this machine has no name: HYBRID_ADDRESS=host:port says where rank 0 runs");
     HY_TRY(mpi.share(host, sizeof host, SHARE_SECONDS));
@@ -71,6 +74,7 @@ hy_status hy_mpi_find_address(hy_ranks *ranks) {
 
 void hy_mpi_finish(bool has_failed) {
     if (mpi.finish) mpi.finish(has_failed);
+    is_running = false;
 }
 
 /* ---- the link ---------------------------------------------------------------------------------- */
@@ -89,7 +93,7 @@ static const hy_link_kind kind = {.name = "MPI", .exchange = exchange, .destroy 
 
 hy_status hy_link_open_mpi(hy_control *control, hy_link **out) {
     *out = NULL;
-    HY_TRY(start(hy_control_rank(control), hy_control_count(control)));
+    HY_TRY(hy_mpi_start(hy_control_rank(control), hy_control_count(control)));
     hy_link *link = calloc(1, sizeof *link);
     HY_FAIL_IF(!link, HY_ERR_MEMORY, "no memory for a link");
     hy_status status = hy_link_init(link, &kind, control);

@@ -10,8 +10,14 @@
  * where the address is known. All ranks call it. */
 hy_status hy_mpi_find_address(hy_ranks *ranks);
 
-/* HY_ERR_DEVICE where the shared object or MPI is missing; HY_ERR_INPUT where MPI counts ranks otherwise than the
- * control channel. All ranks call it. */
+/* Opens the shared object. HY_ERR_DEVICE where it or MPI is missing. Starts nothing: a rank that starts MPI alone may
+ * wait for the others for ever. */
+hy_status hy_mpi_find(void);
+/* Starts MPI unless it runs. HY_ERR_INPUT where it counts ranks otherwise than its caller. All ranks call it. */
+hy_status hy_mpi_start(int32_t rank, int32_t count);
+bool hy_mpi_is_running(void);
+
+/* Starts MPI unless it runs. All ranks call it. */
 hy_status hy_link_open_mpi(hy_control *control, hy_link **out);
 
 /* At the end of a process that called one of the above, after its links and before it closes the control channel; does
