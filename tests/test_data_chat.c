@@ -137,7 +137,7 @@ static const char *spell(hy_chat_kind kind, hy_turn *turns, size_t count, bool a
     must(
         hy_chat_render(&chat, &(hy_conversation){.turns = turns, .count = count}, asks, &rendered));
     for (size_t i = 0; i < rendered.count; i++) {
-        const hy_piece *p = &rendered.pieces[i];
+        const hy_rendered_piece *p = &rendered.pieces[i];
         if (p->token >= 0)
             hy_text_add(&out, hy_tokenizer_token(tokenizer, p->token, NULL));
         else

@@ -65,7 +65,7 @@ static void check(const char *row, const char *expected) {
     bool was = false;
     must(render(row, false));
     for (size_t i = 0; i < rendered.count; i++) {
-        const hy_piece *p = &rendered.pieces[i];
+        const hy_rendered_piece *p = &rendered.pieces[i];
         if (p->is_answer != was) hy_text_add(&out, p->is_answer ? "((" : "))");
         was = p->is_answer;
         if (p->token >= 0)

@@ -72,7 +72,7 @@ static void write_messages(const hy_chat_template *chat, const char *messages, b
     must(hy_conversation_read(hy_json_root(json), HY_ROWS_MESSAGES, &conversation));
     must(hy_chat_render(chat, &conversation, asks, &r));
     for (size_t i = 0; i < r.count; i++) {
-        const hy_piece *p = &r.pieces[i];
+        const hy_rendered_piece *p = &r.pieces[i];
         const char *text =
             p->token >= 0 ? hy_tokenizer_token(tokenizer, p->token, NULL) : r.text.data + p->begin;
         size_t size = p->token >= 0 ? strlen(text) : p->size;

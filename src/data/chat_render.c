@@ -30,7 +30,7 @@ void hy_rendered_free(hy_rendered *r) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-static void add_piece(hy_rendered *r, hy_piece piece) {
+static void add_piece(hy_rendered *r, hy_rendered_piece piece) {
     if (hy_array_reserve(&r->pieces, &r->room, r->count + 1, sizeof piece, "a chat") == HY_OK) {
         r->pieces[r->count++] = piece;
     } else {
@@ -39,13 +39,13 @@ static void add_piece(hy_rendered *r, hy_piece piece) {
 }
 
 void hy_rendered_add_token(hy_rendered *r, int32_t token, bool is_answer) {
-    if (token >= 0) add_piece(r, (hy_piece){.token = token, .is_answer = is_answer});
+    if (token >= 0) add_piece(r, (hy_rendered_piece){.token = token, .is_answer = is_answer});
 }
 
 void hy_rendered_add_text(hy_rendered *r, const char *text, size_t size, bool is_answer) {
     if (size == 0) return;
-    add_piece(r,
-              (hy_piece){.token = -1, .begin = r->text.size, .size = size, .is_answer = is_answer});
+    add_piece(r, (hy_rendered_piece){
+                     .token = -1, .begin = r->text.size, .size = size, .is_answer = is_answer});
     hy_text_add_bytes(&r->text, text, size);
 }
 
@@ -294,7 +294,7 @@ static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, 
 static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
                           const hy_tokenizer *tokenizer, int flags, const int32_t *ids,
                           size_t count, const uint32_t *sizes, hy_flags *answers) {
-    const hy_piece *p = r->pieces;
+    const hy_rendered_piece *p = r->pieces;
     const char *text = hy_text_string(&r->text) + p[first].begin;
     size_t done = 0, bytes = 0;
     for (size_t i = first + 1; i < last; i++) {
@@ -319,7 +319,7 @@ static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
 
 static hy_status encode_run(const hy_rendered *r, size_t first, size_t last,
                             const hy_tokenizer *tokenizer, hy_ids *ids, hy_flags *answers) {
-    const hy_piece *p = r->pieces;
+    const hy_rendered_piece *p = r->pieces;
     const char *text = hy_text_string(&r->text) + p[first].begin;
     size_t size = p[last - 1].begin + p[last - 1].size - p[first].begin, before = ids->count;
     int flags = HY_TOKENS_PLAIN | (first > 0 ? HY_TOKENS_INSIDE : 0);

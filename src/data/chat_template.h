@@ -85,16 +85,16 @@ typedef struct hy_chat_template {
     bool ignores_answers; /* nobody asks which tokens are answers */
 } hy_chat_template;
 
-typedef struct hy_piece {
+typedef struct hy_rendered_piece {
     int32_t token;      /* >= 0: this token, no text */
     size_t begin, size; /* of the text */
     bool is_answer;
-} hy_piece;
+} hy_rendered_piece;
 
 /* A conversation as pieces. A zeroed one is empty; rendering into it begins anew. */
 typedef struct hy_rendered {
     hy_text text;
-    hy_piece *pieces;
+    hy_rendered_piece *pieces;
     size_t count, room;
     bool has_failed;
     hy_jinja_output whole, part; /* what a folder's template wrote: all, and up to some turn */
