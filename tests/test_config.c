@@ -679,6 +679,53 @@ START_TEST(the_printed_configuration_tells_origins) {
 }
 END_TEST
 
+/* Ranks may have devices, threads and memory of their own; whatever else is another makes it another run. */
+START_TEST(what_ranks_must_have_alike_is_all_but_what_a_machine_has) {
+    static const struct {
+        const char *key, *value;
+    } local[] = {{"device", "cuda:3"},        {"threads", "5"},         {"tune_cache", "none"},
+                 {"num_workers", "2"},        {"cpu_mem", "5GiB"},      {"max_gpu_mem", "8GiB"},
+                 {"offload_folder", "/fast"}, {"offload_size", "9GiB"}, {"host_reserve", "1GiB"},
+                 {"buffer_size", "1MiB"}};
+    static const char *const alike[][2] = {
+        {"seed", "2"},        {"lr", "0.5"},      {"data", "x.txt"},
+        {"zero_stage", "2"},  {"link", "mpi"},    {"out", "y"},
+        {"recompute", "all"}, {"prompt", "Once"}, {"shuffle", "false"}};
+    uint64_t first = hy_settings_agreed(hy_config_settings(config));
+    size_t locals = 0;
+    for (size_t i = 0; i < hy_setting_count(); i++) locals += hy_setting_at(i)->is_local;
+    ck_assert_uint_eq(locals, sizeof local / sizeof local[0]);
+    for (size_t i = 0; i < sizeof local / sizeof local[0]; i++)
+        set(local[i].key, local[i].value, HY_FROM_FLAG);
+    set("steps", value_of("steps"), HY_FROM_FLAG); /* where a value came from does not count */
+    ck_assert_uint_eq(hy_settings_agreed(hy_config_settings(config)), first);
+    for (size_t i = 0; i < sizeof alike / sizeof alike[0]; i++) {
+        uint64_t before = hy_settings_agreed(hy_config_settings(config));
+        set(alike[i][0], alike[i][1], HY_FROM_FLAG);
+        ck_assert_msg(hy_settings_agreed(hy_config_settings(config)) != before, "%s", alike[i][0]);
+    }
+}
+END_TEST
+
+START_TEST(how_ranks_work_together_is_set_like_any_key) {
+    is_value("ranks.zero_stage", "auto");
+    ck_assert_int_eq(hy_config_settings(config)->ranks.zero_stage, HY_ZERO_AUTO);
+    must(hy_config_load(config,
+                        file_with("ranks.cfg", "ranks: { zero_stage = 3; link = \"sockets\"; "
+                                               "rank_timeout = 7; };\n")));
+    const hy_settings *s = hy_config_settings(config);
+    ck_assert_int_eq(s->ranks.zero_stage, HY_ZERO_WEIGHTS);
+    ck_assert_int_eq(s->ranks.link, HY_LINK_SOCKETS);
+    ck_assert(s->ranks.rank_timeout == 7);
+    set("--zero-stage", "1", HY_FROM_FLAG);
+    ck_assert_int_eq(hy_config_settings(config)->ranks.zero_stage, HY_ZERO_OPTIMIZER);
+    must_refuse(hy_config_set(config, "zero_stage", "4", HY_FROM_FLAG), "ranks.zero_stage",
+                "auto, 0, 1, 2, 3");
+    must_refuse(hy_config_set(config, "rank_timeout", "0", HY_FROM_FLAG), "1 to 86400");
+    check_round_trip();
+}
+END_TEST
+
 static Suite *config_suite(void) {
     Suite *suite = suite_create("config");
     TCase *tests = tcase_create("config");
@@ -713,6 +760,8 @@ static Suite *config_suite(void) {
     tcase_add_test(tests, the_cut_of_a_step_is_open_until_somebody_says_it);
     tcase_add_test(tests, the_printed_configuration_loads_back_to_the_same_values);
     tcase_add_test(tests, the_printed_configuration_tells_origins);
+    tcase_add_test(tests, what_ranks_must_have_alike_is_all_but_what_a_machine_has);
+    tcase_add_test(tests, how_ranks_work_together_is_set_like_any_key);
     suite_add_tcase(suite, tests);
     return suite;
 }

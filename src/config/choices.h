@@ -1,9 +1,9 @@
 /* choices.h: the values of settings that have a fixed set of them.
  *
  * A choice is an enum of the module that acts on it where that module comes before config (hy_place,
- * hy_dtype, hy_tune, hy_chat_kind, hy_data_format, hy_recompute, hy_schedule_kind, hy_cooldown_shape,
- * hy_predictor_kind), and one of those below otherwise. The words for the values stand in the table of
- * settings.c alone; hy_choice_name gives them. */
+ * hy_dtype, hy_tune, hy_link_choice, hy_chat_kind, hy_data_format, hy_recompute, hy_schedule_kind,
+ * hy_cooldown_shape, hy_predictor_kind), and one of those below otherwise. The words for the values stand
+ * in the table of settings.c alone; hy_choice_name gives them. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -77,6 +77,15 @@ typedef enum hy_small_types {
     HY_SMALL_OPTIMIZER, /* optimizer state in 8 bits */
     HY_SMALL_ALL        /* gradients and weights in bf16, a predictor in 8 bits */
 } hy_small_types;
+
+/* Which rows are cut among ranks: each stage has those of the stages below it. */
+typedef enum hy_zero_choice {
+    HY_ZERO_AUTO = -1, /* the planner's choice */
+    HY_ZERO_NONE = 0,
+    HY_ZERO_OPTIMIZER = 1, /* optimizer state and master weights */
+    HY_ZERO_GRADS = 2,
+    HY_ZERO_WEIGHTS = 3
+} hy_zero_choice;
 
 /* What becomes of optimizer state in Predict. */
 typedef enum hy_offload {

@@ -14,7 +14,7 @@
 #include "optim/optimizer.h"
 
 /* A row begins with its field, after which the key is named, and its flag; then come range, default
- * and help. */
+ * and help; .is_local behind them is for what a machine has of its own. */
 #define ROW(field, option, word, kind, range, default_text, sentence)                              \
     .type = HY_VALUE_##kind, .offset = offsetof(hy_settings, field),                               \
     .size = sizeof(((hy_settings *)NULL)->field), .info.key = #field, .info.flag = (option),       \
@@ -80,7 +80,7 @@
 #define PLACES "auto", HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED, "disk", HY_DISK
 
 static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "input",
-                                     "eval",  "save",  "phases", "memory"};
+                                     "eval",  "save",  "phases", "memory",    "ranks"};
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
@@ -109,13 +109,14 @@ static const hy_setting table[] = {
     {TEXT(notes, "--notes", "any text, or nothing", "", "A remark that stands in the report.")},
     {CHOICE(device, "--device", "auto",
             "Where to compute; auto takes the GPU when there is one, cuda:1 the second card.",
-            "auto", HY_USE_ANY, "cpu", HY_USE_CPU, "cuda", HY_USE_CUDA, "cuda:N", HY_USE_CARD)},
+            "auto", HY_USE_ANY, "cpu", HY_USE_CPU, "cuda", HY_USE_CUDA, "cuda:N", HY_USE_CARD),
+     .is_local = true},
     {CHOICE(tune, "--tune", "fast",
             "GPU: time a few or many algorithms for each matmul, or take the library's guess.",
             "off", HY_TUNE_OFF, "fast", HY_TUNE_FAST, "max", HY_TUNE_MAX)},
-    {TEXT(
-        tune_cache, "--tune-cache", "auto, none, or a file", "auto",
-        "GPU: file that keeps timed algorithms; auto: hybrid-train/ in the user's cache folder.")},
+    {TEXT(tune_cache, "--tune-cache", "auto, none, or a file", "auto",
+          "GPU: file that keeps timed algorithms; auto: hybrid-train/ in the user's cache folder."),
+     .is_local = true},
     {CHOICE(
         tf32, "--tf32", "auto",
         "GPU: matmuls of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 bits.",
@@ -127,7 +128,8 @@ static const hy_setting table[] = {
     {INTEGER(seed, "--seed", 0, 9007199254740991, "1",
              "Seed of initial weights, data order, the built-in text and samples.")},
     {INTEGER(threads, "--threads", 0, 1024, "0",
-             "CPU threads; 0 takes all cores this process may use.")},
+             "CPU threads; 0 takes all cores this process may use."),
+     .is_local = true},
     {TEXT(card, "--card", "a card's name such as rtx5080, or nothing", "",
           "With --plan: plan for this card, which need not be here.")},
 
@@ -406,9 +408,11 @@ static const hy_setting table[] = {
             "A malformed row is reported and left out, or ends the program.", "skip",
             HY_BAD_ROWS_SKIP, "stop", HY_BAD_ROWS_STOP)},
     {INTEGER(input.num_workers, "--num-workers", 0, 256, "0",
-             "Threads that turn data into tokens when it is opened; 0 takes all cores.")},
+             "Threads that turn data into tokens when it is opened; 0 takes all cores."),
+     .is_local = true},
     {BYTES(input.buffer_size, "--buffer-size", "64KiB to 1GiB", 65536, 1073741824, "16Mi",
-           "Bytes of data that these threads have in work at a time.")},
+           "Bytes of data that these threads have in work at a time."),
+     .is_local = true},
 
     {INTEGER(eval.eval_every, "--eval-every", -1, 1000000000, "-1",
              "Steps between validations; 0 validates only at the end, -1 about twenty times a run, "
@@ -525,13 +529,17 @@ static const hy_setting table[] = {
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
     {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use on the device; 0 means what it has.")},
+           "Most bytes to use on the device; 0 means what it has."),
+     .is_local = true},
     {BYTES(memory.cpu_mem, "--cpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use of host memory; 0 means what is free.")},
+           "Most bytes to use of host memory; 0 means what is free."),
+     .is_local = true},
     {TEXT(memory.offload_folder, "--offload-folder", "a folder, or nothing", "",
-          "Folder on a fast disk for state that has room nowhere else.")},
+          "Folder on a fast disk for state that has room nowhere else."),
+     .is_local = true},
     {BYTES(memory.offload_size, "--offload-size", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use in offload_folder; 0 means what is free there.")},
+           "Most bytes to use in offload_folder; 0 means what is free there."),
+     .is_local = true},
     {CHOICE(memory.weights_place, "--weights-place", "auto",
             "Where the weights that passes use live; from pinned host memory or disk they pass "
             "through the device unit by unit. No place changes a bit.",
@@ -589,7 +597,20 @@ static const hy_setting table[] = {
              "How often in a row a step that ran out of memory is repeated with less, before the "
              "run saves and stops.")},
     {BYTES(memory.host_reserve, "--host-reserve", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Host memory left to the rest of the machine; 0: a sixteenth of it, at most 2 GiB.")},
+           "Host memory left to the rest of the machine; 0: a sixteenth of it, at most 2 GiB."),
+     .is_local = true},
+
+    {CHOICE(ranks.zero_stage, "--zero-stage", "auto",
+            "What each of several ranks keeps a part of instead of the whole: 1 optimizer state "
+            "and master weights, 2 gradients too, 3 weights too; auto: what the planner chooses.",
+            "auto", HY_ZERO_AUTO, "0", HY_ZERO_NONE, "1", HY_ZERO_OPTIMIZER, "2", HY_ZERO_GRADS,
+            "3", HY_ZERO_WEIGHTS)},
+    {CHOICE(ranks.link, "--link", "auto",
+            "What moves data between ranks; auto: MPI where mpirun started them, else sockets.",
+            "auto", HY_LINK_AUTO, "sockets", HY_LINK_SOCKETS, "mpi", HY_LINK_MPI, "nccl",
+            HY_LINK_NCCL)},
+    {NUMBER(ranks.rank_timeout, "--rank-timeout", 1, 86400, "60",
+            "Seconds without a sign of life after which a rank is lost and all others end.")},
 };
 
 #define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \

@@ -9,6 +9,7 @@
 #include "config/choices.h"
 #include "data/chat_template.h"
 #include "data/input.h"
+#include "dist/team.h"
 #include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
@@ -212,6 +213,13 @@ typedef struct hy_settings {
         int64_t recovery_tries; /* in a row, before the run saves and stops */
         int64_t host_reserve;   /* bytes the rest of the machine keeps; 0: chosen */
     } memory;
+
+    /* ranks: several processes that train one model */
+    struct {
+        hy_zero_choice zero_stage;
+        hy_link_choice link;
+        double rank_timeout; /* seconds of silence after which a rank is lost */
+    } ranks;
 } hy_settings;
 
 /* The resolved values; valid until the config changes. */
@@ -225,6 +233,10 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
 hy_status hy_config_copy_own(const hy_config *config, hy_config **out);
 /* As hy_config_print, with absolute paths: for a run's folder, which is read from anywhere. */
 hy_status hy_config_print_absolute(const hy_config *config, char **out);
+
+/* A hash of all values that ranks of one run must have alike: all but those of a machine or process (is_local). What the
+ * values are counts, not where they came from. */
+uint64_t hy_settings_agreed(const hy_settings *settings);
 
 /* ---- the table: settings.c ---- */
 
@@ -250,6 +262,7 @@ typedef struct hy_setting {
     const hy_named_value *choices; /* ends with a name of NULL */
     double min, max;   /* integers, numbers and bytes; all bounds are exact in a double */
     bool excludes_max; /* max itself is not accepted */
+    bool is_local;     /* of a process: may be another one on each rank of a run */
 } hy_setting;
 
 /* Another name for a key. With when_true, a switch that stands for two of the key's values. */
