@@ -141,8 +141,9 @@ hy_status hy_engine_open_device(hy_engine *e) {
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
-    for (int i = 0; i < 4; i++) {
+    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream,
+                            e->shards.net.stream};
+    for (int i = 0; i < 5; i++) {
         if (streams[i]) HY_TRY(e->backend->stream_sync(streams[i]));
     }
     return HY_OK;

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "config/derived.h"
 #include "data/loader.h"
+#include "engine/exchange.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "plan/subject.h"
@@ -132,6 +133,27 @@ typedef struct hy_guest_side {
     bool uses_in_turn;   /* the caller says when it comes to a parameter (hy_guest_use) */
 } hy_guest_side;
 
+/* Gradients of a unit on the wire: other ranks' parts of this rank's share arrive. */
+typedef struct hy_given_unit {
+    hy_job *job; /* NULL: none are */
+    int32_t unit;
+    char *partial;  /* this rank's gradients of the unit */
+    char *arriving; /* where the others' come */
+    bool is_first, is_last;
+} hy_given_unit;
+
+/* Several ranks: what is on its way between them (shards.c). */
+typedef struct hy_shards {
+    hy_exchange net;
+    hy_arena arena;
+    char *arriving[2]; /* in it, used in turn */
+    int turn;
+    int32_t micro_batch; /* of the pass that goes on */
+    hy_given_unit given;
+    hy_job **fetched; /* (units) weights on the wire, NULL: none */
+    int source;       /* row that is gathered for passes, -1: they read one that is whole */
+} hy_shards;
+
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
@@ -165,6 +187,8 @@ typedef struct hy_engine {
     hy_pending_update update;
     hy_engine_progress progress;
     hy_retries retries;
+    hy_team *team; /* the owner's; NULL: it is alone */
+    hy_shards shards;
     double host_waited;   /* seconds this thread stood still for copies, compute idle */
     uint64_t bytes_moved; /* by the mover and by stores that are gone, since the session began */
 } hy_engine;
@@ -300,6 +324,39 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit);
 hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
+
+/* ---- shards.c: several ranks; nothing of it does anything with one -------------------------------------- */
+
+hy_status hy_shards_take(hy_engine *e);
+void hy_shards_release(hy_engine *e);
+void hy_shards_abandon(hy_engine *e); /* after a failure: nothing is on its way */
+uint64_t
+hy_shards_staging(const hy_rows *rows); /* pinned bytes, where memory of a card is staged */
+/* Where a pass leaves its gradients, and whether it adds to what is there. */
+hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
+/* Hooks of a pass (hy_unit_hook): gradients are left to the others, weights come from them. */
+hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_shards_take_last(hy_engine *e); /* after the last pass: all gradients are summed */
+/* The weights that passes read of this row: itself where it is whole. */
+hy_store *hy_shards_weights(hy_engine *e, int row);
+/* This rank's part of a unit was updated: the others get it, as the stage wants it. */
+hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit);
+hy_status hy_shards_await_all(hy_engine *e); /* all that was updated is here */
+/* Each rank has made its part of a unit that it holds, or of all units of a row: everybody gets all of it. */
+hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit);
+hy_status hy_shards_spread_row(hy_engine *e, int row);
+/* Numbers on the device, summed over ranks in their order. */
+hy_status hy_shards_sum(hy_engine *e, double *const *numbers, int32_t count);
+hy_status
+hy_shards_check(hy_engine *e); /* whether anything failed between ranks, without waiting */
+/* This rank's slice of a parameter in a row whose unit is held, whole or sharded as the row is; absent where it has
+ * none. With one rank all of it. */
+hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param);
+static inline bool hy_engine_has_ranks(const hy_engine *e) {
+    return hy_rows_shard(&e->rows) != NULL;
+}
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 

@@ -40,12 +40,19 @@ typedef struct walk {
 
 /* ---- walking ----------------------------------------------------------------------------------- */
 
+/* What this rank has of a parameter. */
+static hy_slice slice_of(const hy_engine *e, int32_t param) {
+    return hy_tiles_slice(&e->rows.tiles, &e->model->params, param);
+}
+
 /* A store's numbers at a spot. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
-    bool is_tiled = store != hy_store_of(e, HY_ROW_MASTER);
+    const hy_row *master = &e->rows.row[HY_ROW_MASTER];
+    bool is_tiled = store != &master->store;
     int32_t item = is_tiled ? at->item : hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    return hy_tensor_rows(&all, is_tiled ? at->in_tile : at->begin, at->count);
+    int64_t begin = master->is_sharded ? at->begin - slice_of(e, at->param).begin : at->begin;
+    return hy_tensor_rows(&all, is_tiled ? at->in_tile : begin, at->count);
 }
 
 /* Small tensors share a unit of a tiled store: it is held from its first item to its last. */
@@ -89,11 +96,12 @@ static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
 
 static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
     int64_t first = hy_tile_begin(&w->e->rows.tiles, param, item), piece = w->e->rows.piece;
-    int64_t left = w->e->model->params.list[param].count - first;
+    hy_slice own = slice_of(w->e, param);
+    int64_t left = own.count - first;
     if (left > HY_TILE_ELEMENTS) left = HY_TILE_ELEMENTS;
     for (int64_t in_tile = 0; in_tile < left; in_tile += piece) {
         int64_t count = left - in_tile < piece ? left - in_tile : piece;
-        spot at = {param, item, first + in_tile, count, in_tile};
+        spot at = {param, item, own.begin + first + in_tile, count, in_tile};
         HY_TRY(w->visit(w, &at));
     }
     return HY_OK;
@@ -258,6 +266,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
+    if (w.changes_weights) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
         if (is_slow) e->progress.slow_exponent = e->subject.predictor.exponent; /* all are new */
@@ -301,7 +310,7 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
     if (e->guest) return;
-    for (int32_t i = 0; i < store->layout.item_count; i++) store->layout.items[i].dtype = dtype;
+    hy_layout_retype(&store->layout, dtype);
     hy_store_abandon(store); /* whatever a pass that broke off left there */
 }
 
@@ -353,6 +362,7 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     }
     HY_TRY(hy_store_get_new(store, stream, unit));
     HY_TRY(walk_unit(&w, unit));
+    HY_TRY(hy_shards_spread_held(e, stream, store, unit));
     return hy_store_release_changed(store, stream, unit);
 }
 
@@ -386,7 +396,9 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
         if (rows[k] == HY_ROW_MASTER || is_beside) w.uses_weights = true;
         if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
+    double *sums = e->work.buffers.dots;
     HY_TRY(walk_all(&w));
+    HY_TRY(hy_shards_sum(e, (double *const[]){sums, sums + 1, sums + 2}, 3));
     double *dots = e->work.result->dots;
     HY_TRY(e->backend->copy(e->compute, dots, e->work.buffers.dots, 3 * sizeof *dots));
     HY_TRY(e->backend->stream_sync(e->compute));

@@ -36,7 +36,10 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
 
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
+    bool has_ranks = hy_engine_has_ranks(e);
     const hy_unit_hook makes_weights = {.context = e, .before = hy_candidate_make};
+    const hy_unit_hook brings_weights = {
+        .context = e, .fetch = hy_shards_fetch, .await = hy_shards_await};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     hy_pass_buffers *b = &e->work.buffers;
     HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));
@@ -53,7 +56,9 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
                             .rope = b->rope,
                             .losses = b->losses,
                             .loss_scale = 1,
-                            .hook = probe->of_candidate ? &makes_weights : NULL};
+                            .hook = probe->of_candidate ? &makes_weights
+                                    : has_ranks         ? &brings_weights
+                                                        : NULL};
     HY_TRY(hy_batch_evaluate(plan, &input));
     HY_TRY(e->backend->copy(e->compute, staging->losses, b->losses, rows * sizeof(float)));
     return e->backend->event_record(staging->is_done, e->compute);
@@ -115,6 +120,7 @@ hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
+    HY_TRY(hy_shards_check(e));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;

@@ -189,6 +189,7 @@ static hy_status take_rows(hy_engine *e, bool rings_in_work) {
 hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(take_file(e, e->plan.state.disk)); /* all of it at once */
     HY_TRY(take_rows(e, false));
+    HY_TRY(hy_shards_take(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(take_rows(e, true));
     return hy_mover_take(e);
@@ -340,8 +341,12 @@ hy_status hy_row_zero(hy_engine *e, int id) {
 }
 
 hy_status hy_engine_settle(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
-    for (int i = 0; i < 4; i++) (void)e->backend->stream_sync(streams[i]); /* reported already */
+    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream,
+                            e->shards.net.stream};
+    for (int i = 0; i < 5; i++) {
+        if (streams[i]) (void)e->backend->stream_sync(streams[i]); /* reported already */
+    }
+    hy_shards_abandon(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_abandon(hy_store_of(e, i));
     hy_store_abandon(&e->work.activations);
     for (int i = 0; i < HY_ROW_COUNT; i++) HY_TRY(hy_store_settle(hy_store_of(e, i)));
@@ -372,6 +377,7 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
 /* ---- giving back --------------------------------------------------------------------------------------- */
 
 void hy_engine_release(hy_engine *e) {
+    hy_shards_release(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&e->rows.row[i]);
     hy_mover_release(e);
     hy_work_release(e);

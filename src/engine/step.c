@@ -31,7 +31,9 @@ static hy_status forget_seen(hy_engine *e) {
 /* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
  * know too. A fill is exact up to 24 bits. */
 static hy_status set_dropout_seed(hy_engine *e) {
-    uint64_t number = (uint64_t)e->progress.backward_passes;
+    const hy_rank_spec *ranks = &e->subject.rows.ranks;
+    uint64_t count = ranks->count > 1 ? (uint64_t)ranks->count : 1;
+    uint64_t number = (uint64_t)e->progress.backward_passes * count + (uint64_t)ranks->rank;
     uint64_t bits = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_DROPOUT, number);
     if (e->model->shape.adapter.dropout == 0) return HY_OK;
     for (int i = 0; i < 2; i++) {
@@ -57,6 +59,8 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
         HY_TRY(e->backend->copy(e->compute, b->doc_starts, batch.doc_starts, bytes));
     }
     HY_TRY(set_dropout_seed(e));
+    bool accumulates;
+    hy_store *grads = hy_shards_grads(e, index, &accumulates);
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->compute,
@@ -65,7 +69,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
                             .seen = weights->fp8 ? b->seen : NULL,
                             .largest = weights->fp8 ? b->largest : NULL,
                             .frozen = hy_engine_frozen(e),
-                            .grads = hy_store_of(e, HY_ROW_GRADS),
+                            .grads = grads,
                             .tokens = b->tokens,
                             .targets = b->targets,
                             .doc_starts = b->doc_starts,
@@ -73,7 +77,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
                             .losses = b->losses,
                             .dropout_seed = b->dropout_seed,
                             .loss_scale = (float)scale,
-                            .accumulate = index > 0,
+                            .accumulate = accumulates,
                             .hook = hy_update_hook(e, index)};
     HY_TRY(hy_batch_train(plan, &input));
     e->progress.backward_passes++;
@@ -109,7 +113,8 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
         size_t bytes = (size_t)e->model->params.units * HY_SEEN * sizeof(double);
         HY_TRY(e->backend->copy(e->compute, e->work.seen, e->work.buffers.seen, bytes));
     }
-    return e->backend->stream_sync(e->compute);
+    HY_TRY(e->backend->stream_sync(e->compute));
+    return hy_shards_check(e);
 }
 
 /* ---- what it came to ------------------------------------------------------------------------------- */

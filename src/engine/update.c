@@ -29,18 +29,21 @@ void hy_row_is_made(hy_engine *e, int row) {
 
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
     hy_store *from = hy_store_of(e, from_row), *to = hy_store_of(e, to_row);
-    const hy_layout *layout = &to->layout;
-    int32_t item = 0;
-    for (int32_t unit = 0; unit < layout->unit_count; unit++) {
+    const hy_params *params = &e->model->params;
+    for (int32_t unit = 0, param = 0; unit < params->units; unit++) {
         HY_TRY(hy_store_get(from, e->compute, unit));
         HY_TRY(hy_store_get(to, e->compute, unit));
-        for (; item < layout->item_count && layout->items[item].unit == unit; item++) {
+        for (; param < params->count && params->list[param].unit == unit; param++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
-            cast.t[HY_CAST_SRC] = hy_store_tensor(from, item, hy_store_device(from, item));
-            cast.t[HY_CAST_DST] = hy_store_tensor(to, item, hy_store_device(to, item));
-            HY_TRY(e->backend->enqueue(e->compute, &cast));
+            cast.t[HY_CAST_SRC] = hy_shards_view(e, from_row, param);
+            cast.t[HY_CAST_DST] = hy_shards_view(e, to_row, param);
+            bool is_there = hy_tensor_is_given(&cast.t[HY_CAST_SRC]);
+            if (is_there) HY_TRY(e->backend->enqueue(e->compute, &cast));
         }
         HY_TRY(hy_store_release(from, e->compute, unit));
+        if (!e->rows.row[to_row].is_sharded) {
+            HY_TRY(hy_shards_spread_held(e, e->compute, to, unit));
+        }
         HY_TRY(hy_store_release_changed(to, e->compute, unit));
     }
     hy_row_is_made(e, HY_ROW_WORKING); /* of what the master is now */
@@ -49,9 +52,10 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     bool has_copy = hy_step_activations(dtype) != e->types.master;
-    *out = hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
     bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
-    return is_due ? hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING) : HY_OK;
+    if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING));
+    *out = hy_shards_weights(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
+    return HY_OK;
 }
 
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
@@ -90,6 +94,7 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     const hy_params *params = &e->model->params;
     hy_status status = HY_OK;
     if (to->layout.unit_bytes[unit] == 0) return HY_OK;
+    HY_TRY(hy_shards_await(e, stream, unit));
     HY_TRY(hy_store_get_read(from, stream, unit));
     status = hy_store_get_new(to, stream, unit);
     if (status != HY_OK) {
@@ -120,10 +125,17 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 
 /* ---- the update --------------------------------------------------------------------------------- */
 
+/* What an update of a step in this type writes for passes to read. */
+static int updated_row(const hy_engine *e, hy_dtype dtype) {
+    return hy_step_activations(dtype) != e->types.master ? HY_ROW_WORKING : HY_ROW_MASTER;
+}
+
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    bool has_copy = hy_step_activations(dtype) != e->types.master;
+    bool has_copy = updated_row(e, dtype) == HY_ROW_WORKING;
+    bool is_shared = e->subject.rows.ranks.stage > 0; /* else every rank updates all of it */
     hy_optimizer_state state = {.optimizer = &e->subject.rows.optimizer,
                                 .params = &e->model->params,
+                                .shard = is_shared ? hy_rows_shard(&e->rows) : NULL,
                                 .backend = e->backend,
                                 .weights =
                                     hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
@@ -141,7 +153,8 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* A guest's passes are not ours: gradients that we sum for it come by once more. */
 static bool sums_norm_in_passes(const hy_engine *e) {
-    return !e->guest && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
+    bool is_alone = !hy_engine_has_ranks(e); /* else they are not summed yet */
+    return !e->guest && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
 /* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
@@ -176,6 +189,7 @@ static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_s
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
+        HY_TRY(hy_shards_updated(e, stream, updated_row(e, u->pending_dtype), u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
     u->encoded++;
@@ -187,6 +201,7 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_pending_update *u = &e->update;
     hy_optimizer_state state = update_state(e, u->pending_dtype);
+    if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK; /* when it was fetched */
     if (unit != u->at.unit) {
         return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
                        u->at.unit);
@@ -213,6 +228,11 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
         u->hook.ahead = gather_next;
     }
     if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
+    if (hy_engine_has_ranks(e)) {
+        u->hook.after = hy_shards_give;
+        u->hook.fetch = hy_shards_fetch;
+        u->hook.await = hy_shards_await;
+    }
     return u->hook.before || u->hook.after ? &u->hook : NULL;
 }
 
@@ -250,7 +270,11 @@ static hy_status gather_ahead(hy_engine *e, int32_t unit) {
 /* Where nothing has to come, all units together. */
 static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
     hy_pending_update *u = &e->update;
+    int32_t from = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->compute, &u->step, &u->at, end));
+    for (int32_t unit = from; unit < end; unit++) {
+        HY_TRY(hy_shards_updated(e, e->compute, updated_row(e, u->pending_dtype), unit));
+    }
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->compute, u->encoded));
     }
@@ -271,11 +295,29 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
+/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The loss goes along. */
+static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
+    hy_optimizer_state own = *all;
+    double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};
+    own.shard = hy_rows_shard(&e->rows);
+    HY_TRY(hy_shards_take_last(e));
+    HY_TRY(hy_optimizer_norm_begin(&own, e->compute));
+    for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
+        if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
+        HY_TRY(hy_optimizer_norm_add(&own, e->compute, unit));
+    }
+    HY_TRY(hy_shards_sum(e, numbers, 2));
+    return hy_optimizer_norm_end(&own, e->compute, grad_scale);
+}
+
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     e->update.grad_scale = grad_scale;
-    HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
-                                  : hy_optimizer_clip(&state, e->compute, grad_scale));
+    if (hy_engine_has_ranks(e)) {
+        HY_TRY(sum_over_ranks(e, &state, grad_scale));
+    } else
+        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
+                                      : hy_optimizer_clip(&state, e->compute, grad_scale));
     if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
@@ -301,9 +343,11 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
         if (hy_is_fp8(u->dtype)) hy_row_is_made(e, HY_ROW_FP8);
     }
-    return e->plan.choice.updates_on_gather ? HY_OK : hy_update_finish(e);
+    /* What goes to other ranks then is waited for when a pass needs it. */
+    return e->plan.choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
 }
 
 hy_status hy_update_finish(hy_engine *e) {
-    return e->update.is_pending ? hy_update_upto(e, e->model->params.units) : HY_OK;
+    if (e->update.is_pending) HY_TRY(hy_update_upto(e, e->model->params.units));
+    return hy_shards_await_all(e);
 }

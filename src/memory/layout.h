@@ -28,7 +28,8 @@ typedef struct hy_layout {
     uint64_t *unit_bytes;
     uint64_t bytes; /* of the whole class */
     bool is_even;   /* rings have one size of buffer: no unit counts as large */
-    bool keeps_first; /* unit 0 has the large buffer for itself: it waits there between two visits */
+    bool
+        keeps_first; /* unit 0 has the large buffer for itself: it waits there between two visits */
     /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
     int32_t *item_of;
     int32_t param_count;

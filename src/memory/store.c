@@ -364,6 +364,14 @@ void *hy_store_device(const hy_store *store, int32_t item) {
     return slot->data + entry->offset;
 }
 
+char *hy_store_unit(const hy_store *store, int32_t unit) {
+    assert(!store->outside);
+    if (is_on_device(store)) return hy_ring_backing_of(store, unit);
+    const hy_ring_slot *slot = hy_ring_slot_of(store, unit);
+    assert(slot && (slot->kind == HY_BUFFER_OWN || slot->holders > 0));
+    return slot->data;
+}
+
 void *hy_store_backing(const hy_store *store, int32_t item) {
     if (store->outside) return store->outside[item];
     const hy_layout_item *entry = &store->layout.items[item];

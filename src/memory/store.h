@@ -203,6 +203,8 @@ static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {
 
 /* Where tensor `item` is for the device, between get and release of its unit. */
 void *hy_store_device(const hy_store *store, int32_t item);
+/* Where a unit is for the device, between get and release. */
+char *hy_store_unit(const hy_store *store, int32_t unit);
 /* Where it lives, between steps: of a unit that is not on disk. */
 void *hy_store_backing(const hy_store *store, int32_t item);
 /* The same where the host can touch it; NULL: on a card, or on disk. */

@@ -63,9 +63,9 @@ typedef struct hy_batch_bytes {
     uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
 } hy_batch_bytes;
 
-/* Called as a pass goes over the units; any of the three may be NULL. So an update can be applied to a
- * unit when the first pass after it comes there, a norm taken while gradients are at hand, and weights
- * made that are only tried. */
+/* Called as a pass goes over the units; any of them may be NULL. So an update can be applied to a
+ * unit when the first pass after it comes there, a norm taken while gradients are at hand, weights
+ * made that are only tried, and brought from other ranks. */
 typedef struct hy_unit_hook {
     void *context;
     /* Before anything of the unit is used first in this micro-batch, and before its weights are held:
@@ -80,6 +80,9 @@ typedef struct hy_unit_hook {
      * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has trained
      * parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
+    /* In every pass: the unit's weights will be needed soon; they are needed now, before they are held. */
+    hy_status (*fetch)(void *context, hy_stream *stream, int32_t unit);
+    hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
 
 /* What one pass works on. All pointers are device memory and live until the stream has passed. */

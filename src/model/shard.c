@@ -61,8 +61,7 @@ static void cut_unit(hy_shard *shard, const hy_params *params, const bool *is_wh
     int64_t begin = 0;
     for (int32_t k = 0; k < shard->count; k++) {
         int64_t wanted = u->elements / shard->count * (k + 1);
-        int64_t end =
-            k == shard->count - 1 ? u->elements : cut_near(params, is_whole, u, wanted);
+        int64_t end = k == shard->count - 1 ? u->elements : cut_near(params, is_whole, u, wanted);
         if (end < begin) end = begin;
         give(shard, params, u, (k + unit) % shard->count, begin, end);
         begin = end;

@@ -69,6 +69,16 @@ static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) 
     return in->frozen ? call(in->frozen, in->stream, unit) : HY_OK;
 }
 
+/* Of several ranks weights may have to come from others, ahead of need or now. */
+static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
+    const hy_unit_hook *hook = f->input->hook;
+    hy_stream *stream = f->input->stream;
+    if (!hook || !hook->fetch) return HY_OK;
+    hy_status (*call)(void *, hy_stream *, int32_t) = is_now ? hook->await : hook->fetch;
+    if (borrows_table(f, unit)) HY_TRY(call(hook->context, stream, 0));
+    return call(hook->context, stream, unit);
+}
+
 /* ---- large units ------------------------------------------------------------------------------- */
 
 /* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be
@@ -121,6 +131,7 @@ static hy_status gather_grads(const hy_frame *f, int32_t unit) {
 /* ---- a visit ----------------------------------------------------------------------------------- */
 
 hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
+    HY_TRY(call_ranks(f, first, false));
     HY_TRY(call_weights(f, first, gather));
     if (f->pass == HY_PASS_BACKWARD) HY_TRY(gather_grads(f, first));
     return call_ahead(f, first);
@@ -128,6 +139,7 @@ hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
 
 static hy_status gather_next(const hy_frame *f, int32_t next) {
     if (next < 0) return HY_OK;
+    HY_TRY(call_ranks(f, next, false));
     HY_TRY(call_weights(f, next, gather));
     /* The head's gradients come first in backward: they travel during the last block's forward. */
     bool wants_grads =
@@ -149,6 +161,7 @@ hy_status hy_visit_enter(const hy_frame *f, int direction) {
         if (is_eval && borrows_table(f, unit)) HY_TRY(hook->before(hook->context, stream, 0));
         HY_TRY(hook->before(hook->context, stream, unit));
     }
+    HY_TRY(call_ranks(f, unit, true));
     if (f->unit->pass[f->pass].uses_params) HY_TRY(call_weights(f, unit, hy_store_get_read));
     if (f->pass != HY_PASS_BACKWARD) return HY_OK;
     if (borrows_sum(f, unit)) HY_TRY(get_sum(f, 0, f->input->accumulate));

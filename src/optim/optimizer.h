@@ -136,7 +136,8 @@ double hy_muon_share_most(const hy_params *params);
 typedef struct hy_optimizer_state {
     const hy_optimizer *optimizer;
     const hy_params *params;
-    const hy_shard *shard; /* what is summed and updated here, NULL: everything. A store has it whole or as this shard */
+    const hy_shard *
+        shard; /* what is summed and updated here, NULL: everything. A store has it whole or as this shard */
     hy_backend *backend;
     hy_store *weights, *grads;
     hy_store *master;                      /* NULL when weights are their own */

@@ -212,8 +212,8 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
     /* A tied head begins the sum of the table, which goes on at the end of the pass. */
     partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
-    rows->arriving = 2 * (uint64_t)(rows->shard.count - 1) *
-                     hy_shard_largest(&rows->shard, params, partial);
+    rows->arriving =
+        2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
     if (!gathers_weights(rows, t)) return HY_OK;
     bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;

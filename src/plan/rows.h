@@ -24,8 +24,8 @@ typedef enum hy_row_id {
     HY_ROW_SNAPSHOT = HY_ROW_SLOW + HY_PREDICTOR_BUFFERS, /* the weights before the last jump */
     HY_ROW_AVERAGE,                                       /* a sum of weights over the last steps */
     HY_ROW_CANDIDATE, /* proposed weights, made unit by unit and never kept */
-    HY_ROW_PARTIAL,   /* of several ranks: this one's gradients of a micro-batch, until they are summed */
-    HY_ROW_GATHERED,  /* of several ranks: weights that are kept as shards, whole while passes need them */
+    HY_ROW_PARTIAL, /* of several ranks: this one's gradients of a micro-batch, until they are summed */
+    HY_ROW_GATHERED, /* of several ranks: weights that are kept as shards, whole while passes need them */
     HY_ROW_COUNT
 } hy_row_id;
 
