@@ -336,9 +336,8 @@ bool hy_safetensors_can_name(const char *string) {
     return true;
 }
 
-/* Writes the header into `text` and the bytes of all tensors into *total. */
-static hy_status make_header(const char *path, const hy_safetensors_entry *entries, size_t count,
-                             const char *const *metadata, hy_text *text, uint64_t *total) {
+hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
+                                const char *const *metadata, hy_text *text, uint64_t *total) {
     hy_json_writer json;
     hy_json_begin(&json, text, false);
     hy_json_open_object(&json, NULL);
@@ -402,7 +401,7 @@ hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *en
     hy_text header = {0};
     hy_status status = check_names(path, entries, count);
     if (status == HY_OK) {
-        status = make_header(path, entries, count, metadata, &header, &w->promised);
+        status = hy_safetensors_header(path, entries, count, metadata, &header, &w->promised);
     }
     if (status == HY_OK) status = start_file(w, &header);
     hy_text_free(&header);

@@ -46,6 +46,12 @@ const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
 /* Whether a tensor may have this name: UTF-8, and not the one that the format keeps for itself. */
 bool hy_safetensors_can_name(const char *name);
 
+/* The header of a file of these tensors, which lies behind 8 bytes that say its length, and the bytes of all of them
+ * behind it. The path is for messages. */
+struct hy_text;
+hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
+                                const char *const *metadata, struct hy_text *text, uint64_t *total);
+
 typedef struct hy_safetensors_writer hy_safetensors_writer;
 /* `metadata` is pairs of strings: key, value, key, value, NULL; may be NULL. Entries are copied. */
 hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,

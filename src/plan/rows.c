@@ -23,13 +23,11 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_s
     rows->row[id] = row;
     rows->row[id].is_there = true;
     rows->row[id].version = 1; /* derived rows were made of version 0: not yet */
-    hy_layout *layout = &rows->row[id].layout, whole;
+    hy_layout *layout = &rows->row[id].layout, *whole = &rows->row[id].whole;
     if (row.is_tiled) return hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout);
     if (!row.is_sharded) return lay_out_whole(params, spec, id, &row, layout);
-    HY_TRY(lay_out_whole(params, spec, id, &row, &whole));
-    hy_status status = hy_shard_layout(&rows->shard, params, &whole, layout);
-    hy_layout_fini(&whole);
-    return status;
+    HY_TRY(lay_out_whole(params, spec, id, &row, whole));
+    return hy_shard_layout(&rows->shard, params, whole, layout);
 }
 
 /* Which rows a stage keeps as shards. */
@@ -243,7 +241,10 @@ hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spe
 }
 
 void hy_rows_fini(hy_rows *rows) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) hy_layout_fini(&rows->row[i].layout);
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        hy_layout_fini(&rows->row[i].layout);
+        hy_layout_fini(&rows->row[i].whole);
+    }
     hy_tiles_fini(&rows->tiles);
     hy_shard_fini(&rows->shard);
     *rows = (hy_rows){0};
@@ -351,12 +352,17 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
+/* All ranks together have it once. */
+static uint64_t saved_bytes(const hy_row *row) {
+    return row->is_sharded ? row->whole.bytes : row->layout.bytes;
+}
+
 uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_aside) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         bool is_now_and_then = i == HY_ROW_SNAPSHOT; /* only until a jump is corrected */
         bool is_kept = !(rows->row[i].is_for_jumps && is_aside);
-        if (rows->row[i].file && is_kept && !is_now_and_then) bytes += rows->row[i].layout.bytes;
+        if (rows->row[i].file && is_kept && !is_now_and_then) bytes += saved_bytes(&rows->row[i]);
     }
     return bytes;
 }

@@ -53,6 +53,7 @@ typedef struct hy_row {
     bool is_wired;     /* made unit by unit in a ring of its own, from or for other ranks */
     const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
     hy_layout layout;
+    hy_layout whole; /* sharded: what all ranks have together */
     /* set by the engine */
     hy_store store;
     hy_arena backing; /* on the device all of it, in pinned memory what travels */

@@ -300,7 +300,8 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
     for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
         int64_t left = tensor->in_memory - first;
         count = left < most ? left : most;
-        uint64_t offset = hy_state_offset(e, tensor, first, &count);
+        uint64_t offset;
+        if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
         if (is_looking) {
             hy_coding_look(coding, numbers, count);

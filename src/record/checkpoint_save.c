@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
+#include "formats/safetensors_shared.h"
 #include "record/state_files.h"
 
 /* Some elements of a tensor, as many as the writer has room for, straight from their store. */
@@ -19,7 +20,9 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
     int64_t in_one = tensor->dtype == HY_NF4 ? 2 : 1; /* elements in that size */
     int64_t most = is_across ? 1 : (int64_t)(room / element) * in_one;
     *some = tensor->count - at < most ? tensor->count - at : most;
-    uint64_t offset = hy_state_offset(e, tensor, at, some);
+    uint64_t offset = 0;
+    bool is_here = hy_state_find(e, tensor, at, some, &offset);
+    HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "%s is not whole here", tensor->name);
     uint64_t size = hy_dtype_bytes(tensor->dtype, *some);
     HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, offset, is_across ? &single : to,
                          size));
@@ -40,36 +43,137 @@ static hy_status put_tensors(hy_engine *e, const char *file, hy_safetensors_writ
 
 _Static_assert(HY_PARAM_DIMS == HY_SAFETENSORS_DIMS, "shapes of parameters are shapes in files");
 
-static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
-    static const char *const metadata[] = {"format", "hybrid-train", NULL};
-    size_t count = (size_t)hy_state_tensors(e, file);
-    char(*names)[HY_STATE_NAME_MAX] = calloc(count, sizeof *names);
-    hy_safetensors_entry *entries = calloc(count, sizeof *entries);
-    hy_safetensors_writer *writer = NULL;
-    uint64_t hash, size;
+static const char *const metadata[] = {"format", "hybrid-train", NULL};
+
+/* The tensors of a file. */
+typedef struct listing {
+    size_t count;
+    hy_safetensors_entry *entries;
+    char (*names)[HY_STATE_NAME_MAX];
+} listing;
+
+static void drop_list(listing *list) {
+    free(list->entries);
+    free(list->names);
+}
+
+static hy_status make_list(const hy_engine *e, const char *file, listing *out) {
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
-    hy_status status =
-        names && entries ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
-    for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++) {
-        memcpy(names[i], tensor.name, sizeof tensor.name);
-        entries[i] =
-            (hy_safetensors_entry){.name = names[i], .dtype = tensor.dtype, .ndim = tensor.ndim};
-        memcpy(entries[i].shape, tensor.shape, sizeof tensor.shape);
+    *out = (listing){.count = (size_t)hy_state_tensors(e, file)};
+    out->names = calloc(out->count, sizeof *out->names);
+    out->entries = calloc(out->count, sizeof *out->entries);
+    if (!out->names || !out->entries) {
+        drop_list(out);
+        return hy_fail(HY_ERR_MEMORY, "no memory to list %s", file);
     }
-    if (status == HY_OK) {
-        status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file), entries, count,
-                                       metadata, &writer);
+    for (size_t i = 0; hy_state_next(e, &cursor, &tensor); i++) {
+        memcpy(out->names[i], tensor.name, sizeof tensor.name);
+        out->entries[i] = (hy_safetensors_entry){
+            .name = out->names[i], .dtype = tensor.dtype, .ndim = tensor.ndim};
+        memcpy(out->entries[i].shape, tensor.shape, sizeof tensor.shape);
     }
+    return HY_OK;
+}
+
+static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const char *file) {
+    hy_safetensors_writer *writer = NULL;
+    uint64_t hash, size;
+    listing list;
+    HY_TRY(make_list(e, file, &list));
+    hy_status status = hy_safetensors_create(hy_checkpoint_path(checkpoint, file), list.entries,
+                                             list.count, metadata, &writer);
     if (status == HY_OK) {
         status = put_tensors(e, file, writer);
         if (status != HY_OK) hy_safetensors_abandon(writer);
     }
     if (status == HY_OK) status = hy_safetensors_finish(writer, &hash, &size);
     if (status == HY_OK) status = hy_checkpoint_add(checkpoint, file, hash, size);
-    free(entries);
-    free(names);
+    drop_list(&list);
     return status;
+}
+
+/* ---- by several ranks ---------------------------------------------------------------------------- */
+
+/* What this rank has of a tensor. What all have is written by one of them. */
+static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared_tensors *file,
+                          size_t entry, char *staging) {
+    const hy_shard *shard = &e->rows.shard;
+    const hy_row *row = &e->rows.row[tensor->row];
+    bool is_shared = row->is_sharded || row->is_tiled;
+    if (!is_shared && (int32_t)(entry % (size_t)shard->count) != shard->rank) return HY_OK;
+    int64_t most = (int64_t)(HY_STATE_STAGING / hy_dtype_size(tensor->dtype)); /* even */
+    for (int64_t at = 0, some; at < tensor->count; at += some) {
+        uint64_t offset;
+        some = tensor->count - at < most ? tensor->count - at : most;
+        if (!hy_state_find(e, tensor, at, &some, &offset)) continue;
+        uint64_t size = hy_dtype_bytes(tensor->dtype, some);
+        HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, offset, staging, size));
+        HY_TRY(
+            hy_shared_tensors_put(file, entry, hy_dtype_bytes(tensor->dtype, at), staging, size));
+    }
+    return HY_OK;
+}
+
+static hy_status put_parts(hy_engine *e, const char *file, hy_shared_tensors *shared) {
+    hy_state_cursor cursor = {.file = file};
+    hy_state_tensor tensor;
+    hy_status status = HY_OK;
+    char *staging = malloc(HY_STATE_STAGING);
+    HY_FAIL_IF(!staging, HY_ERR_MEMORY, "no memory to write %s", file);
+    for (size_t i = 0; status == HY_OK && hy_state_next(e, &cursor, &tensor); i++) {
+        status = put_part(e, &tensor, shared, i, staging);
+    }
+    free(staging);
+    return status;
+}
+
+static hy_status write_parts_of(hy_engine *e, const char *folder, const char *file) {
+    char path[HY_PATH_MAX];
+    hy_shared_tensors *shared;
+    listing list;
+    HY_TRY(hy_path_join(path, sizeof path, folder, file));
+    HY_TRY(make_list(e, file, &list));
+    hy_status status = hy_shared_tensors_open(path, list.entries, list.count, metadata, &shared);
+    if (status == HY_OK) {
+        status = put_parts(e, file, shared);
+        hy_status closed = hy_shared_tensors_close(shared);
+        if (status == HY_OK) status = closed;
+    }
+    drop_list(&list);
+    return status;
+}
+
+hy_status hy_checkpoint_make_files(hy_engine *e, hy_checkpoint *checkpoint) {
+    const char *files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(e, files);
+    for (int i = 0; i < count; i++) {
+        listing list;
+        HY_TRY(make_list(e, files[i], &list));
+        hy_status status = hy_shared_tensors_make(hy_checkpoint_path(checkpoint, files[i]),
+                                                  list.entries, list.count, metadata);
+        drop_list(&list);
+        HY_TRY(status);
+    }
+    return HY_OK;
+}
+
+hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder) {
+    const char *files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(e, files);
+    for (int i = 0; i < count; i++) HY_TRY(write_parts_of(e, folder, files[i]));
+    return HY_OK;
+}
+
+static hy_status add_files(hy_engine *e, hy_checkpoint *checkpoint) {
+    const char *files[HY_STATE_FILES_MAX];
+    int count = hy_state_files(e, files);
+    for (int i = 0; i < count; i++) {
+        uint64_t hash, size;
+        HY_TRY(hy_file_hash(hy_checkpoint_path(checkpoint, files[i]), &hash, &size));
+        HY_TRY(hy_checkpoint_add(checkpoint, files[i], hash, size));
+    }
+    return HY_OK;
 }
 
 /* Another algorithm means other bits: with the table a resumed run goes on exactly. */
@@ -87,7 +191,11 @@ hy_status hy_checkpoint_write_state(hy_engine *e, hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);
-    for (int i = 0; i < count; i++) HY_TRY(write_state_file(e, checkpoint, files[i]));
+    if (hy_engine_has_ranks(e)) {
+        HY_TRY(add_files(e, checkpoint));
+    } else {
+        for (int i = 0; i < count; i++) HY_TRY(write_state_file(e, checkpoint, files[i]));
+    }
     HY_TRY(write_algorithms(e, checkpoint));
     HY_TRY(hy_text_status(progress));
     HY_TRY(hy_checkpoint_put(checkpoint, "trainer.json", progress->data, progress->size));

@@ -31,11 +31,34 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
     }
 }
 
-/* The item of the cursor's parameter in its row, or of its first tile there; -1: the row has none. */
-static int32_t item_at(const hy_engine *e, const hy_state_cursor *at) {
+static int32_t item_of(const hy_layout *layout, int32_t param) {
+    return layout->item_of ? layout->item_of[param] : param;
+}
+
+/* Ranks have parts of it. */
+static bool is_shared(const hy_engine *e, const hy_row *row) {
+    return hy_rows_shard(&e->rows) && (row->is_sharded || row->is_tiled);
+}
+
+/* What all ranks together have of the cursor's parameter in its row; false: the row has nothing of it. */
+static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *out) {
+    const hy_row *row = &e->rows.row[at->row];
+    const hy_param *param = &e->model->params.list[at->param];
+    if (param->part_at > 0) return false; /* with the first of its parts */
+    if (row->is_tiled) {
+        *out = (hy_layout_item){.dtype = row->dtype, .count = param->count, .block = row->block};
+        return param->is_trainable;
+    }
+    const hy_layout *layout = row->is_sharded ? &row->whole : &row->store.layout;
+    int32_t item = item_of(layout, at->param);
+    if (item >= 0) *out = layout->items[item];
+    return item >= 0;
+}
+
+/* This rank's first item of it, -1: it has none. */
+static int32_t own_item(const hy_engine *e, const hy_state_cursor *at) {
     const hy_row *row = &e->rows.row[at->row];
     const int32_t *first = e->rows.tiles.first;
-    if (e->model->params.list[at->param].part_at > 0) return -1; /* with the first of its parts */
     if (!row->is_tiled) return hy_store_item_of(&row->store, at->param);
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
@@ -56,19 +79,20 @@ static void put_scales(const hy_layout_item *item, int64_t stored, int64_t count
 }
 
 bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out) {
-    int32_t index = -1;
-    while (index < 0 && at->row < HY_ROW_COUNT) {
+    hy_layout_item all, *item = &all;
+    bool is_found = false;
+    while (!is_found && at->row < HY_ROW_COUNT) {
         bool is_here = is_saved(e, at->row) && strcmp(e->rows.row[at->row].file, at->file) == 0;
         if (!is_here) {
             at->row++;
-        } else if ((index = item_at(e, at)) < 0) {
+        } else if (!(is_found = look(e, at, item))) {
             step(e, at);
         }
     }
-    if (index < 0) return false;
+    if (!is_found) return false;
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
-    const hy_layout_item *item = &row->store.layout.items[index];
+    int32_t index = own_item(e, at);
     bool is_like_param = row->is_tiled || item->count == param->count;
     int64_t count = is_like_param ? hy_param_whole_count(param) : item->count;
     *out = (hy_state_tensor){.row = at->row,
@@ -77,7 +101,12 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
                              .run = param->part > 0 ? param->part
                                     : row->is_tiled ? HY_TILE_ELEMENTS
                                                     : item->count};
-    out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
+    out->block = item->block;
+    if (!is_shared(e, row)) {
+        out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
+    } else {
+        out->run = param->part > 0 ? param->part : item->count;
+    }
     /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);
@@ -101,14 +130,53 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     return true;
 }
 
-uint64_t hy_state_offset(const hy_engine *e, const hy_state_tensor *t, int64_t first,
-                         int64_t *count) {
-    const hy_store *store = hy_store_of(e, t->row);
-    int64_t in_run = first % t->run;
-    int32_t item = t->item + (int32_t)(first / t->run);
+/* Element `in_run` of a run of items. */
+static uint64_t offset_of(const hy_store *store, const hy_state_tensor *t, int32_t item,
+                          int64_t in_run) {
     uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(t->dtype, in_run);
-    if (*count > t->run - in_run) *count = t->run - in_run;
     return at + (t->is_scale ? hy_layout_scales_at(&store->layout.items[item]) : 0);
+}
+
+static void cut_to(int64_t *count, int64_t most) {
+    if (*count > most) *count = most;
+}
+
+/* Where ranks have parts: runs are parameters, of which this rank has a slice; of that one or more tiles. */
+static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t first, int64_t *count,
+                        uint64_t *offset) {
+    const hy_row *row = &e->rows.row[t->row];
+    int32_t param = t->param + (int32_t)(first / t->run);
+    int64_t in_run = first % t->run, per = t->is_scale ? t->block : 1,
+            tile = HY_TILE_ELEMENTS / per;
+    hy_slice own = hy_shard_own(&e->rows.shard, &e->model->params, param);
+    bool is_factored = !row->is_tiled && own.count > 0 &&
+                       t->run != e->model->params.list[param].count &&
+                       !t->is_scale; /* it goes with its parameter */
+    int64_t begin = is_factored ? 0 : own.begin / per;
+    int64_t end = is_factored ? t->run : begin + (own.count + per - 1) / per;
+    cut_to(count, t->run - in_run);
+    if (in_run < begin) cut_to(count, begin - in_run);
+    if (in_run < begin || in_run >= end) return false;
+    cut_to(count, end - in_run);
+    int64_t at = in_run - begin;
+    if (!row->is_tiled) {
+        *offset = offset_of(&row->store, t, hy_store_item_of(&row->store, param), at);
+        return true;
+    }
+    cut_to(count, tile - at % tile);
+    *offset =
+        offset_of(&row->store, t, e->rows.tiles.first[param] + (int32_t)(at / tile), at % tile);
+    return true;
+}
+
+bool hy_state_find(const hy_engine *e, const hy_state_tensor *t, int64_t first, int64_t *count,
+                   uint64_t *offset) {
+    const hy_store *store = hy_store_of(e, t->row);
+    if (is_shared(e, &e->rows.row[t->row])) return find_shared(e, t, first, count, offset);
+    int64_t in_run = first % t->run;
+    cut_to(count, t->run - in_run);
+    *offset = offset_of(store, t, t->item + (int32_t)(first / t->run), in_run);
+    return true;
 }
 
 int32_t hy_state_tensors(const hy_engine *e, const char *file) {

@@ -35,8 +35,9 @@ typedef struct hy_state_tensor {
     int32_t ndim;
     int64_t shape[HY_PARAM_DIMS];
     int32_t param;
-    int32_t row, item; /* the first of its items there, */
+    int32_t row, item; /* the first of its items there; -1: other ranks have all of it */
     int64_t run;       /* each of so many elements: tiles, or all that there are */
+    int32_t block;     /* of codes in a row of shards: elements that share a scale */
     uint64_t scales;   /* of codes: where those are, from the start of the class */
     bool is_scale;     /* it is the scales of the tensor before it, */
     hy_dtype codes;    /* which has this type */
@@ -55,14 +56,19 @@ typedef struct hy_state_cursor {
 /* The next tensor of the file; false after the last. */
 bool hy_state_next(const hy_engine *e, hy_state_cursor *cursor, hy_state_tensor *out);
 int32_t hy_state_tensors(const hy_engine *e, const char *file);
-/* Where element `first` is in its class; *count is cut to those that lie behind it without a gap. */
-uint64_t hy_state_offset(const hy_engine *e, const hy_state_tensor *tensor, int64_t first,
-                         int64_t *count);
+/* Where element `first` is in its class; *count is cut to those that lie behind it without a gap. False: another rank
+ * has those. */
+bool hy_state_find(const hy_engine *e, const hy_state_tensor *tensor, int64_t first, int64_t *count,
+                   uint64_t *offset);
 
 /* ---- checkpoint_save.c, checkpoint_read.c ---- */
 
-/* Puts rows, algorithms and the given trainer.json and config.cfg into a checkpoint that was begun. */
+/* Several ranks: one makes the files of a checkpoint that it has begun; all write their parts into its folder; then the
+ * one goes on as if it were alone. */
 struct hy_checkpoint;
+hy_status hy_checkpoint_make_files(hy_engine *e, struct hy_checkpoint *checkpoint);
+hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
+/* Puts rows, algorithms and the given trainer.json and config.cfg into a checkpoint that was begun. */
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
