@@ -10,7 +10,7 @@
 
 #include "kernels/kernels.h"
 
-#define HY_CUDA_LINK_VERSION 7
+#define HY_CUDA_LINK_VERSION 8
 #define HY_CUDA_ENTRY "hy_cuda_entry"
 
 /* What the shared object may ask of the program. */
@@ -18,6 +18,7 @@ typedef struct hy_cuda_host {
     int32_t version;
     uint64_t call_bytes; /* sizeof(hy_op_call) */
     hy_status (*fail)(hy_status status, const char *format, va_list arguments);
+    const char *(*error_message)(void); /* of the calling thread */
     hy_status (*op_check)(const hy_op_call *call);
     const char *(*op_name)(hy_op_kind kind);
     const char *(*tensor_name)(hy_op_kind kind, int position);

@@ -22,6 +22,7 @@ static hy_status fail_in_words(hy_status status, const char *format, va_list arg
 static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .call_bytes = sizeof(hy_op_call),
                                   .fail = fail_in_words,
+                                  .error_message = hy_error_message,
                                   .op_check = hy_op_check,
                                   .op_name = hy_op_name,
                                   .tensor_name = hy_op_tensor_name};

@@ -520,8 +520,9 @@ struct hy_backend {
     hy_status (*copy)(hy_stream *s, void *dst, const void *src, size_t bytes);
     hy_status (*enqueue)(hy_stream *s, const hy_op_call *call);
     /* Calls `function` on the host in the order of the stream: after what was enqueued before, before what
-     * comes after. It may wait, and must not call the backend. Where it fails, the stream has failed as by
-     * an op, with its message. */
+     * comes after. It may wait, but not for a function of another stream: a GPU's driver may run all of them
+     * on one thread. It must not call the backend. Where it fails, the stream has failed as by an op, with
+     * its message. */
     hy_status (*call)(hy_stream *s, hy_status (*function)(void *argument), void *argument);
 
     /* What is enqueued on a stream between begin and end is not run but captured into a graph;

@@ -5,6 +5,7 @@
  * process of its own, this program started with --fault. */
 #include "gpu_rig.h"
 
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "base/clock.h"
@@ -141,6 +142,144 @@ START_TEST(destroying_a_stream_runs_what_is_queued) {
     ck_assert_float_eq(host[0], 19);
 }
 END_TEST
+
+/* ---- functions of the host --------------------------------------------------------------------- */
+
+/* A function that looks at a number, waits a little and writes another. */
+typedef struct visit {
+    float *box;
+    float seen, leaves;
+    int microseconds, runs;
+} visit;
+
+static hy_status look_and_leave(void *argument) {
+    visit *v = argument;
+    v->seen = *v->box;
+    if (v->microseconds > 0) usleep((useconds_t)v->microseconds);
+    *v->box = v->leaves;
+    v->runs++;
+    return HY_OK;
+}
+
+static hy_status wait_at_gate(void *argument) {
+    atomic_bool *is_open = argument;
+    while (!atomic_load(is_open)) usleep(100);
+    return HY_OK;
+}
+
+static hy_status fail_to_visit(void *argument) {
+    return hy_fail(HY_ERR_IO, "%s is not at home", (const char *)argument);
+}
+
+/* From the card to the function, and from it back: host[0] is its box. */
+START_TEST(a_function_runs_between_what_is_enqueued_before_and_after) {
+    hy_stream *s = stream("calls");
+    visit visits[30];
+    hold_up(s);
+    for (int i = 0; i < 30; i++) {
+        visits[i] = (visit){.box = host, .leaves = (float)(2 * i + 1), .microseconds = 300};
+        fill(s, device, 1, (float)(2 * i));
+        must(cuda->copy(s, host, device, sizeof(float)));
+        must(cuda->call(s, look_and_leave, &visits[i]));
+        must(cuda->copy(s, device + 1 + i, host, sizeof(float)));
+    }
+    must(cuda->copy(s, host + 1, device + 1, 30 * sizeof(float)));
+    must(cuda->stream_sync(s));
+    for (int i = 0; i < 30; i++) {
+        ck_assert_int_eq(visits[i].runs, 1);
+        ck_assert_float_eq(visits[i].seen, (float)(2 * i));
+        ck_assert_float_eq(host[1 + i], (float)(2 * i + 1));
+    }
+    cuda->stream_destroy(s);
+}
+END_TEST
+
+START_TEST(an_event_behind_a_function_fires_when_it_is_done) {
+    hy_stream *s = stream("caller"), *other = stream("other");
+    hy_event *e = event();
+    for (int i = 1; i <= 20; i++) {
+        atomic_bool is_open = false;
+        visit v = {.box = host, .leaves = (float)i, .microseconds = 300};
+        must(cuda->call(s, wait_at_gate, &is_open));
+        must(cuda->call(s, look_and_leave, &v));
+        must(cuda->event_record(e, s));
+        must(cuda->stream_wait(other, e));
+        must(cuda->copy(other, device, host, sizeof(float)));
+        must(cuda->copy(other, host + 1, device, sizeof(float)));
+        bool is_early = cuda->event_is_done(e);
+        atomic_store(&is_open, true);
+        ck_assert(!is_early);
+        must(cuda->event_sync(e));
+        ck_assert_int_eq(v.runs, 1);
+        must(cuda->stream_sync(other));
+        ck_assert_float_eq(host[1], (float)i);
+    }
+    cuda->event_destroy(e);
+    cuda->stream_destroy(s);
+    cuda->stream_destroy(other);
+}
+END_TEST
+
+START_TEST(a_function_that_fails_is_reported_at_the_sync) {
+    hy_stream *s = stream("fails"), *other = stream("other");
+    hy_event *e = event();
+    visit late = {.box = host, .leaves = 9};
+    must(cuda->call(s, fail_to_visit, "rank 3"));
+    must(cuda->call(s, fail_to_visit, "rank 4"));
+    must(cuda->call(s, look_and_leave, &late));
+    must(cuda->event_record(e, s)); /* fires all the same */
+    must(cuda->stream_wait(other, e));
+    must(cuda->stream_sync(other));
+    must_fail(cuda->stream_sync(s), HY_ERR_IO, "rank 3 is not at home");
+    ck_assert_int_eq(late.runs, 0);
+    must(cuda->stream_sync(s)); /* reported once */
+    must(cuda->call(s, look_and_leave, &late));
+    must(cuda->stream_sync(s));
+    ck_assert_int_eq(late.runs, 1);
+    cuda->event_destroy(e);
+    cuda->stream_destroy(s);
+    cuda->stream_destroy(other);
+}
+END_TEST
+
+START_TEST(more_functions_than_a_ring_holds_all_run) {
+    enum { MANY = 5000 };
+    hy_stream *s = stream("many");
+    visit *visits = calloc(MANY, sizeof *visits);
+    ck_assert_ptr_nonnull(visits);
+    host[0] = -1;
+    hold_up(s);
+    for (int i = 0; i < MANY; i++) {
+        visits[i] = (visit){.box = host, .leaves = (float)i};
+        must(cuda->call(s, look_and_leave, &visits[i]));
+    }
+    must(cuda->stream_sync(s));
+    for (int i = 0; i < MANY; i++) {
+        ck_assert_int_eq(visits[i].runs, 1);
+        ck_assert_float_eq(visits[i].seen, (float)(i - 1));
+    }
+    free(visits);
+    cuda->stream_destroy(s);
+}
+END_TEST
+
+/* The default stream of the driver stands for the caller's. */
+START_TEST(a_stream_of_the_callers_waits_for_its_functions_when_it_is_let_go) {
+    hy_stream *s;
+    visit v = {.box = host, .leaves = 7, .microseconds = 20000};
+    if (!cuda->stream_adopt) return; /* these tests on the CPU */
+    must(cuda->stream_adopt(cuda, NULL, &s));
+    must(cuda->call(s, look_and_leave, &v));
+    cuda->stream_destroy(s);
+    ck_assert_int_eq(v.runs, 1);
+    must(cuda->stream_adopt(cuda, NULL, &s));
+    must(cuda->call(s, fail_to_visit, "rank 5"));
+    must_fail(cuda->stream_sync(s), HY_ERR_IO, "rank 5 is not at home");
+    cuda->stream_destroy(s);
+}
+END_TEST
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
 
 START_TEST(seconds_waited_for_events_are_counted) {
     hy_stream *busy = stream("busy"), *waiter = stream("waiter");
@@ -472,6 +611,11 @@ static Suite *make_suite(void) {
     tcase_add_test(all, an_event_is_done_when_the_work_before_it_is);
     tcase_add_test(all, an_event_may_be_recorded_on_different_streams);
     tcase_add_test(all, destroying_a_stream_runs_what_is_queued);
+    tcase_add_test(all, a_function_runs_between_what_is_enqueued_before_and_after);
+    tcase_add_test(all, an_event_behind_a_function_fires_when_it_is_done);
+    tcase_add_test(all, a_function_that_fails_is_reported_at_the_sync);
+    tcase_add_test(all, more_functions_than_a_ring_holds_all_run);
+    tcase_add_test(all, a_stream_of_the_callers_waits_for_its_functions_when_it_is_let_go);
     tcase_add_test(all, seconds_waited_for_events_are_counted);
     tcase_add_test(all, waiting_for_a_copy_is_as_long_as_the_copy);
     tcase_add_test(all, a_copy_that_compute_covers_is_not_waited_for);

@@ -319,6 +319,7 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.event_is_done = hy_cuda_event_is_done;
     b.copy = hy_cuda_stream_copy;
     b.enqueue = cuda_enqueue;
+    b.call = hy_cuda_stream_call;
     b.capture_begin = hy_cuda_capture_begin;
     b.capture_end = hy_cuda_capture_end;
     b.replay = hy_cuda_replay;

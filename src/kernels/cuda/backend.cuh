@@ -10,6 +10,7 @@ void hy_cuda_stream_destroy(hy_stream *s);
 hy_status hy_cuda_stream_sync(hy_stream *s);
 double hy_cuda_stream_waited(hy_stream *s);
 hy_status hy_cuda_stream_copy(hy_stream *s, void *dst, const void *src, size_t bytes);
+hy_status hy_cuda_stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument);
 hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e);
 hy_status hy_cuda_capture_begin(hy_stream *s);
 hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out);

@@ -2,16 +2,31 @@
  *
  * How long a stream stood still for an event is measured on the card: a pair of timed events around
  * each wait, read once both have passed. A wait whose event is already done costs no pair. Pairs come
- * from a small ring; when it is full, the oldest is read first, waiting for it if it must. */
+ * from a small ring; when it is full, the oldest is read first, waiting for it if it must.
+ *
+ * Functions of the host run on a thread of the driver, with records from a ring as well. The first that
+ * fails leaves status and message on the stream; those behind it are skipped until sync reports it. What
+ * else was enqueued runs all the same: the card has it already. */
 #include "kernels/cuda/backend.cuh"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define WAIT_PAIRS 256 /* a streamed step of a large model waits about 200 times */
+
+#define HOST_CALLS 1024 /* functions of the host under way; whoever finds it full waits */
 
 typedef struct wait_pair {
     cudaEvent_t before, after;
 } wait_pair;
+
+typedef struct host_call {
+    hy_stream *stream;
+    hy_status (*function)(void *argument);
+    void *argument;
+} host_call;
 
 struct hy_stream {
     hy_cuda *cuda;
@@ -20,6 +35,12 @@ struct hy_stream {
     int first, count; /* of the pairs under way */
     double waited;
     bool is_adopted; /* the caller's: it is not ended here, and how long it waits is not measured */
+    host_call calls[HOST_CALLS];
+    uint64_t asked;       /* functions enqueued so far */
+    pthread_mutex_t lock; /* of what follows, which the driver's thread writes */
+    uint64_t called;      /* and those that are done or were skipped */
+    hy_status failure;
+    char message[HY_ERROR_MESSAGE_MAX];
 };
 
 struct hy_event {
@@ -33,13 +54,25 @@ hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
 
 /* ---- streams ----------------------------------------------------------------------------------- */
 
+static hy_stream *new_stream(hy_cuda *cuda) {
+    hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->cuda = cuda;
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
+}
+
+static void free_stream(hy_stream *s) {
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
 hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out) {
     (void)name;
     hy_cuda *cuda = (hy_cuda *)b->self;
     *out = NULL;
-    hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
+    hy_stream *s = new_stream(cuda);
     if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
-    s->cuda = cuda;
     cudaError_t error = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
     for (int i = 0; i < 2 * WAIT_PAIRS && error == cudaSuccess; i++) {
         wait_pair *pair = &s->pairs[i / 2];
@@ -61,19 +94,27 @@ hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
     /* A handle that is none is found here, not in the first step. */
     HY_TRY(hy_cuda_check(cuda, cudaStreamGetFlags((cudaStream_t)handle, &flags),
                          "asking the caller's stream"));
-    hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
+    hy_stream *s = new_stream(cuda);
     if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
-    s->cuda = cuda;
     s->handle = (cudaStream_t)handle;
     s->is_adopted = true;
     *out = s;
     return HY_OK;
 }
 
+/* Functions under way use the stream's memory. */
+static bool has_calls(hy_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    bool is_so = s->called < s->asked;
+    pthread_mutex_unlock(&s->lock);
+    return is_so;
+}
+
 void hy_cuda_stream_destroy(hy_stream *s) {
     if (!s) return;
     if (s->is_adopted) {
-        free(s);
+        if (has_calls(s)) cudaStreamSynchronize(s->handle);
+        free_stream(s);
         return;
     }
     if (s->handle) cudaStreamSynchronize(s->handle);
@@ -82,7 +123,7 @@ void hy_cuda_stream_destroy(hy_stream *s) {
         if (s->pairs[i].after) cudaEventDestroy(s->pairs[i].after);
     }
     if (s->handle) cudaStreamDestroy(s->handle);
-    free(s);
+    free_stream(s);
 }
 
 static void read_oldest_wait(hy_stream *s) {
@@ -98,10 +139,20 @@ static void read_oldest_wait(hy_stream *s) {
     s->count--;
 }
 
+/* Of a function of the host; to be called when all of them are done. */
+static hy_status report_failure(hy_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    hy_status failure = s->failure;
+    if (failure != HY_OK) hy_cuda_fail(s->cuda, failure, "%s", s->message);
+    s->failure = HY_OK;
+    pthread_mutex_unlock(&s->lock);
+    return failure;
+}
+
 hy_status hy_cuda_stream_sync(hy_stream *s) {
     HY_TRY(hy_cuda_check(s->cuda, cudaStreamSynchronize(s->handle), "waiting for the card"));
     while (s->count > 0) read_oldest_wait(s);
-    return HY_OK;
+    return report_failure(s);
 }
 
 double hy_cuda_stream_waited(hy_stream *s) {
@@ -110,6 +161,51 @@ double hy_cuda_stream_waited(hy_stream *s) {
     }
     cudaGetLastError(); /* "not ready" */
     return s->waited;
+}
+
+/* ---- functions of the host --------------------------------------------------------------------- */
+
+/* On a thread of the driver, in the order of the stream. */
+static void CUDART_CB run_call(void *argument) {
+    const host_call *c = (const host_call *)argument;
+    hy_stream *s = c->stream;
+    pthread_mutex_lock(&s->lock);
+    bool is_failed = s->failure != HY_OK;
+    pthread_mutex_unlock(&s->lock);
+    hy_status status = is_failed ? HY_OK : c->function(c->argument);
+    pthread_mutex_lock(&s->lock);
+    if (status != HY_OK) {
+        s->failure = status;
+        snprintf(s->message, sizeof s->message, "%s", s->cuda->host.error_message());
+    }
+    s->called++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A card that has failed calls no function any more, so the stream is asked, too. */
+static hy_status await_room(hy_stream *s) {
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        bool has_room = s->asked - s->called < HOST_CALLS;
+        pthread_mutex_unlock(&s->lock);
+        if (has_room) return HY_OK;
+        cudaError_t state = cudaStreamQuery(s->handle);
+        if (state != cudaErrorNotReady) {
+            HY_TRY(hy_cuda_check(s->cuda, state, "waiting for functions of the host"));
+        }
+        cudaGetLastError(); /* "not ready" */
+        usleep(100);
+    }
+}
+
+hy_status hy_cuda_stream_call(hy_stream *s, hy_status (*function)(void *argument), void *argument) {
+    HY_TRY(await_room(s));
+    host_call *c = &s->calls[s->asked % HOST_CALLS];
+    *c = host_call{s, function, argument};
+    HY_TRY(hy_cuda_check(s->cuda, cudaLaunchHostFunc(s->handle, run_call, c),
+                         "enqueueing a function of the host"));
+    s->asked++;
+    return HY_OK;
 }
 
 /* ---- copies ------------------------------------------------------------------------------------ */
