@@ -15,7 +15,9 @@ typedef struct parts_case {
 static inline void parts_numbers(trial *t, int at, hy_dtype dtype, int64_t count) {
     trial_tensor(t, at, dtype, 0, count);
     for (int64_t i = 0; i < count; i++) {
-        trial_put(t, at, i, ldexp(roll_normal(&t->dice), (int)roll(&t->dice, -8, 8)));
+        double x = ldexp(roll_normal(&t->dice), (int)roll(&t->dice, -8, 8));
+        trial_put(t, at, i,
+                  i % 97 == 5 ? -0.0 : x); /* a sum that begins with 0 would lose this sign */
     }
 }
 
@@ -55,7 +57,7 @@ static inline void check_parts(call_runner run, const parts_case *c) {
     run(&call);
     for (int64_t i = 0; i < c->n; i++) {
         double found = real_at(out, i), right = real_at(&expected, i);
-        if (found == right) continue;
+        if (found == right && signbit(found) == signbit(right)) continue;
         ck_abort_msg("%s to %s, rank %d of %d, stride %lld%s%s: element %lld of %lld is %.9g, "
                      "expected %.9g",
                      hy_dtype_name(c->dtype), hy_dtype_name(c->out), c->rank, c->count,

@@ -59,6 +59,7 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
     case HY_OP_SPREAD: return {hy_cuda_spread, NULL, NULL};
     case HY_OP_COLLECT: return {hy_cuda_collect, NULL, NULL};
     case HY_OP_DROPOUT: return {hy_cuda_dropout, NULL, NULL};
+    case HY_OP_ADD_PARTS: return {hy_cuda_add_parts, NULL, NULL};
     default: return {NULL, NULL, NULL};
     }
 }

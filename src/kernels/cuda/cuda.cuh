@@ -57,7 +57,7 @@ hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd
     hy_cuda_adamw, hy_cuda_sgd, hy_cuda_lion, hy_cuda_adafactor, hy_cuda_muon, hy_cuda_muon_blend,
     hy_cuda_to_unit, hy_cuda_cast, hy_cuda_fill, hy_cuda_combine, hy_cuda_diff_dot,
     hy_cuda_quantize, hy_cuda_dequantize, hy_cuda_wrap, hy_cuda_unwrap, hy_cuda_largest,
-    hy_cuda_spread, hy_cuda_collect, hy_cuda_dropout, hy_cuda_to_fp8;
+    hy_cuda_spread, hy_cuda_collect, hy_cuda_dropout, hy_cuda_to_fp8, hy_cuda_add_parts;
 
 hy_cuda_op_workspace hy_cuda_matmul_workspace, hy_cuda_bias_grad_workspace,
     hy_cuda_norm_bwd_workspace, hy_cuda_head_norm_bwd_workspace, hy_cudnn_attention_workspace,
