@@ -1,7 +1,7 @@
 /* loader.c: a thread that fills a ring of micro-batches ahead of the training loop.
  *
  * Batches are numbered from 0; number n lies in slot n mod depth and holds the sequences from
- * first + n B. filled - popped of them are ready, and that never exceeds depth. A slot belongs to
+ * first + n B, or of several ranks those of its share of a step. filled - popped of them are ready, and that never exceeds depth. A slot belongs to
  * the thread while it is filled and to the caller until it is popped; the counts change under the
  * lock, the slots do not need it. */
 #include "data/loader.h"
@@ -20,6 +20,7 @@ struct hy_loader {
     hy_backend *backend; /* whose pinned memory the batches are; NULL: plain memory */
     int32_t batch, depth, seq;
     uint64_t first;
+    hy_loader_share share;
     int32_t *tokens;     /* (depth,B,T) */
     int32_t *targets;    /* (depth,B,T) */
     int32_t *doc_starts; /* (depth,B,T), NULL when the data has none */
@@ -40,6 +41,13 @@ static size_t slot_offset(const hy_loader *l, uint64_t number) {
     return (size_t)(number % (uint64_t)l->depth) * (size_t)l->batch * (size_t)l->seq;
 }
 
+static uint64_t first_of(const hy_loader *l, uint64_t number) {
+    const hy_loader_share *s = &l->share;
+    uint64_t step = number / (uint64_t)s->run, in_step = number % (uint64_t)s->run;
+    uint64_t batches = (step * (uint64_t)s->count + (uint64_t)s->rank) * (uint64_t)s->run + in_step;
+    return l->first + batches * (uint64_t)l->batch;
+}
+
 static void *run(void *argument) {
     hy_loader *l = argument;
     pthread_mutex_lock(&l->lock);
@@ -53,7 +61,7 @@ static void *run(void *argument) {
         int32_t *tokens = l->tokens + slot_offset(l, number);
         int32_t *targets = l->targets + slot_offset(l, number);
         int32_t *doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL;
-        uint64_t first = l->first + number * (uint64_t)l->batch;
+        uint64_t first = first_of(l, number);
         int64_t counted = 0, here = 0;
         for (int32_t row = 0; row < l->batch && here >= 0; row++) {
             size_t at = (size_t)row * (size_t)l->seq;
@@ -128,6 +136,13 @@ static void free_memory(hy_loader *l) {
 
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
                            hy_backend *backend, hy_loader **out) {
+    const hy_loader_share all = {.count = 1, .run = 1};
+    return hy_loader_create_share(data, batch, depth, first, &all, backend, out);
+}
+
+hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t depth,
+                                 uint64_t first, const hy_loader_share *share, hy_backend *backend,
+                                 hy_loader **out) {
     *out = NULL;
     HY_FAIL_IF(batch < 1 || depth < 1, HY_ERR_INPUT,
                "batch size is %d, batches read ahead %d; expected 1 or more", batch, depth);
@@ -139,7 +154,8 @@ hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth,
                      .depth = depth,
                      .seq = hy_dataset_describe(data)->seq,
                      .has_doc_starts = hy_dataset_describe(data)->has_doc_starts,
-                     .first = first};
+                     .first = first,
+                     .share = *share};
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->is_filled, NULL);
     pthread_cond_init(&l->is_popped, NULL);
@@ -186,7 +202,7 @@ hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
     *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
                       .targets = l->targets + slot_offset(l, number),
                       .doc_starts = l->doc_starts ? l->doc_starts + slot_offset(l, number) : NULL,
-                      .first = l->first + number * (uint64_t)l->batch,
+                      .first = first_of(l, number),
                       .counted = l->counted[number % (uint64_t)l->depth]};
     return HY_OK;
 }
@@ -201,6 +217,9 @@ void hy_loader_pop(hy_loader *l) {
 }
 
 /* Only the caller of this and of pop writes `popped`. */
-uint64_t hy_loader_cursor(const hy_loader *l) { return l->first + l->popped * (uint64_t)l->batch; }
+uint64_t hy_loader_cursor(const hy_loader *l) {
+    uint64_t batches = l->popped * (uint64_t)l->share.count; /* between steps */
+    return l->first + batches * (uint64_t)l->batch;
+}
 
 double hy_loader_waited(const hy_loader *l) { return l->waited; }

@@ -22,6 +22,14 @@ typedef struct hy_batch {
  * they are its pinned memory, so that copies to its device run beside everything else. */
 hy_status hy_loader_create(const hy_dataset *data, int32_t batch, int32_t depth, uint64_t first,
                            hy_backend *backend, hy_loader **out);
+/* One of several ranks: of the batches of a step it has the rank-th `run`, the others have the rest. */
+typedef struct hy_loader_share {
+    int32_t rank, count;
+    int32_t run; /* batches of a step */
+} hy_loader_share;
+hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t depth,
+                                 uint64_t first, const hy_loader_share *share, hy_backend *backend,
+                                 hy_loader **out);
 void hy_loader_destroy(hy_loader *loader);
 size_t hy_loader_bytes(const hy_loader *loader);
 /* Waits for the batch that is `ahead` (0 .. depth - 1) after the oldest and shows it without taking
@@ -30,5 +38,6 @@ size_t hy_loader_bytes(const hy_loader *loader);
 hy_status hy_loader_peek(hy_loader *loader, int32_t ahead, hy_batch *out);
 /* Gives back the oldest batch, looked at or not; pointers from its peek are invalid after this. */
 void hy_loader_pop(hy_loader *loader);
-uint64_t hy_loader_cursor(const hy_loader *loader); /* number of the sequence that comes next */
-double hy_loader_waited(const hy_loader *loader);   /* seconds the caller waited for data so far */
+/* Number of the sequence that comes next; of several ranks, of the first one of the step. */
+uint64_t hy_loader_cursor(const hy_loader *loader);
+double hy_loader_waited(const hy_loader *loader); /* seconds the caller waited for data so far */

@@ -197,8 +197,13 @@ static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->rows.row[row].store;
 }
 static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
-static inline int64_t hy_step_sequences(const hy_engine *e) {
+/* Sequences of a step: of this rank, and of all. */
+static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
+}
+static inline int64_t hy_step_sequences(const hy_engine *e) {
+    int32_t ranks = e->subject.ranks.count;
+    return hy_rank_sequences(e) * (ranks > 1 ? ranks : 1);
 }
 
 /* ---- device.c: opening and closing ------------------------------------------------------------------ */
@@ -364,6 +369,8 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas);
 /* HY_OP_DIFF_DOT over everything: rows a, b, c, d; -1: none. */
 hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]);
 hy_status hy_engine_add_to_average(hy_engine *e);
+/* Of several ranks: this one's part of the weights into a tiled row of their type, or back. */
+hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row);
 /* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL) the
  * average; in which type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);

@@ -297,6 +297,36 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
     return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
 }
 
+/* ---- weights that are kept, and put back ----------------------------------------------------------- */
+
+typedef struct copying {
+    int row;
+    bool to_row;
+} copying;
+
+static hy_status copy_at(walk *w, const spot *at) {
+    const copying *c = w->context;
+    hy_tensor kept = tensor_at(w->e, hy_store_of(w->e, c->row), at);
+    hy_tensor weights = tensor_at(w->e, hy_store_of(w->e, HY_ROW_MASTER), at);
+    const hy_tensor *to = c->to_row ? &kept : &weights, *from = c->to_row ? &weights : &kept;
+    return w->e->backend->copy(w->stream, to->data, from->data, hy_tensor_bytes(to));
+}
+
+hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row) {
+    copying c = {.row = row, .to_row = to_row};
+    walk w = {.e = e,
+              .stream = e->compute,
+              .tiled = {hy_store_of(e, row)},
+              .is_changed = {to_row},
+              .uses_weights = true,
+              .changes_weights = !to_row,
+              .visit = copy_at,
+              .context = &c};
+    HY_TRY(walk_all(&w));
+    if (!to_row) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    return e->backend->stream_sync(e->compute);
+}
+
 /* ---- the proposed weights, one unit at a time --------------------------------------------------- */
 
 /* The row that proposed weights are made in: a guest sees them where its weights are. */

@@ -152,9 +152,11 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     hy_dtype dtype = store->layout.items[item].dtype;
     if (hy_is_coded(dtype)) return initialise_coded(e, store, index, staging);
     char *in_place = hy_store_host(store, item);
-    for (int64_t first = 0; first < param->count; first += CHUNK) {
-        int64_t count = param->count - first < CHUNK ? param->count - first : CHUNK;
-        uint64_t at = hy_dtype_bytes(dtype, first);
+    const hy_layout_item *entry = &store->layout.items[item];
+    int64_t end = entry->begin + entry->count; /* of several ranks it may be a slice */
+    for (int64_t first = entry->begin; first < end; first += CHUNK) {
+        int64_t count = end - first < CHUNK ? end - first : CHUNK;
+        uint64_t at = hy_dtype_bytes(dtype, first - entry->begin);
         share whole = {.param = param,
                        .seed = (uint64_t)e->settings->seed,
                        .first = first,

@@ -232,6 +232,7 @@ hy_status hy_mover_copy_weights(hy_engine *e, int row, bool to_row) {
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->backend->stream_sync(e->compute));
     hy_row_changed(e, to_row ? row : HY_ROW_MASTER);
+    if (hy_engine_has_ranks(e)) return hy_engine_copy_slices(e, row, to_row);
     double begin = hy_clock();
     HY_TRY(to_row ? hy_store_copy(kept, weights, e->compute)
                   : hy_store_copy(weights, kept, e->compute));

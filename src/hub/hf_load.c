@@ -237,13 +237,30 @@ static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
     return end_coded_job(l, item);
 }
 
+/* The numbers of a job; of several ranks this one may have some of them. */
+static hy_status send_numbers(loading *l, int32_t item, const job *j, const char *data) {
+    int64_t first = (j->part->row + j->first) * j->part->cols, count = j->rows * j->part->cols;
+    pthread_mutex_lock(&l->gate);
+    hy_status status = hy_store_put(l->store, l->stream, item, first, count, data);
+    pthread_mutex_unlock(&l->gate);
+    return status;
+}
+
+/* Whether the store has all of the numbers of a job, or none. */
+static bool has_all(const hy_layout_item *entry, int64_t first, int64_t count) {
+    return first >= entry->begin && first + count <= entry->begin + entry->count;
+}
+static bool has_none(const hy_layout_item *entry, int64_t first, int64_t count) {
+    return first + count <= entry->begin || first >= entry->begin + entry->count;
+}
+
 /* Codes of the file become numbers: in `raw`, or where the store has them if the host reaches that. */
-static hy_status do_decoded(loading *l, hy_dtype wanted, char *backing, uint64_t at, worker *b) {
+static hy_status do_decoded(loading *l, hy_dtype wanted, char *backing, int32_t item, worker *b) {
     int64_t count = b->job->rows * b->job->part->cols;
     char *to = backing ? backing : b->raw;
     HY_TRY(read_numbers(b));
     hy_convert(b->made, HY_F32, count, to, wanted);
-    return backing ? HY_OK : send_bytes(l, at, to, hy_dtype_bytes(wanted, count));
+    return backing ? HY_OK : send_numbers(l, item, b->job, to);
 }
 
 static hy_status do_job(loading *l, worker *b) {
@@ -251,20 +268,24 @@ static hy_status do_job(loading *l, worker *b) {
     const hy_weight_part *p = j->part;
     int32_t item = hy_store_item_of(l->store, p->param);
     hy_dtype wanted = l->store->layout.items[item].dtype;
-    int64_t elements = j->rows * p->cols;
-    uint64_t before = hy_dtype_bytes(wanted, (p->row + j->first) * p->cols);
-    uint64_t at = hy_store_offset(l->store, item) + before;
-    if (hy_is_coded(wanted)) return do_coded(l, item, at, b);
+    const hy_layout_item *entry = &l->store->layout.items[item];
+    int64_t elements = j->rows * p->cols, first = (p->row + j->first) * p->cols;
+    if (hy_is_coded(wanted)) { /* all of it is here */
+        uint64_t before = hy_dtype_bytes(wanted, first);
+        return do_coded(l, item, hy_store_offset(l->store, item) + before, b);
+    }
+    if (has_none(entry, first, elements)) return HY_OK;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
-    if (backing) backing += before;
-    if (p->coded) return do_decoded(l, wanted, backing, at, b);
+    if (!has_all(entry, first, elements)) backing = NULL;
+    if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);
+    if (p->coded) return do_decoded(l, wanted, backing, item, b);
     HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
     if (data == backing && backing) return HY_OK;
     const char *ordered = put_in_order(data, b);
     char *to = backing ? backing : b->made;
     hy_convert(ordered, p->dtype, elements, to, wanted);
-    return backing ? HY_OK : send_bytes(l, at, to, hy_dtype_bytes(wanted, elements));
+    return backing ? HY_OK : send_numbers(l, item, j, to);
 }
 
 /* ---- all of them ------------------------------------------------------------------------------- */
@@ -323,9 +344,13 @@ static hy_status zero_padding(loading *l) {
         int32_t item = hy_store_item_of(l->store, i);
         if (item < 0) continue;
         hy_dtype dtype = l->store->layout.items[item].dtype;
+        const hy_layout_item *entry = &l->store->layout.items[item];
+        int64_t stored = param->stored - entry->begin; /* of what is here */
+        if (stored < 0) stored = 0;
+        if (stored > entry->count) stored = entry->count;
         uint64_t begin = hy_store_offset(l->store, item);
-        uint64_t at = begin + hy_dtype_bytes(dtype, param->stored);
-        uint64_t end = begin + hy_dtype_bytes(dtype, param->count);
+        uint64_t at = begin + hy_dtype_bytes(dtype, stored);
+        uint64_t end = begin + hy_dtype_bytes(dtype, entry->count);
         memset(zeros, hy_coded_zero(dtype), sizeof zeros);
         for (; at < end; at += sizeof zeros) {
             uint64_t bytes = end - at < sizeof zeros ? end - at : sizeof zeros;

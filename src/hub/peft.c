@@ -264,6 +264,7 @@ static hy_status load_tensor(const hy_safetensors *file, const hy_hf_name *name,
                              hy_stream *stream, char *raw, char *made) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, name->name);
     int32_t item = hy_store_item_of(store, name->param);
+    if (item < 0) return HY_OK; /* another rank's */
     hy_dtype dtype = store->layout.items[item].dtype;
     int64_t all = name->rows * name->cols, begin = name->row * name->cols;
     for (int64_t at = 0; at < all; at += PIECE) {
@@ -271,9 +272,7 @@ static hy_status load_tensor(const hy_safetensors *file, const hy_hf_name *name,
         HY_TRY(hy_safetensors_read(file, entry, hy_dtype_bytes(entry->dtype, at), raw,
                                    hy_dtype_bytes(entry->dtype, count)));
         hy_convert(raw, entry->dtype, count, made, dtype);
-        HY_TRY(hy_store_write(store, stream,
-                              hy_store_offset(store, item) + hy_dtype_bytes(dtype, begin + at),
-                              made, hy_dtype_bytes(dtype, count)));
+        HY_TRY(hy_store_put(store, stream, item, begin + at, count, made));
     }
     return HY_OK;
 }

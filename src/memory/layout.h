@@ -15,7 +15,8 @@
 typedef struct hy_layout_item {
     int32_t unit;
     hy_dtype dtype;
-    int64_t count;   /* elements */
+    int64_t count;   /* elements, */
+    int64_t begin;   /* of several ranks, from this one of the parameter on; else 0 */
     int32_t block;   /* codes: elements that share a scale; their scales lie behind them, */
     int32_t group;   /* as hy_quant says: 0 for fp32 */
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */

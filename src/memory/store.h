@@ -186,6 +186,10 @@ hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, voi
                         uint64_t bytes);
 hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
                          uint64_t bytes);
+/* Elements [first, first + count) of a parameter whose tensor is `item`: those that this class has, which of several
+ * ranks may be some of them or none. Not for codes. */
+hy_status hy_store_put(hy_store *store, hy_stream *stream, int32_t item, int64_t first,
+                       int64_t count, const void *in);
 uint64_t hy_store_offset(const hy_store *store, int32_t item); /* of an item in its class */
 /* What lives on the device is zeroed by ops on the stream: enqueued, not waited for. */
 hy_status hy_store_zero(hy_store *store, hy_stream *stream);

@@ -116,6 +116,19 @@ static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, 
     return HY_OK;
 }
 
+hy_status hy_store_put(hy_store *store, hy_stream *stream, int32_t item, int64_t first,
+                       int64_t count, const void *in) {
+    const hy_layout_item *entry = &store->layout.items[item];
+    int64_t from = first > entry->begin ? first : entry->begin;
+    int64_t end = first + count, last = entry->begin + entry->count;
+    if (end > last) end = last;
+    if (from >= end) return HY_OK;
+    const char *at = (const char *)in + hy_dtype_bytes(entry->dtype, from - first);
+    uint64_t offset =
+        hy_store_offset(store, item) + hy_dtype_bytes(entry->dtype, from - entry->begin);
+    return hy_store_write(store, stream, offset, at, hy_dtype_bytes(entry->dtype, end - from));
+}
+
 uint64_t hy_store_offset(const hy_store *store, int32_t item) {
     const hy_layout_item *entry = &store->layout.items[item];
     return store->layout.unit_offset[entry->unit] + entry->offset;

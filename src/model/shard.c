@@ -106,6 +106,7 @@ static hy_status cut_layout(const hy_shard *shard, const hy_params *params, cons
         bool is_like_param = whole->items[item].count == params->list[i].count;
         assert(is_like_param || own.count == params->list[i].count);
         if (is_like_param) items[count].count = own.count;
+        if (is_like_param) items[count].begin = own.begin;
         of[i] = count++;
     }
     HY_TRY(hy_layout_init(out, items, count, whole->unit_count));

@@ -86,6 +86,7 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
     if (hy_subject_predicts(&x) && !x.is_aside) x.offload = s->memory.offload_strategy;
     x.rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
                             .slow_count = hy_predictor_buffers(x.predictor.kind),
+                            .ranks = x.ranks,
                             .has_average = s->phases.tail_share > 0};
     x.rows.has_snapshot = s->phases.snapshot && rung->has_snapshot && x.rows.slow_count > 0;
     if (x.guest) {
@@ -216,8 +217,15 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
                "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
                "accepted are multiples of %lld",
                (long long)asked, (long long)seq, (long long)seq);
-    if (asked && batch > p->step_sequences) batch = p->step_sequences;
-    while (asked && p->step_sequences % batch != 0) batch--;
+    int64_t ranks = x->ranks.count > 1 ? x->ranks.count : 1;
+    HY_FAIL_IF(p->step_sequences % ranks != 0, HY_ERR_INPUT,
+               "a step has %lld sequences, which %lld ranks cannot share evenly: accepted are "
+               "multiples of %lld (batch_size, grad_accum_steps, step_tokens)",
+               (long long)p->step_sequences, (long long)ranks, (long long)ranks);
+    p->step_sequences /= ranks;
+    bool is_free = asked || ranks > 1; /* how a step is split */
+    if (is_free && batch > p->step_sequences) batch = p->step_sequences;
+    while (is_free && p->step_sequences % batch != 0) batch--;
     if (x->split.batch * x->split.accum == p->step_sequences) {
         batch = x->split.batch;
         p->keeps_batch = true;

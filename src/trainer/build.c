@@ -203,6 +203,35 @@ hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan) {
     return HY_OK;
 }
 
+/* What ranks share: as little as fits, because weights that are shared too have to come for every pass. Without any
+ * (stage 0) nothing is gained: as much goes between ranks. */
+static hy_status plan_stages(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    bool is_open = t->settings.ranks.zero_stage == HY_ZERO_AUTO;
+    hy_subject before = e->subject;
+    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
+    bool has_fp8 = hy_types_have_fp8(&e->subject.rows.types);
+    HY_FAIL_IF(
+        has_fp8 && e->subject.ranks.stage == 3, HY_ERR_INPUT,
+        "zero_stage is 3: weights in fp8 are made of whole matrices, so accepted are 0 to 2");
+    if (!t->team || !is_open || e->plan.fits || has_fp8) return HY_OK;
+    before.ranks.stage = 3;
+    e->subject = before;
+    HY_TRY(hy_subject_with(&e->subject, e->settings, &e->subject.rung, &e->subject));
+    return hy_plan_make(&e->subject, &e->plan, &t->facts);
+}
+
+static void set_ranks(hy_trainer *t) {
+    hy_subject *x = &t->engine.subject;
+    hy_zero_choice asked = t->settings.ranks.zero_stage;
+    if (!t->team) return;
+    x->ranks = (hy_rank_spec){.rank = t->team->who.rank,
+                              .count = t->team->who.count,
+                              .stage = asked == HY_ZERO_AUTO ? 2 : (int32_t)asked};
+    x->sharers = t->team->local_count;
+    t->engine.team = t->team;
+}
+
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
@@ -212,7 +241,8 @@ static hy_status make_plan(hy_trainer *t) {
     HY_TRY(hy_engine_set_subject(e));
     const char *no_fp8 = hy_fp8_why_none(&e->subject);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
-    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
+    HY_TRY(plan_stages(t));
+    HY_TRY(hy_ranks_share_plan(t));
     e->subject.keeps_rung = true; /* for the rest of the run */
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
     HY_TRY(hy_engine_lay_out(e));
@@ -288,7 +318,10 @@ static hy_status find_resumed(hy_trainer *t) {
     if (!from[0]) return HY_OK;
     char file[HY_PATH_MAX];
     bool is_auto = strcmp(from, "auto") == 0;
-    HY_TRY(hy_checkpoint_find(&t->observer, is_auto ? t->record.out : from, t->resumed));
+    if (hy_trainer_leads(t)) {
+        HY_TRY(hy_checkpoint_find(&t->observer, is_auto ? t->record.out : from, t->resumed));
+    }
+    HY_TRY(hy_ranks_share_resumed(t));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read_choices(t, file));
     return hy_checkpoint_read_algorithms(&t->engine, t->resumed);
@@ -375,11 +408,15 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->retries.on_retry = hy_trainer_tell_retry;
     e->subject.is_plan = is_plan;
     if (t->guest) e->guest = &t->guest->side;
+    set_ranks(t);
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(open_data(t));
     HY_TRY(choose_length(t));
     HY_TRY(set_course(t));
-    if (!is_plan) HY_TRY(hy_record_choose_folder(&t->record, &t->settings));
+    if (!is_plan && hy_trainer_leads(t)) {
+        HY_TRY(hy_record_choose_folder(&t->record, &t->settings));
+    }
+    if (!is_plan) HY_TRY(hy_ranks_share_folder(t));
     HY_TRY(hy_engine_open_device(e));
     if (!is_plan) HY_TRY(find_resumed(t));
     HY_TRY(make_plan(t));
@@ -410,8 +447,12 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     int64_t depth = hy_data_depth(&t->engine.subject, c->accum);
     hy_loader *anew;
     if (t->guest) return HY_OK; /* it reads its own */
-    HY_TRY(hy_loader_create(t->data.set, c->batch, (int32_t)depth, (uint64_t)t->progress.sequences,
-                            t->engine.backend, &anew));
+    const hy_rank_spec *r = &t->engine.subject.ranks;
+    hy_loader_share share = {
+        .rank = r->rank, .count = r->count > 1 ? r->count : 1, .run = c->accum};
+    HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
+                                  (uint64_t)t->progress.sequences, &share, t->engine.backend,
+                                  &anew));
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
     hy_loader_destroy(t->data.loader);
     t->data.loader = anew;

@@ -18,12 +18,14 @@ typedef struct lesson {
     hy_fp8_use fp8; /* likewise */
     bool is_fp8_known;
     bool is_out_ours; /* the folder was made by one of them */
+    hy_team *team;    /* it is opened once; NULL: this process is alone */
 } lesson;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
                               bool is_plan, hy_guest *guest, const lesson *known) {
     *t = (hy_trainer){.settings = *hy_config_settings(config),
                       .guest = guest,
+                      .team = known->team,
                       .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
@@ -69,6 +71,18 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
+/* One of several ranks meets the others. */
+static hy_status join(const hy_config *config, const hy_observer *observer, const hy_guest *guest,
+                      hy_team **out) {
+    HY_TRY(hy_team_for(hy_config_settings(config), observer, out));
+    if (!*out || !guest) return HY_OK;
+    hy_status status = hy_team_fail(
+        *out, hy_fail(HY_ERR_INPUT, "a model or loop of a program's own runs on one rank so far"));
+    hy_team_close(*out);
+    *out = NULL;
+    return status;
+}
+
 /* Owns the guest from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
                       hy_guest *guest, hy_trainer **out) {
@@ -80,8 +94,15 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     lesson known = {0};
     char first[HY_ERROR_MESSAGE_MAX] = "";
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status;
+    hy_status status = is_plan ? HY_OK : join(config, observer, guest, &known.team);
+    if (known.team) tries = 0; /* the others have gone on */
+    if (status != HY_OK) {
+        free(t);
+        if (guest && guest->release) guest->release(guest);
+        return status;
+    }
     while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
+        status = hy_team_fail(known.team, status);
         bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
         if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
         if (status != HY_ERR_MEMORY || tries-- == 0) {

@@ -123,7 +123,9 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
     if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->fate.life = HY_LIFE_FAILED;
-    bool can_be_saved = t->fate.life == HY_LIFE_READY && t->record.out[0] && hy_trainer_may_save(t);
+    /* Of several ranks none can save alone. */
+    bool can_be_saved =
+        t->fate.life == HY_LIFE_READY && t->record.out[0] && !t->team && hy_trainer_may_save(t);
     t->engine.retries.in_a_row = 0;
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->fate.saved_step == t->progress.step ||

@@ -13,7 +13,7 @@
 /* ---- which sizes there are --------------------------------------------------------------------- */
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
-    int64_t least = t->settings.train.min_batch_size, step = hy_step_sequences(&t->engine);
+    int64_t least = t->settings.train.min_batch_size, step = hy_rank_sequences(&t->engine);
     if (!t->settings.train.normalize) return 0; /* a sum of means would be another sum */
     for (int64_t b = from + direction; b >= least && b <= most && b <= step; b += direction) {
         if (step % b == 0) return b;
@@ -34,7 +34,7 @@ int64_t hy_larger_batch(const hy_trainer *t) {
 /* ---- another plan ------------------------------------------------------------------------------ */
 
 static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
-    choice.accum = (int32_t)(hy_step_sequences(&t->engine) / batch);
+    choice.accum = (int32_t)(hy_rank_sequences(&t->engine) / batch);
     choice.batch = (int32_t)batch;
     return hy_plan_with(&t->engine.subject, &choice, out);
 }

@@ -45,15 +45,25 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 
 /* By steps, or by time: a save changes no bit of what follows, so the clock may decide. On a disk that takes
  * long for one they are further apart. */
-static bool is_save_due(const hy_trainer *t) {
+bool hy_trainer_is_save_time(const hy_trainer *t) {
     double seconds = 60 * t->settings.save.save_minutes;
     double rare = fmin(t->fate.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
     if (seconds > 0) seconds = fmax(seconds, rare);
-    return is_due(t->settings.save.save_every, t->progress.step) ||
-           (seconds > 0 && hy_clock() - t->fate.save_clock >= seconds);
+    return seconds > 0 && hy_clock() - t->fate.save_clock >= seconds;
+}
+
+static bool is_save_due(const hy_trainer *t) {
+    bool is_time = t->team ? t->agreed.saves : hy_trainer_is_save_time(t);
+    return is_due(t->settings.save.save_every, t->progress.step) || is_time;
 }
 
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
+
+bool hy_trainer_has_time_to_save(const hy_trainer *t) {
+    double bytes = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
+    double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
+    return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
+}
 
 /* Weights with the lowest held-out loss so far are worth a checkpoint: where early_stop may go back to them in
  * any case, else where it takes as little of the time as others do. */
@@ -62,13 +72,11 @@ static bool is_best_due(const hy_trainer *t) {
     if (best->step != t->progress.step || t->progress.val_step != t->progress.step) return false;
     if (t->settings.eval.early_stop > 0) return true;
     bool saves = t->settings.save.save_every > 0 || t->settings.save.save_minutes > 0;
-    double bytes = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
-    double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
-    return saves && hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
+    return saves && (t->team ? t->agreed.keeps_best : hy_trainer_has_time_to_save(t));
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->fate.saved_step == t->progress.step) return HY_OK;
     double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
     t->fate.save_clock = hy_clock();
@@ -161,6 +169,15 @@ static hy_status count_ngrams(hy_trainer *t) {
     return status == HY_ERR_MEMORY || status == HY_ERR_IO ? HY_OK : status;
 }
 
+/* Of several ranks none has all of the weights; the last checkpoint does. */
+static hy_status export_saved(hy_trainer *t, const char *folder) {
+    char checkpoint[HY_PATH_MAX + 64];
+    hy_export_options options = {.out = folder, .overwrite = true};
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->folder,
+             (long long)t->fate.saved_step);
+    return hy_export(checkpoint, &options, NULL);
+}
+
 /* A model that transformers does not know is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
@@ -168,7 +185,9 @@ static hy_status write_model(hy_trainer *t) {
     bool is_adapter = t->engine.model->shape.adapter.rank > 0;
     HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, is_adapter ? "adapter" : "model"));
     hy_status status =
-        hy_export_engine(&t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL, folder);
+        t->team ? export_saved(t, folder)
+                : hy_export_engine(&t->engine, is_adapter ? HY_EXPORT_ADAPTER : HY_EXPORT_MODEL,
+                                   folder);
     if (status == HY_ERR_INPUT) {
         hy_say(t, HY_WARNING, "%s is not written: %s", folder, hy_error_message());
         return HY_OK;
@@ -182,7 +201,7 @@ static hy_status write_model(hy_trainer *t) {
 
 /* The last save of a run may have the memory that was kept for it. */
 static hy_status save_at_last(hy_trainer *t) {
-    if (!t->record.out[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->fate.saved_step == t->progress.step) return HY_OK;
     hy_trainer_give_reserve(t);
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
@@ -274,7 +293,7 @@ static bool is_stopped_by_guest(const hy_trainer *t, hy_status status) {
 
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
-        if (atomic_load(&t->fate.stop_requested)) return stop(t);
+        if (hy_ranks_stop(t)) return stop(t);
         hy_status status = t->course.is_rest_owed ? catch_up(t) : one_step(t);
         if (is_stopped_by_guest(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
@@ -287,5 +306,7 @@ static hy_status run(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    return hy_guest_hand_back(t, run(t));
+    hy_status status = hy_guest_hand_back(t, run(t));
+    /* A run that diverged did so on all ranks, and one that stopped too. */
+    return status == HY_OK || status == HY_STOPPED ? status : hy_team_fail(t->team, status);
 }

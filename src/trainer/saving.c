@@ -149,21 +149,56 @@ static hy_status show_best(hy_trainer *t) {
     return HY_OK;
 }
 
+static hy_status begin_checkpoint(hy_trainer *t, hy_checkpoint **out) {
+    HY_TRY(find_folder(t));
+    HY_TRY(make_room(t));
+    /* A checkpoint should not outlive the metrics of its steps. */
+    hy_record_flush(&t->record);
+    HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, out));
+    return t->team ? hy_checkpoint_make_files(&t->engine, *out) : HY_OK;
+}
+
+/* Several ranks: each writes its part. What one of them could not write none has written. */
+static hy_status write_parts(hy_trainer *t, hy_checkpoint *checkpoint, hy_status begun) {
+    char folder[HY_PATH_MAX] = "";
+    HY_TRY(hy_ranks_agree(t, begun));
+    if (checkpoint) snprintf(folder, sizeof folder, "%s", hy_checkpoint_path(checkpoint, ""));
+    HY_TRY(hy_control_share(t->team->control, folder, sizeof folder, 0));
+    return hy_ranks_agree(t, hy_checkpoint_write_parts(&t->engine, folder));
+}
+
+/* The others wait until it is whole. */
+static hy_status follow(hy_trainer *t) {
+    HY_TRY(write_parts(t, NULL, HY_OK));
+    HY_TRY(hy_ranks_agree(t, HY_OK));
+    t->fate.saved_step = t->progress.step;
+    return HY_OK;
+}
+
+static hy_status lead(hy_trainer *t);
+
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
-    double begin = hy_clock();
-    hy_checkpoint *checkpoint;
-    if (!t->record.out[0]) {
+    if (!t->folder[0]) {
         return hy_fail(HY_ERR_STATE,
                        "this run has no folder (out = none), so nothing can be saved");
     }
-    HY_TRY(find_folder(t));
-    HY_TRY(make_room(t));
-    /* A checkpoint should not outlive the metrics of its steps, and tensors must be written back. */
-    hy_record_flush(&t->record);
+    /* Tensors must be written back. */
     HY_TRY(hy_update_finish(&t->engine));
     HY_TRY(hy_mover_await(&t->engine));
     HY_TRY(hy_engine_sync(&t->engine));
-    HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, &checkpoint));
+    if (!t->team) return lead(t);
+    return hy_trainer_leads(t) ? lead(t) : follow(t);
+}
+
+static hy_status lead(hy_trainer *t) {
+    double begin = hy_clock();
+    hy_checkpoint *checkpoint = NULL;
+    hy_status begun = begin_checkpoint(t, &checkpoint);
+    if (t->team) begun = write_parts(t, checkpoint, begun);
+    if (begun != HY_OK) {
+        if (checkpoint) hy_checkpoint_abort(checkpoint);
+        return begun;
+    }
     hy_text progress = {0};
     hy_best before = t->progress.best;
     bool is_healthy = t->progress.bound.above == 0;
@@ -176,11 +211,12 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     if (status != HY_OK) {
         t->progress.best = before;
         hy_checkpoint_abort(checkpoint);
-        return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
+        status = hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
+        return hy_ranks_agree(t, status);
     }
     status = hy_checkpoint_commit(checkpoint);
     if (status != HY_OK) t->progress.best = before;
-    HY_TRY(status);
+    HY_TRY(hy_ranks_agree(t, status));
     t->fate.saved_step = t->progress.step;
     char path[HY_PATH_MAX + 64];
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);

@@ -185,6 +185,7 @@ static void note_first_share(hy_trainer *t) {
 }
 
 hy_status hy_trainer_steer(hy_trainer *t) {
+    if (t->team) return HY_OK; /* ranks keep to the plan they began with */
     if (!t->monitor || t->settings.train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun) note_first_share(t);
     bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;

@@ -62,6 +62,7 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
         HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
         *out += batch.counted;
     }
+    HY_TRY(hy_ranks_begin_step(t, out));
     if (*out == 0) {
         return hy_fail(HY_ERR_INPUT, "no target counts in the sequences from number %lld on",
                        (long long)t->progress.sequences);
@@ -90,11 +91,13 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     hy_status status;
     int64_t passes = e->progress.backward_passes;
     while ((status = make_gradients(t, dtype, lr, counted)) != HY_OK) {
+        if (t->team) return status; /* the others are elsewhere by now */
         HY_TRY(hy_trainer_retry_with_less(t, status));
         e->progress.backward_passes = passes;
     }
     t->fate.life = HY_LIFE_CHANGING;
     while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) {
+        if (t->team) return status;
         HY_TRY(hy_engine_retry(e, status));
     }
     return HY_OK;

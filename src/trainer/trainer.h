@@ -18,7 +18,8 @@
 #include "record/record.h"
 #include "trainer/guest.h"
 
-#define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
+#define HY_RANKS_TOLD 256 /* ranks that a run may have */
+#define HY_LOSS_TAIL 32   /* steps over which the final training loss is averaged */
 
 /* The lowest held-out losses of a run, all of the same sequences. NaN and -1: none yet. */
 typedef struct hy_best {
@@ -150,11 +151,18 @@ typedef struct hy_fate {
     atomic_bool stop_requested;
 } hy_fate;
 
+/* What ranks have told each other at the begin of the last step. */
+typedef struct hy_agreed {
+    bool stops, saves, keeps_best;
+} hy_agreed;
+
 struct hy_trainer {
     hy_settings settings; /* as the user said it */
     hy_observer observer;
     hy_engine engine;
     hy_guest *guest; /* the owner's; NULL: the model is ours */
+    hy_team *team;   /* NULL: it is alone */
+    hy_agreed agreed;
     hy_run_data data;
     hy_course course;
     hy_progress progress;
@@ -168,6 +176,7 @@ struct hy_trainer {
     int64_t val_tokens;         /* of the last validation */
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
     hy_record record;
+    char folder[HY_PATH_MAX];  /* where checkpoints go, on every rank; "": nowhere */
     char resumed[HY_PATH_MAX]; /* the checkpoint that is gone on with; "": none */
 };
 
@@ -189,6 +198,18 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
     __attribute__((format(printf, 3, 4)));
 /* The next step or jump, by the phase that is due. */
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
+
+/* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the clock. */
+hy_status hy_team_for(const hy_settings *settings, const hy_observer *observer, hy_team **out);
+bool hy_trainer_leads(const hy_trainer *t);
+hy_status hy_ranks_share_folder(hy_trainer *t);  /* t->folder, of the record's */
+hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
+hy_status hy_ranks_share_plan(hy_trainer *t);    /* that of rank 0 */
+/* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
+hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
+/* *counted becomes the sum over ranks; and whether to stop or to save is known. */
+hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted);
+bool hy_ranks_stop(const hy_trainer *t);
 
 /* recovery.c: work that failed for want of memory is done again: with smaller micro-batches when it is not
  * the first time. HY_OK: go on. */
@@ -302,7 +323,10 @@ void hy_fork_end(hy_trainer *t);               /* there will be no more */
 uint64_t hy_fork_plan_bytes(const hy_trainer *t);
 void hy_fork_release(hy_trainer *t);
 
-/* run.c: a validation that memory does not allow is reported and left out. */
+/* run.c: whether a save falls due by the clock, and whether one of the best weights would cost little. */
+bool hy_trainer_is_save_time(const hy_trainer *t);
+bool hy_trainer_has_time_to_save(const hy_trainer *t);
+/* A validation that memory does not allow is reported and left out. */
 hy_status hy_trainer_skip_validation(hy_trainer *t);
 
 /* progress_json.c: trainer.json of a checkpoint. */

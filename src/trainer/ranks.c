@@ -1,0 +1,112 @@
+/* ranks.c: several ranks run one course: what they agree on. See trainer.h.
+ *
+ * Every rank goes through the same steps and decides alike, because what it decides by is alike: losses and norms are of
+ * all ranks. What is one process' own (its clock, a request to stop, free memory) is told to the others first, with the
+ * number of targets at the begin of each step; the clock is that of rank 0. Rank 0 has the run's folder and its record. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "trainer/trainer.h"
+
+#define MESSAGE 384 /* of a failure that another rank is told of */
+
+/* ---- beginning ----------------------------------------------------------------------------------------- */
+
+hy_status hy_team_for(const hy_settings *s, const hy_observer *observer, hy_team **out) {
+    hy_team_options options = {
+        .link = s->ranks.link, .timeout = s->ranks.rank_timeout, .agreed = hy_settings_agreed(s)};
+    if (observer) options.observer = *observer;
+    return hy_team_open(&options, out);
+}
+
+static int32_t rank_count(const hy_trainer *t) { return t->team ? t->team->who.count : 1; }
+
+bool hy_trainer_leads(const hy_trainer *t) { return !t->team || t->team->who.rank == 0; }
+
+/* A text of rank 0's becomes everybody's. */
+static hy_status share_text(hy_trainer *t, char *text, size_t size) {
+    return t->team ? hy_control_share(t->team->control, text, size, 0) : HY_OK;
+}
+
+hy_status hy_ranks_share_folder(hy_trainer *t) {
+    HY_TRY(hy_ranks_agree(t, HY_OK));
+    snprintf(t->folder, sizeof t->folder, "%s", t->record.out);
+    return share_text(t, t->folder, sizeof t->folder);
+}
+
+hy_status hy_ranks_share_resumed(hy_trainer *t) {
+    return share_text(t, t->resumed, sizeof t->resumed);
+}
+
+/* ---- the plan ------------------------------------------------------------------------------------------ */
+
+/* What a plan is made of again on another rank. */
+typedef struct shared_plan {
+    hy_plan_choice choice;
+    hy_rung rung;
+    int32_t stage;
+} shared_plan;
+
+hy_status hy_ranks_share_plan(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    hy_subject *x = &e->subject;
+    shared_plan plan;
+    if (!t->team) return HY_OK;
+    memset(&plan, 0, sizeof plan);
+    plan.choice = e->plan.choice;
+    plan.rung = x->rung;
+    plan.stage = x->ranks.stage;
+    HY_TRY(hy_control_share(t->team->control, &plan, sizeof plan, 0));
+    if (hy_trainer_leads(t)) return HY_OK;
+    x->ranks.stage = plan.stage;
+    HY_TRY(hy_subject_with(x, e->settings, &plan.rung, x));
+    HY_TRY(hy_plan_with(x, &plan.choice, &e->plan));
+    hy_plan_tell(x, &e->plan, &t->facts);
+    return HY_OK;
+}
+
+/* ---- agreeing ------------------------------------------------------------------------------------------ */
+
+hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
+    struct {
+        int32_t status;
+        char message[MESSAGE];
+    } own = {.status = (int32_t)mine}, all[HY_RANKS_TOLD];
+    if (!t->team) return mine;
+    if (mine != HY_OK) snprintf(own.message, sizeof own.message, "%s", hy_error_message());
+    int32_t count = rank_count(t);
+    HY_FAIL_IF(count > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported", count,
+               HY_RANKS_TOLD);
+    HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
+    for (int32_t r = 0; r < count; r++) {
+        if (all[r].status == HY_OK) continue;
+        return hy_fail((hy_status)all[r].status, "rank %d: %s", r, all[r].message);
+    }
+    return HY_OK;
+}
+
+/* What each rank tells at the begin of a step. */
+enum { COUNTED, STOPS, SAVES, KEEPS_BEST, TOLD };
+
+hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
+    double own[TOLD] = {[COUNTED] = (double)*counted,
+                        [STOPS] = atomic_load(&t->fate.stop_requested),
+                        [SAVES] = hy_trainer_is_save_time(t),
+                        [KEEPS_BEST] = hy_trainer_has_time_to_save(t)};
+    double all[TOLD * HY_RANKS_TOLD];
+    if (!t->team) return HY_OK;
+    HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
+    *counted = 0;
+    for (int32_t r = 0; r < rank_count(t); r++) {
+        *counted += (int64_t)all[r * TOLD + COUNTED];
+        t->agreed.stops |= all[r * TOLD + STOPS] != 0;
+    }
+    t->agreed.saves = all[SAVES] != 0;
+    t->agreed.keeps_best = all[KEEPS_BEST] != 0;
+    return HY_OK;
+}
+
+bool hy_ranks_stop(const hy_trainer *t) {
+    return t->team ? t->agreed.stops : atomic_load(&t->fate.stop_requested);
+}
