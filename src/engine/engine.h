@@ -201,9 +201,11 @@ static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
 }
+static inline int32_t hy_engine_ranks(const hy_engine *e) {
+    return e->subject.ranks.count > 1 ? e->subject.ranks.count : 1;
+}
 static inline int64_t hy_step_sequences(const hy_engine *e) {
-    int32_t ranks = e->subject.ranks.count;
-    return hy_rank_sequences(e) * (ranks > 1 ? ranks : 1);
+    return hy_rank_sequences(e) * hy_engine_ranks(e);
 }
 
 /* ---- device.c: opening and closing ------------------------------------------------------------------ */
@@ -417,10 +419,11 @@ typedef struct hy_probe {
     bool of_candidate; /* under the candidate row instead */
     double *each;      /* (count) mean loss of each, may be NULL */
     double mean;       /* set: over all counted targets */
+    double *sums;      /* set meanwhile, of several ranks: see probe.c */
     int64_t counted;   /* set */
 } hy_probe;
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe);
-int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count);
+int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t count); /* here */
 
 /* ---- retry.c ------------------------------------------------------------------------------------------ */
 

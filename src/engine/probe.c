@@ -3,15 +3,19 @@
  * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
  * the held-out data under the current ones or their average. The last batch is filled up with sequences
  * whose targets do not count. Losses come back to the host and are summed there in order, while the next
- * batch is under way. */
+ * batch is under way.
+ *
+ * Several ranks take batches in turn: in each round a rank has one, though it may be all filler, because weights may have
+ * to come from the others. Sums of sequences are told to all, and each adds them up in the order of sequences. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-int64_t hy_probe_batches(const hy_batch_plan *plan, uint64_t count) {
-    uint64_t batch = (uint64_t)plan->size.batch;
+int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t count) {
+    uint64_t batch = (uint64_t)plan->size.batch * (uint64_t)hy_engine_ranks(e);
     return (int64_t)((count + batch - 1) / batch);
 }
 
@@ -25,7 +29,8 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
         uint64_t number = first + (uint64_t)row;
         bool is_filler = number >= probe->count;
         uint64_t stride = probe->stride ? probe->stride : 1;
-        uint64_t at = probe->first + (is_filler ? first : number) * stride;
+        bool is_all_filler = first >= probe->count;
+        uint64_t at = probe->first + (is_all_filler ? 0 : is_filler ? first : number) * stride;
         int64_t counted =
             hy_dataset_fill(probe->data, probe->split, at, tokens, targets, doc_starts);
         if (counted < 0) return HY_ERR_IO; /* with its message */
@@ -77,6 +82,12 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
             of_sequence += (double)staging->losses[at];
             counted++;
         }
+        if (probe->sums) {
+            double *told = probe->sums + 2 * (first + (uint64_t)row);
+            told[0] = of_sequence;
+            told[1] = (double)counted;
+            continue;
+        }
         if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
         probe->counted += counted;
         sum += of_sequence;
@@ -86,9 +97,8 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
 
 /* Waits for a batch and adds its losses. */
 static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
-                               uint64_t first, double *sum) {
+                               uint64_t first, const hy_staging *staging, double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch;
-    const hy_staging *staging = &e->work.staging[first / batch % 2];
     HY_TRY(e->backend->event_sync(staging->is_done));
     *sum += sum_batch(plan, probe, first, staging);
     if (e->observer->on_progress && probe->split == HY_VAL) {
@@ -101,16 +111,53 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
 /* The device works on one batch while the host fills the next. */
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
-    uint64_t batch = (uint64_t)plan->size.batch, first = 0;
-    for (; first < probe->count; first += batch) {
-        const hy_staging *staging = &e->work.staging[first / batch % 2];
-        HY_TRY(fill_batch(plan, probe, first, staging));
+    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->subject.ranks.rank * batch;
+    uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
+    const hy_staging *before = NULL;
+    for (uint64_t first = 0; first < probe->count; first += round) {
+        const hy_staging *staging = &e->work.staging[first / round % 2];
+        HY_TRY(fill_batch(plan, probe, first + own, staging));
         HY_TRY(hy_mover_count_down(e));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
-        if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
+        if (before) HY_TRY(collect_batch(e, plan, probe, first - round + own, before, sum));
+        before = staging;
     }
-    if (first > 0) HY_TRY(collect_batch(e, plan, probe, first - batch, sum));
-    return HY_OK;
+    if (!before) return HY_OK;
+    uint64_t last = (probe->count - 1) / round * round;
+    return collect_batch(e, plan, probe, last + own, before, sum);
+}
+
+/* Each sequence was some rank's: the others have zeros there. */
+static hy_status tell_sums(hy_engine *e, hy_probe *probe, double *sum) {
+    size_t count = 2 * (size_t)probe->count;
+    int32_t ranks = hy_engine_ranks(e);
+    double *all = malloc(count * (size_t)ranks * sizeof *all);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
+    hy_status status = hy_control_gather(e->team->control, probe->sums, (int32_t)count, all);
+    for (uint64_t i = 0; i < probe->count && status == HY_OK; i++) {
+        double of_sequence = 0, counted = 0;
+        for (int32_t r = 0; r < ranks; r++) {
+            of_sequence += all[(size_t)r * count + 2 * i];
+            counted += all[(size_t)r * count + 2 * i + 1];
+        }
+        if (probe->each) probe->each[i] = of_sequence / counted;
+        probe->counted += (int64_t)counted;
+        *sum += of_sequence;
+    }
+    free(all);
+    return status;
+}
+
+static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
+                            double *sum) {
+    probe->sums = calloc(2 * (size_t)probe->count, sizeof *probe->sums);
+    HY_FAIL_IF(!probe->sums, HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
+               (unsigned long long)probe->count);
+    hy_status status = run_batches(e, plan, probe, weights, sum);
+    if (status == HY_OK) status = tell_sums(e, probe, sum);
+    free(probe->sums);
+    probe->sums = NULL;
+    return status;
 }
 
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
@@ -118,7 +165,8 @@ hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     double sum = 0;
     probe->counted = 0;
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
-    HY_TRY(run_batches(e, plan, probe, weights, &sum));
+    HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
+                                  : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
     HY_TRY(hy_shards_check(e));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");

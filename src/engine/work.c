@@ -199,7 +199,8 @@ static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
         HY_TRY(e->backend->alloc(e->backend, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
     }
     /* What comes back to the host. */
-    size_t guarded = 2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice);
+    size_t guarded =
+        2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice, spec->ranks);
     e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
     if (!e->work.guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
     return e->backend->alloc(e->backend, HY_PINNED, sizeof *e->work.result,

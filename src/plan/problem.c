@@ -132,7 +132,8 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
                            .grad_dtype = types->grads,
                            .fp8 = types->fp8,
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
-                           .guard_share = s->phases.guard_share};
+                           .guard_share = s->phases.guard_share,
+                           .ranks = x->ranks.count > 1 ? x->ranks.count : 1};
     spec->state_sums =
         hy_state_sums(&x->rows.optimizer, &x->model->params, x->backend, spec->grad_dtype);
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_FULL));

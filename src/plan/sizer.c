@@ -34,8 +34,8 @@ hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice 
 }
 
 /* Two at least, or the noise cannot be seen. */
-uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *c) {
-    double wanted = floor(guard_share * ((double)c->batch * c->accum) + 0.5);
+uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *c, int32_t ranks) {
+    double wanted = floor(guard_share * ((double)c->batch * c->accum * ranks) + 0.5);
     return wanted < 2 ? 2 : (uint64_t)wanted;
 }
 
@@ -234,8 +234,10 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
         HY_TRY(size_eval(z, choice, spec->eval_types[i], most_bytes, &sized));
         add_bytes(out, &sized.bytes, false, (uint64_t)sized.batch * (uint64_t)spec->seq);
         out->eval_batch[hy_plan_index(spec->eval_types[i])] = sized.batch;
+        /* The last type is Predict's. */
+        uint64_t ranks = spec->ranks > 1 ? (uint64_t)spec->ranks : 1;
         uint64_t wanted =
-            hy_guard_sequences(spec->guard_share, choice); /* the last type is Predict's */
+            (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
     hy_rows_need(z->rows, choice, &z->rings, &state);

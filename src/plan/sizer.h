@@ -42,6 +42,7 @@ typedef struct hy_pass_spec {
     hy_fp8_use fp8;      /* of steps in fp8 */
     int32_t eval_batch;  /* as asked; 0: as many training batches as there is room for */
     double guard_share;  /* of a step's sequences: a guard pass */
+    int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
 } hy_pass_spec;
 
@@ -52,7 +53,8 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 /* Options of the batch plan for a choice; forward-only ones get their own size. */
 hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice *choice,
                                  hy_dtype dtype, bool is_training);
-uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice); /* of one pass */
+/* Of one pass, all ranks together. */
+uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice, int32_t ranks);
 
 /* The work area, summed up pass by pass: begin with {0}, add every pass, close. */
 void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);

@@ -66,7 +66,8 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
 /* ---- the guard --------------------------------------------------------------------------------- */
 
 static uint64_t guard_sequences(const hy_trainer *t) {
-    return hy_guard_sequences(t->settings.phases.guard_share, &t->engine.plan.choice);
+    return hy_guard_sequences(t->settings.phases.guard_share, &t->engine.plan.choice,
+                              hy_engine_ranks(&t->engine));
 }
 
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
@@ -197,10 +198,11 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
 static int64_t planned_batches(const hy_trainer *t) {
     int64_t passes = t->engine.subject.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     if (t->guest) return passes * (int64_t)guard_sequences(t);
-    int64_t batches = passes * hy_probe_batches(t->engine.work.guard, guard_sequences(t));
+    int64_t batches =
+        passes * hy_probe_batches(&t->engine, t->engine.work.guard, guard_sequences(t));
     if (t->course.is_validation_due) {
         const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
-        batches += hy_probe_batches(plan, hy_trainer_val_sequences(t));
+        batches += hy_probe_batches(&t->engine, plan, hy_trainer_val_sequences(t));
     }
     return batches;
 }
