@@ -43,10 +43,8 @@ Exit code: 0, 1 when a run broke, 2 for wrong usage, 75 when stopped or out of t
 """
 import argparse
 import concurrent.futures
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -54,10 +52,12 @@ import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "adapter_value"), os.path.join(HERE, "time_to_loss")]
+sys.path[:0] = [os.path.join(HERE, "adapter_value"), os.path.join(HERE, "measurement")]
+import command  # noqa: E402
 import compare  # noqa: E402
 import rows  # noqa: E402
-import runs  # noqa: E402
+from command import pair, skip, some_numbers  # noqa: E402
+from journal import Failure, Journal, key_of, last_lines  # noqa: E402
 
 LORA = ["lora=true", "lora_rank=16", "lora_targets=all", "optimizer=adamw"]
 ARMS = {  # label, settings, grid
@@ -84,18 +84,6 @@ QUIET = ["predictor=none", "precision_correct=same", "offload_strategy=none", "s
 ROWS_AMONG = 16  # of so many sequences of the base one is rows, with --base-rows
 
 
-def some(kind):
-    def parse(text):
-        try:
-            values = [kind(word) for word in text.split(",")]
-        except ValueError:
-            values = [0]
-        if any(value <= 0 for value in values) or len(set(values)) < len(values):
-            raise argparse.ArgumentTypeError(f'"{text}": expected different positive numbers, commas between')
-        return values
-    return parse
-
-
 def names(text):
     found = text.split(",")
     if set(found) - set(ARMS) or len(set(found)) < len(found):
@@ -103,17 +91,11 @@ def names(text):
     return [arm for arm in ARMS if arm in found]  # full first
 
 
-def pair(text):
-    if "=" not in text[1:]:
-        raise argparse.ArgumentTypeError(f'"{text}": expected KEY=VALUE')
-    return text
-
-
 def grid_of(text):
     arm, _, rates = text.partition("=")
     if arm not in ARMS:
         raise argparse.ArgumentTypeError(f'"{text}": expected ARM=LIST, with an arm of {", ".join(ARMS)}')
-    return arm, some(float)(rates)
+    return arm, some_numbers(float)(rates)
 
 
 def parse_command():
@@ -122,7 +104,7 @@ def parse_command():
     p.add_argument("--arms", type=names, default=["full", "lora", "qlora"], metavar="LIST", help="full,lora,qlora")
     p.add_argument("--lrs", type=grid_of, action="append", default=[], metavar="ARM=LIST",
                    help="learning rates of an arm, as many in each; 4, a factor of about 3 apart")
-    p.add_argument("--seeds", type=some(int), default=[1, 2, 3], metavar="LIST", help="1,2,3")
+    p.add_argument("--seeds", type=some_numbers(int), default=[1, 2, 3], metavar="LIST", help="1,2,3")
     p.add_argument("--epochs", type=float, help="passes over the rows; 2")
     p.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of all tuning runs")
     p.add_argument("--base", metavar="FOLDER", help="model that is tuned, instead of one trained here")
@@ -147,7 +129,7 @@ def parse_command():
     o.base_settings, o.tune_settings = size["base"], size["tune"]
     o.base_steps, o.epochs = o.base_steps or size["base_steps"], o.epochs or size["epochs"]
     own = dict(o.lrs)
-    o.grids = {arm: own.get(arm) or some(float)(ARMS[arm][2]) for arm in o.arms}
+    o.grids = {arm: own.get(arm) or some_numbers(float)(ARMS[arm][2]) for arm in o.arms}
     o.out = o.out or os.path.join("runs", "adapter_value" + "-tiny" * o.tiny)
     o.base_dir = o.base_dir or os.path.join(o.out, "base")
     o.resume = o.resume or os.path.join(o.out, "runs.jsonl")
@@ -169,26 +151,6 @@ def parse_command():
 
 # ---- what is here ----------------------------------------------------------------------------------
 
-def skip(reason, advice):
-    print(f"adapter_value: skipped, {reason}\n  {advice}")
-    sys.exit(0)
-
-
-def find_program(o):
-    if not os.access(o.program, os.X_OK):
-        print(f"adapter_value: there is no {o.program}; `make bin` builds it", file=sys.stderr)
-        sys.exit(2)
-
-
-def find_card(o):
-    if o.device == "cpu":
-        return
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        skip("there is no NVIDIA driver here", "--tiny --device cpu tries it on a CPU")
-
-
 def find_shared(path):
     for folder in (os.environ.get("HYBRID_DATA"), os.path.join(HERE, "..", "..", "shared", "data")):
         if folder and os.path.exists(os.path.join(folder, path)):
@@ -199,13 +161,7 @@ def find_shared(path):
 def find_shards(o):
     if o.data:
         return [o.data, o.val_data]
-    root = os.environ.get("HYBRID_TOKENS", "")
-    for folder in ("books", ""):
-        paths = [os.path.join(root, folder, name) for name in ("train.bin", "val.bin")]
-        if root and all(map(os.path.exists, paths)):
-            return paths
-    skip(f'there are no train.bin and val.bin in HYBRID_TOKENS/books or HYBRID_TOKENS (which is "{root}")',
-         "bench/peers/make_shards.py makes them; or give --data and --val-data, or --base")
+    return command.find_shards(("books", ""), "give --data and --val-data, or --base")
 
 
 def find_data(o):
@@ -228,14 +184,14 @@ class Programs:
     def __init__(self, folder):
         self.folder, self.lock, self.running, self.is_ended = folder, threading.Lock(), set(), False
 
-    def call(self, name, command):
+    def call(self, name, words):
         """Exit code and standard output; standard error goes into a file of that name."""
         log = os.path.join(self.folder, name + ".log")
         with open(log, "w", encoding="utf-8") as errors:
             with self.lock:
                 if self.is_ended:
                     raise KeyboardInterrupt
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
                                            text=True)
                 self.running.add(process)
             out, _ = process.communicate()
@@ -244,8 +200,8 @@ class Programs:
             if self.is_ended:
                 raise KeyboardInterrupt
         if process.returncode not in (0, 3):
-            raise runs.Failure(f"{os.path.basename(command[0])} ended with code {process.returncode}:\n"
-                               f"{runs.last_lines(log)}\n  $ {' '.join(command)}")
+            raise Failure(f"{os.path.basename(words[0])} ended with code {process.returncode}:\n"
+                          f"{last_lines(log)}\n  $ {' '.join(words)}")
         return process.returncode, out
 
     def end(self):
@@ -269,7 +225,7 @@ class Measurement:
     def __init__(self, o, scratch):
         self.o, self.scratch, self.began = o, scratch, time.monotonic()
         self.programs = Programs(o.out)
-        self.journal, self.lock = runs.Journal(o.resume), threading.Lock()
+        self.journal, self.lock = Journal(o.resume), threading.Lock()
         self.base, self.is_out_of_time, self.done, self.total = o.base, False, 0, 0
         self.base_rows, self.rows = rows.split(o.rows, o.base_rows, self.scratch)
         self.data = [rows.hash_of(path) for path in (self.rows, o.val_rows)]
@@ -282,7 +238,7 @@ class Measurement:
         if o.base:
             return rows.hash_of(o.base)
         data = [rows.hash_of(path) for path in (o.data, o.val_data, o.tokenizer, self.base_rows) if path]
-        return runs.key_of({"settings": [*o.base_settings, *o.base_set], "steps": o.base_steps, "data": data,
+        return key_of({"settings": [*o.base_settings, *o.base_set], "steps": o.base_steps, "data": data,
                             "rows": o.base_rows})
 
     def tokenize(self, text, name):
@@ -310,7 +266,7 @@ class Measurement:
 
     def make_base(self):
         """The folder of the base, trained now unless it is there."""
-        find_card(self.o)
+        command.find_card(self.o.device, "--tiny --device cpu tries it on a CPU")
         if self.base:
             return
         o, key = self.o, self.base_key
@@ -323,7 +279,7 @@ class Measurement:
                         f"steps={o.base_steps}", "seed=1", f"out={o.base_dir}", "overwrite=true"]
             code, out = self.programs.call("base", [o.program, "--json", *flags(settings)])
             if code == 3:
-                raise runs.Failure("the base diverged")
+                raise Failure("the base diverged")
             summary = json.loads(out)
             about = {name: summary[name] for name in ("device", "parameters", "steps", "tokens_per_step", "val_loss")}
             with open(os.path.join(o.base_dir, "adapter_value.json"), "w", encoding="utf-8") as file:
@@ -348,7 +304,7 @@ class Measurement:
                 f"seed={seed}"]
 
     def keys(self, arm, lr, seed):
-        return runs.key_of({"base": self.base_key, "data": self.data, "settings": self.settings(arm, lr, seed)})
+        return key_of({"base": self.base_key, "data": self.data, "settings": self.settings(arm, lr, seed)})
 
     def has_time(self):
         limit = self.o.limit_s
@@ -402,7 +358,7 @@ class Measurement:
 
     def untuned(self):
         """Loss of the base on the held-out rows as it is; None: out of time."""
-        key = runs.key_of({"base": self.base_key, "data": self.data[1], "settings": self.o.tune_settings})
+        key = key_of({"base": self.base_key, "data": self.data[1], "settings": self.o.tune_settings})
         if key not in self.journal.lines:
             if not self.has_time():
                 return None
@@ -452,11 +408,9 @@ def report(o, untuned, arms):
 
 
 def measure(o):
-    find_program(o)
+    command.find_program(o.program, "bin")
     find_data(o)
-    for folder in (o.out, os.path.dirname(os.path.abspath(o.resume))):
-        os.makedirs(folder, exist_ok=True)
-    print("$ bench/adapter_value.py " + " ".join(sys.argv[1:]) + "\n" + time.strftime("%Y-%m-%d", time.gmtime()))
+    command.begin(o)
     with tempfile.TemporaryDirectory(prefix="adapter_value-") as scratch:
         m = Measurement(o, scratch)
         try:
@@ -469,24 +423,5 @@ def measure(o):
         sys.exit(75)
 
 
-def stop(*_):
-    raise KeyboardInterrupt
-
-
-def main():
-    o = parse_command()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    sys.stdout.reconfigure(line_buffering=True)  # in order with progress, which goes to standard error
-    try:
-        measure(o)
-    except runs.Failure as failure:
-        print(f"adapter_value: {failure}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print(f"\nstopped; finished runs are in {o.resume}, the same command goes on", file=sys.stderr)
-        sys.exit(75)
-
-
 if __name__ == "__main__":
-    main()
+    command.run(measure, parse_command())

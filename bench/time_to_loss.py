@@ -42,17 +42,17 @@ are all the same is not made again, even by a program that was built anew: begin
 Exit code: 0, 1 when a run broke, 2 for wrong usage, 75 when stopped.
 """
 import argparse
-import ctypes
 import os
-import signal
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "time_to_loss"))
-import figures  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "time_to_loss"), os.path.join(HERE, "measurement")]
+import command  # noqa: E402
 import report  # noqa: E402
 import runs  # noqa: E402
+from command import numbers, pair, skip, some_numbers  # noqa: E402
+from journal import Failure, Journal, key_of  # noqa: E402
+from rates import best_rate  # noqa: E402
 
 PEER = os.path.join(HERE, "peers", "torch_time_to_loss.py")
 PEER_OPTIMIZER = {"a": "adamw", "b": "muon"}
@@ -69,33 +69,6 @@ MODELS = {
 # Prediction and what else would make (c) another thing than (a); --d may turn it on.
 PLAIN = ["predictor=none", "precision_correct=same", "offload_strategy=none"]
 TRIAL_STEPS = 2  # of an arm, before anything long begins
-
-
-def numbers(kind):
-    def parse(text):
-        try:
-            values = [kind(word) for word in text.split(",")] if text != "none" else []
-        except ValueError:
-            values = [0]
-        if any(value <= 0 for value in values) or len(set(values)) < len(values):
-            raise argparse.ArgumentTypeError(f'"{text}": expected different positive numbers, commas between')
-        return values
-    return parse
-
-
-def some_numbers(kind):
-    def parse(text):
-        values = numbers(kind)(text)
-        if not values:
-            raise argparse.ArgumentTypeError(f'"{text}": expected at least one number')
-        return values
-    return parse
-
-
-def pair(text):
-    if "=" not in text[1:]:
-        raise argparse.ArgumentTypeError(f'"{text}": expected KEY=VALUE')
-    return text
 
 
 def letters(text):
@@ -153,41 +126,14 @@ def parse_command():
 
 # ---- what is here ----------------------------------------------------------------------------------
 
-def skip(reason, advice):
-    print(f"time_to_loss: skipped, {reason}\n  {advice}")
-    sys.exit(0)
-
-
-def find_program(o):
-    if not os.access(o.program, os.X_OK):
-        print(f"time_to_loss: there is no {o.program}; `make build/bench/gpu_loss` builds it", file=sys.stderr)
-        sys.exit(2)
-
-
-def find_card(o):
-    if o.device == "cpu":
-        return
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        skip("there is no NVIDIA driver here", "--device cpu --model smoke tries it on a CPU")
-
-
 def find_data(o):
     """Settings that name the text; the built-in one for a model that wants no shards."""
     if o.data:
         return [f"data={o.data}"] + ([f"val_data={o.val_data}"] if o.val_data else [])
     if not o.shards:
         return ["data=builtin"]
-    root = os.environ.get("HYBRID_TOKENS", "")
-    for folder in o.shards:
-        for end in (".bin", ""):
-            paths = [os.path.join(root, folder, name + end) for name in ("train", "val")]
-            if root and all(map(os.path.exists, paths)):
-                return [f"data={paths[0]}", f"val_data={paths[1]}"]
-    places = " or ".join("HYBRID_TOKENS" + (f"/{name}" if name else "") for name in o.shards)
-    skip(f"there are no train.bin and val.bin in {places} (HYBRID_TOKENS is \"{root}\")",
-         "bench/peers/make_shards.py makes them: see its first lines; or give --data and --val-data")
+    data, val_data = command.find_shards(o.shards, "give --data and --val-data")
+    return [f"data={data}", f"val_data={val_data}"]
 
 
 def note_epochs(o, data, tokens_per_step):
@@ -235,7 +181,7 @@ class Measurement:
                      f"eval_batches={o.eval_batches}", *o.set]
         self.data_sizes = [os.path.getsize(path) for path in (pair.split("=", 1)[1] for pair in data)
                            if os.path.isfile(path)]
-        self.journal = runs.Journal(o.resume)
+        self.journal = Journal(o.resume)
         self.ours = runs.Ours(o.program, os.path.join(o.out, "ours.log"))
         longest = max(o.grid_steps, *(self.steps_of(share) for share in [1, *o.fractions]))
         self.dumps = runs.Dumps(self.ours, self.base, longest)
@@ -261,7 +207,7 @@ class Measurement:
         about = {"settings": settings, "evals": self.o.evals, "data": self.data_sizes}
         if arm in PEER_OPTIMIZER:
             about["peer"] = [PEER_OPTIMIZER[arm], self.peer["torch"], self.o.no_compile]
-        return runs.key_of(about)
+        return key_of(about)
 
     def make(self, arm, lr, seed, steps, process):
         if arm not in PEER_OPTIMIZER:
@@ -289,16 +235,16 @@ class Measurement:
         """Steps are compared, so a step has to be as many tokens in every arm."""
         tokens = result.get("tokens_per_step") or self.tokens_per_step
         if self.tokens_per_step not in (None, tokens):
-            raise runs.Failure(f"arm {arm} has {tokens} tokens a step, and another has {self.tokens_per_step}; "
-                               "give batch_size, grad_accum_steps and seq_len with --set, for all arms")
+            raise Failure(f"arm {arm} has {tokens} tokens a step, and another has {self.tokens_per_step}; "
+                          "give batch_size, grad_accum_steps and seq_len with --set, for all arms")
         self.tokens_per_step = tokens
 
     def peer_process(self, arm):
         if arm not in PEER_OPTIMIZER:
             return None
-        command = [self.o.python, PEER, "--optimizer", PEER_OPTIMIZER[arm], "--device", self.o.device,
-                   "--precision", self.o.precision] + ["--no-compile"] * self.o.no_compile
-        return runs.Peer(command, os.path.join(self.o.out, f"torch-{PEER_OPTIMIZER[arm]}.log"))
+        words = [self.o.python, PEER, "--optimizer", PEER_OPTIMIZER[arm], "--device", self.o.device,
+                 "--precision", self.o.precision] + ["--no-compile"] * self.o.no_compile
+        return runs.Peer(words, os.path.join(self.o.out, f"torch-{PEER_OPTIMIZER[arm]}.log"))
 
     def lengths(self, arm, is_base):
         """Shares of the steps beside the whole."""
@@ -325,7 +271,7 @@ class Measurement:
         out = {"arm": arm, "label": self.label(arm), "rate": None, "is_edge": False, "runs": {}, "lengths": {}}
         try:
             out["grid"] = {lr: self.run(arm, lr, o.seeds[0], o.grid_steps, process) for lr in o.grid}
-            out["rate"], out["is_edge"] = figures.best_rate(out["grid"])
+            out["rate"], out["is_edge"] = best_rate(out["grid"])
             if out["rate"] is None:
                 return out
             self.done -= o.grid_steps == o.steps  # the first seed is there
@@ -347,13 +293,11 @@ class Measurement:
 # ---- the whole -----------------------------------------------------------------------------------
 
 def measure(o):
-    find_program(o)
-    find_card(o)
+    command.find_program(o.program, "build/bench/gpu_loss")
+    command.find_card(o.device, "--device cpu --model smoke tries it on a CPU")
     data = find_data(o)
-    print("$ bench/time_to_loss.py " + " ".join(sys.argv[1:]) + "\n" + time.strftime("%Y-%m-%d", time.gmtime()))
+    command.begin(o)
     peer = find_peer(o)
-    for folder in (o.out, os.path.dirname(os.path.abspath(o.resume))):
-        os.makedirs(folder, exist_ok=True)
     m = Measurement(o, data, peer)
     m.count()
     try:
@@ -365,24 +309,5 @@ def measure(o):
         m.dumps.remove()
 
 
-def stop(*_):
-    raise KeyboardInterrupt
-
-
-def main():
-    o = parse_command()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
-    sys.stdout.reconfigure(line_buffering=True)  # in order with progress, which goes to standard error
-    try:
-        measure(o)
-    except runs.Failure as failure:
-        print(f"time_to_loss: {failure}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print(f"\nstopped; finished runs are in {o.resume}, the same command goes on", file=sys.stderr)
-        sys.exit(75)
-
-
 if __name__ == "__main__":
-    main()
+    command.run(measure, parse_command())

@@ -6,7 +6,7 @@ and is_edge, runs (seed -> result or None). None is a run that was not made.
 import math
 import statistics
 
-from figures import best_rate, loss_of, print_table
+from rates import best_rate, loss_of, loss_text, print_table, rate_text
 
 NEAR = 1.02  # times the loss of full fine-tuning: what counts as no worse
 
@@ -49,10 +49,6 @@ def ratio(base, arm):
     return statistics.mean(of_arm[s] for s in shared) / statistics.mean(of_base[s] for s in shared)
 
 
-def rate_text(arm):
-    return f"{arm['rate']:g}" + (" (edge)" if arm["is_edge"] else "")
-
-
 def print_grids(arms, seed):
     most = max(len(arm["grid"]) for arm in arms)
     rows = []
@@ -60,7 +56,7 @@ def print_grids(arms, seed):
         cells = []
         for rate in sorted(arm["grid"]):
             result = arm["grid"][rate]
-            loss = f"{loss_of(result):.4f}".replace("inf", "diverged") if result else "not run"
+            loss = loss_text(result) if result else "not run"
             cells.append(f"{rate:g}: {loss}")
         rows.append([arm["name"], *cells, *[""] * (most - len(cells))])
     print_table(f"Held-out loss by learning rate, seed {seed}, {most} rate{'s' * (most > 1)} in every arm",

@@ -5,7 +5,7 @@ import json
 import os
 import random
 
-import runs
+from journal import Failure, key_of
 
 SHARD_HEADER = 1024  # bytes; tokens of 2 bytes follow
 
@@ -26,7 +26,7 @@ def make(folder):
 def hash_of(path):
     """Of a file's content, or of a folder's names and sizes; shards are known by their size alone."""
     if os.path.isdir(path):
-        return runs.key_of([[name, os.path.getsize(os.path.join(path, name))] for name in sorted(os.listdir(path))])
+        return key_of([[name, os.path.getsize(os.path.join(path, name))] for name in sorted(os.listdir(path))])
     if path.endswith(".bin"):
         return str(os.path.getsize(path))
     with open(path, "rb") as file:
@@ -41,7 +41,7 @@ def split(path, count, folder):
     with open(path, encoding="utf-8") as file:
         lines = [line for line in file if line.strip()]
     if count >= len(lines):
-        raise runs.Failure(f"--base-rows {count}: {path} has {len(lines)} rows")
+        raise Failure(f"--base-rows {count}: {path} has {len(lines)} rows")
     write_text(lines[:count], first)
     with open(others, "w", encoding="utf-8") as file:
         file.writelines(lines[count:])
@@ -53,7 +53,7 @@ def write_text(lines, path):
     with open(path, "w", encoding="utf-8") as file:
         for row in map(json.loads, lines):
             if "question" not in row or "answer" not in row:
-                raise runs.Failure(f"a row has {', '.join(row)}: expected question and answer, or --base FOLDER")
+                raise Failure(f"a row has {', '.join(row)}: expected question and answer, or --base FOLDER")
             file.write(json.dumps({"text": row["question"] + "\n" + row["answer"]}) + "\n")
 
 

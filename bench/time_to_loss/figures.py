@@ -4,7 +4,6 @@ Pure functions over results as runs.py has them: a result is a dict with val_los
 tokens_per_second and held_out, a list of [step, compute in full steps, seconds, loss]. A mark "<" or ">" stands
 before a number that is only known to lie below or above.
 """
-import math
 import statistics
 
 SAME = 5e-5  # nats: what prints as the same loss counts as reached
@@ -78,26 +77,3 @@ def factors(base, runs_of_seed):
         compute.append((TURNED[mark], base[seed]["spent"] / spent))
         time.append((TURNED[mark], base[seed]["train_s"] / seconds))
     return compute, time
-
-
-def best_rate(results):
-    """The rate of lowest loss among rate -> result, and whether it is at an edge of them; None: all diverged."""
-    losses = {rate: loss_of(result) for rate, result in results.items()}
-    best = min(losses, key=losses.get)
-    if math.isinf(losses[best]):
-        return None, False
-    return best, best in (min(losses), max(losses))
-
-
-def loss_of(result):
-    """Held-out loss at the end; infinite for a run that diverged."""
-    loss = result.get("val_loss")
-    return loss if loss is not None and math.isfinite(loss) else math.inf
-
-
-def print_table(title, heads, rows):
-    widths = [max(len(str(row[i])) for row in [heads, *rows]) for i in range(len(heads))]
-    print(f"\n{title}")
-    for row in [heads, *rows]:
-        cells = [str(cell).ljust(width) for cell, width in zip(row, widths)]
-        print("  " + "  ".join(cells).rstrip())

@@ -9,15 +9,12 @@ import statistics
 
 import figures
 import picture
-import runs
+from journal import Failure
+from rates import loss_of, loss_text, print_table, rate_text
 
 
 def is_whole(arm):
     return arm["rate"] is not None and not any(run["diverged"] for run in arm["runs"].values())
-
-
-def rate_text(arm):
-    return f"{arm['rate']:g}" + (" (edge)" if arm["is_edge"] else "")
 
 
 def finite_lengths(arm):
@@ -27,10 +24,9 @@ def finite_lengths(arm):
 
 
 def print_grid(o, arms):
-    rows = [[arm["arm"], arm["label"], *(f"{figures.loss_of(result):.4f}".replace("inf", "diverged")
-                                         for result in arm["grid"].values())] for arm in arms]
-    figures.print_table(f"Held-out loss by learning rate: seed {o.seeds[0]}, {o.grid_steps} steps, "
-                        f"{len(o.grid)} trials in every arm", ["", "arm", *(f"{lr:g}" for lr in o.grid)], rows)
+    rows = [[arm["arm"], arm["label"], *map(loss_text, arm["grid"].values())] for arm in arms]
+    print_table(f"Held-out loss by learning rate: seed {o.seeds[0]}, {o.grid_steps} steps, "
+                f"{len(o.grid)} trials in every arm", ["", "arm", *(f"{lr:g}" for lr in o.grid)], rows)
     for arm in arms:
         if arm["rate"] is None:
             print(f"  {arm['arm']} diverged with every rate and is left out")
@@ -44,16 +40,16 @@ def print_ends(o, base, arms):
     rows = []
     for arm in arms:
         done = list(arm["runs"].values())
-        losses = [figures.loss_of(run) for run in done]
+        losses = [loss_of(run) for run in done]
         shares = [("", run["train_s"] / base["runs"][seed]["train_s"]) for seed, run in arm["runs"].items()]
         seconds, speed, steps = (statistics.median(run[key] for run in done)
                                  for key in ("train_s", "tokens_per_second", "steps"))
         rows.append([arm["arm"], arm["label"], rate_text(arm), " ".join(f"{loss:.4f}" for loss in losses),
                      f"{statistics.median(losses):.4f}", f"{seconds:.1f}", figures.spread(shares, ".3f"),
                      f"{speed:,.0f}", f"{steps:.0f}"])
-    figures.print_table(f"At the best rate, seeds {', '.join(map(str, o.seeds))}",
-                        ["", "arm", "rate", "held-out loss of each seed", "median", "seconds",
-                         f"share of {base['arm']}'s", "tokens/s", "steps"], rows)
+    print_table(f"At the best rate, seeds {', '.join(map(str, o.seeds))}",
+                ["", "arm", "rate", "held-out loss of each seed", "median", "seconds",
+                 f"share of {base['arm']}'s", "tokens/s", "steps"], rows)
 
 
 def print_curve(base, arms):
@@ -71,9 +67,9 @@ def print_curve(base, arms):
         texts = [figures.spread(column, form) for column, form in zip(columns, (".1f", ".3f", ".0f", ".3f"))]
         remark = f"not on {missed} of {len(arm['runs'])} seeds" if missed else ""
         rows.append([arm["arm"], arm["label"], *texts, remark])
-    figures.print_table(f"Until ({base['arm']})'s final held-out loss of the same seed, on the curve; median (range)",
-                        ["", "arm", "seconds", f"share of {base['arm']}'s", "steps", f"share of {base['arm']}'s", ""],
-                        rows)
+    print_table(f"Until ({base['arm']})'s final held-out loss of the same seed, on the curve; median (range)",
+                ["", "arm", "seconds", f"share of {base['arm']}'s", "steps", f"share of {base['arm']}'s", ""],
+                rows)
 
 
 def print_lengths(o, base, arms):
@@ -83,17 +79,17 @@ def print_lengths(o, base, arms):
         if arm is base or not any(arm["lengths"].values()):
             continue
         compute, seconds = figures.factors(base["runs"], finite_lengths(arm))
-        by_length = {share: statistics.median(figures.loss_of(arm["lengths"][seed][i]) for seed in arm["runs"])
+        by_length = {share: statistics.median(loss_of(arm["lengths"][seed][i]) for seed in arm["runs"])
                      for i, share in enumerate(o.fractions)}
-        by_length[1] = statistics.median(figures.loss_of(run) for run in arm["runs"].values())
+        by_length[1] = statistics.median(loss_of(run) for run in arm["runs"].values())
         rows.append([arm["arm"], arm["label"], *(f"{by_length[share]:.4f}" for share in shares),
                      figures.spread(compute, ".3f"), figures.spread(seconds, ".3f")])
         kept[arm["arm"]] = {"compute_factors": compute, "time_factors": seconds}
     if rows:
         goal = statistics.median(run["val_loss"] for run in base["runs"].values())
-        figures.print_table(f"Whole schedules: median held-out loss by share of ({base['arm']})'s {o.steps} steps; "
-                            f"({base['arm']}) ends at {goal:.4f}",
-                            ["", "arm", *(f"{share:g}" for share in shares), "compute factor f", "time factor"], rows)
+        print_table(f"Whole schedules: median held-out loss by share of ({base['arm']})'s {o.steps} steps; "
+                    f"({base['arm']}) ends at {goal:.4f}",
+                    ["", "arm", *(f"{share:g}" for share in shares), "compute factor f", "time factor"], rows)
         print(f"  f: with STEPS / f steps, its schedule ending there, the arm ends at ({base['arm']})'s loss of "
               "the same seed; median (range)")
     marks = {mark for factors in kept.values() for mark, _ in factors["compute_factors"]}
@@ -122,7 +118,7 @@ def report(o, arms, about):
         if arm["rate"] is not None and not is_whole(arm):
             print(f"  {arm['arm']} diverged on a seed at its best rate and is left out")
     if not whole:
-        raise runs.Failure("no arm is left that did not diverge")
+        raise Failure("no arm is left that did not diverge")
     base = whole[0]
     if base["arm"] != "a":
         print(f"note: ({base['arm']}) is what the others are compared with: (a) was not run, or diverged")

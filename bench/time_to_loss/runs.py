@@ -1,9 +1,4 @@
-"""runs.py: makes single runs, ours and PyTorch's, and keeps each result as a line of a journal.
-
-A run is known by its key, a hash of all that makes it what it is but the program's own build. A line is appended
-whole when a run ends, so a measurement that breaks off loses the run in progress alone.
-"""
-import hashlib
+"""runs.py: makes single runs, ours and PyTorch's."""
 import json
 import os
 import re
@@ -11,38 +6,7 @@ import shutil
 import subprocess
 import tempfile
 
-
-class Failure(Exception):
-    """A run or a program that did not do what it was asked; the text says why."""
-
-
-def last_lines(path, count=6):
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return "".join(file.readlines()[-count:]).strip()
-
-
-class Journal:
-    def __init__(self, path):
-        self.path, self.lines = path, {}
-        if not os.path.exists(path):
-            return
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-        whole = text[:text.rfind("\n") + 1]
-        if whole != text:  # a stop in the middle of a line
-            os.truncate(path, len(whole.encode()))
-        for line in whole.splitlines():
-            entry = json.loads(line)
-            self.lines[entry["key"]] = entry
-
-    def add(self, key, about, result):
-        entry = {"key": key, **about, **result}
-        with open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        self.lines[key] = entry
-        return entry
+from journal import Failure, last_lines
 
 
 class Ours:
@@ -141,7 +105,3 @@ def check_peer(python, script):
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
     return json.loads(done.stdout)
-
-
-def key_of(about):
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

@@ -5,49 +5,20 @@
 # $HYBRID_BIN/hybrid-train. Ends with the line "N passed, N failed".
 set -uo pipefail
 
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-export HYBRID_BIN="${HYBRID_BIN:-${HYBRID_BUILD:-$root/build}/bin}" PYTHONDONTWRITEBYTECODE=1
-scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-adapter-value-XXXXXX")"
-export TMPDIR="$scratch"
-trap 'rm -rf "$scratch"' EXIT
-passed=0
-failed=0
-
-if ! command -v python3 > /dev/null; then
-    echo "skipped, there is no python3 here"
-    echo "0 passed, 0 failed"
-    exit 0
-fi
-if [ ! -x "$HYBRID_BIN/hybrid-train" ]; then
-    echo "$HYBRID_BIN/hybrid-train is missing: build it first"
-    echo "0 passed, 1 failed"
-    exit 1
-fi
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export HYBRID_BIN="${HYBRID_BIN:-${HYBRID_BUILD:-$here/../../build}/bin}"
+suite=adapter_value
+program="$HYBRID_BIN/hybrid-train"
+. "$here/../measurement/harness.sh"
 
 # shellcheck disable=SC2054 # commas of lists
 tiny=(--tiny --device cpu --base-steps 4 --base-set layers=1 --base-set width=64 --base-set mlp_width=64
     --base-set builtin_bytes=60000 --base-set threads=1 --set threads=1 --epochs 0.2 --seeds 1,2
     --lrs full=1e-3,3e-3,1e-2 --lrs lora=1e-2,3e-2,1e-1)
 
-measure() { # measure DIR [OPTION ...]: output in DIR.out and DIR.err
-    local name="$1"
-    shift
-    timeout -k 5 300 python3 "$root/bench/adapter_value.py" "${tiny[@]}" --out "$scratch/$name" "$@" \
-        > "$scratch/$name.out" 2> "$scratch/$name.err"
+figures_are_those_worked_out_by_hand() {
+    python3 "$root/tests/measurement/test_measurement.py" && python3 "$here/test_compare.py"
 }
-
-check() { # check NAME: the function of that name must succeed
-    if ("$1") > "$scratch/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $1"
-        sed 's/^/      /' "$scratch/log"
-    fi
-}
-
-figures_are_those_worked_out_by_hand() { python3 "$root/tests/adapter_value/test_compare.py"; }
 
 help_teaches() {
     python3 "$root/bench/adapter_value.py" --help > "$scratch/help" && grep -q 'ten times the rate' "$scratch/help" &&
@@ -55,13 +26,9 @@ help_teaches() {
 }
 
 wrong_usage_is_code_2() {
-    local wrong
-    for wrong in --arms:lora,none --lrs:lora=1e-3 --lrs:qlora=1e-3,2e-3,4e-3 --lrs:1e-3 --seeds:0 --set:lr --jobs:0 \
-        --base-rows:3 --rows:rows.jsonl --bogus:1; do
-        measure y --arms full,lora "${wrong%%:*}" "${wrong#*:}"
-        [ $? -eq 2 ] || { echo "$wrong: not exit code 2"; return 1; }
-    done
-    [ ! -e "$scratch/y" ]
+    tiny+=(--arms full,lora)
+    refuses --arms:lora,none --lrs:lora=1e-3 --lrs:qlora=1e-3,2e-3,4e-3 --lrs:1e-3 --seeds:0 --set:lr --jobs:0 \
+        --base-rows:3 --rows:rows.jsonl --bogus:1
 }
 
 what_is_missing_is_said() {
@@ -76,13 +43,9 @@ arms_are_measured_and_compared() {
     measure a --arms full,lora || { cat "$scratch/a.err"; return 1; }
     # the base as it is, (3 rates + 1 more seed) of each arm
     [ "$(wc -l < "$scratch/a/runs.jsonl")" -eq 9 ] || { wc -l "$scratch/a/runs.jsonl"; return 1; }
-    local line
-    for line in '^base: 49,920 parameters, 4 steps' '^the base as it is: held-out loss' \
-        '^  full  *0.001: [0-9.]* *0.003: ' \
-        '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' 'Best rate over that of full' \
-        '^lora: its held-out loss is .* within 2 %'; do
-        grep -q "$line" "$scratch/a.out" || { echo "no line $line in"; cat "$scratch/a.out"; return 1; }
-    done
+    has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base as it is: held-out loss' \
+        '^  full  *0.001: [0-9.]* *0.003: ' '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' \
+        'Best rate over that of full' '^lora: its held-out loss is .* within 2 %' || return 1
     python3 - "$scratch/a" << 'END'
 import json, os, sys
 lines = [json.loads(line) for line in open(os.path.join(sys.argv[1], "runs.jsonl"))]
@@ -138,18 +101,10 @@ out_of_time_is_code_75_and_reports_what_there_is() {
         [ ! -e "$scratch/e/base" ]
 }
 
+two_runs_are_in_progress() { [ -e "$scratch/f/run-full-0.003-1.log" ]; }
+
 a_stopped_measurement_goes_on() {
-    python3 "$root/bench/adapter_value.py" "${tiny[@]}" --out "$scratch/f" --arms full,lora --epochs 100 --jobs 2 \
-        > "$scratch/f.out" 2> "$scratch/f.err" &
-    local process=$! tries=0
-    while [ ! -e "$scratch/f/run-full-0.003-1.log" ] && [ $tries -lt 600 ]; do
-        sleep 0.05
-        tries=$((tries + 1))
-    done
-    kill -TERM "$process"
-    wait "$process"
-    [ $? -eq 75 ] || { cat "$scratch/f.err"; return 1; }
-    grep -q 'the same command goes on' "$scratch/f.err" || return 1
+    stop_when TERM two_runs_are_in_progress f --arms full,lora --epochs 100 --jobs 2 || return 1
     ! ls "$scratch"/adapter_value-* 2> /dev/null && [ "$(grep -c '"arm": "none"' "$scratch/f/runs.jsonl")" -eq 1 ]
 }
 
@@ -164,5 +119,4 @@ check every_arm_runs
 check out_of_time_is_code_75_and_reports_what_there_is
 check a_stopped_measurement_goes_on
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

@@ -4,7 +4,7 @@ import sys
 import unittest
 
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench")
-sys.path[:0] = [os.path.join(BENCH, "adapter_value"), os.path.join(BENCH, "time_to_loss")]
+sys.path[:0] = [os.path.join(BENCH, "adapter_value"), os.path.join(BENCH, "measurement")]
 import compare  # noqa: E402
 
 

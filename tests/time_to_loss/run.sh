@@ -5,52 +5,22 @@
 # Ends with the line "N passed, N failed".
 set -uo pipefail
 
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-export HYBRID_BENCH="${HYBRID_BUILD:-$root/build}/bench"
-export PYTHON="${PYTHON:-python3}" PYTHONDONTWRITEBYTECODE=1
-scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-time-to-loss-XXXXXX")"
-export TMPDIR="$scratch"
-trap 'rm -rf "$scratch"' EXIT
-passed=0
-failed=0
-
-if ! command -v python3 > /dev/null; then
-    echo "skipped, there is no python3 here"
-    echo "0 passed, 0 failed"
-    exit 0
-fi
-if [ ! -x "$HYBRID_BENCH/gpu_loss" ]; then
-    echo "$HYBRID_BENCH/gpu_loss is missing: build it first"
-    echo "0 passed, 1 failed"
-    exit 1
-fi
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+export HYBRID_BENCH="${HYBRID_BUILD:-$here/../../build}/bench" PYTHON="${PYTHON:-python3}"
+suite=time_to_loss
+program="$HYBRID_BENCH/gpu_loss"
+. "$here/../measurement/harness.sh"
 
 # shellcheck disable=SC2054 # commas of lists
 tiny=(--device cpu --model smoke --no-compile --steps 12 --grid 2e-3,4e-3,8e-3 --seeds 1,2 --evals 4
     --eval-batches 2 --fractions 0.5,0.75 --set threads=1 --set layers=1 --set width=16 --set mlp_width=32
     --set batch_size=2 --set seq_len=16 --set context=16 --set builtin_bytes=60000)
 
-measure() { # measure DIR [OPTION ...]: output in DIR.out and DIR.err
-    local name="$1"
-    shift
-    timeout -k 5 300 python3 "$root/bench/time_to_loss.py" "${tiny[@]}" --out "$scratch/$name" "$@" \
-        > "$scratch/$name.out" 2> "$scratch/$name.err"
-}
-
-check() { # check NAME: the function of that name must succeed
-    if ("$1") > "$scratch/log" 2>&1; then
-        passed=$((passed + 1))
-        echo "ok    $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL  $1"
-        sed 's/^/      /' "$scratch/log"
-    fi
-}
-
 has_torch() { "$PYTHON" -c 'import torch, numpy' 2> /dev/null; }
 
-figures_are_those_worked_out_by_hand() { python3 "$root/tests/time_to_loss/test_figures.py"; }
+figures_are_those_worked_out_by_hand() {
+    python3 "$root/tests/measurement/test_measurement.py" && python3 "$here/test_figures.py"
+}
 
 help_teaches() {
     python3 "$root/bench/time_to_loss.py" --help > "$scratch/help" && grep -q 'compute factor f' "$scratch/help" &&
@@ -91,12 +61,7 @@ what_is_missing_is_said() {
 }
 
 wrong_usage_is_code_2() {
-    local wrong
-    for wrong in --arms:x --grid:0 --grid:1e-3,1e-3 --seeds:1.5 --d:beta2 --fractions:0.001 --bogus:1; do
-        measure y "${wrong%%:*}" "${wrong#*:}"
-        [ $? -eq 2 ] || { echo "$wrong: not exit code 2"; return 1; }
-    done
-    [ ! -e "$scratch/y" ]
+    refuses --arms:x --grid:0 --grid:1e-3,1e-3 --seeds:1.5 --d:beta2 --fractions:0.001 --bogus:1
 }
 
 wrong_settings_of_an_arm_are_found_before_anything_long() {
@@ -110,11 +75,8 @@ our_arms_are_measured_and_compared() {
     measure a --arms cd --d beta2=0.8 || { cat "$scratch/a.err"; return 1; }
     # (3 rates + 1 more seed) for c, and for d 2 fractions of 2 seeds more
     [ "$(wc -l < "$scratch/a/runs.jsonl")" -eq 12 ] || { wc -l "$scratch/a/runs.jsonl"; return 1; }
-    local line
-    for line in '^  d  ours, beta2=0.8 .* 12$' 'compute factor f' 'at an edge of the grid' \
-        '^note: (c) is what the others are compared with'; do
-        grep -q "$line" "$scratch/a.out" || { cat "$scratch/a.out"; return 1; }
-    done
+    has_lines "$scratch/a.out" '^  d  ours, beta2=0.8 .* 12$' 'compute factor f' 'at an edge of the grid' \
+        '^note: (c) is what the others are compared with' || return 1
     grep -q '<polyline' "$scratch/a/seconds.svg" && grep -q '</svg>' "$scratch/a/steps.svg" &&
         python3 -c 'import json, sys; json.load(open(sys.argv[1]))["factors"]["d"]' "$scratch/a/results.json"
 }
@@ -126,18 +88,10 @@ finished_runs_are_not_made_again() {
     [ "$(grep -c '^run ' "$scratch/b.err")" -eq 1 ] && [ "$(wc -l < "$scratch/kept.jsonl")" -eq 12 ]
 }
 
+a_run_has_ended() { grep -q '^run 1 ' "$scratch/e.err"; }
+
 a_stopped_measurement_goes_on() {
-    python3 "$root/bench/time_to_loss.py" "${tiny[@]}" --out "$scratch/e" --arms cd --d beta2=0.8 --steps 3000 \
-        --fractions none > "$scratch/e.out" 2> "$scratch/e.err" &
-    local process=$! tries=0
-    while ! grep -q '^run 1 ' "$scratch/e.err" && [ $tries -lt 600 ]; do
-        sleep 0.05
-        tries=$((tries + 1))
-    done
-    kill -INT "$process"
-    wait "$process"
-    [ $? -eq 75 ] || { cat "$scratch/e.err"; return 1; }
-    grep -q "the same command goes on" "$scratch/e.err" || return 1
+    stop_when INT a_run_has_ended e --arms cd --d beta2=0.8 --steps 3000 --fractions none || return 1
     local made
     made=$(wc -l < "$scratch/e/runs.jsonl")
     [ "$made" -ge 1 ] && measure e --arms cd --d beta2=0.8 --steps 3000 --fractions none || return 1
@@ -169,5 +123,4 @@ check finished_runs_are_not_made_again
 check a_stopped_measurement_goes_on
 if has_torch; then check pytorch_trains_the_same_run; else echo "skip  pytorch_trains_the_same_run: no PyTorch here"; fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

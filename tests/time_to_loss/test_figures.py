@@ -5,7 +5,6 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "time_to_loss"))
 import figures  # noqa: E402
-import runs  # noqa: E402
 
 
 def ended(spent, seconds, loss):
@@ -51,22 +50,10 @@ class Figures(unittest.TestCase):
     def test_what_prints_the_same_is_reached(self):
         self.near(figures.reach_by_length([ended(50, 5, 4), ended(100, 10, 3.00001)], 3.0), "", 100, 10)
 
-    def test_a_best_rate_at_an_edge_is_marked(self):
-        grid = {1: {"val_loss": 3.0}, 2: {"val_loss": 2.0}, 4: {"val_loss": None}}
-        self.assertEqual(figures.best_rate(grid), (2, False))
-        self.assertEqual(figures.best_rate({**grid, 4: {"val_loss": 1.0}}), (4, True))
-        self.assertEqual(figures.best_rate({1: {"val_loss": None}}), (None, False))
-
     def test_a_spread_shows_a_mark_that_any_value_has(self):
         self.assertEqual(figures.spread([("", 1.0), ("", 2.0), ("", 4.0)], ".1f"), "2.0 (1.0 to 4.0)")
         self.assertEqual(figures.spread([("", 1.0), (">", 2.0)], ".1f"), ">1.5 (1.0 to 2.0)")
         self.assertEqual(figures.spread([], ".1f"), "-")
-
-
-class Keys(unittest.TestCase):
-    def test_a_run_with_another_setting_is_another_run(self):
-        self.assertEqual(runs.key_of({"a": 1, "b": 2}), runs.key_of({"b": 2, "a": 1}))
-        self.assertNotEqual(runs.key_of({"a": 1}), runs.key_of({"a": 2}))
 
 
 if __name__ == "__main__":
