@@ -10,19 +10,24 @@ rows of questions and answers (GSM8K) in several arms and compares the held-out 
   lora-embed the same with the embedding, and so       lora-lion  LoRA, rank 16, Lion
              the tied head, trained whole
 
-Every arm has as many learning rates to choose from, in a grid of its own (--lrs ARM=LIST), tried on the first seed,
-and is then run on every seed at its best one; a best rate at an edge of the grid is marked. Base, rows, their order,
-steps, warm-up and schedule (cosine) are the same in all arms; nothing is predicted. The rate is chosen by the loss
-that is reported: that flatters every arm alike. The other figure is the best rate over that of full fine-tuning:
-hybrid-train gives adapters ten times the rate unless it is told another.
+Settings behind colons make an arm of your own: --arms full,full:batch_size=8,lora:lora_rank=128:weight_decay=0.
+Of several arms of full fine-tuning the others are compared with the best.
+
+Every arm has as many learning rates to choose from, in a grid of its own (--lrs ARM=LIST), and the same numbers of
+epochs (--epochs 2,4,8). All of them are tried on the first seed; the arm is then run on every seed at its best rate
+and epochs. A best one at an edge of the grid is marked. Base, rows, their order, warm-up (a tenth) and schedule
+(cosine) are the same in all arms; nothing is predicted. The choice is made by the loss that is reported: that
+flatters every arm alike. The other figure is the best rate over that of full fine-tuning: hybrid-train gives
+adapters ten times the rate unless it is told another.
 
 Rows may have tokens that the base has never seen; how many is printed. Adapters leave embedding and head as they
 are, so such a base is hard on them. lora-embed shows how much of a difference comes from there; with --base-rows N
-the base also reads the first N training rows as text, in one sequence of 16, and the arms are tuned on the others.
+the base also reads the first N training rows as text, in one sequence of 16 (--rows-among), and the arms are tuned
+on the others.
 
   HYBRID_TOKENS=tokens HYBRID_DATA=data bench/adapter_value.py --out runs/adapters       on a GPU
   bench/adapter_value.py --base ~/models/Qwen3-0.6B --rows rows.jsonl --val-rows held-out.jsonl
-  bench/adapter_value.py --arms full,lora,lora64 --lrs lora64=5e-4,1e-3,2e-3,4e-3 --seeds 1
+  bench/adapter_value.py --arms full,lora,lora64 --lrs lora64=5e-4,1e-3,2e-3,4e-3 --epochs 2,4,8 --seeds 1
   bench/adapter_value.py --tiny --device cpu                                             does it work? a minute or two
 
 Data: token shards train.bin and val.bin in HYBRID_TOKENS/books or HYBRID_TOKENS; in HYBRID_DATA or ../shared/data
@@ -73,27 +78,43 @@ ARMS = {  # label, settings, grid
 SIZES = {
     "gpt2-124m": {"base": ["model=gpt2-124m", "seq_len=1024", "batch_size=16", "grad_accum_steps=1", "lr=2.4e-3",
                            "optimizer=auto"],
-                  "base_steps": 1100, "tune": ["seq_len=512", "batch_size=16"], "epochs": 2.0},
+                  "base_steps": 1100, "tune": ["seq_len=512", "batch_size=16"], "epochs": [2.0]},
     "tiny": {"base": ["model=tiny-gpt2", "layers=2", "width=64", "heads=2", "mlp_width=256", "context=128",
                       "seq_len=128", "batch_size=8", "grad_accum_steps=1", "lr=8e-3", "optimizer=auto",
                       "data=builtin", "builtin_bytes=300000", "eval_batches=4"],
-             "base_steps": 60, "tune": ["seq_len=128", "batch_size=4"], "epochs": 1.0},
+             "base_steps": 60, "tune": ["seq_len=128", "batch_size=4"], "epochs": [1.0]},
 }
 QUIET = ["predictor=none", "precision_correct=same", "offload_strategy=none", "sample_tokens=0", "eval_every=0",
          "tensorboard=false", "report=false", "monitor=off"]
-ROWS_AMONG = 16  # of so many sequences of the base one is rows, with --base-rows
+
+
+def kind_of(arm):
+    """The row of ARMS that an arm is made of: what stands before its own settings."""
+    return arm.split(":")[0]
+
+
+def settings_of(arm):
+    return [*ARMS[kind_of(arm)][1], *arm.split(":")[1:]]
+
+
+def label_of(arm):
+    return " ".join([ARMS[kind_of(arm)][0], *arm.split(":")[1:]])
+
+
+def is_arm(text):
+    return kind_of(text) in ARMS and all("=" in setting[1:] for setting in text.split(":")[1:])
 
 
 def names(text):
     found = text.split(",")
-    if set(found) - set(ARMS) or len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f'"{text}": expected some of {", ".join(ARMS)}')
-    return [arm for arm in ARMS if arm in found]  # full first
+    if not all(map(is_arm, found)) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f'"{text}": expected some of {", ".join(ARMS)}, with :KEY=VALUE or without')
+    return sorted(found, key=lambda arm: [*ARMS].index(kind_of(arm)))  # full first
 
 
 def grid_of(text):
-    arm, _, rates = text.partition("=")
-    if arm not in ARMS:
+    arm, _, rates = text.rpartition("=")
+    if not is_arm(arm):
         raise argparse.ArgumentTypeError(f'"{text}": expected ARM=LIST, with an arm of {", ".join(ARMS)}')
     return arm, some_numbers(float)(rates)
 
@@ -101,16 +122,19 @@ def grid_of(text):
 def parse_command():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                 allow_abbrev=False)
-    p.add_argument("--arms", type=names, default=["full", "lora", "qlora"], metavar="LIST", help="full,lora,qlora")
+    p.add_argument("--arms", type=names, default=["full", "lora", "qlora"], metavar="LIST",
+                   help="full,lora,qlora; ARM:KEY=VALUE is one with a setting of its own")
     p.add_argument("--lrs", type=grid_of, action="append", default=[], metavar="ARM=LIST",
                    help="learning rates of an arm, as many in each; 4, a factor of about 3 apart")
     p.add_argument("--seeds", type=some_numbers(int), default=[1, 2, 3], metavar="LIST", help="1,2,3")
-    p.add_argument("--epochs", type=float, help="passes over the rows; 2")
+    p.add_argument("--epochs", type=some_numbers(float), metavar="LIST", help="passes over the rows; 2")
     p.add_argument("--set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of all tuning runs")
     p.add_argument("--base", metavar="FOLDER", help="model that is tuned, instead of one trained here")
     p.add_argument("--base-steps", type=int, metavar="N", help="of the base, 16,384 tokens each; 1,100")
     p.add_argument("--base-set", type=pair, action="append", default=[], metavar="KEY=VALUE", help="of the base's run")
     p.add_argument("--base-rows", type=int, default=0, metavar="N", help="rows that the base reads as text, too; 0")
+    p.add_argument("--rows-among", type=int, default=16, metavar="N",
+                   help="one of so many sequences of the base is rows; 16")
     p.add_argument("--base-dir", metavar="FOLDER", help="where the base is trained; OUT/base")
     p.add_argument("--data", help="token shards of the base; from HYBRID_TOKENS")
     p.add_argument("--val-data", help="held-out shards of the base")
@@ -129,7 +153,7 @@ def parse_command():
     o.base_settings, o.tune_settings = size["base"], size["tune"]
     o.base_steps, o.epochs = o.base_steps or size["base_steps"], o.epochs or size["epochs"]
     own = dict(o.lrs)
-    o.grids = {arm: own.get(arm) or some_numbers(float)(ARMS[arm][2]) for arm in o.arms}
+    o.grids = {arm: own.get(arm) or some_numbers(float)(ARMS[kind_of(arm)][2]) for arm in o.arms}
     o.out = o.out or os.path.join("runs", "adapter_value" + "-tiny" * o.tiny)
     o.base_dir = o.base_dir or os.path.join(o.out, "base")
     o.resume = o.resume or os.path.join(o.out, "runs.jsonl")
@@ -140,8 +164,8 @@ def parse_command():
                 ", ".join(f"{arm} {len(grid)}" for arm, grid in o.grids.items()))
     if set(own) - set(o.arms):
         p.error(f"--lrs of {', '.join(sorted(set(own) - set(o.arms)))}, which is not among the arms")
-    if min(o.base_steps, o.jobs) < 1 or o.epochs <= 0 or o.base_rows < 0:
-        p.error("--base-steps and --jobs are 1 at least, --epochs is above 0, --base-rows is not below 0")
+    if min(o.base_steps, o.jobs, o.rows_among - 1) < 1 or o.base_rows < 0:
+        p.error("--base-steps and --jobs are 1 at least, --rows-among 2, --base-rows is not below 0")
     if o.base_rows and (o.tiny or o.base):
         p.error("--base-rows is for a base that is trained here on shards: not with --tiny or --base")
     if bool(o.rows) != bool(o.val_rows) or bool(o.data) != bool(o.val_data):
@@ -239,7 +263,7 @@ class Measurement:
             return rows.hash_of(o.base)
         data = [rows.hash_of(path) for path in (o.data, o.val_data, o.tokenizer, self.base_rows) if path]
         return key_of({"settings": [*o.base_settings, *o.base_set], "steps": o.base_steps, "data": data,
-                            "rows": o.base_rows})
+                            "rows": [o.base_rows, o.rows_among]})
 
     def tokenize(self, text, name):
         """A folder of shards, for as long as the base is trained."""
@@ -260,7 +284,7 @@ class Measurement:
         if o.base_rows:
             shards = self.tokenize(self.base_rows, "rows")
             known |= set(rows.tokens_of(shards))
-            data = f"{data}:{ROWS_AMONG - 1},{shards}:1"
+            data = f"{data}:{o.rows_among - 1},{shards}:1"
         unseen = sum(token not in known for token in wanted) / len(wanted)
         return [f"data={data}", f"val_data={o.val_data}", f"tokenizer={o.tokenizer}"], unseen
 
@@ -297,14 +321,14 @@ class Measurement:
 
     # ---- runs ------------------------------------------------------------------------------------
 
-    def settings(self, arm, lr, seed):
+    def settings(self, arm, lr, epochs, seed):
         o = self.o
         return [*o.tune_settings, "grad_accum_steps=1", "lr_warmup_ratio=0.1", "schedule=cosine", "eval_batches=0",
-                *QUIET, *o.set, *ARMS[arm][1], f"epochs={o.epochs:g}", f"device={o.device}", f"lr={lr!r}",
+                *QUIET, *o.set, *settings_of(arm), f"epochs={epochs:g}", f"device={o.device}", f"lr={lr!r}",
                 f"seed={seed}"]
 
-    def keys(self, arm, lr, seed):
-        return key_of({"base": self.base_key, "data": self.data, "settings": self.settings(arm, lr, seed)})
+    def key(self, *run):
+        return key_of({"base": self.base_key, "data": self.data, "settings": self.settings(*run)})
 
     def has_time(self):
         limit = self.o.limit_s
@@ -322,9 +346,9 @@ class Measurement:
         return {"diverged": False, **{key: summary[key] for key in kept}, "train_s": summary["seconds"],
                 "trained": trained_parameters(summary), "wall_s": time.monotonic() - began}
 
-    def run(self, arm, lr, seed):
+    def run(self, arm, lr, epochs, seed):
         """The result of a run, made now or before; None: out of time."""
-        key = self.keys(arm, lr, seed)
+        key = self.key(arm, lr, epochs, seed)
         with self.lock:
             self.done += 1
             number = self.done
@@ -332,18 +356,20 @@ class Measurement:
                 return self.journal.lines[key]
             if not self.has_time():
                 return None
-        result = self.train(f"run-{arm}-{lr:g}-{seed}", self.settings(arm, lr, seed))
+        name = f"run-{arm.replace('/', '_')}-{lr:g}-{epochs:g}-{seed}"
+        result = self.train(name, self.settings(arm, lr, epochs, seed))
         with self.lock:
-            entry = self.journal.add(key, {"arm": arm, "lr": lr, "seed": seed}, result)
+            entry = self.journal.add(key, {"arm": arm, "lr": lr, "epochs": epochs, "seed": seed}, result)
         told = "diverged" if entry["diverged"] else \
             f"held-out loss {entry['val_loss']:.4f}, {entry['steps']} steps in {entry['train_s']:.1f} s, " \
             f"{entry['wall_s']:.1f} s in all"
-        print(f"run {number} of {self.total}: {arm}, lr {lr:g}, seed {seed}: {told}", file=sys.stderr)
+        print(f"run {number} of {self.total}: {arm}, lr {lr:g}, {epochs:g} epochs, seed {seed}: {told}",
+              file=sys.stderr)
         return entry
 
     def run_all(self, wanted):
-        """(arm, lr, seed) -> result of each, --jobs at a time, begun in that order."""
-        missing = [each for each in wanted if self.keys(*each) not in self.journal.lines]
+        """(arm, lr, epochs, seed) -> result of each, --jobs at a time, begun in that order."""
+        missing = [each for each in wanted if self.key(*each) not in self.journal.lines]
         if missing and self.has_time():
             self.make_base()
         if self.o.jobs == 1:
@@ -371,17 +397,18 @@ class Measurement:
 
     def measure(self):
         o, first = self.o, self.o.seeds[0]
-        self.total = sum(len(grid) + len(o.seeds) - 1 for grid in o.grids.values())
+        self.total = sum(len(grid) * len(o.epochs) + len(o.seeds) - 1 for grid in o.grids.values())
         untuned = self.untuned()
-        arms = [{"name": arm, "label": ARMS[arm][0]} for arm in o.arms]
-        made = self.run_all([(arm, lr, first) for arm in o.arms for lr in o.grids[arm]])
+        arms = [{"name": arm, "label": label_of(arm)} for arm in o.arms]
+        made = self.run_all([(arm, lr, epochs, first) for arm in o.arms for epochs in o.epochs for lr in o.grids[arm]])
         for arm in arms:
-            arm["grid"] = {lr: made[arm["name"], lr, first] for lr in o.grids[arm["name"]]}
+            arm["grid"] = {epochs: {lr: made[arm["name"], lr, epochs, first] for lr in o.grids[arm["name"]]}
+                           for epochs in o.epochs}
             compare.choose(arm)
-            arm["runs"] = {first: arm["grid"].get(arm["rate"])}
+            arm["runs"] = {first: compare.best_grid(arm).get(arm["rate"])}
         left = [arm for arm in arms if arm["rate"] is not None and arm["is_grid_whole"]]
-        more = [(arm["name"], arm["rate"], seed) for seed in o.seeds[1:] for arm in left]  # seed by seed
-        for (name, _, seed), result in self.run_all(more).items():
+        more = [(arm["name"], arm["rate"], arm["epochs"], seed) for seed in o.seeds[1:] for arm in left]  # seed by seed
+        for (name, _, _, seed), result in self.run_all(more).items():
             next(arm for arm in arms if arm["name"] == name)["runs"][seed] = result
         return untuned, arms
 
@@ -391,7 +418,7 @@ class Measurement:
 def report(o, untuned, arms):
     compare.print_grids(arms, o.seeds[0])
     there = [arm for arm in arms if arm["rate"] is not None]
-    base = next((arm for arm in there if arm["name"] == "full"), None)
+    base = compare.best_of([arm for arm in there if kind_of(arm["name"]) == "full"])
     if untuned is not None:
         print(f"\nthe base as it is: held-out loss {untuned:.4f}")
     if there:

@@ -1,22 +1,39 @@
 """compare.py: what an adapter's held-out losses say beside those of full fine-tuning; the tables.
 
-Pure functions over arms as adapter_value.py has them: a dict with name, label, grid (rate -> result or None), rate
-and is_edge, runs (seed -> result or None). None is a run that was not made.
+Pure functions over arms as adapter_value.py has them: a dict with name, label, grid (epochs -> rate -> result or
+None), rate, epochs and is_edge, runs (seed -> result or None). None is a run that was not made.
 """
 import math
 import statistics
 
-from rates import best_rate, loss_of, loss_text, print_table, rate_text
+from rates import loss_of, loss_text, print_table, rate_text
 
 NEAR = 1.02  # times the loss of full fine-tuning: what counts as no worse
 
 
 def choose(arm):
-    """Puts the best rate of the grid, and whether it lies at an edge of it, into the arm; None: there is none."""
-    made = {rate: result for rate, result in arm["grid"].items() if result}
-    arm["rate"], is_edge = best_rate(made) if made else (None, False)
-    arm["is_edge"] = is_edge and arm["rate"] in (min(arm["grid"]), max(arm["grid"]))
-    arm["is_grid_whole"] = len(made) == len(arm["grid"])
+    """Puts the best rate and epochs, and whether either lies at an edge of its grid, into the arm; None: there is
+    none. A grid of one has no edges in epochs: they were given, not looked for."""
+    grid = arm["grid"]
+    made = {(rate, epochs): result for epochs, row in grid.items() for rate, result in row.items() if result}
+    best = min(made, key=lambda at: loss_of(made[at])) if made else None
+    if best is None or math.isinf(loss_of(made[best])):
+        best = None, None
+    arm["rate"], arm["epochs"] = best
+    rates, lengths = next(iter(grid.values())), len(grid) > 1 and (min(grid), max(grid))
+    arm["is_edge"] = arm["rate"] in (min(rates), max(rates)) or bool(lengths) and arm["epochs"] in lengths
+    arm["is_grid_whole"] = len(made) == len(rates) * len(grid)
+
+
+def best_grid(arm):
+    """Rate -> result at the best number of epochs."""
+    return arm["grid"].get(arm["epochs"], {})
+
+
+def best_of(arms):
+    """The arm of lowest mean loss; None: there is none."""
+    known = [arm for arm in arms if losses(arm)]
+    return min(known, key=lambda arm: statistics.mean(losses(arm).values())) if known else None
 
 
 def vertex(grid, rate):
@@ -50,24 +67,21 @@ def ratio(base, arm):
 
 
 def print_grids(arms, seed):
-    most = max(len(arm["grid"]) for arm in arms)
-    rows = []
+    rows, count = [], len(next(iter(arms[0]["grid"].values())))
     for arm in arms:
-        cells = []
-        for rate in sorted(arm["grid"]):
-            result = arm["grid"][rate]
-            loss = loss_text(result) if result else "not run"
-            cells.append(f"{rate:g}: {loss}")
-        rows.append([arm["name"], *cells, *[""] * (most - len(cells))])
-    print_table(f"Held-out loss by learning rate, seed {seed}, {most} rate{'s' * (most > 1)} in every arm",
-                ["arm", "rate: loss", *[""] * (most - 1)], rows)
+        for epochs, grid in sorted(arm["grid"].items()):
+            cells = [f"{rate:g}: {loss_text(grid[rate]) if grid[rate] else 'not run'}" for rate in sorted(grid)]
+            rows.append([arm["name"], f"{epochs:g}", *cells])
+    print_table(f"Held-out loss by learning rate, seed {seed}, {count} rate{'s' * (count > 1)} in every arm",
+                ["arm", "epochs", "rate: loss", *[""] * (count - 1)], rows)
     for arm in arms:
         if arm["rate"] is None:
             print(f"  {arm['name']} has no rate that did not diverge and is left out")
         elif not arm["is_grid_whole"]:
             print(f"  {arm['name']}: rates are missing, another may be better")
         elif arm["is_edge"]:
-            print(f"  {arm['name']} is best at an edge of its grid, {arm['rate']:g}: it may do better beyond it")
+            print(f"  {arm['name']} is best at an edge of its grid, {arm['rate']:g} and {arm['epochs']:g} epochs: "
+                  "it may do better beyond it")
 
 
 def print_losses(base, arms, seeds, jobs):
@@ -77,29 +91,29 @@ def print_losses(base, arms, seeds, jobs):
         made = [result for result in arm["runs"].values() if result and not result["diverged"]]
         share = ratio(base, arm) if base else None
         seconds = f"{statistics.median(r['train_s'] for r in made):.1f}" if made else "-"
-        rows.append([arm["name"], arm["label"], rate_text(arm),
+        rows.append([arm["name"], arm["label"], rate_text(arm), f"{arm['epochs']:g}",
                      " ".join(f"{found[s]:.4f}" if s in found else "-" for s in seeds),
                      f"{statistics.mean(found.values()):.4f}" if found else "-",
                      f"{share:.4f}" if share else "-",
                      f"{made[0]['trained']:,}" if made else "-", f"{made[0]['steps']}" if made else "-", seconds])
     together = f", {jobs} runs at a time" if jobs > 1 else ""
-    print_table(f"At the best rate, seeds {', '.join(map(str, seeds))}",
-                ["arm", "", "rate", "held-out loss of each seed", "mean", "ratio to full", "trained parameters",
-                 "steps", f"seconds{together}"], rows)
+    print_table(f"At the best rate and epochs, seeds {', '.join(map(str, seeds))}",
+                ["arm", "", "rate", "epochs", "held-out loss of each seed", "mean", "ratio to full",
+                 "trained parameters", "steps", f"seconds{together}"], rows)
 
 
 def print_rates(base, arms):
     """The rule that adapters want ten times the rate of full fine-tuning."""
-    middle, rows = vertex(base["grid"], base["rate"]), []
+    middle, rows = vertex(best_grid(base), base["rate"]), []
     for arm in arms:
         if arm is base:
             continue
-        found = vertex(arm["grid"], arm["rate"])
+        found = vertex(best_grid(arm), arm["rate"])
         between = f"{found / middle:.1f}" if found and middle else "-"
         remark = "an edge: a bound at most" if arm["is_edge"] or base["is_edge"] else ""
         rows.append([arm["name"], f"{arm['rate'] / base['rate']:.1f}", between, remark])
     if rows:
-        print_table(f"Best rate over that of full fine-tuning ({rate_text(base)}; between rates "
+        print_table(f"Best rate over that of {base['label']} ({rate_text(base)}; between rates "
                     f"{f'{middle:.2g}' if middle else 'unknown'})",
                     ["arm", "by the grid", "by a parabola through its best three", ""], rows)
 
@@ -111,8 +125,8 @@ def print_verdicts(base, arms, seeds):
         if share is None:
             continue
         count = len([s for s in losses(arm) if s in losses(base)])
-        doubt = ", rate at an edge" if arm["is_edge"] or base["is_edge"] else ""
+        doubt = ", at an edge" if arm["is_edge"] or base["is_edge"] else ""
         doubt += f", {count} of {len(seeds)} seeds" if count < len(seeds) else ""
         word = "within" if share <= NEAR else "NOT within"
-        print(f"{arm['name']}: its held-out loss is {100 * (share - 1):+.2f} % against full fine-tuning, "
+        print(f"{arm['name']}: its held-out loss is {100 * (share - 1):+.2f} % against {base['label']}, "
               f"{word} {100 * (NEAR - 1):.0f} %{doubt}")

@@ -26,8 +26,8 @@ help_teaches() {
 }
 
 wrong_usage_is_code_2() {
-    tiny+=(--arms full,lora)
-    refuses --arms:lora,none --lrs:lora=1e-3 --lrs:qlora=1e-3,2e-3,4e-3 --lrs:1e-3 --seeds:0 --set:lr --jobs:0 \
+    tiny+=(--arms "full,lora")
+    refuses --arms:lora,none --arms:lora:rank --epochs:2,2 --rows-among:1 --lrs:lora=1e-3 --lrs:qlora=1e-3,2e-3,4e-3 --lrs:1e-3 --seeds:0 --set:lr --jobs:0 \
         --base-rows:3 --rows:rows.jsonl --bogus:1
 }
 
@@ -44,7 +44,7 @@ arms_are_measured_and_compared() {
     # the base as it is, (3 rates + 1 more seed) of each arm
     [ "$(wc -l < "$scratch/a/runs.jsonl")" -eq 9 ] || { wc -l "$scratch/a/runs.jsonl"; return 1; }
     has_lines "$scratch/a.out" '^base: 49,920 parameters, 4 steps' '^the base as it is: held-out loss' \
-        '^  full  *0.001: [0-9.]* *0.003: ' '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' \
+        '^  full  *0.2  *0.001: [0-9.]* *0.003: ' '^  full  full fine-tuning .* 1.0000  *49,920 ' '^  lora  LoRA r16 ' \
         'Best rate over that of full' '^lora: its held-out loss is .* within 2 %' || return 1
     python3 - "$scratch/a" << 'END'
 import json, os, sys
@@ -92,6 +92,27 @@ assert len(set(losses)) == len(losses), losses  # each arm is another run
 END
 }
 
+epochs_and_settings_of_an_arm_are_tried_too() {
+    # shellcheck disable=SC2054 # commas of lists
+    local arms=(--arms full,full:batch_size=2,lora,lora:lora_rank=4 --lrs full:batch_size=2=1e-3,3e-3,1e-2
+        --lrs lora:lora_rank=4=1e-2,3e-2,1e-1 --epochs 0.1,0.4)
+    measure g "${arms[@]}" || { cat "$scratch/g.err"; return 1; }
+    python3 - "$scratch/g" << 'END' || return 1
+import json, os, sys
+lines = [json.loads(line) for line in open(os.path.join(sys.argv[1], "runs.jsonl"))][1:]
+assert len(lines) == 4 * (3 * 2 + 1), len(lines)
+steps = {(line["arm"], line["epochs"]): line["steps"] for line in lines}
+assert steps["full", 0.4] > 2 * steps["full", 0.1] and steps["full:batch_size=2", 0.4] > steps["full", 0.4], steps
+assert {line["trained"] for line in lines if line["arm"] == "lora:lora_rank=4"} == {4 * (64 + 192 + 3 * (64 + 64))}
+for arm in json.load(open(os.path.join(sys.argv[1], "results.json")))["arms"]:
+    tried = [line for line in lines if line["arm"] == arm["name"] and line["seed"] == 1]
+    best = min(tried, key=lambda line: line["val_loss"])
+    assert (arm["rate"], arm["epochs"]) == (best["lr"], best["epochs"]), arm
+END
+    has_lines "$scratch/g.out" '^  lora:lora_rank=4  *0.1  *0.01: ' \
+        '^  lora:lora_rank=4  *LoRA r16 lora_rank=4 ' '^lora:lora_rank=4: its held-out loss is .* at an edge'
+}
+
 out_of_time_is_code_75_and_reports_what_there_is() {
     cp "$scratch/a/runs.jsonl" "$scratch/some.jsonl"
     sed -i '$d' "$scratch/some.jsonl"
@@ -101,7 +122,7 @@ out_of_time_is_code_75_and_reports_what_there_is() {
         [ ! -e "$scratch/e/base" ]
 }
 
-two_runs_are_in_progress() { [ -e "$scratch/f/run-full-0.003-1.log" ]; }
+two_runs_are_in_progress() { [ -e "$scratch/f/run-full-0.003-100-1.log" ]; }
 
 a_stopped_measurement_goes_on() {
     stop_when TERM two_runs_are_in_progress f --arms full,lora --epochs 100 --jobs 2 || return 1
@@ -116,6 +137,7 @@ check arms_are_measured_and_compared
 check finished_runs_are_not_made_again
 check runs_at_a_time_give_the_same_losses
 check every_arm_runs
+check epochs_and_settings_of_an_arm_are_tried_too
 check out_of_time_is_code_75_and_reports_what_there_is
 check a_stopped_measurement_goes_on
 
