@@ -8,6 +8,7 @@
  *   4. Using a model   what it writes, talking to it, and its loss on any data.
  *   5. Looking         what the run came to, what it keeps in memory, what this machine is.
  *   6. Your own        your model with our loop, or your loop with our phases and optimizer.
+ *   7. Ranks           several processes that train one model.
  *
  * A complete program:
  *
@@ -898,6 +899,32 @@ bool hy_loop_last(hy_loop *loop, hy_step_info *out);
 /* The run behind the loop, to look at between calls and once it is over (hy_trainer_summary, _memory, _plan_facts,
  * ...). It is the loop's: not to be stepped, saved or destroyed, and gone with it. */
 const hy_trainer *hy_loop_trainer(hy_loop *loop);
+
+/* ---- 7. Ranks ------------------------------------------------------------------------------------ */
+
+/* Several processes that train one model, each with a device of its own. A launcher starts all of them with the same
+ * command and tells each who it is by variables: hybrid-train --gpus N, mpirun, srun, torchrun. */
+typedef struct hy_rank_info {
+    int32_t rank, count;             /* 0 of 1: this process is alone */
+    int32_t local_rank, local_count; /* on this machine; local_count 0: the launcher did not say */
+    const char *launcher; /* "hybrid-train", "torchrun", "Open MPI", "PMI", "Slurm"; "": nobody's */
+} hy_rank_info;
+
+/* Which rank this process is. HY_ERR_INPUT names variables that are partial or contradict each other. */
+hy_status hy_find_rank(hy_rank_info *out);
+
+typedef struct hy_start_options {
+    int32_t count;
+    char *const *argv;   /* the command of every rank, NULL at its end */
+    bool uses_cards;     /* every rank has a card of its own: there must be as many */
+    double rank_timeout; /* as the key of that name; 0: 60 */
+} hy_start_options;
+
+/* Starts `count` ranks of a command on this machine, passes on signals and what they print, and waits for them.
+ * *exit_code is 0 where all ranks ended with 0, what rank 0 ended with where that is not 0, else 1. Where a launcher
+ * has started this process as one of `count` already, or `count` is 1, nothing is started and *has_started is false: the
+ * caller goes on as that rank. HY_ERR_INPUT where it is one of another number, or where there are fewer cards. */
+hy_status hy_start_ranks(const hy_start_options *options, bool *has_started, int *exit_code);
 
 #ifdef __cplusplus
 }

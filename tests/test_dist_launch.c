@@ -196,6 +196,25 @@ START_TEST(ranks_that_do_not_end_are_asked_and_then_killed) {
 }
 END_TEST
 
+START_TEST(standard_input_is_rank_0s_alone) {
+    trial t;
+    int saved = dup(STDIN_FILENO), ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_eq(write(ends[1], "typed\n", 6), 6);
+    close(ends[1]);
+    dup2(ends[0], STDIN_FILENO);
+    begin_trial(&t, 3, "[ $HYBRID_RANK = 0 ] && sleep 0.2; echo \"<$(cat)>\"", 5, 5);
+    end_trial(&t);
+    dup2(saved, STDIN_FILENO);
+    close(saved);
+    close(ends[0]);
+    ck_assert_str_eq(t.output, "<typed>\n");
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1: <>\n"));
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 2: <>\n"));
+    free_trial(&t);
+}
+END_TEST
+
 START_TEST(no_rank_outlives_a_killed_launcher) {
     trial t;
     begin_trial(
@@ -261,6 +280,7 @@ static Suite *suite(void) {
     tcase_add_test(c, a_command_that_is_not_there_is_named);
     tcase_add_loop_test(c, a_signal_is_passed_on_to_every_rank_once, 0, 3);
     tcase_add_test(c, ranks_that_do_not_end_are_asked_and_then_killed);
+    tcase_add_test(c, standard_input_is_rank_0s_alone);
     tcase_add_test(c, no_rank_outlives_a_killed_launcher);
     tcase_add_test(c, many_lines_of_many_ranks_come_whole);
     suite_add_tcase(s, c);

@@ -4,27 +4,10 @@
  * passed over where mpirun or libhybrid_mpi.so is missing, with a line that says so. */
 #include "link_checks.h"
 #include "mpi_rig.h"
+#include "rank_variables.h"
 
 #include "dist/link_mpi.h"
 #include "dist/team.h"
-
-static void set_number(const char *name, int value) {
-    char text[16];
-    snprintf(text, sizeof text, "%d", value);
-    require(setenv(name, text, 1) == 0);
-}
-
-/* What the launcher does for a rank. */
-static void be_rank(const hy_ranks *ranks) {
-    char address[64], job[24];
-    snprintf(address, sizeof address, "127.0.0.1:%d", ranks->port);
-    snprintf(job, sizeof job, "%llx", (unsigned long long)ranks->job);
-    set_number("HYBRID_RANK", ranks->rank);
-    set_number("HYBRID_RANKS", ranks->count);
-    set_number("HYBRID_LOCAL_RANK", ranks->local_rank);
-    set_number("HYBRID_LOCAL_RANKS", ranks->local_count);
-    require(setenv("HYBRID_ADDRESS", address, 1) == 0 && setenv("HYBRID_JOB", job, 1) == 0);
-}
 
 /* Notes that a rank got, one behind the other. */
 typedef struct notes {
@@ -65,10 +48,11 @@ static void work_together(const hy_ranks *ranks, rig_result *mine, const void *u
     hy_team_options options = with(*link);
     hy_team *team;
     (void)mine;
-    be_rank(ranks);
+    set_rank_variables(ranks);
     require(hy_team_open(&options, &team) == HY_OK && team);
     require(team->who.rank == ranks->rank && team->who.count == ranks->count);
     require(team->local_rank == ranks->rank && team->local_count == ranks->count);
+    require(team->core_sharers == ranks->count);
     require(strcmp(team->link_name, "sockets") == 0);
     require(hy_control_timeout(team->control) == 3);
     check_exchanges(team->link, 4, 100000);
@@ -89,7 +73,7 @@ static void open_slowly(const hy_ranks *ranks, rig_result *mine, const void *use
     hy_team_options options = with(HY_LINK_AUTO);
     hy_team *team;
     char bytes[50000] = "";
-    be_rank(ranks);
+    set_rank_variables(ranks);
     require(setenv("HYBRID_TEST_LINK", user, 1) == 0);
     rig_keep(mine, hy_team_open(&options, &team));
     if (mine->status != HY_OK) return;
@@ -136,7 +120,7 @@ static void open_unlike(const hy_ranks *ranks, rig_result *mine, const void *use
     const unlike *how = user;
     hy_team_options options = with(how->link);
     hy_team *team;
-    be_rank(ranks);
+    set_rank_variables(ranks);
     if (ranks->rank == 1 && how->is_other) options.agreed = 8;
     if (ranks->rank == 1 && how->variables[0])
         require(setenv(how->variables[0], how->variables[1], 1) == 0);
@@ -210,7 +194,7 @@ static void fail_on_rank_1(const hy_ranks *ranks, rig_result *mine, const void *
     hy_team *team;
     char byte = 0;
     (void)user;
-    be_rank(ranks);
+    set_rank_variables(ranks);
     require(hy_team_open(&options, &team) == HY_OK);
     hy_status status = HY_OK;
     if (ranks->rank == 1)

@@ -14,9 +14,11 @@
 
 /* ---- the short page -------------------------------------------------------------------------- */
 
-static const struct {
+typedef struct example {
     const char *what, *command;
-} examples[] = {
+} example;
+
+static const example examples[] = {
     {"Train the built-in example, a small model on a text source of known entropy",
      "hybrid-train --profile aggressive"},
     {"Train on your own text, a file or a folder", "hybrid-train --data book.txt"},
@@ -28,6 +30,8 @@ static const struct {
      "hybrid-train --download Qwen/Qwen2.5-0.5B"},
     {"Train adapters beside a model that stays as it is (LoRA), here one of 4 bits (QLoRA)",
      "hybrid-train --model Qwen/Qwen3-8B --data rows.jsonl --qlora"},
+    {"Several GPUs of this machine; \"--help ranks\" for several machines",
+     "hybrid-train --gpus 4 --model gpt2-124m --data corpus/"},
     {"How good is it? Loss and perplexity on any data",
      "hybrid-train --eval-only --model runs/corpus --data other.txt"},
     {"See every setting and where it came from, without running",
@@ -50,6 +54,7 @@ static const struct {
     {"What to train", "--model --data --profile --config --set"},
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
+    {"Several GPUs and machines", "--gpus --ranks --zero-stage --link --rank-timeout"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
                 "--list-models --json "
@@ -79,16 +84,20 @@ static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag)
     hy_cli_write_wrapped(terminal->out, flag->help, NAME_COLUMNS + 2, page_columns(terminal));
 }
 
+static void write_examples(const hy_cli_terminal *terminal, const example *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        fprintf(terminal->out, "%s\n  %s%s%s\n\n", list[i].what,
+                hy_cli_colour_code(terminal, HY_CLI_GREEN), list[i].command,
+                hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+}
+
 static void write_short_page(const hy_cli_terminal *terminal) {
     FILE *out = terminal->out;
     fputs("hybrid-train " HYBRID_VERSION
           ": trains transformer language models on one ordinary machine, all of their parameters\n"
           "or adapters beside them\n\n",
           out);
-    for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++)
-        fprintf(out, "%s\n  %s%s%s\n\n", examples[i].what,
-                hy_cli_colour_code(terminal, HY_CLI_GREEN), examples[i].command,
-                hy_cli_colour_code(terminal, HY_CLI_PLAIN));
+    write_examples(terminal, examples, sizeof examples / sizeof examples[0]);
     for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
         hy_cli_flag flag;
         if (i > 0) fputc('\n', out);
@@ -152,6 +161,46 @@ static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) 
     return written;
 }
 
+/* ---- several GPUs and machines ---------------------------------------------------------------- */
+
+static const example launches[] = {
+    {"Four GPUs of this machine: a process, called rank, is started for each",
+     "hybrid-train --gpus 4 --data corpus/ --out runs/corpus"},
+    {"Two ranks on the CPU, or sharing a GPU", "hybrid-train --ranks 2 --device cpu"},
+    {"Two machines with four GPUs each, by MPI",
+     "mpirun -n 8 --host a:4,b:4 hybrid-train --data corpus/ --out runs/corpus"},
+    {"By Slurm", "srun -N 2 --ntasks-per-node 4 --gpus-per-node 4 \\\n"
+                 "      hybrid-train --data corpus/ --out runs/corpus"},
+    {"By torchrun, the same on each machine; Python is not needed in the ranks",
+     "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
+     "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
+     "      hybrid-train --data corpus/ --out runs/corpus"},
+    {"A rank was lost, and all others have ended: go on from the last checkpoint",
+     "hybrid-train --gpus 4 --resume runs/corpus"},
+};
+
+static const char *const rank_flags[] = {"--gpus", "--ranks", "--zero-stage", "--link",
+                                         "--rank-timeout"};
+
+static void write_ranks_page(const hy_cli_terminal *terminal) {
+    write_examples(terminal, launches, sizeof launches / sizeof launches[0]);
+    fputs("All ranks have the same settings and see the same files. Rank 0 prints and\n"
+          "keeps the record; the others say nothing but errors. Each takes the card of\n"
+          "its number on its machine. Ctrl-C saves once and ends all.\n\n",
+          terminal->out);
+    for (size_t i = 0; i < sizeof rank_flags / sizeof rank_flags[0]; i++) {
+        hy_cli_flag flag;
+        if (hy_cli_flag_find(rank_flags[i], strlen(rank_flags[i]), &flag))
+            write_details(terminal, &flag);
+    }
+}
+
+/* These have more to say than a flag. */
+static bool is_about_ranks(const char *topic) {
+    topic += strspn(topic, "-");
+    return strcmp(topic, "ranks") == 0 || strcmp(topic, "gpus") == 0;
+}
+
 /* ---- one topic ------------------------------------------------------------------------------- */
 
 /* "lr", "--lr", "optimizer.lr" and "batch_size" all name a flag. */
@@ -201,6 +250,8 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic) {
         write_short_page(terminal);
     else if (strcmp(topic, "all") == 0)
         write_groups(terminal, NULL);
+    else if (is_about_ranks(topic))
+        write_ranks_page(terminal);
     else if (find_topic(topic, &flag))
         write_topic(terminal, &flag);
     else if (write_groups(terminal, topic) == 0)

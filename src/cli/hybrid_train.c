@@ -17,6 +17,7 @@
 #include "cli/plan_list.h"
 #include "cli/program.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/summary.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -67,11 +68,13 @@ static void on_signal(int number) {
 typedef struct job {
     const char *program; /* as it was called */
     const char *command; /* with all its words, for the run's records */
+    char *const *argv;
     const hy_cli_options *options;
     hy_cli_terminal terminal;
     hy_config *config;
     hy_trainer *trainer;
     hy_cli_progress progress;
+    hy_rank_info who; /* of several processes that train; rank 0 where it is alone */
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -90,14 +93,14 @@ static int run_trainer(job *it) {
     atomic_store(&is_over, true);
     atomic_store(&guarded, NULL);
     hy_cli_progress_finish(&it->progress);
-    if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail(ran);
+    if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail_as(&it->who, ran);
 
     if (!it->terminal.is_quiet)
         hy_cli_closing(&it->terminal, it->config, it->trainer,
                        &(hy_cli_closing_options){.program = it->program,
                                                  .was_stopped = ran == HY_STOPPED,
                                                  .is_verbose = it->options->is_verbose});
-    if (it->options->wants_json) {
+    if (it->options->wants_json && it->who.rank == 0) {
         char *text = NULL;
         hy_status status = hy_trainer_summary_json(it->trainer, &text);
         hy_cli_print(stdout, status, text);
@@ -123,7 +126,7 @@ static int train(job *it) {
     if (status == HY_OK) status = hy_trainer_create(it->config, &observer, &it->trainer);
     if (status != HY_OK) {
         hy_cli_progress_finish(&it->progress);
-        return hy_cli_fail(status);
+        return hy_cli_fail_as(&it->who, status);
     }
     int code = run_trainer(it);
     hy_summary summary;
@@ -131,9 +134,18 @@ static int train(job *it) {
     char *folder = strdup(summary.out);
     hy_trainer_destroy(it->trainer); /* the record is whole now */
     bool wants_report = strcmp(hy_cli_value(it->config, "save.report"), "true") == 0;
-    if (wants_report && folder != NULL) hy_cli_write_report(&it->terminal, folder);
+    if (wants_report && it->who.rank == 0 && folder != NULL)
+        hy_cli_write_report(&it->terminal, folder);
     free(folder);
     return code;
+}
+
+/* One process alone, or several: those that others start, or that are started here. */
+static int train_with_ranks(job *it) {
+    int code = hy_cli_start_ranks(it->options, it->config, it->argv);
+    if (code != HY_CLI_GO_ON) return code;
+    hy_status status = hy_cli_be_rank(&it->who, &it->terminal);
+    return status == HY_OK ? train(it) : hy_cli_exit_code(status);
 }
 
 /* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
@@ -321,13 +333,24 @@ static int with_config(job *it) {
         code = hy_cli_exit_code(hy_cli_plan_shapes(&it->terminal, it->config, it->options->topic,
                                                    it->options->wants_json));
         break;
-    default: code = train(it); break;
+    default: code = train_with_ranks(it); break;
     }
     hy_config_destroy(it->config);
     return code;
 }
 
+/* Ranks train; --print-config shows what they would all have. */
+static bool is_for_ranks(const hy_cli_options *options) {
+    const char *flag = options->gpus ? "--gpus" : options->ranks ? "--ranks" : NULL;
+    bool is_right = flag == NULL || options->action == HY_CLI_IS_KEY ||
+                    options->action == HY_CLI_IS_PRINT_CONFIG || options->action == HY_CLI_IS_HELP;
+    if (!is_right)
+        hy_cli_error("%s is for training; nothing else runs in several processes yet", flag);
+    return is_right;
+}
+
 static int act(job *it) {
+    if (!is_for_ranks(it->options)) return HY_EXIT_USAGE;
     switch (it->options->action) {
     case HY_CLI_IS_HELP: return hy_cli_help(&it->terminal, it->options->topic);
     case HY_CLI_IS_VERSION: puts("hybrid-train " HYBRID_VERSION); return HY_EXIT_DONE;
@@ -347,8 +370,10 @@ int main(int argc, char **argv) {
     hy_cli_open_streams();
     if (hy_cli_options_parse(argc, argv, &options)) {
         char *command = hy_cli_command_line(argc, argv);
+        if (hy_cli_warns()) hy_cli_options_warn(&options);
         job it = {.program = argc > 0 ? argv[0] : "hybrid-train",
                   .command = command ? command : "",
+                  .argv = argv,
                   .options = &options};
         bool is_run = options.action == HY_CLI_IS_KEY || options.action == HY_CLI_IS_EVAL_ONLY ||
                       options.action == HY_CLI_IS_DOWNLOAD;

@@ -67,6 +67,11 @@ static const hy_cli_flag own_flags[] = {
     {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
      .help =
          "Print the summary as JSON on standard output; everything else goes to standard error."},
+    {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", "1 to 1024",
+     .help = "Train on so many GPUs of this machine: starts a rank for each. Under mpirun, srun "
+             "or torchrun, which start ranks themselves: how many there must be."},
+    {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", "1 to 1024",
+     .help = "Train with so many processes on this machine, on the CPU or sharing a GPU."},
     {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Keep all activations: the same as --recompute none.", .key = "recompute",
      .value = "none"},
@@ -208,6 +213,15 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
     return true;
 }
 
+static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out) {
+    char *end;
+    long number = strtol(value, &end, 10);
+    bool is_right = end != value && *end == '\0' && number >= 1 && number <= 1024;
+    if (is_right) *out = (int32_t)number;
+    if (!is_right) hy_cli_error("%s is \"%s\"; accepted are %s", flag->flag, value, flag->accepted);
+    return is_right;
+}
+
 /* `value` is what the flag came with, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
     /* A variable of the shell that is not set: nobody means the built-in text by it. */
@@ -220,6 +234,8 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_VERBOSE: options->is_verbose = true; return true;
     case HY_CLI_IS_NO_COLOR: options->without_colour = true; return true;
     case HY_CLI_IS_JSON: options->wants_json = true; return true;
+    case HY_CLI_IS_GPUS: return take_count(flag, value, &options->gpus);
+    case HY_CLI_IS_RANKS: return take_count(flag, value, &options->ranks);
     case HY_CLI_IS_SET:
         if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
         hy_cli_error("--set needs key=value, but got \"%s\"", value);
@@ -268,8 +284,13 @@ static const struct {
     {"--bf16", "use --precision bf16"},
     {"--fp16", "use --precision fp16"},
     {"--cpu", "use --device cpu"},
-    {"--gpu", "use --device cuda, or cuda:1 for the second card"},
-    {"--gpus", "one card is used: --device cuda:N says which"},
+    {"--gpu", "use --device cuda, or cuda:1 for the second card; --gpus 4 for several"},
+    {"--num-gpus", "use --gpus"},
+    {"--nproc-per-node", "use --gpus, or --ranks for processes that share a card"},
+    {"--num-processes", "use --gpus, or --ranks for processes that share a card"},
+    {"--zero", "use --zero-stage"},
+    {"--fsdp", "--gpus N trains on several GPUs; --zero-stage 3 cuts the weights among them, too"},
+    {"--ddp", "--gpus N trains on several GPUs; --zero-stage 0 keeps everything on each"},
     {"--gpu-mem", "use --max-gpu-mem"},
     {"--gpu-memory", "use --max-gpu-mem"},
     {"--vram", "use --max-gpu-mem"},
@@ -280,7 +301,7 @@ static const struct {
     {"--train-file", "use --data"},
     {"--dataset", "use --data"},
     {"--validation-file", "use --val-data"},
-    {"--deepspeed", "--plan shows what is kept where; nothing has to be configured for it"},
+    {"--deepspeed", "--gpus N and --zero-stage; --plan shows what is kept where"},
     {"--wandb", "OUT/tensorboard and OUT/metrics.jsonl are written in any case"},
     {"--verbosity", "use --verbose, or --quiet"},
 };
@@ -362,13 +383,16 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (value == NULL && flag.takes == HY_CLI_VALUE) return say_value_missing(&flag);
         if (!take_flag(options, &flag, value)) return false;
     }
+    return true;
+}
+
+void hy_cli_options_warn(const hy_cli_options *options) {
     for (size_t i = 0; i < options->setting_count && !options->is_quiet; i++) {
         const hy_cli_setting *s = &options->settings[i];
         if (s->lost != NULL)
             hy_cli_warning("%s is given more than once; %s counts, not %s", s->flag, s->value,
                            s->lost);
     }
-    return true;
 }
 
 void hy_cli_options_fini(hy_cli_options *options) {

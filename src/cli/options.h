@@ -29,6 +29,8 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_VERBOSE,
     HY_CLI_IS_NO_COLOR,
     HY_CLI_IS_JSON,
+    HY_CLI_IS_GPUS,
+    HY_CLI_IS_RANKS,
     HY_CLI_IS_ALIAS /* another name for key=value */
 } hy_cli_meaning;
 
@@ -71,6 +73,7 @@ typedef struct hy_cli_options {
     hy_cli_meaning action; /* HY_CLI_IS_KEY: train */
     const char *topic;     /* of --help, or what to download; NULL: none */
     bool is_quiet, is_verbose, without_colour, wants_json;
+    int32_t gpus, ranks; /* to start; 0: not asked for */
     hy_cli_setting *settings;
     size_t setting_count;
 } hy_cli_options;
@@ -79,6 +82,9 @@ typedef struct hy_cli_options {
  * hy_cli_options_fini must follow. Strings point into argv or belong to the library. */
 bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options);
 void hy_cli_options_fini(hy_cli_options *options);
+
+/* Warns of flags that came more than once, with the value that counts. */
+void hy_cli_options_warn(const hy_cli_options *options);
 
 /* Puts files, then --set, then flags into a new configuration; a run that is resumed brings its own
  * configuration, which all of these override. Where `model` is not NULL, --model is left out and its

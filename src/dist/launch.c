@@ -155,6 +155,8 @@ static void become_rank(const launcher *l, pid_t parent, int output, char **envi
     if (getppid() != parent) _exit(1); /* it ended before that */
     setpgid(0, 0);
     if (output >= 0) {
+        int nothing = open("/dev/null", O_RDONLY);
+        if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* what is typed or piped is rank 0's */
         dup2(output, STDOUT_FILENO);
         dup2(output, STDERR_FILENO);
     }
@@ -299,8 +301,10 @@ static hy_status start_all(launcher *l) {
     sigaddset(&heard, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
-        /* nohup(1) and its like: what is ignored stays so, here and in the ranks. */
-        bool is_ignored = sigaction(passed_on[i], NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+        /* nohup(1) and its like: a hangup that is ignored stays so, here and in the ranks. A shell lets whatever it
+         * starts in the background ignore SIGINT, too; one that is sent is meant all the same. */
+        bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
+                          now.sa_handler == SIG_IGN;
         if (!is_ignored) sigaddset(&heard, passed_on[i]);
     }
     sigprocmask(SIG_BLOCK, &heard, &l->before);

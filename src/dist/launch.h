@@ -1,10 +1,10 @@
 /* launch.h: starts several ranks of one command on this machine and waits for them.
  *
  * Each rank is the same command with HYBRID_RANK and its like (ranks.h) in its environment. What rank 0 prints passes
- * through; lines of the others go to standard error behind "rank 2: ". SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on
- * to every rank, once each time they come: ranks are no part of the terminal's group, which would get them a second
- * time. When a rank fails the others have `grace` seconds to end by themselves (the control channel tells them), then
- * SIGTERM, then SIGKILL. No rank outlives the launcher, however that ends. */
+ * through, and standard input is its alone; lines of the others go to standard error behind "rank 2: ". SIGINT, SIGTERM,
+ * SIGHUP and SIGUSR1 are passed on to every rank, once each time they come: ranks are no part of the terminal's group,
+ * which would get them a second time. When a rank fails the others have `grace` seconds to end by themselves (the
+ * control channel tells them), then SIGTERM, then SIGKILL. No rank outlives the launcher, however that ends. */
 #pragma once
 
 #include "hybrid_types.h"

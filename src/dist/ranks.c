@@ -68,12 +68,16 @@ static const launcher launchers[] = {
 };
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
-const char *hy_ranks_source_name(hy_ranks_source source) {
+static const launcher *launcher_of(hy_ranks_source source) {
     for (size_t i = 0; i < LAUNCHERS; i++) {
-        if (launchers[i].id == source) return launchers[i].name;
+        if (launchers[i].id == source) return &launchers[i];
     }
-    return "nobody";
+    static const launcher nobody = {.name = "", .count = ""};
+    return &nobody;
 }
+
+const char *hy_ranks_source_name(hy_ranks_source source) { return launcher_of(source)->name; }
+const char *hy_ranks_count_variable(hy_ranks_source source) { return launcher_of(source)->count; }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 

@@ -46,8 +46,10 @@ typedef struct hy_ranks {
 /* HY_ERR_INPUT names variables, their values and what is missing or expected. */
 hy_status hy_ranks_find(hy_ranks *out);
 
-/* "torchrun", "Open MPI", ...; for messages. */
+/* "torchrun", "Open MPI", ...; for messages. "" for a process that nobody started. */
 const char *hy_ranks_source_name(hy_ranks_source source);
+/* The variable that says how many there are: "WORLD_SIZE". */
+const char *hy_ranks_count_variable(hy_ranks_source source);
 
 /* Splits "host:port" or "[2001:db8::1]:port" into the two. `name` is the variable, for the message. */
 hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],

@@ -1,10 +1,12 @@
 /* team.c: ranks found, brought together and connected. See team.h. */
 #include "dist/team.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "dist/link_mpi.h"
 
 #define TEST_LINK "HYBRID_TEST_LINK"
@@ -100,9 +102,25 @@ static hy_status choose_link(hy_team *t, const hy_team_options *o, bool *is_mpi)
     return HY_OK;
 }
 
+static hy_status count_sharers(hy_team *t) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    (void)sched_getaffinity(0, sizeof cores, &cores); /* where it is not known: alike */
+    uint64_t mine = hy_hash_bytes(&cores, sizeof cores, 0);
+    uint64_t *all = calloc((size_t)t->who.count, sizeof *all);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", t->who.count);
+    hy_status status = hy_control_gather_bytes(t->control, &mine, sizeof mine, all);
+    uint64_t machine = hy_control_member(t->control, t->who.rank)->machine;
+    for (int32_t r = 0; r < t->who.count; r++)
+        t->core_sharers += all[r] == mine && hy_control_member(t->control, r)->machine == machine;
+    free(all);
+    return status;
+}
+
 static hy_status connect_ranks(hy_team *t, const hy_team_options *o) {
     bool is_mpi;
     hy_control_local(t->control, &t->local_rank, &t->local_count);
+    HY_TRY(count_sharers(t));
     HY_TRY(choose_link(t, o, &is_mpi));
     HY_TRY(is_mpi ? hy_link_open_mpi(t->control, &t->link)
                   : hy_link_open_sockets(t->control, &o->link_options, &t->link));

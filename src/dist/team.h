@@ -18,6 +18,9 @@ typedef struct hy_team {
     hy_ranks who; /* as the launcher said it */
     /* Among the ranks of this machine, counted: known where the launcher said nothing. */
     int32_t local_rank, local_count;
+    /* Of these, how many may run on the same cores as this one, itself included: a launcher that binds ranks gives each
+     * cores of its own. */
+    int32_t core_sharers;
     hy_control *control;
     hy_link *link;
     const char *link_name; /* "sockets", "MPI" */

@@ -12,6 +12,7 @@
 
 #define HY_CUDA_LINK_VERSION 8
 #define HY_CUDA_ENTRY "hy_cuda_entry"
+#define HY_CUDA_LIBRARY "libhybrid_cuda.so"
 
 /* What the shared object may ask of the program. */
 typedef struct hy_cuda_host {

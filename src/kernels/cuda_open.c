@@ -11,7 +11,7 @@
 #include "kernels/cuda_link.h"
 #include "kernels/ops.h"
 
-#define LIBRARY "libhybrid_cuda.so"
+#define LIBRARY HY_CUDA_LIBRARY
 
 static hy_status fail_in_words(hy_status status, const char *format, va_list arguments) {
     char message[HY_ERROR_MESSAGE_MAX];

@@ -590,6 +590,11 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
 
 /* Is NVIDIA's driver here? Without it no CUDA program runs, with or without a card. */
 bool hy_cuda_has_driver(void);
+/* ... and the file of our backend? Whether they work together is seen when it is opened. */
+bool hy_cuda_has_backend(void);
+/* Cards that this process may use, as CUDA counts them (CUDA_VISIBLE_DEVICES); 0 also where the driver does not start.
+ * Takes no card, but starts the driver, which may take seconds and make threads. */
+int hy_cuda_card_count(void);
 
 #ifdef __cplusplus
 }

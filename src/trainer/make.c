@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/join.h"
 #include "trainer/trainer.h"
 
 /* What earlier tries have taught. */
@@ -42,6 +43,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     t->record.command = strdup(hy_config_command(config));
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     if (guest) HY_TRY(hy_guest_settings(guest, &t->settings));
+    if (t->team) hy_rank_settle(&t->settings, t->team);
     return hy_trainer_build(t);
 }
 
@@ -71,13 +73,18 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
+static hy_status check_several(const hy_config *config, const hy_guest *guest) {
+    HY_FAIL_IF(guest, HY_ERR_INPUT, "a model or loop of a program's own runs on one rank so far");
+    return hy_rank_check(hy_config_settings(config));
+}
+
 /* One of several ranks meets the others. */
 static hy_status join(const hy_config *config, const hy_observer *observer, const hy_guest *guest,
                       hy_team **out) {
     HY_TRY(hy_team_for(hy_config_settings(config), observer, out));
-    if (!*out || !guest) return HY_OK;
-    hy_status status = hy_team_fail(
-        *out, hy_fail(HY_ERR_INPUT, "a model or loop of a program's own runs on one rank so far"));
+    if (!*out) return HY_OK;
+    hy_status status = hy_team_fail(*out, check_several(config, guest));
+    if (status == HY_OK) return HY_OK;
     hy_team_close(*out);
     *out = NULL;
     return status;

@@ -1,0 +1,80 @@
+/* ranks.c: starting ranks and being one. See ranks.h. */
+#include "cli/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/program.h"
+
+static bool is_by_us(const hy_rank_info *who) { return strcmp(who->launcher, "hybrid-train") == 0; }
+
+/* ---- starting them ------------------------------------------------------------------------------- */
+
+/* Rank i has card i: the settings may say cuda, or nothing. */
+static bool take_cards(int32_t gpus, hy_config *config) {
+    const char *device = hy_cli_value(config, "device");
+    if (strcmp(device, "cpu") == 0) {
+        hy_cli_error("--gpus %d needs cards, but device is cpu; --ranks %d starts ranks on the CPU",
+                     gpus, gpus);
+        return false;
+    }
+    if (strncmp(device, "cuda:", 5) == 0) {
+        hy_cli_error("--gpus %d gives each rank a card of its own, the first to rank 0, but device "
+                     "is %s; expected auto or cuda (CUDA_VISIBLE_DEVICES chooses among cards)",
+                     gpus, device);
+        return false;
+    }
+    return hy_cli_said(hy_config_set(config, "device", "cuda", HY_FROM_FLAG)) == HY_OK;
+}
+
+int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *const *argv) {
+    int32_t gpus = options->gpus, count = gpus ? gpus : options->ranks;
+    hy_start_options start = {.count = count, .argv = argv, .uses_cards = gpus > 0};
+    const char *flag = gpus ? "--gpus" : "--ranks";
+    bool has_started = false;
+    int code = HY_EXIT_FAILED;
+    if (count == 0) return HY_CLI_GO_ON;
+    if (gpus > 0 && options->ranks > 0) {
+        hy_cli_error("--gpus %d and --ranks %d; expected one of them: --gpus has a card for each "
+                     "rank, --ranks computes on the CPU or shares a card",
+                     gpus, options->ranks);
+        return HY_EXIT_USAGE;
+    }
+    if (gpus > 0 && !take_cards(gpus, config)) return HY_EXIT_USAGE;
+    sscanf(hy_cli_value(config, "rank_timeout"), "%lf", &start.rank_timeout);
+    hy_status status = hy_start_ranks(&start, &has_started, &code);
+    if (status != HY_OK) {
+        hy_cli_error("%s %d: %s", flag, count, hy_error_message());
+        return hy_cli_exit_code(status);
+    }
+    return has_started ? code : HY_CLI_GO_ON;
+}
+
+/* ---- being one ----------------------------------------------------------------------------------- */
+
+hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal) {
+    static char name[64];
+    hy_status status = hy_cli_said(hy_find_rank(who));
+    if (status != HY_OK || who->rank == 0) return status;
+    terminal->is_quiet = true;
+    if (is_by_us(who)) return HY_OK;
+    snprintf(name, sizeof name, "hybrid-train, rank %d", who->rank);
+    hy_cli_name_program(name);
+    return HY_OK;
+}
+
+bool hy_cli_warns(void) {
+    hy_rank_info who;
+    return hy_find_rank(&who) != HY_OK || (who.rank == 0 && !is_by_us(&who));
+}
+
+int hy_cli_fail_as(const hy_rank_info *who, hy_status status) {
+    /* "rank 2 (host, pid 77): its last words", or "rank 2 (host, pid 77) is gone" */
+    const char *message = hy_error_message(), *end = strchr(message, ')');
+    int whose = -1;
+    bool is_told = sscanf(message, "rank %d (", &whose) == 1 && end != NULL;
+    bool has_spoken = is_told && end[1] == ':';
+    bool is_said = !is_told || who->rank == 0 || whose == who->rank;
+    if (whose == 0 && !has_spoken) is_said |= who->rank == 1; /* for rank 0, which is gone */
+    return is_said ? hy_cli_fail(status) : hy_cli_exit_code(status);
+}

@@ -1,0 +1,53 @@
+/* join.c: settings of a rank that shares its machine with others. See join.h. */
+#include "trainer/join.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cpu/machine.h"
+#include "kernels/kernels.h"
+
+/* ---- what is one rank's of a machine --------------------------------------------------------------- */
+
+void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
+    bool is_open = s->device == HY_USE_ANY || s->device == HY_USE_CUDA;
+    int64_t share = place->cores / (place->core_sharers > 0 ? place->core_sharers : 1);
+    if (is_open && place->cards > 0)
+        s->device = (hy_device_choice)(HY_USE_CARD + place->local_rank % place->cards);
+    if (share < 1) share = 1;
+    if (s->threads == 0) s->threads = share;
+    if (s->input.num_workers == 0) s->input.num_workers = share;
+}
+
+/* A card that was asked for by name is missed later, with a better message; auto needs both to be one. */
+static int usable_cards(const hy_settings *s) {
+    bool is_wanted = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
+    return is_wanted ? hy_cuda_card_count() : 0;
+}
+
+void hy_rank_settle(hy_settings *s, const hy_team *team) {
+    hy_rank_fit(s, &(hy_rank_place){.local_rank = team->who.local_rank,
+                                    .core_sharers = team->core_sharers,
+                                    .cores = hy_machine_threads(),
+                                    .cards = usable_cards(s)});
+}
+
+/* ---- what cannot be ------------------------------------------------------------------------------------ */
+
+/* "-" in a list like "a.txt:0.5,-:0.5". */
+static bool reads_input(const char *data) {
+    for (const char *at = data; *at; at += strcspn(at, ","), at += *at == ',') {
+        bool is_input = at[0] == '-' && (at[1] == 0 || at[1] == ',' || at[1] == ':');
+        if (is_input || strncmp(at, "/dev/stdin", 10) == 0) return true;
+    }
+    return false;
+}
+
+hy_status hy_rank_check(const hy_settings *s) {
+    bool is_data = reads_input(s->data);
+    HY_FAIL_IF(is_data || reads_input(s->val_data), HY_ERR_INPUT,
+               "%s is standard input (-), which one process can read, but there are several ranks: "
+               "expected a file or folder that all of them see",
+               is_data ? "data" : "val_data");
+    return HY_OK;
+}

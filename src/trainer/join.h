@@ -1,0 +1,22 @@
+/* join.h: a run as one of several on a machine: what each takes of it. */
+#pragma once
+
+#include "config/settings.h"
+#include "dist/team.h"
+
+/* HY_ERR_INPUT where several ranks cannot have these settings: data from standard input, which one process can read. */
+hy_status hy_rank_check(const hy_settings *settings);
+
+/* Fits `device` and `threads` to a machine that ranks share. */
+void hy_rank_settle(hy_settings *settings, const hy_team *team);
+
+/* What a rank finds on its machine. */
+typedef struct hy_rank_place {
+    int32_t local_rank;   /* by its launcher */
+    int32_t core_sharers; /* ranks that may run on the same cores, itself included */
+    int cores, cards;     /* that this process may use; no cards where CUDA is not used */
+} hy_rank_place;
+
+/* Cards that nobody has named by number are dealt out: card local_rank, from the first on again where there are fewer.
+ * Cores that nobody has divided by `threads` or `num_workers` are divided. */
+void hy_rank_fit(hy_settings *settings, const hy_rank_place *place);

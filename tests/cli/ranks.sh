@@ -1,0 +1,274 @@
+# ranks.sh: starting several processes, by ourselves and by other launchers, and what is refused before that.
+
+no_launcher() {
+    unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT HYBRID_RANK HYBRID_RANKS \
+        HYBRID_LOCAL_RANK HYBRID_LOCAL_RANKS HYBRID_ADDRESS HYBRID_JOB SLURM_PROCID SLURM_STEP_ID
+}
+no_launcher
+
+# torchrun RANK COUNT: its variables, as a process finds them.
+torchrun_says() {
+    RANK=$1 WORLD_SIZE=$2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400
+    export RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT
+}
+
+has_driver() { ldconfig -p 2> /dev/null | grep -q 'libcuda\.so\.1'; }
+
+# cards N: a driver that has so many.
+cards() {
+    command -v ${CC:-gcc} > /dev/null || skip "no compiler"
+    has_driver && skip "a driver is here"
+    echo "int cuInit(unsigned f) { return (int)f; } int cuDeviceGetCount(int *n) { *n = $1; return 0; }" |
+        ${CC:-gcc} -shared -fPIC -x c - -o libcuda.so.1 2> /dev/null ||
+        skip "no shared library can be made"
+    LD_LIBRARY_PATH=$PWD
+    export LD_LIBRARY_PATH
+}
+
+expect_lines() { # FILE TEXT COUNT
+    expect_same "$(grep -cF -e "$2" "$1")" "$3" "lines with \"$2\""
+}
+
+test_gpus_without_a_driver_are_refused_before_anything_starts() {
+    has_driver && skip "a driver is here"
+    run --model nano --gpus 2 --out out
+    expect_refusal "--gpus 2" "no NVIDIA driver" "--ranks 2"
+    run --model nano --gpus 1 --out out
+    expect_refusal "device cuda was asked for" "no NVIDIA driver"
+}
+
+test_fewer_cards_than_gpus_are_counted_before_anything_starts() {
+    cards 1
+    run --model nano --gpus 2 --out out
+    expect_refusal "--gpus 2" "CUDA finds 1 here" "CUDA_VISIBLE_DEVICES" "--ranks 2"
+}
+
+test_as_many_cards_as_gpus_are_enough() {
+    cards 2
+    HYBRID_CUDA_LIBRARY=$PWD/no-such-file.so
+    export HYBRID_CUDA_LIBRARY
+    run --model nano --gpus 2 --out out
+    expect_code 2
+    expect_err "device cuda:"
+    expect_err "no-such-file.so"
+}
+
+test_gpus_on_the_cpu_are_refused_with_what_to_use() {
+    run_tiny --gpus 2 --out out
+    expect_refusal "--gpus 2 needs cards" "device is cpu" "--ranks 2"
+    run --model nano --gpus 2 --device cuda:1 --out out
+    expect_refusal "device is cuda:1" "expected auto or cuda"
+}
+
+test_wrong_numbers_are_refused() {
+    for value in 0 -1 2x 1025 ""; do
+        run_tiny --ranks "$value"
+        expect_refusal "--ranks is \"$value\"" "1 to 1024"
+    done
+    run_tiny --ranks
+    expect_refusal "--ranks needs a value" "1 to 1024"
+    run_tiny --ranks 2 --gpus 2
+    expect_refusal "--gpus 2 and --ranks 2" "expected one of them"
+}
+
+test_other_actions_have_one_process() {
+    for action in --doctor --plan --selftest --list-models --eval-only; do
+        run --ranks 2 $action
+        expect_refusal "--ranks is for training"
+    done
+    run_tiny --ranks 2 --zero-stage 2 --print-config
+    expect_code 0
+    expect_out 'zero_stage = "2";  # flag --zero-stage'
+}
+
+test_a_launcher_with_another_number_is_named() {
+    torchrun_says 1 4
+    run_tiny --ranks 2 --out out
+    expect_refusal "--ranks 2" "torchrun has started 4" "WORLD_SIZE is 4"
+    no_launcher
+    RANK=1 WORLD_SIZE=2 && export RANK WORLD_SIZE
+    run_tiny --out out
+    expect_refusal "RANK is set" "LOCAL_RANK is not"
+}
+
+# What is wrong with the settings is said once, by who would start the others.
+test_wrong_settings_start_nothing() {
+    run_tiny --ranks 3 --batch-size none --out out
+    expect_refusal "batch_size"
+    run_tiny --ranks 3 --zero-stage 4 --out out
+    expect_refusal "ranks.zero_stage" "auto, 0, 1, 2, 3"
+}
+
+test_a_flag_that_came_twice_is_warned_of_once() {
+    run_tiny --ranks 3 --seed 5 --seed 6 --out out
+    expect_lines "$stderr" "--seed is given more than once" 1
+}
+
+# start ARGS: the program in the background, its number in $pid.
+start() {
+    "$program" "$@" > "$stdout" 2> "$stderr" < /dev/null &
+    pid=$!
+}
+
+wait_for() { # COMMAND, for a minute at most
+    tries=0
+    until eval "$*"; do
+        tries=$((tries + 1))
+        [ $tries -lt 3000 ] || fail "waited in vain for: $*"
+        sleep 0.02
+    done
+}
+
+losses() { grep -v '^{"event":' "$1/metrics.jsonl" | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
+
+long="$tiny --steps 2000 --save-every 100 --predictor none --rank-timeout 5"
+
+test_two_ranks_train_what_one_does_and_rank_0_prints() {
+    run_tiny --ranks 1 --out one
+    expect_code 0
+    run_tiny --ranks 2 --out two
+    expect_code 0
+    expect_empty "$stderr"
+    expect_lines "$stdout" "held-out loss" 1
+    expect_lines "$stdout" "everything is in two" 1
+    expect_file two/report.html
+    losses one > one.losses
+    losses two > two.losses
+    expect_same "$(paste one.losses two.losses | awk '{ d = $1 - $2; if (d > 1e-4 || d < -1e-4) print }')" \
+        "" "losses that differ"
+}
+
+test_json_and_quiet_are_rank_0s() {
+    run_tiny --ranks 2 --quiet --out two
+    expect_code 0
+    expect_empty "$stdout"
+    run_tiny --ranks 2 --json --out three
+    expect_code 0
+    expect_lines "$stdout" '"final_loss"' 1
+    json_values "$stdout" > /dev/null
+}
+
+# In the background a shell lets it ignore SIGINT; one that is sent counts.
+test_interrupt_of_the_launcher_saves_once_and_the_run_goes_on() {
+    # shellcheck disable=SC2086
+    run $long --ranks 2 --out whole
+    expect_code 0
+    # shellcheck disable=SC2086
+    start $long --ranks 2 --out out
+    wait_for "ls out/checkpoint-* > /dev/null 2>&1"
+    kill -INT $pid
+    wait $pid
+    code=$?
+    expect_code 75
+    expect_lines "$stderr" "stopping after this step" 1
+    expect_lines "$stdout" "stopped after step" 1
+    [ "$(steps_of out)" -lt 2000 ] || fail "it was not stopped"
+    run --resume out --ranks 2
+    expect_code 0
+    expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
+}
+
+test_a_killed_rank_is_named_and_the_run_goes_on() {
+    for rank in 0 1; do
+        # shellcheck disable=SC2086
+        start $long --steps 100000 --ranks 2 --out out$rank
+        wait_for "ls out$rank/checkpoint-* > /dev/null 2>&1"
+        # Children are listed in the order in which they were started.
+        victim=$(cut -d ' ' -f $((rank + 1)) /proc/$pid/task/$pid/children)
+        kill -KILL "$victim"
+        wait $pid
+        code=$?
+        expect_code 1
+        expect_err "rank $rank was ended by signal 9"
+        expect_lines "$stderr" "hybrid-train: error: rank $rank (" 1
+        last=$(ls -d out$rank/checkpoint-* | sed 's/.*-//' | sort -n | tail -n 1)
+        run --resume out$rank --ranks 2 --steps $((last + 5))
+        expect_code 0
+    done
+}
+
+test_ranks_by_torchruns_variables() {
+    torchrun_says 1 2
+    # shellcheck disable=SC2086
+    start $tiny --out out
+    other=$pid
+    torchrun_says 0 2
+    run_tiny --gpus 2 --device cpu --out out
+    expect_refusal "--ranks 2"
+    run_tiny --ranks 2 --out out
+    expect_code 0
+    wait $other
+    expect_same $? 0 "exit code of rank 1"
+    expect_lines "$stdout" "held-out loss" 1
+}
+
+test_ranks_with_other_settings_are_refused() {
+    torchrun_says 1 2
+    # shellcheck disable=SC2086
+    "$program" $tiny --seed 2 --out out > "$stdout.1" 2> "$stderr.1" < /dev/null &
+    other=$!
+    torchrun_says 0 2
+    run_tiny --out out
+    expect_refusal "rank 1 (" "has other settings than rank 0"
+    wait $other
+    expect_same $? 2 "exit code of rank 1"
+    grep -q "^hybrid-train, rank 1: error: .*other settings" "$stderr.1" || fail "$(cat "$stderr.1")"
+    expect_empty "$stdout.1"
+}
+
+# By the rank that had it first, and by rank 0.
+test_a_failure_of_all_is_not_said_by_all() {
+    run_tiny --ranks 4 --out out
+    expect_code 2
+    [ "$(grep -c "hybrid-train: error: " "$stderr")" -le 2 ] || fail "$(cat "$stderr")"
+    expect_err "4 ranks cannot share evenly"
+    [ ! -e out ] || fail "something was written"
+}
+
+test_standard_input_is_refused_as_data_of_several() {
+    printf 'some text\n' > text
+    input=text
+    run_tiny --ranks 2 --data - --out out
+    expect_code 2
+    expect_err "data is standard input (-)"
+    [ ! -e out ] || fail "something was written"
+}
+
+test_help_teaches_how_ranks_are_started() {
+    run --help
+    expect_out "hybrid-train --gpus 4"
+    expect_out "--help ranks"
+    for topic in ranks gpus --gpus; do
+        run --help $topic
+        expect_code 0
+        for words in "hybrid-train --gpus 4" "mpirun -n 8" "srun " "torchrun --no-python" --zero-stage \
+            --rank-timeout --link "accepts: auto, sockets, mpi, nccl"; do
+            expect_out "$words"
+        done
+        expect_same "$(awk 'length > 80' "$stdout")" "" "lines of more than 80 columns"
+    done
+}
+
+test_mpirun_starts_ranks() {
+    command -v mpirun > /dev/null || skip "no mpirun here (Debian: openmpi-bin)"
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+    OMPI_MCA_mpi_yield_when_idle=1
+    export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe \
+        OMPI_MCA_mpi_yield_when_idle
+    # shellcheck disable=SC2086
+    timeout -k 5 100 mpirun -n 2 "$program" $tiny --ranks 3 --out out > "$stdout" 2> "$stderr"
+    code=$?
+    expect_code 2
+    expect_err "3 ranks are asked for, but Open MPI has started 2 (OMPI_COMM_WORLD_SIZE is 2)"
+    [ ! -e out ] || fail "something was written"
+    for link in auto sockets; do
+        # shellcheck disable=SC2086
+        timeout -k 5 100 mpirun -n 2 "$program" $tiny --link $link --out $link > "$stdout" 2> "$stderr"
+        code=$?
+        expect_code 0
+        expect_lines "$stdout" "held-out loss" 1
+    done
+    run_tiny --ranks 2 --out ours
+    expect_same "$(losses auto | cksum)" "$(losses ours | cksum)" "losses over MPI"
+    expect_same "$(losses sockets | cksum)" "$(losses ours | cksum)" "losses over sockets"
+}
