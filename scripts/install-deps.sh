@@ -2,7 +2,7 @@
 # Makes sure that what building needs is there; silent and quick when it is.
 #
 #   scripts/install-deps.sh            what `make` and `make run` need
-#   scripts/install-deps.sh --tests    also what `make test` needs
+#   scripts/install-deps.sh --tests    also what `make test` needs, and Open MPI where it can be had
 #
 # Things are looked for themselves (a compiler, a header, a library), so that it does not matter how
 # they came to the machine. What is missing is installed with apt-get as root or with sudo that asks
@@ -52,7 +52,27 @@ if ! has_pcre2; then
             apt-get -qq install -y --no-install-recommends libpcre2-dev > /dev/null 2>&1 || true
     fi
 fi
-[ ${#missing[@]} -gt 0 ] || exit 0
+
+# Open MPI is wanted by tests but not needed: ranks under mpirun are passed over without it. Once it has been
+# tried in vain this is said and not tried again for a day, because trying takes time.
+has_mpi() { has_command mpicc && has_command mpirun; }
+mpi_tried="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hybrid-train/no-mpi"
+try_mpi() {
+    if [ "$wants_tests" = no ] || has_mpi; then return 0; fi
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo -n)
+    if has_command apt-get && [ -z "$(find "$mpi_tried" -mtime -1 2> /dev/null)" ]; then
+        echo "Installing openmpi-bin libopenmpi-dev with apt-get, for tests of several processes"
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq install -y \
+            --no-install-recommends openmpi-bin libopenmpi-dev > /dev/null 2>&1 ||
+            { mkdir -p "${mpi_tried%/*}" && : > "$mpi_tried"; } 2> /dev/null || true
+    fi
+    has_mpi || echo "Open MPI is not here (openmpi-bin, libopenmpi-dev): tests with mpirun are skipped"
+}
+if [ ${#missing[@]} -eq 0 ]; then
+    try_mpi
+    exit 0
+fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
@@ -85,3 +105,4 @@ if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
     echo "apt-get could not install ${missing[*]}" >&2
     exit 1
 fi
+try_mpi
