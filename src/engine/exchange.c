@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
@@ -68,8 +69,11 @@ static hy_status tell(hy_exchange *net, hy_status status) {
 
 static hy_status exchange(void *argument) {
     const hy_job *job = argument;
-    return tell(job->net, hy_link_exchange(job->net->team->link, job->sends, job->send_count,
-                                           job->receives, job->receive_count));
+    double begin = hy_clock();
+    hy_status status = hy_link_exchange(job->net->team->link, job->sends, job->send_count,
+                                        job->receives, job->receive_count);
+    atomic_fetch_add(&job->net->busy, (uint64_t)((hy_clock() - begin) * 1e9));
+    return tell(job->net, status);
 }
 
 static hy_status add_up(void *argument) {
@@ -193,5 +197,7 @@ hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *nu
     HY_TRY(b->event_record(job->is_done, net->stream));
     return hy_job_await(job, stream);
 }
+
+double hy_exchange_seconds(hy_exchange *net) { return (double)atomic_load(&net->busy) * 1e-9; }
 
 hy_status hy_exchange_check(hy_exchange *net) { return hy_control_check(net->team->control); }

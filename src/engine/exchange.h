@@ -8,6 +8,8 @@
  * A job that fails tells the other ranks why and leaves the stream failed; hy_exchange_check tells without waiting. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "dist/team.h"
 #include "kernels/kernels.h"
 
@@ -31,7 +33,8 @@ struct hy_exchange {
     hy_piece *pieces;
     char *staging; /* pinned, on a card; NULL: none */
     uint64_t staging_bytes;
-    double *numbers; /* pinned: (HY_EXCHANGE_NUMBERS, ranks + 1) */
+    double *numbers;           /* pinned: (HY_EXCHANGE_NUMBERS, ranks + 1) */
+    atomic_uint_fast64_t busy; /* nanoseconds in exchanges so far */
 };
 
 #define HY_EXCHANGE_NUMBERS 8
@@ -54,5 +57,6 @@ hy_status hy_job_await(const hy_job *job, hy_stream *stream);
 hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *numbers,
                           int32_t count);
 
+double hy_exchange_seconds(hy_exchange *net); /* that exchanges have taken so far */
 /* Whether anything failed, here or on another rank. */
 hy_status hy_exchange_check(hy_exchange *net);

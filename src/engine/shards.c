@@ -18,28 +18,6 @@
 
 static bool is_several(const hy_engine *e) { return hy_rows_shard(&e->rows) != NULL; }
 
-static uint64_t largest_unit(const hy_layout *layout) {
-    uint64_t most = 0;
-    for (int32_t u = 0; u < layout->unit_count; u++) {
-        if (layout->unit_bytes[u] > most) most = layout->unit_bytes[u];
-    }
-    return most;
-}
-
-/* What a job moves at most: a unit of gradients and the parts that come for it, or a unit of weights. */
-uint64_t hy_shards_staging(const hy_rows *rows) {
-    uint64_t most = 0;
-    if (!hy_rows_shard(rows)) return 0;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        bool is_moved = rows->row[i].is_there && !rows->row[i].is_sharded && !rows->row[i].is_tiled;
-        uint64_t bytes = is_moved && rows->row[i].set == HY_SET_TRAINABLE && i != HY_ROW_FP8
-                             ? largest_unit(&rows->row[i].layout)
-                             : 0;
-        if (bytes > most) most = bytes;
-    }
-    return most + rows->arriving / 2;
-}
-
 hy_status hy_shards_take(hy_engine *e) {
     hy_shards *s = &e->shards;
     if (!is_several(e)) return HY_OK;
@@ -48,7 +26,7 @@ hy_status hy_shards_take(hy_engine *e) {
     HY_FAIL_IF(!s->fetched, HY_ERR_MEMORY, "no memory for exchanges between ranks");
     s->source = -1;
     HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
-    HY_TRY(hy_exchange_take_staging(&s->net, hy_shards_staging(&e->rows)));
+    HY_TRY(hy_exchange_take_staging(&s->net, e->rows.wire_staging));
     HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
                          "gradients of other ranks"));
     for (int i = 0; i < 2; i++) {

@@ -69,8 +69,11 @@ static void put_layers(hy_json_writer *w, const char *key, const hy_layer_values
     if (layers->count == 0) return;
     hy_json_open_array(w, key);
     for (int32_t i = 0; i < layers->count; i++) {
-        snprintf(text, sizeof text, "%.4g", layers->values[i * layers->stride]);
-        hy_json_put_double(w, NULL, strtod(text, NULL));
+        double value = layers->values[i * layers->stride];
+        bool is_count = value == floor(value) && fabs(value) < 0x1p53;
+        snprintf(text, sizeof text, "%.4g", value);
+        if (is_count) hy_json_put_int(w, NULL, (int64_t)value);
+        if (!is_count) hy_json_put_double(w, NULL, strtod(text, NULL));
     }
     hy_json_close_array(w);
 }

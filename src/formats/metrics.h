@@ -22,6 +22,9 @@ typedef struct hy_step_line {
     double guard_before, guard_after; /* own models: the guard's losses around a jump */
     double loss_scale;                /* own models; NaN: none */
     hy_layer_values fp8_largest, fp8_zeros, fp8_grad_largest, fp8_grad_zeros;
+    /* Of each rank, where there are several: seconds of the step, waiting among them, the link in use, bytes sent, the
+     * most that was live on its device. */
+    hy_layer_values rank_seconds, rank_waited, rank_exchanged, rank_bytes, rank_memory;
     /* The most that was live of each class since the step began, bytes. */
     uint64_t device[HY_CLASS_COUNT], pinned[HY_CLASS_COUNT];
 } hy_step_line;

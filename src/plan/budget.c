@@ -23,9 +23,14 @@ static hy_status check_one(const char *what, uint64_t needed, uint64_t limit, co
     return HY_OK;
 }
 
+/* What one of several ranks may take of a memory that they share. */
+static uint64_t share_of(uint64_t bytes, int32_t sharers) {
+    return sharers > 1 ? bytes / (uint64_t)sharers : bytes;
+}
+
 /* What a card can give now. */
 static uint64_t card_limit(const hy_subject *x) {
-    uint64_t free_bytes = x->backend->facts.memory_free;
+    uint64_t free_bytes = share_of(x->backend->facts.memory_free, x->card_sharers);
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 
@@ -47,7 +52,7 @@ uint64_t hy_budget_host(const hy_subject *x) {
         hy_host_memory host;
         hy_host_memory_read("/proc", "/sys", &host);
         uint64_t reserve = hy_host_reserve(host.total, x->settings->memory.host_reserve);
-        spare = hy_host_budget(&host, x->host_held, 0, reserve);
+        spare = share_of(hy_host_budget(&host, x->host_held, 0, reserve), x->sharers);
         if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
     }
     return closer(closer(asked, spare), x->host_cap);

@@ -194,6 +194,27 @@ static bool gathers_weights(const hy_rows *rows, const hy_types *t) {
            (rows->row[HY_ROW_MASTER].is_sharded && reads_master);
 }
 
+static uint64_t largest_unit(const hy_layout *layout) {
+    uint64_t most = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        if (layout->unit_bytes[u] > most) most = layout->unit_bytes[u];
+    }
+    return most;
+}
+
+/* What an exchange moves at most: a unit of gradients and the parts that come for it, or a unit of weights. */
+static uint64_t wire_staging(const hy_rows *rows) {
+    uint64_t most = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        bool is_moved = rows->row[i].is_there && !rows->row[i].is_sharded && !rows->row[i].is_tiled;
+        uint64_t bytes = is_moved && rows->row[i].set == HY_SET_TRAINABLE && i != HY_ROW_FP8
+                             ? largest_unit(&rows->row[i].layout)
+                             : 0;
+        if (bytes > most) most = bytes;
+    }
+    return most + rows->arriving / 2;
+}
+
 static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     const hy_types *t = &spec->types;
     int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
@@ -212,6 +233,7 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
     rows->arriving =
         2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    if (spec->ranks.is_staged) rows->wire_staging = wire_staging(rows);
     if (!gathers_weights(rows, t)) return HY_OK;
     bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
@@ -310,6 +332,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
                   hy_plan_state *out) {
     *out = (hy_plan_state){.work_rings = c->is_aside ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
                            .rings = rows->arriving,
+                           .staging = rows->wire_staging,
                            .step_rings = rows->arriving};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];

@@ -71,6 +71,7 @@ typedef struct hy_rows {
     int32_t lowest_trained; /* unit */
     hy_shard shard;         /* of several ranks: who has what; count 0: there is one */
     uint64_t arriving;      /* bytes of memory in which others' gradients arrive */
+    uint64_t wire_staging;  /* pinned: what passes through it on its way */
     /* Codes of the predictor's buffers are decoded for formulas, `piece` elements at a time, into scratch
      * memory that lies with the rings: where each buffer's begins there, and where the last ends. */
     int64_t piece;
@@ -83,6 +84,7 @@ typedef struct hy_rows {
 typedef struct hy_rank_spec {
     int32_t rank, count; /* count 0 or 1: there is one */
     int32_t stage;
+    bool is_staged; /* what goes between ranks passes through pinned memory */
 } hy_rank_spec;
 
 /* What decides which rows there are. */

@@ -26,6 +26,7 @@ typedef struct hy_subject {
     hy_rows_spec rows;           /* types among them */
     hy_rank_spec ranks;          /* of several ranks: which it is, and the stage */
     int32_t sharers;             /* of them on this machine; 0 or 1: it has it for itself */
+    int32_t card_sharers;        /* and on this card */
     const hy_guest_types *guest; /* NULL: the model is ours */
     hy_predictor predictor;
     hy_offload offload;

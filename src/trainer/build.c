@@ -228,13 +228,13 @@ static void set_ranks(hy_trainer *t) {
     x->ranks = (hy_rank_spec){.rank = t->team->who.rank,
                               .count = t->team->who.count,
                               .stage = asked == HY_ZERO_AUTO ? 2 : (int32_t)asked};
-    x->sharers = t->team->local_count;
     t->engine.team = t->team;
 }
 
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
+    HY_TRY(hy_ranks_count_sharers(t));
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
     if (!t->resumed[0]) e->subject.is_aside = must_ask;

@@ -39,6 +39,24 @@ hy_status hy_ranks_share_resumed(hy_trainer *t) {
     return share_text(t, t->resumed, sizeof t->resumed);
 }
 
+hy_status hy_ranks_count_sharers(hy_trainer *t) {
+    hy_subject *x = &t->engine.subject;
+    if (!t->team) return HY_OK;
+    int32_t rank = t->team->who.rank;
+    bool is_gpu = t->engine.backend->facts.is_gpu;
+    double own = is_gpu ? hy_device_card(t->settings.device) : -1, all[HY_RANKS_TOLD];
+    HY_TRY(hy_control_gather(t->team->control, &own, 1, all));
+    uint64_t here = hy_control_member(t->team->control, rank)->machine;
+    x->sharers = x->card_sharers = 0;
+    x->ranks.is_staged = is_gpu;
+    for (int32_t r = 0; r < rank_count(t); r++) {
+        if (hy_control_member(t->team->control, r)->machine != here) continue;
+        x->sharers++;
+        x->card_sharers += all[r] == own;
+    }
+    return HY_OK;
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------------ */
 
 /* What a plan is made of again on another rank. */
@@ -105,6 +123,27 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
     t->agreed.saves = all[SAVES] != 0;
     t->agreed.keeps_best = all[KEEPS_BEST] != 0;
     return HY_OK;
+}
+
+void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
+    enum { SECONDS, WAITED, EXCHANGED, BYTES, MEMORY, COUNT };
+    hy_agreed *a = &t->agreed;
+    if (!t->team) return;
+    uint64_t sent = hy_link_bytes_sent(t->team->link);
+    double busy = hy_exchange_seconds(&t->engine.shards.net);
+    double own[COUNT] = {[SECONDS] = info->seconds,
+                         [WAITED] = info->wait_seconds,
+                         [EXCHANGED] = busy - a->link_seconds,
+                         [BYTES] = (double)(sent - a->sent),
+                         [MEMORY] = (double)t->engine.ledger.peak_in[HY_DEVICE]};
+    double all[COUNT * HY_RANKS_TOLD];
+    a->sent = sent;
+    a->link_seconds = busy;
+    if (hy_control_gather(t->team->control, own, COUNT, all) != HY_OK) return;
+    double *to[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
+    for (int32_t r = 0; r < rank_count(t); r++) {
+        for (int k = 0; k < COUNT; k++) to[k][r] = all[r * COUNT + k];
+    }
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {

@@ -87,6 +87,14 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
         }
         *values[k] = (hy_layer_values){layers, 1, told[k]};
     }
+    hy_ranks_tell_step(t, info);
+    const hy_agreed *a = &t->agreed;
+    const double *of_ranks[] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
+    hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
+                                  &line.rank_bytes, &line.rank_memory};
+    for (int k = 0; k < 5 && t->team; k++) {
+        *told_of[k] = (hy_layer_values){hy_engine_ranks(&t->engine), 1, of_ranks[k]};
+    }
     hy_record_step(&t->record, &line, &t->engine.ledger);
 }
 

@@ -154,6 +154,14 @@ typedef struct hy_fate {
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
+    uint64_t sent;       /* bytes that had left this rank when the step ended, */
+    double link_seconds; /* and what exchanges had taken */
+    /* Of each rank, in the step before the record's line: */
+    double seconds[HY_RANKS_TOLD];   /* what it took, */
+    double waited[HY_RANKS_TOLD];    /* of these, standing still for what was to come, */
+    double exchanged[HY_RANKS_TOLD]; /* the link in use, */
+    double bytes[HY_RANKS_TOLD];     /* sent to others, */
+    double memory[HY_RANKS_TOLD];    /* and the most that was live on the device so far */
 } hy_agreed;
 
 struct hy_trainer {
@@ -204,7 +212,11 @@ hy_status hy_team_for(const hy_settings *settings, const hy_observer *observer, 
 bool hy_trainer_leads(const hy_trainer *t);
 hy_status hy_ranks_share_folder(hy_trainer *t);  /* t->folder, of the record's */
 hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
-hy_status hy_ranks_share_plan(hy_trainer *t);    /* that of rank 0 */
+/* How many ranks share this machine and this card, so that each plans with its part of them. */
+hy_status hy_ranks_count_sharers(hy_trainer *t);
+hy_status hy_ranks_share_plan(hy_trainer *t); /* that of rank 0 */
+/* After a step: how each rank fared, for the record. Failures are met at the next step. */
+void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
 /* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
 /* *counted becomes the sum over ranks; and whether to stop or to save is known. */
