@@ -233,7 +233,6 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
     rows->arriving =
         2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
-    if (spec->ranks.is_staged) rows->wire_staging = wire_staging(rows);
     if (!gathers_weights(rows, t)) return HY_OK;
     bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
@@ -258,6 +257,7 @@ hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spe
     if (status == HY_OK) status = add_frozen(rows, params, spec);
     if (status == HY_OK) status = add_predictor(rows, params, spec);
     if (status == HY_OK) status = add_wired(rows, params, spec);
+    if (status == HY_OK && spec->ranks.is_staged) rows->wire_staging = wire_staging(rows);
     if (status != HY_OK) hy_rows_fini(rows);
     return status;
 }
