@@ -332,8 +332,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
                   hy_plan_state *out) {
     *out = (hy_plan_state){.work_rings = c->is_aside ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
                            .rings = rows->arriving,
-                           .staging = rows->wire_staging,
-                           .step_rings = rows->arriving};
+                           .staging = rows->wire_staging};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
         if (!row->is_there || hy_row_is_aside(row, c)) continue;
@@ -342,7 +341,6 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
         if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);
         if (row->is_wired) {
             out->rings += ring.bytes;
-            out->step_rings += row->is_for_steps ? ring.bytes : 0;
         } else if (row->state < 0) {
             out->work_rings += ring.bytes;
             out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;

@@ -82,9 +82,14 @@ static hy_status take_for_fork(hy_trainer *t) {
     if (status == HY_OK) {
         status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
     }
+    status = hy_ranks_agree(t, status);
     if (status == HY_OK) {
         hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
         return HY_OK;
+    }
+    if (t->course.fork_state) { /* another rank had no room */
+        e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
+        t->course.fork_state = NULL;
     }
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
     if (!is_left_out || e->work.is_gone) return status;
@@ -170,7 +175,7 @@ static hy_status open_fork(hy_trainer *t) {
     hy_engine_progress engine = t->engine.progress;
     int64_t per_step = hy_step_sequences(&t->engine);
     int64_t steps = arm_steps(t);
-    hy_status kept = hy_trainer_retry(t, keep_state);
+    hy_status kept = hy_ranks_agree(t, hy_trainer_retry(t, keep_state));
     if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
     t->course.fork.first = t->progress.sequences + (steps + 1) * per_step;

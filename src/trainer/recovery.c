@@ -45,6 +45,7 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     char message[HY_ERROR_MESSAGE_MAX], how[80] = "as it was";
+    if (t->team) return status; /* other ranks are elsewhere by now: all of them end */
     HY_TRY(hy_engine_recover(&t->engine, status, message));
     if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
     if (!how[0]) snprintf(how, sizeof how, "as it was: there is nothing that would need less");

@@ -174,7 +174,7 @@ hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
     bounded.is_aside = is_aside;
     HY_TRY(hy_subject_with(&bounded, &t->settings, &before.rung, &bounded));
     HY_TRY(hy_plan_with(&bounded, &choice, &plan));
-    if (!plan.fits && !is_aside) { /* the rest may have to make room */
+    if (!plan.fits && !is_aside && !t->team) { /* the rest may have to make room */
         hy_plan_facts unused;
         HY_TRY(hy_plan_make(&bounded, &plan, &unused));
         HY_TRY(hy_budget_check(&bounded, &plan));

@@ -21,7 +21,7 @@
 static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
 
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
-    if (t->engine.work.is_gone) return HY_ERR_MEMORY; /* reported already */
+    if (t->engine.work.is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
     hy_say(t, HY_WARNING,
            "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
            "less",

@@ -91,7 +91,6 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
     hy_status status;
     int64_t passes = e->progress.backward_passes;
     while ((status = make_gradients(t, dtype, lr, counted)) != HY_OK) {
-        if (t->team) return status; /* the others are elsewhere by now */
         HY_TRY(hy_trainer_retry_with_less(t, status));
         e->progress.backward_passes = passes;
     }
