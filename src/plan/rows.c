@@ -341,6 +341,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
         if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);
         if (row->is_wired) {
             out->rings += ring.bytes;
+            out->step_rings += row->is_for_steps ? ring.bytes : 0;
         } else if (row->state < 0) {
             out->work_rings += ring.bytes;
             out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
