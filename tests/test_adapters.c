@@ -407,14 +407,57 @@ START_TEST(modules_have_names_of_ours) {
         {"input_layernorm", "blocks.*.norm1.*"},
         {"model.layers.13.post_attention_layernorm", "blocks.13.norm2.*"},
         {"transformer.h.2.ln_1", "blocks.2.norm1.*"},
-        {"transformer.ln_f", "final_norm.*"}};
+        {"transformer.ln_f", "final_norm.*"},
+        {"k_proj", "blocks.*.attn.qkv.*"},
+        {"model.layers.7.mlp.up_proj", "blocks.7.mlp.gate_up.*"},
+        {"attn.c_proj", "blocks.*.attn.out.*"},
+        {"transformer.h.11.mlp.c_proj", "blocks.11.mlp.down.*"}};
     char out[64];
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         ck_assert(hy_adapter_module_params(names[i][0], strlen(names[i][0]), out, sizeof out));
         ck_assert_str_eq(out, names[i][1]);
     }
     ck_assert(!hy_adapter_module_params("blocks.1.norm1.weight", 21, out, sizeof out));
-    ck_assert(!hy_adapter_module_params("q_proj", 6, out, sizeof out));
+    ck_assert(!hy_adapter_module_params("c_proj", 6, out, sizeof out)); /* of attention or mlp? */
+}
+END_TEST
+
+START_TEST(modules_of_one_matrix_are_named_together) {
+    must(hy_adapter_check_modules("none"));
+    must(hy_adapter_check_modules("v_proj, q_proj,lm_head ,k_proj"));
+    must(hy_adapter_check_modules("model.layers.1.mlp.up_proj,model.layers.1.mlp.gate_proj"));
+    must_fail(hy_adapter_check_modules("q_proj,k_proj"), HY_ERR_INPUT, "q_proj without v_proj");
+    must_fail(hy_adapter_check_modules("model.layers.1.mlp.up_proj,gate_proj"), HY_ERR_INPUT,
+              "without model.layers.1.mlp.gate_proj");
+}
+END_TEST
+
+static void check_beside(const hy_shape *shape, const char *names, const char *refusal) {
+    hy_params params;
+    must(hy_params_init(&params, shape));
+    must(hy_params_mark_beside(&params, names));
+    if (refusal)
+        must_fail(hy_adapter_check_beside(&params), HY_ERR_INPUT, refusal);
+    else
+        must(hy_adapter_check_beside(&params));
+    hy_params_fini(&params);
+}
+
+START_TEST(what_is_trained_whole_is_whole_modules_without_adapters) {
+    hy_shape shape = shape_of(2);
+    must(hy_shape_complete(&shape));
+    shape.adapter.parts = HY_ADAPT_GATE | HY_ADAPT_UP;
+    check_beside(&shape, "embed.*,head.weight,final_norm.*,*.norm?.*", NULL);
+    check_beside(&shape, "*.attn.*,blocks.1.mlp.down.weight", NULL);
+    check_beside(&shape, "blocks.0.mlp.*", "blocks.0.mlp.gate_up.weight has an adapter");
+    shape.adapter.parts = HY_ADAPT_K;
+    check_beside(&shape, "blocks.1.*", "blocks.1.attn.qkv.weight has an adapter");
+    shape.has_qkv_bias = true;
+    check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.bias has an adapter");
+    shape.adapter.parts = HY_ADAPT_O;
+    check_beside(&shape, "*.qkv.weight", "blocks.0.attn.qkv.bias is not");
+    check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.weight is not");
+    check_beside(&shape, "*.qkv.*", NULL);
 }
 END_TEST
 
@@ -453,6 +496,8 @@ static Suite *adapters_suite(void) {
     tcase_add_test(tests, dropout_leaves_out_its_share_and_keeps_the_mean);
     tcase_add_test(tests, names_mean_the_matrices_of_the_family);
     tcase_add_test(tests, modules_have_names_of_ours);
+    tcase_add_test(tests, modules_of_one_matrix_are_named_together);
+    tcase_add_test(tests, what_is_trained_whole_is_whole_modules_without_adapters);
     tcase_add_test(tests, the_base_has_the_random_numbers_it_has_without_adapters);
     suite_add_tcase(suite, tests);
     return suite;

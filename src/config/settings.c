@@ -288,8 +288,10 @@ static const hy_setting table[] = {
           "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj.")},
     {NUMBER_BELOW(lora.lora_dropout, "--lora-dropout", 0, 1, "0",
                   "Share of an adapter's inputs that is left out in each pass of training.")},
-    {TEXT(lora.lora_modules, "--lora-modules", "none, embed, head, or names with * and ?", "none",
-          "What is trained whole beside the adapters, commas between.")},
+    {TEXT(lora.lora_modules, "--lora-modules",
+          "none, embed, head, norm, modules, or names with * and ?", "none",
+          "What is trained whole beside the adapters, commas between; of the blocks norms, and "
+          "modules that lora_targets leaves out.")},
 
     {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
             "The update rule; auto: muon from scratch where it costs little, else adamw; muon "

@@ -12,6 +12,7 @@
 #include "config/derived.h"
 #include "engine/engine.h"
 #include "hub/peft_set.h"
+#include "model/adapter.h"
 #include "optim/groups.h"
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
@@ -24,8 +25,10 @@ void hy_settings_store_frozen(const hy_settings *s, hy_params *params) {
 hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
     char names[2 * HY_TEXT_MAX];
     hy_settings_trained(s, names, sizeof names);
-    hy_status status =
-        hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
+    hy_status status = s->lora.lora ? hy_adapter_check_modules(s->lora.lora_modules) : HY_OK;
+    if (status == HY_OK) {
+        status = hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
+    }
     hy_settings_store_frozen(s, &model->params);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
@@ -48,7 +51,10 @@ static hy_status make_model(hy_engine *e) {
                "--eval-only and hybrid-chat",
                s->lora.adapter);
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
-    return hy_settings_select(s, e->model);
+    HY_TRY(hy_settings_select(s, e->model));
+    if (s->save.resume[0]) return HY_OK; /* it began as it is */
+    hy_status status = hy_adapter_check_beside(&e->model->params);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
 }
 
 hy_status hy_engine_make_model(hy_engine *e) {

@@ -38,9 +38,11 @@ typedef struct hy_peft_file {
 } hy_peft_file;
 hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out);
 void hy_peft_close(hy_peft_file *file);
-/* Elements [first, first + count) of tensor i, in fp32. */
-hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t first, int64_t count,
-                       float *out);
+/* Rows [row, row + rows) of tensor i as ours lie, in fp32: it may lie transposed in the file, so that some thousands
+ * at once are read much faster than one by one. */
+hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out);
+/* How many rows are a good piece of work: about a million elements. */
+int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i);
 
 /* Fills adapters, and parameters that are trained whole, of the store that holds what is trained. Everything is
  * checked first. */

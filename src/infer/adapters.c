@@ -9,6 +9,7 @@
 #include "config/derived.h"
 #include "formats/checkpoint.h"
 #include "kernels/coded.h"
+#include "model/adapter.h"
 #include "record/record.h"
 #include "record/state_files.h"
 
@@ -34,7 +35,8 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     HY_TRY(hy_shape_from_settings(&s, &shape));
     HY_TRY(hy_model_create(&shape, out));
     hy_settings_trained(&s, names, sizeof names);
-    hy_status status = hy_params_mark_beside(&(*out)->params, names);
+    hy_status status = hy_adapter_check_modules(s.lora.lora_modules);
+    if (status == HY_OK) status = hy_params_mark_beside(&(*out)->params, names);
     if (status == HY_OK) return HY_OK;
     hy_model_destroy(*out);
     *out = NULL;
@@ -163,17 +165,27 @@ typedef struct place {
     float factor;
 } place;
 
+/* A matrix that is wider than the tensor gets each row at its own place. */
+static void put_rows(const place *p, int64_t row, int64_t rows, int64_t cols, const float *from) {
+    for (int64_t r = 0; r < rows; r++) {
+        char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
+        hy_convert(from + r * cols, HY_F32, cols, to, p->dtype);
+    }
+}
+
 static hy_status put_tensor(const hy_peft_file *file, int32_t i, const place *p) {
     const hy_hf_name *name = &file->names[i];
-    float *row = malloc((size_t)name->cols * sizeof *row);
-    hy_status status = row ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
-    for (int64_t r = 0; r < name->rows && status == HY_OK; r++) {
-        status = hy_peft_read(file, i, r * name->cols, name->cols, row);
-        for (int64_t c = 0; c < name->cols && p->factor != 1; c++) row[c] *= p->factor;
-        hy_convert(row, HY_F32, name->cols,
-                   p->to + hy_dtype_bytes(p->dtype, (p->row + r) * p->cols), p->dtype);
+    int64_t most = hy_peft_rows_at_once(file, i);
+    float *numbers = malloc((size_t)(most * name->cols) * sizeof *numbers);
+    hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
+        rows = name->rows - row < most ? name->rows - row : most;
+        status = hy_peft_read(file, i, row, rows, numbers);
+        if (status != HY_OK) break;
+        for (int64_t k = 0; k < rows * name->cols && p->factor != 1; k++) numbers[k] *= p->factor;
+        put_rows(p, row, rows, name->cols, numbers);
     }
-    free(row);
+    free(numbers);
     return status;
 }
 

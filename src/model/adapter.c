@@ -1,7 +1,6 @@
 /* adapter.c: names of what adapters stand beside. See adapter.h. */
 #include "model/adapter.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -87,45 +86,4 @@ void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY
         if (module->parts & parts) out[count++] = module->name;
     }
     out[count] = NULL;
-}
-
-bool hy_adapter_module_params(const char *module, size_t length, char *out, size_t size) {
-    static const struct {
-        const char *module, *before, *behind; /* between the two comes the layer */
-    } known[] = {{"embed", "embed.tokens.weight", NULL},
-                 {"embed_tokens", "embed.tokens.weight", NULL},
-                 {"wte", "embed.tokens.weight", NULL},
-                 {"wpe", "embed.positions.weight", NULL},
-                 {"head", "head.weight", NULL},
-                 {"lm_head", "head.weight", NULL},
-                 {"norm", "final_norm.*", NULL},
-                 {"ln_f", "final_norm.*", NULL},
-                 {"input_layernorm", "blocks.", ".norm1.*"},
-                 {"post_attention_layernorm", "blocks.", ".norm2.*"},
-                 {"ln_1", "blocks.", ".norm1.*"},
-                 {"ln_2", "blocks.", ".norm2.*"},
-                 {"q_norm", "blocks.", ".attn.q_norm.weight"},
-                 {"k_norm", "blocks.", ".attn.k_norm.weight"}};
-    size_t begin = length, digits = 0;
-    while (begin > 0 && module[begin - 1] != '.') begin--;
-    for (size_t i = 0; i + 1 < begin; i++) { /* a number between points is the layer */
-        size_t run = strspn(module + i, "0123456789");
-        bool is_layer = run > 0 && i > 0 && module[i - 1] == '.' && module[i + run] == '.';
-        if (is_layer) {
-            digits = run;
-            module += i;
-            begin -= i;
-            length -= i;
-            break;
-        }
-    }
-    for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
-        if (strlen(known[k].module) != length - begin) continue;
-        if (strncmp(known[k].module, module + begin, length - begin) != 0) continue;
-        bool is_layered = known[k].behind != NULL;
-        snprintf(out, size, "%s%.*s%s", known[k].before, is_layered ? digits ? (int)digits : 1 : 0,
-                 digits ? module : "*", is_layered ? known[k].behind : "");
-        return true;
-    }
-    return false;
 }

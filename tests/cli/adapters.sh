@@ -111,6 +111,33 @@ test_modules_beside_adapters_go_with_them() {
     expect_same "$(loss_of --model base --adapter tuned/adapter)" "$(loss_of --model tuned)" "loss"
 }
 
+whole_case() { # ARCH TARGETS MODULES: what is trained whole comes back from OUT/adapter
+    run_folder "$golden/$1" --lora --lora-rank 2 --lora-targets "$2" --lora-modules "$3" --lr 0.01 --overwrite \
+        --out tuned
+    expect_code 0
+    # shellcheck disable=SC2086 # the words of $look are arguments
+    of_run=$("$program" --eval-only --model tuned $look 2> /dev/null | grep '^loss')
+    [ -n "$of_run" ] || fail "$*: no loss of the run"
+    # shellcheck disable=SC2086
+    found=$("$program" --eval-only --model "$golden/$1" --adapter tuned/adapter $look 2> "$stderr" | grep '^loss')
+    expect_same "$found" "$of_run" "$*: base with adapter $(cat "$stderr")"
+    run_folder "$golden/$1" --adapter tuned/adapter --steps 1 --lr 0 --overwrite --out further
+    expect_code 0
+    for file in adapter_model.safetensors adapter_config.json; do
+        cmp -s further/adapter/$file tuned/adapter/$file || fail "$*: another $file after nothing was learned"
+    done
+}
+
+test_matrices_that_have_no_adapters_may_be_trained_whole() {
+    make_tokens
+    look="--data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu"
+    whole_case gpt2 c_fc c_attn,attn.c_proj
+    whole_case gpt2 c_attn transformer.h.1.mlp.c_proj
+    whole_case qwen2 mlp '*.attn.*'
+    whole_case llama q_proj gate_proj,up_proj,down_proj
+    whole_case qwen3 mlp 'blocks.1.attn.*'
+}
+
 test_chat_takes_an_adapter() {
     make_base
     run_lora --out tuned
@@ -142,6 +169,15 @@ test_train_beside_lora() {
 test_modules_that_match_nothing() {
     run_tiny --lora --lora-modules nothing --out out
     expect_refusal "lora_modules" "nothing"
+}
+
+test_modules_that_no_adapter_file_can_hold() {
+    run_tiny --layers 2 --lora --lora-modules 'blocks.1.*' --out out
+    expect_refusal "lora_modules" "blocks.1.attn.qkv.weight has an adapter" "embed, head, norms"
+    run_tiny --lora --lora-targets mlp --lora-modules q_proj,v_proj --out out
+    expect_refusal "lora_modules" "q_proj without k_proj"
+    run_tiny --lora --lora-targets mlp --lora-modules 'blocks.0.attn.*,*.mlp.down.weight' --out out
+    expect_refusal "lora_modules" "mlp.down.weight has an adapter"
 }
 
 test_a_folder_that_is_no_adapter() {
@@ -265,7 +301,7 @@ test_a_base_that_is_gone_or_another_one() {
 
 test_a_checkpoint_says_itself_that_it_lacks_its_base() { # of all that is looked for in older ones, too
     make_tokens
-    run_folder "$golden/llama" --lora --lora-rank 2 --lr 0.01 --out tuned \
+    run_folder "$golden/llama" --lora --lora-rank 2 --lora-targets gate_proj,up_proj --lr 0.01 --out tuned \
         --lora-modules 'embed,norm,*.norm1.*,*.attn.qkv.weight,*.attn.out.weight,*.mlp.down.weight'
     expect_code 0
     set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu

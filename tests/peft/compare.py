@@ -35,10 +35,10 @@ PLAIN = ["--optimizer", "adamw", "--lr", "5e-3", "--beta1", "0.9", "--beta2", "0
 RUNS = {
     "gpt2": ["--lora-targets", "c_attn,c_proj,c_fc", "--lora-rank", "3"],
     "llama": ["--lora-targets", "all", "--lora-modules", "embed,head"],
-    "mistral": ["--lora-targets", "q_proj,v_proj", "--rslora", "--lora-alpha", "3"],
+    "mistral": ["--lora-targets", "q_proj,v_proj", "--rslora", "--lora-alpha", "3", "--lora-modules", "o_proj"],
     "qwen2": ["--lora-targets", "attention", "--lora-modules", "embed", "--lora-rank", "2"],
-    "qwen3": ["--lora-targets", "mlp", "--lora-dropout", "0.1", "--lora-modules", "final_norm.*,*.norm1.*"],
-    "gpt2-untied": ["--lora-modules", "ln_f,wpe,head", "--lora-rank", "1"],
+    "qwen3": ["--lora-targets", "mlp", "--lora-dropout", "0.1", "--lora-modules", "final_norm.*,*.norm1.*,blocks.1.attn.*"],
+    "gpt2-untied": ["--lora-targets", "c_attn", "--lora-modules", "ln_f,wpe,head,mlp.c_proj", "--lora-rank", "1"],
 }
 FIVE = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]  # adapters of PEFT's, one of each architecture
 MORE = ["gpt2-untied-wte", "llama-whole", "qwen2-tied", "qwen3-one"]

@@ -1,0 +1,199 @@
+/* peft_read.c: the tensors of an adapter's folder. See peft.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "hub/peft.h"
+#include "model/adapter.h"
+
+#define PIECE (1 << 20) /* elements read at a time */
+
+/* ---- what there has to be ---------------------------------------------------------------------------- */
+
+static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
+                              const hy_safetensors_entry *entry) {
+    HY_FAIL_IF(!entry, HY_ERR_INPUT,
+               "%s: tensor \"%s\" is missing: the adapter is for another model, or for other "
+               "modules%s",
+               path, name->name,
+               is_table ? " (this model has one table for embedding and head)" : "");
+    int64_t rows = name->is_transposed ? name->cols : name->rows,
+            cols = name->is_transposed ? name->rows : name->cols;
+    bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
+                (name->ndim < 2 || entry->shape[1] == cols);
+    HY_FAIL_IF(!fits, HY_ERR_INPUT,
+               "%s: %s is (%lld, %lld), and (%lld, %lld) is expected beside this model: it is an "
+               "adapter for another one, or of another rank",
+               path, name->name, (long long)entry->shape[0],
+               (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
+               (long long)cols);
+    bool is_real = entry->dtype == HY_F32 || entry->dtype == HY_BF16 || entry->dtype == HY_F16;
+    HY_FAIL_IF(!is_real, HY_ERR_INPUT, "%s: %s is %s; accepted are fp32, bf16 and fp16", path,
+               name->name, hy_safetensors_type(entry));
+    return HY_OK;
+}
+
+static bool is_again(const hy_hf_name *names, int32_t i) {
+    return i > 0 && names[i].param == names[i - 1].param && names[i].row == names[i - 1].row;
+}
+
+static hy_status check_all(const char *path, const hy_safetensors *file, const hy_hf_name *names,
+                           int32_t count) {
+    for (int32_t i = 0; i < count; i++) {
+        bool is_table = is_again(names, i) || (i + 1 < count && is_again(names, i + 1));
+        const hy_safetensors_entry *entry = hy_safetensors_find(file, names[i].name);
+        HY_TRY(check_tensor(path, &names[i], is_table, entry));
+    }
+    if (hy_safetensors_count(file) == (size_t)count) return HY_OK;
+    for (size_t k = 0; k < hy_safetensors_count(file); k++) {
+        const char *name = hy_safetensors_at(file, k)->name;
+        int32_t i = 0;
+        while (i < count && strcmp(names[i].name, name) != 0) i++;
+        HY_FAIL_IF(i == count, HY_ERR_INPUT,
+                   "%s: tensor \"%.200s\" has no place beside this model: the adapter is for "
+                   "another one, or for other modules",
+                   path, name);
+    }
+    return HY_OK;
+}
+
+/* Embedding and head as two tensors are one here, and so must have the same numbers. */
+static hy_status check_shared(const char *path, const hy_safetensors *file, const hy_hf_name *one,
+                              const hy_hf_name *other) {
+    const hy_safetensors_entry *a = hy_safetensors_find(file, one->name),
+                               *b = hy_safetensors_find(file, other->name);
+    char left[4096], right[4096];
+    bool is_same = a->dtype == b->dtype && a->bytes == b->bytes;
+    for (uint64_t at = 0; at < a->bytes && is_same; at += sizeof left) {
+        size_t size = a->bytes - at < sizeof left ? (size_t)(a->bytes - at) : sizeof left;
+        HY_TRY(hy_safetensors_read(file, a, at, left, size));
+        HY_TRY(hy_safetensors_read(file, b, at, right, size));
+        is_same = memcmp(left, right, size) == 0;
+    }
+    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+               "%s: %s and %s differ, and this model has one table for both", path, one->name,
+               other->name);
+    return HY_OK;
+}
+
+static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
+                              int32_t count) {
+    for (int32_t i = 1; i < count; i++) {
+        if (is_again(names, i)) HY_TRY(check_shared(path, file, &names[i - 1], &names[i]));
+    }
+    return HY_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+/* Older versions of PEFT wrote a pickle instead, which is a program. */
+static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
+    char pickle[HY_PATH_MAX];
+    HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
+    HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, HY_PEFT_TENSORS));
+    HY_FAIL_IF(hy_path_exists(pickle) && !hy_path_exists(path), HY_ERR_INPUT,
+               "%s is not read, because a pickle may run any code; load it with PEFT and save it "
+               "again, as " HY_PEFT_TENSORS,
+               pickle);
+    return HY_OK;
+}
+
+hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
+    char path[HY_PATH_MAX];
+    hy_hf_arch arch;
+    *out = (hy_peft_file){0};
+    HY_TRY(hy_hf_arch_of(&model->shape, &arch));
+    HY_TRY(hy_adapter_check_beside(&model->params));
+    HY_TRY(find_tensors(folder, path));
+    HY_TRY(hy_safetensors_open(path, &out->tensors));
+    hy_status status =
+        hy_peft_list_names(arch, &model->shape, &model->params, &out->names, &out->count);
+    if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
+    if (status == HY_OK) status = check_tables(path, out->tensors, out->names, out->count);
+    if (status != HY_OK) hy_peft_close(out);
+    return status;
+}
+
+void hy_peft_close(hy_peft_file *file) {
+    free(file->names);
+    hy_safetensors_close(file->tensors);
+    *file = (hy_peft_file){0};
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------ */
+
+/* Elements as the file has them, one behind the other. */
+static hy_status read_span(const hy_peft_file *file, const hy_safetensors_entry *entry,
+                           int64_t first, int64_t count, float *out) {
+    enum { SOME = 4096 };
+    float raw[SOME]; /* of the widest type */
+    for (int64_t at = 0, some; at < count; at += some) {
+        some = count - at < SOME ? count - at : SOME;
+        HY_TRY(hy_safetensors_read(file->tensors, entry, hy_dtype_bytes(entry->dtype, first + at),
+                                   raw, hy_dtype_bytes(entry->dtype, some)));
+        hy_convert(raw, entry->dtype, some, out + at, HY_F32);
+    }
+    return HY_OK;
+}
+
+/* Rows [row, row + rows) of a matrix that the file has as (cols, all rows): a strip of each of its rows. */
+static hy_status read_strips(const hy_peft_file *file, const hy_safetensors_entry *entry,
+                             const hy_hf_name *name, int64_t row, int64_t rows, float *out) {
+    float *strip = malloc((size_t)rows * sizeof *strip);
+    hy_status status = strip ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    for (int64_t c = 0; c < name->cols && status == HY_OK; c++) {
+        status = read_span(file, entry, c * name->rows + row, rows, strip);
+        if (status != HY_OK) break;
+        for (int64_t r = 0; r < rows; r++) out[r * name->cols + c] = strip[r];
+    }
+    free(strip);
+    return status;
+}
+
+hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out) {
+    const hy_hf_name *name = &file->names[i];
+    const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, name->name);
+    return name->is_transposed ? read_strips(file, entry, name, row, rows, out)
+                               : read_span(file, entry, row * name->cols, rows * name->cols, out);
+}
+
+int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i) {
+    int64_t rows = PIECE / file->names[i].cols;
+    return rows < 1 ? 1 : rows < file->names[i].rows ? rows : file->names[i].rows;
+}
+
+static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *store,
+                             hy_stream *stream) {
+    const hy_hf_name *name = &file->names[i];
+    int32_t item = hy_store_item_of(store, name->param);
+    hy_dtype dtype = store->layout.items[item].dtype;
+    uint64_t offset = hy_store_offset(store, item) + hy_dtype_bytes(dtype, name->row * name->cols);
+    int64_t most = hy_peft_rows_at_once(file, i);
+    float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
+    float *made = numbers + most * name->cols; /* as the store has them, which is no wider */
+    hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
+    for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
+        rows = name->rows - row < most ? name->rows - row : most;
+        status = hy_peft_read(file, i, row, rows, numbers);
+        if (status != HY_OK) break;
+        hy_convert(numbers, HY_F32, rows * name->cols, made, dtype);
+        status = hy_store_write(store, stream, offset + hy_dtype_bytes(dtype, row * name->cols),
+                                made, hy_dtype_bytes(dtype, rows * name->cols));
+    }
+    free(numbers);
+    return status;
+}
+
+hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
+                       hy_stream *stream) {
+    hy_peft_file file;
+    HY_TRY(hy_peft_open(folder, model, &file));
+    hy_status status = HY_OK;
+    for (int32_t i = 0; i < file.count && status == HY_OK; i++) {
+        status = load_tensor(&file, i, store, stream);
+    }
+    hy_peft_close(&file);
+    return status;
+}
