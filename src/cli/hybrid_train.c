@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/adapter_flags.h"
 #include "cli/inspect.h"
 #include "cli/options.h"
 #include "cli/plan_list.h"
@@ -213,6 +214,7 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
     const char *model = NULL;
     hy_status status = hy_cli_configure(options, &model, &config);
     if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(config, model));
+    if (status == HY_OK) status = hy_cli_check_adapter_flags(options, config);
     if (status == HY_OK) {
         status = hy_evaluate_each(config, &observer, &found, &count);
         hy_cli_progress_finish(&progress);
@@ -297,6 +299,8 @@ static int plan(job *it) {
     hy_machine machine;
     hy_status status;
     if (hy_cli_names(it->config, "model")) {
+        status = hy_cli_check_adapter_flags(it->options, it->config);
+        if (status != HY_OK) return hy_cli_exit_code(status);
         status = hy_cli_plan(&it->terminal, it->config, wants_json);
     } else {
         status = hy_machine_probe(".", &machine);
@@ -333,7 +337,10 @@ static int with_config(job *it) {
         code = hy_cli_exit_code(hy_cli_plan_shapes(&it->terminal, it->config, it->options->topic,
                                                    it->options->wants_json));
         break;
-    default: code = train_with_ranks(it); break;
+    default:
+        status = hy_cli_check_adapter_flags(it->options, it->config);
+        code = status == HY_OK ? train_with_ranks(it) : hy_cli_exit_code(status);
+        break;
     }
     hy_config_destroy(it->config);
     return code;

@@ -280,6 +280,17 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
+/* A preset brings no weights. */
+static hy_status random_weights(hy_trainer *t) {
+    if (t->settings.lora.lora) {
+        hy_say(t, HY_WARNING,
+               "the weights that the adapters stand beside are random: %s is a shape without "
+               "weights; --model FOLDER or --init-from RUN brings some",
+               t->settings.model);
+    }
+    return hy_engine_initialise_weights(&t->engine);
+}
+
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     if (t->guest && !t->settings.init_from[0]) return hy_guest_take_weights(&t->engine);
@@ -287,7 +298,7 @@ static hy_status new_model(hy_trainer *t) {
         hy_model_files kind;
         char model[HY_HF_PATH_MAX];
         HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
-        return kind == HY_FILES_NONE ? hy_engine_initialise_weights(&t->engine)
+        return kind == HY_FILES_NONE ? random_weights(t)
                                      : hy_engine_load_model(&t->engine, kind, model);
     }
     HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));

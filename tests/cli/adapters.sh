@@ -156,6 +156,41 @@ test_a_rank_of_zero() {
     expect_refusal "lora-rank" "1 to 1024"
 }
 
+test_flags_of_adapters_without_adapters() {
+    for flag in "--lora-rank 8" "--lora-targets q_proj" "--lora-alpha 3" --rslora "--lora-dropout 0.1" \
+        "--lora-modules embed" "--frozen-dtype nf4"; do
+        # shellcheck disable=SC2086 # two words or one
+        run_tiny $flag --out out
+        expect_refusal "${flag%% *}" "add --lora or --qlora"
+    done
+    run_tiny --set lora_rank=8 --plan
+    expect_refusal "--lora-rank 8" "add --lora or --qlora"
+    run_tiny --lora-alpha 0 --no-rslora --lora-modules none --frozen-dtype auto --out none # ask for nothing
+    expect_code 0
+    run_tiny --train last:1 --frozen-dtype int8 --out none
+    expect_code 0
+    run_tiny --groups 'embed.*: frozen' --frozen-dtype int8 --out none
+    expect_code 0
+    make_base
+    run --resume base --lora-rank 8
+    expect_code 2
+    expect_err "--lora-rank 8 has no effect without adapters: the run that goes on trains none"
+    run --eval-only --model base --lora-rank 8 --device cpu
+    expect_refusal "--lora-rank 8" "add --adapter FOLDER"
+}
+
+test_adapters_beside_random_weights_are_warned_of() {
+    run_tiny --lora --out out
+    expect_code 0
+    [ "$(grep -c 'stand beside are random: nano is a shape without weights' "$stderr")" = 1 ] ||
+        fail "$(cat "$stderr")"
+    make_base
+    run_lora --out tuned
+    if grep -q random "$stderr"; then fail "$(cat "$stderr")"; fi
+    run --resume out --steps 8
+    if grep -q random "$stderr"; then fail "$(cat "$stderr")"; fi
+}
+
 test_targets_that_the_model_has_not() {
     run_tiny --lora --lora-targets q_proj,c_attn --out out
     expect_refusal "lora_targets" "c_attn" "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
