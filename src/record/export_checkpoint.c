@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "base/say.h"
-#include "config/config_file.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
 #include "hub/hf_load.h"
@@ -24,8 +23,7 @@
 
 typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */
-    hy_config *config;   /* but for the model's name: its files may be gone */
-    char name[HY_TEXT_MAX];
+    hy_saved_config said;
     hy_model *model;
     hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
     double scale;                  /* of the sum */
@@ -47,27 +45,11 @@ static hy_status open_weights(saved *s) {
     return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
-static hy_status take_value(void *user, const char *key, const char *value, unsigned line) {
-    saved *s = user;
-    (void)line;
-    if (strcmp(key, "lora.adapter") == 0) return HY_OK; /* what it began with may be gone */
-    if (strcmp(key, "model") != 0) return hy_config_set(s->config, key, value, HY_FROM_FILE);
-    snprintf(s->name, sizeof s->name, "%s", value);
-    return HY_OK;
-}
-
 /* Every value of the run is written there, so its preset or its files are not needed. */
 static hy_status open_model(saved *s) {
-    char path[HY_PATH_MAX], *text;
-    size_t size;
     hy_shape shape;
-    HY_TRY(hy_config_create(&s->config));
-    HY_TRY(hy_path_join(path, sizeof path, s->path, "config.cfg"));
-    HY_TRY(hy_file_read(path, &text, &size));
-    hy_status status = hy_config_file_read(text, size, path, take_value, s);
-    free(text);
-    HY_TRY(status);
-    const hy_settings *settings = hy_config_settings(s->config);
+    HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
+    const hy_settings *settings = hy_config_settings(s->said.config);
     HY_TRY(hy_shape_from_settings(settings, &shape));
     HY_TRY(hy_model_create(&shape, &s->model));
     return shape.adapter.rank == 0 ? HY_OK : hy_settings_select(settings, s->model);
@@ -136,11 +118,11 @@ static hy_dtype dtype_held(const saved *s) {
 static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
-    const char *model = base && base[0] ? base : s->name;
+    const char *model = base && base[0] ? base : s->said.model;
     bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
     HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
     strcpy(settings->model, model);
-    if (model == s->name) {
+    if (model == s->said.model) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));
     }
@@ -200,15 +182,16 @@ static void tell_onto(const saved *s, bool as_files, const hy_observer *observer
         hy_say_to(observer, HY_NOTE, "merged onto the weights of %s", from);
         return;
     }
-    hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
-              as_files ? "the weights" : "the base as it was trained: the weights", from,
-              as_files ? " as they are, not the " : " in ",
-              hy_choice_name("frozen_dtype", hy_config_settings(s->config)->train.frozen_dtype),
-              !s->lacks_base ? ""
-              : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
-                           "far the two are apart"
-                         : "; --eval-batches 20 shows how far that is from the weights as they "
-                           "are (--merge-onto folder)");
+    hy_say_to(
+        observer, HY_NOTE, "merged onto %s of %s%s%s%s",
+        as_files ? "the weights" : "the base as it was trained: the weights", from,
+        as_files ? " as they are, not the " : " in ",
+        hy_choice_name("frozen_dtype", hy_config_settings(s->said.config)->train.frozen_dtype),
+        !s->lacks_base ? ""
+        : as_files     ? " that the adapters were trained beside; --eval-batches 20 shows how "
+                         "far the two are apart"
+                       : "; --eval-batches 20 shows how far that is from the weights as they "
+                         "are (--merge-onto folder)");
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,
@@ -236,7 +219,7 @@ static void end_merge(merging *m) {
 
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {
-    hy_settings settings = *hy_config_settings(s->config);
+    hy_settings settings = *hy_config_settings(s->said.config);
     hy_export_plan plan;
     char name[HY_PATH_MAX];
     int dtype = HY_DTYPE_AUTO;
@@ -300,6 +283,6 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     hy_safetensors_close(s.weights);
     hy_safetensors_close(s.sum);
     hy_model_destroy(s.model);
-    hy_config_destroy(s.config);
+    hy_saved_config_free(&s.said);
     return status;
 }

@@ -72,6 +72,15 @@ hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
+/* What its config.cfg says. The names of the model and of the adapter that the run began as stand beside the
+ * configuration, not in it: their files may be gone. */
+typedef struct hy_saved_config {
+    hy_config *config;
+    char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not said */
+} hy_saved_config;
+hy_status hy_checkpoint_read_config(const char *checkpoint, hy_saved_config *out);
+void hy_saved_config_free(hy_saved_config *saved); /* {0} too */
+
 /* The checkpoint that `from` names: itself, or the newest whole one of a run's folder. */
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char path[HY_PATH_MAX]);
 /* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */

@@ -335,6 +335,7 @@ static hy_status find_resumed(hy_trainer *t) {
     HY_TRY(hy_ranks_share_resumed(t));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read_choices(t, file));
+    HY_TRY(hy_trainer_check_adapters(t));
     return hy_checkpoint_read_algorithms(&t->engine, t->resumed);
 }
 

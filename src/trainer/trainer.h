@@ -350,6 +350,10 @@ hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
 /* What a checkpoint says of a guest's parameters besides names and shapes. HY_ERR_INPUT: nothing. */
 hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *guest);
 
+/* resumed_adapters.c: HY_ERR_INPUT names a setting of adapters, and its values then and now, with which the resumed
+ * checkpoint would compute something else. */
+hy_status hy_trainer_check_adapters(const hy_trainer *t);
+
 /* saving.c: checkpoints, and room for them. */
 /* HY_ERR_INPUT where neither a checkpoint nor the model fits on the disk; where less than usual does, the run
  * says what becomes of it. */

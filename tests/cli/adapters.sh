@@ -229,6 +229,49 @@ test_an_adapter_for_another_model() {
     expect_refusal "adapter_model.safetensors" "another"
 }
 
+expect_no_resume() { # what is said, then flags
+    said=$1
+    shift
+    run --resume tuned --steps 8 "$@"
+    expect_code 2
+    expect_err "$said when this was saved and is"
+}
+
+test_a_resumed_run_cannot_become_another_function() {
+    make_tokens
+    run_folder "$golden/llama" --lora --lora-rank 2 --lora-alpha 5 --lora-targets mlp --steps 6 --out tuned
+    expect_code 0
+    run_folder "$golden/llama" --lora --lora-rank 3 --out another
+    expect_no_resume "lora.lora_alpha was 5" --lora-alpha 6
+    expect_err "is 6 now"
+    expect_no_resume "lora.lora_alpha was 5" --rslora
+    expect_no_resume "lora.lora_rank was 2" --lora-rank 4
+    expect_no_resume "lora.lora_targets was mlp" --lora-targets up_proj
+    expect_no_resume "lora.lora_modules was none" --lora-modules norm
+    expect_no_resume "train.frozen_dtype was auto" --frozen-dtype int8
+    expect_no_resume "train.frozen_dtype was auto" --qlora
+    expect_no_resume "lora.lora was true" --no-lora
+    expect_no_resume "lora.lora_rank was 2" --adapter another/adapter
+    expect_no_resume "lora.adapter was not set" --adapter tuned/adapter
+    run --resume tuned --steps 8 --lora-rank 2 --lora-alpha 5 --lora-targets gate_proj,up,down_proj \
+        --lora-dropout 0.1 --lr 1e-3 --frozen-dtype auto # nothing of it is another function
+    expect_code 0
+    run_folder "$golden/llama" --adapter another/adapter --steps 2 --out further
+    run --resume further --adapter another/adapter --steps 3
+    expect_code 0
+}
+
+test_frozen_weights_that_a_checkpoint_holds_may_be_decoded() {
+    run_tiny --width 64 --mlp-width 128 --out first
+    run_tiny --width 64 --mlp-width 128 --init-from first --qlora --out tuned
+    expect_code 0
+    run --resume tuned --steps 8 --frozen-dtype int8
+    expect_code 2
+    expect_err "train.frozen_dtype was nf4 when this was saved and is int8 now"
+    run --resume tuned --steps 8 --frozen-dtype auto
+    expect_code 0
+}
+
 test_a_truncated_adapter() {
     make_base
     run_lora --out tuned

@@ -1,0 +1,88 @@
+/* resumed_adapters.c: a run that is gone on with computes what it computed before. See trainer.h.
+ *
+ * Rank, targets and scale of adapters, what is trained beside them and how the frozen weights are stored make the
+ * function; another value of one of them would change it without a word. What is not part of it, as dropout and
+ * learning rates, may change. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "record/state_files.h"
+#include "trainer/trainer.h"
+
+/* Values of one key, then and now. */
+static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: %s was %s when this was saved and is %s now, which is another function: go "
+                   "on with what it was, or begin a new run from these adapters (hybrid-export, "
+                   "then --adapter)",
+                   t->resumed, key, then, now);
+}
+
+static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_settings *then,
+                                const hy_settings *now) {
+    const hy_setting *setting = hy_setting_find(key, NULL);
+    char was[HY_TEXT_MAX], is[HY_TEXT_MAX];
+    return refuse(t, key, hy_setting_format(setting, then, was),
+                  hy_setting_format(setting, now, is));
+}
+
+static hy_status check_scale(const hy_trainer *t, const hy_shape *then, const hy_shape *now) {
+    const hy_adapter *a = &then->adapter, *b = &now->adapter;
+    char was[64], is[64];
+    if (a->scale == b->scale) return HY_OK;
+    snprintf(was, sizeof was, "%g%s", a->alpha, a->is_root_scaled ? " with rslora" : "");
+    snprintf(is, sizeof is, "%g%s", b->alpha, b->is_root_scaled ? " with rslora" : "");
+    return refuse(t, "lora.lora_alpha", was, is);
+}
+
+/* Where a checkpoint holds the frozen weights, these may be decoded; elsewhere other numbers would be read. */
+static hy_status check_frozen(const hy_trainer *t, const hy_settings *then,
+                              const hy_settings *now) {
+    bool lacks_base;
+    if (then->train.frozen_dtype == now->train.frozen_dtype) return HY_OK;
+    HY_TRY(hy_checkpoint_lacks_base(t->resumed, &lacks_base));
+    if (!lacks_base && now->train.frozen_dtype == HY_DTYPE_AUTO) return HY_OK;
+    return refuse_setting(t, "train.frozen_dtype", then, now);
+}
+
+static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
+                                const hy_settings *now) {
+    char was[2 * HY_TEXT_MAX], is[2 * HY_TEXT_MAX];
+    hy_shape before, after;
+    if (!then->lora.lora && !now->lora.lora) return HY_OK;
+    if (then->lora.lora != now->lora.lora) return refuse_setting(t, "lora.lora", then, now);
+    HY_TRY(hy_shape_from_settings(then, &before));
+    HY_TRY(hy_shape_from_settings(now, &after));
+    if (before.adapter.rank != after.adapter.rank)
+        return refuse_setting(t, "lora.lora_rank", then, now);
+    if (before.adapter.parts != after.adapter.parts)
+        return refuse_setting(t, "lora.lora_targets", then, now);
+    hy_settings_trained(then, was, sizeof was);
+    hy_settings_trained(now, is, sizeof is);
+    if (strcmp(was, is) != 0) return refuse_setting(t, "lora.lora_modules", then, now);
+    HY_TRY(check_scale(t, &before, &after));
+    return check_frozen(t, then, now);
+}
+
+/* An adapter that the run began with is part of it and may be gone; another one would be passed over. */
+static hy_status check_adapter(const hy_trainer *t, const char *then, const char *now) {
+    if (!now[0] || strcmp(then, now) == 0) return HY_OK;
+    char *was = realpath(then, NULL), *is = realpath(now, NULL);
+    bool is_same = was && is && strcmp(was, is) == 0;
+    free(was);
+    free(is);
+    return is_same ? HY_OK : refuse(t, "lora.adapter", then[0] ? then : "not set", now);
+}
+
+hy_status hy_trainer_check_adapters(const hy_trainer *t) {
+    hy_saved_config saved;
+    if (t->guest) return HY_OK;
+    HY_TRY(hy_checkpoint_read_config(t->resumed, &saved));
+    hy_status status = check_settings(t, hy_config_settings(saved.config), &t->settings);
+    if (status == HY_OK) status = check_adapter(t, saved.adapter, t->settings.lora.adapter);
+    hy_saved_config_free(&saved);
+    return status;
+}
