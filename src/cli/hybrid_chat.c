@@ -4,6 +4,7 @@
  * output, to a file or pipe byte for byte as the model writes them; everything else goes to standard
  * error. All it knows of models it has from hybrid.h. */
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,28 +251,44 @@ static void list_adapters(const chat *it) {
     fprintf(it->terminal.out, "%c none\n", used[0] == '\0' ? '*' : ' ');
 }
 
-/* "/adapter", "/adapter NAME". What is unknown is reported and changes nothing. */
-static void change_adapter(chat *it, const char *name) {
-    if (hy_inference_adapter(it->model, 0) == NULL) {
-        hy_cli_warning("no adapters were named: --adapter A,B loads some to change between");
-    } else if (name[0] == '\0') {
+typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT, COMMAND_WRONG } command;
+
+/* A person is told and types it again; what lines of a file or pipe ask for next would be answered by another model
+ * than they mean, so they end here. */
+__attribute__((format(printf, 2, 3))) static command refuse(const chat *it, const char *format,
+                                                            ...) {
+    char text[1024];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    if (it->is_talking)
+        hy_cli_warning("%s", text);
+    else
+        hy_cli_error("%s", text);
+    return it->is_talking ? COMMAND_DONE : COMMAND_WRONG;
+}
+
+/* "/adapter", "/adapter NAME". What is unknown changes nothing. */
+static command change_adapter(chat *it, const char *name) {
+    if (hy_inference_adapter(it->model, 0) == NULL)
+        return refuse(it, "no adapters were named: --adapter A,B loads some to change between");
+    if (name[0] == '\0')
         list_adapters(it);
-    } else if (hy_inference_use_adapter(it->model, name) != HY_OK) {
-        hy_cli_warning("%s", hy_error_message());
-    } else if (it->is_talking) {
+    else if (hy_inference_use_adapter(it->model, name) != HY_OK)
+        return refuse(it, "%s", hy_error_message());
+    else if (it->is_talking)
         hy_cli_printf(it->terminal.out, "adapter: %s; the conversation goes on\n", name);
-    }
+    return COMMAND_DONE;
 }
 
 /* What follows the word of a command, or NULL: it is another. */
-static const char *words_of(const char *message, const char *command) {
-    size_t length = strlen(command);
-    bool is_it = strncmp(message, command, length) == 0;
+static const char *words_of(const char *message, const char *word) {
+    size_t length = strlen(word);
+    bool is_it = strncmp(message, word, length) == 0;
     if (!is_it || (message[length] != '\0' && message[length] != ' ')) return NULL;
     return message + length + strspn(message + length, " ");
 }
-
-typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT } command;
 
 static command obey(chat *it, const char *message) {
     if (message[0] != '/' || message[1] == '/') return NO_COMMAND;
@@ -280,7 +297,7 @@ static command obey(chat *it, const char *message) {
         if (hy_inference_reset(it->model, it->options->system) != HY_OK) hy_cli_fail(HY_OK);
         if (it->is_talking) fputs("a new conversation\n", it->terminal.out);
     } else if (words_of(message, "/adapter") != NULL) {
-        change_adapter(it, words_of(message, "/adapter"));
+        return change_adapter(it, words_of(message, "/adapter"));
     } else if (strcmp(message, "/help") == 0) {
         fputs(
             "  /reset         begin a new conversation\n"
@@ -291,7 +308,8 @@ static command obey(chat *it, const char *message) {
             "  begins with / is written with // in front.\n",
             it->terminal.out);
     } else {
-        hy_cli_warning("unknown command %s; known are /reset, /adapter, /help and /exit", message);
+        return refuse(it, "unknown command %s; known are /reset, /adapter, /help and /exit",
+                      message);
     }
     return COMMAND_DONE;
 }
@@ -325,6 +343,7 @@ static int talk(chat *it) {
         command what = obey(it, message);
         if (what == NO_COMMAND) code = talk_about(it, message);
         free(message);
+        if (what == COMMAND_WRONG) return HY_EXIT_USAGE;
         if (what == COMMAND_EXIT || code != HY_EXIT_DONE) return code;
         if (!it->is_talking && atomic_load(&was_interrupted)) return HY_EXIT_STOPPED;
     }

@@ -64,11 +64,22 @@ test_reset_forgets_what_was_said() {
 
 test_commands_are_obeyed() {
     make_model
-    run_chat_with '/help\n/nonsense\n/exit\nab\n' --model model
+    run_chat_with '/help\n/exit\nab\n' --model model
     expect_code 0
     expect_out "/reset"
-    expect_err "unknown command /nonsense; known are /reset, /adapter, /help and /exit"
     expect_same "$(grep -c 'tokens' "$stdout")" 0 "answers after /exit"
+}
+
+test_unknown_commands_end_what_no_person_types() {
+    make_model
+    run_chat_with '/nonsense\nab\n' --model model
+    expect_code 2
+    expect_err "error: unknown command /nonsense; known are /reset, /adapter, /help and /exit"
+    expect_empty "$stdout"
+    run_chat_with '/adapter zz\nab\n' --model model
+    expect_code 2
+    expect_err "error: no adapters were named"
+    expect_empty "$stdout"
 }
 
 test_a_conversation_from_a_file_is_answered() {
