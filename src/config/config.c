@@ -14,8 +14,10 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/builtin.h"
+#include "config/config_adapter.h"
 #include "config/config_file.h"
 #include "config/config_model.h"
+#include "config/config_values.h"
 #include "config/recipe.h"
 #include "config/settings.h"
 #include "optim/groups.h"
@@ -81,9 +83,18 @@ static int winning_rank(const hy_config *config, size_t setting) {
     return rank;
 }
 
-static const char *winning_text(const hy_config *config, const char *key) {
+const char *hy_config_said(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
     return value_at(config, i, winning_rank(config, i))->text;
+}
+
+int hy_config_said_rank(const hy_config *config, const char *key) {
+    return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
+}
+
+const char *hy_config_said_origin(const hy_config *config, const char *key) {
+    size_t i = hy_setting_index(hy_setting_find(key, NULL));
+    return value_at(config, i, winning_rank(config, i))->origin;
 }
 
 /* The length of a run is said in steps, tokens or epochs. One that a stronger origin gives makes
@@ -120,14 +131,14 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
 static const char *settled_recipe(const hy_config *config, const char *key) {
     bool is_optimizer = !strcmp(key, "optimizer.optimizer");
     if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
-    if (strcmp(winning_text(config, key), "auto")) return NULL;
+    if (strcmp(hy_config_said(config, key), "auto")) return NULL;
     return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
 }
 
 /* The result of one of these two keys. */
 static const char *recipe_text(const hy_config *config, const char *key) {
     const char *settled = settled_recipe(config, key);
-    return settled ? settled : winning_text(config, key);
+    return settled ? settled : hy_config_said(config, key);
 }
 
 static const hy_optimizer_kind *chosen_optimizer(const hy_config *config) {
@@ -153,7 +164,7 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     if (i == 0 && config->own_lr[0]) return config->own_lr;
     const hy_optimizer_kind *kind = chosen_optimizer(config);
-    bool is_relative = !strcmp(winning_text(config, "optimizer.adafactor_relative"), "true");
+    bool is_relative = !strcmp(hy_config_said(config, "optimizer.adafactor_relative"), "true");
     bool is_like_adamw = kind == hy_optimizer_kind_of(HY_ADAFACTOR) && !is_relative;
     /* its rate is then a step's length */
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
@@ -170,44 +181,17 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
 }
 
 static bool is_auto(const hy_config *config, const char *key) {
-    return !strcmp(winning_text(config, key), "auto");
-}
-
-static bool is_true(const hy_config *config, const char *key) {
-    return !strcmp(winning_text(config, key), "true");
-}
-
-static int rank_of(const hy_config *config, const char *key) {
-    return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
-}
-
-/* What follows from adapters where nobody says otherwise: qlora is lora with a small base, matmuls in fp8 want
- * the base in it, and A and B would be extrapolated as a product, so jumps go along a line whose length is tested. */
-static const char *adapter_default(const hy_config *config, size_t setting) {
-    const char *key = hy_setting_at(setting)->info.key;
-    bool is_said = winning_rank(config, setting) >= HY_FROM_FILE;
-    bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
-    if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
-    if (!strcmp(key, "train.frozen_dtype")) {
-        bool is_fp8 = !strcmp(winning_text(config, "train.precision"), "fp8");
-        if (!is_auto(config, key)) return NULL; /* a quantised folder says it, or a person */
-        /* the file of a run that is looked at says all keys, "auto" of those that nobody had chosen */
-        bool is_open = rank_of(config, "lora.qlora") > winning_rank(config, setting);
-        if (is_said && !is_open) return NULL;
-        return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
-    }
-    if (strcmp(key, "phases.predictor") || is_said || !(is_lora || is_qlora)) return NULL;
-    return strcmp(winning_text(config, key), "none") ? "line" : NULL;
+    return !strcmp(hy_config_said(config, key), "auto");
 }
 
 /* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one of the
  * two numbers above what micro_batch says, or where that is auto, wants them. NULL: it counts as it is. */
 static const char *settled_micro_batch(const hy_config *config, size_t setting) {
     if (strcmp(hy_setting_at(setting)->info.key, "train.micro_batch")) return NULL;
-    int batch = rank_of(config, "train.batch_size");
-    int accum = rank_of(config, "train.grad_accum_steps");
+    int batch = hy_config_said_rank(config, "train.batch_size");
+    int accum = hy_config_said_rank(config, "train.grad_accum_steps");
     int strongest = batch > accum ? batch : accum;
-    bool is_auto = !strcmp(winning_text(config, "train.micro_batch"), "auto");
+    bool is_auto = !strcmp(hy_config_said(config, "train.micro_batch"), "auto");
     bool is_said = strongest >= HY_FROM_FILE;
     if (!is_auto && !(is_said && strongest > winning_rank(config, setting))) return NULL;
     return is_said ? "given" : "open";
@@ -223,9 +207,9 @@ static const char *settled_micro_batch(const hy_config *config, size_t setting) 
  * key counts as it is. */
 static const char *settled_warmup(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
-    int steps = rank_of(config, "optimizer.lr_warmup_steps");
-    int ratio = rank_of(config, "optimizer.lr_warmup_ratio");
-    bool has_steps = strcmp(winning_text(config, "optimizer.lr_warmup_steps"), "-1") != 0;
+    int steps = hy_config_said_rank(config, "optimizer.lr_warmup_steps");
+    int ratio = hy_config_said_rank(config, "optimizer.lr_warmup_ratio");
+    bool has_steps = strcmp(hy_config_said(config, "optimizer.lr_warmup_steps"), "-1") != 0;
     if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
     }
@@ -241,7 +225,7 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
     const char *own = optimizer_default(config, setting);
     const char *recipe = settled_recipe(config, hy_setting_at(setting)->info.key);
     const char *last = schedule_default(config, setting);
-    const char *adapter = adapter_default(config, setting);
+    const char *adapter = hy_config_adapter_default(config, hy_setting_at(setting)->info.key);
     const char *cut = settled_micro_batch(config, setting);
     const char *warmup = settled_warmup(config, setting);
     *text = note      ? "0"
@@ -408,22 +392,21 @@ static hy_status load_preset(hy_config *config, const char *model) {
     return HY_OK;
 }
 
-#define ADAPTER_ORIGIN "adapter "
-
 /* What an adapter says of itself weighs a little less than whoever named it: more than the file of the run that it
  * stands beside, less than flags of the same command. A run that began as one has all of it in its own file. */
 static hy_status load_adapter(hy_config *config, const char *adapter) {
     char origin[ORIGIN_MAX];
     size_t count = hy_setting_count() * RANKS;
-    int rank = winning_rank(config, hy_setting_index(hy_setting_find("lora.adapter", NULL))) - 1;
-    snprintf(origin, sizeof origin, ADAPTER_ORIGIN "%s", adapter);
+    int rank = hy_config_said_rank(config, "lora.adapter") - 1;
+    snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
     for (size_t i = 0; i < count; i++) {
         const char *said = config->values[i].origin;
-        bool is_older = said && !strncmp(said, ADAPTER_ORIGIN, strlen(ADAPTER_ORIGIN));
+        bool is_older = said && !strncmp(said, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
-    bool says_all = rank == HY_FROM_FILE - 1 && rank_of(config, "lora.lora_targets") > rank;
+    bool says_all =
+        rank == HY_FROM_FILE - 1 && hy_config_said_rank(config, "lora.lora_targets") > rank;
     bool is_gone = says_all && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
@@ -459,31 +442,26 @@ static void store_all(hy_config *config) {
         look_up(config, i, &text, &origin);
         hy_setting_store(hy_setting_at(i), text, s);
     }
-    if (stands_for(config->kept_model, winning_text(config, "model"))) s->kept = config->kept;
+    if (stands_for(config->kept_model, hy_config_said(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
     }
 }
 
-/* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking Machines, 2025) found ten;
- * not measured here yet. */
-#define ADAPTER_RATE 10
-
 /* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go by. */
 static void settle_rate(hy_config *config) {
     double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
-    bool is_lora = is_true(config, "lora.lora") || is_true(config, "lora.qlora");
-    if (is_lora && !config->is_own) factor = ADAPTER_RATE * (factor > 0 ? factor : 1);
-    double rate = strtod(winning_text(config, "optimizer.lr"), NULL);
+    if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
+    double rate = strtod(hy_config_said(config, "optimizer.lr"), NULL);
     config->own_lr[0] = 0;
     if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
 }
 
 /* Jumps end where wsd's rate begins to fall. */
 static void settle_until(hy_config *config) {
-    double until = strtod(winning_text(config, "phases.predict_until"), NULL);
-    double falls_from = 1 - strtod(winning_text(config, "optimizer.cooldown"), NULL);
+    double until = strtod(hy_config_said(config, "phases.predict_until"), NULL);
+    double falls_from = 1 - strtod(hy_config_said(config, "optimizer.cooldown"), NULL);
     bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
     config->own_until[0] = 0;
     if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
@@ -507,10 +485,11 @@ static void settle_values(hy_config *config) {
 /* Brings in what the winning model and profile say, where they are others than before, and makes the
  * result. */
 static hy_status settle(hy_config *config) {
-    const char *model = winning_text(config, "model"), *profile = winning_text(config, "profile");
+    const char *model = hy_config_said(config, "model"),
+               *profile = hy_config_said(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
-    const char *adapter = winning_text(config, "lora.adapter");
+    const char *adapter = hy_config_said(config, "lora.adapter");
     is_other |= strcmp(adapter, config->loaded_adapter) != 0;
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
@@ -619,7 +598,7 @@ hy_status hy_config_load(hy_config *config, const char *path) {
 static hy_status add_unknown(hy_config *config) {
     static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        if (rank_of(config, off[i][0]) >= HY_FROM_FILE) continue;
+        if (hy_config_said_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
         HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
     }
     return HY_OK;
@@ -707,8 +686,10 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
     name_as_flag(key, flag, sizeof flag);
     switch (origin) {
     case HY_FROM_DEFAULT: snprintf(out, size, "default"); break;
-    case HY_FROM_PRESET: snprintf(out, size, "preset %s", winning_text(config, "model")); break;
-    case HY_FROM_PROFILE: snprintf(out, size, "profile %s", winning_text(config, "profile")); break;
+    case HY_FROM_PRESET: snprintf(out, size, "preset %s", hy_config_said(config, "model")); break;
+    case HY_FROM_PROFILE:
+        snprintf(out, size, "profile %s", hy_config_said(config, "profile"));
+        break;
     case HY_FROM_FILE: snprintf(out, size, "file"); break;
     case HY_FROM_SET: snprintf(out, size, "--set"); break;
     case HY_FROM_FLAG: snprintf(out, size, "flag %s", flag); break;

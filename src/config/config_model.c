@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
-#include "hub/peft_set.h"
 
 /* Where most fine-tuning begins: a tenth of what training from scratch takes, or less. */
 #define TUNING_LR 2e-5
@@ -82,29 +81,6 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
         const hy_setting *setting = hy_setting_at(i);
         if (!is_sent(setting->info.key, &shape)) continue;
         HY_TRY(sink(user, setting->info.key, hy_setting_format(setting, &settings, text), 0));
-    }
-    return HY_OK;
-}
-
-/* What it was trained with is not all that one goes on with: dropout stays as it is said here. */
-hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
-    hy_peft_config c;
-    hy_peft_set set;
-    char rank[32], alpha[32];
-    HY_TRY(hy_peft_set_read(names, &set));
-    hy_status status = hy_peft_set_union(&set, &c);
-    hy_peft_set_free(&set);
-    HY_TRY(status);
-    snprintf(rank, sizeof rank, "%lld", (long long)c.rank);
-    snprintf(alpha, sizeof alpha, "%.17g", c.alpha);
-    const char *values[][2] = {{"lora.lora", "true"},
-                               {"lora.lora_rank", rank},
-                               {"lora.lora_alpha", alpha},
-                               {"lora.rslora", c.is_root_scaled ? "true" : "false"},
-                               {"lora.lora_targets", c.targets},
-                               {"lora.lora_modules", c.modules[0] ? c.modules : "none"}};
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        HY_TRY(sink(user, values[i][0], values[i][1], 0));
     }
     return HY_OK;
 }

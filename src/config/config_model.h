@@ -8,6 +8,3 @@
  * is 0. `path` as hy_hf_find gave it. */
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,
                                void *user);
-
-/* The same of an adapter's folder, or of several: rank, alpha, targets. */
-hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user);

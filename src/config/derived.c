@@ -95,20 +95,6 @@ bool hy_settings_bring_files(const hy_settings *s) {
            (hy_settings_model_files(s, &kind, path) == HY_OK && kind != HY_FILES_NONE);
 }
 
-hy_status hy_settings_check_base(const hy_settings *s) {
-    hy_model_files kind;
-    char path[HY_HF_PATH_MAX];
-    hy_hf_quant quant;
-    if (s->lora.lora || s->init_from[0]) return HY_OK;
-    if (hy_settings_model_files(s, &kind, path) != HY_OK || kind == HY_FILES_NONE) return HY_OK;
-    HY_TRY(hy_model_files_quant(kind, path, &quant));
-    HY_FAIL_IF(quant != HY_HF_PLAIN, HY_ERR_INPUT,
-               "%s is quantised (bitsandbytes, NF4): its weights cannot be trained, but adapters "
-               "beside them can; add --lora, or begin with the model as it was before",
-               s->model);
-    return HY_OK;
-}
-
 bool hy_settings_bring_weights(const hy_settings *s) {
     return s->init_from[0] || hy_settings_bring_files(s);
 }

@@ -20,8 +20,6 @@ hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *k
 /* The weights begin as those of a model's files, also gone ones. */
 bool hy_settings_bring_files(const hy_settings *settings);
 
-/* HY_ERR_INPUT where the run would train weights that its model's files hold quantised. */
-hy_status hy_settings_check_base(const hy_settings *settings);
 bool hy_settings_bring_weights(
     const hy_settings *settings); /* files, also gone ones; or init_from */
 

@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "config/config_adapter.h"
 #include "config/derived.h"
 #include "engine/engine.h"
-#include "hub/peft_set.h"
 #include "model/adapter.h"
 #include "optim/groups.h"
 
@@ -42,14 +42,7 @@ static hy_status make_model(hy_engine *e) {
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_settings_check_base(s));
     HY_TRY(hy_model_create(&shape, &e->model));
-    HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
-               "train.train is %s: with lora the adapters are trained; lora_modules names what is "
-               "trained whole beside them",
-               s->train.train);
-    HY_FAIL_IF(hy_peft_count(s->lora.adapter) > 1, HY_ERR_INPUT,
-               "lora.adapter is %s: training begins with one adapter; several side by side are for "
-               "--eval-only and hybrid-chat",
-               s->lora.adapter);
+    HY_TRY(hy_settings_check_adapters(s));
     e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
     HY_TRY(hy_settings_select(s, e->model));
     if (s->save.resume[0]) return HY_OK; /* it began as it is */

@@ -1,0 +1,101 @@
+/* config_adapter.c: adapters in a configuration. See config_adapter.h. */
+#include "config/config_adapter.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/config_values.h"
+#include "config/derived.h"
+#include "hub/hf_load.h"
+#include "hub/peft_set.h"
+
+/* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking Machines, 2025) found ten;
+ * not measured here yet. */
+#define ADAPTER_RATE 10
+
+/* ---- values ------------------------------------------------------------------------------------------ */
+
+/* What it was trained with is not all that one goes on with: dropout stays as it is said here. */
+hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
+    hy_peft_config c;
+    hy_peft_set set;
+    char rank[32], alpha[32];
+    HY_TRY(hy_peft_set_read(names, &set));
+    hy_status status = hy_peft_set_union(&set, &c);
+    hy_peft_set_free(&set);
+    HY_TRY(status);
+    snprintf(rank, sizeof rank, "%lld", (long long)c.rank);
+    snprintf(alpha, sizeof alpha, "%.17g", c.alpha);
+    const char *values[][2] = {{"lora.lora", "true"},
+                               {"lora.lora_rank", rank},
+                               {"lora.lora_alpha", alpha},
+                               {"lora.rslora", c.is_root_scaled ? "true" : "false"},
+                               {"lora.lora_targets", c.targets},
+                               {"lora.lora_modules", c.modules[0] ? c.modules : "none"}};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        HY_TRY(sink(user, values[i][0], values[i][1], 0));
+    }
+    return HY_OK;
+}
+
+static bool is_true(const hy_config *config, const char *key) {
+    return hy_config_says(config, key, "true");
+}
+
+/* Of the base: small with qlora, and in fp8 where matmuls are. */
+static const char *frozen_default(const hy_config *config, bool is_qlora, bool is_lora) {
+    const char *key = "train.frozen_dtype";
+    int rank = hy_config_said_rank(config, key);
+    bool is_said = rank >= HY_FROM_FILE;
+    if (!hy_config_says(config, key, "auto")) return NULL; /* a quantised folder, or a person */
+    /* the file of a run that is looked at says all keys, "auto" of those that nobody had chosen */
+    bool is_open = hy_config_said_rank(config, "lora.qlora") > rank;
+    if (is_said && !is_open) return NULL;
+    bool is_fp8 = hy_config_says(config, "train.precision", "fp8");
+    return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
+}
+
+/* qlora is lora with a small base. A and B would be extrapolated as a product, so jumps go along a line whose length
+ * is tested. */
+const char *hy_config_adapter_default(const hy_config *config, const char *key) {
+    bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
+    if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
+    if (!strcmp(key, "train.frozen_dtype")) return frozen_default(config, is_qlora, is_lora);
+    if (strcmp(key, "phases.predictor") || !(is_lora || is_qlora)) return NULL;
+    bool is_said = hy_config_said_rank(config, key) >= HY_FROM_FILE;
+    return is_said || hy_config_says(config, key, "none") ? NULL : "line";
+}
+
+double hy_config_adapter_rate(const hy_config *config, double factor) {
+    bool is_lora = is_true(config, "lora.lora") || is_true(config, "lora.qlora");
+    return is_lora ? ADAPTER_RATE * (factor > 0 ? factor : 1) : factor;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------ */
+
+hy_status hy_settings_check_adapters(const hy_settings *s) {
+    HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
+               "train.train is %s: with lora the adapters are trained; lora_modules names what is "
+               "trained whole beside them",
+               s->train.train);
+    HY_FAIL_IF(hy_peft_count(s->lora.adapter) > 1, HY_ERR_INPUT,
+               "lora.adapter is %s: training begins with one adapter; several side by side are for "
+               "--eval-only and hybrid-chat",
+               s->lora.adapter);
+    return HY_OK;
+}
+
+hy_status hy_settings_check_base(const hy_settings *s) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    hy_hf_quant quant;
+    if (s->lora.lora || s->init_from[0]) return HY_OK;
+    if (hy_settings_model_files(s, &kind, path) != HY_OK || kind == HY_FILES_NONE) return HY_OK;
+    HY_TRY(hy_model_files_quant(kind, path, &quant));
+    HY_FAIL_IF(quant != HY_HF_PLAIN, HY_ERR_INPUT,
+               "%s is quantised (bitsandbytes, NF4): its weights cannot be trained, but adapters "
+               "beside them can; add --lora, or begin with the model as it was before",
+               s->model);
+    return HY_OK;
+}
