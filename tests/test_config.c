@@ -65,6 +65,8 @@ START_TEST(fields_do_not_overlap) {
                                    [HY_VALUE_BYTES] = sizeof(int64_t)};
     static unsigned char used[sizeof(hy_settings)];
     memset(used + offsetof(hy_settings, kept), 1, sizeof(hy_kept_origin)); /* what a run keeps */
+    memset(used + offsetof(hy_settings, adapter_said), 1,
+           sizeof(hy_adapter_said)); /* who says it */
     for (size_t i = 0; i < hy_setting_count(); i++) {
         const hy_setting *s = hy_setting_at(i);
         bool is_text = s->type == HY_VALUE_TEXT;

@@ -442,6 +442,7 @@ static void store_all(hy_config *config) {
         look_up(config, i, &text, &origin);
         hy_setting_store(hy_setting_at(i), text, s);
     }
+    hy_config_adapter_settle(config, s);
     if (stands_for(config->kept_model, hy_config_said(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {

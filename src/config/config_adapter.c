@@ -72,6 +72,18 @@ double hy_config_adapter_rate(const hy_config *config, double factor) {
     return is_lora ? ADAPTER_RATE * (factor > 0 ? factor : 1) : factor;
 }
 
+static bool is_said(const hy_config *config, const char *key) {
+    const char *origin = hy_config_said_origin(config, key);
+    bool is_adapters = !strncmp(origin, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
+    return !is_adapters && hy_config_said_rank(config, key) >= HY_FROM_FILE;
+}
+
+void hy_config_adapter_settle(const hy_config *config, hy_settings *s) {
+    if (!s->lora.adapter[0]) return;
+    s->adapter_said.alpha = is_said(config, "lora.lora_alpha");
+    s->adapter_said.rslora = is_said(config, "lora.rslora");
+}
+
 /* ---- checks ------------------------------------------------------------------------------------------ */
 
 hy_status hy_settings_check_adapters(const hy_settings *s) {

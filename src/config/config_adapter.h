@@ -15,6 +15,9 @@ const char *hy_config_adapter_default(const hy_config *config, const char *key);
 /* What the learning rate of a preset is multiplied by: `factor`, or with adapters more; 0: it counts as it is. */
 double hy_config_adapter_rate(const hy_config *config, double factor);
 
+/* Fills what settings know of where the values of adapters came from. */
+void hy_config_adapter_settle(const hy_config *config, hy_settings *settings);
+
 /* HY_ERR_INPUT: what a run would train does not go together with adapters, or it begins with several. */
 hy_status hy_settings_check_adapters(const hy_settings *settings);
 /* HY_ERR_INPUT where the run would train weights that its model's files hold quantised. */

@@ -28,8 +28,14 @@ typedef struct hy_kept_origin {
     char weights[17]; /* hash of the weights, as hexadecimal digits; "": there were none */
 } hy_kept_origin;
 
+/* Of adapters that are named (lora.adapter): what somebody says in place of what their folders say. */
+typedef struct hy_adapter_said {
+    bool alpha, rslora;
+} hy_adapter_said;
+
 typedef struct hy_settings {
-    hy_kept_origin kept; /* of a run that is resumed or used: not in the table */
+    hy_kept_origin kept;          /* of a run that is resumed or used: not in the table */
+    hy_adapter_said adapter_said; /* nor is this */
     /* top level */
     hy_profile profile;
     char model[HY_TEXT_MAX];     /* preset, .cfg file with a shape, or a model's files */

@@ -15,7 +15,8 @@
 
 /* ---- one of them by itself ---------------------------------------------------------------------------- */
 
-/* The model that has this adapter and no other. What is said of a single one by flags counts, as ever. */
+/* The model that has this adapter and no other. What is said by flags counts, of each as of a single one; but the
+ * rank and the names of several are those of all together. */
 static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
     const hy_peft_config *config = &a->set.list[i].config;
     hy_settings s = *e->settings;
@@ -24,8 +25,8 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     *out = NULL;
     if (a->set.count > 1) {
         s.lora.lora_rank = config->rank;
-        s.lora.lora_alpha = config->alpha;
-        s.lora.rslora = config->is_root_scaled;
+        if (!s.adapter_said.alpha) s.lora.lora_alpha = config->alpha;
+        if (!s.adapter_said.rslora) s.lora.rslora = config->is_root_scaled;
         /* the names of all together are no longer */
         snprintf(s.lora.lora_targets, sizeof s.lora.lora_targets, "%.*s", HY_TEXT_MAX - 1,
                  config->targets);

@@ -493,6 +493,24 @@ $name $loss"
     expect_same "$(tr '\n' ' ' < names)" "null three one " "names"
 }
 
+test_alpha_by_a_flag_counts_for_each_of_several() {
+    make_base
+    run_lora --lr 0.01 --lora-rank 2 --out one
+    run_lora --lr 0.02 --lora-rank 4 --rslora --lora-targets q_proj,down_proj --out two
+    set -- --eval-only --model base --precision fp32 --seed 5 --builtin-bytes 60000 --seq-len 32 --threads 1 \
+        --device cpu
+    for flags in "--lora-alpha 8" "--lora-alpha 3 --rslora" "--no-rslora"; do # 8 is what the two have together
+        # shellcheck disable=SC2086 # several words
+        run "$@" --adapter one/adapter,two/adapter $flags
+        expect_code 0
+        for name in one two; do
+            # shellcheck disable=SC2086
+            alone=$("$program" "$@" --adapter $name/adapter $flags 2> /dev/null | sed -n 's/^loss *\([0-9.]*\) .*/\1/p')
+            expect_same "$(awk -v n=$name '$1 == n { print $2 }' "$stdout")" "$alone" "$flags, $name"
+        done
+    done
+}
+
 test_chat_changes_between_adapters() {
     make_three
     set -- --max-tokens 20 --temperature 0 --device cpu --threads 1
