@@ -698,6 +698,36 @@ START_TEST(tensors_are_those_that_the_config_names) {
 }
 END_TEST
 
+/* Where the file has the numbers of a tensor. */
+static size_t place_in_file(const char *data, size_t size, const char *name) {
+    char *at = memmem(data, size, name, strlen(name));
+    uint64_t header;
+    unsigned long long begin;
+    memcpy(&header, data, sizeof header);
+    ck_assert_ptr_nonnull(at);
+    at = strstr(at, "data_offsets");
+    ck_assert_int_eq(sscanf(strchr(at, '['), "[%llu", &begin), 1);
+    return sizeof header + (size_t)header + (size_t)begin;
+}
+
+START_TEST(a_number_that_is_none_is_told_by_its_tensor) {
+    static const float wrong[] = {NAN, INFINITY, -INFINITY};
+    static const char *const words[] = {"holds nan", "holds inf", "holds -inf"};
+    char *data;
+    size_t size;
+    copy_whole("llama", HY_PEFT_CONFIG);
+    read_part("llama", HY_PEFT_TENSORS, &data, &size);
+    size_t at = place_in_file(data, size, "layers.1.mlp.up_proj.lora_B");
+    memcpy(data + at + 5 * sizeof *wrong, &wrong[_i], sizeof *wrong); /* rank 4: row 1, column 1 */
+    put_file(spoilt, HY_PEFT_TENSORS, data, size);
+    must_fail(load_spoilt("llama"), HY_ERR_INPUT, words[_i]);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "layers.1.mlp.up_proj.lora_B.weight"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "(row 1, column 1)"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), HY_PEFT_TENSORS));
+    free(data);
+}
+END_TEST
+
 /* PEFT trains embedding and head apart where it is not told to tie them; a tied model cannot. */
 START_TEST(a_table_for_two_is_there_twice_and_the_same) {
     static const char table[] = "base_model.model.model.embed_tokens.weight",
@@ -776,6 +806,7 @@ static Suite *peft_suite(void) {
     tcase_add_test(wrong, what_changes_nothing_is_read);
     tcase_add_loop_test(wrong, tensors_that_are_wrong_are_named, 0, TENSORS);
     tcase_add_test(wrong, tensors_are_those_that_the_config_names);
+    tcase_add_loop_test(wrong, a_number_that_is_none_is_told_by_its_tensor, 0, 3);
     tcase_add_test(wrong, a_table_for_two_is_there_twice_and_the_same);
     tcase_add_test(wrong, an_adapter_of_another_model_is_refused);
     tcase_add_test(wrong, files_that_are_not_whole_are_told_by_their_path);

@@ -39,7 +39,7 @@ typedef struct hy_peft_file {
 hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out);
 void hy_peft_close(hy_peft_file *file);
 /* Rows [row, row + rows) of tensor i as ours lie, in fp32: it may lie transposed in the file, so that some thousands
- * at once are read much faster than one by one. */
+ * at once are read much faster than one by one. HY_ERR_INPUT names a tensor that holds a NaN or an infinity. */
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out);
 /* How many rows are a good piece of work: about a million elements. */
 int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i);

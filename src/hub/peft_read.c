@@ -152,11 +152,25 @@ static hy_status read_strips(const hy_peft_file *file, const hy_safetensors_entr
     return status;
 }
 
+/* An adapter that diverged while it was trained makes every answer nonsense. */
+static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
+                              int64_t rows, const float *numbers) {
+    for (int64_t k = 0; k < rows * name->cols; k++) {
+        HY_FAIL_IF(!isfinite(numbers[k]), HY_ERR_INPUT,
+                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is no use, or "
+                   "its file is damaged",
+                   hy_safetensors_path(file->tensors), name->name, (double)numbers[k],
+                   (long long)(row + k / name->cols), (long long)(k % name->cols));
+    }
+    return HY_OK;
+}
+
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out) {
     const hy_hf_name *name = &file->names[i];
     const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, name->name);
-    return name->is_transposed ? read_strips(file, entry, name, row, rows, out)
-                               : read_span(file, entry, row * name->cols, rows * name->cols, out);
+    HY_TRY(name->is_transposed ? read_strips(file, entry, name, row, rows, out)
+                               : read_span(file, entry, row * name->cols, rows * name->cols, out));
+    return check_finite(file, name, row, rows, out);
 }
 
 int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i) {
