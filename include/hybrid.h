@@ -452,7 +452,7 @@ typedef struct hy_evaluation {
     char model[512]; /* where its weights came from */
     char device[128];
     char adapter[256];     /* the name of the one that was used; "": none was named */
-    char frozen_dtype[16]; /* codes that frozen weights were stored as: "nf4", "int8"; "": none */
+    char frozen_dtype[16]; /* what frozen weights were stored as, by frozen_dtype; "": no codes */
 } hy_evaluation;
 
 /* Loss of the configured model on all of the configured data, in sequences of seq_len tokens and

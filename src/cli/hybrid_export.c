@@ -158,6 +158,9 @@ static int check_options(options *o, int argc, char **argv) {
         return hy_cli_wrong_usage("--out FOLDER is missing", "");
     if ((wants_losses(o) || o->losses.device) && !is_merge)
         return hy_cli_wrong_usage("--eval-batches, --data and --device are for --merge", "");
+    const char *onto = o->export.onto;
+    if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
+        return hy_cli_wrong_usage("--merge-onto needs trained or folder, but got ", onto);
     if (o->max_shard_size != NULL) o->export.max_shard_size = parse_size(o->max_shard_size);
     if (o->max_shard_size != NULL && o->export.max_shard_size == 0)
         return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
+#include "kernels/coded.h"
 #include "model/adapter.h"
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
@@ -107,6 +108,11 @@ int hy_device_card(hy_device_choice device) {
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise) {
     if (choice == HY_DTYPE_NF4_SINGLE) return HY_NF4;
     return (int)choice < 0 ? otherwise : (hy_dtype)choice;
+}
+
+const char *hy_settings_frozen_name(const hy_settings *s) {
+    bool is_coded = hy_is_coded(hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
+    return is_coded ? hy_choice_name("frozen_dtype", s->train.frozen_dtype) : "";
 }
 
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *s) {

@@ -26,6 +26,9 @@ bool hy_settings_bring_weights(
 /* The card of cuda and cuda:N; -1 for auto and cpu. */
 int hy_device_card(hy_device_choice device);
 
+/* What frozen matrices are stored as, by the word of frozen_dtype: "nf4_single"; "": as passes read them. */
+const char *hy_settings_frozen_name(const hy_settings *settings);
+
 /* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise);
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);

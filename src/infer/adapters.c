@@ -60,7 +60,8 @@ static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t 
 }
 
 /* A matrix that one of them trains whole is real numbers for all, and would be codes for the others. */
-static hy_status check_codes(const hy_adapters *a, hy_params *params) {
+static hy_status check_codes(const hy_adapters *a, const hy_engine *e) {
+    hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count && a->set.count > 1; i++) {
         hy_param *param = &params->list[i];
         if (!param->is_beside) continue;
@@ -71,7 +72,7 @@ static hy_status check_codes(const hy_adapters *a, hy_params *params) {
         HY_FAIL_IF(is_coded, HY_ERR_INPUT,
                    "%s is trained whole by one of these adapters and %s beside the others: look at "
                    "them one by one, or with frozen_dtype = auto",
-                   param->name, hy_dtype_name(params->frozen_codes));
+                   param->name, hy_settings_frozen_name(e->settings));
     }
     return HY_OK;
 }
@@ -85,7 +86,7 @@ hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
         hy_status status = check_member(a, e, i);
         if (status != HY_OK) return hy_fail_context(status, "adapter %s", a->set.list[i].folder);
     }
-    return check_codes(a, &e->model->params);
+    return check_codes(a, e);
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------- */

@@ -157,10 +157,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     snprintf(out->device, sizeof out->device, "%s", e->backend->facts.name);
     snprintf(out->adapter, sizeof out->adapter, "%.*s", (int)sizeof out->adapter - 1,
              hy_adapters_name(&m->adapters, m->adapters.used));
-    hy_dtype codes = e->model->params.frozen_codes;
-    if (hy_is_coded(codes)) {
-        snprintf(out->frozen_dtype, sizeof out->frozen_dtype, "%s", hy_dtype_name(codes));
-    }
+    snprintf(out->frozen_dtype, sizeof out->frozen_dtype, "%s", hy_settings_frozen_name(s));
     return HY_OK;
 }
 

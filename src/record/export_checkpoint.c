@@ -171,7 +171,7 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
         *as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
         "%s holds the weights that its adapters stand beside as %s alone: there is no folder "
         "to merge onto (--merge-onto trained)",
-        s->path, hy_dtype_name(codes));
+        s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
     return HY_OK;
 }
 
@@ -182,16 +182,15 @@ static void tell_onto(const saved *s, bool as_files, const hy_observer *observer
         hy_say_to(observer, HY_NOTE, "merged onto the weights of %s", from);
         return;
     }
-    hy_say_to(
-        observer, HY_NOTE, "merged onto %s of %s%s%s%s",
-        as_files ? "the weights" : "the base as it was trained: the weights", from,
-        as_files ? " as they are, not the " : " in ",
-        hy_choice_name("frozen_dtype", hy_config_settings(s->said.config)->train.frozen_dtype),
-        !s->lacks_base ? ""
-        : as_files     ? " that the adapters were trained beside; --eval-batches 20 shows how "
-                         "far the two are apart"
-                       : "; --eval-batches 20 shows how far that is from the weights as they "
-                         "are (--merge-onto folder)");
+    hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
+              as_files ? "the weights" : "the base as it was trained: the weights", from,
+              as_files ? " as they are, not the " : " in ",
+              hy_settings_frozen_name(hy_config_settings(s->said.config)),
+              !s->lacks_base ? ""
+              : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
+                           "far the two are apart"
+                         : "; --eval-batches 20 shows how far that is from the weights as they "
+                           "are (--merge-onto folder)");
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,

@@ -445,6 +445,8 @@ test_every_storage_of_the_base_is_looked_at_as_it_was_trained() {
         found=$("$program" --eval-only --threads 1 --device cpu --json --model "in-$codes" 2> /dev/null |
             sed -n 's/^ *"loss": \([0-9.]*\).*/\1/p')
         expect_same "$(echo "$found" | cut -c 1-9)" "$(echo "$closing" | cut -c 1-9)" "$codes"
+        "$program" --eval-only --threads 1 --device cpu --json --model "in-$codes" > out.json 2> /dev/null
+        json_values out.json | grep -q "^\.frozen_dtype$tab$codes$" || fail "$(cat out.json)"
     done
 }
 
@@ -643,9 +645,12 @@ test_what_cannot_be_merged_onto() {
     run_other hybrid-export tuned --out merged --merge-onto folder
     expect_code 2
     grep -q "as nf4 alone" "$stderr" || fail "$(cat "$stderr")"
-    run_other hybrid-export tuned --out merged --merge-onto sixteen
+    run_tiny --width 64 --mlp-width 128 --init-from first --lora --frozen-dtype fp8 --lora-rank 2 --out in-fp8
+    run_other hybrid-export in-fp8 --out merged --merge-onto folder
+    grep -q "as fp8 alone" "$stderr" || fail "$(cat "$stderr")"
+    run_other hybrid-export nowhere --out merged --merge-onto sixteen # what is wrong in any case comes first
     expect_code 2
-    grep -q "trained, folder" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "merge-onto needs trained or folder, but got sixteen" "$stderr" || fail "$(cat "$stderr")"
     run_other hybrid-export tuned --out merged --eval-batches 3
     expect_code 2
     grep -q -e "--merge" "$stderr" || fail "$(cat "$stderr")"
