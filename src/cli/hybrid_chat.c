@@ -37,8 +37,8 @@ static const hy_cli_row rows[] = {
      "What to talk to: a run's folder, one of its checkpoints, a model's folder (config.json, "
      "safetensors, tokenizer.json) or its name in the hub's cache."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
-     "An adapter that was trained beside this model (LoRA), as PEFT saves it; OUT/adapter of a "
-     "run. Several with commas between: /adapter changes over."},
+     "An adapter that was trained beside this model (LoRA), as PEFT saves it, or the run that "
+     "left one. Several with commas between: /adapter changes over."},
     {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
      "Storage of the weights that adapters stand beside; without it as the run was trained where "
      "--model is one, else as in the folder; auto: that of passes.",

@@ -20,6 +20,7 @@
 #include "config/config_values.h"
 #include "config/recipe.h"
 #include "config/settings.h"
+#include "hub/peft_set.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 
@@ -278,7 +279,10 @@ static hy_status check_model(const char *model, const char *where) {
     hy_model_files kind = HY_FILES_NONE;
     char path[HY_HF_PATH_MAX];
     hy_status found = *model ? hy_hf_find(model, &kind, path) : HY_OK;
-    if (found != HY_OK) return hy_fail_context(found, "%s: model = %s", where, model);
+    if (found != HY_OK) {
+        hy_config_hint_model(model);
+        return hy_fail_context(found, "%s: model = %s", where, model);
+    }
     if (kind != HY_FILES_NONE || (*model && hy_path_exists(model))) return HY_OK;
     if (is_path(model)) return fail_no_path(model, where);
     hy_text names = {0};
@@ -309,6 +313,7 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     char canonical[HY_TEXT_MAX];
     HY_TRY(hy_setting_check(setting, text, where, canonical));
     bool is_model = !strcmp(setting->info.key, "model");
+    if (!strcmp(setting->info.key, "lora.adapter")) hy_peft_find_folders(canonical, HY_TEXT_MAX);
     if (is_model && !config->is_reading_kept) HY_TRY(check_model(canonical, where));
     if (!strcmp(setting->info.key, "optimizer.groups")) {
         hy_status status = hy_groups_check(canonical);
@@ -337,7 +342,10 @@ static bool brings_others(const char *key) {
 static hy_status fill(void *user, const char *key, const char *text, unsigned line) {
     const filling *f = user;
     char where[ORIGIN_MAX];
-    snprintf(where, sizeof where, "%s:%u", f->name, line);
+    if (line > 0)
+        snprintf(where, sizeof where, "%s:%u", f->name, line);
+    else /* what follows from a model's or an adapter's files */
+        snprintf(where, sizeof where, "%s", f->name);
     HY_FAIL_IF(f->rank < HY_FROM_FILE && brings_others(key), HY_ERR_INPUT,
                "%s: %s cannot be set in a preset or profile", where, key);
     return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);

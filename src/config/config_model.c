@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "hub/hf_load.h"
+#include "hub/peft.h"
 
 /* Where most fine-tuning begins: a tenth of what training from scratch takes, or less. */
 #define TUNING_LR 2e-5
@@ -63,6 +65,32 @@ static bool is_sent(const char *key, const hy_shape *shape) {
         if (!strcmp(key, scaling[i])) return shape->has_llama3_rope;
     }
     return !strncmp(key, "shape.", 6);
+}
+
+static bool holds(const char *folder, const char *file) {
+    char path[HY_PATH_MAX];
+    return hy_path_join(path, sizeof path, folder, file) == HY_OK && hy_path_exists(path);
+}
+
+void hy_config_hint_model(const char *folder) {
+    static const struct {
+        const char *file, *hint; /* with the folder in place of @ */
+    } known[] = {
+        {"model/config.json", "it is the folder of a run, whose model is @/model"},
+        {"adapter/" HY_PEFT_CONFIG,
+         "it is the folder of a run with adapters: name the model that they stand beside, "
+         "and --adapter @/adapter"},
+        {HY_PEFT_CONFIG, "it is an adapter: name the model that it stands beside, and --adapter @"},
+        {"manifest.json", "it is a checkpoint: --init-from @ begins with its weights"},
+        {"config.cfg", "it is the folder of a run: --init-from @ begins with its weights"}};
+    size_t i = 0;
+    while (i < sizeof known / sizeof known[0] && !holds(folder, known[i].file)) i++;
+    if (i == sizeof known / sizeof known[0]) return;
+    char message[HY_ERROR_MESSAGE_MAX];
+    const char *at = strchr(known[i].hint, '@');
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    (void)hy_fail(HY_ERR_INPUT, "%s; %.*s%s%s", message, (int)(at - known[i].hint), known[i].hint,
+                  folder, at + 1);
 }
 
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,

@@ -274,7 +274,7 @@ static const hy_setting table[] = {
     {SWITCH(lora.qlora, "--qlora", "false",
             "The same with the frozen matrices quantised: frozen_dtype is then nf4 unless you say "
             "another.")},
-    {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, or nothing", "",
+    {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, a run, or nothing", "",
           "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
           "the model is the one it was trained beside. To look at or talk to: several with commas "
           "between.")},

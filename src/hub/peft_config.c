@@ -138,8 +138,9 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
                "%s: r is %lld; accepted are 1 to %d", path, (long long)out->rank,
                HY_ADAPTER_RANK_MAX);
     HY_TRY(hy_json_double(json, root, "lora_alpha", &out->alpha));
-    HY_FAIL_IF(!(out->alpha > 0), HY_ERR_INPUT, "%s: lora_alpha is %g; it must be above 0", path,
-               out->alpha);
+    HY_FAIL_IF(!(out->alpha > 0 && out->alpha <= HY_ADAPTER_ALPHA_MAX), HY_ERR_INPUT,
+               "%s: lora_alpha is %g; accepted are numbers above 0, up to %d", path, out->alpha,
+               HY_ADAPTER_ALPHA_MAX);
     const hy_json_node *dropout = hy_json_get(root, "lora_dropout"),
                        *rslora = hy_json_get(root, "use_rslora");
     bool has_dropout = hy_json_as_double(dropout, &out->dropout);
@@ -154,14 +155,23 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
     return HY_OK;
 }
 
+#define RUN_HINT                                                                                   \
+    " (a run with adapters has one when it has ended; hybrid-export makes one of a checkpoint)"
+
+static bool is_run(const char *folder) {
+    char path[HY_PATH_MAX];
+    return hy_path_join(path, sizeof path, folder, "config.cfg") == HY_OK && hy_path_exists(path);
+}
+
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
     char path[HY_PATH_MAX];
     hy_json *json;
     *out = (hy_peft_config){0};
     HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
-               "%s is no adapter: it has no " HY_PEFT_CONFIG "; expected a folder that PEFT saved",
-               folder);
+               "%s is no adapter: it has no " HY_PEFT_CONFIG
+               "; expected a folder that PEFT saved%s",
+               folder, is_run(folder) ? RUN_HINT : "");
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_fields(json, path, out);
     hy_json_free(json);

@@ -182,8 +182,8 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
                              hy_stream *stream) {
     const hy_hf_name *name = &file->names[i];
     int32_t item = hy_store_item_of(store, name->param);
+    if (item < 0) return HY_OK; /* another rank's */
     hy_dtype dtype = store->layout.items[item].dtype;
-    uint64_t offset = hy_store_offset(store, item) + hy_dtype_bytes(dtype, name->row * name->cols);
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
     float *made = numbers + most * name->cols; /* as the store has them, which is no wider */
@@ -193,8 +193,8 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
         status = hy_peft_read(file, i, row, rows, numbers);
         if (status != HY_OK) break;
         hy_convert(numbers, HY_F32, rows * name->cols, made, dtype);
-        status = hy_store_write(store, stream, offset + hy_dtype_bytes(dtype, row * name->cols),
-                                made, hy_dtype_bytes(dtype, rows * name->cols));
+        status = hy_store_put(store, stream, item, (name->row + row) * name->cols,
+                              rows * name->cols, made);
     }
     free(numbers);
     return status;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 
 #define OF_RUN "/adapter" /* what all runs call theirs */
 #define NO_NAME "none"    /* means no adapter where one is asked for by its name */
@@ -18,6 +19,39 @@ int32_t hy_peft_count(const char *names) {
     if (hy_path_is_dir(names)) return 1;
     for (const char *comma = strchr(names, ','); comma; comma = strchr(comma + 1, ',')) count++;
     return count;
+}
+
+/* ---- what was typed ----------------------------------------------------------------------------------- */
+
+/* The folder of a run leads to its adapter. */
+static void add_folder(hy_text *out, const char *name, size_t length) {
+    char folder[HY_PATH_MAX], inside[HY_PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)length, name);
+    bool is_run = length < sizeof folder && !hy_peft_is_folder(folder) &&
+                  hy_path_join(inside, sizeof inside, folder, OF_RUN + 1) == HY_OK &&
+                  hy_peft_is_folder(inside);
+    if (is_run)
+        hy_text_add(out, inside);
+    else
+        hy_text_add_bytes(out, name, length);
+}
+
+void hy_peft_find_folders(char *names, size_t size) {
+    int32_t count = hy_peft_count(names);
+    hy_text found = {0};
+    const char *at = names;
+    for (int32_t i = 0; i < count; i++) {
+        size_t all = count == 1 ? strlen(at) : strcspn(at, ","), length = all;
+        bool is_there = count == 1 && hy_path_is_dir(at); /* spaces may be part of its name */
+        size_t before = is_there ? 0 : strspn(at, " ");
+        while (!is_there && length > before && at[length - 1] == ' ') length--;
+        if (i > 0) hy_text_add(&found, ",");
+        add_folder(&found, at + before, length > before ? length - before : 0);
+        at += all + (at[all] == ',');
+    }
+    if (hy_text_status(&found) == HY_OK && found.size > 0 && found.size < size)
+        memcpy(names, hy_text_string(&found), found.size + 1);
+    hy_text_free(&found);
 }
 
 /* ---- folders ----------------------------------------------------------------------------------------- */

@@ -21,6 +21,9 @@ typedef struct hy_peft_set {
 /* How many adapters a value of lora.adapter names, commas between them; a folder whose own name has a comma is one.
  * "" names none. */
 int32_t hy_peft_count(const char *names);
+/* Makes folders of what was typed, in place: without spaces around the commas, and of a run that left an adapter, that.
+ * What is not there stays as it is, and so does what has no room. */
+void hy_peft_find_folders(char *names, size_t size);
 /* Reads their configs. HY_ERR_INPUT names a folder that is none, or is there twice. */
 hy_status hy_peft_set_read(const char *names, hy_peft_set *out);
 void hy_peft_set_free(hy_peft_set *set); /* {0} too */

@@ -44,16 +44,28 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     return status;
 }
 
+/* A rank or targets by a flag may be too few for one of several. */
+static hy_status check_room(const hy_engine *e, const hy_model *own) {
+    const hy_adapter *room = &e->model->shape.adapter, *needs = &own->shape.adapter;
+    const char *modules[HY_ADAPTER_MODULES];
+    HY_FAIL_IF(needs->rank > room->rank, HY_ERR_INPUT,
+               "its rank is %d, and lora_rank is %d: leave that out, or name at least %d",
+               needs->rank, room->rank, needs->rank);
+    hy_adapter_modules(&own->shape, needs->parts & ~room->parts, modules);
+    HY_FAIL_IF(modules[0], HY_ERR_INPUT,
+               "it has an adapter for %s, which is not among lora_targets = %s: leave that out, or "
+               "name it too",
+               modules[0], e->settings->lora.lora_targets);
+    return HY_OK;
+}
+
 static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t i) {
-    const hy_adapter *room = &e->model->shape.adapter;
     hy_model *own;
     hy_peft_file file;
     HY_TRY(hy_origin_check_adapter(e->settings, a->set.list[i].folder));
     HY_TRY(make_own(a, e, i, &own));
-    const hy_adapter *needs = &own->shape.adapter;
-    bool fits = needs->rank <= room->rank && (needs->parts & ~room->parts) == 0;
-    hy_status status = fits ? hy_peft_open(a->set.list[i].folder, own, &file)
-                            : hy_fail(HY_ERR_INPUT, "lora_rank or lora_targets leave it no room");
+    hy_status status = check_room(e, own);
+    if (status == HY_OK) status = hy_peft_open(a->set.list[i].folder, own, &file);
     if (status == HY_OK) hy_peft_close(&file);
     hy_model_destroy(own);
     return status;

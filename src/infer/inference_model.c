@@ -27,7 +27,7 @@ static bool is_run(const char *name) {
 }
 
 hy_status hy_config_use_model(hy_config *config, const char *name) {
-    if (!is_run(name)) return hy_config_set(config, "model", name, HY_FROM_CALLER);
+    if (!is_run(name)) return hy_config_set(config, "model", name, HY_FROM_FLAG);
     HY_TRY(hy_config_load_run(config, name));
     /* How much of its held-out data the run looked at says nothing about what is looked at now. */
     HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));

@@ -24,6 +24,7 @@ typedef enum hy_adapter_part {
 } hy_adapter_part;
 
 #define HY_ADAPTER_RANK_MAX 1024
+#define HY_ADAPTER_ALPHA_MAX 1000000
 
 /* Low-rank adapters: out = x W' + scale (x A') B', with A (rank, in) and B (out, rank). */
 typedef struct hy_adapter {

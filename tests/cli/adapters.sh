@@ -221,6 +221,57 @@ test_a_folder_that_is_no_adapter() {
     expect_refusal "empty" "adapter_config.json"
 }
 
+test_a_run_leads_to_its_adapter() {
+    make_base
+    run_lora --lr 0.01 --out one
+    run_lora --lr 0.01 --lora-rank 2 --out two
+    apart=$(loss_of --model base --adapter one/adapter)
+    [ -n "$apart" ] || fail "no loss"
+    expect_same "$(loss_of --model base --adapter one)" "$apart" "by the run"
+    expect_same "$(loss_of --model base --adapter one/)" "$apart" "by the run with a slash"
+    run --eval-only --model base --adapter " two, one/adapter " --precision fp32 --seed 5 --builtin-bytes 60000 \
+        --val-fraction 0.05 --seq-len 32 --threads 1 --device cpu
+    expect_code 0
+    expect_same "$(awk '$1 == "one" { print $2 }' "$stdout")" "$apart" "of two with spaces between"
+    run_tiny --init-from base --adapter two --steps 1 --out three
+    expect_code 0
+    expect_out "the adapters begin as those of two/adapter"
+    grep -q "adapter = \"$(pwd -P)/two/adapter\"" three/config.cfg || fail "$(grep adapter three/config.cfg)"
+}
+
+test_a_model_that_is_a_run_or_an_adapter() {
+    make_base
+    run_lora --out tuned
+    run --model base --lora
+    expect_refusal "base is a folder without config.json" "whose model is base/model"
+    run --model tuned --lora
+    expect_refusal "tuned is a folder without config.json" "--adapter tuned/adapter"
+    run --model tuned/adapter
+    expect_refusal "it is an adapter" "--adapter tuned/adapter"
+    run --model tuned/checkpoint-6 --lora
+    expect_refusal "it is a checkpoint: --init-from tuned/checkpoint-6"
+    run_other hybrid-chat --model tuned/adapter
+    expect_code 2
+    expect_err "flag --model: "
+    expect_err "it is an adapter"
+    run --eval-only --model nobody
+    expect_refusal "flag --model: unknown model nobody"
+}
+
+test_an_alpha_out_of_range_is_told_by_its_file() {
+    make_base
+    run_lora --out tuned
+    cp -r tuned/adapter bad
+    sed 's/"lora_alpha": .*/"lora_alpha": 2000000,/' tuned/adapter/adapter_config.json > bad/adapter_config.json
+    run --eval-only --model base --adapter bad
+    expect_refusal "error: bad/adapter_config.json: lora_alpha is 2e+06" "up to 1000000"
+    # together they would have one beyond it: no line of a file says so
+    run_lora --lora-rank 8 --out wide
+    sed 's/"lora_alpha": .*/"lora_alpha": 900000,/' tuned/adapter/adapter_config.json > bad/adapter_config.json
+    run --eval-only --model base --adapter bad,wide/adapter
+    expect_refusal "error: bad,wide/adapter: lora.lora_alpha = 1800000"
+}
+
 test_an_adapter_for_another_model() {
     make_base
     run_lora --out tuned
@@ -535,11 +586,15 @@ test_adapters_that_cannot_be_side_by_side() {
     expect_refusal "one/adapter is named twice"
     run "$@" --adapter one/adapter,four/adapter
     expect_refusal "four/adapter is not there"
-    run "$@" --adapter one/adapter,two
-    expect_refusal "two is no adapter" "adapter_config.json"
+    run "$@" --adapter one/adapter,base
+    expect_refusal "base is no adapter" "adapter_config.json" "hybrid-export makes one of a checkpoint"
     run_tiny --width 64 --lora --lora-rank 2 --out other
     run "$@" --adapter one/adapter,other/adapter
     expect_refusal "other/adapter" "another"
+    run "$@" --adapter one/adapter,three/adapter --lora-rank 5
+    expect_refusal "three/adapter" "its rank is 7, and lora_rank is 5"
+    run "$@" --adapter one/adapter,three/adapter --lora-targets attention
+    expect_refusal "one/adapter" "an adapter for gate_proj" "lora_targets = attention"
     chmod 000 two/adapter/adapter_model.safetensors
     if [ "$(id -u)" != 0 ]; then
         run "$@" --adapter one/adapter,two/adapter
