@@ -324,6 +324,11 @@ typedef struct hy_export_options {
 } hy_export_options;
 hy_status hy_export(const char *checkpoint, const hy_export_options *options,
                     const hy_observer *observer);
+/* The same of an adapter that PEFT saved, without a run: it is merged into the weights of the model's folder
+ * options->base, or, where that is NULL, of the model that the adapter names. A whole model is written in any case;
+ * options->onto does not count, because the folder's weights are all there is. */
+hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
+                           const hy_observer *observer);
 
 /* ---- 4. Using a model ---------------------------------------------------------------------------- */
 

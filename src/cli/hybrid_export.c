@@ -14,6 +14,7 @@
 
 typedef struct options {
     hy_export_options export;
+    const char *adapter; /* in place of a checkpoint; NULL: there is one */
     const char *max_shard_size;
     hy_merge_options losses;
     uint64_t eval_batches; /* UINT64_MAX: not said */
@@ -33,11 +34,14 @@ static const hy_cli_row rows[] = {
      "Most bytes of a file of weights: 5GB (default), 2GiB, 500M."},
     {"--base", "FOLDER", HY_CLI_TEXT, AT(export.base),
      "The model that the run began as, where it is now: to merge adapters when it has moved, and "
-     "for "
-     "runs that did not keep what lay beside its weights."},
+     "for runs that did not keep what lay beside its weights; with --adapter the model to merge "
+     "it into."},
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
      "Of a run with adapters (lora): add them to the weights they were trained beside and write a "
      "whole model; without it they are written alone, as PEFT loads them."},
+    {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
+     "In place of CHECKPOINT: merge this adapter, as PEFT saves it, into the weights of --base; "
+     "without that of the model that the adapter names. No run is needed."},
     {"--merge-onto", "WHAT", HY_CLI_TEXT, AT(export.onto),
      "Merge onto the base as it was trained, quantised where the run had it so (trained, the "
      "default), or onto the weights of the model's folder (folder).",
@@ -60,6 +64,7 @@ static const hy_cli_program program = {
     .name = "hybrid-export",
     .before =
         "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n"
+        "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n"
         "\n"
         "Writes the weights of a checkpoint as a folder that transformers and every tool that\n"
         "reads its format load: config.json, model.safetensors (or shards with an index), and\n"
@@ -69,6 +74,8 @@ static const hy_cli_program program = {
         "\n"
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
+        "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
+        "merged\n"
         "\n"
         "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
         "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
@@ -148,10 +155,30 @@ static bool wants_losses(const options *o) {
     return o->eval_batches != UINT64_MAX || o->losses.data != NULL;
 }
 
+/* An adapter stands in place of a checkpoint, and all that is known of its base is a folder. */
+static int check_adapter(const options *o, int argc, char **argv) {
+    if (argc > 1)
+        return hy_cli_wrong_usage("--adapter stands in place of a checkpoint; unexpected argument ",
+                                  argv[1]);
+    if (!o->export.merge)
+        return hy_cli_wrong_usage("--adapter is for --merge, which is missing", "");
+    if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
+        return hy_cli_wrong_usage("an adapter without its run is merged onto the folder, not onto ",
+                                  o->export.onto);
+    if (wants_losses(o) || o->losses.device != NULL)
+        return hy_cli_wrong_usage(
+            "--eval-batches, --data and --device need a run; \"hybrid-train --eval-only\" looks at "
+            "a model with --adapter",
+            "");
+    return 0;
+}
+
 /* What the line says that cannot be; 0: nothing. */
 static int check_options(options *o, int argc, char **argv) {
     bool is_merge = o->export.merge || o->export.onto != NULL;
-    if (argc < 2) return hy_cli_wrong_usage("a checkpoint is missing", "");
+    int code = o->adapter != NULL ? check_adapter(o, argc, argv) : 0;
+    if (code != 0) return code;
+    if (argc < 2 && o->adapter == NULL) return hy_cli_wrong_usage("a checkpoint is missing", "");
     if (argc > 2)
         return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argv[2]);
     if (o->export.out == NULL || !*o->export.out)
@@ -175,7 +202,8 @@ int main(int argc, char **argv) {
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);
     if (code != 0) return code;
-    hy_status status = hy_export(argv[1], &o.export, &observer);
+    hy_status status = o.adapter != NULL ? hy_merge_adapter(o.adapter, &o.export, &observer)
+                                         : hy_export(argv[1], &o.export, &observer);
     if (status != HY_OK) return hy_cli_fail(status);
     if (!o.is_quiet) hy_cli_printf(stdout, "wrote %s\n", o.export.out);
     return wants_losses(&o) ? hy_cli_flushed(compare(&o, argv[1])) : HY_EXIT_DONE;

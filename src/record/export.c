@@ -63,6 +63,22 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
     return follows_source ? dtype_of_source(out->source, &out->dtype) : HY_OK;
 }
 
+hy_status hy_export_check_out(const hy_export_options *options) {
+    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
+    HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
+               "%s is there already; choose another folder or ask to overwrite it", options->out);
+    return HY_OK;
+}
+
+hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choice *out) {
+    int dtype = HY_DTYPE_AUTO;
+    HY_FAIL_IF(options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype),
+               HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
+               hy_config_find("model_dtype")->accepted);
+    *out = (hy_dtype_choice)dtype;
+    return HY_OK;
+}
+
 void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
     char path[PATH_MAX];
     bool is_path = !hy_builtin_text("model", model) && realpath(model, path);

@@ -14,6 +14,9 @@ typedef struct hy_export_plan {
     hy_dtype dtype;
 } hy_export_plan;
 
+/* What every export asks first: HY_ERR_INPUT where the folder has no name, or is there and may not be replaced. */
+hy_status hy_export_check_out(const hy_export_options *options);
+hy_status hy_export_choose_dtype(const hy_export_options *options, hy_dtype_choice *out);
 /* `prefix` lives as long as the settings. `held` is what the weights are kept in. */
 hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, hy_dtype held,
                             hy_export_plan *out);

@@ -221,17 +221,15 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     hy_settings settings = *hy_config_settings(s->said.config);
     hy_export_plan plan;
     char name[HY_PATH_MAX];
-    int dtype = HY_DTYPE_AUTO;
-    HY_FAIL_IF(options->dtype && !hy_choice_value("model_dtype", options->dtype, &dtype),
-               HY_ERR_INPUT, "dtype %.40s is not accepted; accepted: %s", options->dtype,
-               hy_config_find("model_dtype")->accepted);
+    hy_dtype_choice dtype;
+    HY_TRY(hy_export_choose_dtype(options, &dtype));
     HY_TRY(find_origin(s, options->base, &settings));
-    HY_TRY(hy_export_prepare(&settings, (hy_dtype_choice)dtype, dtype_held(s), &plan));
+    HY_TRY(hy_export_prepare(&settings, dtype, dtype_held(s), &plan));
     s->raw = malloc((size_t)RAW_ELEMENTS * WIDEST);
     if (!s->raw) return hy_fail(HY_ERR_MEMORY, "no memory to write a model");
     bool is_merged = options->merge || options->onto, as_files = false;
     bool is_adapter = s->model->shape.adapter.rank > 0 && !is_merged;
-    if (is_adapter) plan.dtype = hy_dtype_chosen((hy_dtype_choice)dtype, dtype_held(s));
+    if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, dtype_held(s));
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
     hy_export_base_name(settings.model, name);
@@ -260,9 +258,7 @@ hy_status hy_export(const char *checkpoint, const hy_export_options *options,
     saved s = {0};
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
-    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
-    HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
-               "%s is there already; choose another folder or ask to overwrite it", options->out);
+    HY_TRY(hy_export_check_out(options));
     char found[HY_PATH_MAX];
     char manifest[HY_PATH_MAX];
     hy_status status = hy_path_join(manifest, sizeof manifest, checkpoint, "manifest.json");

@@ -684,6 +684,52 @@ test_merging_shows_how_far_the_two_are_apart() {
     grep -q '^held-out loss: onto the base' "$stdout" || fail "$(cat "$stdout")"
 }
 
+test_an_adapter_is_merged_without_a_run() {
+    make_tokens
+    set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
+    for case in gpt2 gpt2-untied-wte:gpt2-untied llama llama-whole:llama mistral qwen2 qwen2-tied:qwen2 qwen3; do
+        adapter=$here/../golden/peft/${case%:*} base=$golden/${case#*:}
+        run_other hybrid-export --merge --adapter "$adapter" --base "$base" --out merged --dtype fp32 --overwrite
+        expect_code 0
+        grep -q "merged $adapter onto the weights of $base" "$stderr" || fail "$(cat "$stderr")"
+        beside=$("$program" --eval-only --model "$base" --adapter "$adapter" "$@" 2> /dev/null | grep '^loss')
+        [ -n "$beside" ] || fail "$case: no loss"
+        expect_same "$("$program" --eval-only --model merged "$@" 2> /dev/null | grep '^loss')" "$beside" "$case"
+    done
+    cp -r "$golden/llama" base
+    run_folder base --lora --lora-rank 2 --lora-modules norm --lr 0.01 --out tuned
+    run_other hybrid-export tuned --merge --out by-run --dtype fp32
+    run_other hybrid-export --merge --adapter tuned --out by-adapter --dtype fp32 # which names its base
+    expect_code 0
+    cmp by-run/model.safetensors by-adapter/model.safetensors || fail "other numbers than the run's"
+}
+
+test_an_adapter_that_cannot_be_merged() {
+    make_tokens
+    adapter=$here/../golden/peft/llama
+    export="--merge --adapter $adapter --out merged"
+    for case in "hybrid-export $export|--base FOLDER" \
+        "hybrid-export $export --base $golden/gpt2|is no matrix of this model" \
+        "hybrid-export $export --base nano|shape without weights" \
+        "hybrid-export $export --base nowhere|beside nowhere, which is not there; --base FOLDER" \
+        "hybrid-export tuned $export|in place of a checkpoint; unexpected argument tuned" \
+        "hybrid-export --adapter $adapter --out merged|for --merge" \
+        "hybrid-export $export --merge-onto trained|not onto trained" \
+        "hybrid-export $export --eval-batches 3|need a run"; do
+        # shellcheck disable=SC2086 # words
+        run_other ${case%%|*}
+        expect_code 2
+        grep -q -e "${case#*|}" "$stderr" || fail "$case: $(cat "$stderr")"
+        expect_nothing_written
+    done
+    cp -r "$golden/llama" base
+    run_folder base --lora --lora-rank 2 --out tuned
+    run_folder base --steps 1 --lr 0.01 --out whole
+    run_other hybrid-export --merge --adapter tuned/adapter --base whole/model --out merged
+    expect_code 2
+    expect_err "other weights"
+}
+
 test_a_base_that_was_not_quantised_has_one_loss() {
     make_base
     run_lora --out tuned

@@ -1,0 +1,139 @@
+/* export_adapter.c: an adapter of PEFT's files merged into a model's folder. See hybrid.h.
+ *
+ * No run is needed: the adapter's folder says what it is, the model's folder has the weights, and the writer of
+ * folders asks for one piece after the other. What the adapter trains whole comes from its own file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/say.h"
+#include "config/builtin.h"
+#include "config/config_adapter.h"
+#include "hub/hf_load.h"
+#include "hub/merge.h"
+#include "hub/peft.h"
+#include "record/export.h"
+#include "record/record.h"
+
+typedef struct pair {
+    hy_config *config;
+    hy_model *model;
+    hy_peft_file adapter;
+    hy_weight_files base;
+    char base_path[HY_HF_PATH_MAX];
+} pair;
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+/* The model that was named, or the one that the adapter names. */
+static hy_status name_base(pair *p, const char *base) {
+    const char *adapter = hy_config_settings(p->config)->lora.adapter;
+    hy_peft_config config;
+    HY_TRY(hy_peft_config_read(adapter, &config));
+    const char *name = base && base[0] ? base : config.base;
+    HY_FAIL_IF(!name[0], HY_ERR_INPUT,
+               "%s does not say which model it stands beside; name its folder (--base FOLDER)",
+               adapter);
+    hy_model_files kind = HY_FILES_NONE;
+    bool is_preset = hy_builtin_text("model", name) != NULL;
+    if (!is_preset) HY_TRY(hy_hf_find(name, &kind, p->base_path));
+    HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
+               "%s stands beside %s, which is %s; --base FOLDER says where the model's folder is",
+               adapter, name, is_preset ? "a shape without weights" : "not there");
+    return hy_config_set(p->config, "model", name, HY_FROM_CALLER);
+}
+
+static hy_status open_files(pair *p) {
+    const hy_settings *s = hy_config_settings(p->config);
+    hy_shape shape;
+    HY_TRY(hy_origin_check_adapter(s, s->lora.adapter));
+    HY_TRY(hy_shape_from_settings(s, &shape));
+    HY_TRY(hy_model_create(&shape, &p->model));
+    HY_TRY(hy_settings_select(s, p->model));
+    HY_TRY(hy_peft_open(s->lora.adapter, p->model, &p->adapter));
+    return hy_weight_files_open(p->base_path, p->model, &p->base);
+}
+
+static hy_status open_pair(pair *p, const char *adapter, const char *base) {
+    HY_TRY(hy_config_create(&p->config));
+    HY_TRY(hy_config_set(p->config, "lora.adapter", adapter, HY_FROM_CALLER));
+    HY_TRY(hy_settings_check_adapters(hy_config_settings(p->config)));
+    HY_TRY(name_base(p, base));
+    return open_files(p);
+}
+
+static void close_pair(pair *p) {
+    hy_weight_files_close(&p->base);
+    hy_peft_close(&p->adapter);
+    hy_model_destroy(p->model);
+    hy_config_destroy(p->config);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------- */
+
+/* Rows [row, row + rows) of a parameter that is in the adapter's file, in one tensor or in several. */
+static hy_status read_rows(const pair *p, int32_t param, int64_t row, int64_t rows, float *out) {
+    for (int32_t i = 0; i < p->adapter.count; i++) {
+        const hy_hf_name *name = &p->adapter.names[i];
+        int64_t begin = name->row > row ? name->row : row;
+        int64_t end = name->row + name->rows < row + rows ? name->row + name->rows : row + rows;
+        if (name->param != param || begin >= end) continue;
+        HY_TRY(hy_peft_read(&p->adapter, i, begin - name->row, end - begin,
+                            out + (begin - row) * name->cols));
+    }
+    return HY_OK;
+}
+
+static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t count, float *out) {
+    const pair *p = context;
+    const hy_param *of = &p->model->params.list[param];
+    int64_t width = of->ndim == 2 ? of->shape[1] : 1;
+    bool is_trained = hy_is_adapter(of->kind) || of->is_beside;
+    return is_trained ? read_rows(p, param, first / width, count / width, out)
+                      : hy_weight_files_read(&p->base, param, first, count, out);
+}
+
+/* ---- writing ----------------------------------------------------------------------------------- */
+
+static hy_status write_merged(pair *p, const hy_export_options *options,
+                              const hy_observer *observer) {
+    const hy_settings *s = hy_config_settings(p->config);
+    hy_export_plan plan;
+    hy_dtype_choice dtype;
+    HY_TRY(hy_export_choose_dtype(options, &dtype));
+    HY_TRY(hy_export_prepare(s, dtype, HY_BF16, &plan));
+    hy_merge sum = hy_merge_begin(&p->model->shape, &p->model->params, read_pair, p);
+    hy_status status = hy_hf_write(&(hy_hf_writing){
+        .folder = options->out,
+        .source = plan.source,
+        .prefix = plan.prefix,
+        .tokenizer = plan.tokenizer,
+        .shape = &p->model->shape,
+        .params = &p->model->params,
+        .dtype = plan.dtype,
+        .shard_size = options->max_shard_size ? options->max_shard_size : HY_DEFAULT_SHARD,
+        .read = hy_merge_read,
+        .context = &sum,
+        .observer = observer,
+    });
+    hy_merge_end(&sum);
+    return status;
+}
+
+hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options,
+                           const hy_observer *observer) {
+    pair p = {0};
+    static const hy_observer nobody = {0};
+    if (!observer) observer = &nobody;
+    HY_TRY(hy_export_check_out(options));
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the adapter to merge has no name");
+    hy_status status = open_pair(&p, adapter, options->base);
+    if (status == HY_OK) status = write_merged(&p, options, observer);
+    if (status == HY_OK) {
+        hy_say_to(observer, HY_NOTE, "merged %s onto the weights of %s",
+                  hy_config_settings(p.config)->lora.adapter, p.base_path);
+    }
+    close_pair(&p);
+    return status;
+}
