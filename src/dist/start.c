@@ -8,7 +8,7 @@
 #include "hybrid.h"
 #include "kernels/kernels.h"
 
-#define GRACE_SECONDS 30 /* beyond the timeout in which ranks notice by themselves */
+#define GRACE_SECONDS 15 /* beyond the timeout in which ranks notice by themselves */
 #define MOST_CARDS 250   /* that an exit code can tell */
 
 hy_status hy_find_rank(hy_rank_info *out) {
