@@ -43,13 +43,23 @@ static bool keeps_sequences(const hy_trainer *t) {
            tokens < MOST_TOKENS + each;
 }
 
+/* The micro-batch that the run began with; of several ranks, the one that one rank would begin with, so that any
+ * number of them looks at the same sequences. */
+static int64_t batch_of_one(const hy_trainer *t) {
+    int64_t step = hy_step_sequences(&t->engine), batch = t->settings.train.batch_size;
+    if (!t->team) return t->first_batch;
+    if (batch > step) batch = step;
+    while (step % batch != 0) batch--;
+    return batch;
+}
+
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
     if (t->guest) return (looked_at){all, 1};
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
     if (batches >= 0) {
-        uint64_t wanted = (uint64_t)(batches * t->first_batch);
+        uint64_t wanted = (uint64_t)(batches * batch_of_one(t));
         return (looked_at){wanted && wanted < all ? wanted : all, 1};
     }
     if (!is_closing && keeps_sequences(t)) {
