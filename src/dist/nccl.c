@@ -193,6 +193,19 @@ static hy_status connect_all(hy_nccl *n) {
     return settle(n, "connecting");
 }
 
+hy_status hy_nccl_look(void) {
+    void *library;
+    functions api;
+    int version = 0;
+    HY_TRY(open_library(&library));
+    HY_TRY(find_functions(library, &api));
+    bool is_known = api.get_version(&version) == SUCCESS;
+    HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
+               "NCCL is version %d.%d.%d: expected 2.14 or newer", version / 10000,
+               version / 100 % 100, version % 100);
+    return HY_OK;
+}
+
 hy_status hy_nccl_open(hy_control *control, hy_nccl **out) {
     void *library; /* stays open: CUDA does not survive being unloaded */
     functions api;

@@ -11,6 +11,9 @@
 
 typedef struct hy_nccl hy_nccl;
 
+/* Whether NCCL is here, and new enough: HY_ERR_DEVICE says what is missing. Nothing is begun. */
+hy_status hy_nccl_look(void);
+
 /* All ranks call it, with their CUDA device set in the calling thread; no two ranks may have the same device.
  * HY_ERR_DEVICE where NCCL is missing, too old or not alike on all ranks. */
 hy_status hy_nccl_open(hy_control *control, hy_nccl **out);

@@ -32,8 +32,6 @@ static bool is_slow(const hy_team_options *o) {
 }
 
 static hy_status check(const hy_team_options *o) {
-    HY_FAIL_IF(o->link == HY_LINK_NCCL, HY_ERR_INPUT,
-               "link nccl is not supported by this build yet: expected auto, sockets or mpi");
     HY_FAIL_IF(o->link == HY_LINK_MPI && is_slow(o), HY_ERR_INPUT,
                TEST_LINK " makes sockets slow, but link is mpi: expected sockets or auto");
     return HY_OK;

@@ -23,7 +23,8 @@ typedef struct hy_team {
     int32_t core_sharers;
     hy_control *control;
     hy_link *link;
-    const char *link_name; /* "sockets", "MPI" */
+    const char *link_name; /* "sockets", "MPI"; "NCCL" where that moves memory of cards beside it */
+    bool uses_nccl; /* the owner says so once cards are known: the link is for small things then */
 } hy_team;
 
 typedef struct hy_team_options {

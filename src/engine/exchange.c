@@ -32,11 +32,12 @@ hy_status hy_exchange_open(hy_exchange *net, hy_team *team, hy_backend *backend,
     size_t bytes = HY_EXCHANGE_NUMBERS * ((size_t)team->who.count + 1) * sizeof *net->numbers;
     HY_TRY(backend->stream_create(backend, "ranks", &net->stream));
     HY_TRY(backend->alloc(backend, HY_PINNED, bytes, (void **)&net->numbers));
-    return make_jobs(net, jobs);
+    HY_TRY(make_jobs(net, jobs));
+    return team->uses_nccl ? hy_nccl_open(team->control, &net->nccl) : HY_OK;
 }
 
 hy_status hy_exchange_take_staging(hy_exchange *net, uint64_t bytes) {
-    if (!net->backend->facts.is_gpu || bytes <= net->staging_bytes) return HY_OK;
+    if (!net->backend->facts.is_gpu || net->nccl || bytes <= net->staging_bytes) return HY_OK;
     if (net->staging) net->backend->release(net->backend, HY_PINNED, net->staging, 0);
     net->staging_bytes = 0;
     net->staging = NULL;
@@ -48,6 +49,7 @@ hy_status hy_exchange_take_staging(hy_exchange *net, uint64_t bytes) {
 void hy_exchange_close(hy_exchange *net) {
     hy_backend *b = net->backend;
     if (net->stream) (void)b->stream_sync(net->stream); /* a failure was told */
+    hy_nccl_close(net->nccl);
     for (int32_t i = 0; i < net->job_count; i++) {
         if (net->jobs[i].is_ready) b->event_destroy(net->jobs[i].is_ready);
         if (net->jobs[i].is_done) b->event_destroy(net->jobs[i].is_done);
@@ -155,12 +157,29 @@ static hy_status run_staged(hy_job *job) {
     return HY_OK;
 }
 
+static hy_status enqueue_nccl(hy_job *job, void *stream) {
+    hy_exchange *net = job->net;
+    return tell(net, hy_nccl_exchange(net->nccl, job->sends, job->send_count, job->receives,
+                                      job->receive_count, stream));
+}
+
+/* A library that stands in for NCCL, where there is no card: in the order of the stream, too. */
+static hy_status call_nccl(void *argument) { return enqueue_nccl(argument, NULL); }
+
+static hy_status run(hy_job *job) {
+    hy_exchange *net = job->net;
+    hy_backend *b = net->backend;
+    if (net->nccl && b->stream_handle) return enqueue_nccl(job, b->stream_handle(net->stream));
+    if (net->nccl) return b->call(net->stream, call_nccl, job);
+    return net->staging ? run_staged(job) : b->call(net->stream, exchange, job);
+}
+
 hy_status hy_job_go(hy_job *job, hy_stream *after) {
     hy_exchange *net = job->net;
     hy_backend *b = net->backend;
     HY_TRY(b->event_record(job->is_ready, after));
     HY_TRY(b->stream_wait(net->stream, job->is_ready));
-    HY_TRY(net->staging ? run_staged(job) : b->call(net->stream, exchange, job));
+    HY_TRY(run(job));
     job->is_sent = true;
     return b->event_record(job->is_done, net->stream);
 }
@@ -200,4 +219,11 @@ hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *nu
 
 double hy_exchange_seconds(hy_exchange *net) { return (double)atomic_load(&net->busy) * 1e-9; }
 
-hy_status hy_exchange_check(hy_exchange *net) { return hy_control_check(net->team->control); }
+uint64_t hy_exchange_sent(const hy_exchange *net) {
+    return hy_link_bytes_sent(net->team->link) + (net->nccl ? hy_nccl_bytes_sent(net->nccl) : 0);
+}
+
+hy_status hy_exchange_check(hy_exchange *net) {
+    HY_TRY(hy_control_check(net->team->control));
+    return net->nccl ? tell(net, hy_nccl_check(net->nccl)) : HY_OK;
+}

@@ -2,14 +2,15 @@
  *
  * All that goes between ranks is a job on one stream of its own: sends and receives of device memory that begin when a
  * stream has come to where the job was sent off, and that streams wait for by its event. The host only enqueues. Every
- * rank sends off the same jobs in the same order, whatever its streams are doing. Memory of a card is staged through
- * pinned memory; memory of a CPU goes as it is.
+ * rank sends off the same jobs in the same order, whatever its streams are doing. Memory of a card goes by NCCL, where
+ * each rank has its own, or is staged through pinned memory; memory of a CPU goes as it is.
  *
  * A job that fails tells the other ranks why and leaves the stream failed; hy_exchange_check tells without waiting. */
 #pragma once
 
 #include <stdatomic.h>
 
+#include "dist/nccl.h"
 #include "dist/team.h"
 #include "kernels/kernels.h"
 
@@ -26,6 +27,7 @@ typedef struct hy_job {
 
 struct hy_exchange {
     hy_team *team; /* the owner's */
+    hy_nccl *nccl; /* NULL: the team's link moves all */
     hy_backend *backend;
     hy_stream *stream;
     hy_job *jobs; /* a ring */
@@ -57,6 +59,7 @@ hy_status hy_job_await(const hy_job *job, hy_stream *stream);
 hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *numbers,
                           int32_t count);
 
-double hy_exchange_seconds(hy_exchange *net); /* that exchanges have taken so far */
+uint64_t hy_exchange_sent(const hy_exchange *net); /* bytes to other ranks, by any way */
+double hy_exchange_seconds(hy_exchange *net);      /* that exchanges have taken so far */
 /* Whether anything failed, here or on another rank. */
 hy_status hy_exchange_check(hy_exchange *net);

@@ -504,6 +504,7 @@ struct hy_backend {
     /* A stream of the caller's own, by the driver's handle (0: the default one): it is used and not ended with
      * ours. NULL: the device has none but ours. */
     hy_status (*stream_adopt)(hy_backend *b, void *handle, hy_stream **out);
+    void *(*stream_handle)(hy_stream *s); /* the driver's; NULL: the device has none */
     void (*stream_destroy)(hy_stream *s);
     hy_status (*stream_sync)(hy_stream *s);
     double (*stream_waited)(hy_stream *s); /* seconds it has waited for events so far */

@@ -486,7 +486,8 @@ static hy_status read_split(hy_trainer *t, const hy_json *json) {
     HY_TRY(hy_json_int(json, node, "loss_chunks", &chunks));
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
-    int64_t ranks = hy_engine_ranks(&t->engine); /* it is a rank's: with another number it is another */
+    int64_t ranks =
+        hy_engine_ranks(&t->engine); /* it is a rank's: with another number it is another */
     if (batch < 1 || accum < 1 || batch * accum * ranks != asked) return HY_OK;
     bool is_newer = hy_json_get(node, "chunk_budget") != NULL;
     if (is_newer) {

@@ -4,6 +4,7 @@
  * all ranks. What is one process' own (its clock, a request to stop, free memory) is told to the others first, with the
  * number of targets at the begin of each step; the clock is that of rank 0. Rank 0 has the run's folder and its record. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -39,21 +40,59 @@ hy_status hy_ranks_share_resumed(hy_trainer *t) {
     return share_text(t, t->resumed, sizeof t->resumed);
 }
 
+/* A library in the place of NCCL moves memory of a CPU: for tests. */
+#define TEST_NCCL "HYBRID_TEST_NCCL"
+
+/* What keeps this rank from NCCL. */
+static hy_status look_for_nccl(const hy_trainer *t) {
+    const hy_subject *x = &t->engine.subject;
+    bool is_gpu = t->engine.backend->facts.is_gpu, is_test = getenv(TEST_NCCL) != NULL;
+    HY_FAIL_IF(!is_gpu && !is_test, HY_ERR_INPUT,
+               "NCCL moves memory of cards, and this rank computes on the CPU");
+    HY_FAIL_IF(is_gpu && x->card_sharers > 1, HY_ERR_INPUT,
+               "NCCL wants a card for each rank, and %d ranks share this one", x->card_sharers);
+    return hy_nccl_look();
+}
+
+/* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
+static hy_status choose_nccl(hy_trainer *t) {
+    hy_link_choice asked = t->settings.ranks.link;
+    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && is_gpu);
+    if (!is_open) return HY_OK;
+    hy_status status = hy_ranks_agree(t, look_for_nccl(t));
+    if (status == HY_OK) {
+        t->team->uses_nccl = true;
+        t->team->link_name = "NCCL";
+        return HY_OK;
+    }
+    HY_TRY(hy_control_check(t->team->control));
+    if (asked == HY_LINK_NCCL) return status;
+    if (t->engine.subject.card_sharers <= 1) {
+        hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
+               hy_error_message(), t->team->link_name);
+    }
+    return HY_OK;
+}
+
 hy_status hy_ranks_count_sharers(hy_trainer *t) {
     hy_subject *x = &t->engine.subject;
     if (!t->team) return HY_OK;
     int32_t rank = t->team->who.rank;
     bool is_gpu = t->engine.backend->facts.is_gpu;
     double own = is_gpu ? hy_device_card(t->settings.device) : -1, all[HY_RANKS_TOLD];
+    HY_FAIL_IF(rank_count(t) > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported",
+               rank_count(t), HY_RANKS_TOLD);
     HY_TRY(hy_control_gather(t->team->control, &own, 1, all));
     uint64_t here = hy_control_member(t->team->control, rank)->machine;
     x->sharers = x->card_sharers = 0;
-    x->ranks.is_staged = is_gpu;
     for (int32_t r = 0; r < rank_count(t); r++) {
         if (hy_control_member(t->team->control, r)->machine != here) continue;
         x->sharers++;
         x->card_sharers += all[r] == own;
     }
+    HY_TRY(choose_nccl(t));
+    x->ranks.is_staged = is_gpu && !t->team->uses_nccl;
     return HY_OK;
 }
 
@@ -129,7 +168,7 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     enum { SECONDS, WAITED, EXCHANGED, BYTES, MEMORY, COUNT };
     hy_agreed *a = &t->agreed;
     if (!t->team) return;
-    uint64_t sent = hy_link_bytes_sent(t->team->link);
+    uint64_t sent = hy_exchange_sent(&t->engine.shards.net);
     double busy = hy_exchange_seconds(&t->engine.shards.net);
     double own[COUNT] = {[SECONDS] = info->seconds,
                          [WAITED] = info->wait_seconds,
