@@ -308,7 +308,7 @@ static hy_backend function_table(hy_cuda *cuda) {
     b.memory_now = cuda_memory_now;
     b.stream_create = hy_cuda_stream_create;
     b.stream_adopt = hy_cuda_stream_adopt;
-    b.stream_handle = hy_cuda_stream_handle;
+    b.stream_handle = hy_cuda_stream_driver;
     b.check_memory = check_memory;
     b.stream_destroy = hy_cuda_stream_destroy;
     b.stream_sync = hy_cuda_stream_sync;

@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda.cuh"
 
 hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out);
-void *hy_cuda_stream_handle(hy_stream *s);
+void *hy_cuda_stream_driver(hy_stream *s);
 hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out);
 void hy_cuda_stream_destroy(hy_stream *s);
 hy_status hy_cuda_stream_sync(hy_stream *s);

@@ -87,7 +87,7 @@ hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out
     return HY_OK;
 }
 
-void *hy_cuda_stream_handle(hy_stream *s) { return (void *)s->handle; }
+void *hy_cuda_stream_driver(hy_stream *s) { return (void *)s->handle; }
 
 hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
     hy_cuda *cuda = (hy_cuda *)b->self;
