@@ -290,7 +290,8 @@ typedef struct hy_sample_options {
 } hy_sample_options;
 
 /* Text continued by the model as it is now; the prompt is not repeated. Allocated; free with hy_free.
- * text may hold zero bytes; *size counts them (size may be NULL). */
+ * text may hold zero bytes; *size counts them (size may be NULL). Of several ranks all call it, with the same
+ * options: none may have all of the weights. */
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 

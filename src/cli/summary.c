@@ -343,15 +343,27 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
 
 /* ---- sample ---------------------------------------------------------------------------------- */
 
-static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
-                           hy_trainer *trainer) {
-    hy_sample_options options = {
+static hy_sample_options sample_options(const hy_config *config) {
+    return (hy_sample_options){
         .prompt = hy_cli_value(config, "prompt"),
         .tokens = (int32_t)strtol(hy_cli_value(config, "sample_tokens"), NULL, 10),
         .temperature = strtod(hy_cli_value(config, "temperature"), NULL),
         .top_k = (int32_t)strtol(hy_cli_value(config, "top_k"), NULL, 10),
         .seed = strtoull(hy_cli_value(config, "seed"), NULL, 10),
     };
+}
+
+void hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
+    hy_sample_options options = sample_options(config);
+    char *text = NULL;
+    /* A failure is rank 0's, too, which tells it. */
+    if (options.tokens > 0) (void)hy_trainer_sample(trainer, &options, &text, NULL);
+    hy_free(text);
+}
+
+static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
+                           hy_trainer *trainer) {
+    hy_sample_options options = sample_options(config);
     char *text = NULL;
     size_t size = 0;
     if (options.tokens <= 0) return;

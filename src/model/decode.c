@@ -248,8 +248,11 @@ static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_
 
 hy_status hy_decoder_take(hy_decoder *d, hy_stream *stream, hy_store *weights, hy_store *frozen,
                           const int32_t *tokens, int32_t count, float *logits) {
-    hy_batch_input input = {
-        .stream = stream, .weights = weights, .frozen = frozen, .tokens = d->tokens};
+    hy_batch_input input = {.stream = stream,
+                            .weights = weights,
+                            .frozen = frozen,
+                            .tokens = d->tokens,
+                            .hook = d->hook};
     HY_TRY(check_tokens(d, tokens, count));
     int32_t before = d->length;
     hy_status status = HY_OK;

@@ -33,8 +33,9 @@ typedef struct hy_decoder {
     int32_t *tokens;
     char *workspace; /* of cached attention */
     uint64_t layer_bytes, activation_bytes, plan_workspace_bytes, workspace_bytes;
-    char *logits; /* (V) of the last token, in options.dtype */
-    void *staged; /* (V) on the host */
+    char *logits;             /* (V) of the last token, in options.dtype */
+    void *staged;             /* (V) on the host */
+    const hy_unit_hook *hook; /* the owner's: weights that come from other ranks; NULL: none do */
 } hy_decoder;
 
 /* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */

@@ -306,7 +306,5 @@ static hy_status run(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    hy_status status = hy_guest_hand_back(t, run(t));
-    /* A run that diverged did so on all ranks, and one that stopped too. */
-    return status == HY_OK || status == HY_STOPPED ? status : hy_team_fail(t->team, status);
+    return hy_team_fail(t->team, hy_guest_hand_back(t, run(t)));
 }
