@@ -75,7 +75,8 @@ typedef struct job {
     hy_config *config;
     hy_trainer *trainer;
     hy_cli_progress progress;
-    hy_rank_info who; /* of several processes that train; rank 0 where it is alone */
+    hy_rank_info who;   /* of several processes that train; rank 0 where it is alone */
+    bool shows_closing; /* rank 0 does */
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -96,7 +97,7 @@ static int run_trainer(job *it) {
     hy_cli_progress_finish(&it->progress);
     if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail_as(&it->who, ran);
 
-    if (it->who.rank > 0 && !it->options->is_quiet && ran == HY_OK)
+    if (it->who.rank > 0 && it->shows_closing && ran == HY_OK)
         hy_cli_follow_closing(it->config, it->trainer);
     if (!it->terminal.is_quiet)
         hy_cli_closing(&it->terminal, it->config, it->trainer,
@@ -147,6 +148,7 @@ static int train(job *it) {
 static int train_with_ranks(job *it) {
     int code = hy_cli_start_ranks(it->options, it->config, it->argv);
     if (code != HY_CLI_GO_ON) return code;
+    it->shows_closing = !it->terminal.is_quiet;
     hy_status status = hy_cli_be_rank(&it->who, &it->terminal);
     return status == HY_OK ? train(it) : hy_cli_exit_code(status);
 }
