@@ -9,10 +9,10 @@
 /* Who says one of these means adapters, unless it is the value that asks for nothing. */
 static const struct {
     const char *key, *nothing;
-} for_adapters[] = {{"lora.lora_rank", NULL},      {"lora.lora_targets", NULL},
-                    {"lora.lora_alpha", "0"},      {"lora.rslora", "false"},
-                    {"lora.lora_dropout", "0"},    {"lora.lora_modules", "none"},
-                    {"train.frozen_dtype", "auto"}};
+} for_adapters[] = {{"lora.lora_rank", NULL},       {"lora.lora_targets", NULL},
+                    {"lora.lora_alpha", "0"},       {"lora.rslora", "false"},
+                    {"lora.lora_dropout", "0"},     {"lora.lora_modules", "none"},
+                    {"train.frozen_dtype", "auto"}, {"lora.base", ""}};
 
 static bool is_key(const char *name, const char *key) {
     const hy_config_key_info *info = hy_config_find(name);
@@ -39,6 +39,18 @@ static bool has_frozen(const hy_cli_options *options, const hy_config *config) {
     return is_part || has_group || options->action == HY_CLI_IS_EVAL_ONLY;
 }
 
+/* What a run with adapters was trained beside can have moved; the model of others is --model. */
+static hy_status check_base(const hy_cli_options *options, const hy_config *config) {
+    const char *run = options->action == HY_CLI_IS_EVAL_ONLY ? "init_from" : "save.resume";
+    bool is_run = hy_cli_value(config, run)[0] != '\0';
+    if (is_run || find_said(options, "lora.base") == NULL) return HY_OK;
+    hy_cli_error(
+        "--base %s has no effect without a run with adapters: --resume RUN, or --eval-only "
+        "--model RUN; others name their model with --model",
+        hy_cli_value(config, "lora.base"));
+    return HY_ERR_INPUT;
+}
+
 static const char *what_helps(const hy_cli_options *options, const hy_config *config) {
     if (hy_cli_value(config, "save.resume")[0] != '\0') return "the run that goes on trains none";
     if (options->action == HY_CLI_IS_EVAL_ONLY) return "add --adapter FOLDER";
@@ -46,6 +58,8 @@ static const char *what_helps(const hy_cli_options *options, const hy_config *co
 }
 
 hy_status hy_cli_check_adapter_flags(const hy_cli_options *options, const hy_config *config) {
+    hy_status status = check_base(options, config);
+    if (status != HY_OK) return status;
     if (strcmp(hy_cli_value(config, "lora.lora"), "true") == 0) return HY_OK;
     for (size_t i = 0; i < sizeof for_adapters / sizeof for_adapters[0]; i++) {
         const char *key = for_adapters[i].key, *nothing = for_adapters[i].nothing;

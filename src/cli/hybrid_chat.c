@@ -18,7 +18,7 @@
 #include "hybrid.h"
 
 typedef struct options {
-    const char *model, *adapter, *frozen_dtype;
+    const char *model, *adapter, *base, *frozen_dtype;
     const char *prompt; /* NULL: talk */
     const char *system;
     const char *messages; /* a file; NULL: nothing was said before */
@@ -39,6 +39,8 @@ static const hy_cli_row rows[] = {
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
      "An adapter that was trained beside this model (LoRA), as PEFT saves it, or the run that "
      "left one. Several with commas between: /adapter changes over."},
+    {"--base", "FOLDER", HY_CLI_TEXT, AT(base),
+     "Of a run with adapters: where the model that they stand beside is now, if it has moved."},
     {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
      "Storage of the weights that adapters stand beside; without it as the run was trained where "
      "--model is one, else as in the folder; auto: that of passes.",
@@ -397,7 +399,8 @@ static hy_status open_model(chat *it) {
                                     {"threads", o->threads},
                                     {"max_gpu_mem", o->max_gpu_mem},
                                     {"frozen_dtype", o->frozen_dtype},
-                                    {"adapter", o->adapter}};
+                                    {"adapter", o->adapter},
+                                    {"base", o->base}};
     hy_config *config = NULL;
     hy_observer observer = {
         .user = it, .on_message = o->is_quiet ? NULL : on_message, .on_progress = on_progress};
@@ -406,6 +409,12 @@ static hy_status open_model(chat *it) {
         if (pairs[i][1] != NULL)
             status = hy_config_set(config, pairs[i][0], pairs[i][1], HY_FROM_FLAG);
     if (status == HY_OK) status = hy_config_use_model(config, o->model);
+    const char *run = "";
+    if (status == HY_OK) status = hy_config_get(config, "init_from", &run, NULL);
+    if (status == HY_OK && o->base != NULL && run[0] == '\0') {
+        hy_cli_error("--base is for a run with adapters, and --model %s is none", o->model);
+        exit(HY_EXIT_USAGE);
+    }
     if (status == HY_OK) status = hy_inference_open(config, &o->inference, &observer, &it->model);
     if (status == HY_OK) status = hy_inference_reset(it->model, o->system);
     if (status == HY_OK && o->messages) status = load_messages(it);

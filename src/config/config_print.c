@@ -67,14 +67,14 @@ static void add_absolute(hy_text *out, const char *path, size_t size) {
 /* Paths as they are from any folder; NULL: the value is no path, or too long as one. Several with commas
  * between them are made absolute one by one: a weight behind a name stays there. */
 static const char *as_absolute(const char *key, const char *value, hy_text *out) {
-    static const char *const paths[] = {"model",       "init_from",    "data",
-                                        "val_data",    "out",          "input.tokenizer",
-                                        "save.resume", "lora.adapter", NULL};
+    static const char *const paths[] = {
+        "model",           "init_from",   "data",         "val_data",  "out",
+        "input.tokenizer", "save.resume", "lora.adapter", "lora.base", NULL};
     static const char *const words[] = {"", "auto", "none", "builtin", NULL};
     bool is_path = false, is_data = hy_has_ending(key, "data");
     for (size_t i = 0; paths[i]; i++) is_path |= !strcmp(key, paths[i]);
     for (size_t i = 0; words[i]; i++) is_path &= strcmp(value, words[i]) != 0;
-    bool is_model = !strcmp(key, "model");
+    bool is_model = !strcmp(key, "model") || !strcmp(key, "lora.base");
     if (is_model && (hy_builtin_text("model", value) || !hy_path_exists(value))) is_path = false;
     if (!is_path) return NULL;
     out->size = 0;

@@ -278,6 +278,9 @@ static const hy_setting table[] = {
           "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
           "the model is the one it was trained beside. To look at or talk to: several with commas "
           "between.")},
+    {TEXT(lora.base, "--base", "a model's folder or name on the hub, or nothing", "",
+          "Of a run with adapters that goes on or is looked at: where the model that they stand "
+          "beside is now, if it has moved; its weights must be those of then.")},
     {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of adapters.")},
     {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
             "What adapters add is multiplied by alpha / rank; 0 means twice the rank.")},

@@ -110,6 +110,7 @@ typedef struct hy_settings {
         double lora_alpha; /* 0: twice the rank */
         double lora_dropout;
         char adapter[HY_TEXT_MAX]; /* to begin with; "": none */
+        char base[HY_TEXT_MAX];    /* where the model beside a run's adapters is now; "": there */
         char lora_targets[HY_TEXT_MAX];
         char lora_modules[HY_TEXT_MAX]; /* none, or parameters trained whole */
     } lora;

@@ -214,7 +214,7 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
     const char *const pairs[][2] = {{"eval.eval_batches", o->eval_batches > 0 ? batches : NULL},
                                     {"data", o->data},
                                     {"device", o->device},
-                                    {"model", o->base},
+                                    {"lora.base", o->base},
                                     {"train.frozen_dtype", as_files ? "auto" : NULL}};
     HY_TRY(hy_config_create(out));
     HY_TRY(hy_config_use_model(*out, checkpoint));

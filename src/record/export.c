@@ -161,7 +161,7 @@ hy_status hy_export_engine(hy_engine *e, hy_export_what what, const char *folder
     hy_merge merge = hy_merge_begin(&e->model->shape, &e->model->params, read_store, &reader);
     bool is_adapter = what == HY_EXPORT_ADAPTER;
     char base[HY_PATH_MAX];
-    hy_export_base_name(s->model, base);
+    hy_export_base_name(s->lora.base[0] ? s->lora.base : s->model, base);
     if (is_adapter) plan.dtype = hy_dtype_chosen(s->save.model_dtype, e->types.master);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = folder,

@@ -122,6 +122,7 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     bool has_files = !hy_builtin_text("model", model) && !hy_has_ending(model, ".cfg");
     HY_FAIL_IF(strlen(model) >= sizeof settings->model, HY_ERR_INPUT, "path %s is too long", model);
     strcpy(settings->model, model);
+    if (model != s->said.model) settings->lora.base[0] = 0; /* it has moved again */
     if (model == s->said.model) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &settings->kept));
@@ -151,8 +152,7 @@ static hy_status open_base(saved *s, const hy_settings *settings) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
         HY_TRY(hy_origin_read(run, &known.kept));
     }
-    hy_status status = hy_origin_find_weights(&known, &kind, s->base_path);
-    if (status != HY_OK) return hy_fail_context(status, "--base FOLDER says where it is now");
+    HY_TRY(hy_origin_find_weights(&known, &kind, s->base_path));
     return hy_weight_files_open(s->base_path, s->model, &s->base);
 }
 
@@ -232,7 +232,7 @@ static hy_status write_model(saved *s, const hy_export_options *options,
     if (is_adapter) plan.dtype = hy_dtype_chosen(dtype, dtype_held(s));
     merging merge = {0};
     if (is_merged) HY_TRY(begin_merge(s, options, &settings, &as_files, &merge));
-    hy_export_base_name(settings.model, name);
+    hy_export_base_name(settings.lora.base[0] ? settings.lora.base : settings.model, name);
     hy_status status = hy_hf_write(&(hy_hf_writing){
         .folder = options->out,
         .source = plan.source,

@@ -153,11 +153,13 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
 
 hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]) {
-    hy_status status = hy_settings_model_files(s, kind, path);
+    const char *base = s->lora.base;
+    hy_status status =
+        base[0] ? hy_hf_find(base, kind, path) : hy_settings_model_files(s, kind, path);
     HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "the adapters stand beside the weights of %s, which are not there; put that model "
-               "back",
-               s->model);
+               "the adapters stand beside the weights of %s, which are not there; --base FOLDER "
+               "says where that model is now",
+               base[0] ? base : s->model);
     hy_kept_origin now = {.kind = *kind};
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
@@ -303,6 +305,7 @@ hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapt
     hy_settings s = *settings;
     hy_model_files kind;
     bool is_named = false;
+    s.lora.base[0] = 0; /* that is of a run that goes on */
     if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
     if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
     if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;

@@ -72,7 +72,8 @@ hy_status hy_origin_drop(const char *run); /* fine when nothing is kept */
 /* What the folder of a run keeps; a file that is missing or was changed is an error that names it. Folders of
  * earlier versions keep nothing: *out is empty. */
 hy_status hy_origin_read(const char *run, hy_kept_origin *out);
-/* The files that the model of a run began as, to read its weights again: HY_ERR_INPUT where they are gone or others
+/* The files that the model of a run began as, where they were or where lora.base says, to read its weights again:
+ * HY_ERR_INPUT where they are gone or others
  * than they were. */
 hy_status hy_origin_find_weights(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);

@@ -409,7 +409,7 @@ test_a_base_that_is_gone_or_another_one() {
     mv base moved
     run --resume tuned --steps 8
     expect_code 2
-    expect_err "which are not there"
+    expect_err "which are not there; --base FOLDER says where"
     run_other hybrid-export tuned --out merged --merge
     expect_code 2
     grep -q -e "--base" "$stderr" || fail "$(cat "$stderr")"
@@ -426,6 +426,48 @@ test_a_base_that_is_gone_or_another_one() {
     mv moved base
     run --resume tuned --steps 8
     expect_code 0
+}
+
+test_a_base_that_moved_is_named() {
+    run_tiny --out small
+    mv small/model base
+    set -- --lora --lora-rank 2 --lr 0.01 --seq-len 32 --batch-size 2 --grad-accum-steps 1 --builtin-bytes 60000 \
+        --steps 6 --sample-tokens 0 --threads 1 --device cpu
+    run --model base "$@" --save-every 3 --out tuned
+    expect_code 0
+    cp -r tuned cut
+    rm -r cut/checkpoint-6 cut/adapter
+    before=$(loss_of --model tuned)
+    mkdir far
+    mv base far/moved
+    expect_same "$(loss_of --model tuned --base far/moved)" "$before" "loss"
+    run_other hybrid-chat --model tuned --base far/moved --prompt ab --max-tokens 4 --quiet
+    expect_code 0
+    run_other hybrid-chat --model tuned --prompt ab --max-tokens 4 --quiet
+    expect_code 2
+    expect_err "--base FOLDER says where that model is now"
+    run --resume cut --base far/moved
+    expect_code 0
+    cmp -s cut/adapter/adapter_model.safetensors tuned/adapter/adapter_model.safetensors || fail "another adapter"
+    grep -q "far/moved\"" cut/adapter/adapter_config.json || fail "$(cat cut/adapter/adapter_config.json)"
+    run --resume cut --steps 8 # which knows now
+    expect_code 0
+    run_other hybrid-export cut --merge --out merged
+    expect_code 0
+    mv far/moved again
+    run_other hybrid-export cut --merge --out merged-again --base again --eval-batches 1
+    expect_code 0
+    cmp merged/model.safetensors merged-again/model.safetensors || fail "another model"
+    run --resume cut --steps 9 --base merged
+    expect_code 2
+    expect_err "other weights"
+    run --model again "$@" --base again --out another
+    expect_refusal "--base again has no effect"
+    run_other hybrid-chat --model again --base again --prompt ab
+    expect_code 2
+    expect_err "--base is for a run with adapters"
+    run --eval-only --model again --adapter tuned/adapter --base again
+    expect_refusal "--base again has no effect"
 }
 
 test_a_checkpoint_says_itself_that_it_lacks_its_base() { # of all that is looked for in older ones, too
