@@ -24,7 +24,7 @@ static const struct {
 } run_files[] = {{"metrics.jsonl", true}, {"summary.json", true},    {"config.cfg", true},
                  {"plan.json", false},    {"report.html", false},    {"tensorboard", false},
                  {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false},
-                 {"sample.json", false}};
+                 {"sample.json", false},  {"adapter", false}};
 
 /* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best, checkpoint-1-notes.txt. */
 static bool is_checkpoint(const char *name) {
@@ -195,11 +195,9 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
 static hy_status check_sources(const hy_record *r, const hy_settings *s) {
     const struct {
         const char *key, *path;
-    } sources[] = {{"model", s->model},
-                   {"init_from", s->init_from},
-                   {"data", s->data},
-                   {"val_data", s->val_data},
-                   {"tokenizer", s->input.tokenizer}};
+    } sources[] = {{"model", s->model},          {"init_from", s->init_from},
+                   {"adapter", s->lora.adapter}, {"data", s->data},
+                   {"val_data", s->val_data},    {"tokenizer", s->input.tokenizer}};
     char out[PATH_MAX], path[PATH_MAX], name[NAME_MAX + 1];
     if (!realpath(r->out, out)) return HY_OK;
     size_t length = strlen(out);

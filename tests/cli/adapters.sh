@@ -34,6 +34,19 @@ test_a_run_leaves_an_adapter_and_not_a_model() {
     printf '%s\n' "$values" | grep -q "^\.lora_alpha${tab}8$" || fail "alpha is not 8: $values"
 }
 
+test_another_run_in_its_folder_takes_the_adapter_away() {
+    make_base
+    run_lora --out tuned
+    run_tiny --init-from base --adapter tuned --overwrite --out tuned
+    expect_refusal "adapter = tuned/adapter lies in tuned, which --overwrite would clear"
+    run_tiny --overwrite --out tuned
+    expect_code 0
+    [ ! -e tuned/adapter ] || fail "the adapter of the run before is there"
+    mkdir -p mine/adapter
+    run_tiny --out mine
+    expect_refusal "mine/adapter is there already"
+}
+
 test_run_base_with_adapter_and_merged_model_have_one_loss() {
     make_base
     run_lora --out tuned --lr 0.01
