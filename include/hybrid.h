@@ -571,6 +571,18 @@ typedef struct hy_summary {
 } hy_summary;
 
 void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
+
+/* The ranks of a run, where there are several. */
+typedef struct hy_ranks_info {
+    int32_t count, rank;   /* rank: this process' own, from 0 */
+    int32_t zero_stage;    /* as chosen */
+    const char *transport; /* "sockets", "MPI": what moves data between them */
+} hy_ranks_info;
+
+/* False: the run is alone, and *out is zeros. */
+bool hy_trainer_ranks(const hy_trainer *trainer, hy_ranks_info *out);
+/* What steps of this session cost a rank. False: there is none of that number, or no step yet; only rank 0 knows. */
+bool hy_trainer_rank(const hy_trainer *trainer, int32_t rank, hy_rank_cost *out);
 /* The same as a JSON object, as it stands in OUT/summary.json. Allocated; free with hy_free. */
 hy_status hy_trainer_summary_json(const hy_trainer *trainer, char **out);
 

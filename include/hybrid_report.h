@@ -59,11 +59,13 @@ typedef struct hy_run_facts {
     bool has_tokens;      /* false: own, and nobody said what its losses are means of */
     double thresholds[4]; /* target, warning, critical, emergency */
     int64_t vram_budget_bytes, host_budget_bytes;
-    double began;            /* unix seconds of the first start */
-    double changed;          /* unix seconds of the newest line */
-    bool is_finished;        /* nobody works on it: summary.json tells of the newest line */
-    bool is_complete;        /* finished, and not stopped before its last step */
-    size_t lines_unreadable; /* skipped */
+    double began;              /* unix seconds of the first start */
+    double changed;            /* unix seconds of the newest line */
+    bool is_finished;          /* nobody works on it: summary.json tells of the newest line */
+    bool is_complete;          /* finished, and not stopped before its last step */
+    size_t lines_unreadable;   /* skipped */
+    int64_t ranks, zero_stage; /* of several ranks, now; -1: there is one */
+    const char *transport;     /* between them: "sockets", "MPI" */
 } hy_run_facts;
 
 /* `folder` is a run's folder or its metrics.jsonl; HY_ERR_INPUT where that does not exist. A folder without
@@ -79,6 +81,10 @@ size_t hy_run_points(const hy_run *run);
 const hy_run_point *hy_run_point_at(const hy_run *run, size_t i);
 size_t hy_run_events(const hy_run *run);
 const hy_run_event *hy_run_event_at(const hy_run *run, size_t i);
+
+/* What steps cost a rank, where there are several: in all steps since there are as many ranks, or in the latest.
+ * False: there is none of that number. */
+bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out);
 
 /* Planned bytes of a class at a place in a phase, from plan.json or else summary.json; 0: none is planned
  * there; -1: no plan is known. */

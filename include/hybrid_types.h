@@ -85,6 +85,17 @@ typedef enum hy_memory_status {
     HY_MEMORY_EMERGENCY = 3 /* a cheaper plan is needed */
 } hy_memory_status;
 
+/* What steps cost one of several ranks. NaN: not known. */
+typedef struct hy_rank_cost {
+    double seconds;   /* of a step; this and the next three are medians */
+    double waited;    /* of these, its device stood still: for other ranks, copies or data */
+    double exchanged; /* the link between ranks was in use, beside compute where it can be */
+    double bytes;     /* that it sent to other ranks */
+    double memory;    /* the most that was live on its device, bytes */
+    int64_t slowest;  /* steps in which all others waited longer than it, */
+    int64_t steps;    /* of so many */
+} hy_rank_cost;
+
 const char *hy_status_name(hy_status status);
 const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
 const char *hy_dtype_name(

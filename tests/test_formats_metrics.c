@@ -39,7 +39,8 @@ static void fill(const hy_field *field, void *from, int i) {
 static size_t bytes_of(hy_field_kind kind) {
     switch (kind) {
     case HY_FIELD_BOOL: return sizeof(bool);
-    case HY_FIELD_TEXT: return 0; /* compared as strings */
+    case HY_FIELD_TEXT: return 0;   /* compared as strings, */
+    case HY_FIELD_LAYERS: return 0; /* and as numbers of four digits */
     case HY_FIELD_PHASE:
     case HY_FIELD_DTYPE:
     case HY_FIELD_STATUS: return sizeof(int);
@@ -57,6 +58,12 @@ static void write_all(const hy_field *table, size_t count, const void *from, uns
     hy_fields_put(table, count, from, holds, &w);
     hy_json_close_object(&w);
     must(hy_text_status(text));
+}
+
+static void compare_values(const hy_field *field, const hy_values *read) {
+    ck_assert_msg(read->count == 3 && read->values[0] == 1.235 && read->values[1] == 0.5 &&
+                      read->values[2] == 1e-9,
+                  "%s", field->key);
 }
 
 /* Every row has a value; all must be there, in order, and come back where they are read. */
@@ -80,6 +87,7 @@ static void go_round(const hy_field *table, size_t count, void *from, void *into
         if (table[i].kind == HY_FIELD_TEXT) {
             ck_assert_str_eq(*(char *const *)a, *(char *const *)b);
         }
+        if (table[i].kind == HY_FIELD_LAYERS) compare_values(&table[i], (const void *)b);
         ck_assert_msg(memcmp(a, b, bytes_of(table[i].kind)) == 0, "%s", table[i].key);
     }
     hy_json_free(json);
@@ -88,7 +96,7 @@ static void go_round(const hy_field *table, size_t count, void *from, void *into
 
 START_TEST(every_metric_is_written_in_order_and_read_back) {
     hy_step_line line = {0};
-    hy_run_point point = {0};
+    static hy_point_line point;
     hy_start_line start = {0};
     hy_run_facts facts = {0};
     go_round(hy_step_fields, hy_step_field_count, &line, &point);
@@ -122,6 +130,42 @@ START_TEST(what_does_not_apply_is_left_out) {
 }
 END_TEST
 
+/* An array of so many numbers in a line, or of other things. */
+static int32_t read_array(const char *array, double *first) {
+    hy_text text = {0};
+    hy_json *json;
+    static hy_point_line line;
+    hy_text_addf(&text, "{\"rank_seconds\":%s}", array);
+    must(hy_json_parse(text.data, text.size, "line", &json));
+    line.of_ranks[HY_RANK_SECONDS].count = 7; /* of the line before */
+    hy_fields_clear(hy_step_fields, hy_step_field_count, &line);
+    must(hy_fields_take(hy_step_fields, hy_step_field_count, hy_json_root(json), &line, keep_as_is,
+                        NULL));
+    *first = line.of_ranks[HY_RANK_SECONDS].values[0];
+    hy_json_free(json);
+    hy_text_free(&text);
+    return line.of_ranks[HY_RANK_SECONDS].count;
+}
+
+START_TEST(arrays_are_read_as_far_as_there_is_room) {
+    double first;
+    ck_assert_int_eq(read_array("[0.25,3]", &first), 2);
+    ck_assert(first == 0.25);
+    ck_assert_int_eq(read_array("[null,\"1\",[2]]", &first), 3);
+    ck_assert(isnan(first));
+    static const char *const none[] = {"[]", "5", "null", "{\"a\":1}", "\"[1]\""};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        ck_assert_int_eq(read_array(none[i], &first), 0);
+    char many[4 * HY_VALUES_MOST + 8] = "[";
+    for (int i = 0; i < HY_VALUES_MOST; i++) strcat(many, i > 0 ? ",1" : "1");
+    strcat(many, "]");
+    ck_assert_int_eq(read_array(many, &first), HY_VALUES_MOST);
+    many[strlen(many) - 1] = ',';
+    strcat(many, "1]");
+    ck_assert_int_eq(read_array(many, &first), 0);
+}
+END_TEST
+
 static bool clash(const char *a, const char *b) { return a && b && strcmp(a, b) == 0; }
 
 START_TEST(no_two_metrics_share_a_key_or_a_tag) {
@@ -142,6 +186,7 @@ static Suite *metrics_suite(void) {
     TCase *table = tcase_create("table");
     tcase_add_test(table, every_metric_is_written_in_order_and_read_back);
     tcase_add_test(table, what_does_not_apply_is_left_out);
+    tcase_add_test(table, arrays_are_read_as_far_as_there_is_room);
     tcase_add_test(table, no_two_metrics_share_a_key_or_a_tag);
     suite_add_tcase(suite, table);
     return suite;

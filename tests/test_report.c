@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "mutate.h"
 #include "report_rig.h"
 
@@ -106,6 +107,8 @@ START_TEST(damaged_files_never_break_the_reader) {
         "{\"event\":\"start\",\"step\":0,\"time\":1,\"model\":\"m\",\"thresholds\":{\"target\":0.9}"
         "}\n"
         "{\"step\":1,\"phase\":\"full\",\"loss\":2.5,\"memory\":{\"weights\":5},\"reason\":\"r\"}\n"
+        "{\"step\":1,\"rank_seconds\":[1,2],\"rank_waited\":[0,1],\"rank_exchanged\":[1,1],"
+        "\"rank_bytes\":[7,8],\"rank_memory\":[9,10]}\n"
         "{\"event\":\"batch\",\"step\":1,\"batch_size\":4,\"old_batch_size\":8,\"reason\":\"x\"}\n"
         "{\"step\":2,\"phase\":\"predict\",\"predicted_steps\":3,\"rejected\":false}\n";
     run_rig rig;
@@ -118,6 +121,84 @@ START_TEST(damaged_files_never_break_the_reader) {
         ck_assert_uint_le(hy_run_points(run) + hy_run_events(run), size);
         hy_run_close(run);
     }
+    rig_remove(&rig);
+}
+END_TEST
+
+/* ---- ranks ------------------------------------------------------------------------------------------- */
+
+static void put_array(hy_text *line, const char *key, int count, double first) {
+    hy_text_addf(line, ",\"%s\":[", key);
+    for (int i = 0; i < count; i++) hy_text_addf(line, "%s%g", i > 0 ? "," : "", first + i);
+    hy_text_add(line, "]");
+}
+
+/* A line of `count` ranks: of a step of 100 seconds and more, rank 0 waits least. */
+static void add_ranks(const run_rig *rig, int step, const char *phase, int count, int waiting) {
+    hy_text line = {0};
+    hy_text_addf(&line, "{\"step\":%d,\"phase\":\"%s\",\"loss\":2", step, phase);
+    put_array(&line, "rank_seconds", count, 100 * step);
+    put_array(&line, "rank_waited", waiting, 3);
+    hy_text_add(&line, ",\"rank_exchanged\":[");
+    for (int i = 0; i < count; i++) hy_text_add(&line, i > 0 ? ",0.5" : "0.5");
+    hy_text_add(&line, "]");
+    put_array(&line, "rank_bytes", count, 1000);
+    put_array(&line, "rank_memory", count, 5000 + step);
+    hy_text_add(&line, "}\n");
+    rig_add(rig, hy_text_string(&line));
+    hy_text_free(&line);
+}
+
+static int ranks_of(const hy_run *run) {
+    hy_rank_cost cost;
+    int count = 0;
+    while (hy_run_rank(run, count, false, &cost) && hy_run_rank(run, count, true, &cost)) count++;
+    return count;
+}
+
+START_TEST(what_steps_cost_each_rank_is_read) {
+    run_rig rig;
+    hy_rank_cost cost;
+    rig_make(&rig);
+    rig_begin(&rig, "{\"event\":\"start\",\"step\":0,\"ranks\":2,\"zero_stage\":3,"
+                    "\"transport\":\"MPI\"}\n");
+    hy_run *run = rig_open(&rig);
+    const hy_run_facts *facts = hy_run_describe(run);
+    ck_assert(facts->ranks == 2 && facts->zero_stage == 3);
+    ck_assert_str_eq(facts->transport, "MPI");
+    ck_assert_int_eq(ranks_of(run), 0);
+    for (int step = 1; step <= 101; step++) add_ranks(&rig, step, "full", 2, 2);
+    add_ranks(&rig, 101, "predict", 2, 2); /* no step */
+    add_ranks(&rig, 102, "full", 2, 1);    /* arrays of different lengths */
+    ck_assert(rig_refresh(run));
+    ck_assert_int_eq(ranks_of(run), 2);
+    ck_assert(hy_run_rank(run, 1, false, &cost));
+    ck_assert(cost.seconds == 5101 && cost.waited == 4 && cost.exchanged == 0.5);
+    ck_assert(cost.bytes == 1001 && cost.memory == 5102 && cost.steps == 101);
+    ck_assert(hy_run_rank(run, 1, true, &cost) && cost.seconds == 6951); /* of steps 38 to 101 */
+    hy_run_close(run);
+    rig_remove(&rig);
+}
+END_TEST
+
+START_TEST(another_number_of_ranks_begins_anew) {
+    run_rig rig;
+    hy_rank_cost cost;
+    rig_make(&rig);
+    rig_begin(&rig, "{\"event\":\"start\",\"step\":0,\"ranks\":2}\n");
+    add_ranks(&rig, 1, "full", 2, 2);
+    rig_add(&rig, "{\"event\":\"start\",\"step\":1,\"ranks\":256}\n");
+    add_ranks(&rig, 2, "full", 256, 256);
+    add_ranks(&rig, 3, "full", 257, 257); /* more than anybody counts */
+    hy_run *run = rig_open(&rig);
+    ck_assert_int_eq(ranks_of(run), 256);
+    ck_assert(hy_run_rank(run, 255, false, &cost) && cost.steps == 1);
+    rig_add(&rig, "{\"event\":\"start\",\"step\":3}\n");
+    ck_assert(rig_refresh(run));
+    ck_assert_int_eq(ranks_of(run), 0);
+    ck_assert_int_eq(hy_run_describe(run)->ranks, -1);
+    ck_assert_str_eq(hy_run_describe(run)->transport, "");
+    hy_run_close(run);
     rig_remove(&rig);
 }
 END_TEST
@@ -510,6 +591,8 @@ static Suite *report_suite(void) {
     tcase_add_test(fields, what_a_line_does_not_say_is_unknown);
     tcase_add_test(fields, lines_that_nobody_understands_are_counted_and_passed_over);
     tcase_add_test(fields, damaged_files_never_break_the_reader);
+    tcase_add_test(fields, what_steps_cost_each_rank_is_read);
+    tcase_add_test(fields, another_number_of_ranks_begins_anew);
     tcase_add_test(fields, a_start_tells_what_the_run_is);
     tcase_add_test(fields, of_no_run_nothing_is_known);
     tcase_add_test(fields, events_are_told_in_a_sentence_and_in_their_place);

@@ -130,7 +130,7 @@ void hy_fields_clear(const hy_field *table, size_t count, void *into) {
         case HY_FIELD_DTYPE:
         case HY_FIELD_STATUS: *(int *)at = -1; break;
         case HY_FIELD_CLASSES: memset(at, 0, HY_CLASS_COUNT * sizeof(int64_t)); break;
-        case HY_FIELD_LAYERS: break;
+        case HY_FIELD_LAYERS: ((hy_values *)at)->count = 0; break;
         case HY_FIELD_LEVELS:
             for (int i = 0; i < 4; i++) ((double *)at)[i] = NAN;
             break;
@@ -151,6 +151,18 @@ static void take_members(const hy_field *field, const hy_json_node *object, void
             ((int64_t *)at)[i] = bytes;
         }
     }
+}
+
+static void take_values(const hy_json_node *array, hy_values *into) {
+    int32_t count = 0;
+    into->count = 0;
+    if (hy_json_type_of(array) != HY_JSON_ARRAY) return;
+    for (const hy_json_node *n = hy_json_first(array); n; n = hy_json_next(n)) {
+        if (count == HY_VALUES_MOST) return;
+        into->values[count] = NAN;
+        hy_json_as_double(n, &into->values[count++]);
+    }
+    into->count = count;
 }
 
 hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node *object,
@@ -186,7 +198,7 @@ hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node
             if (!hy_json_as_string(m, &text, NULL)) break;
             if (find_name(field->kind, text) >= 0) *(int *)at = find_name(field->kind, text);
             break;
-        case HY_FIELD_LAYERS: break;
+        case HY_FIELD_LAYERS: take_values(m, at); break;
         case HY_FIELD_CLASSES:
         case HY_FIELD_LEVELS: take_members(field, m, at); break;
         }

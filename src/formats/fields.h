@@ -20,7 +20,7 @@ typedef enum hy_field_kind {
     HY_FIELD_STATUS,  /* hy_memory_status, by name; -1 */
     HY_FIELD_CLASSES, /* int64_t[HY_CLASS_COUNT] of bytes, an object by name without zeros; 0 */
     HY_FIELD_LEVELS,  /* double[4]: target, warning, critical and emergency; NaN */
-    HY_FIELD_LAYERS,  /* hy_layer_values, an array with four digits each; only written */
+    HY_FIELD_LAYERS,  /* hy_layer_values, an array with four digits each; hy_values, none */
 } hy_field_kind;
 
 /* Conditions under which a field is written; all must hold. Higher bits are a table's own. */
@@ -34,6 +34,14 @@ typedef struct hy_layer_values {
     int32_t count, stride; /* from one to the next, in doubles */
     const double *values;
 } hy_layer_values;
+
+#define HY_VALUES_MOST 256
+
+/* An array that was read: what is no number in it is NaN. A longer one counts as absent. */
+typedef struct hy_values {
+    int32_t count;
+    double values[HY_VALUES_MOST];
+} hy_values;
 
 #define HY_NO_FIELD SIZE_MAX /* not read */
 

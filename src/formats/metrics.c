@@ -6,19 +6,21 @@
 
 #include <string.h>
 
-#include "hybrid_report.h"
-
 #define FIELD(name, type, condition, ...)                                                          \
     { .key = name, .kind = HY_FIELD_##type, .when = condition, __VA_ARGS__ }
 #define STEP(member) .from = offsetof(hy_step_line, step.member)
 #define LINE(member) .from = offsetof(hy_step_line, member)
 #define START(member) .from = offsetof(hy_start_line, member)
-#define POINT(member) .into = offsetof(hy_run_point, member)
+#define POINT(member) .into = offsetof(hy_point_line, point.member)
+#define RANKS(figure) .into = offsetof(hy_point_line, of_ranks[HY_RANK_##figure])
 #define FACT(member) .into = offsetof(hy_run_facts, member)
 #define UNREAD .into = HY_NO_FIELD
 #define SAME(member) STEP(member), POINT(member)
 #define TAG(name) .tag = name
 #define TAGS(of_step, of_jump) .tag = of_step, .jump_tag = of_jump
+
+/* Charts have offsets in a point. */
+_Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first of what is read");
 
 #define GPU (HY_IF_GPU | HY_IF_KNOWN)
 
@@ -39,11 +41,11 @@ const hy_field hy_step_fields[] = {
     FIELD("fp8_zeros", LAYERS, HY_ALWAYS, LINE(fp8_zeros), UNREAD),
     FIELD("fp8_grad_largest", LAYERS, HY_ALWAYS, LINE(fp8_grad_largest), UNREAD),
     FIELD("fp8_grad_zeros", LAYERS, HY_ALWAYS, LINE(fp8_grad_zeros), UNREAD),
-    FIELD("rank_seconds", LAYERS, HY_ALWAYS, LINE(rank_seconds), UNREAD),
-    FIELD("rank_waited", LAYERS, HY_ALWAYS, LINE(rank_waited), UNREAD),
-    FIELD("rank_exchanged", LAYERS, HY_ALWAYS, LINE(rank_exchanged), UNREAD),
-    FIELD("rank_bytes", LAYERS, HY_ALWAYS, LINE(rank_bytes), UNREAD),
-    FIELD("rank_memory", LAYERS, HY_ALWAYS, LINE(rank_memory), UNREAD),
+    FIELD("rank_seconds", LAYERS, HY_ALWAYS, LINE(rank_seconds), RANKS(SECONDS)),
+    FIELD("rank_waited", LAYERS, HY_ALWAYS, LINE(rank_waited), RANKS(WAITED)),
+    FIELD("rank_exchanged", LAYERS, HY_ALWAYS, LINE(rank_exchanged), RANKS(EXCHANGED)),
+    FIELD("rank_bytes", LAYERS, HY_ALWAYS, LINE(rank_bytes), RANKS(BYTES)),
+    FIELD("rank_memory", LAYERS, HY_ALWAYS, LINE(rank_memory), RANKS(MEMORY)),
     FIELD("batch_size", INTEGER, HY_IF_POSITIVE, SAME(batch_size), TAG("batch_size")),
     FIELD("grad_accum", INTEGER, HY_ALWAYS, SAME(grad_accum)),
     FIELD("vram_bytes", INTEGER, HY_ALWAYS, SAME(vram_bytes), TAGS("memory/vram", "memory/vram")),
@@ -97,6 +99,9 @@ const hy_field hy_start_fields[] = {
     FIELD("model", TEXT, HY_ALWAYS, START(model), FACT(model)),
     FIELD("parameters", INTEGER, HY_ALWAYS, START(parameters), FACT(parameters)),
     FIELD("device", TEXT, HY_ALWAYS, START(device), FACT(device)),
+    FIELD("ranks", INTEGER, HY_IF_POSITIVE, START(ranks), FACT(ranks)),
+    FIELD("zero_stage", INTEGER, HY_IF_KNOWN, START(zero_stage), FACT(zero_stage)),
+    FIELD("transport", TEXT, HY_IF_KNOWN, START(transport), FACT(transport)),
     FIELD("data", TEXT, HY_ALWAYS, START(data), FACT(data)),
     FIELD("predictor", TEXT, HY_ALWAYS, START(predictor), FACT(predictor)),
     FIELD("resumed", TEXT, HY_IF_KNOWN, START(resumed), UNREAD),

@@ -7,7 +7,9 @@
 #pragma once
 
 #include "formats/fields.h"
+#include "formats/rank_figures.h"
 #include "hybrid.h"
+#include "hybrid_report.h"
 
 /* When a key of a step's line applies. */
 #define HY_IF_JUMP (HY_IF_TABLE << 0)      /* the line is of a jump in Predict */
@@ -29,16 +31,24 @@ typedef struct hy_step_line {
     uint64_t device[HY_CLASS_COUNT], pinned[HY_CLASS_COUNT];
 } hy_step_line;
 
+/* What it is read into: what others see of it comes first. */
+typedef struct hy_point_line {
+    hy_run_point point;
+    hy_values of_ranks[HY_RANK_FIGURES];
+} hy_point_line;
+
 /* What is known when a session begins; what is NULL or 0 is left out. */
 typedef struct hy_start_line {
     double time; /* unix seconds */
     const char *version, *command, *model, *device, *data, *predictor, *resumed;
     int64_t parameters, steps_total, tokens_per_step, seq_len, batch_size, grad_accum;
     uint64_t vram_budget_bytes, host_budget_bytes;
-    double thresholds[4]; /* target, warning, critical, emergency */
+    int64_t ranks, zero_stage; /* of several; else zero_stage is -1 */
+    const char *transport;     /* between them */
+    double thresholds[4];      /* target, warning, critical, emergency */
 } hy_start_line;
 
-extern const hy_field hy_step_fields[]; /* from hy_step_line into hy_run_point */
+extern const hy_field hy_step_fields[]; /* from hy_step_line into hy_point_line */
 extern const size_t hy_step_field_count;
 extern const hy_field hy_start_fields[]; /* from hy_start_line into hy_run_facts */
 extern const size_t hy_start_field_count;

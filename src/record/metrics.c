@@ -14,7 +14,7 @@
 #include "record/record.h"
 
 #define FLUSH_SECONDS 1.0
-#define LINE_ROOM ((size_t)16 << 10)
+#define LINE_ROOM ((size_t)24 << 10)
 #define WAITING_ROOM ((size_t)64 << 10)
 #define MOST_WAITING ((size_t)16 << 20) /* bytes of lines that the disk does not take */
 

@@ -49,7 +49,7 @@ static void put_groups(const hy_group_info *groups, int32_t count, hy_json_write
 
 hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
                           const hy_plan_choice *choice, const hy_group_info *groups,
-                          int32_t group_count, char **out) {
+                          int32_t group_count, const hy_ranks_info *ranks, char **out) {
     hy_text text = {0};
     hy_json_writer w;
     hy_json_begin(&w, &text, true);
@@ -59,6 +59,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_string(&w, "model", s->model);
     hy_json_put_int(&w, "parameters", s->parameters);
     hy_json_put_string(&w, "device", s->device);
+    hy_put_ranks(&w, ranks);
     hy_json_put_int(&w, "vram_peak_bytes", (int64_t)facts->vram_bytes);
     hy_json_put_int(&w, "host_pinned_bytes", (int64_t)facts->host_pinned_bytes);
     hy_json_put_int(&w, "disk_bytes", (int64_t)facts->disk_bytes);

@@ -111,15 +111,18 @@ typedef struct hy_summary_extras {
     const char *command;               /* "": not known */
     int64_t recoveries, batch_changes; /* that a shortage of memory made in this session */
     int64_t batch_size, grad_accum;    /* at its end; 0: a guest's, not known */
+    const hy_ranks_info *ranks;        /* of none: there is one */
     const hy_savings *savings;         /* NULL: they could not be computed */
 } hy_summary_extras;
 hy_status hy_summary_to_json(const hy_summary *summary, const hy_summary_extras *extras,
                              char **out);
-/* Adds what each class takes in a phase, as "classes". */
+/* Adds how many ranks there are, "zero_stage" and "transport", where there are several. */
 struct hy_json_writer;
+void hy_put_ranks(struct hy_json_writer *w, const hy_ranks_info *ranks);
+/* Adds what each class takes in a phase, as "classes". */
 void hy_put_classes(struct hy_json_writer *w, const hy_phase_summary *phase, bool is_measured);
 /* In a run it is what was planned: bytes that were taken before step 0, and places as chosen; and the groups
  * of its parameters. */
 hy_status hy_plan_to_json(const hy_summary *summary, const hy_plan_facts *facts,
                           const hy_plan_choice *choice, const hy_group_info *groups,
-                          int32_t group_count, char **out);
+                          int32_t group_count, const hy_ranks_info *ranks, char **out);

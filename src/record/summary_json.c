@@ -19,6 +19,13 @@ void hy_put_classes(hy_json_writer *w, const hy_phase_summary *p, bool is_measur
     hy_json_close_object(w);
 }
 
+void hy_put_ranks(hy_json_writer *w, const hy_ranks_info *ranks) {
+    if (ranks->count < 1) return;
+    hy_json_put_int(w, "ranks", ranks->count);
+    hy_json_put_int(w, "zero_stage", ranks->zero_stage);
+    hy_json_put_string(w, "transport", ranks->transport);
+}
+
 static void put_phases(const hy_summary *s, hy_json_writer *w) {
     hy_json_open_object(w, "phases");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
@@ -88,6 +95,7 @@ hy_status hy_summary_to_json(const hy_summary *s, const hy_summary_extras *extra
     hy_json_put_string(&w, "model", s->model);
     hy_json_put_int(&w, "parameters", s->parameters);
     hy_json_put_string(&w, "device", s->device);
+    hy_put_ranks(&w, extras->ranks);
     hy_json_put_string(&w, "matmul", s->matmul);
     if (s->is_gpu) {
         hy_json_put_int(&w, "compute_capability", s->capability);

@@ -23,15 +23,15 @@ static const char *keep_word(void *run, const char *text) {
 static hy_status take_point(hy_run *run, const hy_json_node *object) {
     HY_TRY(hy_array_reserve(&run->points, &run->point_capacity, run->point_count + 1,
                             sizeof *run->points, "lines of a run"));
-    hy_run_point *point = &run->points[run->point_count];
-    *point = (hy_run_point){0};
-    hy_fields_clear(hy_step_fields, hy_step_field_count, point);
-    HY_TRY(hy_fields_take(hy_step_fields, hy_step_field_count, object, point, share_reason, run));
-    if (point->step < 0) {
+    hy_point_line *line = &run->read;
+    hy_fields_clear(hy_step_fields, hy_step_field_count, line);
+    HY_TRY(hy_fields_take(hy_step_fields, hy_step_field_count, object, line, share_reason, run));
+    if (line->point.step < 0) {
         run->facts.lines_unreadable++;
         return HY_OK;
     }
-    run->point_count++;
+    HY_TRY(hy_run_take_ranks(run, line));
+    run->points[run->point_count++] = line->point;
     run->is_start_last = false;
     return HY_OK;
 }
@@ -79,6 +79,7 @@ static hy_status take_start(hy_run *run, const hy_json_node *object) {
     HY_TRY(hy_fields_take(hy_start_fields, hy_start_field_count, object, &run->started, keep_word,
                           run));
     if (!isnan(began)) run->started.began = began;
+    if (run->started.ranks != run->ranks.ranks) hy_run_forget_ranks(run);
     run->is_start_last = true;
     return HY_OK;
 }

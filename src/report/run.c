@@ -77,6 +77,7 @@ static hy_status restart(void *user) {
     run->facts.lines_unreadable = 0;
     words_free(&run->words);
     words_free(&run->reasons);
+    hy_run_forget_ranks(run);
     run->started = *hy_run_describe(NULL);
     run->was_restarted = true;
     return HY_OK;
@@ -122,6 +123,7 @@ void hy_run_close(hy_run *run) {
     hy_run_free_files(run);
     words_free(&run->words);
     words_free(&run->reasons);
+    hy_run_forget_ranks(run);
     free(run->points);
     free(run->events);
     free(run->folder);
@@ -140,6 +142,9 @@ static const hy_run_facts unknown_facts = {.folder = "",
                                            .command = "",
                                            .config = "",
                                            .version = "",
+                                           .transport = "",
+                                           .ranks = -1,
+                                           .zero_stage = -1,
                                            .parameters = -1,
                                            .steps_total = -1,
                                            .tokens_per_step = -1,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "formats/metrics.h"
 #include "hybrid_report.h"
 #include "report/follow.h"
 
@@ -39,10 +40,17 @@ struct hy_run {
     char *config;
     hy_run_facts facts;
     hy_run_facts started; /* what the newest start says */
+    hy_point_line read;   /* the newest line of a step */
+    hy_rank_figures ranks, latest_ranks;
 };
 
 /* ---- line.c ---- */
 hy_status hy_run_take_line(hy_run *run, const char *line, size_t size);
+
+/* ---- ranks.c ---- */
+/* Takes what a step's line says of ranks, if it does. */
+hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line);
+void hy_run_forget_ranks(hy_run *run);
 
 /* ---- files.c ---- */
 /* Reads summary.json, plan.json and config.cfg where they are new; *has_changed is set then. */

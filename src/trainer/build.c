@@ -450,6 +450,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     if (t->guest) HY_TRY(hy_guest_hand_back(t, HY_OK));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
+    HY_TRY(hy_ranks_begin_figures(t));
     HY_TRY(hy_trainer_open_record(t));
     return hy_fork_begin(t);
 }
@@ -473,6 +474,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
 
 void hy_trainer_tear_down(hy_trainer *t) {
     hy_record_release(&t->record);
+    hy_rank_figures_fini(&t->rank_figures);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
     if (t->engine.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */

@@ -165,16 +165,16 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
 }
 
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
-    enum { SECONDS, WAITED, EXCHANGED, BYTES, MEMORY, COUNT };
+    enum { COUNT = HY_RANK_FIGURES };
     hy_agreed *a = &t->agreed;
     if (!t->team) return;
     uint64_t sent = hy_exchange_sent(&t->engine.shards.net);
     double busy = hy_exchange_seconds(&t->engine.shards.net);
-    double own[COUNT] = {[SECONDS] = info->seconds,
-                         [WAITED] = info->wait_seconds,
-                         [EXCHANGED] = busy - a->link_seconds,
-                         [BYTES] = (double)(sent - a->sent),
-                         [MEMORY] = (double)t->engine.ledger.peak_in[HY_DEVICE]};
+    double own[COUNT] = {[HY_RANK_SECONDS] = info->seconds,
+                         [HY_RANK_WAITED] = info->wait_seconds,
+                         [HY_RANK_EXCHANGED] = busy - a->link_seconds,
+                         [HY_RANK_BYTES] = (double)(sent - a->sent),
+                         [HY_RANK_MEMORY] = (double)t->engine.ledger.peak_in[HY_DEVICE]};
     double all[COUNT * HY_RANKS_TOLD];
     a->sent = sent;
     a->link_seconds = busy;
@@ -183,6 +183,30 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     for (int32_t r = 0; r < rank_count(t); r++) {
         for (int k = 0; k < COUNT; k++) to[k][r] = all[r * COUNT + k];
     }
+    const double *of_ranks[COUNT] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
+    bool is_step = info->phase != HY_PREDICT;
+    if (is_step && t->rank_figures.ranks > 0) hy_rank_figures_add(&t->rank_figures, of_ranks);
+}
+
+/* ---- what others are told ------------------------------------------------------------------------------ */
+
+hy_status hy_ranks_begin_figures(hy_trainer *t) {
+    if (!t->team || !hy_trainer_leads(t)) return HY_OK;
+    return hy_rank_figures_init(&t->rank_figures, rank_count(t), 0);
+}
+
+bool hy_trainer_ranks(const hy_trainer *t, hy_ranks_info *out) {
+    *out = (hy_ranks_info){0};
+    if (!t->team) return false;
+    *out = (hy_ranks_info){.count = t->team->who.count,
+                           .rank = t->team->who.rank,
+                           .zero_stage = t->engine.subject.ranks.stage,
+                           .transport = t->team->link_name};
+    return true;
+}
+
+bool hy_trainer_rank(const hy_trainer *t, int32_t rank, hy_rank_cost *out) {
+    return hy_rank_figures_of(&t->rank_figures, rank, out);
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {

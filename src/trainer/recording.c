@@ -28,6 +28,8 @@ static hy_status choose_branch(const hy_trainer *t) {
 static hy_status open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = &t->settings;
     hy_moment moment = now(t);
+    hy_ranks_info ranks;
+    bool are_several = hy_trainer_ranks(t, &ranks);
     hy_start_line start = {
         .command = t->record.command,
         .model = s->model,
@@ -43,6 +45,9 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .grad_accum = t->engine.plan.choice.accum,
         .vram_budget_bytes = hy_budget_device(&t->engine.subject),
         .host_budget_bytes = hy_budget_host(&t->engine.subject),
+        .ranks = ranks.count,
+        .zero_stage = are_several ? ranks.zero_stage : -1,
+        .transport = ranks.transport,
     };
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
@@ -92,7 +97,7 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
     const double *of_ranks[] = {a->seconds, a->waited, a->exchanged, a->bytes, a->memory};
     hy_layer_values *told_of[] = {&line.rank_seconds, &line.rank_waited, &line.rank_exchanged,
                                   &line.rank_bytes, &line.rank_memory};
-    for (int k = 0; k < 5 && t->team; k++) {
+    for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
         *told_of[k] = (hy_layer_values){hy_engine_ranks(&t->engine), 1, of_ranks[k]};
     }
     hy_record_step(&t->record, &line, &t->engine.ledger);
@@ -114,8 +119,10 @@ hy_status hy_trainer_plan_json(const hy_trainer *t, char **out) {
     groups = calloc((size_t)count + 1, sizeof *groups);
     if (!groups) return hy_fail(HY_ERR_MEMORY, "no memory for %d groups of parameters", count);
     for (int32_t i = 0; i < count; i++) (void)hy_trainer_group(t, i, &groups[i]);
+    hy_ranks_info ranks;
+    (void)hy_trainer_ranks(t, &ranks);
     hy_status status =
-        hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, groups, count, out);
+        hy_plan_to_json(&summary, &facts, &t->engine.plan.choice, groups, count, &ranks, out);
     free(groups);
     return status;
 }
@@ -136,12 +143,15 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     hy_summary summary;
     hy_savings savings;
     hy_trainer_summary(t, &summary);
+    hy_ranks_info ranks;
+    (void)hy_trainer_ranks(t, &ranks);
     bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
     hy_summary_extras extras = {.command = t->record.command,
                                 .recoveries = t->engine.retries.count,
                                 .batch_changes = t->fate.batch_changes,
                                 .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
                                 .grad_accum = t->engine.plan.choice.accum,
+                                .ranks = &ranks,
                                 .savings = has_savings ? &savings : NULL};
     return hy_summary_to_json(&summary, &extras, out);
 }

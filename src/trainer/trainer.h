@@ -171,6 +171,7 @@ struct hy_trainer {
     hy_guest *guest; /* the owner's; NULL: the model is ours */
     hy_team *team;   /* NULL: it is alone */
     hy_agreed agreed;
+    hy_rank_figures rank_figures; /* of this session; rank 0 has them */
     hy_run_data data;
     hy_course course;
     hy_progress progress;
@@ -215,6 +216,7 @@ hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
 /* How many ranks share this machine and this card, so that each plans with its part of them. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
 hy_status hy_ranks_share_plan(hy_trainer *t); /* that of rank 0 */
+hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: how each rank fared, for the record. Failures are met at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
 /* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
