@@ -268,6 +268,38 @@ START_TEST(the_final_tables_are_those_of_the_summary) {
 }
 END_TEST
 
+START_TEST(ranks_have_a_row_each_and_who_was_the_slowest) {
+    run_rig rig;
+    size_t size;
+    rig_make(&rig);
+    rig_begin(&rig, "{\"event\":\"start\",\"step\":0,\"ranks\":2,\"zero_stage\":2,"
+                    "\"transport\":\"<sockets>\"}\n");
+    rig_step(&rig, 1, "full", 3);
+    hy_run *run = rig_open(&rig);
+    char *page = page_of((const hy_run *const[]){run}, 1, &rig, &size);
+    ck_assert_ptr_null(strstr(page, "Ranks"));
+    free(page);
+    for (int step = 2; step < 5; step++)
+        rig_add(&rig,
+                "{\"step\":2,\"phase\":\"full\",\"loss\":2,\"rank_seconds\":[0.212,0.213],"
+                "\"rank_waited\":[0.125,0.0625],\"rank_exchanged\":[0.15,null],"
+                "\"rank_bytes\":[3145728,2097152],\"rank_memory\":[1610612736,1073741824]}\n");
+    ck_assert(rig_refresh(run));
+    page = page_of((const hy_run *const[]){run}, 1, &rig, &size);
+    ck_assert_ptr_nonnull(strstr(page, "<span>2 ranks</span>"));
+    ck_assert_ptr_nonnull(strstr(page, "<th scope=\"row\">0<td>0.212 s<td>0.125 s<td>0.15 s<td>3.0 "
+                                       "MiB<td>1.5 GiB<td>0\n"));
+    ck_assert_ptr_nonnull(
+        strstr(page, "<th scope=\"row\">1<td>0.213 s<td>0.0625 s<td>\xE2\x80\x93<td>2.0 "
+                     "MiB<td>1.0 GiB<td>3\n"));
+    ck_assert_ptr_nonnull(strstr(page, "ZeRO stage 2, over &lt;sockets&gt;. "));
+    ck_assert_ptr_nonnull(strstr(page, "Steps counted: 3.<"));
+    free(page);
+    hy_run_close(run);
+    rig_remove(&rig);
+}
+END_TEST
+
 START_TEST(a_run_in_progress_shows_its_plan) {
     run_rig rig;
     size_t size;
@@ -555,6 +587,7 @@ static Suite *page_suite(void) {
     tcase_add_test(page, a_hundred_thousand_steps_stay_small_and_keep_their_spike);
     tcase_add_test(page, a_run_without_a_line_has_a_page_too);
     tcase_add_test(page, the_final_tables_are_those_of_the_summary);
+    tcase_add_test(page, ranks_have_a_row_each_and_who_was_the_slowest);
     tcase_add_test(page, a_run_in_progress_shows_its_plan);
     tcase_add_test(page, names_notes_samples_and_differing_settings_are_shown);
     tcase_add_test(page, several_runs_are_compared_and_laid_over_each_other);

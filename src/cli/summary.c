@@ -88,6 +88,14 @@ static void say_groups(const hy_cli_terminal *terminal, const hy_trainer *traine
     }
 }
 
+/* "ranks     2 (ZeRO stage 2, over sockets)". */
+static void say_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+    hy_ranks_info ranks;
+    if (!hy_trainer_ranks(trainer, &ranks)) return;
+    say(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
+        ranks.transport);
+}
+
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
                     const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -98,6 +106,7 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
         hy_cli_count(summary->parameters).text);
     say_groups(terminal, trainer);
     say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    say_ranks(terminal, trainer);
     say(terminal, "data", "%s\n", summary->data);
     say(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
@@ -154,6 +163,48 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         fprintf(out,
                 "  speed of light %.1f %% of the %.0f TFLOP/s of a matmul timed at the start\n",
                 100 * summary->sol, 1e-12 * summary->matmul_flops);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+/* "18.1 MiB", "24.5 MiB to 24.6 MiB". */
+typedef struct byte_range {
+    char text[2 * sizeof(hy_cli_figure) + 4];
+} byte_range;
+
+static byte_range in_bytes(double least, double most) {
+    byte_range out;
+    hy_cli_figure low = hy_cli_bytes((uint64_t)fmax(0, least)),
+                  high = hy_cli_bytes((uint64_t)fmax(0, most));
+    bool are_same = strcmp(low.text, high.text) == 0;
+    snprintf(out.text, sizeof out.text, "%s%s%s", low.text, are_same ? "" : " to ",
+             are_same ? "" : high.text);
+    return out;
+}
+
+/* The slowest rank's link says what exchanges take: on the others they begin with waiting for it. */
+static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+    hy_rank_cost slowest, one;
+    hy_ranks_info ranks;
+    int32_t found = 0;
+    if (!hy_trainer_ranks(trainer, &ranks) || !hy_trainer_rank(trainer, 0, &slowest)) return;
+    double sent[2] = {slowest.bytes, slowest.bytes}, memory[2] = {slowest.memory, slowest.memory};
+    for (int32_t r = 1; hy_trainer_rank(trainer, r, &one); r++) {
+        sent[0] = fmin(sent[0], one.bytes);
+        sent[1] = fmax(sent[1], one.bytes);
+        memory[0] = fmin(memory[0], one.memory);
+        memory[1] = fmax(memory[1], one.memory);
+        if (one.slowest <= slowest.slowest) continue;
+        slowest = one;
+        found = r;
+    }
+    say(terminal, "ranks",
+        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s), link in use %.0f %% "
+        "of its time, %s a step sent by each, memory %s\n",
+        ranks.count, found, hy_cli_count(slowest.slowest).text, hy_cli_count(slowest.steps).text,
+        slowest.seconds, slowest.waited,
+        slowest.seconds > 0 ? 100 * slowest.exchanged / slowest.seconds : 0,
+        in_bytes(sent[0], sent[1]).text, in_bytes(memory[0], memory[1]).text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -432,6 +483,7 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
     hy_summary summary;
     hy_trainer_summary(trainer, &summary);
     closing_phases(terminal, &summary);
+    closing_ranks(terminal, trainer);
     if (!options->was_stopped) {
         if (options->is_verbose) {
             show_memory(terminal, &(memory_view){&summary, false});

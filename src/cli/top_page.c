@@ -25,6 +25,7 @@ typedef enum part {
     SPEED,
     RATE,
     GPU,
+    RANKS,
     GAP_MEMORY,
     MEMORY,
     GAP_EVENTS,
@@ -41,12 +42,12 @@ static const struct {
     part part;
     int rows;
 } growth[] = {
-    {TITLE, 1},    {STEP, 1},       {PHASE, 1},      {LOSS, 1},       {SPEED, 1},    {MEMORY, 1},
-    {OVERVIEW, 3}, {MEMORY, 2},     {RATE, 1},       {EVENTS, 1},     {KEYS, 1},     {STEP, 2},
-    {PHASE, 2},    {GPU, 1},        {LOSS, 2},       {SPEED, 2},      {FACTS, 1},    {MEMORY, 5},
-    {EVENTS, 3},   {OVERVIEW, 9},   {MEMORY, ALL},   {GAP_MEMORY, 1}, {GAP_STEP, 1}, {GAP_LOSS, 1},
-    {LOSS, 3},     {GAP_EVENTS, 1}, {EVENTS, 5},     {LOSS, 4},       {SPEED, 3},    {EVENTS, 10},
-    {LOSS, 8},     {SPEED, 4},      {OVERVIEW, ALL}, {EVENTS, 40},
+    {TITLE, 1},    {STEP, 1},     {PHASE, 1},  {LOSS, 1},       {SPEED, 1},      {MEMORY, 1},
+    {OVERVIEW, 3}, {MEMORY, 2},   {RATE, 1},   {RANKS, 1},      {EVENTS, 1},     {KEYS, 1},
+    {STEP, 2},     {PHASE, 2},    {GPU, 1},    {LOSS, 2},       {SPEED, 2},      {FACTS, 1},
+    {MEMORY, 5},   {RANKS, ALL},  {EVENTS, 3}, {OVERVIEW, 9},   {MEMORY, ALL},   {GAP_MEMORY, 1},
+    {GAP_STEP, 1}, {GAP_LOSS, 1}, {LOSS, 3},   {GAP_EVENTS, 1}, {EVENTS, 5},     {LOSS, 4},
+    {SPEED, 3},    {EVENTS, 10},  {LOSS, 8},   {SPEED, 4},      {OVERVIEW, ALL}, {EVENTS, 40},
 };
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -173,10 +174,10 @@ static int smaller(int a, int b) { return a < b ? a : b; }
 void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     /* A gap has none; the line of keys has its own place. */
     static void (*const panels[PARTS])(const hy_top_box *box, const hy_top_view *view) = {
-        [TITLE] = draw_title,          [FACTS] = draw_facts,       [STEP] = hy_top_panel_step,
-        [PHASE] = hy_top_panel_phase,  [LOSS] = hy_top_panel_loss, [SPEED] = hy_top_panel_speed,
-        [RATE] = hy_top_panel_rate,    [GPU] = hy_top_panel_gpu,   [MEMORY] = hy_top_panel_memory,
-        [EVENTS] = hy_top_panel_events};
+        [TITLE] = draw_title,         [FACTS] = draw_facts,          [STEP] = hy_top_panel_step,
+        [PHASE] = hy_top_panel_phase, [LOSS] = hy_top_panel_loss,    [SPEED] = hy_top_panel_speed,
+        [RATE] = hy_top_panel_rate,   [GPU] = hy_top_panel_gpu,      [MEMORY] = hy_top_panel_memory,
+        [RANKS] = hy_top_panel_ranks, [EVENTS] = hy_top_panel_events};
     const hy_top_view *view = &page->runs->views[page->chosen];
     hy_top_box whole = hy_top_whole(canvas);
     int use[PARTS], given[PARTS] = {0}, row = 0;
@@ -186,6 +187,7 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
     use[STEP] = use[PHASE] = view->last != NULL ? 2 : 1;
     use[LOSS] = use[SPEED] = view->last != NULL ? 8 : 1;
     use[GPU] = hy_top_knows_gpu(view);
+    use[RANKS] = hy_top_ranks_rows(view);
     use[MEMORY] = hy_top_memory_rows(&whole, view);
     use[EVENTS] = ALL;
     use[KEYS] = page->is_live;
@@ -231,6 +233,7 @@ void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
         "Phase     ",
         "Loss      the whole run; the training loss is smoothed as hybrid-train shows it",
         "Speed     the latest steps, one each; waiting: for copies or data",
+        "Ranks     the latest steps; the slowest waits least, the others wait for it",
         "Memory    filled: there now; shaded: planned; marks: target, warning,",
         "          critical and emergency, as shares of the budget; !: more than planned",
         "quiet     the next line is overdue: a validation, a checkpoint, or trouble",

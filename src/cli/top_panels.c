@@ -285,6 +285,51 @@ void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view) {
             hy_cli_bytes((uint64_t)last->vram_free_bytes).text);
 }
 
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+int hy_top_ranks_rows(const hy_top_view *view) {
+    int count = hy_top_rank_count(view);
+    return count == 0 ? 0 : 1 + (count > HY_TOP_RANKS_ALL ? 3 : count);
+}
+
+static void draw_rank(const hy_top_box *box, int row, const hy_top_rank *rank) {
+    char name[16];
+    line at = line_of(box, row);
+    bool is_slowest = strcmp(rank->what, "slowest") == 0;
+    snprintf(name, sizeof name, "rank %d", rank->rank);
+    label(box, row, is_slowest ? HY_CLI_YELLOW : HY_CLI_PLAIN, name);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.3g s a step", rank->info.seconds);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "waited %3.0f %%", 100 * rank->waited);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "link %3.0f %%", 100 * rank->exchanged);
+    if (rank->info.memory >= 0)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s", hy_cli_bytes((uint64_t)rank->info.memory).text);
+    if (rank->info.bytes >= 0)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s sent", hy_cli_bytes((uint64_t)rank->info.bytes).text);
+    if (rank->what[0] != '\0')
+        put(&at, FIELD_GAP, is_slowest ? HY_CLI_YELLOW : HY_CLI_DIM, "%s", rank->what);
+}
+
+void hy_top_panel_ranks(const hy_top_box *box, const hy_top_view *view) {
+    hy_top_rank shown[HY_TOP_RANKS_ALL], slowest;
+    double memory[2];
+    const hy_run_facts *facts = view->facts;
+    int count = hy_top_rank_count(view), room = box->rows - 1;
+    if (room > HY_TOP_RANKS_ALL) room = HY_TOP_RANKS_ALL;
+    line at = line_of(box, 0);
+    label(box, 0, HY_CLI_BOLD, "Ranks");
+    int rows = hy_top_ranks(view, shown, room, &slowest, memory);
+    put(&at, 0, HY_CLI_BOLD, "%d", count);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "slowest %d: %.3g s a step, waited %.0f %%", slowest.rank,
+        slowest.info.seconds, 100 * slowest.waited);
+    if (memory[0] >= 0 && count > rows)
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "memory %s to %s", hy_cli_bytes((uint64_t)memory[0]).text,
+            hy_cli_bytes((uint64_t)memory[1]).text);
+    if (facts->zero_stage >= 0)
+        put(&at, FIELD_GAP, HY_CLI_DIM, "ZeRO stage %" PRId64, facts->zero_stage);
+    if (view->transport[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "over %s", view->transport);
+    for (int i = 0; i < rows; i++) draw_rank(box, i + 1, &shown[i]);
+}
+
 /* ---- events ---------------------------------------------------------------------------------- */
 
 static hy_cli_colour colour_of_kind(const char *kind) {

@@ -14,8 +14,11 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_gpu(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_memory(const hy_top_box *box, const hy_top_view *view);
+void hy_top_panel_ranks(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
 
 bool hy_top_knows_gpu(const hy_top_view *view);
+/* Rows for all ranks, or for what sums many of them up; 0: the run is alone. */
+int hy_top_ranks_rows(const hy_top_view *view);
 /* Rows that would show every class in a box of this width. */
 int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view);

@@ -155,6 +155,7 @@ static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     hy_cli_copy_safely(out->device, sizeof out->device, facts->device, is_utf8);
     hy_cli_copy_safely(out->data, sizeof out->data, facts->data, is_utf8);
     hy_cli_copy_safely(out->predictor, sizeof out->predictor, facts->predictor, is_utf8);
+    hy_cli_copy_safely(out->transport, sizeof out->transport, facts->transport, is_utf8);
     if (out->last != NULL) measure_lines(out);
     out->state = judge(out);
 }
@@ -220,6 +221,71 @@ int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *
         if (values[i] > *high) *high = values[i];
     }
     return (int)count;
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+#define RANKS_MOST 256
+
+/* Ranks end a step together: what tells them apart is how much of it they wait. */
+static double worked(const hy_top_rank *rank) { return rank->info.seconds * (1 - rank->waited); }
+
+static int by_work(const void *a, const void *b) {
+    const hy_top_rank *x = a, *y = b;
+    if (worked(x) != worked(y)) return worked(x) < worked(y) ? 1 : -1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* A figure from a file: within what can be counted, and -1 where it is not known. */
+static double within_reason(double value) { return value >= 0 ? fmin(value, 0x1p53) : -1; }
+
+static double share_of_step(double part, double step) {
+    return part > 0 && step > 0 ? fmin(1, part / step) : 0;
+}
+
+static bool look_at_rank(const hy_top_view *view, int32_t rank, hy_top_rank *out) {
+    *out = (hy_top_rank){.rank = rank, .what = ""};
+    if (!hy_run_rank(view->run, rank, true, &out->info)) return false;
+    out->info.seconds = fmax(0, within_reason(out->info.seconds));
+    out->info.memory = within_reason(out->info.memory);
+    out->info.bytes = within_reason(out->info.bytes);
+    out->waited = share_of_step(out->info.waited, out->info.seconds);
+    out->exchanged = share_of_step(out->info.exchanged, out->info.seconds);
+    return true;
+}
+
+int hy_top_rank_count(const hy_top_view *view) {
+    hy_rank_cost info;
+    int count = 0;
+    while (count < RANKS_MOST && hy_run_rank(view->run, count, true, &info)) count++;
+    return count;
+}
+
+int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
+                 double memory[2]) {
+    hy_top_rank all[RANKS_MOST];
+    double least = NAN, largest = NAN;
+    int count = 0;
+    for (; count < RANKS_MOST && look_at_rank(view, count, &all[count]); count++) {
+        least = fmin(least, all[count].info.memory);
+        largest = fmax(largest, all[count].info.memory);
+    }
+    if (memory != NULL) memory[0] = least;
+    if (memory != NULL) memory[1] = largest;
+    if (count == 0) return 0;
+    qsort(all, (size_t)count, sizeof all[0], by_work);
+    all[0].what = "slowest";
+    if (slowest != NULL) *slowest = all[0];
+    if (count <= most) { /* in the order of their numbers */
+        for (int i = 0; i < count; i++) out[all[i].rank] = all[i];
+        return count;
+    }
+    all[count / 2].what = "median";
+    all[count - 1].what = "waits most";
+    const int places[] = {0, count / 2, count - 1};
+    int shown = 0;
+    for (; shown < most && shown < 3; shown++) out[shown] = all[places[shown]];
+    return shown;
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ typedef struct hy_top_view {
     const hy_run_facts *facts;
     const hy_run_point *last; /* NULL: no step yet */
     char name[HY_TOP_TEXT], model[HY_TOP_TEXT], device[HY_TOP_TEXT], data[HY_TOP_TEXT];
-    char predictor[HY_TOP_TEXT], folder[HY_TOP_TEXT];
+    char predictor[HY_TOP_TEXT], folder[HY_TOP_TEXT], transport[HY_TOP_TEXT];
 
     hy_top_state state;
     double age;          /* seconds since the newest line; NaN: not known */
@@ -52,6 +52,23 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
 double hy_top_speed(const hy_top_view *view);
 /* The same of the latest steps, one each. Returns how many; *high: the most. */
 int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high);
+
+/* A rank, as its latest steps went. */
+typedef struct hy_top_rank {
+    int32_t rank;
+    const char *what;         /* "slowest", "median", "waits most"; "" */
+    hy_rank_cost info;        /* memory and bytes: -1 where they are not known */
+    double waited, exchanged; /* shares of its steps */
+} hy_top_rank;
+
+/* The ranks of a run, where there are several: all of them where `most` is enough, else the slowest, the median and the
+ * one that waits most, as many of them as it is. By how long they work in a step, without waiting. Returns how many;
+ * *slowest (may be NULL): that one; memory (may be NULL): the least and the most. */
+#define HY_TOP_RANKS_ALL 8 /* that are shown one by one, and not their extremes */
+int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
+                 double memory[2]);
+/* How many there are; 0: the run is alone, or nothing was told of them. */
+int hy_top_rank_count(const hy_top_view *view);
 
 /* One cell of a strip of phases: the most notable of the lines it stands for. */
 typedef struct hy_top_phase_cell {

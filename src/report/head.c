@@ -35,6 +35,7 @@ static void add_state(hy_page *page, int r) {
     add_fact(html, facts->model);
     add_number_fact(html, HY_FIGURE_SHORT, (double)facts->parameters, "parameters");
     add_fact(html, facts->device);
+    add_number_fact(html, HY_FIGURE_COUNT, (double)facts->ranks, "ranks");
     add_fact(html, facts->data);
     if (facts->began >= 0 && facts->began < 253402300800) { /* the year 10000 */
         hy_text_add(html, "<span>began ");

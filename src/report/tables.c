@@ -60,6 +60,60 @@ static void add_phases(hy_page *page, int r) {
     close_table(html);
 }
 
+/* ---- ranks --------------------------------------------------------------------------------------- */
+
+/* Seconds of a step, with digits that tell ranks apart. */
+static void add_seconds(hy_text *html, double seconds) {
+    if (isnan(seconds)) {
+        hy_html_cell(html, HY_FIGURE_TIME, seconds);
+    } else {
+        hy_text_addf(html, "<td>%.3g s", seconds);
+    }
+}
+
+static void add_rank_notes(hy_text *html, const hy_run_facts *facts, int64_t steps) {
+    hy_text_add(html, "<p class=\"note\">");
+    if (facts->zero_stage >= 0) {
+        hy_text_addf(html, "ZeRO stage %lld", (long long)facts->zero_stage);
+        hy_text_add(html, facts->transport[0] ? ", over " : "");
+        hy_html_text(html, facts->transport);
+        hy_text_add(html, ". ");
+    }
+    hy_text_add(html,
+                "The slowest of a step is who waited least; exchanges of the others begin with "
+                "waiting for it. Steps counted: ");
+    hy_html_count(html, steps);
+    hy_text_add(html, ".</p>\n");
+}
+
+#define RANKS_UNFOLDED 16 /* more of them are shown when they are asked for */
+
+static void add_ranks(hy_page *page, int r) {
+    static const char *const columns[] = {"rank",           "step",   "waited",     "link in use",
+                                          "sent in a step", "memory", "slowest in", NULL};
+    hy_text *html = page->html;
+    const hy_run *run = page->runs[r];
+    hy_rank_cost one;
+    if (!hy_run_rank(run, 0, false, &one)) return;
+    int64_t steps = one.steps;
+    bool is_folded = hy_run_rank(run, RANKS_UNFOLDED, false, &one);
+    if (is_folded) hy_text_add(html, "<details class=\"listing\"><summary>Ranks</summary>\n");
+    open_table(html, "Ranks, medians of their steps", columns, 1);
+    for (int32_t rank = 0; hy_run_rank(run, rank, false, &one); rank++) {
+        hy_text_addf(html, "<tr><th scope=\"row\">%d", rank);
+        add_seconds(html, one.seconds);
+        add_seconds(html, one.waited);
+        add_seconds(html, one.exchanged);
+        hy_html_cell(html, HY_FIGURE_BYTES, one.bytes);
+        hy_html_cell(html, HY_FIGURE_BYTES, one.memory);
+        hy_html_cell(html, HY_FIGURE_COUNT, (double)one.slowest);
+        hy_text_add(html, "\n");
+    }
+    close_table(html);
+    if (is_folded) hy_text_add(html, "</details>\n");
+    add_rank_notes(html, hy_run_describe(run), steps);
+}
+
 /* ---- memory by class ------------------------------------------------------------------------------ */
 
 static bool is_same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
@@ -306,6 +360,7 @@ void hy_page_run_tables(hy_page *page, int r) {
     hy_html_text(html, page->count > 1 ? facts->name : "In figures");
     hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
     add_phases(page, r);
+    add_ranks(page, r);
     add_losses(page, r);
     if (has_memory) add_prediction(page, r);
     hy_text_add(html, "</div>\n<div>\n");

@@ -138,6 +138,30 @@ test_two_ranks_train_what_one_does_and_rank_0_prints() {
         "" "losses that differ"
 }
 
+test_ranks_are_told_at_the_begin_at_the_end_and_in_the_record() {
+    run_tiny --ranks 1 --out one
+    expect_code 0
+    expect_lines "$stdout" "ranks " 0
+    for file in metrics.jsonl plan.json summary.json; do
+        grep -qE '"(ranks|zero_stage|transport)"' one/$file && fail "$file of one rank tells of several"
+    done
+    run_tiny --ranks 2 --zero-stage 1 --out two
+    expect_code 0
+    expect_out "ranks     2 (ZeRO stage 1, over sockets)"
+    grep -qE '^ranks     2: slowest rank [01] in [0-9]+ of [0-9]+ steps \(median [0-9.e-]+ s, waited [0-9.e-]+ s\), link in use [0-9]+ % of its time, [0-9.]+ [KM]iB( to [0-9.]+ [KM]iB)? a step sent by each, memory [0-9.]+ [KM]iB' "$stdout" ||
+        fail "no ranks at the end: $(cat "$stdout")"
+    grep -q '^{"event":"start",.*"ranks":2,"zero_stage":1,"transport":"sockets",' two/metrics.jsonl ||
+        fail "the start does not tell of ranks"
+    for file in plan.json summary.json; do
+        for words in '"ranks": 2' '"zero_stage": 1' '"transport": "sockets"'; do
+            grep -qF "$words" two/$file || fail "no $words in $file"
+        done
+    done
+    grep -q '<th scope="row">1<td>' two/report.html || fail "no row of rank 1 in the report"
+    "$(dirname "$program")/hybrid-top" --once --width 120 two > page || fail "no page"
+    grep -q '^rank 1 ' page || fail "no rank 1 in: $(cat page)"
+}
+
 test_json_and_quiet_are_rank_0s() {
     run_tiny --ranks 2 --quiet --out two
     expect_code 0

@@ -60,7 +60,7 @@ make_run 名前 40 100
 # fits WIDTH HEIGHT: no line is wider, no page higher.
 fits() {
     local run wide rows
-    for run in mine 名前; do
+    for run in mine 名前 two many; do
         once "$run" --width "$1" --height "$2" > page || return 1
         wide=$(wc -L < page)
         rows=$(wc -l < page)
@@ -71,6 +71,8 @@ fits() {
 
 no_line_is_longer_than_the_page() {
     local size
+    make_ranks two 2
+    make_ranks many 256
     for size in 20 27 40 49 50 66 81 100 133 200 500; do fits "$size" 24 && fits "$size" 60 || return 1; done
     for size in 1 2 3 5 8 13 16 24 30 300; do fits 80 "$size" || return 1; done
     # And the width is used.
@@ -115,6 +117,51 @@ a_run_of_ones_own_is_counted_in_steps() {
     shows "4000 tokens/s" "40.0k tokens" "2 micro-batches a step" < page || return 1
     ! grep 'tokens a step' page || return 1
     once own mine --width 200 | shows "2 steps/s" "2004 tok/s"
+}
+
+# A run of so many ranks: steps of 0.5 s; rank r of n waits r/2n seconds, the last has most memory.
+make_ranks() { # FOLDER RANKS
+    mkdir -p "$1"
+    awk -v n="$2" '
+    function array(key, first, more) {
+        printf ",\"%s\":[", key
+        for (r = 0; r < n; r++) printf "%s%.6g", r ? "," : "", first + r * more
+        printf "]"
+    }
+    BEGIN {
+        printf "{\"event\":\"start\",\"step\":0,\"model\":\"m\",\"ranks\":%d,\"zero_stage\":2,\"transport\":\"sockets\"}\n", n
+        for (s = 1; s <= 20; s++) {
+            printf "{\"step\":%d,\"phase\":\"full\",\"loss\":2,\"seconds\":0.5,\"elapsed\":%g", s, s / 2
+            array("rank_seconds", 0.5, 0); array("rank_waited", 0, 0.5 / n); array("rank_exchanged", 0.06, 0)
+            array("rank_bytes", 3145728, 0); array("rank_memory", 1048576, 1048576); print "}"
+        }
+    }' > "$1/metrics.jsonl"
+}
+
+ranks_have_a_row_each_and_the_slowest_is_marked() {
+    make_ranks two 2
+    once two --width 120 > page
+    shows "2   slowest 0: 0.5 s a step, waited 0 %" "ZeRO stage 2   over sockets" < page || return 1
+    grep -qE '^rank 0 +0.5 s a step +waited +0 % +link +12 % +1.00 MiB +3.00 MiB sent +slowest$' page &&
+        grep -qE '^rank 1 +0.5 s a step +waited +50 % +link +12 % +2.00 MiB +3.00 MiB sent$' page || return 1
+    ! once mine --width 120 | grep -iE '^ranks?'
+}
+
+many_ranks_are_summed_up() {
+    make_ranks many 256
+    once many --width 120 --height 60 > page
+    shows "256   slowest 0" "memory 1.00 MiB to 256.0 MiB" < page || return 1
+    sed -n 's/^rank \([0-9]*\) .*sent *\(.*\)/\1 \2/p' page > found
+    printf '%s\n' "0 slowest" "128 median" "255 waits most" | diff - found || return 1
+    make_ranks eight 8
+    [ "$(once eight --height 60 | grep -c '^rank [0-7]')" -eq 8 ]
+}
+
+# Numbers of a file that nobody can have measured.
+ranks_beyond_reason_are_no_obstacle() {
+    mkdir -p odd
+    echo '{"step":1,"loss":2,"rank_seconds":[1e300,null],"rank_waited":[1e308,-5],"rank_exchanged":[-1,"x"],"rank_bytes":[1e300,-7],"rank_memory":[-1e300,1e300]}' > odd/metrics.jsonl
+    once odd --width 120 > page && shows "rank 0" "rank 1" < page && ! grep -i nan page
 }
 
 # The shown loss against the formula, worked out here from the lines.
@@ -383,6 +430,9 @@ a_dumb_terminal_gets_one_page() {
 check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
 check a_run_of_ones_own_is_counted_in_steps
+check ranks_have_a_row_each_and_the_slowest_is_marked
+check many_ranks_are_summed_up
+check ranks_beyond_reason_are_no_obstacle
 check the_training_loss_is_smoothed_as_hybrid_train_does
 check bars_are_as_long_as_their_share
 check the_plan_is_shaded_and_what_exceeds_it_is_marked
