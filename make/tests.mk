@@ -55,7 +55,8 @@ $(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team: | $(MPI_LIB)
 FUZZ_MODULES := base kernels dist memory formats tokenizer jinja data
 FUZZ_SOURCES := $(addprefix src/model/,adapter.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
     $(addprefix src/hub/,bnb_state.c end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
-    src/hub/hf_shape*.c src/config/*.c)
+    src/hub/hf_shape*.c src/config/*.c) \
+    $(addprefix src/report/,files.c follow.c html.c line.c planned.c ranks.c run.c settings.c)
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)
