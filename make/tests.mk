@@ -53,7 +53,7 @@ $(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team: | $(MPI_LIB)
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
 # built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
 FUZZ_MODULES := base kernels dist memory formats tokenizer jinja data
-FUZZ_SOURCES := $(addprefix src/model/,adapter.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
+FUZZ_SOURCES := $(addprefix src/model/,adapter.c adapter_modules.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
     $(addprefix src/hub/,bnb_state.c end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
     src/hub/hf_shape*.c src/config/*.c) \
     $(addprefix src/report/,files.c follow.c html.c line.c planned.c ranks.c run.c settings.c)
