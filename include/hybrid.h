@@ -576,7 +576,7 @@ void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
 typedef struct hy_ranks_info {
     int32_t count, rank;   /* rank: this process' own, from 0 */
     int32_t zero_stage;    /* as chosen */
-    const char *transport; /* "sockets", "MPI": what moves data between them */
+    const char *transport; /* "sockets", "MPI", "NCCL": what moves data between them */
 } hy_ranks_info;
 
 /* False: the run is alone, and *out is zeros. */

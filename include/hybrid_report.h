@@ -65,7 +65,7 @@ typedef struct hy_run_facts {
     bool is_complete;          /* finished, and not stopped before its last step */
     size_t lines_unreadable;   /* skipped */
     int64_t ranks, zero_stage; /* of several ranks, now; -1: there is one */
-    const char *transport;     /* between them: "sockets", "MPI" */
+    const char *transport;     /* between them: "sockets", "MPI", "NCCL" */
 } hy_run_facts;
 
 /* `folder` is a run's folder or its metrics.jsonl; HY_ERR_INPUT where that does not exist. A folder without
