@@ -690,9 +690,9 @@ START_TEST(what_ranks_must_have_alike_is_all_but_what_a_machine_has) {
                  {"offload_folder", "/fast"}, {"offload_size", "9GiB"}, {"host_reserve", "1GiB"},
                  {"buffer_size", "1MiB"}};
     static const char *const alike[][2] = {
-        {"seed", "2"},        {"lr", "0.5"},      {"data", "x.txt"},
-        {"zero_stage", "2"},  {"link", "mpi"},    {"out", "y"},
-        {"recompute", "all"}, {"prompt", "Once"}, {"shuffle", "false"}};
+        {"seed", "2"},        {"lr", "0.5"},        {"data", "x.txt"},
+        {"zero_stage", "2"},  {"transport", "mpi"}, {"out", "y"},
+        {"recompute", "all"}, {"prompt", "Once"},   {"shuffle", "false"}};
     uint64_t first = hy_settings_agreed(hy_config_settings(config));
     size_t locals = 0;
     for (size_t i = 0; i < hy_setting_count(); i++) locals += hy_setting_at(i)->is_local;
@@ -713,11 +713,11 @@ START_TEST(how_ranks_work_together_is_set_like_any_key) {
     is_value("ranks.zero_stage", "auto");
     ck_assert_int_eq(hy_config_settings(config)->ranks.zero_stage, HY_ZERO_AUTO);
     must(hy_config_load(config,
-                        file_with("ranks.cfg", "ranks: { zero_stage = 3; link = \"sockets\"; "
+                        file_with("ranks.cfg", "ranks: { zero_stage = 3; transport = \"sockets\"; "
                                                "rank_timeout = 7; };\n")));
     const hy_settings *s = hy_config_settings(config);
     ck_assert_int_eq(s->ranks.zero_stage, HY_ZERO_WEIGHTS);
-    ck_assert_int_eq(s->ranks.link, HY_LINK_SOCKETS);
+    ck_assert_int_eq(s->ranks.transport, HY_LINK_SOCKETS);
     ck_assert(s->ranks.rank_timeout == 7);
     set("--zero-stage", "1", HY_FROM_FLAG);
     ck_assert_int_eq(hy_config_settings(config)->ranks.zero_stage, HY_ZERO_OPTIMIZER);

@@ -145,7 +145,7 @@ static rig open_all_unlike(int count, const unlike *how) {
 START_TEST(nccl_is_refused_for_now) {
     unlike how = {.link = HY_LINK_NCCL};
     rig it = open_all_unlike(2, &how);
-    must_mention(&it, 1, "link nccl is not supported by this build yet");
+    must_mention(&it, 1, "transport nccl is not supported by this build yet");
     ck_assert_int_eq(it.results[0].status, HY_ERR_INPUT);
     rig_free(&it);
 }

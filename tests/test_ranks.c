@@ -121,7 +121,7 @@ START_TEST(what_cannot_be_is_refused_on_every_rank) {
         {{.every = "data", .its_value = "-"}, "data is standard input (-)"},
         {{.every = "data", .its_value = "book.txt:0.5,-:0.5"}, "data is standard input (-)"},
         {{.every = "val_data", .its_value = "-"}, "val_data is standard input (-)"},
-        {{.every = "link", .its_value = "nccl"}, "NCCL moves memory of cards"},
+        {{.every = "transport", .its_value = "nccl"}, "NCCL moves memory of cards"},
     };
     rig it = rig_start(2, join, &cases[_i].how);
     rig_wait(&it);

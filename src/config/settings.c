@@ -610,8 +610,9 @@ static const hy_setting table[] = {
             "and master weights, 2 gradients too, 3 weights too; auto: what the planner chooses.",
             "auto", HY_ZERO_AUTO, "0", HY_ZERO_NONE, "1", HY_ZERO_OPTIMIZER, "2", HY_ZERO_GRADS,
             "3", HY_ZERO_WEIGHTS)},
-    {CHOICE(ranks.link, "--link", "auto",
-            "What moves data between ranks; auto: MPI where mpirun started them, else sockets.",
+    {CHOICE(ranks.transport, "--transport", "auto",
+            "What moves data between ranks; auto: NCCL between cards, MPI where mpirun started "
+            "ranks, else sockets.",
             "auto", HY_LINK_AUTO, "sockets", HY_LINK_SOCKETS, "mpi", HY_LINK_MPI, "nccl",
             HY_LINK_NCCL)},
     {NUMBER(ranks.rank_timeout, "--rank-timeout", 1, 86400, "60",

@@ -224,7 +224,7 @@ typedef struct hy_settings {
     /* ranks: several processes that train one model */
     struct {
         hy_zero_choice zero_stage;
-        hy_link_choice link;
+        hy_link_choice transport;
         double rank_timeout; /* seconds of silence after which a rank is lost */
     } ranks;
 } hy_settings;

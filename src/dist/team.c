@@ -33,7 +33,7 @@ static bool is_slow(const hy_team_options *o) {
 
 static hy_status check(const hy_team_options *o) {
     HY_FAIL_IF(o->link == HY_LINK_MPI && is_slow(o), HY_ERR_INPUT,
-               TEST_LINK " makes sockets slow, but link is mpi: expected sockets or auto");
+               TEST_LINK " makes sockets slow, but transport is mpi: expected sockets or auto");
     return HY_OK;
 }
 

@@ -15,8 +15,9 @@
 /* ---- beginning ----------------------------------------------------------------------------------------- */
 
 hy_status hy_team_for(const hy_settings *s, const hy_observer *observer, hy_team **out) {
-    hy_team_options options = {
-        .link = s->ranks.link, .timeout = s->ranks.rank_timeout, .agreed = hy_settings_agreed(s)};
+    hy_team_options options = {.link = s->ranks.transport,
+                               .timeout = s->ranks.rank_timeout,
+                               .agreed = hy_settings_agreed(s)};
     if (observer) options.observer = *observer;
     return hy_team_open(&options, out);
 }
@@ -56,7 +57,7 @@ static hy_status look_for_nccl(const hy_trainer *t) {
 
 /* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
 static hy_status choose_nccl(hy_trainer *t) {
-    hy_link_choice asked = t->settings.ranks.link;
+    hy_link_choice asked = t->settings.ranks.transport;
     bool is_gpu = t->engine.backend->facts.is_gpu;
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && is_gpu);
     if (!is_open) return HY_OK;

@@ -266,7 +266,7 @@ test_help_teaches_how_ranks_are_started() {
         run --help $topic
         expect_code 0
         for words in "hybrid-train --gpus 4" "mpirun -n 8" "srun " "torchrun --no-python" --zero-stage \
-            --rank-timeout --link "accepts: auto, sockets, mpi, nccl"; do
+            --rank-timeout --transport "accepts: auto, sockets, mpi, nccl"; do
             expect_out "$words"
         done
         expect_same "$(awk 'length > 80' "$stdout")" "" "lines of more than 80 columns"
@@ -287,7 +287,7 @@ test_mpirun_starts_ranks() {
     [ ! -e out ] || fail "something was written"
     for link in auto sockets; do
         # shellcheck disable=SC2086
-        timeout -k 5 100 mpirun -n 2 "$program" $tiny --link $link --out $link > "$stdout" 2> "$stderr"
+        timeout -k 5 100 mpirun -n 2 "$program" $tiny --transport $link --out $link > "$stdout" 2> "$stderr"
         code=$?
         expect_code 0
         expect_lines "$stdout" "held-out loss" 1
