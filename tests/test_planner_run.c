@@ -247,6 +247,11 @@ START_TEST(cards_are_found_however_they_are_written) {
     }
     ck_assert_str_eq(hy_card_find("NVIDIA H100 80GB HBM3")->name, "H100");
     ck_assert_str_eq(hy_card_find("rtx 5070 ti")->name, "RTX 5070 Ti");
+    /* with gigabytes behind it */
+    ck_assert_str_eq(hy_card_find("h100-80")->name, "H100");
+    ck_assert_str_eq(hy_card_find("a100-80gb")->name, "A100");
+    ck_assert_str_eq(hy_card_find("a100-40")->name, "A100 40GB");
+    ck_assert_ptr_null(hy_card_find("h100-40"));
     ck_assert_ptr_null(hy_card_find("NVIDIA GeForce RTX 4090 Laptop GPU"));
     ck_assert_ptr_null(hy_card_find("rtx50800"));
     ck_assert_ptr_null(hy_card_find(""));

@@ -12,6 +12,8 @@
 #include "kernels/card_list.h"
 
 #include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GEN5 55e9
@@ -116,6 +118,19 @@ double hy_card_peak(const char *name) {
     return card ? 1e12 * card->teraflops : 0;
 }
 
+/* "h100-80" is the H100, "a100-40" the A100 40GB: squeezed, a name and gigabytes. */
+static bool is_with_memory(const char *asked, const hy_card *card) {
+    char known[NAME_BYTES], *end;
+    squeeze(card->name, known);
+    size_t length = strlen(known);
+    if (length > 2 && strcmp(known + length - 2, "gb") == 0) {
+        return strlen(asked) == length - 2 && strncmp(asked, known, length - 2) == 0;
+    }
+    if (strncmp(asked, known, length) != 0 || !isdigit((unsigned char)asked[length])) return false;
+    double gigabytes = strtod(asked + length, &end), has = (double)card->memory_mib / 1024;
+    return (*end == 0 || strcmp(end, "gb") == 0) && fabs(gigabytes - has) < 0.03 * has;
+}
+
 const hy_card *hy_card_find(const char *name) {
     char asked[NAME_BYTES], known[NAME_BYTES];
     squeeze(name, asked);
@@ -128,7 +143,11 @@ const hy_card *hy_card_find(const char *name) {
         squeeze(cards[i].name, known);
         if (strncmp(known, "rtx", 3) == 0 && strcmp(known + 3, asked) == 0) return &cards[i];
     }
-    return card_by_words(name, true);
+    const hy_card *card = card_by_words(name, true);
+    for (size_t i = 0; !card && hy_card_at(i); i++) {
+        if (is_with_memory(asked, &cards[i])) card = &cards[i];
+    }
+    return card;
 }
 
 const hy_card *hy_card_at(size_t i) { return i < COUNT && cards[i].memory_mib ? &cards[i] : NULL; }
