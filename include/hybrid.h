@@ -226,6 +226,12 @@ void hy_trainer_destroy(hy_trainer *trainer);
  * that is resumed, its parameters are planned, by the shapes in its checkpoint. */
 hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out);
 
+/* The plan of one of `count` ranks, of which none is started: with a card for each, or else sharing a card or computing
+ * on the CPU. ranks.link says what is between them; nvlink, pcie4 and pcie5 are inside a machine, of ib200 each rank has
+ * a machine of its own. */
+hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
+                                const hy_observer *observer, hy_trainer **out);
+
 #define HY_PLAN_REASONS 12
 #define HY_PLAN_CHANGES 6
 #define HY_PLAN_TEXT 200
@@ -252,6 +258,15 @@ typedef struct hy_plan_facts {
     int32_t reason_count, change_count;          /* of the next two */
     char reasons[HY_PLAN_REASONS][HY_PLAN_TEXT]; /* why it was chosen so, a sentence each */
     char changes[HY_PLAN_CHANGES][HY_PLAN_TEXT]; /* that would make it fit, each tried */
+    /* Of several ranks; all else is of one of them, but tokens_per_second, which is of all together. */
+    int32_t ranks;      /* how many; 1: there is one */
+    int32_t zero_stage; /* as given or chosen */
+    const char *link;   /* wire between them, as in ranks.link, or "sockets"; "": one */
+    uint64_t link_grads, link_weights;   /* bytes that a rank sends in a step */
+    uint64_t link_bytes;                 /* these, and a few sums */
+    double link_seconds;                 /* of an optimizer step, on the wire; beside these: */
+    double compute_seconds, bus_seconds; /* computing; copies between host, device and disk */
+    const char *bound;                   /* the longest of the three: "compute", "bus" or "link" */
 } hy_plan_facts;
 void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 /* A group of parameters, as the key "groups" has it. */
@@ -572,7 +587,7 @@ typedef struct hy_summary {
 
 void hy_trainer_summary(const hy_trainer *trainer, hy_summary *out);
 
-/* The ranks of a run, where there are several. */
+/* The ranks of a run, or of a plan, where there are several. */
 typedef struct hy_ranks_info {
     int32_t count, rank;   /* rank: this process' own, from 0 */
     int32_t zero_stage;    /* as chosen */

@@ -54,7 +54,7 @@ static const struct {
     {"What to train", "--model --data --profile --config --set"},
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
-    {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --rank-timeout"},
+    {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --link --rank-timeout"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
                 "--list-models --json "
@@ -175,12 +175,15 @@ static const example launches[] = {
      "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
      "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
      "      hybrid-train --data corpus/ --out runs/corpus"},
+    {"What would a rank take and send, on a machine that is not here?",
+     "hybrid-train --plan --gpus 8 --card h100-80 --link nvlink \\\n"
+     "      --model qwen2.5-7b --batch-size 64"},
     {"A rank was lost, and all others have ended: go on from the last checkpoint",
      "hybrid-train --gpus 4 --resume runs/corpus"},
 };
 
-static const char *const rank_flags[] = {"--gpus", "--ranks", "--zero-stage", "--transport",
-                                         "--rank-timeout"};
+static const char *const rank_flags[] = {"--gpus",      "--ranks", "--zero-stage",
+                                         "--transport", "--link",  "--rank-timeout"};
 
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);

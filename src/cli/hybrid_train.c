@@ -302,10 +302,12 @@ static int plan(job *it) {
     bool wants_json = it->options->wants_json;
     hy_machine machine;
     hy_status status;
-    if (hy_cli_names(it->config, "model")) {
+    bool has_model = hy_cli_names(it->config, "model");
+    if (!hy_cli_check_ranks(it->options, it->config, has_model)) return HY_EXIT_USAGE;
+    if (has_model) {
         status = hy_cli_check_adapter_flags(it->options, it->config);
         if (status != HY_OK) return hy_cli_exit_code(status);
-        status = hy_cli_plan(&it->terminal, it->config, wants_json);
+        status = hy_cli_plan(&it->terminal, it->options, it->config);
     } else {
         status = hy_machine_probe(".", &machine);
         if (status == HY_OK)
@@ -350,11 +352,12 @@ static int with_config(job *it) {
     return code;
 }
 
-/* Ranks train; --print-config shows what they would all have. */
+/* Ranks train; --plan says what one of them would take, --print-config shows what they would all have. */
 static bool is_for_ranks(const hy_cli_options *options) {
     const char *flag = options->gpus ? "--gpus" : options->ranks ? "--ranks" : NULL;
-    bool is_right = flag == NULL || options->action == HY_CLI_IS_KEY ||
-                    options->action == HY_CLI_IS_PRINT_CONFIG || options->action == HY_CLI_IS_HELP;
+    hy_cli_meaning action = options->action;
+    bool is_right = flag == NULL || action == HY_CLI_IS_KEY || action == HY_CLI_IS_PLAN ||
+                    action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP;
     if (!is_right)
         hy_cli_error("%s is for training; nothing else runs in several processes yet", flag);
     return is_right;

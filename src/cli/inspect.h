@@ -37,7 +37,8 @@ bool hy_cli_names(const hy_config *config, const char *key);
 
 /* The plan of one run, as text or as JSON on the terminal's stream. A plan that does not fit is an
  * answer, not a failure. */
-hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json);
+hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                      const hy_config *config);
 
 /* A plan that was made, in the same ways. */
 hy_status hy_cli_show_plan(const hy_cli_terminal *terminal, const hy_config *config,

@@ -52,6 +52,21 @@ static void show_sentences(const hy_cli_terminal *terminal, const char *title,
     for (int32_t i = 0; i < count; i++) hy_cli_printf(terminal->out, "  %s\n", list[i]);
 }
 
+/* All above is one rank's; this is what it has to do with the others. */
+static void show_ranks(FILE *out, const hy_plan_facts *facts) {
+    if (facts->ranks < 2) return;
+    fprintf(out, "this is one of %d ranks; zero_stage %d, link %s\n", facts->ranks,
+            facts->zero_stage, facts->link);
+    fprintf(out, "a rank sends %s a step: %s of gradients, %s of weights\n",
+            hy_cli_bytes(facts->link_bytes).text, hy_cli_bytes(facts->link_grads).text,
+            hy_cli_bytes(facts->link_weights).text);
+    if (facts->step_seconds <= 0) return;
+    fprintf(out, "a step's compute takes %s, ", hy_cli_duration(facts->compute_seconds).text);
+    fprintf(out, "bus %s, ", hy_cli_duration(facts->bus_seconds).text);
+    fprintf(out, "link %s, beside each other: %s bounds it\n",
+            hy_cli_duration(facts->link_seconds).text, facts->bound);
+}
+
 static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                       const hy_trainer *trainer) {
     FILE *out = terminal->out;
@@ -81,14 +96,16 @@ static void show_plan(const hy_cli_terminal *terminal, const hy_config *config,
                 hy_cli_bytes(facts.data_disk_bytes).text);
     }
     if (is_read_ahead) fputc('\n', out);
+    show_ranks(out, &facts);
     if (facts.tokens_per_second > 0) {
-        fprintf(out, "predicted: %s tokens/s, %s a step",
+        fprintf(out, "predicted: %s tokens/s%s, %s a step",
                 hy_cli_count((int64_t)facts.tokens_per_second).text,
-                hy_cli_duration(facts.step_seconds).text);
+                facts.ranks > 1 ? " of all ranks" : "", hy_cli_duration(facts.step_seconds).text);
         if (facts.bytes_up + facts.bytes_down > 0)
-            fprintf(out, ", %.1f %% of it waiting for copies (%s up, %s down)",
+            fprintf(out, ", %.1f %% of it waiting for copies%s (%s up, %s down)",
                     100 * facts.wait_seconds / facts.step_seconds,
-                    hy_cli_bytes(facts.bytes_up).text, hy_cli_bytes(facts.bytes_down).text);
+                    facts.ranks > 1 ? " and ranks" : "", hy_cli_bytes(facts.bytes_up).text,
+                    hy_cli_bytes(facts.bytes_down).text);
         fprintf(out, "\nthe run: %s steps in about %s\n", hy_cli_count(summary.steps_total).text,
                 hy_cli_duration(facts.step_seconds * (double)summary.steps_total).text);
     }
@@ -131,9 +148,13 @@ hy_status hy_cli_show_plan(const hy_cli_terminal *terminal, const hy_config *con
     return status;
 }
 
-hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_config *config, bool wants_json) {
+hy_status hy_cli_plan(const hy_cli_terminal *terminal, const hy_cli_options *options,
+                      const hy_config *config) {
+    bool wants_json = options->wants_json, has_cards = options->gpus > 0;
+    int32_t ranks = has_cards ? options->gpus : options->ranks;
     hy_trainer *trainer = NULL;
-    hy_status status = hy_trainer_plan(config, NULL, &trainer);
+    hy_status status = ranks > 1 ? hy_trainer_plan_ranks(config, ranks, has_cards, NULL, &trainer)
+                                 : hy_trainer_plan(config, NULL, &trainer);
     if (status == HY_OK) status = hy_cli_show_plan(terminal, config, trainer, wants_json);
     hy_trainer_destroy(trainer);
     return status;

@@ -27,6 +27,25 @@ static bool take_cards(int32_t gpus, hy_config *config) {
     return hy_cli_said(hy_config_set(config, "device", "cuda", HY_FROM_FLAG)) == HY_OK;
 }
 
+static bool is_one_flag(const hy_cli_options *options) {
+    if (options->gpus == 0 || options->ranks == 0) return true;
+    hy_cli_error("--gpus %d and --ranks %d; expected one of them: --gpus has a card for each "
+                 "rank, --ranks computes on the CPU or shares a card",
+                 options->gpus, options->ranks);
+    return false;
+}
+
+bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool has_model) {
+    if (options->gpus == 0 && options->ranks == 0) return true;
+    if (!is_one_flag(options)) return false;
+    if (!has_model) {
+        hy_cli_error("--plan of several ranks is that of a model: expected --model NAME");
+        return false;
+    }
+    bool is_named = hy_cli_value(config, "card")[0] != '\0'; /* a card that is not here */
+    return options->gpus == 0 || is_named || take_cards(options->gpus, config);
+}
+
 int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *const *argv) {
     int32_t gpus = options->gpus, count = gpus ? gpus : options->ranks;
     hy_start_options start = {.count = count, .argv = argv, .uses_cards = gpus > 0};
@@ -34,12 +53,7 @@ int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *c
     bool has_started = false;
     int code = HY_EXIT_FAILED;
     if (count == 0) return HY_CLI_GO_ON;
-    if (gpus > 0 && options->ranks > 0) {
-        hy_cli_error("--gpus %d and --ranks %d; expected one of them: --gpus has a card for each "
-                     "rank, --ranks computes on the CPU or shares a card",
-                     gpus, options->ranks);
-        return HY_EXIT_USAGE;
-    }
+    if (!is_one_flag(options)) return HY_EXIT_USAGE;
     if (gpus > 0 && !take_cards(gpus, config)) return HY_EXIT_USAGE;
     sscanf(hy_cli_value(config, "rank_timeout"), "%lf", &start.rank_timeout);
     hy_status status = hy_start_ranks(&start, &has_started, &code);

@@ -13,6 +13,10 @@
  * becomes cuda. */
 int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *const *argv);
 
+/* Before a plan, for which nothing is started: whether the flags go together and with the settings. It has said why not.
+ * Under --gpus `device` becomes cuda, unless a card is named. */
+bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool has_model);
+
 /* Who this process is. Ranks other than 0 get quiet and, unless our launcher puts their number in front of their lines,
  * say it in their errors. On failure it has said why. */
 hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal);

@@ -71,6 +71,15 @@ typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER
 
 typedef enum hy_micro_batch { HY_MICRO_AUTO, HY_MICRO_GIVEN, HY_MICRO_OPEN } hy_micro_batch;
 
+/* The wire between ranks that a plan counts with. */
+typedef enum hy_wire_choice {
+    HY_WIRE_AUTO,
+    HY_WIRE_NVLINK,
+    HY_WIRE_PCIE4,
+    HY_WIRE_PCIE5,
+    HY_WIRE_IB200
+} hy_wire_choice;
+
 /* Types that the planner may make smaller where they are left open; each has those before it. */
 typedef enum hy_small_types {
     HY_SMALL_NONE,

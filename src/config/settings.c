@@ -615,6 +615,10 @@ static const hy_setting table[] = {
             "ranks, else sockets.",
             "auto", HY_LINK_AUTO, "sockets", HY_LINK_SOCKETS, "mpi", HY_LINK_MPI, "nccl",
             HY_LINK_NCCL)},
+    {CHOICE(ranks.link, "--link", "auto",
+            "Of a plan (--plan): the wire between ranks; auto: PCIe 4 between cards.", "auto",
+            HY_WIRE_AUTO, "nvlink", HY_WIRE_NVLINK, "pcie4", HY_WIRE_PCIE4, "pcie5", HY_WIRE_PCIE5,
+            "ib200", HY_WIRE_IB200)},
     {NUMBER(ranks.rank_timeout, "--rank-timeout", 1, 86400, "60",
             "Seconds without a sign of life after which a rank is lost and all others end.")},
 };

@@ -225,6 +225,7 @@ typedef struct hy_settings {
     struct {
         hy_zero_choice zero_stage;
         hy_link_choice transport;
+        hy_wire_choice link; /* of a plan */
         double rank_timeout; /* seconds of silence after which a rank is lost */
     } ranks;
 } hy_settings;

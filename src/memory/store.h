@@ -137,6 +137,8 @@ bool hy_store_touch(hy_store *store, int32_t unit);
 /* What each of these takes. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
 uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth); /* none resident */
+/* Which buffer each unit takes there. */
+void hy_store_ring_kinds(const hy_layout *layout, int32_t resident, hy_buffer_kind *out);
 
 /* The bytes go with their arenas, those of resident units with the ring's; what was changed is written back
  * first, and copies in flight end. */

@@ -3,7 +3,9 @@
  * A step is a row of walks over all units: forward and backward of each micro-batch, and the update: a
  * walk of its own at the end, or part of the first forward. In a walk computing, copying up, copying down
  * and the disk go on beside each other, and the longest of them is how long it takes; a share of the
- * copies that a ring cannot hide comes on top. Every figure grows with the bytes that pass, so a choice
+ * copies that a ring cannot hide comes on top. Of several ranks the wire between them is one more that goes on
+ * beside: gradients of a unit while backward computes the next, weights while passes come to them; what nothing is
+ * computed beside comes on top. Every figure grows with the bytes that pass, so a choice
  * that keeps more on the device never looks slower. */
 #include "plan/plan.h"
 
@@ -27,6 +29,7 @@ typedef struct walk {
     double up, down;    /* between host and device */
     double read, write; /* disk */
     double late;        /* of up and down: activations, which cannot be sent before they are made */
+    double wire;        /* seconds between ranks */
 } walk;
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -36,19 +39,25 @@ static double disk_seconds(const hy_rates *r, double read, double write) {
     return read / r->disk_read + write / r->disk_write;
 }
 
-static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w) {
+/* Seconds of copies, or of the disk if that is longer. */
+static double moving_seconds(const hy_plan_problem *p, const walk *w) {
     /* The two ways slow each other down only while both are at work; the host's memory has its own limit. */
     double both = w->up < w->down ? w->up : w->down;
     double wires = both / p->rates.copy_both + (w->up - both) / p->rates.copy_up +
                    (w->down - both) / p->rates.copy_down;
     double copies = larger(wires, (w->up + w->down) / p->rates.host_bandwidth);
-    double disk = disk_seconds(&p->rates, w->read, w->write);
+    return larger(copies, disk_seconds(&p->rates, w->read, w->write));
+}
+
+static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, const walk *w) {
     int depth = c->ring_depth < 2 ? 2 : c->ring_depth > 8 ? 8 : c->ring_depth;
-    double moving = larger(copies, disk);
+    double moving = moving_seconds(p, w);
+    bool is_one_way = p->wire && p->wire->is_bus; /* copies and ranks take turns */
+    double beside = is_one_way ? moving + w->wire : larger(moving, w->wire);
     /* Every byte that passes crosses the device's memory too, beside the kernels. */
     double compute = w->compute + (w->up + w->down) / p->rates.device_bandwidth;
     double late = LATE_SHARE * w->late / p->rates.copy_both;
-    return larger(compute, moving) + bare_share[depth] * moving + late;
+    return larger(compute, beside) + bare_share[depth] * moving + late;
 }
 
 /* ---- what passes ------------------------------------------------------------------------------- */
@@ -113,38 +122,84 @@ static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const wa
                      hy_plan_cost *cost) {
     cost->seconds += times * walk_seconds(p, c, w);
     cost->compute += times * w->compute;
+    cost->bus += times * moving_seconds(p, w);
+    cost->link += times * w->wire;
     cost->up += (uint64_t)(times * w->up);
     cost->down += (uint64_t)(times * w->down);
     cost->disk_read += (uint64_t)(times * w->read);
     cost->disk_written += (uint64_t)(times * w->write);
 }
 
+/* ---- ranks --------------------------------------------------------------------------------------- */
+
+static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
+    return hy_plan_load_seconds(p->wire, p->wire_staging, load);
+}
+
+/* Nothing is computed beside them: the last gradients, sums that all wait for, and weights that are on their way to the
+ * host after it. */
+static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
+    const hy_plan_traffic *t = &p->traffic;
+    bool is_here = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE;
+    return wire_seconds(p, &t->last) + wire_seconds(p, &t->told) + wire_seconds(p, &t->summed) +
+           (is_here ? 0 : wire_seconds(p, &t->updated));
+}
+
+/* The walks of a step. */
+typedef struct step_walks {
+    walk update, forward[2], backward[2]; /* [0]: of the first micro-batch */
+} step_walks;
+
+/* Gradients of the unit that backward leaves last go while the next micro-batch goes forward, and updated weights while
+ * the next step does. */
+static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_walks *w,
+                     hy_plan_cost *cost) {
+    const hy_plan_traffic *t = &p->traffic;
+    if (!p->wire) return;
+    double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->given) - last;
+    bool is_here = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE;
+    w->forward[0].wire =
+        wire_seconds(p, &t->first[HY_GOES_FORWARD]) + (is_here ? wire_seconds(p, &t->updated) : 0);
+    w->forward[1].wire = wire_seconds(p, &t->other[HY_GOES_FORWARD]) + last;
+    w->backward[0].wire = wire_seconds(p, &t->first[HY_GOES_BACKWARD]) + given;
+    w->backward[1].wire = wire_seconds(p, &t->other[HY_GOES_BACKWARD]) + given;
+    cost->link = bare_wire(p, c);
+    cost->seconds = cost->link;
+    cost->sent_grads = hy_plan_sent_grads(t, c->accum);
+    cost->sent_weights = hy_plan_sent_weights(t, c->accum);
+    cost->sent = hy_plan_sent(t, c->accum);
+}
+
+/* ---- a step -------------------------------------------------------------------------------------- */
+
 void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
                      const hy_plan_state *state, hy_plan_cost *out) {
     walk forward = {.compute = work->forward};
     bring_weights(p, &forward, c, state);
     if (c->activations != HY_DEVICE) forward.down += forward.late = (double)work->train.host;
-    walk with_update = forward, update = {0};
-    walk first = backward_walk(p, c, work, state, true);
-    walk rest = backward_walk(p, c, work, state, false);
+    step_walks w = {.forward = {forward, forward},
+                    .backward = {backward_walk(p, c, work, state, true),
+                                 backward_walk(p, c, work, state, false)}};
     *out = (hy_plan_cost){0};
+    add_wire(p, c, &w, out);
     if (c->updates_on_gather) {
         /* The weights come with the update; where they are its own master, they are written back. */
+        walk with_update = w.forward[0];
         with_update.up = p->has_master ? 0 : (double)state->frozen_streamed;
         with_update.read = c->state[HY_PLAN_WEIGHTS] == HY_DISK ? with_update.up : 0;
         if (p->has_master) bring(&with_update, c, state, HY_PLAN_WEIGHTS);
         add_update(p, c, state, &with_update);
         add_walk(p, c, &with_update, 1, out);
-        out->update = walk_seconds(p, c, &with_update) - walk_seconds(p, c, &forward);
+        out->update = walk_seconds(p, c, &with_update) - walk_seconds(p, c, &w.forward[0]);
     } else {
-        add_update(p, c, state, &update);
-        add_walk(p, c, &update, 1, out);
-        add_walk(p, c, &forward, 1, out);
-        out->update = walk_seconds(p, c, &update);
+        add_update(p, c, state, &w.update);
+        add_walk(p, c, &w.update, 1, out);
+        add_walk(p, c, &w.forward[0], 1, out);
+        out->update = walk_seconds(p, c, &w.update);
     }
-    add_walk(p, c, &forward, c->accum - 1, out);
-    add_walk(p, c, &first, 1, out);
-    add_walk(p, c, &rest, c->accum - 1, out);
+    add_walk(p, c, &w.forward[1], c->accum - 1, out);
+    add_walk(p, c, &w.backward[0], 1, out);
+    add_walk(p, c, &w.backward[1], c->accum - 1, out);
     /* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
     if (c->predictor == HY_DISK && p->window_steps >= 1 && state->kept != 0) {
         double bytes = (double)state->kept / (double)p->window_steps;
@@ -159,6 +214,6 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     out->compute += norm;
     if (out->up + out->down > 0) out->seconds += STREAMING_SHARE * out->compute;
     out->wait = out->seconds - out->compute;
-    out->tokens_per_second =
-        (double)c->batch * c->accum * p->seq / (out->seconds > 0 ? out->seconds : 1e-12);
+    double tokens = (double)c->batch * c->accum * p->seq * (p->ranks > 1 ? p->ranks : 1);
+    out->tokens_per_second = tokens / (out->seconds > 0 ? out->seconds : 1e-12);
 }

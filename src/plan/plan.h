@@ -11,6 +11,7 @@
 #include "hybrid.h"
 #include "memory/rates.h"
 #include "model/model.h"
+#include "plan/wire.h"
 
 /* The state's classes, in the order of hy_class. */
 enum { HY_PLAN_WEIGHTS, HY_PLAN_MASTER, HY_PLAN_GRADS, HY_PLAN_OPTIM, HY_PLAN_STATES };
@@ -99,6 +100,11 @@ typedef struct hy_plan_problem {
     bool is_unified;    /* device and host are one memory: both count against `host` */
     uint64_t device, host, disk; /* how much there is; UINT64_MAX: no limit */
     hy_rates rates;
+    /* Of several ranks: how many, what is between them, and what one of them sends. */
+    int32_t ranks;            /* 0 or 1: there is one */
+    const hy_plan_wire *wire; /* NULL then */
+    double wire_staging;      /* bytes per second through pinned memory; 0: nothing goes there */
+    hy_plan_traffic traffic;
     void *user;
     hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
     void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
@@ -111,9 +117,11 @@ typedef struct hy_plan_cost {
     double compute; /* of them, computing */
     double update;  /* of them, for the update: at the step's end, or added to the first forward */
     double wait;    /* seconds - compute */
-    double tokens_per_second;
-    uint64_t up, down;                /* bytes between host and device in a step */
-    uint64_t disk_read, disk_written; /* in a step */
+    double tokens_per_second; /* of all ranks */
+    double bus, link; /* beside computing: copies and disk, and the wire between ranks, in use */
+    uint64_t sent_grads, sent_weights, sent; /* bytes to other ranks in a step */
+    uint64_t up, down;                       /* bytes between host and device in a step */
+    uint64_t disk_read, disk_written;        /* in a step */
 } hy_plan_cost;
 
 /* A choice and what it comes to. A value: copied, compared, handed on. */

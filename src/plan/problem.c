@@ -242,6 +242,19 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     return HY_OK;
 }
 
+/* What goes between ranks in a step of Full. */
+static hy_status set_traffic(const hy_subject *x, const hy_rows *rows, hy_plan_problem *p) {
+    const hy_types *types = &x->rows.types;
+    bool is_gpu = x->backend->facts.is_gpu, is_staged = x->ranks.is_staged;
+    bool has_copy = hy_step_activations(hy_types_step(types, HY_FULL)) != types->master;
+    p->ranks = x->ranks.count;
+    if (!hy_rows_shard(rows)) return HY_OK;
+    p->wire = hy_plan_wire_of(x->settings->ranks.link, is_gpu && !is_staged);
+    p->wire_staging = is_staged ? p->rates.copy_both : 0;
+    return hy_plan_traffic_of(rows, &x->model->params, x->rows.ranks.stage,
+                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic);
+}
+
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const hy_rates *rates) {
     const hy_settings *s = x->settings;
     bool is_gpu = x->backend->facts.is_gpu, may_stream = hy_subject_streams(x);
@@ -282,7 +295,8 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
     p->update_share = hy_optimizer_share(&x->rows.optimizer, params, tokens);
     hy_pass_spec_init(&setup->sizer.spec, x);
     HY_TRY(hy_rows_init(&setup->rows, &x->model->params, &x->rows));
-    hy_status status = hy_sizer_begin(&setup->sizer);
+    hy_status status = set_traffic(x, &setup->rows, p);
+    if (status == HY_OK) status = hy_sizer_begin(&setup->sizer);
     if (status != HY_OK) hy_plan_setup_end(setup);
     return status;
 }
@@ -337,6 +351,24 @@ hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_off
 
 /* ---- the plan -------------------------------------------------------------------------------------- */
 
+static void tell_ranks(const hy_subject *x, const hy_plan_cost *cost, hy_plan_facts *facts) {
+    bool is_several = x->ranks.count > 1;
+    bool is_between_cards = x->backend->facts.is_gpu && !x->ranks.is_staged;
+    facts->ranks = is_several ? x->ranks.count : 1;
+    facts->zero_stage = x->ranks.stage;
+    facts->link =
+        is_several ? hy_plan_wire_of(x->settings->ranks.link, is_between_cards)->name : "";
+    facts->link_grads = cost->sent_grads;
+    facts->link_weights = cost->sent_weights;
+    facts->link_bytes = cost->sent;
+    facts->link_seconds = cost->link;
+    facts->compute_seconds = cost->compute;
+    facts->bus_seconds = cost->bus;
+    facts->bound = "compute";
+    if (cost->bus > cost->compute) facts->bound = "bus";
+    if (cost->link > cost->compute && cost->link > cost->bus) facts->bound = "link";
+}
+
 void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;
     uint64_t pinned = hy_plan_host_bytes(plan);
@@ -354,6 +386,7 @@ void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts
     facts->bytes_up = cost->up;
     facts->bytes_down = cost->down;
     facts->disk_written = cost->disk_written;
+    tell_ranks(x, cost, facts);
 }
 
 hy_status hy_plan_with(const hy_subject *x, const hy_plan_choice *choice, hy_plan *out) {

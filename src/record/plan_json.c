@@ -47,6 +47,17 @@ static void put_groups(const hy_group_info *groups, int32_t count, hy_json_write
     hy_json_close_array(w);
 }
 
+/* Of several ranks: what goes between them. All else is of one. */
+static void put_link(const hy_plan_facts *facts, hy_json_writer *w) {
+    hy_json_open_object(w, "link");
+    hy_json_put_string(w, "name", facts->link);
+    hy_json_put_int(w, "step_bytes_grads", (int64_t)facts->link_grads);
+    hy_json_put_int(w, "step_bytes_weights", (int64_t)facts->link_weights);
+    hy_json_put_int(w, "step_bytes", (int64_t)facts->link_bytes);
+    hy_json_put_double(w, "seconds", facts->link_seconds);
+    hy_json_close_object(w);
+}
+
 hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
                           const hy_plan_choice *choice, const hy_group_info *groups,
                           int32_t group_count, const hy_ranks_info *ranks, char **out) {
@@ -75,6 +86,10 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_int(&w, "step_bytes_up", (int64_t)facts->bytes_up);
     hy_json_put_int(&w, "step_bytes_down", (int64_t)facts->bytes_down);
     hy_json_put_int(&w, "step_bytes_to_disk", (int64_t)facts->disk_written);
+    hy_json_put_double(&w, "compute_seconds", facts->compute_seconds);
+    hy_json_put_double(&w, "bus_seconds", facts->bus_seconds);
+    hy_json_put_string(&w, "bound", facts->bound);
+    if (facts->ranks > 1) put_link(facts, &w);
     put_choices(choice, &w);
     if (group_count > 0) put_groups(groups, group_count, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);

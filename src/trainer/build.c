@@ -214,7 +214,8 @@ static hy_status plan_stages(hy_trainer *t) {
     HY_FAIL_IF(
         has_fp8 && e->subject.ranks.stage == 3, HY_ERR_INPUT,
         "zero_stage is 3: weights in fp8 are made of whole matrices, so accepted are 0 to 2");
-    if (!t->team || !is_open || e->plan.fits || has_fp8) return HY_OK;
+    bool is_several = e->subject.ranks.count > 1;
+    if (!is_several || !is_open || e->plan.fits || has_fp8) return HY_OK;
     before.ranks.stage = 3;
     e->subject = before;
     HY_TRY(hy_subject_with(&e->subject, e->settings, &e->subject.rung, &e->subject));
@@ -224,9 +225,9 @@ static hy_status plan_stages(hy_trainer *t) {
 static void set_ranks(hy_trainer *t) {
     hy_subject *x = &t->engine.subject;
     hy_zero_choice asked = t->settings.ranks.zero_stage;
-    if (!t->team) return;
-    x->ranks = (hy_rank_spec){.rank = t->team->who.rank,
-                              .count = t->team->who.count,
+    if (!t->team && t->planned.count <= 1) return;
+    x->ranks = (hy_rank_spec){.rank = t->team ? t->team->who.rank : 0,
+                              .count = t->team ? t->team->who.count : t->planned.count,
                               .stage = asked == HY_ZERO_AUTO ? 2 : (int32_t)asked};
     t->engine.team = t->team;
 }
@@ -235,6 +236,7 @@ static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
     HY_TRY(hy_ranks_count_sharers(t));
+    if (t->planned.count > 1) hy_ranks_plan_sharers(t);
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
     if (!t->resumed[0]) e->subject.is_aside = must_ask;
@@ -421,6 +423,10 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->subject.is_plan = is_plan;
     if (t->guest) e->guest = &t->guest->side;
     set_ranks(t);
+    if (!is_plan && hy_trainer_leads(t) && t->settings.ranks.link != HY_WIRE_AUTO) {
+        hy_say(t, HY_NOTE, "link = %s is for plans (--plan): a run takes the wire that is here",
+               hy_choice_name("link", t->settings.ranks.link));
+    }
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(open_data(t));
     HY_TRY(choose_length(t));

@@ -32,6 +32,10 @@ void hy_rank_settle(hy_settings *s, const hy_team *team) {
                                     .cards = usable_cards(s)});
 }
 
+void hy_rank_plan(hy_settings *s, int32_t count) {
+    hy_rank_fit(s, &(hy_rank_place){.core_sharers = count, .cores = hy_machine_threads()});
+}
+
 /* ---- what cannot be ------------------------------------------------------------------------------------ */
 
 /* "-" in a list like "a.txt:0.5,-:0.5". */

@@ -10,6 +10,9 @@ hy_status hy_rank_check(const hy_settings *settings);
 /* Fits `device` and `threads` to a machine that ranks share. */
 void hy_rank_settle(hy_settings *settings, const hy_team *team);
 
+/* The same for one of `count` ranks of this machine that a plan is made for: `device` stays. */
+void hy_rank_plan(hy_settings *settings, int32_t count);
+
 /* What a rank finds on its machine. */
 typedef struct hy_rank_place {
     int32_t local_rank;   /* by its launcher */

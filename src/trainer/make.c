@@ -20,6 +20,7 @@ typedef struct lesson {
     bool is_fp8_known;
     bool is_out_ours; /* the folder was made by one of them */
     hy_team *team;    /* it is opened once; NULL: this process is alone */
+    hy_planned_ranks planned;
 } lesson;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
@@ -27,6 +28,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     *t = (hy_trainer){.settings = *hy_config_settings(config),
                       .guest = guest,
                       .team = known->team,
+                      .planned = known->planned,
                       .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
@@ -44,6 +46,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     if (guest) HY_TRY(hy_guest_settings(guest, &t->settings));
     if (t->team) hy_rank_settle(&t->settings, t->team);
+    if (known->planned.count > 1) hy_rank_plan(&t->settings, known->planned.count);
     return hy_trainer_build(t);
 }
 
@@ -92,16 +95,17 @@ static hy_status join(const hy_config *config, const hy_observer *observer, cons
 
 /* Owns the guest from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_guest *guest, hy_trainer **out) {
+                      hy_guest *guest, const hy_planned_ranks *planned, hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) {
         if (guest && guest->release) guest->release(guest);
         return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     }
-    lesson known = {0};
+    lesson known = {.planned = *planned};
     char first[HY_ERROR_MESSAGE_MAX] = "";
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status = is_plan ? HY_OK : join(config, observer, guest, &known.team);
+    hy_status status = planned->count > 1 ? check_several(config, guest) : HY_OK;
+    if (!is_plan) status = join(config, observer, guest, &known.team);
     if (known.team) tries = 0; /* the others have gone on */
     if (status != HY_OK) {
         free(t);
@@ -132,15 +136,26 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
                           hy_guest *guest, hy_trainer **out) {
+    static const hy_planned_ranks alone = {0};
     *out = NULL;
-    if (!guest) return make(config, observer, is_plan, NULL, out);
+    if (!guest) return make(config, observer, is_plan, NULL, &alone, out);
     hy_config *own;
     hy_status status = hy_config_copy_own(config, &own);
     if (status != HY_OK) {
         if (guest->release) guest->release(guest);
         return status;
     }
-    status = make(own, observer, is_plan, guest, out);
+    status = make(own, observer, is_plan, guest, &alone, out);
     hy_config_destroy(own);
     return status;
+}
+
+hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
+                                const hy_observer *observer, hy_trainer **out) {
+    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
+    *out = NULL;
+    HY_FAIL_IF(count < 1 || count > HY_RANKS_TOLD, HY_ERR_INPUT,
+               "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_TOLD);
+    if (count == 1) return hy_trainer_plan(config, observer, out);
+    return make(config, observer, true, NULL, &planned, out);
 }

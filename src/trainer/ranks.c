@@ -97,6 +97,19 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     return HY_OK;
 }
 
+/* InfiniBand is what machines are connected by: each rank is counted as one. */
+void hy_ranks_plan_sharers(hy_trainer *t) {
+    hy_subject *x = &t->engine.subject;
+    const hy_planned_ranks *p = &t->planned;
+    bool is_gpu = t->engine.backend->facts.is_gpu;
+    int32_t here = t->settings.card[0] ? 1 : hy_cuda_card_count();
+    int32_t cards = p->has_cards ? p->count : is_gpu && here > 1 ? here : 1;
+    bool is_apart = t->settings.ranks.link == HY_WIRE_IB200;
+    x->ranks.is_staged = is_gpu && !p->has_cards;
+    x->sharers = is_apart ? 1 : p->count;
+    x->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------------ */
 
 /* What a plan is made of again on another rank. */
@@ -198,7 +211,13 @@ hy_status hy_ranks_begin_figures(hy_trainer *t) {
 
 bool hy_trainer_ranks(const hy_trainer *t, hy_ranks_info *out) {
     *out = (hy_ranks_info){0};
-    if (!t->team) return false;
+    if (!t->team && t->planned.count > 1) {
+        bool has_nccl = t->planned.has_cards;
+        *out = (hy_ranks_info){.count = t->planned.count,
+                               .zero_stage = t->engine.subject.ranks.stage,
+                               .transport = has_nccl ? "NCCL" : "sockets"};
+    }
+    if (!t->team) return t->planned.count > 1;
     *out = (hy_ranks_info){.count = t->team->who.count,
                            .rank = t->team->who.rank,
                            .zero_stage = t->engine.subject.ranks.stage,

@@ -164,12 +164,19 @@ typedef struct hy_agreed {
     double memory[HY_RANKS_TOLD];    /* and the most that was live on the device so far */
 } hy_agreed;
 
+/* Ranks that a plan is made for, and that nobody has started. */
+typedef struct hy_planned_ranks {
+    int32_t count;  /* 0 or 1: there is one */
+    bool has_cards; /* one for each; else they share one, or compute on the CPU */
+} hy_planned_ranks;
+
 struct hy_trainer {
     hy_settings settings; /* as the user said it */
     hy_observer observer;
     hy_engine engine;
     hy_guest *guest; /* the owner's; NULL: the model is ours */
     hy_team *team;   /* NULL: it is alone */
+    hy_planned_ranks planned;
     hy_agreed agreed;
     hy_rank_figures rank_figures; /* of this session; rank 0 has them */
     hy_run_data data;
@@ -215,6 +222,7 @@ hy_status hy_ranks_share_folder(hy_trainer *t);  /* t->folder, of the record's *
 hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
 /* How many ranks share this machine and this card, so that each plans with its part of them. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
+void hy_ranks_plan_sharers(hy_trainer *t);    /* as they would be, of ranks that a plan is for */
 hy_status hy_ranks_share_plan(hy_trainer *t); /* that of rank 0 */
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: how each rank fared, for the record. Failures are met at the next step. */

@@ -72,7 +72,7 @@ test_wrong_numbers_are_refused() {
 }
 
 test_other_actions_have_one_process() {
-    for action in --doctor --plan --selftest --list-models --eval-only; do
+    for action in --doctor --selftest --list-models --eval-only; do
         run --ranks 2 $action
         expect_refusal "--ranks is for training"
     done
@@ -256,6 +256,60 @@ test_standard_input_is_refused_as_data_of_several() {
     expect_code 2
     expect_err "data is standard input (-)"
     [ ! -e out ] || fail "something was written"
+}
+
+test_a_plan_of_ranks_starts_none_and_says_what_one_sends() {
+    for stage in 0 3; do
+        run_tiny --ranks 2 --zero-stage $stage --predictor none --eval-every 0 --out stage$stage
+        expect_code 0
+        run_tiny --ranks 2 --zero-stage $stage --predictor none --eval-every 0 --out none --plan
+        expect_code 0
+        expect_lines "$stdout" "this is one of 2 ranks; zero_stage $stage, link sockets" 1
+        expect_lines "$stdout" "a rank sends " 1
+        expect_lines "$stdout" "bounds it" 1
+        run_tiny --ranks 2 --zero-stage $stage --predictor none --eval-every 0 --out none --plan --json
+        planned=$(json_values "$stdout" | sed -n "s/^\.link\.step_bytes$tab//p")
+        # In these stages nothing is on its way at the end of a step.
+        sent=$(sed -n '2s/.*"rank_bytes": *\[ *\([0-9.e+]*\).*/\1/p' stage$stage/metrics.jsonl)
+        expect_same "$(awk "BEGIN { print $sent - $planned }")" 0 "sent, less planned"
+        expect_same "$(json_values stage$stage/plan.json | sed -n "s/^\.link\.step_bytes$tab//p")" "$planned" "plan.json"
+    done
+}
+
+test_a_plan_is_for_cards_that_are_not_here() {
+    far="--plan --gpus 8 --card h100-80 --model qwen2.5-1.5b --seq-len 1024 --batch-size 64 --cpu-mem 64GB"
+    for link in nvlink pcie4 pcie5 ib200; do
+        # shellcheck disable=SC2086
+        run $far --link $link
+        expect_code 0
+        expect_out "this is one of 8 ranks; zero_stage 2, link $link"
+        expect_out "tokens/s of all ranks"
+        expect_out "it fits"
+    done
+    # shellcheck disable=SC2086
+    run $far
+    expect_out "link pcie4"
+    # shellcheck disable=SC2086
+    run $far --link copper
+    expect_refusal "auto, nvlink, pcie4, pcie5, ib200"
+}
+
+test_a_plan_of_ranks_is_refused_where_it_makes_no_sense() {
+    run --plan --gpus 2 --card h100-80
+    expect_refusal "expected --model NAME"
+    run --plan --gpus 2 --ranks 2 --model nano
+    expect_refusal "expected one of them"
+    run --plan --gpus 2 --model nano --device cpu
+    expect_refusal "--gpus 2 needs cards"
+    run --plan --ranks 3 --model nano --batch-size 4
+    expect_refusal "which 3 ranks cannot share evenly"
+}
+
+test_a_run_takes_the_wire_that_is_here() {
+    run_tiny --link nvlink --out out
+    expect_code 0
+    cat "$stdout" "$stderr" > both
+    expect_lines both "link = nvlink is for plans (--plan)" 1
 }
 
 test_help_teaches_how_ranks_are_started() {
