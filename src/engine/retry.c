@@ -30,7 +30,8 @@ hy_status hy_engine_settle_again(hy_engine *e) {
 
 hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]) {
     snprintf(message, HY_ERROR_MESSAGE_MAX, "%s", hy_error_message());
-    if (status != HY_ERR_MEMORY || e->work.is_gone) return status;
+    /* Of several ranks none does again alone what the others have done, or wait for. */
+    if (status != HY_ERR_MEMORY || e->work.is_gone || e->team) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
         (void)hy_engine_settle(e);
         return hy_fail(status, "%s", message);

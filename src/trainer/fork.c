@@ -159,7 +159,11 @@ static hy_status put_back(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A question worth asking, not worth failing for. */
+/* A question worth asking, not worth failing for; but one rank cannot leave it out alone. */
+static bool can_skip(const hy_trainer *t, hy_status status) {
+    return status == HY_ERR_MEMORY && !t->team;
+}
+
 static hy_status skip_fork(hy_trainer *t, const char *message) {
     hy_progress *p = &t->progress;
     hy_say(t, HY_WARNING, "the fork at step %lld is left out: %s", (long long)p->step, message);
@@ -175,8 +179,8 @@ static hy_status open_fork(hy_trainer *t) {
     hy_engine_progress engine = t->engine.progress;
     int64_t per_step = hy_step_sequences(&t->engine);
     int64_t steps = arm_steps(t);
-    hy_status kept = hy_ranks_agree(t, hy_trainer_retry(t, keep_state));
-    if (kept == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
+    hy_status kept = hy_trainer_retry(t, keep_state);
+    if (can_skip(t, kept)) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
     t->course.fork.first = t->progress.sequences + (steps + 1) * per_step;
     t->course.is_in_fork = true;
@@ -188,6 +192,7 @@ static hy_status open_fork(hy_trainer *t) {
     int64_t passes = t->engine.progress.backward_passes;
     char message[HY_ERROR_MESSAGE_MAX];
     snprintf(message, sizeof message, "%s", hy_error_message());
+    if (t->team && status != HY_ERR_NUMERIC) HY_TRY(status);
     HY_TRY(put_back(t));
     t->progress = before;
     t->progress.seconds = seconds;
@@ -203,7 +208,7 @@ static hy_status open_fork(hy_trainer *t) {
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
     }
-    if (status == HY_ERR_MEMORY) return skip_fork(t, message);
+    if (can_skip(t, status)) return skip_fork(t, message);
     HY_TRY(status);
     t->course.fork.is_open = true;
     t->course.fork.compare_at = before.step + steps;
@@ -228,7 +233,7 @@ static hy_status close_fork(hy_trainer *t) {
     hy_progress *p = &t->progress;
     double gain = 0, square = 0, before = hy_confidence_value(&p->confidence);
     hy_status status = compare_pass(t, without);
-    if (status == HY_ERR_MEMORY) return skip_fork(t, hy_error_message());
+    if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
     for (int i = 0; i < count; i++) {
         gain += (without[i] - t->course.fork.with[i]) / count;

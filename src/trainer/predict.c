@@ -158,7 +158,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
     hy_formulas jump = hy_predictor_accept(&t->engine.subject.predictor, window_steps(t), p->scale);
     t->fate.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(&t->engine, &jump);
-    if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT)) {
+    if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT) && !t->team) {
         hy_trainer_defer_error(t, status);
         HY_TRY(hy_trainer_roll_back(t));
         p->verdict = HY_REJECTED;

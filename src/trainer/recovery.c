@@ -45,7 +45,6 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     char message[HY_ERROR_MESSAGE_MAX], how[80] = "as it was";
-    if (t->team) return status; /* other ranks are elsewhere by now: all of them end */
     HY_TRY(hy_engine_recover(&t->engine, status, message));
     if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
     if (!how[0]) snprintf(how, sizeof how, "as it was: there is nothing that would need less");
@@ -135,9 +134,9 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = message});
     (void)hy_record_close(&t->record);
     status = hy_fail(status, "%s; %s%s%s", message,
-                     is_saved           ? "the run is saved: --resume goes on with it"
-                     : t->record.out[0] ? "what was saved before is untouched"
-                                        : "nothing was saved, because out is none",
+                     is_saved       ? "the run is saved: --resume goes on with it"
+                     : t->folder[0] ? "what was saved before is untouched"
+                                    : "nothing was saved, because out is none",
                      lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);
     return status;

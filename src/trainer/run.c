@@ -82,6 +82,7 @@ static hy_status save_or_warn(hy_trainer *t) {
     t->fate.save_clock = hy_clock();
     t->fate.save_seconds = t->fate.save_clock - begin;
     if (status == HY_OK) return HY_OK;
+    if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
     hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
            hy_error_message());
     return HY_OK;
@@ -143,6 +144,7 @@ static hy_status one_step(hy_trainer *t) {
     if (is_jump) t->fate.saved_step = -1;
     t->course.is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
+    status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;

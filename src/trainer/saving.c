@@ -175,6 +175,14 @@ static hy_status follow(hy_trainer *t) {
     return HY_OK;
 }
 
+/* Tensors go to where they are read from. Of several ranks one that fails here tells the others at once: they may wait
+ * for its part of an update. */
+static hy_status write_back(hy_trainer *t) {
+    HY_TRY(hy_update_finish(&t->engine));
+    HY_TRY(hy_mover_await(&t->engine));
+    return hy_engine_sync(&t->engine);
+}
+
 static hy_status lead(hy_trainer *t);
 
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
@@ -182,10 +190,7 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
         return hy_fail(HY_ERR_STATE,
                        "this run has no folder (out = none), so nothing can be saved");
     }
-    /* Tensors must be written back. */
-    HY_TRY(hy_update_finish(&t->engine));
-    HY_TRY(hy_mover_await(&t->engine));
-    HY_TRY(hy_engine_sync(&t->engine));
+    HY_TRY(hy_team_fail(t->team, write_back(t)));
     if (!t->team) return lead(t);
     return hy_trainer_leads(t) ? lead(t) : follow(t);
 }

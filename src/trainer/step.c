@@ -95,10 +95,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
         e->progress.backward_passes = passes;
     }
     t->fate.life = HY_LIFE_CHANGING;
-    while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) {
-        if (t->team) return status;
-        HY_TRY(hy_engine_retry(e, status));
-    }
+    while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
     return HY_OK;
 }
 
@@ -127,7 +124,7 @@ static hy_status sample_average(hy_trainer *t) {
     bool is_due = share > 1 - t->settings.phases.tail_share && t->progress.step % SAMPLE_EVERY == 0;
     if (!hy_has_row(&t->engine, HY_ROW_AVERAGE) || !is_due || t->course.is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(&t->engine);
-    if (status != HY_ERR_MEMORY) return status;
+    if (status != HY_ERR_MEMORY || t->team) return status;
     t->engine.progress.average_samples = 0;
     hy_trainer_defer_error(t, status);
     return HY_OK;
