@@ -422,6 +422,26 @@ START_TEST(modules_have_names_of_ours) {
 }
 END_TEST
 
+START_TEST(an_adapter_knows_its_matrix_and_its_rows) {
+    hy_shape shape = shape_of(3);
+    must(hy_shape_complete(&shape));
+    for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
+        hy_param_kind a = hy_adapter_kind(matrices[i]), b = (hy_param_kind)(a + 1);
+        ck_assert_int_eq(hy_adapter_matrix(a), matrices[i]);
+        ck_assert_int_eq(hy_adapter_matrix(b), matrices[i]);
+        ck_assert(!hy_is_adapter_b(a) && hy_is_adapter_b(b) && !hy_is_adapter_b(matrices[i]));
+    }
+    shape.adapter.parts = HY_ADAPT_Q | HY_ADAPT_V;
+    hy_adapter_pieces pieces = hy_shape_adapter_pieces(&shape, HY_P_QKV);
+    hy_adapter_rows before = hy_adapter_rows_before(&pieces, 2, 3); /* k has none */
+    ck_assert_int_eq(before.a, 3);
+    ck_assert_int_eq(before.b, pieces.rows[0]);
+    before = hy_adapter_rows_before(&pieces, pieces.count, 3);
+    ck_assert_int_eq(before.a, 6);
+    ck_assert_int_eq(before.b, pieces.rows[0] + pieces.rows[2]);
+}
+END_TEST
+
 START_TEST(modules_of_one_matrix_are_named_together) {
     must(hy_adapter_check_modules("none"));
     must(hy_adapter_check_modules("v_proj, q_proj,lm_head ,k_proj"));
@@ -496,6 +516,7 @@ static Suite *adapters_suite(void) {
     tcase_add_test(tests, dropout_leaves_out_its_share_and_keeps_the_mean);
     tcase_add_test(tests, names_mean_the_matrices_of_the_family);
     tcase_add_test(tests, modules_have_names_of_ours);
+    tcase_add_test(tests, an_adapter_knows_its_matrix_and_its_rows);
     tcase_add_test(tests, modules_of_one_matrix_are_named_together);
     tcase_add_test(tests, what_is_trained_whole_is_whole_modules_without_adapters);
     tcase_add_test(tests, the_base_has_the_random_numbers_it_has_without_adapters);

@@ -38,17 +38,13 @@ static hy_status hold(hy_merge *m, int32_t param, int32_t adapter) {
  * rounded once. */
 static void add_row(const hy_merge *m, const hy_adapter_pieces *pieces, int64_t row, int64_t width,
                     int64_t from, int64_t count, float *out) {
-    int64_t rank = m->shape->adapter.rank, begin = 0, first_a = 0, first_b = 0;
+    int64_t rank = m->shape->adapter.rank, begin = 0;
     int32_t piece = 0;
-    while (row >= begin + pieces->rows[piece]) {
-        if (pieces->is_there[piece]) {
-            first_a += rank;
-            first_b += pieces->rows[piece];
-        }
-        begin += pieces->rows[piece++];
-    }
+    while (row >= begin + pieces->rows[piece]) begin += pieces->rows[piece++];
     if (!pieces->is_there[piece]) return;
-    const float *b = m->b + (first_b + row - begin) * rank, *a = m->a + first_a * width + from;
+    hy_adapter_rows at_piece = hy_adapter_rows_before(pieces, piece, rank);
+    const float *a = m->a + at_piece.a * width + from;
+    const float *b = m->b + (at_piece.b + row - begin) * rank;
     for (int64_t at = 0; at < count; at += SOME) {
         int64_t some = count - at < SOME ? count - at : SOME;
         double sum[SOME] = {0};

@@ -130,18 +130,17 @@ static hy_status add_adapter(const hy_shape *shape, const hy_params *params, con
     const hy_param *matrix = &params->list[at->param];
     hy_adapter_pieces pieces = hy_shape_adapter_pieces(shape, matrix->kind);
     int32_t a = hy_params_find(params, matrix->unit, hy_adapter_kind(matrix->kind));
-    int64_t rank = shape->adapter.rank, row_a = 0, row_b = 0;
+    int64_t rank = shape->adapter.rank;
     for (int32_t i = 0; i < pieces.count && pieces.adapted > 0; i++) {
         if (!pieces.is_there[i]) continue;
+        hy_adapter_rows row = hy_adapter_rows_before(&pieces, i, rank);
         hy_hf_name *of_a = &list[(*count)++], *of_b = &list[(*count)++];
         *of_a = (hy_hf_name){
-            .param = a, .row = row_a, .rows = rank, .cols = params->list[a].shape[1], .ndim = 2};
+            .param = a, .row = row.a, .rows = rank, .cols = params->list[a].shape[1], .ndim = 2};
         *of_b = (hy_hf_name){
-            .param = a + 1, .row = row_b, .rows = pieces.rows[i], .cols = rank, .ndim = 2};
+            .param = a + 1, .row = row.b, .rows = pieces.rows[i], .cols = rank, .ndim = 2};
         HY_TRY(name_adapter(&at[i], true, of_a->name));
         HY_TRY(name_adapter(&at[i], false, of_b->name));
-        row_a += rank;
-        row_b += pieces.rows[i];
     }
     return HY_OK;
 }

@@ -146,29 +146,19 @@ static hy_status copy_base(hy_adapters *a, hy_engine *e) {
     return HY_OK;
 }
 
-/* Rows of A, or of B, that lie before those of a piece. */
-static int64_t rows_before(const hy_adapter_pieces *pieces, int32_t piece, bool is_a,
-                           int64_t rank) {
-    int64_t rows = 0;
-    for (int32_t i = 0; i < piece; i++) {
-        if (pieces->is_there[i]) rows += is_a ? rank : pieces->rows[i];
-    }
-    return rows;
-}
-
 /* Where a tensor of an adapter begins in the wider one, by its piece. */
 static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_hf_name *name) {
-    hy_param_kind kind = own->params.list[name->param].kind;
-    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
-    hy_param_kind matrix = matrices[(kind - HY_P_QKV_A) / 2];
-    bool is_a = hy_adapter_kind(matrix) == kind;
+    hy_param_kind kind = own->params.list[name->param].kind, matrix = hy_adapter_matrix(kind);
     hy_adapter_pieces ours = hy_shape_adapter_pieces(&own->shape, matrix),
                       theirs = hy_shape_adapter_pieces(&wide->shape, matrix);
-    int32_t piece = 0;
-    while (!ours.is_there[piece] ||
-           rows_before(&ours, piece, is_a, own->shape.adapter.rank) != name->row)
-        piece++;
-    return rows_before(&theirs, piece, is_a, wide->shape.adapter.rank);
+    bool is_b = hy_is_adapter_b(kind);
+    for (int32_t piece = 0; piece < ours.count; piece++) {
+        hy_adapter_rows from = hy_adapter_rows_before(&ours, piece, own->shape.adapter.rank);
+        if (!ours.is_there[piece] || (is_b ? from.b : from.a) != name->row) continue;
+        hy_adapter_rows to = hy_adapter_rows_before(&theirs, piece, wide->shape.adapter.rank);
+        return is_b ? to.b : to.a;
+    }
+    return 0; /* a name of this model begins at one of its pieces */
 }
 
 /* A tensor goes to its rows of the wider one, whose other columns stay zero. */
@@ -216,12 +206,11 @@ static hy_status copy_tensor(hy_adapters *a, const hy_engine *e, const hy_model 
                .cols = name->cols,
                .factor = 1};
     if (hy_is_adapter(param->kind)) {
-        bool is_b = (param->kind - HY_P_QKV_A) % 2 == 1;
         p.row = row_in_wide(own, e->model, name);
         p.cols = e->model->params.list[index].shape[1];
         /* One scale is in the model's ops: what another adapter has more of it, its B has. */
         double ratio = own->shape.adapter.scale / e->model->shape.adapter.scale;
-        if (is_b) p.factor = (float)ratio;
+        if (hy_is_adapter_b(param->kind)) p.factor = (float)ratio;
     }
     return put_tensor(file, i, &p);
 }

@@ -112,16 +112,26 @@ hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matri
     return out;
 }
 
+hy_adapter_rows hy_adapter_rows_before(const hy_adapter_pieces *pieces, int32_t piece,
+                                       int64_t rank) {
+    hy_adapter_rows rows = {0};
+    for (int32_t i = 0; i < piece; i++) {
+        rows.a += pieces->is_there[i] ? rank : 0;
+        rows.b += pieces->is_there[i] ? pieces->rows[i] : 0;
+    }
+    return rows;
+}
+
 /* A begins as PyTorch's linear layers do, B as zero: the model begins as it was. */
 static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind matrix) {
     hy_adapter_pieces pieces = hy_shape_adapter_pieces(s, matrix);
     const hy_param *whole = &p->list[hy_params_find(p, unit, matrix)];
-    int64_t in = whole->shape[1], rank = s->adapter.rank, rows = 0;
+    int64_t in = whole->shape[1], rank = s->adapter.rank;
     if (pieces.adapted == 0) return;
-    for (int32_t i = 0; i < pieces.count; i++) rows += pieces.is_there[i] ? pieces.rows[i] : 0;
+    hy_adapter_rows all = hy_adapter_rows_before(&pieces, pieces.count, rank);
     hy_param *a = &p->list[p->count], *b = a + 1;
-    add(p, s, unit, hy_adapter_kind(matrix), pieces.adapted * rank, in);
-    add(p, s, unit, (hy_param_kind)(hy_adapter_kind(matrix) + 1), rows, rank);
+    add(p, s, unit, hy_adapter_kind(matrix), all.a, in);
+    add(p, s, unit, (hy_param_kind)(hy_adapter_kind(matrix) + 1), all.b, rank);
     a->init_std = b->init_std = 0;
     a->init_bound = 1 / sqrt((double)in);
     if (pieces.adapted == 1) return;

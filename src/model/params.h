@@ -77,6 +77,14 @@ static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
 static inline bool hy_is_adapter(hy_param_kind kind) {
     return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
 }
+/* Of an adapter's A or B: whether it is the B, and the matrix it stands beside. */
+static inline bool hy_is_adapter_b(hy_param_kind kind) {
+    return hy_is_adapter(kind) && (kind - HY_P_QKV_A) % 2 == 1;
+}
+static inline hy_param_kind hy_adapter_matrix(hy_param_kind kind) {
+    static const hy_param_kind matrices[] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    return matrices[(kind - HY_P_QKV_A) / 2];
+}
 
 /* The pieces of a matrix that have adapters of their own. */
 typedef struct hy_adapter_pieces {
@@ -86,6 +94,12 @@ typedef struct hy_adapter_pieces {
     bool is_there[3]; /* which have one */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
+/* Rows of A and of B that lie before those of a piece. */
+typedef struct hy_adapter_rows {
+    int64_t a, b;
+} hy_adapter_rows;
+hy_adapter_rows hy_adapter_rows_before(const hy_adapter_pieces *pieces, int32_t piece,
+                                       int64_t rank);
 
 static inline bool hy_uses_fp8(const hy_fp8_use *use) { return use->weights || use->grads; }
 
