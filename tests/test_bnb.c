@@ -10,8 +10,8 @@
 #include "kernels/cpu/rows.h"
 #include "small_run.h"
 
-static const char *const cases[] = {"llama-double", "llama-single", "gpt2-double", "qwen2-skipped",
-                                    "qwen3-long-blocks"};
+static const char *const cases[] = {"llama-double",  "llama-single",      "gpt2-double",
+                                    "qwen2-skipped", "qwen3-long-blocks", "llama-some"};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const char *case_folder(const char *name) {
@@ -107,6 +107,7 @@ static void open_frozen(frozen_rig *r, const char *folder, bool has_plain_scales
     must(hy_model_create(&shape, &r->model));
     must(hy_model_select(r->model, "final_norm.weight", HY_NF4));
     r->model->params.has_plain_scales = has_plain_scales;
+    must(hy_bnb_mark_skipped(folder, &shape, &r->model->params));
     must(hy_params_layout(&r->model->params, HY_SET_FROZEN, HY_F32, &layout));
     must(hy_arena_init(&r->arena, r->backend, &r->ledger, HY_DEVICE, layout.bytes, "a test"));
     must(hy_store_init(&r->store, &r->arena, HY_WEIGHTS, &layout));
@@ -152,7 +153,8 @@ static int check_kept(const char *folder, bool has_plain_scales, int64_t piece) 
         bool is_kept = item >= 0 && r.store.layout.items[item].dtype == HY_NF4;
         seen.kept += p->coded && is_kept;
         seen.decoded += p->coded && !is_kept;
-        seen.encoded += !p->coded && is_kept;
+        seen.real += r.model->params.list[p->param].stays_real && !p->coded;
+        ck_assert(p->coded || !is_kept); /* nothing is quantised here that was not */
         if (!p->coded) continue;
         float *x = stored_numbers(&r, p);
         check_hash(folder, p->coded->codes.entry->name, is_kept ? "exact" : "rounded", x,
@@ -187,14 +189,39 @@ START_TEST(fp32_scales_do_not_become_scales_of_two_levels) {
 }
 END_TEST
 
-/* q is left in 16 bits by the quantiser; it lies with k and v, and gets codes of its own. */
-START_TEST(what_the_quantiser_skipped_is_quantised_while_it_is_read) {
+static hy_dtype type_of(const frozen_rig *r, int32_t unit, hy_param_kind kind) {
+    int32_t param = hy_params_find(&r->model->params, unit, kind);
+    return r->store.layout.items[hy_store_item_of(&r->store, param)].dtype;
+}
+
+/* q is left in 16 bits by the quantiser; it lies with k and v, which are decoded. */
+START_TEST(what_the_quantiser_skipped_stays_as_it_was) {
     frozen_rig r;
     open_frozen(&r, case_folder("qwen2-skipped"), false, 0);
     must(r.status);
-    ck_assert_int_eq(r.counts.encoded, 1);
-    ck_assert_int_eq(r.counts.kept, 6);
+    ck_assert_int_eq(r.counts.real, 1);
+    ck_assert_int_eq(r.counts.kept, 4);
+    ck_assert_int_eq(r.counts.decoded, 2);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_QKV), HY_F32);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_OUT), HY_NF4);
+    close_frozen(&r);
+}
+END_TEST
+
+/* Of the first layer the mlp, of the second the output of attention: blocks that compute differently. */
+START_TEST(layers_may_differ_in_what_was_skipped) {
+    frozen_rig r;
+    open_frozen(&r, case_folder("llama-some"), false, 0);
+    must(r.status);
+    ck_assert_int_eq(r.counts.real, 4);
+    ck_assert_int_eq(r.counts.kept, 10);
     ck_assert_int_eq(r.counts.decoded, 0);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_UP), HY_F32);
+    ck_assert_int_eq(type_of(&r, 1, HY_P_OUT), HY_NF4);
+    ck_assert_int_eq(type_of(&r, 2, HY_P_UP), HY_NF4);
+    ck_assert_int_eq(type_of(&r, 2, HY_P_OUT), HY_F32);
+    hy_model_settle(r.model);
+    ck_assert_int_ne(r.model->kind_of[1], r.model->kind_of[2]);
     close_frozen(&r);
 }
 END_TEST
@@ -416,13 +443,17 @@ START_TEST(a_run_beside_codes_has_the_losses_of_one_beside_their_numbers) {
 }
 END_TEST
 
-START_TEST(a_run_says_what_it_quantises_itself) {
-    static heard h;
-    double losses[3];
+/* The numbers that both have are those of the folder: nothing is quantised on the way. */
+START_TEST(a_run_says_what_stays_as_it_was) {
+    static heard h, decoded;
+    double losses[3], with_numbers[3];
     run_losses("qwen2-skipped", PAIRS("lora", "true"), &h, losses);
-    ck_assert_ptr_nonnull(strstr(h.text, "6 matrices of "));
+    ck_assert_ptr_nonnull(strstr(h.text, "4 matrices of "));
     ck_assert_ptr_nonnull(strstr(h.text, "with scales in 8 bits"));
-    ck_assert_ptr_nonnull(strstr(h.text, "leaves in 16 bits are quantised here"));
+    ck_assert_ptr_nonnull(strstr(h.text, "leaves 1 matrices of its blocks as they were"));
+    run_losses("llama-some", PAIRS("lora", "true", "frozen_dtype", "nf4_single"), &h, losses);
+    run_losses("llama-some", PAIRS("lora", "true", "frozen_dtype", "auto"), &decoded, with_numbers);
+    ck_assert_mem_eq(losses, with_numbers, sizeof losses);
 }
 END_TEST
 
@@ -528,13 +559,14 @@ static Suite *bnb_suite(void) {
     tcase_add_loop_test(numbers, codes_stay_as_they_are_and_stand_for_the_same_numbers, 0, CASES);
     tcase_add_loop_test(numbers, transformers_computes_the_same_with_the_quantised_model, 0, CASES);
     tcase_add_test(numbers, fp32_scales_do_not_become_scales_of_two_levels);
-    tcase_add_test(numbers, what_the_quantiser_skipped_is_quantised_while_it_is_read);
+    tcase_add_test(numbers, what_the_quantiser_skipped_stays_as_it_was);
+    tcase_add_test(numbers, layers_may_differ_in_what_was_skipped);
     tcase_add_test(numbers, other_cases_are_those_of_bitsandbytes_too);
     tcase_add_test(folders, tensors_that_do_not_belong_together_are_named);
     tcase_add_test(folders, a_state_that_cannot_be_is_named);
     tcase_add_test(folders, scales_that_are_no_numbers_are_named);
     tcase_add_test(folders, a_run_beside_codes_has_the_losses_of_one_beside_their_numbers);
-    tcase_add_test(folders, a_run_says_what_it_quantises_itself);
+    tcase_add_test(folders, a_run_says_what_stays_as_it_was);
     tcase_add_test(folders, a_folder_says_how_frozen_weights_are_stored_unless_the_user_does);
     tcase_add_test(folders, weights_that_are_quantised_are_not_trained);
     suite_add_tcase(suite, numbers);

@@ -88,6 +88,12 @@ hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
     return hy_hf_find(s->model, kind, path);
 }
 
+hy_status hy_settings_base_files(const hy_settings *s, hy_model_files *kind,
+                                 char path[HY_HF_PATH_MAX]) {
+    const char *base = s->lora.base;
+    return base[0] ? hy_hf_find(base, kind, path) : hy_settings_model_files(s, kind, path);
+}
+
 bool hy_settings_bring_files(const hy_settings *s) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];

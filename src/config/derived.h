@@ -17,6 +17,9 @@ void hy_settings_trained(const hy_settings *settings, char *out, size_t size);
 /* The files that `model` names; HY_FILES_NONE for a preset. */
 hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
                                   char path[HY_HF_PATH_MAX]);
+/* Those that its frozen weights are read from: where lora.base says, or the same. */
+hy_status hy_settings_base_files(const hy_settings *settings, hy_model_files *kind,
+                                 char path[HY_HF_PATH_MAX]);
 /* The weights begin as those of a model's files, also gone ones. */
 bool hy_settings_bring_files(const hy_settings *settings);
 

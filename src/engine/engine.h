@@ -224,7 +224,7 @@ void hy_engine_close(hy_engine *e);
  * name the key. */
 hy_status hy_settings_select(const hy_settings *settings, hy_model *model);
 /* The same of storage alone: the codes of frozen matrices, HY_F32 where they are none. */
-void hy_settings_store_frozen(const hy_settings *settings, hy_params *params);
+hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model);
 
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);

@@ -40,11 +40,10 @@ static void tell_counts(const hy_engine *e, const char *path, const hy_load_coun
         hy_say_to(e->observer, HY_NOTE, "%d matrices of %s are NF4 there and decoded here",
                   counts->decoded, path);
     }
-    if (counts->encoded > 0) {
-        hy_say_to(e->observer, HY_WARNING,
-                  "%d matrices that %s leaves in 16 bits are quantised here: those of blocks are "
-                  "stored in one type",
-                  counts->encoded, path);
+    if (counts->real > 0) {
+        hy_say_to(e->observer, HY_NOTE,
+                  "%s leaves %d matrices of its blocks as they were, and they stay so", path,
+                  counts->real);
     }
 }
 

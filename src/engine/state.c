@@ -12,14 +12,28 @@
 #include "config/config_adapter.h"
 #include "config/derived.h"
 #include "engine/engine.h"
+#include "hub/bnb.h"
+#include "hub/hf_load.h"
 #include "model/adapter.h"
 #include "optim/groups.h"
 
 /* ---- rows and plan -------------------------------------------------------------------------------- */
 
-void hy_settings_store_frozen(const hy_settings *s, hy_params *params) {
-    params->frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
-    params->has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+/* What a quantised folder left as it was is no code here either; files that are gone are told of when they are read. */
+static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    if (hy_dtype_chosen(s->train.frozen_dtype, HY_F32) != HY_NF4) return HY_OK;
+    if (hy_settings_base_files(s, &kind, path) != HY_OK || kind != HY_FILES_HF) return HY_OK;
+    return hy_bnb_mark_skipped(path, &model->shape, &model->params);
+}
+
+hy_status hy_settings_store_frozen(const hy_settings *s, hy_model *model) {
+    model->params.frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    model->params.has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+    HY_TRY(keep_skipped(s, model));
+    hy_model_settle(model);
+    return HY_OK;
 }
 
 hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
@@ -29,7 +43,7 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
     if (status == HY_OK) {
         status = hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
     }
-    hy_settings_store_frozen(s, &model->params);
+    if (status == HY_OK) status = hy_settings_store_frozen(s, model);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);

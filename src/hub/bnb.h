@@ -10,6 +10,7 @@
 
 #include "formats/hf_tensors.h"
 #include "model/coding.h"
+#include "model/params.h"
 
 /* What the JSON says. */
 typedef struct hy_bnb_state {
@@ -45,3 +46,7 @@ hy_status hy_bnb_read(const hy_bnb_matrix *matrix, int64_t first, int64_t count,
 /* All scales of the matrix, which begins with block `first` of a coded parameter. HY_ERR_INPUT where that has two
  * levels and they would not be the same. */
 hy_status hy_bnb_put_scales(const hy_bnb_matrix *matrix, int64_t first, hy_coding *coding);
+
+/* Matrices of blocks that a quantised folder holds as they were (llm_int8_skip_modules) are marked: they stay so. Of a
+ * packed one it is enough that one of its modules is. Other folders change nothing. */
+hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_params *params);

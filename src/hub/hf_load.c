@@ -370,7 +370,7 @@ static void count_parts(const loading *l, const hy_weight_files *files, hy_load_
             counts->kept += is_kept;
             counts->decoded += !is_kept;
         } else {
-            counts->encoded += is_kept;
+            counts->real += l->model->params.list[part->param].stays_real;
         }
     }
 }

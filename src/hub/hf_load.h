@@ -53,7 +53,7 @@ void hy_weight_files_close(hy_weight_files *files);
 typedef struct hy_load_counts {
     int32_t kept;    /* codes that stayed as they were, */
     int32_t decoded; /* codes that became numbers, */
-    int32_t encoded; /* and numbers that became such codes: the quantiser had skipped them */
+    int32_t real;    /* and matrices of blocks that the quantiser had skipped, which stay numbers */
 } hy_load_counts;
 
 typedef struct hy_load_options {

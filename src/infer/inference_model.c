@@ -49,9 +49,7 @@ static hy_status choose_stored(const hy_settings *s, hy_model *model) {
     if (s->lora.lora || strcmp(s->train.train, "all") != 0) return hy_settings_select(s, model);
     if (!hy_is_coded(hy_dtype_chosen(s->train.frozen_dtype, HY_F32))) return HY_OK;
     for (int32_t i = 0; i < params->count; i++) params->list[i].is_trainable = false;
-    hy_settings_store_frozen(s, params);
-    hy_model_settle(model);
-    return HY_OK;
+    return hy_settings_store_frozen(s, model);
 }
 
 static hy_status open_engine(hy_used_model *m) {

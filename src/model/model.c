@@ -24,7 +24,9 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
     for (int kind = 0; kind < HY_P_KIND_COUNT; kind++) {
         int32_t param = hy_params_find(&model->params, unit, (hy_param_kind)kind);
         bool is_trained = param >= 0 && model->params.list[param].is_trainable;
+        bool is_real = param >= 0 && model->params.list[param].stays_real;
         traits.trained |= (uint32_t)is_trained << kind;
+        traits.real |= (uint32_t)is_real << kind;
     }
     traits.passes_back = unit > model->lowest_trained;
     return traits;

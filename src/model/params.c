@@ -473,7 +473,8 @@ int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
 
 hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     const hy_param *param = &p->list[index];
-    if (param->is_trainable || !hy_param_block(param, p->frozen_codes)) return dtype;
+    bool is_real = param->is_trainable || param->stays_real;
+    if (is_real || !hy_param_block(param, p->frozen_codes)) return dtype;
     switch (param->kind) {
     case HY_P_QKV:
     case HY_P_OUT:

@@ -120,6 +120,8 @@ typedef struct hy_param {
     bool is_trainable; /* else it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
     bool is_beside;    /* trained whole beside adapters: it goes where they go */
+    bool
+        stays_real; /* a matrix that is no code where other frozen ones are: its files have it so */
     /* A large parameter of a guest is a row of parts, so that what travels is small: each is an entry of the list,
      * with the shape of the whole; all but the last have `part` elements. */
     int32_t whole;         /* which of the guest's it is, or is a part of */
@@ -182,7 +184,7 @@ hy_status hy_params_select(hy_params *params, const char *names);
 hy_status hy_params_mark_beside(hy_params *params, const char *names);
 
 /* The type in which a parameter is stored where the others are of `dtype`: frozen_codes for frozen matrices
- * of blocks, and, unless they are nf4, a table that tokens are looked up in; not the head, whose logits are
+ * of blocks that do not stay as they are, and, unless they are nf4, a table that tokens are looked up in; not the head, whose logits are
  * most delicate, nor a table that it shares. */
 hy_dtype hy_params_stored(const hy_params *params, int32_t index, hy_dtype dtype);
 

@@ -18,9 +18,10 @@ int hy_recompute_groups(hy_recompute recompute) {
 
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b) {
     return a->part == b->part && a->window == b->window && a->trained == b->trained &&
-           a->passes_back == b->passes_back && a->fp8.weights == b->fp8.weights &&
-           a->fp8.grads == b->fp8.grads && a->fp8.gradient == b->fp8.gradient &&
-           a->fp8.is_fast == b->fp8.is_fast && a->fp8.is_frozen == b->fp8.is_frozen;
+           a->real == b->real && a->passes_back == b->passes_back &&
+           a->fp8.weights == b->fp8.weights && a->fp8.grads == b->fp8.grads &&
+           a->fp8.gradient == b->fp8.gradient && a->fp8.is_fast == b->fp8.is_fast &&
+           a->fp8.is_frozen == b->fp8.is_frozen;
 }
 
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {

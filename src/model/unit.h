@@ -97,6 +97,7 @@ typedef struct hy_unit_traits {
     hy_unit_part part;
     int32_t window;   /* of a block's attention; 0: none */
     uint32_t trained; /* a bit for each hy_param_kind whose gradient it makes */
+    uint32_t real;    /* and for each frozen matrix that stays numbers where others are codes */
     bool passes_back; /* something below it is trained: the gradient of the residual goes on */
     hy_fp8_use fp8; /* of a block, among what is trained; that of a batch plan, not of the model */
 } hy_unit_traits;

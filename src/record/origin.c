@@ -153,13 +153,11 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
 
 hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]) {
-    const char *base = s->lora.base;
-    hy_status status =
-        base[0] ? hy_hf_find(base, kind, path) : hy_settings_model_files(s, kind, path);
+    hy_status status = hy_settings_base_files(s, kind, path);
     HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
                "the adapters stand beside the weights of %s, which are not there; --base FOLDER "
                "says where that model is now",
-               base[0] ? base : s->model);
+               s->lora.base[0] ? s->lora.base : s->model);
     hy_kept_origin now = {.kind = *kind};
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;

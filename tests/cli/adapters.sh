@@ -715,6 +715,33 @@ test_merging_is_onto_the_codes_that_training_had() {
     for arch in gpt2 llama qwen3; do same_codes "$golden/$arch" int8 --data shard.bin --seq-len 8; done
 }
 
+test_what_a_quantised_folder_left_as_it_was_stays_so() {
+    make_tokens
+    set -- --data shard.bin --seq-len 8 --precision fp32 --threads 1 --device cpu
+    for base in llama-some qwen2-skipped; do
+        base=$here/../golden/bnb/$base
+        run_folder "$base" --lora --lora-rank 2 --lr 0.01 --save-every 3 --overwrite --out tuned
+        expect_code 0
+        of_run=$("$program" --eval-only --model tuned "$@" 2> /dev/null | grep '^loss')
+        [ -n "$of_run" ] || fail "$base: no loss"
+        expect_same "$("$program" --eval-only --model "$base" --adapter tuned "$@" 2> /dev/null | grep '^loss')" \
+            "$of_run" "$base with adapter"
+        run_other hybrid-export tuned --merge --out merged --dtype fp32 --overwrite
+        expect_code 0
+        loss=$("$program" --eval-only --model merged "$@" 2> /dev/null | grep '^loss')
+        case $base in # the other one is bf16, which its codes are rounded to where they are decoded
+        *llama-some) expect_same "$loss" "$of_run" "$base merged" ;;
+        esac
+        cp tuned/adapter/adapter_model.safetensors whole
+        rm -r tuned/checkpoint-6 tuned/adapter
+        run --resume tuned
+        expect_code 0
+        cmp whole tuned/adapter/adapter_model.safetensors || fail "$base: another adapter after resuming"
+    done
+    run --model "$here/../golden/bnb/llama-some" --lora --data shard.bin --seq-len 8 --device cpu --plan
+    expect_code 0
+}
+
 test_merging_shows_how_far_the_two_are_apart() {
     make_quantised
     run_other hybrid-export tuned --out as-trained --merge --dtype fp32 --eval-batches 0

@@ -46,6 +46,7 @@ def gpt2(width, inner, layers=1):
 LLAMA, QWEN2, QWEN3 = (LlamaForCausalLM, LlamaConfig), (Qwen2ForCausalLM, Qwen2Config), (
     Qwen3ForCausalLM, Qwen3Config)
 SKIPPED = ["lm_head", "q_proj"]
+SOME = ["lm_head", "model.layers.0.mlp", "model.layers.1.self_attn.o_proj"]
 
 CASES = {
     # name: model, type, double quantisation, storage of codes, skipped modules, block
@@ -55,6 +56,7 @@ CASES = {
     "qwen2-skipped": (rope(*QWEN2, 64, 64), torch.bfloat16, True, torch.bfloat16, SKIPPED, 64),
     "qwen3-long-blocks": (rope(*QWEN3, 64, 64, head=8), torch.bfloat16, True, torch.uint8, None,
                           256),
+    "llama-some": (rope(*LLAMA, 64, 64, layers=2), torch.float32, True, torch.uint8, SOME, 64),
 }
 
 
