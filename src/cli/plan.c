@@ -25,7 +25,8 @@ static void planned_activations(const hy_cli_terminal *terminal, const hy_traine
     char title[96];
     hy_trainer_plan_facts(trainer, &facts);
     hy_trainer_summary(trainer, &summary);
-    int64_t tokens = summary.tokens_per_step / facts.grad_accum_steps;
+    int64_t ranks = facts.ranks > 1 ? facts.ranks : 1;
+    int64_t tokens = summary.tokens_per_step / facts.grad_accum_steps / ranks;
     if (hy_trainer_estimate_activations(trainer, 0, 0, levels) != HY_OK) return;
     hy_cli_table_begin(&table, "lrrrr");
     hy_cli_table_row(&table, "recompute", "activations", "workspace", "if pinned: device", "host",
