@@ -17,7 +17,7 @@
 #define RANKS_RUN                                                                                  \
     "model nano layers 2 width 32 heads 4 mlp_width 48 seq_len 32 batch_size 12 "                  \
     "grad_accum_steps 1 lr 3e-3 builtin_bytes 60000 lr_warmup_steps 3 eval_batches 3 "             \
-    "sample_tokens 4 threads 1 device cpu save_model false link sockets "
+    "sample_tokens 4 threads 1 device cpu save_model false transport sockets "
 
 #define PREDICTS                                                                                   \
     "full_steps 3 correct_steps 2 predict_from 0 predict_until 1 cooldown_steps 1 "                \
