@@ -44,7 +44,7 @@ static const struct {
 
 /* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
  * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k nf4 with scales of
- * two levels, e and g fp8 (e4m3 and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
+ * two levels, l nf4 with scales in fp32, e and g fp8 (e4m3 and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
  * starts of documents, c cosines and sines, u codes, 3 that number: not quite the largest of the normal
  * ones. */
 typedef struct call_row {
@@ -163,6 +163,10 @@ static const call_row rows[] = {
     {HY_OP_MATMUL, "anNF kuFQ a0NQ", {.matmul.alpha = 0.25f}},
     {HY_OP_EMBED, "itN kuVQ anTQ a0NQ", {.embed.seq = T}},
     {HY_OP_CAST, "kuVQ a0VQ", {0}},
+    {HY_OP_MATMUL, "anNQ luFQ a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
+    {HY_OP_MATMUL, "anNF luFQ a0NQ", {.matmul.alpha = 0.25f}},
+    {HY_OP_EMBED, "itN luVQ anTQ a0NQ", {.embed.seq = T}},
+    {HY_OP_CAST, "luVQ a0VQ", {0}},
     {HY_OP_MATMUL, "anNC enFC a0NF", {.matmul = {.trans_b = true, .alpha = 0.25f}}},
     {HY_OP_MATMUL, "anNF enFC a0NC", {.matmul.alpha = 0.25f}},
     {HY_OP_ADD_PARTS,
@@ -197,7 +201,8 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
     case 'i': return HY_I32;
     case 'u': return HY_U8;
     case 'q': return HY_I8;
-    case 'k': return HY_NF4;
+    case 'k':
+    case 'l': return HY_NF4;
     case 'e': return HY_E4M3;
     case 'g': return HY_E5M2;
     default: return HY_F32;
@@ -209,11 +214,11 @@ static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) /
 /* A group of nf4: small, so that a tensor has many. */
 #define GROUP 4
 
-/* How its scales are stored, without where. */
+/* How its scales are stored, without where. Whether they have two levels, the tensor says. */
 static hy_quant quant_of(const hy_tensor *t) {
     return (hy_quant){
         .block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
-        .group = t->dtype == HY_NF4 ? GROUP : 0};
+        .group = t->quant.group};
 }
 
 static size_t scale_bytes(const hy_tensor *t) {
@@ -234,9 +239,10 @@ void hy_selftest_place(hy_tensor *t, void *data) {
     t->quant.scale = (float *)(void *)((char *)data + scales_at(t));
 }
 
-/* One for each row of int8, one for all of fp8; of nf4 pairs of scale and offset, and all codes in turn. */
+/* One for each row of int8 and each block of nf4, one for all of fp8; where nf4 has two levels, pairs of scale and
+ * offset, and all codes in turn. */
 static void fill_scales(const hy_tensor *t) {
-    if (t->dtype == HY_NF4) {
+    if (t->quant.group > 0) {
         int64_t blocks = hy_tensor_count(t) / HY_NF4_BLOCK, pairs = blocks / GROUP;
         uint8_t *codes = (uint8_t *)(t->quant.scale + 2 * pairs);
         for (int64_t i = 0; i < pairs; i++) {
@@ -247,13 +253,14 @@ static void fill_scales(const hy_tensor *t) {
         return;
     }
     for (size_t i = 0; i < scale_bytes(t) / sizeof(float); i++) {
-        t->quant.scale[i] = t->dtype == HY_I8 ? 0.01f * (float)(1 + i % 3) : 0.5f;
+        t->quant.scale[i] = hy_is_fp8(t->dtype) ? 0.5f : 0.01f * (float)(1 + i % 3);
     }
 }
 
 /* Makes the tensor of a word; false where there is no memory. */
 static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy_tensor *out) {
-    *out = (hy_tensor){.dtype = dtype_of(word[0], activation)};
+    *out = (hy_tensor){.dtype = dtype_of(word[0], activation),
+                       .quant.group = word[0] == 'k' ? GROUP : 0};
     for (const char *letter = word + 2; *letter && *letter != ' '; letter++) {
         size_t i = 0;
         while (sizes[i].letter != *letter) i++;

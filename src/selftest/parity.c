@@ -142,7 +142,8 @@ static bool is_beyond(const hy_device_facts *facts, const hy_op_call *call) {
 static const char *added_to_name(const hy_op_call *call) {
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         if (call->t[i].dtype == HY_I8) return ", int8 weights";
-        if (call->t[i].dtype == HY_NF4) return ", nf4 weights";
+        if (call->t[i].dtype == HY_NF4)
+            return call->t[i].quant.group > 0 ? ", nf4 weights" : ", nf4_single weights";
         if (call->kind != HY_OP_MATMUL || !hy_is_fp8(call->t[i].dtype)) continue;
         return i == HY_MATMUL_A ? ", fp8" : ", fp8 weights";
     }
