@@ -113,7 +113,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
         return status;
     }
     while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
-        status = hy_team_fail(known.team, status);
+        status = hy_ranks_fail(t, status);
         bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
         if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
         if (status != HY_ERR_MEMORY || tries-- == 0) {

@@ -152,9 +152,19 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     for (int32_t r = 0; r < count; r++) {
         if (all[r].status == HY_OK) continue;
-        return hy_fail((hy_status)all[r].status, "rank %d: %s", r, all[r].message);
+        const hy_member *m = hy_control_member(t->team->control, r);
+        hy_status status = hy_fail((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
+                                   m->pid, all[r].message);
+        snprintf(t->agreed.failure, sizeof t->agreed.failure, "%s", hy_error_message());
+        return status;
     }
     return HY_OK;
+}
+
+hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
+    size_t length = strlen(t->agreed.failure);
+    bool is_known = length > 0 && strncmp(hy_error_message(), t->agreed.failure, length) == 0;
+    return is_known ? status : hy_team_fail(t->team, status);
 }
 
 /* What each rank tells at the begin of a step. */

@@ -308,5 +308,5 @@ static hy_status run(hy_trainer *t) {
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    return hy_team_fail(t->team, hy_guest_hand_back(t, run(t)));
+    return hy_ranks_fail(t, hy_guest_hand_back(t, run(t)));
 }

@@ -154,8 +154,9 @@ typedef struct hy_fate {
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
-    uint64_t sent;       /* bytes that had left this rank when the step ended, */
-    double link_seconds; /* and what exchanges had taken */
+    char failure[HY_ERROR_MESSAGE_MAX]; /* the last that all of them have */
+    uint64_t sent;                      /* bytes that had left this rank when the step ended, */
+    double link_seconds;                /* and what exchanges had taken */
     /* Of each rank, in the step before the record's line: */
     double seconds[HY_RANKS_TOLD];   /* what it took, */
     double waited[HY_RANKS_TOLD];    /* of these, standing still for what was to come, */
@@ -229,6 +230,8 @@ hy_status hy_ranks_begin_figures(hy_trainer *t);
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
 /* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
+/* As hy_team_fail, but what ranks have agreed on is not told: the others have it, and whose it was. */
+hy_status hy_ranks_fail(hy_trainer *t, hy_status status);
 /* *counted becomes the sum over ranks; and whether to stop or to save is known. */
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted);
 bool hy_ranks_stop(const hy_trainer *t);
