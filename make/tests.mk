@@ -31,13 +31,20 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 # tests/oom/faults.c. -rdynamic: so that stacks have names.
 OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
     opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_stream_call \
-    hy_cpu_event_record hy_cpu_stream_wait
+    hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at
 OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
 $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
     $(OOM_OBJECTS) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
 	    $(filter %.o %.a,$^) $(LIBS)
+
+# Ranks to which something happens at an exact allocation, launch or write.
+RANK_FAULTS := $(addprefix $(OUT)/tests/,test_ranks_faults long/test_ranks_killed long/test_ranks_refused)
+$(RANK_FAULTS): $(OUT)/tests/%: $(OBJ)/tests/%.o $(OBJ)/tests/oom/faults.o $(STATIC_LIB) $(LINK_STAMP)
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
+	    $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
 
 # ---- stand-ins ---------------------------------------------------------------------------------
 # Libraries that tests open in place of those of other people; one lacks a function.

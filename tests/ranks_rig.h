@@ -52,6 +52,7 @@ struct ranks_run {
     int64_t at;           /* and when */
     void (*begin)(const ranks_run *run, int rank); /* before its trainer is made; NULL: nothing */
     void (*after_step)(const ranks_run *run, int rank, const hy_step_info *info); /* likewise */
+    void (*end)(const ranks_run *run, int rank); /* when its trainer is gone; likewise */
 };
 
 typedef struct ranks_job {
@@ -123,6 +124,7 @@ static inline hy_status run_as_rank(const ranks_run *run, int rank, course *mine
     if (status != HY_OK) return status;
     status = hy_trainer_run(trainer);
     hy_trainer_destroy(trainer); /* leaves the message */
+    if (run->end) run->end(run, rank);
     return status;
 }
 

@@ -9,11 +9,14 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "base/disk.h"
 #include "base/error.h"
 #include "kernels/cpu/stream.h"
 
@@ -94,6 +97,10 @@ static bool fails(fault_kind kind, size_t bytes) {
     if (!(plan.kinds & FAULT_BIT(kind))) return false;
     number++;
     if (!is_chosen() && !is_over_budget(bytes)) return false;
+    if (plan.signal) {
+        kill(getpid(), plan.signal);
+        return false; /* it was stopped and goes on */
+    }
     if (counts.failed++ == 0) {
         counts.first_failed_bytes = bytes;
         note_stack(&counts.first_failed);
@@ -290,4 +297,14 @@ hy_status __wrap_hy_cpu_event_record(hy_event *event, hy_stream *s) {
 
 hy_status __wrap_hy_cpu_stream_wait(hy_stream *s, hy_event *event) {
     return refuses(FAULT_LAUNCH, 0) ? no_launch("a wait") : __real_hy_cpu_stream_wait(s, event);
+}
+
+/* ---- parts of a checkpoint ----------------------------------------------------------------------- */
+
+int __real_hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset);
+
+int __wrap_hy_disk_write_at(int fd, const void *data, size_t size, uint64_t offset) {
+    if (!refuses(FAULT_WRITE, 0)) return __real_hy_disk_write_at(fd, data, size, offset);
+    errno = ENOSPC;
+    return -1;
 }

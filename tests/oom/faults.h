@@ -13,13 +13,15 @@
 
 #define FAULT_STACK 24
 
-/* What is asked for: memory of the host's code, a backend's arena, something else of the system's, or that
- * a stream takes an op, a copy or an event: a card without memory may refuse that, too. */
+/* What is asked for: memory of the host's code, a backend's arena, something else of the system's, that a stream
+ * takes an op, a copy or an event (a card without memory may refuse that, too), or room on a disk for a rank's part of
+ * a checkpoint. */
 typedef enum fault_kind {
     FAULT_HEAP,
     FAULT_ARENA,
     FAULT_SYSTEM,
     FAULT_LAUNCH,
+    FAULT_WRITE,
     FAULT_KINDS
 } fault_kind;
 #define FAULT_BIT(kind) (1u << (kind))
@@ -32,6 +34,7 @@ typedef struct fault_plan {
     int64_t times;   /* so many from there on; 0 counts as 1 */
     uint64_t budget; /* bytes that may be live; 0: all */
     bool is_squeeze; /* the budget holds from allocation `at` on, counted from what is live then */
+    int signal;      /* instead of failing, the process sends itself this one; 0: it fails */
 } fault_plan;
 
 /* A place in the code: return addresses, innermost first. */
