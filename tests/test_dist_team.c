@@ -142,15 +142,6 @@ static rig open_all_unlike(int count, const unlike *how) {
     return it;
 }
 
-START_TEST(nccl_is_refused_for_now) {
-    unlike how = {.link = HY_LINK_NCCL};
-    rig it = open_all_unlike(2, &how);
-    must_mention(&it, 1, "transport nccl is not supported by this build yet");
-    ck_assert_int_eq(it.results[0].status, HY_ERR_INPUT);
-    rig_free(&it);
-}
-END_TEST
-
 START_TEST(other_settings_on_a_rank_are_refused_everywhere) {
     unlike how = {.link = HY_LINK_AUTO, .is_other = true, .is_late = _i == 1};
     rig it = open_all_unlike(3, &how);
@@ -259,7 +250,6 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, ranks_of_our_launcher_are_connected_by_sockets, 0, 2);
     tcase_add_test(c, a_variable_makes_the_link_slow);
     tcase_add_loop_test(c, a_wrong_value_of_that_variable_is_named, 0, 5);
-    tcase_add_test(c, nccl_is_refused_for_now);
     tcase_add_loop_test(c, other_settings_on_a_rank_are_refused_everywhere, 0, 2);
     tcase_add_test(c, mpi_that_is_nowhere_is_named_with_what_to_install);
     tcase_add_test(c, the_first_failure_is_everybodys);

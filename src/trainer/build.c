@@ -243,7 +243,7 @@ static hy_status make_plan(hy_trainer *t) {
     HY_TRY(hy_engine_set_subject(e));
     const char *no_fp8 = hy_fp8_why_none(&e->subject);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
-    HY_TRY(plan_stages(t));
+    HY_TRY(hy_ranks_agree(t, plan_stages(t)));
     HY_TRY(hy_ranks_share_plan(t));
     e->subject.keeps_rung = true; /* for the rest of the run */
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);

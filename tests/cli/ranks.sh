@@ -327,6 +327,30 @@ test_help_teaches_how_ranks_are_started() {
     done
 }
 
+test_nccl_is_for_cards() {
+    run_tiny --ranks 2 --transport nccl --out out
+    expect_code 2
+    expect_err "NCCL moves memory of cards"
+}
+
+# The library that stands in for NCCL moves memory of the CPU when a group ends.
+test_nccl_gives_the_bits_of_sockets() {
+    library=$HYBRID_BUILD/tests/standin/libnccl.so
+    [ -e "$library" ] || skip "no library that stands in for NCCL"
+    mkdir names
+    HYBRID_TEST_NCCL=1 HYBRID_NCCL=$library STANDIN_NCCL_FOLDER=$PWD/names STANDIN_NCCL_WAITS=1
+    export HYBRID_TEST_NCCL HYBRID_NCCL STANDIN_NCCL_FOLDER STANDIN_NCCL_WAITS
+    for stage in 2 3; do
+        run_tiny --ranks 2 --transport nccl --zero-stage $stage --out nccl-$stage
+        expect_code 0
+        grep -q '"transport":"NCCL"' nccl-$stage/metrics.jsonl || fail "it was not NCCL"
+    done
+    run_tiny --ranks 2 --transport sockets --out sockets
+    for stage in 2 3; do
+        expect_same "$(losses nccl-$stage | cksum)" "$(losses sockets | cksum)" "losses over NCCL"
+    done
+}
+
 test_mpirun_starts_ranks() {
     command -v mpirun > /dev/null || skip "no mpirun here (Debian: openmpi-bin)"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
