@@ -374,9 +374,22 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
+/* Elements of all parameters that are trained, of which several ranks have tiles. */
+static int64_t trained_elements(const hy_rows *rows) {
+    const hy_row *master = &rows->row[HY_ROW_MASTER];
+    const hy_layout *layout = master->is_sharded ? &master->whole : &master->layout;
+    int64_t count = 0;
+    for (int32_t i = 0; i < layout->item_count; i++) count += layout->items[i].count;
+    return count;
+}
+
 /* All ranks together have it once. */
-static uint64_t saved_bytes(const hy_row *row) {
-    return row->is_sharded ? row->whole.bytes : row->layout.bytes;
+static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
+    if (row->is_sharded) return row->whole.bytes;
+    if (!row->is_tiled || !hy_rows_shard(rows)) return row->layout.bytes;
+    int64_t elements = trained_elements(rows);
+    uint64_t scales = row->block ? (uint64_t)(elements / row->block) * sizeof(float) : 0;
+    return hy_dtype_bytes(row->dtype, elements) + scales;
 }
 
 uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_aside) {
@@ -384,7 +397,8 @@ uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_aside) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         bool is_now_and_then = i == HY_ROW_SNAPSHOT; /* only until a jump is corrected */
         bool is_kept = !(rows->row[i].is_for_jumps && is_aside);
-        if (rows->row[i].file && is_kept && !is_now_and_then) bytes += saved_bytes(&rows->row[i]);
+        if (rows->row[i].file && is_kept && !is_now_and_then)
+            bytes += saved_bytes(rows, &rows->row[i]);
     }
     return bytes;
 }
