@@ -54,7 +54,7 @@ $(STANDINS): tests/standin/nccl.c
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -g -fPIC -shared -pthread $(VARIANT_$(VARIANT)) \
 	    $(if $(findstring without_recv,$@),-DWITHOUT_RECV) -o $@ $<
 $(OUT)/tests/test_dist_nccl: | $(STANDINS)
-$(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team: | $(MPI_LIB)
+$(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
