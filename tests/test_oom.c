@@ -19,24 +19,24 @@ int main(void) {
     int good = 0, bad = 0;
     rows_open();
     rows_of("a run with moves",
-            ROWS({ALLOCATIONS, .first = 200, .every = 53}, {ARENAS, .first = 200},
-                 {LAUNCHES, .every = 23}, {SHORTAGE, .every = 67, .shortage = 1 << 18}),
+            ROWS({ALLOCATIONS, .first = 200, .every = 107}, {ARENAS, .first = 200},
+                 {LAUNCHES, .every = 47}, {SHORTAGE, .every = 137, .shortage = 1 << 18}),
             &good, &bad);
-    rows_of("a run with muon in fp8", ROWS({LAUNCHES, .every = 199}), &good, &bad);
-    rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 499}), &good,
+    rows_of("a run with muon in fp8", ROWS({LAUNCHES, .every = 401}), &good, &bad);
+    rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 997}), &good,
             &bad);
-    rows_of("a predictor in 8 bits", ROWS({LAUNCHES, .every = 29}), &good, &bad);
-    rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 499}), &good, &bad);
-    rows_of("a run with forks", ROWS({LAUNCHES, .every = 199}), &good, &bad);
-    rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 41}), &good, &bad);
-    rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 499}), &good, &bad);
+    rows_of("a predictor in 8 bits", ROWS({LAUNCHES, .every = 61}), &good, &bad);
+    rows_of("a run with state on disk", ROWS({LAUNCHES, .every = 997}), &good, &bad);
+    rows_of("a run with forks", ROWS({LAUNCHES, .every = 401}), &good, &bad);
+    rows_of("a run planned anew", ROWS({ALLOCATIONS, .every = 83}), &good, &bad);
+    rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 997}), &good, &bad);
     rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
-    rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 97}), &good, &bad);
+    rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 197}), &good, &bad);
     rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     rows_of("a loop of one's own",
-            ROWS({ALLOCATIONS, .first = 40, .every = 97}, {LAUNCHES, .every = 97}), &good, &bad);
-    rows_of("a loop with forks", ROWS({LAUNCHES, .every = 11}), &good, &bad);
-    rows_of("a report", ROWS({ALLOCATIONS, .every = 7}), &good, &bad);
+            ROWS({ALLOCATIONS, .first = 40, .every = 197}, {LAUNCHES, .every = 197}), &good, &bad);
+    rows_of("a loop with forks", ROWS({LAUNCHES, .every = 23}), &good, &bad);
+    rows_of("a report", ROWS({ALLOCATIONS, .every = 13}), &good, &bad);
     rows_of("a record that goes on", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
     return rows_close(good, bad);
 }
