@@ -402,9 +402,8 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
 static hy_status measure_at(walk *w, const spot *at) {
     const int *rows = w->context;
     hy_engine *e = w->e;
-    bool is_first = at->item == 0 && at->in_tile == 0;
     hy_op_call call = {.kind = HY_OP_DIFF_DOT,
-                       .attr.accumulate = !is_first,
+                       .attr.accumulate = true,
                        .workspace = e->work.buffers.reduce_workspace};
     for (int k = 0; k < 4; k++) {
         bool is_new = rows[k] >= 0;
@@ -427,6 +426,10 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
         if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
     double *sums = e->work.buffers.dots;
+    hy_op_call begin = {.kind = HY_OP_FILL}; /* a rank may have nothing to add */
+    begin.t[HY_FILL_DST] = hy_tensor_1d(sums, HY_F64, 3);
+    HY_TRY(hy_update_finish(e));
+    HY_TRY(e->backend->enqueue(e->compute, &begin));
     HY_TRY(walk_all(&w));
     HY_TRY(hy_shards_sum(e, (double *const[]){sums, sums + 1, sums + 2}, 3));
     double *dots = e->work.result->dots;

@@ -6,8 +6,8 @@
  * bits in all of them. Where gradients are whole, the finished parts go to everybody.
  *
  * Weights. Whoever has changed its part of a unit sends it to the others: into the row that passes read where that is
- * whole, else, each time that a pass comes there, into a buffer (HY_ROW_GATHERED). Both begin when the pass comes to the
- * unit before (fetch) and are waited for when it needs them (await). What is pending of an update is applied to a unit
+ * whole, else, each time that a pass comes there, into a buffer (HY_ROW_GATHERED). What was updated leaves at once, what
+ * is gathered when the pass comes to the unit before (fetch); both are waited for when it needs them (await). What is pending of an update is applied to a unit
  * before that. */
 #include <stdlib.h>
 
@@ -219,16 +219,15 @@ static hy_status gather_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_store *whole = hy_store_of(e, HY_ROW_GATHERED), *from = hy_store_of(e, s->source);
     uint64_t begin, own;
     if (!has_bytes(whole, unit) || s->fetched[unit] || hy_store_touch(whole, unit)) return HY_OK;
-    HY_TRY(hy_store_get_read(from, stream, unit));
     HY_TRY(hy_store_get_new(whole, stream, unit));
     span_of(e, &whole->layout, unit, e->rows.shard.rank, &begin, &own);
     char *to = hy_store_unit(whole, unit);
-    const char *mine = to;
-    if (own > 0) {
-        mine = hy_store_unit(from, unit);
-        HY_TRY(e->backend->copy(stream, to + begin, mine, own));
+    if (own > 0) { /* the shard is not held meanwhile: its ring may be small */
+        HY_TRY(hy_store_get_read(from, stream, unit));
+        HY_TRY(e->backend->copy(stream, to + begin, hy_store_unit(from, unit), own));
+        HY_TRY(hy_store_release(from, stream, unit));
     }
-    return send_parts(e, stream, &whole->layout, unit, to, mine, &s->fetched[unit]);
+    return send_parts(e, stream, &whole->layout, unit, to, to + begin, &s->fetched[unit]);
 }
 
 hy_status hy_shards_fetch(void *context, hy_stream *stream, int32_t unit) {
@@ -249,7 +248,6 @@ hy_status hy_shards_await(void *context, hy_stream *stream, int32_t unit) {
     s->fetched[unit] = NULL;
     HY_TRY(hy_job_await(job, stream));
     if (s->source < 0) return HY_OK;
-    HY_TRY(hy_store_release(hy_store_of(e, s->source), stream, unit));
     return hy_store_release_changed(hy_store_of(e, HY_ROW_GATHERED), stream, unit);
 }
 

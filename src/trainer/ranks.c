@@ -56,9 +56,10 @@ static hy_status look_for_nccl(const hy_trainer *t) {
 }
 
 /* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
-static hy_status choose_nccl(hy_trainer *t) {
+static hy_status choose_nccl(hy_trainer *t, const double *cards) {
     hy_link_choice asked = t->settings.ranks.transport;
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = true; /* on every rank, so that all ask or none */
+    for (int32_t r = 0; r < rank_count(t); r++) is_gpu &= cards[r] >= 0;
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && is_gpu);
     if (!is_open) return HY_OK;
     hy_status status = hy_ranks_agree(t, look_for_nccl(t));
@@ -92,7 +93,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
         x->sharers++;
         x->card_sharers += all[r] == own;
     }
-    HY_TRY(choose_nccl(t));
+    HY_TRY(choose_nccl(t, all));
     x->ranks.is_staged = is_gpu && !t->team->uses_nccl;
     return HY_OK;
 }

@@ -175,7 +175,10 @@ static hy_status count_ngrams(hy_trainer *t) {
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
-    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->folder,
+    HY_FAIL_IF(t->fate.saved_step != t->progress.step, HY_ERR_IO,
+               "%s is not written: it is made of the last checkpoint, which could not be saved",
+               folder);
+    snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record.out,
              (long long)t->fate.saved_step);
     return hy_export(checkpoint, &options, NULL);
 }
