@@ -28,7 +28,7 @@ static void add_folder(hy_text *out, const char *name, size_t length) {
     char folder[HY_PATH_MAX], inside[HY_PATH_MAX];
     snprintf(folder, sizeof folder, "%.*s", (int)length, name);
     bool is_run = length < sizeof folder && !hy_peft_is_folder(folder) &&
-                  hy_path_join(inside, sizeof inside, folder, OF_RUN + 1) == HY_OK &&
+                  hy_path_join(inside, sizeof inside, folder, &OF_RUN[1]) == HY_OK &&
                   hy_peft_is_folder(inside);
     if (is_run)
         hy_text_add(out, inside);
