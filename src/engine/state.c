@@ -43,10 +43,10 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
     if (status == HY_OK) {
         status = hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
     }
-    if (status == HY_OK) status = hy_settings_store_frozen(s, model);
     if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
     const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
-    return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", key);
+    return status == HY_OK ? hy_settings_store_frozen(s, model)
+                           : hy_fail_context(status, "%s", key);
 }
 
 static hy_status make_model(hy_engine *e) {
