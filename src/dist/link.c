@@ -27,8 +27,8 @@ void hy_link_destroy(hy_link *link) {
 const char *hy_link_name(const hy_link *link) { return link->kind->name; }
 int32_t hy_link_rank(const hy_link *link) { return link->rank; }
 int32_t hy_link_count(const hy_link *link) { return link->count; }
-uint64_t hy_link_bytes_sent(const hy_link *link) { return link->sent; }
-uint64_t hy_link_bytes_received(const hy_link *link) { return link->received; }
+uint64_t hy_link_bytes_sent(const hy_link *link) { return atomic_load(&link->sent); }
+uint64_t hy_link_bytes_received(const hy_link *link) { return atomic_load(&link->received); }
 hy_piece *hy_link_pieces(hy_link *link) { return link->pieces; }
 
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what) {
@@ -80,7 +80,7 @@ hy_status hy_link_exchange(hy_link *link, const hy_piece *sends, int32_t send_co
     HY_TRY(hy_control_check(link->control));
     HY_TRY(copy_own(link, sends, send_count, receives, receive_count));
     HY_TRY(link->kind->exchange(link, sends, send_count, receives, receive_count));
-    link->sent += out;
-    link->received += in;
+    atomic_fetch_add(&link->sent, out);
+    atomic_fetch_add(&link->received, in);
     return HY_OK;
 }

@@ -39,7 +39,7 @@ hy_status hy_link_exchange(hy_link *link, const hy_piece *sends, int32_t send_co
 const char *hy_link_name(const hy_link *link); /* "sockets", "MPI" */
 int32_t hy_link_rank(const hy_link *link);
 int32_t hy_link_count(const hy_link *link);
-/* Bytes of pieces that went to other ranks and came from them. */
+/* Bytes of pieces that went to other ranks and came from them, so far. Any thread. */
 uint64_t hy_link_bytes_sent(const hy_link *link);
 uint64_t hy_link_bytes_received(const hy_link *link);
 /* Room for 2 * count pieces, for who puts an exchange together (collect.c): nothing is allocated in a step. */

@@ -1,6 +1,8 @@
 /* link_kind.h: what a kind of link gives, for the files that make one. A kind's own struct begins with a hy_link. */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "dist/link.h"
 
 typedef struct hy_link_kind {
@@ -15,8 +17,8 @@ struct hy_link {
     const hy_link_kind *kind;
     hy_control *control;
     int32_t rank, count;
-    uint64_t sent, received;
-    hy_piece *pieces; /* (2 count) */
+    atomic_uint_fast64_t sent, received; /* counted where exchanges run, read anywhere */
+    hy_piece *pieces;                    /* (2 count) */
 };
 
 hy_status hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
