@@ -170,7 +170,8 @@ static inline ranks_job let_it_happen(const moment *m, const char *out, const ch
     if (!m->what) kill_by_clock(&job, m);
     wait_for_out(&job.it, 1, BEGIN_SECONDS, what);
     wait_for_out(&job.it, RANK_COUNT, BOUND, what);
-    if (m->signal == SIGSTOP) kill(job.it.pids[m->victim], SIGCONT);
+    pid_t victim = job.it.pids[m->victim];
+    if (m->signal == SIGSTOP && victim > 0) kill(victim, SIGCONT);
     rig_wait_except(&job.it, BOUND, 0);
     return job;
 }
