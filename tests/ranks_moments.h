@@ -25,6 +25,11 @@
 #define FAULTS_RUN                                                                                 \
     RANKS_RUN PREDICTS "steps 9 predictor outer tail_share 0.4 eval_every 4 save_every 3 keep 0 "  \
                        "rank_timeout 2 "
+/* Forks that ask whether jumps pay. */
+#define FORKS_RUN                                                                                  \
+    RANKS_RUN "steps 24 predictor outer regime fine-tuning fork_budget 0.5 fork_steps 2 "          \
+              "schedule constant full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "     \
+              "confidence_threshold 0.75 save_every 5 keep 0 rank_timeout 2 "
 
 /* ---- moments ----------------------------------------------------------------------------------- */
 
@@ -90,20 +95,22 @@ static inline void end_rank(const ranks_run *run, int rank) {
 
 /* ---- the run that nobody disturbs ---------------------------------------------------------------- */
 
+static const char *run_words; /* FAULTS_RUN, or another that a fixture chooses */
 static char folder[256], whole_out[300];
 static course whole;
 
 static inline ranks_run run_into(const char *out, int victim) {
     return (ranks_run){.count = RANK_COUNT,
                        .stage = 3,
-                       .words = FAULTS_RUN,
+                       .words = run_words,
                        .out = out,
                        .victim = victim,
                        .begin = begin_rank,
                        .after_step = see_step};
 }
 
-static inline void make_whole(void) {
+static inline void make_whole_of(const char *words) {
+    run_words = words;
     temp_folder(folder);
     snprintf(whole_out, sizeof whole_out, "%s/whole", folder);
     totals = mmap(NULL, sizeof *totals * RIG_MOST, PROT_READ | PROT_WRITE,
@@ -115,6 +122,9 @@ static inline void make_whole(void) {
     whole = train(&run);
     ck_assert_int_ge(jumps_of(&whole), 1);
 }
+
+static inline void make_whole(void) { make_whole_of(FAULTS_RUN); }
+static inline void make_whole_with_forks(void) { make_whole_of(FORKS_RUN); }
 
 static inline void drop_whole(void) {
     munmap(totals, sizeof *totals * RIG_MOST);
@@ -227,7 +237,7 @@ static inline void must_go_on(const char *out, const char *what) {
     bool is_saved = has_checkpoint(out, what);
     ranks_run again = {.count = RANK_COUNT,
                        .stage = 3,
-                       .words = FAULTS_RUN,
+                       .words = run_words,
                        .more = is_saved ? NULL : "overwrite true",
                        .out = out,
                        .is_resumed = is_saved};

@@ -22,6 +22,11 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, ranks_are_refused_any_write, 0, RANK_COUNT);
     tcase_add_loop_test(c, ranks_are_refused_any_allocation, 0, RANK_COUNT);
     suite_add_tcase(s, c);
+    TCase *forks = tcase_create("forks");
+    tcase_set_timeout(forks, 580);
+    tcase_add_unchecked_fixture(forks, make_whole_with_forks, drop_whole);
+    tcase_add_loop_test(forks, ranks_are_refused_any_launch, 0, RANK_COUNT);
+    suite_add_tcase(s, forks);
     return s;
 }
 
