@@ -49,7 +49,7 @@ typedef struct socket_link {
     lane *lanes;           /* (count) */
     struct pollfd *polled; /* (count + 1) */
     double began;          /* of the exchange, with its latency */
-    uint64_t sent_now;
+    uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
 /* ---- pieces ------------------------------------------------------------------------------------ */
@@ -83,7 +83,10 @@ static uint64_t allowed(const socket_link *s) {
     if (seconds < 0) return 0;
     if (s->options.bytes_per_second <= 0) return MOST_AT_ONCE;
     double bytes = seconds * s->options.bytes_per_second - (double)s->sent_now;
-    return bytes < 1 ? 0 : bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
+    /* What a millisecond brings at a time, or the end: a wire takes no processor's time. */
+    double enough = s->options.bytes_per_second * 1e-3, left = (double)(s->to_send - s->sent_now);
+    if (bytes < 1 || (bytes < enough && bytes < left)) return 0;
+    return bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
 }
 
 static bool is_limited(const socket_link *s) {
@@ -190,7 +193,10 @@ static hy_status sleep_until_ready(socket_link *s) {
 
 static bool begin(socket_link *s, const group *g) {
     bool has_work = false;
-    s->sent_now = 0;
+    s->sent_now = s->to_send = 0;
+    for (int32_t i = 0; i < g->send_count; i++) {
+        if (g->sends[i].peer != s->base.rank) s->to_send += g->sends[i].bytes + sizeof(piece_head);
+    }
     s->began = is_limited(s) ? hy_clock() + s->options.latency : 0;
     for (int32_t r = 0; r < s->base.count; r++) {
         lane *l = &s->lanes[r];

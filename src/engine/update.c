@@ -242,9 +242,12 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     const hy_pending_update *u = &e->update;
     bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
+    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if it reads that row. */
+    bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
     if (e->work.rings_are_used) HY_TRY(hy_engine_return_rings(e));
-    return is_carried ? HY_OK : hy_update_finish(e);
+    if (u->is_pending && !is_carried) HY_TRY(hy_update_upto(e, e->model->params.units));
+    return is_awaited ? HY_OK : hy_shards_await_all(e);
 }
 
 hy_status hy_update_gather(hy_engine *e) {
