@@ -46,9 +46,9 @@ typedef struct lane {
 typedef struct socket_link {
     hy_link base; /* first: kinds share it */
     hy_link_options options;
-    lane *lanes;           /* (count) */
-    struct pollfd *polled; /* (count + 1) */
-    double began;          /* of the exchange, with its latency */
+    lane *lanes;                /* (count) */
+    struct pollfd *polled;      /* (count + 1) */
+    double began;               /* of the exchange, with its latency */
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
