@@ -142,6 +142,11 @@ typedef struct hy_given_unit {
     bool is_first, is_last;
 } hy_given_unit;
 
+typedef struct hy_fetched_unit {
+    hy_job *job;    /* NULL: none */
+    hy_store *held; /* whose buffer it comes into; NULL: it lies on the device */
+} hy_fetched_unit;
+
 /* Several ranks: what is on its way between them (shards.c). */
 typedef struct hy_shards {
     hy_exchange net;
@@ -150,8 +155,9 @@ typedef struct hy_shards {
     int turn;
     int32_t micro_batch; /* of the pass that goes on */
     hy_given_unit given;
-    hy_job **fetched; /* (units) weights on the wire, NULL: none */
-    int source;       /* row that is gathered for passes, -1: they read one that is whole */
+    hy_fetched_unit *fetched; /* (units) weights on the wire */
+    int source;               /* row that is gathered for passes, -1: they read one that is whole */
+    int32_t fetching;         /* unit that a pass comes to next, while it is updated; -1: none */
 } hy_shards;
 
 /* Memory that ran out and was there again. */
@@ -348,6 +354,8 @@ hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_take_last(hy_engine *e); /* after the last pass: all gradients are summed */
 /* The weights that passes read of this row: itself where it is whole. */
 hy_store *hy_shards_weights(hy_engine *e, int row);
+/* Does each rank update a part of what passes read whole? */
+bool hy_shards_spreads(const hy_engine *e, int row);
 /* This rank's part of a unit was updated: the others get it, as the stage wants it. */
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit);
 hy_status hy_shards_await_all(hy_engine *e); /* all that was updated is here */

@@ -24,7 +24,7 @@ hy_status hy_shards_take(hy_engine *e) {
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     HY_FAIL_IF(!s->fetched, HY_ERR_MEMORY, "no memory for exchanges between ranks");
-    s->source = -1;
+    s->source = s->fetching = -1;
     HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
     HY_TRY(hy_exchange_take_staging(&s->net, e->rows.wire_staging));
     HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
@@ -183,16 +183,28 @@ hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) 
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
 
+/* The stream goes on when the unit is here. */
+static hy_status take_fetched(hy_engine *e, hy_stream *stream, int32_t unit) {
+    hy_fetched_unit fetched = e->shards.fetched[unit];
+    if (!fetched.job) return HY_OK;
+    e->shards.fetched[unit] = (hy_fetched_unit){0};
+    HY_TRY(hy_job_await(fetched.job, stream));
+    return fetched.held ? hy_store_release_changed(fetched.held, stream, unit) : HY_OK;
+}
+
+bool hy_shards_spreads(const hy_engine *e, int row) {
+    return is_several(e) && e->subject.rows.ranks.stage > 0 && !e->rows.row[row].is_sharded;
+}
+
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
     hy_store *store = hy_store_of(e, row);
-    bool is_whole = !e->rows.row[row].is_sharded;
-    if (!is_several(e) || e->subject.rows.ranks.stage == 0 || !is_whole) return HY_OK;
-    if (!has_bytes(store, unit)) return HY_OK;
-    if (store->place == HY_DEVICE) {
-        return spread_unit(e, stream, store, unit, &e->shards.fetched[unit]);
-    }
+    if (!hy_shards_spreads(e, row) || !has_bytes(store, unit)) return HY_OK;
+    hy_fetched_unit *fetched = &e->shards.fetched[unit];
+    fetched->held = store->place == HY_DEVICE ? NULL : store;
     HY_TRY(hy_store_get(store, stream, unit));
-    HY_TRY(hy_shards_spread_held(e, stream, store, unit));
+    HY_TRY(spread_unit(e, stream, store, unit, &fetched->job));
+    /* Its buffer is kept for it where the pass is about to come there: a ring has no room for more. */
+    if (fetched->held) return e->shards.fetching == unit ? HY_OK : take_fetched(e, stream, unit);
     return hy_store_release_changed(store, stream, unit);
 }
 
@@ -218,7 +230,8 @@ static hy_status gather_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_shards *s = &e->shards;
     hy_store *whole = hy_store_of(e, HY_ROW_GATHERED), *from = hy_store_of(e, s->source);
     uint64_t begin, own;
-    if (!has_bytes(whole, unit) || s->fetched[unit] || hy_store_touch(whole, unit)) return HY_OK;
+    hy_fetched_unit *fetched = &s->fetched[unit];
+    if (!has_bytes(whole, unit) || fetched->job || hy_store_touch(whole, unit)) return HY_OK;
     HY_TRY(hy_store_get_new(whole, stream, unit));
     span_of(e, &whole->layout, unit, e->rows.shard.rank, &begin, &own);
     char *to = hy_store_unit(whole, unit);
@@ -227,12 +240,16 @@ static hy_status gather_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
         HY_TRY(e->backend->copy(stream, to + begin, hy_store_unit(from, unit), own));
         HY_TRY(hy_store_release(from, stream, unit));
     }
-    return send_parts(e, stream, &whole->layout, unit, to, to + begin, &s->fetched[unit]);
+    fetched->held = whole;
+    return send_parts(e, stream, &whole->layout, unit, to, to + begin, &fetched->job);
 }
 
 hy_status hy_shards_fetch(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
-    HY_TRY(hy_update_upto(e, unit));
+    e->shards.fetching = unit;
+    hy_status status = hy_update_upto(e, unit);
+    e->shards.fetching = -1;
+    HY_TRY(status);
     return e->shards.source >= 0 ? gather_unit(e, stream, unit) : HY_OK;
 }
 
@@ -243,12 +260,7 @@ hy_status hy_shards_await(void *context, hy_stream *stream, int32_t unit) {
     if (s->source >= 0) HY_TRY(hy_shards_fetch(e, stream, unit)); /* it may have left again */
     /* The head is where backward begins: gradients of the pass before have had time to come. */
     if (unit == e->model->params.units - 1) HY_TRY(take_parts(e, stream));
-    hy_job *job = s->fetched[unit];
-    if (!job) return HY_OK;
-    s->fetched[unit] = NULL;
-    HY_TRY(hy_job_await(job, stream));
-    if (s->source < 0) return HY_OK;
-    return hy_store_release_changed(hy_store_of(e, HY_ROW_GATHERED), stream, unit);
+    return take_fetched(e, stream, unit);
 }
 
 hy_status hy_shards_await_all(hy_engine *e) {
@@ -262,7 +274,9 @@ hy_status hy_shards_await_all(hy_engine *e) {
 void hy_shards_abandon(hy_engine *e) {
     hy_shards *s = &e->shards;
     s->given.job = NULL;
-    for (int32_t u = 0; s->fetched && u < e->model->params.units; u++) s->fetched[u] = NULL;
+    for (int32_t u = 0; s->fetched && u < e->model->params.units; u++) {
+        s->fetched[u] = (hy_fetched_unit){0};
+    }
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------- */

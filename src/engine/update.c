@@ -139,6 +139,7 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
                                 .backend = e->backend,
                                 .weights =
                                     hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
+                                .weights_go_on = hy_shards_spreads(e, updated_row(e, dtype)),
                                 .grads = hy_store_of(e, HY_ROW_GRADS),
                                 .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
                                 .square_sum = e->work.buffers.square_sum,

@@ -253,10 +253,11 @@ hy_status hy_optimizer_clip(const hy_optimizer_state *state, hy_stream *stream, 
 
 /* Stores of a step, NULL where it has none: gradients, the last, are only read; the others change. */
 #define STORES (3 + HY_OPTIM_ARRAYS_MAX)
+#define WEIGHTS 0
 #define GRADS (STORES - 1)
 
 static void list_stores(const hy_optimizer_state *state, hy_store *out[STORES]) {
-    out[0] = state->weights;
+    out[WEIGHTS] = state->weights;
     memcpy(out + 1, state->arrays, sizeof state->arrays);
     out[GRADS - 1] = state->master;
     out[GRADS] = state->grads;
@@ -290,12 +291,14 @@ static hy_status get_unit(hy_store *const stores[STORES], hy_stream *stream, int
     return HY_OK;
 }
 
-static hy_status release_unit(hy_store *const stores[STORES], hy_stream *stream, int32_t unit) {
+static hy_status release_unit(const hy_optimizer_state *state, hy_store *const stores[STORES],
+                              hy_stream *stream, int32_t unit) {
     hy_status first = HY_OK;
     for (int i = 0; i < STORES; i++) {
         if (!stores[i]) continue;
-        hy_status status = i == GRADS ? hy_store_release(stores[i], stream, unit)
-                                      : hy_store_release_changed(stores[i], stream, unit);
+        bool is_left = i != GRADS && !(i == WEIGHTS && state->weights_go_on);
+        hy_status status = is_left ? hy_store_release_changed(stores[i], stream, unit)
+                                   : hy_store_release(stores[i], stream, unit);
         if (first == HY_OK) first = status;
     }
     return first;
@@ -374,7 +377,7 @@ hy_status hy_optimizer_update_unit(const hy_optimizer_state *state, hy_stream *s
         list_stores(state, stores);
         HY_TRY(get_unit(stores, stream, at->unit));
         hy_status status = update_params(state, stream, step, end, &at->param);
-        hy_status released = release_unit(stores, stream, at->unit);
+        hy_status released = release_unit(state, stores, stream, at->unit);
         HY_TRY(status);
         HY_TRY(released);
     }

@@ -140,7 +140,8 @@ typedef struct hy_optimizer_state {
         shard; /* what is summed and updated here, NULL: everything. A store has it whole or as this shard */
     hy_backend *backend;
     hy_store *weights, *grads;
-    hy_store *master;                      /* NULL when weights are their own */
+    bool weights_go_on; /* other ranks' parts come into the unit before it leaves */
+    hy_store *master;   /* NULL when weights are their own */
     hy_store *arrays[HY_OPTIM_ARRAYS_MAX]; /* as many as the optimizer needs, then NULL */
     double *square_sum;                    /* (1) f64: the gradients' sum of squares */
     float *clip;                           /* (2) fp32: {norm, factor} */
