@@ -163,7 +163,8 @@ typedef struct hy_shards {
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
-    int64_t count; /* since the engine began */
+    bool is_agreed; /* of several ranks all have the failure at hand, and do the same about it */
+    int64_t count;  /* since the engine began */
     /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
     void *user;
     void (*on_retry)(void *user, const char *message, const char *how);
@@ -340,7 +341,8 @@ hy_status hy_update_finish(hy_engine *e);
 
 /* ---- shards.c: several ranks; nothing of it does anything with one -------------------------------------- */
 
-hy_status hy_shards_take(hy_engine *e);
+hy_status hy_shards_take(hy_engine *e);    /* its memory; meets nobody */
+hy_status hy_shards_connect(hy_engine *e); /* when all ranks have theirs */
 void hy_shards_release(hy_engine *e);
 void hy_shards_abandon(hy_engine *e); /* after a failure: nothing is on its way */
 uint64_t

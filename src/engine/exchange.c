@@ -32,12 +32,15 @@ hy_status hy_exchange_open(hy_exchange *net, hy_team *team, hy_backend *backend,
     size_t bytes = HY_EXCHANGE_NUMBERS * ((size_t)team->who.count + 1) * sizeof *net->numbers;
     HY_TRY(backend->stream_create(backend, "ranks", &net->stream));
     HY_TRY(backend->alloc(backend, HY_PINNED, bytes, (void **)&net->numbers));
-    HY_TRY(make_jobs(net, jobs));
-    return team->uses_nccl ? hy_nccl_open(team->control, &net->nccl) : HY_OK;
+    return make_jobs(net, jobs);
+}
+
+hy_status hy_exchange_connect(hy_exchange *net) {
+    return net->team->uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
 }
 
 hy_status hy_exchange_take_staging(hy_exchange *net, uint64_t bytes) {
-    if (!net->backend->facts.is_gpu || net->nccl || bytes <= net->staging_bytes) return HY_OK;
+    if (!net->backend->facts.is_gpu || net->team->uses_nccl || bytes <= net->staging_bytes) return HY_OK;
     if (net->staging) net->backend->release(net->backend, HY_PINNED, net->staging, 0);
     net->staging_bytes = 0;
     net->staging = NULL;

@@ -41,8 +41,11 @@ struct hy_exchange {
 
 #define HY_EXCHANGE_NUMBERS 8
 
-/* jobs: how many may be on their way before the host waits. {0} is closed. */
+/* jobs: how many may be on their way before the host waits. {0} is closed. Meets nobody: one rank that has no memory
+ * for it keeps the others from nothing. */
 hy_status hy_exchange_open(hy_exchange *net, hy_team *team, hy_backend *backend, int32_t jobs);
+/* Before the first job; all ranks at once. */
+hy_status hy_exchange_connect(hy_exchange *net);
 hy_status hy_exchange_take_staging(hy_exchange *net,
                                    uint64_t bytes); /* for what a job moves at most */
 void hy_exchange_close(hy_exchange *net);

@@ -31,7 +31,9 @@ hy_status hy_engine_settle_again(hy_engine *e) {
 hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]) {
     snprintf(message, HY_ERROR_MESSAGE_MAX, "%s", hy_error_message());
     /* Of several ranks none does again alone what the others have done, or wait for. */
-    if (status != HY_ERR_MEMORY || e->work.is_gone || e->team) return status;
+    bool is_alone = !e->team || e->retries.is_agreed;
+    e->retries.is_agreed = false;
+    if (status != HY_ERR_MEMORY || e->work.is_gone || !is_alone) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
         (void)hy_engine_settle(e);
         return hy_fail(status, "%s", message);

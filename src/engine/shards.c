@@ -37,6 +37,10 @@ hy_status hy_shards_take(hy_engine *e) {
     return HY_OK;
 }
 
+hy_status hy_shards_connect(hy_engine *e) {
+    return is_several(e) ? hy_exchange_connect(&e->shards.net) : HY_OK;
+}
+
 void hy_shards_release(hy_engine *e) {
     hy_shards *s = &e->shards;
     if (s->net.backend) hy_exchange_close(&s->net);

@@ -244,7 +244,7 @@ static hy_status make_plan(hy_trainer *t) {
     const char *no_fp8 = hy_fp8_why_none(&e->subject);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
     HY_TRY(hy_ranks_agree(t, plan_stages(t)));
-    HY_TRY(hy_ranks_share_plan(t));
+    HY_TRY(hy_ranks_share_plan(t, &e->plan));
     e->subject.keeps_rung = true; /* for the rest of the run */
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
     HY_TRY(hy_engine_lay_out(e));
@@ -254,7 +254,7 @@ static hy_status make_plan(hy_trainer *t) {
     hy_status status = hy_budget_check(&e->subject, &e->plan);
     t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) {
-        return status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status);
+        return hy_ranks_agree(t, status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status));
     }
     if (status == HY_OK) {
         status = hy_trainer_check_disk(t);
@@ -442,7 +442,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
         begin_progress(t);
         return HY_OK;
     }
-    HY_TRY(hy_engine_take(e));
+    HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
+    HY_TRY(hy_shards_connect(e));
     /* What ops were asked for before they were prepared was the most they can need. */
     hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
     hy_plan_tell(&e->subject, &e->plan, &t->facts);

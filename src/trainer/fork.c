@@ -78,7 +78,6 @@ void hy_fork_end(hy_trainer *t) {
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
     uint64_t bytes = hy_rows_forked_bytes(&e->rows);
-    HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may have no room */
     hy_status status = hy_trainer_set_aside(t, false, bytes);
     if (status == HY_OK) {
         status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);

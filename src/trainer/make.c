@@ -76,6 +76,28 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
+/* One plan is made for all ranks: what one was refused, all do without. */
+static hy_status share_lesson(hy_trainer *t, lesson *known) {
+    double caps[2] = {known->device_cap ? (double)known->device_cap : INFINITY,
+                      known->host_cap ? (double)known->host_cap : INFINITY};
+    HY_TRY(hy_ranks_least(t, caps, 2));
+    known->device_cap = isinf(caps[0]) ? 0 : (uint64_t)caps[0];
+    known->host_cap = isinf(caps[1]) ? 0 : (uint64_t)caps[1];
+    return HY_OK;
+}
+
+/* What the next try does otherwise. */
+static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit, lesson *known) {
+    if (does_not_fit) {
+        known->device_cap = known->host_cap = 0; /* then as it was: it may be free by now */
+        known->is_rung_too_large = true;         /* if it is not, smaller types are the next try */
+        return HY_OK;
+    }
+    if (hy_trainer_leads(t)) tell_next_try(t, message);
+    learn(t, known);
+    return share_lesson(t, known);
+}
+
 static hy_status check_several(const hy_config *config, const hy_guest *guest) {
     HY_FAIL_IF(guest, HY_ERR_INPUT, "a model or loop of a program's own runs on one rank so far");
     return hy_rank_check(hy_config_settings(config));
@@ -106,7 +128,6 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status = planned->count > 1 ? check_several(config, guest) : HY_OK;
     if (!is_plan) status = join(config, observer, guest, &known.team);
-    if (known.team) tries = 0; /* the others have gone on */
     if (status != HY_OK) {
         free(t);
         if (guest && guest->release) guest->release(guest);
@@ -114,19 +135,15 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     }
     while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
-        bool does_not_fit = first[0] && status == HY_ERR_INPUT; /* nothing needs so little */
+        if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
+        bool does_not_fit = first[0] && status == HY_ERR_INPUT;        /* nothing needs so little */
         if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
-        if (status != HY_ERR_MEMORY || tries-- == 0) {
+        bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
+        snprintf(first, sizeof first, "%s", hy_error_message());
+        if (!is_over) status = learn_of(t, first, does_not_fit, &known);
+        if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;
-        }
-        snprintf(first, sizeof first, "%s", hy_error_message());
-        if (does_not_fit) {
-            known.device_cap = known.host_cap = 0; /* then as it was: it may be free by now */
-            known.is_rung_too_large = true; /* if it is not, smaller types are the next try */
-        } else {
-            tell_next_try(t, first);
-            learn(t, &known);
         }
         hy_trainer_tear_down(t);
     }

@@ -3,6 +3,8 @@
  * Every rank goes through the same steps and decides alike, because what it decides by is alike: losses and norms are of
  * all ranks. What is one process' own (its clock, a request to stop, free memory) is told to the others first, with the
  * number of targets at the begin of each step; the clock is that of rank 0. Rank 0 has the run's folder and its record. */
+#include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,7 @@
 #include "trainer/trainer.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */
+#define LEAST_MOST 4
 
 /* ---- beginning ----------------------------------------------------------------------------------------- */
 
@@ -120,25 +123,31 @@ typedef struct shared_plan {
     int32_t stage;
 } shared_plan;
 
-hy_status hy_ranks_share_plan(hy_trainer *t) {
+hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan) {
     hy_engine *e = &t->engine;
     hy_subject *x = &e->subject;
-    shared_plan plan;
+    shared_plan shared;
     if (!t->team) return HY_OK;
-    memset(&plan, 0, sizeof plan);
-    plan.choice = e->plan.choice;
-    plan.rung = x->rung;
-    plan.stage = x->ranks.stage;
-    HY_TRY(hy_control_share(t->team->control, &plan, sizeof plan, 0));
+    memset(&shared, 0, sizeof shared);
+    shared.choice = plan->choice;
+    shared.rung = x->rung;
+    shared.stage = x->ranks.stage;
+    HY_TRY(hy_control_share(t->team->control, &shared, sizeof shared, 0));
     if (hy_trainer_leads(t)) return HY_OK;
-    x->ranks.stage = plan.stage;
-    HY_TRY(hy_subject_with(x, e->settings, &plan.rung, x));
-    HY_TRY(hy_plan_with(x, &plan.choice, &e->plan));
-    hy_plan_tell(x, &e->plan, &t->facts);
+    x->ranks.stage = shared.stage;
+    HY_TRY(hy_subject_with(x, e->settings, &shared.rung, x));
+    HY_TRY(hy_plan_with(x, &shared.choice, plan));
+    hy_plan_tell(x, plan, &t->facts);
     return HY_OK;
 }
 
 /* ---- agreeing ------------------------------------------------------------------------------------------ */
+
+/* It was met, and the run went on. */
+static void forget_failure(hy_trainer *t) {
+    t->agreed.failure[0] = 0;
+    t->engine.retries.is_agreed = false;
+}
 
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
@@ -146,6 +155,7 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
         char message[MESSAGE];
     } own = {.status = (int32_t)mine}, all[HY_RANKS_TOLD];
     if (!t->team) return mine;
+    forget_failure(t);
     if (mine != HY_OK) snprintf(own.message, sizeof own.message, "%s", hy_error_message());
     int32_t count = rank_count(t);
     HY_FAIL_IF(count > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported", count,
@@ -157,31 +167,52 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
         hy_status status = hy_fail((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
                                    m->pid, all[r].message);
         snprintf(t->agreed.failure, sizeof t->agreed.failure, "%s", hy_error_message());
+        t->engine.retries.is_agreed = true;
         return status;
     }
     return HY_OK;
 }
 
-hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
+bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status) {
     size_t length = strlen(t->agreed.failure);
-    bool is_known = length > 0 && strncmp(hy_error_message(), t->agreed.failure, length) == 0;
-    return is_known ? status : hy_team_fail(t->team, status);
+    if (t->steering.is_saved_from_system) return true;
+    return status != HY_OK && length > 0 &&
+           strncmp(hy_error_message(), t->agreed.failure, length) == 0;
+}
+
+hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
+    return hy_ranks_have_agreed(t, status) ? status : hy_team_fail(t->team, status);
+}
+
+hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
+    double all[LEAST_MOST * HY_RANKS_TOLD];
+    if (!t->team) return HY_OK;
+    assert(count <= LEAST_MOST);
+    HY_TRY(hy_control_gather(t->team->control, values, count, all));
+    for (int32_t i = 0; i < rank_count(t) * count; i++) {
+        values[i % count] = fmin(values[i % count], all[i]);
+    }
+    return HY_OK;
 }
 
 /* What each rank tells at the begin of a step. */
-enum { COUNTED, STOPS, SAVES, KEEPS_BEST, TOLD };
+enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, TOLD };
 
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
     double own[TOLD] = {[COUNTED] = (double)*counted,
                         [STOPS] = atomic_load(&t->fate.stop_requested),
                         [SAVES] = hy_trainer_is_save_time(t),
-                        [KEEPS_BEST] = hy_trainer_has_time_to_save(t)};
+                        [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
+                        [IS_SHORT] = hy_trainer_is_short(t)};
     double all[TOLD * HY_RANKS_TOLD];
     if (!t->team) return HY_OK;
+    forget_failure(t);
     HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
     *counted = 0;
+    t->agreed.is_short = false;
     for (int32_t r = 0; r < rank_count(t); r++) {
         *counted += (int64_t)all[r * TOLD + COUNTED];
+        t->agreed.is_short |= all[r * TOLD + IS_SHORT] != 0;
         t->agreed.stops |= all[r * TOLD + STOPS] != 0;
     }
     t->agreed.saves = all[SAVES] != 0;

@@ -124,8 +124,9 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     snprintf(message, sizeof message, "%s", hy_error_message());
     if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->fate.life = HY_LIFE_FAILED;
     /* Of several ranks none can save alone. */
+    bool is_together = !t->team || t->steering.is_saved_from_system;
     bool can_be_saved =
-        t->fate.life == HY_LIFE_READY && t->record.out[0] && !t->team && hy_trainer_may_save(t);
+        t->fate.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
     t->engine.retries.in_a_row = 0;
     hy_trainer_give_reserve(t);
     bool is_saved = can_be_saved && (t->fate.saved_step == t->progress.step ||

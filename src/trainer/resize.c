@@ -76,10 +76,12 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
     hy_status status = HY_OK;
     hy_phase phase = e->ledger.phase;
     hy_plan plan;
+    HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may have no room */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
         plan.cost = e->plan.cost; /* times stay those that were measured */
         if (status == HY_OK) status = hy_engine_change(e, &plan);
+        status = hy_ranks_agree(t, status);
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
@@ -143,9 +145,11 @@ static void bound(hy_engine *e, uint64_t device_cap, uint64_t host_cap, hy_subje
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings.memory.recovery_tries;
     hy_status status;
+    HY_TRY(hy_update_finish(&t->engine));
     do {
         status = hy_engine_change(&t->engine, plan);
         if (status == HY_OK) status = adopt(t, phase);
+        status = hy_ranks_agree(t, status);
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     return status;
 }
@@ -164,32 +168,54 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan *plan, const hy_sub
     return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, text);
 }
 
-hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
-    hy_engine *e = &t->engine;
-    hy_subject before = e->subject, bounded;
+/* What prediction keeps is laid aside or taken, with so many bytes beside the plan. */
+static hy_status plan_aside(const hy_trainer *t, bool is_aside, uint64_t beside,
+                            hy_subject *bounded, hy_plan *plan) {
+    const hy_engine *e = &t->engine;
     hy_plan_choice choice = e->plan.choice;
-    hy_plan plan;
-    choice.is_aside = is_aside;
-    bound(e, before.device_cap, before.host_cap, &bounded);
-    bounded.is_aside = is_aside;
-    HY_TRY(hy_subject_with(&bounded, &t->settings, &before.rung, &bounded));
-    HY_TRY(hy_plan_with(&bounded, &choice, &plan));
-    if (!plan.fits && !is_aside && !t->team) { /* the rest may have to make room */
+    choice.is_aside = bounded->is_aside = is_aside;
+    HY_TRY(hy_subject_with(bounded, &t->settings, &e->subject.rung, bounded));
+    HY_TRY(hy_plan_with(bounded, &choice, plan));
+    if (!plan->fits && !is_aside && !t->team) { /* the rest may have to make room */
         hy_plan_facts unused;
-        HY_TRY(hy_plan_make(&bounded, &plan, &unused));
-        HY_TRY(hy_budget_check(&bounded, &plan));
+        HY_TRY(hy_plan_make(bounded, plan, &unused));
+        HY_TRY(hy_budget_check(bounded, plan));
     }
-    uint64_t limit = hy_budget_host(&bounded), needed = hy_plan_host_bytes(&plan) + beside;
-    if (!e->backend->facts.is_gpu) needed += plan.device;
+    uint64_t limit = hy_budget_host(bounded), needed = hy_plan_host_bytes(plan) + beside;
+    if (!e->backend->facts.is_gpu) needed += plan->device;
     HY_FAIL_IF(limit && needed > limit && !is_aside, HY_ERR_INPUT,
                "a paired fork needs %s of host memory with what the run has, and %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
-    HY_TRY(hy_offload_settle(&e->rows, &plan.choice, &bounded.offload));
+    return hy_offload_settle(&e->rows, &plan->choice, &bounded->offload);
+}
+
+hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
+    hy_engine *e = &t->engine;
+    hy_subject before = e->subject, bounded;
+    hy_plan plan;
+    bound(e, before.device_cap, before.host_cap, &bounded);
+    HY_TRY(hy_ranks_agree(t, plan_aside(t, is_aside, beside, &bounded, &plan)));
     plan.cost = e->plan.cost;
     e->subject = bounded;
     e->subject.host_held = 0;
     e->subject.split = before.split;
     return follow_or_stay(t, &plan, &before, "memory for a paired fork");
+}
+
+/* For the bounded subject, which becomes the run's. */
+static hy_status plan_less(hy_trainer *t, const hy_subject *bounded, hy_plan *plan) {
+    hy_engine *e = &t->engine;
+    HY_TRY(hy_subject_with(bounded, &t->settings, &bounded->rung, &e->subject));
+    HY_TRY(hy_plan_make(&e->subject, plan, &t->facts));
+    HY_TRY(hy_trainer_settle_plan(t, plan));
+    HY_TRY(hy_budget_check(&e->subject, plan));
+    bool is_less = plan->fits || plan->device < e->plan.device;
+    return is_less ? HY_OK : hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
+}
+
+static hy_status share_less(hy_trainer *t, hy_plan *plan) {
+    HY_TRY(hy_ranks_share_plan(t, plan));
+    return hy_trainer_leads(t) ? HY_OK : hy_trainer_settle_plan(t, plan);
 }
 
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
@@ -200,13 +226,11 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     hy_plan plan;
     char text[HY_ERROR_MESSAGE_MAX];
     bound(e, device_cap, host_cap, &bounded);
-    hy_status status = hy_subject_with(&bounded, &t->settings, &bounded.rung, &e->subject);
-    if (status == HY_OK) status = hy_plan_make(&e->subject, &plan, &t->facts);
-    if (status == HY_OK) status = hy_trainer_settle_plan(t, &plan);
-    if (status == HY_OK) status = hy_budget_check(&e->subject, &plan);
+    hy_status status = hy_trainer_leads(t) ? plan_less(t, &bounded, &plan) : HY_OK;
+    if (!hy_trainer_leads(t)) e->subject = bounded;
+    status = hy_ranks_agree(t, status);
+    if (status == HY_OK) status = hy_ranks_agree(t, share_less(t, &plan));
     e->subject.host_held = 0;
-    bool is_less = status != HY_OK || plan.fits || plan.device < e->plan.device;
-    if (!is_less) status = hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
     snprintf(text, sizeof text, "%s: a plan that needs less was not found", reason);
     if (status == HY_OK) {
         status = follow_or_stay(t, &plan, &before, text);

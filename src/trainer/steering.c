@@ -1,5 +1,7 @@
 /* steering.c: between steps: does the micro-batch fit the memory there is now? See trainer.h.
  *
+ * Several ranks do it together: each says what it would do, and all do what the one does that has least.
+ *
  * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
  * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
  * planned anew. When there is room again it grows back one size at a time. Where step_tokens left the size
@@ -48,31 +50,16 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
 
 /* Before the system begins to kill, the run saves itself and stops: when the machine's own reserve has
  * been in use for some steps on end. */
-static hy_status save_from_the_system(hy_trainer *t) {
+static bool is_near_its_end(hy_trainer *t) {
     bool is_near =
         hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
     t->steering.near_end = is_near ? t->steering.near_end + 1 : 0;
-    if (t->steering.near_end < STEPS_NEAR_THE_END) return HY_OK;
+    if (t->steering.near_end < STEPS_NEAR_THE_END) return false;
     t->steering.near_end = 0;
-    return hy_fail(HY_ERR_MEMORY,
-                   "the machine is running out of memory: what host_reserve leaves to "
-                   "the rest of it is in use");
+    return true;
 }
 
-/* Beside a card, copies for paired forks are the only thing on the host that a run can do without. */
-static hy_status watch_host(hy_trainer *t) {
-    bool is_short = hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
-    if (is_short && t->course.fork_state && !t->course.fork.is_open) {
-        hy_fork_end(t);
-        hy_say(t, HY_WARNING,
-               "host memory is short: the copy that paired forks need is given back, "
-               "and there will be no more of them");
-        return HY_OK;
-    }
-    return save_from_the_system(t);
-}
-
-/* ---- less -------------------------------------------------------------------------------------- */
+/* ---- what to do about it ------------------------------------------------------------------------ */
 
 /* The largest smaller size that brings the run back to its target, or the least there is. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
@@ -84,6 +71,55 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     return least;
 }
 
+/* A larger one, up to the target or to what the run was knowingly planned to take; or the one it has. */
+static int64_t size_with_room(const hy_trainer *t, const memory *r) {
+    int64_t batch = hy_larger_batch(t), now = t->engine.plan.choice.batch;
+    double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
+    if (batch == 0 || t->progress.step < t->steering.grow_at) return now;
+    return fits(t, r, batch, share) ? batch : now;
+}
+
+/* What a rank would have; of several, the least that one of them would. */
+typedef struct wish {
+    int64_t batch;    /* the micro-batch; 0: no size would help, so that something else has to */
+    bool keeps_forks; /* else host memory is short of what they keep */
+    bool goes_on;     /* else the machine is about to kill it */
+    double cap;       /* bytes of the device that another plan may take */
+} wish;
+
+/* Beside a card, copies for paired forks are the only thing on the host that a run can do without; on a CPU
+ * they are the last. */
+static wish own_wish(hy_trainer *t, bool is_due) {
+    memory r = look_around(t);
+    bool is_gpu = t->engine.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
+    wish w = {.batch = t->engine.plan.choice.batch,
+              .keeps_forks = true,
+              .goes_on = true,
+              .cap = t->settings.memory.target_usage * (double)r.budget};
+    if (is_less) {
+        int64_t batch = size_that_fits(t, &r);
+        if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) w.batch = batch;
+    } else if (r.status == HY_MEMORY_NORMAL && is_due) {
+        w.batch = size_with_room(t, &r);
+    }
+    bool is_last = w.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
+    if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return w;
+    w.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
+    bool has_forks = t->course.fork_state && !t->course.fork.is_open;
+    if (w.keeps_forks || !has_forks) w.goes_on = !is_near_its_end(t);
+    return w;
+}
+
+/* Ranks do what the one does that has least. */
+static hy_status agree(hy_trainer *t, wish *w) {
+    double told[] = {(double)w->batch, w->keeps_forks, w->goes_on, w->cap};
+    HY_TRY(hy_ranks_least(t, told, 4));
+    *w = (wish){(int64_t)told[0], told[1] != 0, told[2] != 0, told[3]};
+    return HY_OK;
+}
+
+/* ---- less -------------------------------------------------------------------------------------- */
+
 void hy_trainer_back_off(hy_trainer *t) {
     hy_steering *s = &t->steering;
     s->patience = s->patience == 0 ? CHECKS_BEFORE_GROWING : 2 * s->patience;
@@ -92,39 +128,44 @@ void hy_trainer_back_off(hy_trainer *t) {
 }
 
 /* Nothing in place helps: another plan. Where none fits, the run goes on as it is. */
-static hy_status plan_anew(hy_trainer *t, const memory *r) {
-    uint64_t cap = (uint64_t)(t->settings.memory.target_usage * (double)r->budget);
-    if (!t->engine.backend->facts.is_gpu) return watch_host(t);
-    if (t->steering.is_at_end) return HY_OK;
+static hy_status plan_anew(hy_trainer *t, double cap) {
+    if (!t->engine.backend->facts.is_gpu || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
     hy_status status =
-        hy_trainer_replan(t, cap, t->engine.subject.host_cap, "device memory is short");
+        hy_trainer_replan(t, (uint64_t)cap, t->engine.subject.host_cap, "device memory is short");
     if (status != HY_ERR_INPUT) return status;
     hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
     return HY_OK;
 }
 
-static hy_status use_less(hy_trainer *t, const memory *r) {
-    const char *reason =
-        t->engine.backend->facts.is_gpu ? "device memory is short" : "memory is short";
-    int64_t batch = size_that_fits(t, r);
+static hy_status use_less(hy_trainer *t, const wish *w) {
+    const char *reason = t->team                           ? "memory of a rank is short"
+                         : t->engine.backend->facts.is_gpu ? "device memory is short"
+                                                           : "memory is short";
     hy_trainer_back_off(t);
-    if (batch > 0) return hy_trainer_resize(t, batch, reason);
-    if (r->status != HY_MEMORY_EMERGENCY) return HY_OK;
+    if (w->batch > 0) return hy_trainer_resize(t, w->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
-    return plan_anew(t, r);
+    return plan_anew(t, w->cap);
 }
 
-/* ---- more -------------------------------------------------------------------------------------- */
-
-/* Up to the target, or to what the run was knowingly planned to take. */
-static hy_status use_more(hy_trainer *t, const memory *r) {
-    int64_t batch = hy_larger_batch(t);
-    double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
-    if (batch == 0 || t->progress.step < t->steering.grow_at) return HY_OK;
-    if (!fits(t, r, batch, share)) return HY_OK;
+static hy_status follow(hy_trainer *t, const wish *w) {
+    int64_t now = t->engine.plan.choice.batch;
+    if (!w->goes_on) {
+        t->steering.is_saved_from_system = true;
+        return hy_fail(HY_ERR_MEMORY,
+                       "the machine is running out of memory: what host_reserve leaves to "
+                       "the rest of it is in use");
+    }
+    if (!w->keeps_forks && t->course.fork_state && !t->course.fork.is_open) {
+        hy_fork_end(t);
+        hy_say(t, HY_WARNING,
+               "host memory is short: the copy that paired forks need is given back, "
+               "and there will be no more of them");
+    }
+    if (w->batch < now) return use_less(t, w);
+    if (w->batch == now) return HY_OK;
     t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
-    return hy_trainer_resize(t, batch, "there is room again");
+    return hy_trainer_resize(t, w->batch, "there is room again");
 }
 
 /* ---- the fastest ------------------------------------------------------------------------------- */
@@ -144,9 +185,10 @@ static void begin_search(hy_trainer *t, const memory *r) {
 }
 
 static bool wants_search(const hy_trainer *t) {
-    return t->settings.train.dynamic_batch == HY_AUTO && t->settings.train.step_tokens > 0 &&
-           t->settings.train.normalize && t->engine.backend->facts.is_gpu &&
-           t->progress.step == 0 && t->course.steps_total >= SHORTEST_SEARCH;
+    return !t->team && t->settings.train.dynamic_batch == HY_AUTO &&
+           t->settings.train.step_tokens > 0 && t->settings.train.normalize &&
+           t->engine.backend->facts.is_gpu && t->progress.step == 0 &&
+           t->course.steps_total >= SHORTEST_SEARCH;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -184,13 +226,16 @@ static void note_first_share(hy_trainer *t) {
     t->steering.first_share = r.budget ? (double)r.held / (double)r.budget : 0;
 }
 
+bool hy_trainer_is_short(const hy_trainer *t) {
+    return t->monitor && (hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
+                          hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL);
+}
+
 hy_status hy_trainer_steer(hy_trainer *t) {
-    if (t->team) return HY_OK; /* ranks keep to the plan they began with */
     if (!t->monitor || t->settings.train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun) note_first_share(t);
     bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
-    bool is_short = hy_monitor_device_status(t) >= HY_MEMORY_CRITICAL ||
-                    hy_monitor_host_status(t) >= HY_MEMORY_CRITICAL;
+    bool is_short = t->team ? t->agreed.is_short : hy_trainer_is_short(t);
     if (wants_search(t) && t->steering.trials == 0) {
         memory r = look_around(t);
         begin_search(t, &r);
@@ -199,8 +244,7 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
-    memory r = look_around(t);
-    if (r.status >= HY_MEMORY_CRITICAL) return use_less(t, &r);
-    if (t->engine.backend->facts.is_gpu && is_short) return watch_host(t);
-    return r.status == HY_MEMORY_NORMAL && is_due ? use_more(t, &r) : HY_OK;
+    wish w = own_wish(t, is_due);
+    HY_TRY(agree(t, &w));
+    return follow(t, &w);
 }

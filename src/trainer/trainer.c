@@ -99,7 +99,7 @@ hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
     hy_step_info unused;
     HY_TRY(hy_trainer_must_run(t));
     hy_status status = hy_trainer_advance(t, info ? info : &unused);
-    return hy_team_fail(t->team, hy_guest_hand_back(t, status));
+    return hy_ranks_fail(t, hy_guest_hand_back(t, status));
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {

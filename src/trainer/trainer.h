@@ -88,9 +88,10 @@ typedef struct hy_steering {
     int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
     int64_t patience, grow_at;
     bool is_begun;
-    double first_share; /* of the budget, as it was planned */
-    bool is_at_end;     /* a cheaper plan was taken already */
-    int near_end;       /* steps in a row in which the machine was out of memory */
+    double first_share;        /* of the budget, as it was planned */
+    bool is_at_end;            /* a cheaper plan was taken already */
+    int near_end;              /* steps in a row in which the machine was out of memory */
+    bool is_saved_from_system; /* the run ends between steps, on all ranks */
 } hy_steering;
 
 /* Where training's sequences come from. */
@@ -154,6 +155,7 @@ typedef struct hy_fate {
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
+    bool is_short;                      /* of memory: one of them */
     char failure[HY_ERROR_MESSAGE_MAX]; /* the last that all of them have */
     uint64_t sent;                      /* bytes that had left this rank when the step ended, */
     double link_seconds;                /* and what exchanges had taken */
@@ -223,13 +225,16 @@ hy_status hy_ranks_share_folder(hy_trainer *t);  /* t->folder, of the record's *
 hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
 /* How many ranks share this machine and this card, so that each plans with its part of them. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
-void hy_ranks_plan_sharers(hy_trainer *t);    /* as they would be, of ranks that a plan is for */
-hy_status hy_ranks_share_plan(hy_trainer *t); /* that of rank 0 */
+void hy_ranks_plan_sharers(hy_trainer *t); /* as they would be, of ranks that a plan is for */
+hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan); /* rank 0's, with its subject */
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: how each rank fared, for the record. Failures are met at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
 /* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
+bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status); /* that this is what failed */
+/* Each becomes the least of all ranks'; at most four. */
+hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count);
 /* As hy_team_fail, but what ranks have agreed on is not told: the others have it, and whose it was. */
 hy_status hy_ranks_fail(hy_trainer *t, hy_status status);
 /* *counted becomes the sum over ranks; and whether to stop or to save is known. */
@@ -263,7 +268,8 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
 
 /* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
 hy_status hy_trainer_steer(hy_trainer *t);
-void hy_trainer_back_off(hy_trainer *t); /* it had to shrink: it grows back later each time */
+bool hy_trainer_is_short(const hy_trainer *t); /* of memory, so that less of it should be used */
+void hy_trainer_back_off(hy_trainer *t);       /* it had to shrink: it grows back later each time */
 
 /* resize.c: another plan between steps; tokens per step, data order and state stay. When no memory can be
  * taken, not even for the least, HY_ERR_MEMORY: there is then none to work in. */
