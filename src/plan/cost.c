@@ -136,13 +136,17 @@ static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
     return hy_plan_load_seconds(p->wire, p->wire_staging, load);
 }
 
-/* Nothing is computed beside them: the last gradients, sums that all wait for, and weights that are on their way to the
- * host after it. */
+/* Do updated weights go while the next step goes forward? */
+static bool is_beside(const hy_plan_choice *c) {
+    return c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->updates_on_gather;
+}
+
+/* Nothing is computed beside them: the last gradients, sums that all wait for, and weights that leave the device after
+ * the update. */
 static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
     const hy_plan_traffic *t = &p->traffic;
-    bool is_here = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE;
     return wire_seconds(p, &t->last) + wire_seconds(p, &t->told) + wire_seconds(p, &t->summed) +
-           (is_here ? 0 : wire_seconds(p, &t->updated));
+           (is_beside(c) ? 0 : wire_seconds(p, &t->updated));
 }
 
 /* The walks of a step. */
@@ -157,9 +161,8 @@ static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_wal
     const hy_plan_traffic *t = &p->traffic;
     if (!p->wire) return;
     double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->given) - last;
-    bool is_here = c->state[HY_PLAN_WEIGHTS] == HY_DEVICE;
-    w->forward[0].wire =
-        wire_seconds(p, &t->first[HY_GOES_FORWARD]) + (is_here ? wire_seconds(p, &t->updated) : 0);
+    w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) +
+                         (is_beside(c) ? wire_seconds(p, &t->updated) : 0);
     w->forward[1].wire = wire_seconds(p, &t->other[HY_GOES_FORWARD]) + last;
     w->backward[0].wire = wire_seconds(p, &t->first[HY_GOES_BACKWARD]) + given;
     w->backward[1].wire = wire_seconds(p, &t->other[HY_GOES_BACKWARD]) + given;
