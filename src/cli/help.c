@@ -54,7 +54,8 @@ static const struct {
     {"What to train", "--model --data --profile --config --set"},
     {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
     {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
-    {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --link --rank-timeout"},
+    {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --link --rank-timeout "
+                                  "--restarts"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
     {"Looking", "--eval-only --download --print-config --plan --plan-shapes --doctor --selftest "
                 "--list-models --json "
@@ -182,8 +183,8 @@ static const example launches[] = {
      "hybrid-train --gpus 4 --resume runs/corpus"},
 };
 
-static const char *const rank_flags[] = {"--gpus",      "--ranks", "--zero-stage",
-                                         "--transport", "--link",  "--rank-timeout"};
+static const char *const rank_flags[] = {"--gpus", "--ranks",        "--zero-stage", "--transport",
+                                         "--link", "--rank-timeout", "--restarts"};
 
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);

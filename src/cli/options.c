@@ -72,6 +72,9 @@ static const hy_cli_flag own_flags[] = {
              "or torchrun, which start ranks themselves: how many there must be."},
     {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", "1 to 1024",
      .help = "Train with so many processes on this machine, on the CPU or sharing a GPU."},
+    {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", "1 to 1024",
+     .help = "With --gpus or --ranks: when a rank fails, start all of them again from the run's "
+             "last checkpoint, up to so many times."},
     {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Keep all activations: the same as --recompute none.", .key = "recompute",
      .value = "none"},
@@ -236,6 +239,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_JSON: options->wants_json = true; return true;
     case HY_CLI_IS_GPUS: return take_count(flag, value, &options->gpus);
     case HY_CLI_IS_RANKS: return take_count(flag, value, &options->ranks);
+    case HY_CLI_IS_RESTARTS: return take_count(flag, value, &options->restarts);
     case HY_CLI_IS_SET:
         if (strcspn(value, "=") > 0 && strchr(value, '=') != NULL) break;
         hy_cli_error("--set needs key=value, but got \"%s\"", value);

@@ -31,6 +31,7 @@ typedef enum hy_cli_meaning {
     HY_CLI_IS_JSON,
     HY_CLI_IS_GPUS,
     HY_CLI_IS_RANKS,
+    HY_CLI_IS_RESTARTS,
     HY_CLI_IS_ALIAS /* another name for key=value */
 } hy_cli_meaning;
 
@@ -74,6 +75,7 @@ typedef struct hy_cli_options {
     const char *topic;     /* of --help, or what to download; NULL: none */
     bool is_quiet, is_verbose, without_colour, wants_json;
     int32_t gpus, ranks; /* to start; 0: not asked for */
+    int32_t restarts;    /* of ranks that fail */
     hy_cli_setting *settings;
     size_t setting_count;
 } hy_cli_options;

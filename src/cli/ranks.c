@@ -1,8 +1,11 @@
 /* ranks.c: starting ranks and being one. See ranks.h. */
 #include "cli/ranks.h"
 
+#include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/program.h"
 
@@ -46,17 +49,92 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
     return options->gpus == 0 || is_named || take_cards(options->gpus, config);
 }
 
+/* ---- once more ----------------------------------------------------------------------------------- */
+
+static bool can_restart(const hy_cli_options *options, const hy_config *config, int32_t count) {
+    bool has_folder = hy_cli_value(config, "out")[0] || hy_cli_value(config, "resume")[0];
+    if (options->restarts == 0) return true;
+    if (count == 0) {
+        hy_cli_error("--restarts %d is for ranks that are started here: expected --gpus or --ranks",
+                     options->restarts);
+        return false;
+    }
+    if (!has_folder) {
+        hy_cli_error("--restarts %d goes on in the run's folder: expected --out FOLDER",
+                     options->restarts);
+    }
+    return has_folder;
+}
+
+static bool has_checkpoint(const char *out) {
+    char pattern[4096];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%s/checkpoint-*", out);
+    bool is_there = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    if (is_there) globfree(&found);
+    return is_there;
+}
+
+static bool says(const char *text, const char *flag) {
+    size_t length = strlen(flag);
+    return strncmp(text, flag, length) == 0 && (text[length] == 0 || text[length] == '=');
+}
+
+/* The same command, but that it goes on with what the run has saved, or begins anew where that is nothing. One that
+ * resumes does so again. Its texts are those of argv. */
+static char **command_again(char *const *argv, const char *out) {
+    static char resume[] = "--resume", newest[] = "auto", overwrite[] = "--overwrite";
+    int count = 0, used = 0;
+    bool resumes = false;
+    while (argv[count]) count++;
+    char **again = calloc((size_t)count + 3, sizeof *again);
+    if (!again) return NULL;
+    for (int i = 0; i < count; i++) {
+        resumes |= says(argv[i], "--resume");
+        if (!says(argv[i], "--overwrite")) again[used++] = argv[i];
+    }
+    if (!resumes && has_checkpoint(out)) {
+        again[used++] = resume;
+        again[used++] = newest;
+    } else if (!resumes) {
+        again[used++] = overwrite;
+    }
+    return again;
+}
+
+/* Until they end well, or as they were asked to, or too many times have failed. */
+static hy_status start_and_restart(const hy_cli_options *options, const hy_config *config,
+                                   hy_start_options start, bool *has_started, int *code) {
+    char *const *argv = start.argv;
+    char **again = NULL;
+    hy_status status = hy_start_ranks(&start, has_started, code);
+    for (int32_t i = 1; i <= options->restarts; i++) {
+        bool is_over = status != HY_OK || !*has_started || *code != HY_EXIT_FAILED;
+        if (is_over) break;
+        free(again);
+        again = command_again(argv, hy_cli_value(config, "out"));
+        if (!again) break;
+        hy_cli_note("ranks are started again (%d of %d)", i, options->restarts);
+        sleep(1); /* what they held is given back by then */
+        start.argv = again;
+        status = hy_start_ranks(&start, has_started, code);
+    }
+    free(again);
+    return status;
+}
+
 int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *const *argv) {
     int32_t gpus = options->gpus, count = gpus ? gpus : options->ranks;
     hy_start_options start = {.count = count, .argv = argv, .uses_cards = gpus > 0};
     const char *flag = gpus ? "--gpus" : "--ranks";
     bool has_started = false;
     int code = HY_EXIT_FAILED;
+    if (!can_restart(options, config, count)) return HY_EXIT_USAGE;
     if (count == 0) return HY_CLI_GO_ON;
     if (!is_one_flag(options)) return HY_EXIT_USAGE;
     if (gpus > 0 && !take_cards(gpus, config)) return HY_EXIT_USAGE;
     sscanf(hy_cli_value(config, "rank_timeout"), "%lf", &start.rank_timeout);
-    hy_status status = hy_start_ranks(&start, &has_started, &code);
+    hy_status status = start_and_restart(options, config, start, &has_started, &code);
     if (status != HY_OK) {
         hy_cli_error("%s %d: %s", flag, count, hy_error_message());
         return hy_cli_exit_code(status);

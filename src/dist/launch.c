@@ -32,8 +32,9 @@ extern char **environ;
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 typedef struct rank_process {
-    pid_t pid;      /* 0: it has ended */
-    bool was_asked; /* to end, by the launcher */
+    pid_t pid;        /* 0: it has ended */
+    bool was_asked;   /* to end, by the launcher */
+    bool was_stopped; /* once, by a signal */
     int status;
     int pipe; /* what it prints; -1: rank 0, or over */
     hy_text line;
@@ -229,7 +230,10 @@ static int32_t collect(launcher *l) {
     const hy_launch_options *o = l->options;
     for (int32_t r = 0; r < o->count; r++) {
         rank_process *p = &l->ranks[r];
-        if (p->pid > 0 && waitpid(p->pid, &p->status, WNOHANG) == p->pid) {
+        bool is_news = p->pid > 0 && waitpid(p->pid, &p->status, WNOHANG | WUNTRACED) == p->pid;
+        if (is_news && WIFSTOPPED(p->status)) {
+            p->was_stopped = true;
+        } else if (is_news) {
             p->pid = 0;
             if (has_failed(p->status) && l->first_failed < 0) l->first_failed = r;
             if (has_failed(p->status) && l->stage == RUNNING)
@@ -240,8 +244,18 @@ static int32_t collect(launcher *l) {
     return running;
 }
 
+/* When others have failed, one that was stopped may see it, and end. */
+static void wake_stopped(launcher *l) {
+    for (int32_t r = 0; r < l->options->count && l->stage != RUNNING; r++) {
+        rank_process *p = &l->ranks[r];
+        if (p->pid > 0 && p->was_stopped) kill(p->pid, SIGCONT);
+        p->was_stopped = false;
+    }
+}
+
 /* The others had their time. */
 static void press(launcher *l) {
+    wake_stopped(l);
     if (l->stage == RUNNING || l->stage == KILLING || hy_clock() < l->deadline) return;
     bool is_last = l->stage == TERMINATING;
     double seconds = l->options->kill_after > 0 ? l->options->kill_after : 20;

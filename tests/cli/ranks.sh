@@ -205,10 +205,39 @@ test_a_killed_rank_is_named_and_the_run_goes_on() {
         expect_code 1
         expect_err "rank $rank was ended by signal 9"
         expect_lines "$stderr" "hybrid-train: error: rank $rank (" 1
-        last=$(ls -d out$rank/checkpoint-* | sed 's/.*-//' | sort -n | tail -n 1)
+        last=$(newest out$rank)
         run --resume out$rank --ranks 2 --steps $((last + 5))
         expect_code 0
     done
+}
+
+# The step of a run's newest checkpoint; 0: it has none.
+newest() {
+    ls -d "$1"/checkpoint-* 2> /dev/null | sed 's/.*-//' | sort -n | tail -n 1 | grep . || echo 0
+}
+
+test_ranks_that_fail_are_started_again() {
+    # shellcheck disable=SC2086
+    run $long --ranks 2 --out whole
+    # shellcheck disable=SC2086
+    start $long --ranks 2 --out out --restarts 2
+    for again in 1 2; do
+        seen=$(newest out)
+        wait_for "[ \"\$(newest out)\" -gt $seen ]"
+        kill -KILL "$(cut -d ' ' -f $again /proc/$pid/task/$pid/children)"
+        wait_for "grep -q 'started again ($again of 2)' $stderr"
+        wait_for "[ \$(wc -w < /proc/$pid/task/$pid/children) -eq 2 ]"
+    done
+    wait $pid
+    code=$?
+    expect_code 0
+    expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
+    run_tiny --restarts 2 --out other
+    expect_refusal "--restarts 2" "expected --gpus or --ranks"
+    run_tiny --restarts 2 --ranks 2
+    expect_refusal "--restarts 2" "expected --out FOLDER"
+    run_tiny --ranks 2 --restarts 3 --data nowhere.txt --out other
+    expect_code 2
 }
 
 test_ranks_by_torchruns_variables() {
