@@ -40,7 +40,8 @@ hy_status hy_exchange_connect(hy_exchange *net) {
 }
 
 hy_status hy_exchange_take_staging(hy_exchange *net, uint64_t bytes) {
-    if (!net->backend->facts.is_gpu || net->team->uses_nccl || bytes <= net->staging_bytes) return HY_OK;
+    if (!net->backend->facts.is_gpu || net->team->uses_nccl || bytes <= net->staging_bytes)
+        return HY_OK;
     if (net->staging) net->backend->release(net->backend, HY_PINNED, net->staging, 0);
     net->staging_bytes = 0;
     net->staging = NULL;
