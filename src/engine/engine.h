@@ -158,6 +158,9 @@ typedef struct hy_shards {
     hy_fetched_unit *fetched; /* (units) weights on the wire */
     int source;               /* row that is gathered for passes, -1: they read one that is whole */
     int32_t fetching;         /* unit that a pass comes to next, while it is updated; -1: none */
+    /* Weights that are not trained, where ranks have parts: (units) on the wire, and which was gathered last. */
+    hy_job **frozen;
+    int32_t frozen_last;
 } hy_shards;
 
 /* Memory that ran out and was there again. */
@@ -283,6 +286,7 @@ hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 /* The frozen ones that go with them; NULL: there are none. */
 static inline hy_store *hy_engine_frozen(const hy_engine *e) {
+    if (hy_has_row(e, HY_ROW_GATHERED_FROZEN)) return hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     return hy_has_row(e, HY_ROW_FROZEN) ? hy_store_of(e, HY_ROW_FROZEN) : NULL;
 }
 
@@ -349,7 +353,7 @@ uint64_t
 hy_shards_staging(const hy_rows *rows); /* pinned bytes, where memory of a card is staged */
 /* Where a pass leaves its gradients, and whether it adds to what is there. */
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
-/* Hooks of a pass (hy_unit_hook): gradients are left to the others, weights come from them. */
+/* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
 hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
@@ -374,6 +378,16 @@ hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param);
 static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(&e->rows) != NULL;
 }
+
+/* ---- frozen.c: weights that are not trained, where each rank has a part of them -------------------------- */
+
+hy_status hy_frozen_take(hy_engine *e); /* memory for what is on its way */
+void hy_frozen_abandon(hy_engine *e);
+/* Hooks of a pass whose trained weights are made otherwise; and of one to which all weights come. */
+hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
+hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 

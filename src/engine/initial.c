@@ -148,7 +148,7 @@ static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index, 
 static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
     int32_t item = hy_store_item_of(store, index);
-    if (item < 0) return HY_OK; /* another row's */
+    if (item < 0 || !hy_store_has_item(store, item)) return HY_OK; /* another row's or rank's */
     hy_dtype dtype = store->layout.items[item].dtype;
     if (hy_is_coded(dtype)) return initialise_coded(e, store, index, staging);
     char *in_place = hy_store_host(store, item);

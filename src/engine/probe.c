@@ -42,9 +42,12 @@ static hy_status fill_batch(const hy_batch_plan *plan, const hy_probe *probe, ui
 static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe *probe,
                                hy_store *weights, const hy_staging *staging) {
     bool has_ranks = hy_engine_has_ranks(e);
-    const hy_unit_hook makes_weights = {.context = e, .before = hy_candidate_make};
+    const hy_unit_hook makes_weights = {.context = e,
+                                        .before = hy_candidate_make,
+                                        .fetch = hy_frozen_fetch,
+                                        .await = hy_frozen_await};
     const hy_unit_hook brings_weights = {
-        .context = e, .fetch = hy_shards_fetch, .await = hy_shards_await};
+        .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     hy_pass_buffers *b = &e->work.buffers;
     HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));

@@ -25,6 +25,7 @@ hy_status hy_shards_take(hy_engine *e) {
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     HY_FAIL_IF(!s->fetched, HY_ERR_MEMORY, "no memory for exchanges between ranks");
     s->source = s->fetching = -1;
+    HY_TRY(hy_frozen_take(e));
     HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
     HY_TRY(hy_exchange_take_staging(&s->net, e->rows.wire_staging));
     HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
@@ -46,6 +47,7 @@ void hy_shards_release(hy_engine *e) {
     if (s->net.backend) hy_exchange_close(&s->net);
     hy_arena_fini(&s->arena);
     free(s->fetched);
+    free(s->frozen);
     *s = (hy_shards){0};
 }
 
@@ -278,6 +280,7 @@ hy_status hy_shards_await_all(hy_engine *e) {
 void hy_shards_abandon(hy_engine *e) {
     hy_shards *s = &e->shards;
     s->given.job = NULL;
+    hy_frozen_abandon(e);
     for (int32_t u = 0; s->fetched && u < e->model->params.units; u++) {
         s->fetched[u] = (hy_fetched_unit){0};
     }

@@ -231,8 +231,8 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
     if (hy_engine_has_ranks(e)) {
         u->hook.after = hy_shards_give;
-        u->hook.fetch = hy_shards_fetch;
-        u->hook.await = hy_shards_await;
+        u->hook.fetch = hy_weights_fetch;
+        u->hook.await = hy_weights_await;
     }
     return u->hook.before || u->hook.after ? &u->hook : NULL;
 }

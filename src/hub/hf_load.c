@@ -82,7 +82,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);
         int32_t item = hy_store_item_of(l->store, part->param);
-        if (item < 0) continue; /* another store's */
+        if (item < 0 || !hy_store_has_item(l->store, item)) continue; /* another store's */
         for (int64_t first = 0; first < part->rows; first += most) {
             l->coded[item].jobs_left++;
             l->looks += hy_coded_as_one(l->store->layout.items[item].dtype);
@@ -254,6 +254,14 @@ static bool has_none(const hy_layout_item *entry, int64_t first, int64_t count) 
     return first + count <= entry->begin || first >= entry->begin + entry->count;
 }
 
+/* The same where another rank has bytes of the whole: of what is not coded each number lies by itself. */
+static bool is_elsewhere(const loading *l, int32_t item, int64_t first, int64_t count) {
+    const hy_layout_item *entry = &l->store->layout.items[item];
+    uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(entry->dtype, first);
+    uint64_t bytes = hy_dtype_bytes(entry->dtype, count);
+    return l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
+}
+
 /* Codes of the file become numbers: in `raw`, or where the store has them if the host reaches that. */
 static hy_status do_decoded(loading *l, hy_dtype wanted, char *backing, int32_t item, worker *b) {
     int64_t count = b->job->rows * b->job->part->cols;
@@ -274,7 +282,7 @@ static hy_status do_job(loading *l, worker *b) {
         uint64_t before = hy_dtype_bytes(wanted, first);
         return do_coded(l, item, hy_store_offset(l->store, item) + before, b);
     }
-    if (has_none(entry, first, elements)) return HY_OK;
+    if (has_none(entry, first, elements) || is_elsewhere(l, item, first, elements)) return HY_OK;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
     char *data, *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
     if (!has_all(entry, first, elements)) backing = NULL;

@@ -97,7 +97,7 @@ static hy_status encode_prompt(const sampler *s, hy_ids *out) {
 static hy_status continue_tokens(sampler *s, const hy_ids *prompt, hy_ids *out) {
     hy_store *weights;
     const hy_unit_hook brings_weights = {
-        .context = s->e, .fetch = hy_shards_fetch, .await = hy_shards_await};
+        .context = s->e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     HY_TRY(hy_engine_weights(s->e, s->decoder->options.dtype, &weights));
     s->decoder->hook = hy_engine_has_ranks(s->e) ? &brings_weights : NULL;
     for (size_t i = 0; i < prompt->count; i++) append(s, prompt->data[i]);

@@ -52,12 +52,47 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
     return HY_OK;
 }
 
+static hy_status take_cut(hy_layout *layout) {
+    layout->whole_offset = calloc((size_t)layout->unit_count, sizeof *layout->whole_offset);
+    layout->part_begin = calloc((size_t)layout->unit_count, sizeof *layout->part_begin);
+    if (layout->whole_offset && layout->part_begin) return HY_OK;
+    return hy_fail(HY_ERR_MEMORY, "no memory for a layout of %d units", layout->unit_count);
+}
+
+hy_status hy_layout_cut(hy_layout *layout, int32_t rank, int32_t count) {
+    assert(!layout->part_begin && rank >= 0 && rank < count);
+    HY_TRY(take_cut(layout));
+    layout->bytes = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        uint64_t bytes = layout->unit_bytes[u], begin = hy_layout_cut_at(bytes, rank, count);
+        layout->whole_offset[u] = layout->unit_offset[u];
+        layout->part_begin[u] = begin;
+        layout->unit_bytes[u] = hy_layout_cut_at(bytes, rank + 1, count) - begin;
+        layout->unit_offset[u] = layout->bytes;
+        layout->bytes += layout->unit_bytes[u];
+    }
+    return HY_OK;
+}
+
+static hy_status copy_cut(hy_layout *layout, const hy_layout *from) {
+    size_t bytes = (size_t)from->unit_count * sizeof *from->unit_bytes;
+    HY_TRY(take_cut(layout));
+    memcpy(layout->whole_offset, from->whole_offset, bytes);
+    memcpy(layout->part_begin, from->part_begin, bytes);
+    memcpy(layout->unit_bytes, from->unit_bytes, bytes);
+    memcpy(layout->unit_offset, from->unit_offset, bytes);
+    layout->bytes = from->bytes;
+    return HY_OK;
+}
+
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
     HY_TRY(hy_layout_init(layout, from->items, from->item_count, from->unit_count));
     layout->is_even = from->is_even;
     layout->keeps_first = from->keeps_first;
-    if (!from->item_of) return HY_OK;
-    hy_status status = hy_layout_set_items(layout, from->item_of, from->param_count);
+    hy_status status = from->part_begin ? copy_cut(layout, from) : HY_OK;
+    if (status == HY_OK && from->item_of) {
+        status = hy_layout_set_items(layout, from->item_of, from->param_count);
+    }
     if (status != HY_OK) hy_layout_fini(layout);
     return status;
 }
@@ -67,5 +102,7 @@ void hy_layout_fini(hy_layout *layout) {
     free(layout->unit_offset);
     free(layout->unit_bytes);
     free(layout->item_of);
+    free(layout->whole_offset);
+    free(layout->part_begin);
     *layout = (hy_layout){0};
 }

@@ -34,6 +34,10 @@ typedef struct hy_layout {
     /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
     int32_t *item_of;
     int32_t param_count;
+    /* Of several ranks, one's part of every unit, cut by bytes: unit_bytes and unit_offset are those of the part, tensors
+     * lie where they do in the whole. NULL: it is not cut. */
+    uint64_t *whole_offset; /* of each unit, from the start of the whole class */
+    uint64_t *part_begin;   /* of its part, from the start of the whole unit */
 } hy_layout;
 
 /* `items` gives unit, dtype, count, block and group of each tensor, units in rising order. Copied. */
@@ -44,10 +48,23 @@ hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 /* All tensors have another type from now on, no wider than the widest that rings were made for. */
 void hy_layout_retype(hy_layout *layout, hy_dtype dtype);
+/* Leaves a rank's part of every unit: for classes that nobody computes with before all parts of a unit lie one behind the
+ * other again. Parts are as large as each other, but for a line of memory, whatever types and tensors they cut. */
+hy_status hy_layout_cut(hy_layout *layout, int32_t rank, int32_t count);
 void hy_layout_fini(hy_layout *layout);
 
 static inline uint64_t hy_align(uint64_t bytes) {
     return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);
+}
+
+/* Where a rank's part of a unit of so many bytes begins, and that of the rank before it ends. */
+static inline uint64_t hy_layout_cut_at(uint64_t bytes, int32_t rank, int32_t count) {
+    return bytes / HY_ALIGNMENT * (uint64_t)rank / (uint64_t)count * HY_ALIGNMENT;
+}
+/* Where a unit, or what there is of it, begins in the whole class. */
+static inline uint64_t hy_layout_unit_at(const hy_layout *layout, int32_t unit) {
+    return layout->part_begin ? layout->whole_offset[unit] + layout->part_begin[unit]
+                              : layout->unit_offset[unit];
 }
 
 /* Where a tensor's scales begin, from its own start, and how many `count` elements have. */

@@ -357,6 +357,7 @@ void hy_store_abandon(hy_store *store) {
 /* ---- addresses --------------------------------------------------------------------------------- */
 
 void *hy_store_device(const hy_store *store, int32_t item) {
+    assert(!store->layout.part_begin); /* tensors may be cut */
     if (is_on_device(store)) return hy_store_backing(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
     const hy_ring_slot *slot = hy_ring_slot_of(store, entry->unit);
@@ -374,6 +375,7 @@ char *hy_store_unit(const hy_store *store, int32_t unit) {
 
 void *hy_store_backing(const hy_store *store, int32_t item) {
     if (store->outside) return store->outside[item];
+    assert(!store->layout.part_begin);
     const hy_layout_item *entry = &store->layout.items[item];
     return hy_ring_backing_of(store, entry->unit) + entry->offset;
 }
@@ -381,7 +383,8 @@ void *hy_store_backing(const hy_store *store, int32_t item) {
 void *hy_store_host(const hy_store *store, int32_t item) {
     int32_t unit = store->layout.items[item].unit;
     bool is_on_disk = store->stages && !hy_ring_owns(store, unit);
-    return is_on_disk || !hy_store_is_host(store, unit) ? NULL : hy_store_backing(store, item);
+    bool is_whole = !is_on_disk && !store->layout.part_begin;
+    return is_whole && hy_store_is_host(store, unit) ? hy_store_backing(store, item) : NULL;
 }
 
 hy_tensor hy_store_tensor(const hy_store *store, int32_t item, void *at) {

@@ -183,7 +183,8 @@ void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed);
 bool hy_store_is_host(const hy_store *store, int32_t unit);
 
 /* Bytes [offset, offset + bytes) of the class, as its layout has them, to and from host memory. The stream
- * is for copies from a card; it is idle again afterwards. */
+ * is for copies from a card; it is idle again afterwards. Where the layout is cut, offsets are those of the whole class:
+ * of what is written this rank keeps what falls into its parts, and what is read has to lie there. */
 hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
                         uint64_t bytes);
 hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, const void *in,
@@ -193,6 +194,9 @@ hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, co
 hy_status hy_store_put(hy_store *store, hy_stream *stream, int32_t item, int64_t first,
                        int64_t count, const void *in);
 uint64_t hy_store_offset(const hy_store *store, int32_t item); /* of an item in its class */
+/* Of so many bytes there, the first piece that is here; where the layout is not cut all of them. False: none are. */
+bool hy_store_clip(const hy_store *store, uint64_t *offset, uint64_t *bytes);
+bool hy_store_has_item(const hy_store *store, int32_t item); /* whether any byte of it is here */
 /* What lives on the device is zeroed by ops on the stream: enqueued, not waited for. */
 hy_status hy_store_zero(hy_store *store, hy_stream *stream);
 /* All of a class from another of the same size: their layouts may cut it differently. */
@@ -213,7 +217,7 @@ void *hy_store_device(const hy_store *store, int32_t item);
 char *hy_store_unit(const hy_store *store, int32_t unit);
 /* Where it lives, between steps: of a unit that is not on disk. */
 void *hy_store_backing(const hy_store *store, int32_t item);
-/* The same where the host can touch it; NULL: on a card, or on disk. */
+/* The same where the host can touch it; NULL: on a card, on disk, or cut. */
 void *hy_store_host(const hy_store *store, int32_t item);
 
 /* The whole tensor at one of these two addresses, in one dimension; with its scales where it has. */

@@ -100,8 +100,29 @@ static hy_status copy_outside(const hy_store *store, uint64_t offset, const othe
     return HY_OK;
 }
 
+/* The same where a rank has a part of every unit. */
+static hy_status copy_cut(hy_store *store, uint64_t offset, const other_side *other,
+                          uint64_t bytes) {
+    const hy_layout *layout = &store->layout;
+    uint64_t done = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        uint64_t begin = hy_layout_unit_at(layout, u), end = begin + layout->unit_bytes[u];
+        uint64_t from = begin > offset ? begin : offset;
+        uint64_t upto = end < offset + bytes ? end : offset + bytes;
+        if (from >= upto) continue;
+        other_side part = *other;
+        part.bytes += from - offset;
+        HY_TRY(copy_part(store, u, from - begin, &part, upto - from));
+        done += upto - from;
+    }
+    HY_FAIL_IF(!other->is_source && done < bytes, HY_ERR_INTERNAL,
+               "of %s another rank has what is read", hy_class_name(store->cls));
+    return HY_OK;
+}
+
 static hy_status copy_range(hy_store *store, uint64_t offset, other_side other, uint64_t bytes) {
     const hy_layout *layout = &store->layout;
+    if (layout->part_begin) return copy_cut(store, offset, &other, bytes);
     assert(offset <= layout->bytes && bytes <= layout->bytes - offset);
     if (store->outside) return copy_outside(store, offset, &other, bytes);
     for (int32_t u = 0; u < layout->unit_count && bytes > 0; u++) {
@@ -130,8 +151,31 @@ hy_status hy_store_put(hy_store *store, hy_stream *stream, int32_t item, int64_t
 }
 
 uint64_t hy_store_offset(const hy_store *store, int32_t item) {
-    const hy_layout_item *entry = &store->layout.items[item];
-    return store->layout.unit_offset[entry->unit] + entry->offset;
+    const hy_layout *layout = &store->layout;
+    const hy_layout_item *entry = &layout->items[item];
+    const uint64_t *units = layout->whole_offset ? layout->whole_offset : layout->unit_offset;
+    return units[entry->unit] + entry->offset;
+}
+
+bool hy_store_clip(const hy_store *store, uint64_t *offset, uint64_t *bytes) {
+    const hy_layout *layout = &store->layout;
+    uint64_t last = *offset + *bytes;
+    if (!layout->part_begin) return *bytes > 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        uint64_t begin = hy_layout_unit_at(layout, u), end = begin + layout->unit_bytes[u];
+        uint64_t from = begin > *offset ? begin : *offset, upto = end < last ? end : last;
+        if (from >= upto) continue;
+        *offset = from;
+        *bytes = upto - from;
+        return true;
+    }
+    return false;
+}
+
+bool hy_store_has_item(const hy_store *store, int32_t item) {
+    uint64_t offset = hy_store_offset(store, item);
+    uint64_t bytes = hy_layout_item_bytes(&store->layout.items[item]);
+    return hy_store_clip(store, &offset, &bytes);
 }
 
 hy_status hy_store_read(hy_store *store, hy_stream *stream, uint64_t offset, void *out,
@@ -166,7 +210,7 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
         if (bytes == 0) continue;
         HY_TRY(hy_store_open_unit(to, u, true, &backing));
         other_side target = {stream, backing, false, hy_store_is_host(to, u)};
-        hy_status status = copy_range(from, layout->unit_offset[u], target, bytes);
+        hy_status status = copy_range(from, hy_layout_unit_at(layout, u), target, bytes);
         hy_store_close_unit(to, u, true);
         HY_TRY(status);
     }

@@ -27,6 +27,10 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_s
     if (row.is_tiled) return hy_tiles_layout(&rows->tiles, params, row.dtype, row.block, layout);
     if (!row.is_sharded) return lay_out_whole(params, spec, id, &row, layout);
     HY_TRY(lay_out_whole(params, spec, id, &row, whole));
+    if (row.is_cut) {
+        HY_TRY(hy_layout_copy(layout, whole));
+        return hy_layout_cut(layout, spec->ranks.rank, spec->ranks.count);
+    }
     return hy_shard_layout(&rows->shard, params, whole, layout);
 }
 
@@ -100,6 +104,7 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
 static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     bool has_frozen = false;
     for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
+    bool is_sharded = shards_weights(spec) && !spec->is_guest; /* whose passes are not ours */
     if (!has_frozen) return HY_OK;
     return lay_out(rows, params, spec, HY_ROW_FROZEN,
                    (hy_row){.cls = HY_WEIGHTS,
@@ -107,6 +112,8 @@ static hy_status add_frozen(hy_rows *rows, const hy_params *params, const hy_row
                             .dtype = spec->types.of[HY_FULL],
                             .state = HY_PLAN_WEIGHTS,
                             .source = -1,
+                            .is_sharded = is_sharded,
+                            .is_cut = is_sharded,
                             .file = "weights.safetensors",
                             .name = ""});
 }
@@ -206,13 +213,25 @@ static uint64_t largest_unit(const hy_layout *layout) {
 static uint64_t wire_staging(const hy_rows *rows) {
     uint64_t most = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        bool is_moved = rows->row[i].is_there && !rows->row[i].is_sharded && !rows->row[i].is_tiled;
-        uint64_t bytes = is_moved && rows->row[i].set == HY_SET_TRAINABLE && i != HY_ROW_FP8
-                             ? largest_unit(&rows->row[i].layout)
-                             : 0;
+        const hy_row *row = &rows->row[i];
+        bool is_whole = row->is_there && !row->is_sharded && !row->is_tiled && i != HY_ROW_FP8;
+        bool is_moved = is_whole && (row->is_wired || row->set == HY_SET_TRAINABLE);
+        uint64_t bytes = is_moved ? largest_unit(&row->layout) : 0;
         if (bytes > most) most = bytes;
     }
     return most + rows->arriving / 2;
+}
+
+static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,
+                                     const hy_rows_spec *spec) {
+    if (!rows->row[HY_ROW_FROZEN].is_sharded) return HY_OK;
+    return lay_out(rows, params, spec, HY_ROW_GATHERED_FROZEN,
+                   (hy_row){.cls = HY_WORKSPACE,
+                            .set = HY_SET_FROZEN,
+                            .dtype = rows->row[HY_ROW_FROZEN].dtype,
+                            .state = -1,
+                            .source = -1,
+                            .is_wired = true});
 }
 
 static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -233,6 +252,7 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
     rows->arriving =
         2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    HY_TRY(add_gathered_frozen(rows, params, spec));
     if (!gathers_weights(rows, t)) return HY_OK;
     bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
@@ -288,6 +308,7 @@ uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *c) {
 
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
     if (row->state >= 0) return c->ring_depth;
+    if (row->is_wired && row->set == HY_SET_FROZEN) return HY_FROZEN_DEPTH;
     if (row->is_wired) return row->is_for_steps ? HY_PARTIAL_DEPTH : HY_GATHERED_DEPTH;
     return row->is_tiled ? HY_TILE_RING_DEPTH : HY_CANDIDATE_DEPTH;
 }

@@ -26,6 +26,7 @@ typedef enum hy_row_id {
     HY_ROW_CANDIDATE, /* proposed weights, made unit by unit and never kept */
     HY_ROW_PARTIAL, /* of several ranks: this one's gradients of a micro-batch, until they are summed */
     HY_ROW_GATHERED, /* of several ranks: weights that are kept as shards, whole while passes need them */
+    HY_ROW_GATHERED_FROZEN, /* the same of those that are not trained */
     HY_ROW_COUNT
 } hy_row_id;
 
@@ -33,6 +34,7 @@ typedef enum hy_row_id {
 #define HY_CANDIDATE_DEPTH 3 /* a tied head holds two units while the next is made */
 #define HY_PARTIAL_DEPTH 2   /* one is computed while one is on the wire */
 #define HY_GATHERED_DEPTH 4  /* as the candidate, and one is on the wire */
+#define HY_FROZEN_DEPTH 3    /* one is used, one is on the wire; a tied head has its table too */
 #define HY_DISK_BUFFERS 4    /* pinned buffers of a row on disk: two come, two go */
 
 typedef struct hy_row {
@@ -49,7 +51,8 @@ typedef struct hy_row {
     bool is_forked;    /* part of what a paired fork puts back */
     bool is_for_jumps; /* not kept while prediction stands aside */
     bool is_outside;   /* in a guest's memory: nothing is taken for it */
-    bool is_sharded;   /* each rank has a part of every unit */
+    bool is_sharded;   /* each rank has a part of every unit: slices of its parameters, */
+    bool is_cut;       /* or a range of its bytes, because nobody updates it */
     bool is_wired;     /* made unit by unit in a ring of its own, from or for other ranks */
     const char *file, *name; /* of its tensors in a checkpoint; NULL: not saved */
     hy_layout layout;
@@ -79,8 +82,8 @@ typedef struct hy_rows {
 } hy_rows;
 
 /* Of several ranks, this one, and which rows are sharded: with stage 1 and 2 (the same here, because gradients are summed
- * into their shards as backward leaves a unit) gradients, state and master copy, with 3 weights too. What predictors
- * keep is sharded in any stage. */
+ * into their shards as backward leaves a unit) gradients, state and master copy, with 3 weights too, those that
+ * are not trained as well. What predictors keep is sharded in any stage. */
 typedef struct hy_rank_spec {
     int32_t rank, count; /* count 0 or 1: there is one */
     int32_t stage;

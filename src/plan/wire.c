@@ -79,7 +79,7 @@ typedef struct walker {
     int32_t buffers;
     int64_t clock;
     hy_buffer_kind *kinds; /* (units) */
-    uint64_t *sent;        /* (units) when it is gathered; UINT64_MAX: nothing of it is trained */
+    uint64_t *sent;        /* (units) when it is gathered; UINT64_MAX: it has no such weights */
     int32_t lowest, last;  /* unit that backward goes down to; the head */
     bool is_tied;          /* the head works with the table of unit 0 */
     hy_plan_load *load;    /* of the walk that goes on */
@@ -143,42 +143,72 @@ static void walk_both(walker *w, hy_plan_load load[2]) {
     }
 }
 
-static void make_ring(walker *w, const hy_layout *layout) {
-    hy_ring_plan plan = hy_store_plan_ring(layout, HY_GATHERED_DEPTH, 0);
+static void make_ring(walker *w, const hy_layout *layout, int32_t depth) {
+    hy_ring_plan plan = hy_store_plan_ring(layout, depth, 0);
     hy_store_ring_kinds(layout, 0, w->kinds);
-    w->buffers = HY_GATHERED_DEPTH + (plan.large_bytes > 0);
+    w->buffers = depth + (plan.large_bytes > 0);
     for (int32_t i = 0; i < w->buffers; i++) {
-        bool is_large = i == HY_GATHERED_DEPTH;
+        bool is_large = i == depth;
         w->ring[i] = (buffer){.kind = is_large ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY, .unit = -1};
     }
+}
+
+static hy_status begin_walk(walker *w, const hy_rows *rows, const hy_params *params) {
+    int32_t units = params->units;
+    int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
+    int32_t head = params->at ? hy_params_find(params, units - 1, HY_P_HEAD) : -1;
+    *w = (walker){.kinds = calloc((size_t)units, sizeof *w->kinds),
+                  .sent = calloc((size_t)units, sizeof *w->sent),
+                  .lowest = rows->lowest_trained,
+                  .last = units - 1,
+                  .is_tied = table >= 0 && table == head};
+    HY_FAIL_IF(!w->kinds || !w->sent, HY_ERR_MEMORY, "no memory to count what ranks send");
+    return HY_OK;
+}
+
+static void end_walk(walker *w) {
+    free(w->kinds);
+    free(w->sent);
 }
 
 /* A step begins with an empty ring, because weights have changed. What the ring holds at the end of a micro-batch is
  * the same for all of them. */
 static hy_status gather(const hy_rows *rows, const hy_params *params, const hy_layout *whole,
                         hy_plan_traffic *out) {
-    int32_t units = whole->unit_count;
-    int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
-    int32_t head = params->at ? hy_params_find(params, units - 1, HY_P_HEAD) : -1;
-    walker w = {.kinds = calloc((size_t)units, sizeof *w.kinds),
-                .sent = calloc((size_t)units, sizeof *w.sent),
-                .lowest = rows->lowest_trained,
-                .last = units - 1,
-                .is_tied = table >= 0 && table == head};
-    bool is_there = w.kinds && w.sent;
-    for (int32_t unit = 0; is_there && unit < units; unit++) {
+    walker w;
+    hy_status status = begin_walk(&w, rows, params);
+    for (int32_t unit = 0; status == HY_OK && unit < whole->unit_count; unit++) {
         uint64_t part = (uint64_t)(rows->shard.count - 1) * own_part(rows, params, whole, unit);
         w.sent[unit] = whole->unit_bytes[unit] > 0 ? part : UINT64_MAX;
     }
-    if (is_there) {
-        make_ring(&w, &rows->row[HY_ROW_GATHERED].layout);
+    if (status == HY_OK) {
+        make_ring(&w, &rows->row[HY_ROW_GATHERED].layout, HY_GATHERED_DEPTH);
         walk_both(&w, out->first);
         walk_both(&w, out->other);
     }
-    free(w.kinds);
-    free(w.sent);
-    HY_FAIL_IF(!is_there, HY_ERR_MEMORY, "no memory to count what ranks send");
-    return HY_OK;
+    end_walk(&w);
+    return status;
+}
+
+/* Weights that are not trained do not change: a step goes on with what the ring holds of the one before. */
+static hy_status gather_frozen(const hy_rows *rows, const hy_params *params, hy_plan_traffic *out) {
+    const hy_row *frozen = &rows->row[HY_ROW_FROZEN];
+    hy_plan_load before[2] = {{0}};
+    walker w;
+    if (!frozen->is_sharded) return HY_OK;
+    hy_status status = begin_walk(&w, rows, params);
+    for (int32_t unit = 0; status == HY_OK && unit < params->units; unit++) {
+        uint64_t part = (uint64_t)(rows->shard.count - 1) * frozen->layout.unit_bytes[unit];
+        w.sent[unit] = frozen->whole.unit_bytes[unit] > 0 ? part : UINT64_MAX;
+    }
+    if (status == HY_OK) {
+        make_ring(&w, &rows->row[HY_ROW_GATHERED_FROZEN].layout, HY_FROZEN_DEPTH);
+        walk_both(&w, before);
+        walk_both(&w, out->first);
+        walk_both(&w, out->other);
+    }
+    end_walk(&w);
+    return status;
 }
 
 /* ---- a step ----------------------------------------------------------------------------------------- */
@@ -191,6 +221,7 @@ hy_status hy_plan_traffic_of(const hy_rows *rows, const hy_params *params, int s
     out->summed = (hy_plan_load){2 * sizeof(double) * (uint64_t)(rows->shard.count - 1), 1};
     give(rows, params, out);
     if (stage == 0) out->told = spread(rows, params, &rows->row[HY_ROW_GRADS].layout);
+    HY_TRY(gather_frozen(rows, params, out));
     if (read->is_sharded) return gather(rows, params, &read->whole, out);
     if (stage > 0) out->updated = spread(rows, params, &read->layout);
     return HY_OK;

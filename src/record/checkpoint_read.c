@@ -288,6 +288,13 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
     return HY_OK;
 }
 
+/* Another rank has all of these bytes. */
+static bool is_elsewhere(const hy_engine *e, const hy_state_tensor *tensor, uint64_t offset,
+                         int64_t count) {
+    uint64_t bytes = hy_dtype_bytes(tensor->dtype, count);
+    return !hy_store_clip(hy_store_of(e, tensor->row), &offset, &bytes);
+}
+
 /* Elements from file to store; `coding` for those that become codes on the way, or NULL. */
 static hy_status load_elements(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging, hy_coding *coding,
@@ -302,6 +309,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         count = left < most ? left : most;
         uint64_t offset;
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
+        if (!coding && is_elsewhere(e, tensor, offset, count)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
         if (is_looking) {
             hy_coding_look(coding, numbers, count);
@@ -320,6 +328,7 @@ static hy_status load_as_codes(hy_engine *e, const state_source *from,
     hy_store *store = hy_store_of(e, tensor->row);
     const hy_layout_item *item = &store->layout.items[tensor->item];
     hy_coding coding;
+    if (!hy_store_has_item(store, tensor->item)) return HY_OK; /* another rank's */
     hy_status status = hy_coding_begin(&coding, &e->model->params.list[tensor->param], item);
     if (status == HY_OK && hy_coding_looks_first(&coding)) {
         status = load_elements(e, from, tensor, staging, &coding, true);

@@ -107,10 +107,12 @@ static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared
         uint64_t offset;
         some = tensor->count - at < most ? tensor->count - at : most;
         if (!hy_state_find(e, tensor, at, &some, &offset)) continue;
-        uint64_t size = hy_dtype_bytes(tensor->dtype, some);
-        HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, offset, staging, size));
-        HY_TRY(
-            hy_shared_tensors_put(file, entry, hy_dtype_bytes(tensor->dtype, at), staging, size));
+        uint64_t size = hy_dtype_bytes(tensor->dtype, some), begin = offset;
+        hy_store *store = hy_store_of(e, tensor->row);
+        if (!hy_store_clip(store, &offset, &size)) continue; /* bytes of another rank's part */
+        uint64_t in_file = hy_dtype_bytes(tensor->dtype, at) + (offset - begin);
+        HY_TRY(hy_store_read(store, e->compute, offset, staging, size));
+        HY_TRY(hy_shared_tensors_put(file, entry, in_file, staging, size));
     }
     return HY_OK;
 }

@@ -35,9 +35,10 @@ static int32_t item_of(const hy_layout *layout, int32_t param) {
     return layout->item_of ? layout->item_of[param] : param;
 }
 
-/* Ranks have parts of it. */
+/* Ranks have slices of its parameters. What is cut by bytes is found as if it were whole: stores keep and give what is
+ * here of it. */
 static bool is_shared(const hy_engine *e, const hy_row *row) {
-    return hy_rows_shard(&e->rows) && (row->is_sharded || row->is_tiled);
+    return hy_rows_shard(&e->rows) && !row->is_cut && (row->is_sharded || row->is_tiled);
 }
 
 /* What all ranks together have of the cursor's parameter in its row; false: the row has nothing of it. */
