@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include "plan/rows.h"
 
-enum { MOST_RANKS = 50, MOST_PARAMS = 160 };
+enum { MOST_RANKS = 50, MOST_PARAMS = 200 };
 
 /* ---- models ------------------------------------------------------------------------------------ */
 
@@ -376,6 +376,115 @@ START_TEST(a_store_takes_of_a_parameter_what_is_its_own) {
 }
 END_TEST
 
+/* ---- bytes of what nobody trains ----------------------------------------------------------------------- */
+
+/* Frozen matrices as codes and as they are; widths that codes can have. */
+static hy_params make_frozen(hy_dtype codes) {
+    hy_shape shape = odd_shape(3);
+    hy_params params;
+    shape.width = 64;
+    shape.mlp_width = 128;
+    shape.adapter = (hy_adapter){.rank = 5, .scale = 2, .parts = HY_ADAPT_ALL};
+    must(hy_shape_complete(&shape));
+    must(hy_params_init(&params, &shape));
+    must(hy_params_select(&params, "*.lora_a,*.lora_b"));
+    params.frozen_codes = codes;
+    return params;
+}
+
+static hy_layout cut_of(const hy_layout *whole, int32_t rank, int32_t count) {
+    hy_layout layout, copy;
+    must(hy_layout_copy(&layout, whole));
+    must(hy_layout_cut(&layout, rank, count));
+    must(hy_layout_copy(&copy, &layout)); /* what stores have */
+    hy_layout_fini(&layout);
+    return copy;
+}
+
+/* One behind the other they are the unit, on round addresses; none has more than a line more than another. */
+static void check_cuts(const hy_layout *whole, int32_t unit, int32_t count) {
+    uint64_t at = 0, least = UINT64_MAX, most = 0;
+    for (int32_t rank = 0; rank < count; rank++) {
+        hy_layout part = cut_of(whole, rank, count);
+        uint64_t bytes = part.unit_bytes[unit];
+        ck_assert_uint_eq(part.part_begin[unit], at);
+        ck_assert_uint_eq(at % HY_ALIGNMENT, 0);
+        ck_assert_uint_eq(hy_layout_unit_at(&part, unit), whole->unit_offset[unit] + at);
+        ck_assert_uint_le(part.unit_offset[unit] + bytes, part.bytes);
+        at += bytes;
+        if (bytes < least) least = bytes;
+        if (bytes > most) most = bytes;
+        hy_layout_fini(&part);
+    }
+    ck_assert_uint_eq(at, whole->unit_bytes[unit]);
+    ck_assert_uint_le(most - least, HY_ALIGNMENT);
+}
+
+static const hy_dtype stored_as[] = {HY_F32, HY_NF4, HY_I8, HY_E4M3}; /* F32: as they are */
+enum { STORED_AS = 4 };
+
+START_TEST(cuts_of_bytes_are_the_whole_one_behind_the_other) {
+    hy_params params = make_frozen(stored_as[_i]);
+    hy_layout whole;
+    must(hy_params_layout(&params, HY_SET_FROZEN, HY_BF16, &whole));
+    for (int32_t count = 1; count <= MOST_RANKS; count += count < 8 ? 1 : 7) {
+        for (int32_t unit = 0; unit < whole.unit_count; unit++) check_cuts(&whole, unit, count);
+    }
+    hy_layout_fini(&whole);
+    hy_params_fini(&params);
+}
+END_TEST
+
+/* All of the class comes in pieces that know nothing of ranks, some of them over the borders of parts and units. */
+static void write_all(part_rig *r, const char *bytes, uint64_t size) {
+    for (uint64_t at = 0, some; at < size; at += some) {
+        some = 1 + hy_rng_u64(3, at, 0) % 3000;
+        if (some > size - at) some = size - at;
+        must(hy_store_write(&r->store, r->stream, at, bytes + at, some));
+    }
+}
+
+START_TEST(a_store_keeps_and_gives_its_part_of_the_bytes) {
+    enum { RANKS = 5 };
+    hy_params params = make_frozen(stored_as[_i]);
+    hy_layout whole;
+    must(hy_params_layout(&params, HY_SET_FROZEN, HY_BF16, &whole));
+    char *bytes = malloc(whole.bytes), *got = malloc(whole.bytes);
+    ck_assert(bytes && got);
+    for (uint64_t i = 0; i < whole.bytes; i++) bytes[i] = (char)hy_rng_u64(1, i, 0);
+    for (int32_t rank = 0; rank < RANKS; rank++) {
+        hy_layout part = cut_of(&whole, rank, RANKS);
+        part_rig r;
+        open_part(&r, &part);
+        write_all(&r, bytes, whole.bytes);
+        for (int32_t u = 0; u < whole.unit_count; u++) {
+            uint64_t at = hy_layout_unit_at(&part, u), size = part.unit_bytes[u];
+            uint64_t from = whole.unit_offset[u], all = whole.unit_bytes[u];
+            must(hy_store_read(&r.store, r.stream, at, got, size));
+            ck_assert_mem_eq(got, bytes + at, size);
+            ck_assert_mem_eq(r.arena.data + part.unit_offset[u], bytes + at, size);
+            ck_assert_int_eq(hy_store_clip(&r.store, &from, &all), size > 0);
+            if (size == 0) continue;
+            ck_assert_uint_eq(from, at);
+            ck_assert_uint_eq(all, size);
+            must_fail(hy_store_read(&r.store, r.stream, at, got, size + 1), HY_ERR_INTERNAL,
+                      "another rank");
+        }
+        for (int32_t i = 0; i < whole.item_count; i++) {
+            ck_assert_ptr_eq(hy_store_host(&r.store, i), NULL);
+            uint64_t at = whole.unit_offset[whole.items[i].unit] + whole.items[i].offset;
+            ck_assert_uint_eq(hy_store_offset(&r.store, i), at);
+        }
+        close_part(&r);
+        hy_layout_fini(&part);
+    }
+    free(bytes);
+    free(got);
+    hy_layout_fini(&whole);
+    hy_params_fini(&params);
+}
+END_TEST
+
 /* ---- batches ------------------------------------------------------------------------------------------ */
 
 enum { SEQ = 16, BATCH = 2, FIRST = 5 };
@@ -563,8 +672,9 @@ static const struct {
 } shared_from[] = {
     {HY_PLAN_WEIGHTS, 3}, {HY_PLAN_MASTER, 1}, {HY_PLAN_GRADS, 1}, {HY_PLAN_OPTIM, 1}};
 
+/* Weights that are not trained among them. */
 START_TEST(ranks_keep_together_what_one_keeps_and_each_the_rest) {
-    hy_params params = make_params(UNTIED, 3);
+    hy_params params = make_params(_i ? ADAPTERS : UNTIED, 3);
     uint64_t saved_alone, saved;
     hy_plan_state alone = need_of(&params, (hy_rank_spec){0}, &saved_alone);
     ck_assert_uint_eq(alone.rings, 0);
@@ -598,7 +708,7 @@ END_TEST
 START_TEST(rings_of_stage_3_are_as_large_for_any_number_of_layers) {
     uint64_t rings[2], state[2], saved;
     for (int i = 0; i < 2; i++) {
-        hy_params params = make_params(UNTIED, i ? 9 : 3);
+        hy_params params = make_params(_i ? ADAPTERS : UNTIED, i ? 9 : 3);
         hy_plan_state alone = need_of(&params, (hy_rank_spec){0}, &saved);
         hy_plan_state need =
             need_of(&params, (hy_rank_spec){.rank = 1, .count = 4, .stage = 3}, &saved);
@@ -627,8 +737,10 @@ static Suite *suite(void) {
     tcase_add_test(c, ranks_read_together_what_one_would_have_read);
     tcase_add_test(c, a_file_that_three_write_is_what_one_writes);
     tcase_add_test(c, bytes_beyond_a_tensor_are_refused);
-    tcase_add_test(c, ranks_keep_together_what_one_keeps_and_each_the_rest);
-    tcase_add_test(c, rings_of_stage_3_are_as_large_for_any_number_of_layers);
+    tcase_add_loop_test(c, cuts_of_bytes_are_the_whole_one_behind_the_other, 0, STORED_AS);
+    tcase_add_loop_test(c, a_store_keeps_and_gives_its_part_of_the_bytes, 0, STORED_AS);
+    tcase_add_loop_test(c, ranks_keep_together_what_one_keeps_and_each_the_rest, 0, 2);
+    tcase_add_loop_test(c, rings_of_stage_3_are_as_large_for_any_number_of_layers, 0, 2);
     suite_add_tcase(s, c);
     return s;
 }

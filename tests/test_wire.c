@@ -45,6 +45,9 @@ static hy_config *config_of(const wire_case *c) {
     set(config, "precision", c->precision);
     set(config, "tied_head", c->is_tied);
     if (c->key) set(config, c->key, c->value);
+    bool is_coded = c->key && strcmp(c->key, "qlora") == 0;
+    if (is_coded) set_int(config, "width", 64); /* rows that can be codes */
+    if (is_coded) set_int(config, "mlp_width", 64);
     return config;
 }
 
@@ -141,6 +144,12 @@ static const wire_case others[] = {
     {2, 2, 2, "bf16", "false", "update", "gather"},
     {2, 3, 2, "bf16", "true", "lora", "true"},
     {3, 2, 1, "bf16", "false", "lora", "true"},
+    {3, 3, 1, "bf16", "false", "lora", "true"},
+    {2, 3, 1, "bf16", "true", "qlora", "true"},
+    {3, 3, 3, "bf16", "false", "qlora", "true"},
+    {2, 2, 1, "bf16", "true", "qlora", "true"},
+    {4, 3, 2, "fp32", "true", "train", "last:2"},
+    {2, 3, 1, "bf16", "false", "train", "*norm*"},
     {2, 2, 2, "bf16", "false", "weights_place", "pinned"},
     {2, 3, 1, "bf16", "true", "weights_place", "pinned"},
 };
