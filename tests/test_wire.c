@@ -234,6 +234,23 @@ START_TEST(weights_are_shared_where_nothing_else_fits) {
 }
 END_TEST
 
+/* A base that one card does not hold: two hold it together, and each gets the other's half for every pass. */
+START_TEST(so_is_what_is_not_trained) {
+#define TWO_SMALL                                                                                  \
+    "card", "rtx5080", "max_gpu_mem", "12GB", "model", "qwen2.5-7b", "lora", "true", "seq_len",    \
+        "512", "batch_size", "2", "cpu_mem", "2GB"
+    hy_plan_facts whole = planned(2, true, PAIRS(TWO_SMALL, "zero_stage", "2"));
+    hy_plan_facts parts = planned(2, true, PAIRS(TWO_SMALL));
+    ck_assert(!whole.fits);
+    ck_assert(parts.fits);
+    ck_assert_int_eq(parts.zero_stage, 3);
+    ck_assert_int_eq(parts.grad_accum_steps, 1);
+    double blocks = 6.5e9; /* parameters, of 7.6e9; backward needs no table of tokens */
+    ck_assert_uint_gt(parts.link_weights, (uint64_t)(2 * blocks / 2 * 1.7));
+    ck_assert_uint_lt(parts.link_weights, (uint64_t)(2 * 7.7e9 / 2 * 2));
+}
+END_TEST
+
 START_TEST(a_plan_for_one_rank_is_that_of_a_run_alone) {
     hy_plan_facts facts = planned(1, true, PAIRS(EIGHT_H100));
     ck_assert_int_eq(facts.ranks, 1);
@@ -258,6 +275,7 @@ static Suite *suite(void) {
     tcase_add_test(c, a_slower_wire_gives_a_slower_plan_and_is_what_bounds_it);
     tcase_add_test(c, bytes_are_those_of_the_textbook);
     tcase_add_test(c, weights_are_shared_where_nothing_else_fits);
+    tcase_add_test(c, so_is_what_is_not_trained);
     tcase_add_test(c, a_plan_for_one_rank_is_that_of_a_run_alone);
     suite_add_tcase(s, c);
     return s;
