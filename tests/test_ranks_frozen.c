@@ -37,6 +37,9 @@ static const variant frozen_variants[] = {
      .words = QLORA "frozen_dtype int8 steps 4 layers 5 batch_size 6 grad_accum_steps 2",
      IN_16_BITS},
     {.name = "fp8", .words = QLORA "frozen_dtype fp8 steps 4", IN_16_BITS},
+    {.name = "fp8 beside it",
+     .words = NONE "steps 4 layers 6 train last:4 precision fp8 fp8 all width 64 mlp_width 64",
+     IN_16_BITS},
     {.name = "last block", .words = NONE "steps 5 layers 5 train last:1", IN_FP32},
     {.name = "norms",
      .words = NONE "steps 4 layers 5 train *norm* recompute all tied_head false",
@@ -201,7 +204,9 @@ static void measure(const hy_ranks *ranks, rig_result *mine, const void *user) {
 START_TEST(a_rank_has_its_part_and_a_ring_as_planned) {
     static const char *const words[] = {
         LORA "steps 4 layers 12 lr_warmup_steps 0", QLORA "steps 4 layers 12 lr_warmup_steps 0",
-        LORA "steps 4 layers 12 lr_warmup_steps 0 weights_place pinned max_gpu_mem 64MiB"};
+        LORA "steps 4 layers 12 lr_warmup_steps 0 weights_place pinned max_gpu_mem 64MiB",
+        NONE "steps 4 layers 12 lr_warmup_steps 0 train last:6 precision fp8 fp8 all width 64 "
+             "mlp_width 64"};
     int count = 2 + _i % 2;
     rig it = rig_start(count, measure, words[_i / 2]);
     int64_t all = 0;
@@ -225,7 +230,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_base_of_files_is_read_in_parts_and_other_ranks_go_on_with_it, 0,
                         STORAGES);
     tcase_add_test(c, other_ranks_go_on_with_parts_of_a_checkpoint);
-    tcase_add_loop_test(c, a_rank_has_its_part_and_a_ring_as_planned, 0, 6);
+    tcase_add_loop_test(c, a_rank_has_its_part_and_a_ring_as_planned, 0, 8);
     suite_add_tcase(s, c);
     return s;
 }

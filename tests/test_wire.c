@@ -45,7 +45,7 @@ static hy_config *config_of(const wire_case *c) {
     set(config, "precision", c->precision);
     set(config, "tied_head", c->is_tied);
     if (c->key) set(config, c->key, c->value);
-    bool is_coded = c->key && strcmp(c->key, "qlora") == 0;
+    bool is_coded = c->key && (strcmp(c->key, "qlora") == 0 || strcmp(c->key, "fp8") == 0);
     if (is_coded) set_int(config, "width", 64); /* rows that can be codes */
     if (is_coded) set_int(config, "mlp_width", 64);
     return config;
@@ -60,7 +60,7 @@ static uint64_t sent_by(hy_trainer *t) {
 /* What this rank sends in a step, by the formulas. */
 static uint64_t expected_of(const hy_trainer *t) {
     const hy_engine *e = &t->engine;
-    bool has_copy = e->types.of[HY_FULL] != e->types.master;
+    bool has_copy = hy_step_activations(e->types.of[HY_FULL]) != e->types.master;
     hy_plan_traffic traffic;
     require(hy_plan_traffic_of(&e->rows, &e->model->params, e->subject.ranks.stage,
                                has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic) == HY_OK);
@@ -150,6 +150,8 @@ static const wire_case others[] = {
     {2, 2, 1, "bf16", "true", "qlora", "true"},
     {4, 3, 2, "fp32", "true", "train", "last:2"},
     {2, 3, 1, "bf16", "false", "train", "*norm*"},
+    {2, 3, 2, "fp8", "true", "fp8", "all"},
+    {3, 2, 1, "fp8", "false", "fp8", "all"},
     {2, 2, 2, "bf16", "false", "weights_place", "pinned"},
     {2, 3, 1, "bf16", "true", "weights_place", "pinned"},
 };

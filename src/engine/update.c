@@ -88,13 +88,13 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     return e->backend->enqueue(stream, &encode);
 }
 
-static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+/* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
+static bool is_encoded_in_passes(const hy_engine *e) { return e->rows.row[HY_ROW_FP8].is_wired; }
+
+static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);
     const hy_params *params = &e->model->params;
     hy_status status = HY_OK;
-    if (to->layout.unit_bytes[unit] == 0) return HY_OK;
-    HY_TRY(hy_shards_await(e, stream, unit));
     HY_TRY(hy_store_get_read(from, stream, unit));
     status = hy_store_get_new(to, stream, unit);
     if (status != HY_OK) {
@@ -109,9 +109,32 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     return status != HY_OK ? status : released != HY_OK ? released : changed;
 }
 
+static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
+    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
+    if (is_empty || is_encoded_in_passes(e)) return HY_OK;
+    HY_TRY(hy_shards_await(e, stream, unit));
+    return encode_from(e, stream, from, unit);
+}
+
+/* A hook of passes in fp8 (hy_unit_hook), where weights are gathered. */
+static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit) {
+    hy_engine *e = context;
+    hy_store *codes = hy_store_of(e, HY_ROW_FP8);
+    HY_TRY(hy_weights_await(e, stream, unit));
+    bool is_empty = codes->layout.unit_bytes[unit] == 0;
+    if (is_empty || hy_store_touch(codes, unit)) return HY_OK;
+    return encode_from(e, stream, hy_store_of(e, HY_ROW_GATHERED), unit);
+}
+
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
     if (!*out || !is_stale(e, &e->rows.row[HY_ROW_FP8])) return HY_OK;
+    if (is_encoded_in_passes(e)) {
+        hy_store_forget(*out); /* codes of other weights */
+        hy_row_is_made(e, HY_ROW_FP8);
+        return HY_OK;
+    }
     hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
@@ -232,7 +255,8 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     if (hy_engine_has_ranks(e)) {
         u->hook.after = hy_shards_give;
         u->hook.fetch = hy_weights_fetch;
-        u->hook.await = hy_weights_await;
+        bool is_encoded = hy_is_fp8(u->dtype) && is_encoded_in_passes(e);
+        u->hook.await = is_encoded ? await_and_encode : hy_weights_await;
     }
     return u->hook.before || u->hook.after ? &u->hook : NULL;
 }
@@ -345,7 +369,8 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         /* What it writes beside the master. */
         bool has_copy = hy_step_activations(u->dtype) != e->types.master;
         if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
-        if (hy_is_fp8(u->dtype)) hy_row_is_made(e, HY_ROW_FP8);
+        bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
+        if (has_codes) hy_row_is_made(e, HY_ROW_FP8);
     }
     /* What goes to other ranks then is waited for when a pass needs it. */
     return e->plan.choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);

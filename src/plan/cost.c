@@ -81,10 +81,15 @@ static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int c
     if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
 }
 
+/* Codes of weights that have come from other ranks are made after two looks at these. */
+static double encoding_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
+    return 5 * (double)s->fp8_gathered / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
+}
+
 /* The first micro-batch of a step begins the sum of gradients: nothing has to come. */
 static walk backward_walk(const hy_plan_problem *p, const hy_plan_choice *c,
                           const hy_plan_work *work, const hy_plan_state *state, bool is_first) {
-    walk w = {.compute = work->backward};
+    walk w = {.compute = work->backward + encoding_seconds(p, state)};
     bring_weights(p, &w, c, state);
     w.up -= (double)state->forward_only;
     if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w.read -= (double)state->forward_only;
@@ -177,7 +182,7 @@ static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_wal
 
 void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
                      const hy_plan_state *state, hy_plan_cost *out) {
-    walk forward = {.compute = work->forward};
+    walk forward = {.compute = work->forward + encoding_seconds(p, state)};
     bring_weights(p, &forward, c, state);
     if (c->activations != HY_DEVICE) forward.down += forward.late = (double)work->train.host;
     step_walks w = {.forward = {forward, forward},

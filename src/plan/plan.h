@@ -81,6 +81,7 @@ typedef struct hy_plan_state {
     uint64_t forward_only;             /* of these: backward does not come to them */
     uint64_t fp8, fp8_streamed;        /* the blocks' weights in fp8, not counted in the above, */
     uint64_t blocks_streamed; /* and what passes do without then: of the weights, the blocks' */
+    uint64_t fp8_gathered;    /* of several ranks: the same in fp8, made anew by every pass */
 } hy_plan_state;
 
 typedef struct hy_plan_problem {

@@ -65,12 +65,15 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                                 .is_outside = spec->is_guest,
                                 .source = HY_ROW_MASTER}));
     }
-    if (hy_types_have_fp8(t)) {
+    if (hy_types_have_fp8(t)) { /* of gathered weights they are made when these have come */
+        bool is_gathered = shards_weights(spec);
         HY_TRY(lay_out(rows, params, spec, HY_ROW_FP8,
-                       (hy_row){.cls = HY_QUANTS,
+                       (hy_row){.cls = is_gathered ? HY_WORKSPACE : HY_QUANTS,
                                 .set = HY_SET_TRAINABLE,
                                 .dtype = HY_E4M3,
-                                .state = HY_PLAN_WEIGHTS,
+                                .state = is_gathered ? -1 : HY_PLAN_WEIGHTS,
+                                .is_wired = is_gathered,
+                                .is_for_steps = is_gathered,
                                 .source = HY_ROW_MASTER}));
     }
     HY_TRY(lay_out(rows, params, spec, HY_ROW_GRADS,
@@ -363,6 +366,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
         if (row->is_wired) {
             out->rings += ring.bytes;
             out->step_rings += row->is_for_steps ? ring.bytes : 0;
+            out->fp8_gathered += i == HY_ROW_FP8 ? row->layout.bytes : 0;
         } else if (row->state < 0) {
             out->work_rings += ring.bytes;
             out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
@@ -382,7 +386,9 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
                 bool is_weights = row->state == HY_PLAN_WEIGHTS && row->set == HY_SET_TRAINABLE;
                 out->fp8_streamed += is_fp8 ? streamed : 0;
                 out->streamed[row->state] += is_fp8 ? 0 : streamed;
-                if (is_weights && !is_fp8) out->blocks_streamed = share_of_blocks(row, streamed);
+                bool is_read = rows->row[HY_ROW_FP8].is_wired; /* what codes are made of */
+                if (is_weights && !is_fp8 && !is_read)
+                    out->blocks_streamed = share_of_blocks(row, streamed);
                 out->frozen_streamed += is_frozen ? streamed : 0;
                 if (is_frozen) out->forward_only += share_below(rows, row, streamed);
             }

@@ -210,12 +210,8 @@ static hy_status plan_stages(hy_trainer *t) {
     bool is_open = t->settings.ranks.zero_stage == HY_ZERO_AUTO;
     hy_subject before = e->subject;
     HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
-    bool has_fp8 = hy_types_have_fp8(&e->subject.rows.types);
-    HY_FAIL_IF(
-        has_fp8 && e->subject.ranks.stage == 3, HY_ERR_INPUT,
-        "zero_stage is 3: weights in fp8 are made of whole matrices, so accepted are 0 to 2");
     bool is_several = e->subject.ranks.count > 1;
-    if (!is_several || !is_open || e->plan.fits || has_fp8) return HY_OK;
+    if (!is_several || !is_open || e->plan.fits) return HY_OK;
     before.ranks.stage = 3;
     e->subject = before;
     HY_TRY(hy_subject_with(&e->subject, e->settings, &e->subject.rung, &e->subject));
