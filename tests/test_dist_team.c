@@ -28,9 +28,8 @@ static hy_team_options with(hy_link_choice link) {
 /* ---- opening ----------------------------------------------------------------------------------- */
 
 START_TEST(a_process_alone_has_no_team) {
-    static const hy_link_choice links[] = {HY_LINK_AUTO, HY_LINK_SOCKETS, HY_LINK_MPI,
-                                           HY_LINK_NCCL};
-    for (int i = 0; i < 4; i++) {
+    static const hy_link_choice links[] = {HY_LINK_AUTO, HY_LINK_SOCKETS, HY_LINK_MPI};
+    for (int i = 0; i < 3; i++) {
         hy_team_options options = with(links[i]);
         hy_team *team = (hy_team *)&options;
         must(hy_team_open(&options, &team));
@@ -40,6 +39,21 @@ START_TEST(a_process_alone_has_no_team) {
     ck_assert_int_eq(hy_team_fail(NULL, HY_ERR_IO), HY_ERR_IO);
     hy_team_close(NULL);
     ck_assert_str_eq(hy_error_message(), "the disk is full");
+}
+END_TEST
+
+/* Which NCCL itself is opened for later, when there is a card. */
+START_TEST(a_process_alone_that_asks_for_nccl_is_a_team_of_one) {
+    hy_team_options options = with(HY_LINK_NCCL);
+    hy_team *team;
+    must(hy_team_open(&options, &team));
+    ck_assert_ptr_nonnull(team);
+    ck_assert_int_eq(team->who.count, 1);
+    ck_assert_int_eq(team->core_sharers, 1);
+    char from = 'a', to = 'b';
+    must(hy_link_exchange(team->link, &(hy_piece){0, &from, 1}, 1, &(hy_piece){0, &to, 1}, 1));
+    ck_assert_int_eq(to, 'a');
+    hy_team_close(team);
 }
 END_TEST
 
@@ -247,6 +261,7 @@ static Suite *suite(void) {
     TCase *c = tcase_create("team");
     tcase_set_timeout(c, 100);
     tcase_add_test(c, a_process_alone_has_no_team);
+    tcase_add_test(c, a_process_alone_that_asks_for_nccl_is_a_team_of_one);
     tcase_add_loop_test(c, ranks_of_our_launcher_are_connected_by_sockets, 0, 2);
     tcase_add_test(c, a_variable_makes_the_link_slow);
     tcase_add_loop_test(c, a_wrong_value_of_that_variable_is_named, 0, 5);

@@ -1,7 +1,7 @@
 /* team.h: what a run holds of its ranks: who it is, the control channel and the link that moves its data.
  *
  * A process that nobody started as one of several is alone: it has no team, nothing is opened, and callers ask for
- * `team` before anything else. Every rank opens its team once, before it takes its device, and closes it at the end;
+ * `team` before anything else. Only where NCCL is asked for there is a team of one, which exchanges with itself. Every rank opens its team once, before it takes its device, and closes it at the end;
  * MPI cannot be started a second time in a process. */
 #pragma once
 

@@ -8,7 +8,10 @@
  * Weights. Whoever has changed its part of a unit sends it to the others: into the row that passes read where that is
  * whole, else, each time that a pass comes there, into a buffer (HY_ROW_GATHERED). What was updated leaves at once, what
  * is gathered when the pass comes to the unit before (fetch); both are waited for when it needs them (await). What is pending of an update is applied to a unit
- * before that. */
+ * before that.
+ *
+ * A rank that is alone (--transport nccl) is its own peer: the same jobs at the same places, and what it sends comes back
+ * to it. So NCCL can be tried and timed with one card. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -66,10 +69,10 @@ static hy_status send_parts(hy_engine *e, hy_stream *stream, const hy_layout *la
     hy_job *job;
     HY_TRY(hy_job_begin(&e->shards.net, &job));
     span_of(e, layout, unit, shard->rank, &begin, &own);
-    for (int32_t i = 1; i < shard->count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         hy_job_send(job, (shard->rank + i) % shard->count, mine, own);
     }
-    for (int32_t i = 1; i < shard->count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         int32_t from = (shard->rank + shard->count - i) % shard->count;
         span_of(e, layout, unit, from, &begin, &bytes);
         hy_job_receive(job, from, whole + begin, bytes);
@@ -134,9 +137,12 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
                                    .add_parts = {.count = e->rows.shard.count,
                                                  .rank = e->rows.shard.rank,
                                                  .stride = count}}};
-        add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(given.partial + begin, dtype, count);
-        add.t[HY_ADD_PARTS_PARTS] =
-            hy_tensor_1d(given.arriving, dtype, count * (e->rows.shard.count - 1));
+        bool is_alone = e->rows.shard.count == 1; /* what it has sent to itself is used */
+        char *own = is_alone ? given.arriving : given.partial + begin;
+        add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(own, dtype, count);
+        if (!is_alone)
+            add.t[HY_ADD_PARTS_PARTS] =
+                hy_tensor_1d(given.arriving, dtype, count * (e->rows.shard.count - 1));
         add.t[HY_ADD_PARTS_OUT] = hy_tensor_1d(out, dtype, count);
         HY_TRY(e->backend->enqueue(stream, &add));
     }
@@ -160,14 +166,14 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     s->turn ^= 1;
     HY_TRY(hy_job_begin(&s->net, &given.job));
     span_of(e, &partial->layout, unit, shard->rank, &begin, &own);
-    for (int32_t i = 1; i < shard->count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         int32_t to = (shard->rank + i) % shard->count;
         span_of(e, &partial->layout, unit, to, &begin, &bytes);
         hy_job_send(given.job, to, given.partial + begin, bytes);
     }
-    for (int32_t i = 1; i < shard->count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         int32_t from = (shard->rank + shard->count - i) % shard->count;
-        uint64_t place = (uint64_t)(from < shard->rank ? from : from - 1) * own;
+        uint64_t place = (uint64_t)(from > shard->rank ? from - 1 : from) * own;
         hy_job_receive(given.job, from, given.arriving + place, own);
     }
     HY_TRY(hy_job_go(given.job, stream));

@@ -36,10 +36,10 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_s
 
 /* Which rows a stage keeps as shards. */
 static bool shards_state(const hy_rows_spec *spec) {
-    return spec->ranks.count > 1 && spec->ranks.stage > 0;
+    return spec->ranks.count > 0 && spec->ranks.stage > 0;
 }
 static bool shards_weights(const hy_rows_spec *spec) {
-    return spec->ranks.count > 1 && spec->ranks.stage > 2;
+    return spec->ranks.count > 0 && spec->ranks.stage > 2;
 }
 
 static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -187,7 +187,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
 
 static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     const hy_rank_spec *r = &spec->ranks;
-    if (r->count <= 1) return HY_OK;
+    if (r->count == 0) return HY_OK;
     bool *is_whole = calloc((size_t)params->count, sizeof *is_whole);
     HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "no memory for the shards of %d ranks", r->count);
     hy_optimizer_mark_whole(&spec->optimizer, params, is_whole);
@@ -253,8 +253,8 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
     /* A tied head begins the sum of the table, which goes on at the end of the pass. */
     partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
-    rows->arriving =
-        2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    rows->arriving = 2 * (uint64_t)hy_shard_peers(&rows->shard) *
+                     hy_shard_largest(&rows->shard, params, partial);
     HY_TRY(add_gathered_frozen(rows, params, spec));
     if (!gathers_weights(rows, t)) return HY_OK;
     bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;

@@ -72,7 +72,7 @@ typedef struct hy_rows {
     hy_tiles tiles;
     int32_t optim_count, slow_count;
     int32_t lowest_trained; /* unit */
-    hy_shard shard;         /* of several ranks: who has what; count 0: there is one */
+    hy_shard shard;         /* of several ranks: who has what; count 0: nothing is exchanged */
     uint64_t arriving;      /* bytes of memory in which others' gradients arrive */
     uint64_t wire_staging;  /* pinned: what passes through it on its way */
     /* Codes of the predictor's buffers are decoded for formulas, `piece` elements at a time, into scratch
@@ -85,7 +85,7 @@ typedef struct hy_rows {
  * into their shards as backward leaves a unit) gradients, state and master copy, with 3 weights too, those that
  * are not trained as well. What predictors keep is sharded in any stage. */
 typedef struct hy_rank_spec {
-    int32_t rank, count; /* count 0 or 1: there is one */
+    int32_t rank, count; /* 0: there is one; 1: one that exchanges with itself */
     int32_t stage;
     bool is_staged; /* what goes between ranks passes through pinned memory */
 } hy_rank_spec;
@@ -111,7 +111,7 @@ static inline bool hy_row_rings_in_work(const hy_row *row) {
 
 /* The shard that gradients are summed by, and that of a row: NULL where it is whole. */
 static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
-    return rows->shard.count > 1 ? &rows->shard : NULL;
+    return rows->shard.count > 0 ? &rows->shard : NULL;
 }
 
 /* What the codes of a predictor's buffer are decoded to: grid points are bf16 numbers. */

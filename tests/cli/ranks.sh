@@ -363,12 +363,16 @@ test_nccl_is_for_cards() {
 }
 
 # The library that stands in for NCCL moves memory of the CPU when a group ends.
-test_nccl_gives_the_bits_of_sockets() {
+use_standin() {
     library=$HYBRID_BUILD/tests/standin/libnccl.so
     [ -e "$library" ] || skip "no library that stands in for NCCL"
     mkdir names
     HYBRID_TEST_NCCL=1 HYBRID_NCCL=$library STANDIN_NCCL_FOLDER=$PWD/names STANDIN_NCCL_WAITS=1
     export HYBRID_TEST_NCCL HYBRID_NCCL STANDIN_NCCL_FOLDER STANDIN_NCCL_WAITS
+}
+
+test_nccl_gives_the_bits_of_sockets() {
+    use_standin
     for stage in 2 3; do
         run_tiny --ranks 2 --transport nccl --zero-stage $stage --out nccl-$stage
         expect_code 0
@@ -378,6 +382,25 @@ test_nccl_gives_the_bits_of_sockets() {
     for stage in 2 3; do
         expect_same "$(losses nccl-$stage | cksum)" "$(losses sockets | cksum)" "losses over NCCL"
     done
+}
+
+test_one_rank_sends_itself_all_by_nccl() {
+    use_standin
+    run_tiny --out alone
+    for stage in 2 3; do
+        run_tiny --transport nccl --zero-stage $stage --out nccl-$stage
+        expect_code 0
+        expect_out "ranks     1 (ZeRO stage $stage, over NCCL)"
+        losses nccl-$stage > $stage.losses
+        losses alone | paste - $stage.losses |
+            awk '{ d = $1 / $2 - 1; if (d > 1e-5 || d < -1e-5) print }' > apart
+        expect_empty apart
+    done
+    expect_same "$(cksum < 2.losses)" "$(cksum < 3.losses)" "losses of stages"
+    STANDIN_NCCL_FLIP=0,0
+    export STANDIN_NCCL_FLIP
+    run_tiny --transport nccl --zero-stage 2 --out damaged
+    [ "$(losses damaged | cksum)" != "$(cksum < 2.losses)" ] || fail "nothing went through NCCL"
 }
 
 test_mpirun_starts_ranks() {

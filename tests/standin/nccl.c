@@ -6,7 +6,8 @@
  * -DWITHOUT_RECV it lacks a function.
  *
  * standin_wait() is what cudaStreamSynchronize would be. With $STANDIN_NCCL_WAITS a group is moved when it ends: for who
- * has no stream to wait for. */
+ * has no stream to wait for. $STANDIN_NCCL_FLIP="rank,bytes" damages what that rank receives: the lowest bit of the last
+ * byte of each piece that is so long (0: of any). */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -93,7 +94,7 @@ const char *ncclGetErrorString(int result) {
 
 static struct sockaddr_un name_of(const standin *c, int rank) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
-    snprintf(name.sun_path, sizeof name.sun_path, "%.60s/%.30s-%d", getenv("STANDIN_NCCL_FOLDER"),
+    snprintf(name.sun_path, sizeof name.sun_path, "%.72s/%.30s-%d", getenv("STANDIN_NCCL_FOLDER"),
              c->id, rank);
     return name;
 }
@@ -155,13 +156,22 @@ static bool has_to_wait(const standin *c, int at) {
     return false;
 }
 
+static void damage(const standin *c, const op *o) {
+    const char *text = getenv("STANDIN_NCCL_FLIP");
+    int rank;
+    size_t bytes;
+    if (!text || sscanf(text, "%d,%zu", &rank, &bytes) != 2 || rank != c->rank) return;
+    if (!o->is_send && (bytes == 0 || bytes == o->bytes)) o->data[o->bytes - 1] ^= 1;
+}
+
 static bool copy_to_itself(standin *c, int at) {
     op *o = &c->ops[at];
     for (int i = 0; i < c->op_count && o->is_send; i++) {
         op *r = &c->ops[i];
         if (r->is_send || r->is_over || r->peer != c->rank) continue;
-        memcpy(r->data, o->data, o->bytes);
+        memmove(r->data, o->data, o->bytes); /* it may be the same memory */
         r->is_over = o->is_over = true;
+        damage(c, r);
         return true;
     }
     return false;
@@ -179,6 +189,7 @@ static bool move_some(standin *c, int at) {
                            : recv(fd, o->data + o->done, o->bytes - o->done, 0);
     if (n > 0) o->done += (size_t)n;
     o->is_over = o->done == o->bytes;
+    if (o->is_over && n > 0) damage(c, o);
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
