@@ -157,14 +157,17 @@ static hy_status settle(hy_nccl *n, const char *what) {
 
 /* ---- opening and closing ----------------------------------------------------------------------- */
 
+static void write_version(int version, char out[16]) {
+    snprintf(out, 16, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
 static hy_status agree_on_version(hy_nccl *n) {
     int32_t count = hy_control_count(n->control);
     double *all = calloc((size_t)count, sizeof *all), mine;
     int version = 0;
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", count);
     n->api.get_version(&version);
-    snprintf(n->version, sizeof n->version, "%d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
+    write_version(version, n->version);
     mine = version;
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
@@ -193,7 +196,18 @@ static hy_status connect_all(hy_nccl *n) {
     return settle(n, "connecting");
 }
 
-hy_status hy_nccl_look(void) {
+/* The file that a function came from. */
+static void find_path(const functions *api, char *out, size_t size) {
+    void *function;
+    Dl_info found;
+    memcpy(&function, &api->get_version, sizeof function);
+    out[0] = 0;
+    if (!dladdr(function, &found) || !found.dli_fname) return;
+    size_t length = strlen(found.dli_fname), cut = length < size ? 0 : length + 1 - size;
+    snprintf(out, size, "%s", found.dli_fname + cut);
+}
+
+hy_status hy_nccl_look(hy_nccl_library *out) {
     void *library;
     functions api;
     int version = 0;
@@ -203,6 +217,8 @@ hy_status hy_nccl_look(void) {
     HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
                "NCCL is version %d.%d.%d: expected 2.14 or newer", version / 10000,
                version / 100 % 100, version % 100);
+    if (out) write_version(version, out->version);
+    if (out) find_path(&api, out->path, sizeof out->path);
     return HY_OK;
 }
 

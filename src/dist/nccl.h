@@ -11,8 +11,13 @@
 
 typedef struct hy_nccl hy_nccl;
 
-/* Whether NCCL is here, and new enough: HY_ERR_DEVICE says what is missing. Nothing is begun. */
-hy_status hy_nccl_look(void);
+typedef struct hy_nccl_library {
+    char version[16]; /* "2.21.5" */
+    char path[256];   /* the file that was opened; its end where it is longer */
+} hy_nccl_library;
+
+/* Whether NCCL is here, and new enough: HY_ERR_DEVICE says what is missing. Nothing is begun. `out` may be NULL. */
+hy_status hy_nccl_look(hy_nccl_library *out);
 
 /* All ranks call it, with their CUDA device set in the calling thread; no two ranks may have the same device.
  * HY_ERR_DEVICE where NCCL is missing, too old or not alike on all ranks. */

@@ -1,6 +1,7 @@
 /* join.c: settings of a rank that shares its machine with others. See join.h. */
 #include "trainer/join.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -54,4 +55,33 @@ hy_status hy_rank_check(const hy_settings *s) {
                "expected a file or folder that all of them see",
                is_data ? "data" : "val_data");
     return HY_OK;
+}
+
+/* ---- who shares it ------------------------------------------------------------------------------------- */
+
+hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
+    int32_t count = team->who.count;
+    double own = card, *all = calloc((size_t)count, sizeof *all);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", count);
+    hy_status status = hy_control_gather(team->control, &own, 1, all);
+    uint64_t here = hy_control_member(team->control, team->who.rank)->machine;
+    *out = (hy_rank_sharers){.has_cards = true};
+    for (int32_t r = 0; r < count && status == HY_OK; r++) {
+        bool is_here = hy_control_member(team->control, r)->machine == here;
+        out->machine += is_here;
+        out->card += is_here && all[r] == own;
+        out->has_cards &= all[r] >= 0;
+    }
+    free(all);
+    return status;
+}
+
+#define TEST_NCCL "HYBRID_TEST_NCCL"
+
+hy_status hy_rank_look_for_nccl(const hy_rank_sharers *sharers, bool is_gpu, hy_nccl_library *out) {
+    HY_FAIL_IF(!is_gpu && !getenv(TEST_NCCL), HY_ERR_INPUT,
+               "NCCL moves memory of cards, and this rank computes on the CPU");
+    HY_FAIL_IF(is_gpu && sharers->card > 1, HY_ERR_INPUT,
+               "NCCL wants a card for each rank, and %d ranks share this one", sharers->card);
+    return hy_nccl_look(out);
 }

@@ -20,6 +20,7 @@ typedef struct lesson {
     bool is_fp8_known;
     bool is_out_ours; /* the folder was made by one of them */
     hy_team *team;    /* it is opened once; NULL: this process is alone */
+    bool is_lent;     /* the caller has said which; else the launcher does */
     hy_planned_ranks planned;
 } lesson;
 
@@ -28,6 +29,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     *t = (hy_trainer){.settings = *hy_config_settings(config),
                       .guest = guest,
                       .team = known->team,
+                      .is_lent = known->is_lent,
                       .planned = known->planned,
                       .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
@@ -117,17 +119,17 @@ static hy_status join(const hy_config *config, const hy_observer *observer, cons
 
 /* Owns the guest from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_guest *guest, const hy_planned_ranks *planned, hy_trainer **out) {
+                      hy_guest *guest, const lesson *first_lesson, hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) {
         if (guest && guest->release) guest->release(guest);
         return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     }
-    lesson known = {.planned = *planned};
+    lesson known = *first_lesson;
     char first[HY_ERROR_MESSAGE_MAX] = "";
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status = planned->count > 1 ? check_several(config, guest) : HY_OK;
-    if (!is_plan) status = join(config, observer, guest, &known.team);
+    hy_status status = known.planned.count > 1 ? check_several(config, guest) : HY_OK;
+    if (!is_plan && !known.is_lent) status = join(config, observer, guest, &known.team);
     if (status != HY_OK) {
         free(t);
         if (guest && guest->release) guest->release(guest);
@@ -153,7 +155,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
                           hy_guest *guest, hy_trainer **out) {
-    static const hy_planned_ranks alone = {0};
+    static const lesson alone = {0};
     *out = NULL;
     if (!guest) return make(config, observer, is_plan, NULL, &alone, out);
     hy_config *own;
@@ -169,10 +171,19 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, 
 
 hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
                                 const hy_observer *observer, hy_trainer **out) {
-    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
+    lesson first = {.planned = {.count = count, .has_cards = has_cards}};
     *out = NULL;
     HY_FAIL_IF(count < 1 || count > HY_RANKS_TOLD, HY_ERR_INPUT,
                "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_TOLD);
     if (count == 1) return hy_trainer_plan(config, observer, out);
-    return make(config, observer, true, NULL, &planned, out);
+    return make(config, observer, true, NULL, &first, out);
+}
+
+hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
+                             hy_trainer **out) {
+    lesson first = {.team = team, .is_lent = true};
+    *out = NULL;
+    if (team) team->uses_nccl = false;
+    if (team) team->link_name = hy_link_name(team->link);
+    return make(config, observer, false, NULL, &first, out);
 }

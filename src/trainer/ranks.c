@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/join.h"
 #include "trainer/trainer.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */
@@ -44,28 +45,14 @@ hy_status hy_ranks_share_resumed(hy_trainer *t) {
     return share_text(t, t->resumed, sizeof t->resumed);
 }
 
-/* A library in the place of NCCL moves memory of a CPU: for tests. */
-#define TEST_NCCL "HYBRID_TEST_NCCL"
-
-/* What keeps this rank from NCCL. */
-static hy_status look_for_nccl(const hy_trainer *t) {
-    const hy_subject *x = &t->engine.subject;
-    bool is_gpu = t->engine.backend->facts.is_gpu, is_test = getenv(TEST_NCCL) != NULL;
-    HY_FAIL_IF(!is_gpu && !is_test, HY_ERR_INPUT,
-               "NCCL moves memory of cards, and this rank computes on the CPU");
-    HY_FAIL_IF(is_gpu && x->card_sharers > 1, HY_ERR_INPUT,
-               "NCCL wants a card for each rank, and %d ranks share this one", x->card_sharers);
-    return hy_nccl_look();
-}
-
 /* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
-static hy_status choose_nccl(hy_trainer *t, const double *cards) {
+static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     hy_link_choice asked = t->settings.ranks.transport;
-    bool is_gpu = true; /* on every rank, so that all ask or none */
-    for (int32_t r = 0; r < rank_count(t); r++) is_gpu &= cards[r] >= 0;
-    bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && is_gpu);
+    bool is_gpu = t->engine.backend->facts.is_gpu;
+    /* Every rank asks, or none. */
+    bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && sharers->has_cards);
     if (!is_open) return HY_OK;
-    hy_status status = hy_ranks_agree(t, look_for_nccl(t));
+    hy_status status = hy_ranks_agree(t, hy_rank_look_for_nccl(sharers, is_gpu, NULL));
     if (status == HY_OK) {
         t->team->uses_nccl = true;
         t->team->link_name = "NCCL";
@@ -73,7 +60,7 @@ static hy_status choose_nccl(hy_trainer *t, const double *cards) {
     }
     HY_TRY(hy_control_check(t->team->control));
     if (asked == HY_LINK_NCCL) return status;
-    if (t->engine.subject.card_sharers <= 1) {
+    if (sharers->card <= 1) {
         hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
                hy_error_message(), t->team->link_name);
     }
@@ -82,21 +69,15 @@ static hy_status choose_nccl(hy_trainer *t, const double *cards) {
 
 hy_status hy_ranks_count_sharers(hy_trainer *t) {
     hy_subject *x = &t->engine.subject;
+    hy_rank_sharers sharers;
     if (!t->team) return HY_OK;
-    int32_t rank = t->team->who.rank;
     bool is_gpu = t->engine.backend->facts.is_gpu;
-    double own = is_gpu ? hy_device_card(t->settings.device) : -1, all[HY_RANKS_TOLD];
     HY_FAIL_IF(rank_count(t) > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported",
                rank_count(t), HY_RANKS_TOLD);
-    HY_TRY(hy_control_gather(t->team->control, &own, 1, all));
-    uint64_t here = hy_control_member(t->team->control, rank)->machine;
-    x->sharers = x->card_sharers = 0;
-    for (int32_t r = 0; r < rank_count(t); r++) {
-        if (hy_control_member(t->team->control, r)->machine != here) continue;
-        x->sharers++;
-        x->card_sharers += all[r] == own;
-    }
-    HY_TRY(choose_nccl(t, all));
+    HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings.device) : -1, &sharers));
+    x->sharers = sharers.machine;
+    x->card_sharers = sharers.card;
+    HY_TRY(choose_nccl(t, &sharers));
     x->ranks.is_staged = is_gpu && !t->team->uses_nccl;
     return HY_OK;
 }

@@ -74,7 +74,7 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
     hy_guest *guest = t->guest;
-    hy_team *team = t->team;
+    hy_team *team = t->is_lent ? NULL : t->team;
     hy_trainer_tear_down(t);
     hy_team_close(team);
     free(t);

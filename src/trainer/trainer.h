@@ -179,6 +179,7 @@ struct hy_trainer {
     hy_engine engine;
     hy_guest *guest; /* the owner's; NULL: the model is ours */
     hy_team *team;   /* NULL: it is alone */
+    bool is_lent;    /* that team, by a caller who has more to do with it */
     hy_planned_ranks planned;
     hy_agreed agreed;
     hy_rank_figures rank_figures; /* of this session; rank 0 has them */
@@ -265,6 +266,10 @@ void hy_trainer_give_reserve(hy_trainer *t);
 /* make.c: a trainer, built again with less where memory is short. */
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
                           hy_guest *guest, hy_trainer **out);
+/* A run as one of a team that is the caller's and outlives it; NULL: alone, whatever launcher there is. What NCCL a run
+ * before may have chosen for the team is chosen anew. */
+hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
+                             hy_trainer **out);
 
 /* steering.c: before each step. HY_ERR_MEMORY: the machine is about to be out of memory. */
 hy_status hy_trainer_steer(hy_trainer *t);

@@ -15,7 +15,7 @@ static hy_team *team;
 
 static void open_team(void) {
     hy_team_options options = {.link = HY_LINK_NCCL};
-    is_here = hy_nccl_look() == HY_OK;
+    is_here = hy_nccl_look(NULL) == HY_OK;
     if (!is_here) {
         printf("left out, what NCCL moves: %s\n", hy_error_message());
         return;
