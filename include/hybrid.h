@@ -769,6 +769,42 @@ typedef struct hy_selftest_result {
 hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
                       hy_selftest_result *out);
 
+/* Do several ranks work together on these machines? Who they are and what connects them; the exchanges that training
+ * makes, each compared to the bit with what every rank can compute itself, and timed; exchanges beside matmuls; and short
+ * runs of a small model in each ZeRO stage against each other, one rank alone, and the plan. Takes about a minute. */
+typedef enum hy_check_verdict {
+    HY_CHECK_TOLD = 0, /* nothing to pass or fail */
+    HY_CHECK_PASSED = 1,
+    HY_CHECK_FAILED = 2
+} hy_check_verdict;
+
+typedef struct hy_selftest_check {
+    const char *part; /* what it belongs to: "exchanges over NCCL" */
+    const char *name; /* "all-gather, 64 MiB" */
+    const char *text; /* what was found or measured */
+    hy_check_verdict verdict;
+    const char *message; /* of a failure: which rank, and what was wrong; else "" */
+} hy_selftest_check;
+
+/* What rank 0 tells while it goes on; strings live during the call. Either may be NULL. */
+typedef struct hy_ranks_observer {
+    void *user;
+    void (*on_check)(void *user, const hy_selftest_check *check);
+    void (*on_progress)(void *user, const char *what, double fraction); /* of all */
+} hy_ranks_observer;
+
+typedef struct hy_ranks_result {
+    int32_t ranks;        /* 1: there is one, and nothing was tested */
+    char transport[16];   /* that training would take: "NCCL", "MPI", "sockets" */
+    int checks, failures; /* alike on all ranks */
+} hy_ranks_result;
+
+/* Every rank calls it, started as for training; of the configuration it takes device, threads, transport and
+ * rank_timeout. HY_OK when the test could be made: failures are counted in the result. A single rank is tested too where
+ * transport is nccl: with itself. */
+hy_status hy_selftest_ranks(const hy_config *config, const hy_ranks_observer *observer,
+                            hy_ranks_result *out);
+
 /* ---- 6. Your own model, your own loop ----------------------------------------------------------- */
 
 /* Parameters that are not our transformer's, in your memory. The library phases, predicts, optimizes, keeps

@@ -318,6 +318,18 @@ static int plan(job *it) {
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
+/* Several ranks test how they work together; so does one that is to exchange with itself. */
+static int selftest(job *it) {
+    int code = hy_cli_start_ranks(it->options, it->config, it->argv);
+    if (code != HY_CLI_GO_ON) return code;
+    hy_status status = hy_cli_be_rank(&it->who, &it->terminal);
+    if (status != HY_OK) return hy_cli_exit_code(status);
+    bool has_nccl = strcmp(hy_cli_value(it->config, "transport"), "nccl") == 0;
+    return it->who.count > 1 || has_nccl
+               ? hy_cli_selftest_ranks(&it->terminal, it->config, &it->who)
+               : hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
+}
+
 static const char *disk_folder(const hy_config *config) {
     const char *named = hy_cli_value(config, "memory.offload_folder");
     return named[0] != '\0' ? named : ".";
@@ -331,9 +343,7 @@ static int with_config(job *it) {
     case HY_CLI_IS_PRINT_CONFIG:
         code = it->options->wants_json ? hy_cli_config_json(it->config) : print_config(it->config);
         break;
-    case HY_CLI_IS_SELFTEST:
-        code = hy_cli_selftest(&it->terminal, hy_cli_value(it->config, "device"));
-        break;
+    case HY_CLI_IS_SELFTEST: code = selftest(it); break;
     case HY_CLI_IS_DOCTOR:
         code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config), it->config)
                                        : hy_cli_doctor(&it->terminal, it->options, it->config);
@@ -352,12 +362,14 @@ static int with_config(job *it) {
     return code;
 }
 
-/* Ranks train; --plan says what one of them would take, --print-config shows what they would all have. */
+/* Ranks train, and test themselves; --plan says what one of them would take, --print-config shows what they would all
+ * have. */
 static bool is_for_ranks(const hy_cli_options *options) {
     const char *flag = options->gpus ? "--gpus" : options->ranks ? "--ranks" : NULL;
     hy_cli_meaning action = options->action;
     bool is_right = flag == NULL || action == HY_CLI_IS_KEY || action == HY_CLI_IS_PLAN ||
-                    action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP;
+                    action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP ||
+                    action == HY_CLI_IS_SELFTEST;
     if (!is_right)
         hy_cli_error("%s is for training; nothing else runs in several processes yet", flag);
     return is_right;

@@ -20,6 +20,9 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic);
 int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options,
                   hy_config *config); /* which is changed */
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device);
+/* As one of several ranks; rank 0 writes OUT/selftest.txt where `out` was set (selftest_ranks.c). */
+int hy_cli_selftest_ranks(const hy_cli_terminal *terminal, const hy_config *config,
+                          const hy_rank_info *who);
 int hy_cli_list_models(const hy_cli_terminal *terminal);
 /* The same with --json, and the configuration (inspect_json.c). */
 int hy_cli_doctor_json(const char *folder, hy_config *config); /* which is changed */

@@ -72,7 +72,7 @@ test_wrong_numbers_are_refused() {
 }
 
 test_other_actions_have_one_process() {
-    for action in --doctor --selftest --list-models --eval-only; do
+    for action in --doctor --list-models --eval-only; do
         run --ranks 2 $action
         expect_refusal "--ranks is for training"
     done
@@ -403,12 +403,101 @@ test_one_rank_sends_itself_all_by_nccl() {
     [ "$(losses damaged | cksum)" != "$(cksum < 2.losses)" ] || fail "nothing went through NCCL"
 }
 
-test_mpirun_starts_ranks() {
+# Every way of moving memory, each exchange at each size, each stage in each precision.
+test_selftest_of_ranks_passes_and_writes_a_report() {
+    for ranks in 2 3; do
+        run --selftest --ranks $ranks --device cpu --out kept/report-$ranks
+        expect_code 0
+        expect_empty "$stderr"
+        for file in "$stdout" kept/report-$ranks/selftest.txt; do
+            expect_lines "$file" "21 of 21 checks passed: $ranks ranks over sockets." 1
+            for words in "version " "system " "rank 0 " "rank $((ranks - 1)) " "started by " "NCCL  " \
+                "transport " "both together "; do
+                expect_lines "$file" "  $words" 1
+            done
+            for size in "512 bytes" "4 KiB" "64 KiB" "1 MiB" "8 MiB" "64 MiB"; do
+                expect_same "$(grep -cE "(all-gather|reduce-scatter), $size +ok .* us .* GB/s$" "$file")" 2 "$size"
+            done
+            expect_same "$(grep -cE '(fp32|bf16), stage [0-3], sockets +ok ' "$file")" 8 "stages"
+        done
+    done
+    expect_out "the report is in kept/report-3/selftest.txt"
+}
+
+test_selftest_names_wrong_bits() {
+    use_standin
+    run --selftest --device cpu --transport nccl --quiet --out one
+    expect_code 0
+    expect_empty "$stdout"
+    expect_lines one/selftest.txt "36 of 36 checks passed: 1 rank over NCCL." 1
+    STANDIN_NCCL_FLIP=1,2048
+    export STANDIN_NCCL_FLIP
+    run --selftest --ranks 2 --device cpu --transport nccl --out two
+    expect_code 1
+    expect_err "self-test: exchanges over NCCL: all-gather, 4 KiB: rank 1 ("
+    expect_err "self-test: exchanges over NCCL: reduce-scatter, 4 KiB: rank 1 ("
+    expect_lines "$stdout" FAILED 2
+    expect_lines two/selftest.txt FAILED 2
+    expect_lines two/selftest.txt "word 511 of 1024, from rank 0, is " 1
+    expect_lines two/selftest.txt "34 of 36 checks passed: 2 ranks over NCCL." 1
+    expect_same "$(grep -c "libnccl.so" two/selftest.txt)" 1 "where NCCL was found"
+}
+
+test_selftest_names_a_rank_that_is_lost() {
+    start --selftest --ranks 2 --device cpu --out report
+    wait_for "grep -q 'all-gather, 4 KiB' report/selftest.txt 2> /dev/null"
+    kill -KILL "$(cut -d ' ' -f 2 "/proc/$pid/task/$pid/children")"
+    wait $pid
+    code=$?
+    expect_code 1
+    expect_lines "$stderr" "hybrid-train: error: rank 1 (" 1
+    expect_lines report/selftest.txt "it failed: rank 1 (" 1
+}
+
+test_selftest_of_ranks_is_refused_like_their_training() {
+    run --selftest --ranks 2 --device cpu --transport nccl
+    expect_code 2
+    expect_err "NCCL moves memory of cards"
+    run --selftest --gpus 2 --device cpu
+    expect_refusal "--gpus 2 needs cards"
+    : > file
+    run --selftest --ranks 2 --device cpu --out file/report
+    expect_code 2
+    expect_err "file/report/selftest.txt cannot be written"
+}
+
+test_selftest_by_torchruns_variables() {
+    torchrun_says 1 2
+    "$program" --selftest --device cpu > other 2> other.errors < /dev/null &
+    other=$!
+    torchrun_says 0 2
+    run --selftest --device cpu
+    expect_code 0
+    wait $other
+    expect_same $? 0 "exit code of rank 1"
+    expect_empty other
+    expect_lines "$stdout" "started by                  torchrun" 1
+    expect_lines "$stdout" "21 of 21 checks passed: 2 ranks over sockets." 1
+}
+
+use_mpirun() {
     command -v mpirun > /dev/null || skip "no mpirun here (Debian: openmpi-bin)"
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
     OMPI_MCA_mpi_yield_when_idle=1
     export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe \
         OMPI_MCA_mpi_yield_when_idle
+}
+
+test_selftest_by_mpirun() {
+    use_mpirun
+    timeout -k 5 200 mpirun -n 2 "$program" --selftest --device cpu > "$stdout" 2> "$stderr"
+    code=$?
+    expect_code 0
+    expect_lines "$stdout" "21 of 21 checks passed: 2 ranks over MPI." 1
+}
+
+test_mpirun_starts_ranks() {
+    use_mpirun
     # shellcheck disable=SC2086
     timeout -k 5 100 mpirun -n 2 "$program" $tiny --ranks 3 --out out > "$stdout" 2> "$stderr"
     code=$?

@@ -1,0 +1,91 @@
+/* ranks_bench.c: memory for exchanges of known numbers, and the exchanges. See ranks_bench.h. */
+#include "selftest/ranks_bench.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+enum { JOBS = 16, GRAIN = 64 };
+
+/* The engine's cuts are of 256 elements; here small buffers have parts for several ranks, too. */
+int64_t hy_bench_cut(const hy_bench *b, int32_t rank) {
+    return rank == b->count ? b->words : b->words * rank / b->count / GRAIN * GRAIN;
+}
+
+static hy_status take(hy_bench *b, uint64_t bytes, void *out) {
+    hy_backend *backend = b->run->device.backend;
+    return backend->alloc(backend, HY_DEVICE, bytes, out);
+}
+
+hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
+    hy_team *team = run->team;
+    /* Parts are at most a grain larger than an even share. */
+    uint64_t arriving = HY_BENCH_MOST + (uint64_t)(team->who.count + 1) * GRAIN * sizeof(uint32_t);
+    *b = (hy_bench){.run = run,
+                    .rank = team->who.rank,
+                    .count = team->who.count,
+                    .peers = team->who.count > 1 ? team->who.count - 1 : 1};
+    team->uses_nccl = is_nccl;
+    HY_TRY(hy_exchange_open(&b->net, team, run->device.backend, JOBS));
+    HY_TRY(hy_exchange_take_staging(&b->net, HY_BENCH_MOST + arriving));
+    HY_TRY(take(b, HY_BENCH_MOST, &b->whole));
+    HY_TRY(take(b, arriving, &b->arriving));
+    HY_TRY(take(b, HY_BENCH_MOST, &b->sum));
+    HY_TRY(take(b, HY_EXCHANGE_NUMBERS * sizeof *b->numbers, &b->numbers));
+    b->host = malloc(HY_BENCH_MOST);
+    HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare what ranks exchange");
+    return HY_OK;
+}
+
+void hy_bench_close(hy_bench *b) {
+    void *taken[] = {b->whole, b->arriving, b->sum, b->numbers};
+    if (!b->run) return;
+    hy_backend *backend = b->run->device.backend;
+    if (b->net.backend) hy_exchange_close(&b->net); /* waits for what is on its way */
+    for (int i = 0; i < 4; i++) {
+        if (taken[i]) backend->release(backend, HY_DEVICE, taken[i], 0);
+    }
+    free(b->host);
+    b->run->team->uses_nccl = false;
+    *b = (hy_bench){0};
+}
+
+/* ---- exchanges, as engine/shards.c makes them ----------------------------------------------------- */
+
+static uint64_t place_of(const hy_bench *b, int32_t rank) {
+    return (uint64_t)hy_bench_cut(b, rank) * sizeof(uint32_t);
+}
+static uint64_t bytes_of(const hy_bench *b, int32_t rank) {
+    return place_of(b, rank + 1) - place_of(b, rank);
+}
+
+/* Everybody gets everybody's part. */
+hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_job **out) {
+    HY_TRY(hy_job_begin(&b->net, out));
+    for (int32_t i = 1; i <= b->peers; i++) {
+        int32_t to = (b->rank + i) % b->count, from = (b->rank + b->count - i) % b->count;
+        hy_job_send(*out, to, b->whole + place_of(b, b->rank), bytes_of(b, b->rank));
+        hy_job_receive(*out, from, hy_bench_gathered(b) + place_of(b, from), bytes_of(b, from));
+    }
+    return hy_job_go(*out, after);
+}
+
+/* Each gets the others' parts of what is its own, one behind the other. */
+hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_job **out) {
+    uint64_t own = bytes_of(b, b->rank);
+    HY_TRY(hy_job_begin(&b->net, out));
+    for (int32_t i = 1; i <= b->peers; i++) {
+        int32_t to = (b->rank + i) % b->count, from = (b->rank + b->count - i) % b->count;
+        uint64_t place = (uint64_t)(from > b->rank ? from - 1 : from) * own;
+        hy_job_send(*out, to, b->whole + place_of(b, to), bytes_of(b, to));
+        hy_job_receive(*out, from, b->arriving + place, own);
+    }
+    return hy_job_go(*out, after);
+}
+
+hy_status hy_bench_sync(hy_bench *b) {
+    hy_backend *backend = b->run->device.backend;
+    HY_TRY(backend->stream_sync(b->net.stream));
+    HY_TRY(backend->stream_sync(b->run->device.stream));
+    return hy_exchange_check(&b->net);
+}

@@ -1,0 +1,37 @@
+/* ranks_bench.h: exchanges of known numbers between ranks: what the engine sends, over memory of its own.
+ *
+ * A buffer of 32-bit words is cut among ranks as the engine cuts a unit, at multiples of 64, so that parts differ in size
+ * and a small buffer has parts of nothing. Word i of rank r is a formula of the two: whoever receives it knows it. */
+#pragma once
+
+#include "engine/exchange.h"
+#include "selftest/ranks.h"
+
+#define HY_BENCH_MOST ((uint64_t)64 << 20) /* bytes of a buffer */
+
+typedef struct hy_bench {
+    hy_ranks_run *run;
+    hy_exchange net;
+    int32_t rank, count, peers;   /* peers: the others; one that is alone has itself */
+    int64_t words;                /* of the buffer now */
+    char *whole, *arriving, *sum; /* on the device; sum: of this rank's part */
+    double *numbers;              /* there: (HY_EXCHANGE_NUMBERS) */
+    uint32_t *host;
+} hy_bench;
+
+hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl);
+void hy_bench_close(hy_bench *b); /* {0} is closed */
+
+/* Where a rank's part begins; of `count` where the last ends. */
+int64_t hy_bench_cut(const hy_bench *b, int32_t rank);
+
+/* Where a gathered buffer comes to be: at its place; of one that is alone elsewhere, so that something is moved. */
+static inline char *hy_bench_gathered(const hy_bench *b) {
+    return b->count > 1 ? b->whole : b->arriving;
+}
+
+/* One exchange of the buffer: enqueued behind `after`, with an event that job->is_done has. */
+hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_job **out);
+hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_job **out);
+
+hy_status hy_bench_sync(hy_bench *b); /* both streams; failures of exchanges too */

@@ -1,0 +1,121 @@
+/* ranks_machines.c: who the ranks are, on what they compute, and what can move memory between them. See ranks.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/derived.h"
+#include "kernels/nvml.h"
+#include "selftest/ranks.h"
+
+/* What a rank tells the others of itself. */
+typedef struct facts {
+    char device[128], detail[160], driver[64];
+    uint64_t memory_total, memory_free;
+    int32_t is_gpu, card, threads, has_bf16;
+    int32_t has_nccl;
+    char nccl[16], path[256]; /* its version and file, */
+    char why_not[256];        /* or why not */
+} facts;
+
+/* ---- finding out ---------------------------------------------------------------------------------- */
+
+static void look(hy_ranks_run *run, facts *out) {
+    hy_backend *b = run->device.backend;
+    *out = (facts){.is_gpu = b->facts.is_gpu,
+                   .card = hy_device_card(run->settings.device),
+                   .threads = b->facts.threads,
+                   .has_bf16 = !b->facts.is_gpu || b->facts.capability >= 80,
+                   .memory_total = b->facts.memory_total,
+                   .memory_free = b->facts.memory_free};
+    size_t free, total;
+    if (b->memory_now && b->memory_now(b, &free, &total) == HY_OK) out->memory_free = free;
+    snprintf(out->device, sizeof out->device, "%s", b->facts.name);
+    snprintf(out->detail, sizeof out->detail, "%.159s", b->facts.detail);
+    if (out->is_gpu) (void)hy_nvml_driver_version(out->driver, sizeof out->driver);
+}
+
+/* Over sockets or MPI that somebody asked for, NCCL is not tried. */
+static void look_for_nccl(hy_ranks_run *run, facts *out) {
+    hy_link_choice asked = run->settings.ranks.transport;
+    bool is_open = asked == HY_LINK_AUTO || asked == HY_LINK_NCCL;
+    if (!is_open)
+        (void)hy_fail(HY_ERR_INPUT, "transport is %s", hy_choice_name("transport", asked));
+    out->has_nccl =
+        is_open && hy_rank_look_for_nccl(&run->sharers, out->is_gpu != 0, &run->nccl) == HY_OK;
+    snprintf(out->nccl, sizeof out->nccl, "%s", run->nccl.version);
+    snprintf(out->path, sizeof out->path, "%s", run->nccl.path);
+    if (!out->has_nccl) snprintf(out->why_not, sizeof out->why_not, "%.255s", hy_error_message());
+}
+
+/* ---- telling -------------------------------------------------------------------------------------- */
+
+static void tell_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
+    const hy_member *m = hy_control_member(run->team->control, rank);
+    char name[16], driver[80] = "", how[32];
+    snprintf(name, sizeof name, "rank %d", rank);
+    if (f->is_gpu)
+        snprintf(how, sizeof how, "card %d", f->card);
+    else
+        snprintf(how, sizeof how, "%d thread%s", f->threads, f->threads == 1 ? "" : "s");
+    if (f->driver[0]) snprintf(driver, sizeof driver, ", driver %s", f->driver);
+    hy_ranks_tell(run, name, "%s, pid %d: %s (%s), %.1f of %.1f GiB free%s; %s", m->host, m->pid,
+                  f->device, how, (double)f->memory_free / 0x1p30, (double)f->memory_total / 0x1p30,
+                  driver, f->detail);
+}
+
+static void tell_nccl(hy_ranks_run *run, const facts *all) {
+    int32_t lacking = -1;
+    for (int32_t r = run->team->who.count - 1; r >= 0; r--) lacking = all[r].has_nccl ? lacking : r;
+    if (lacking < 0)
+        hy_ranks_tell(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
+    else
+        hy_ranks_tell(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
+}
+
+static void tell_transport(hy_ranks_run *run, const facts *all) {
+    bool is_gpu = run->sharers.has_cards;
+    const char *link = hy_link_name(run->team->link), *launcher;
+    launcher = hy_ranks_source_name(run->team->who.source);
+    hy_ranks_tell(run, "started by", "%s", launcher[0] ? launcher : "nobody: it is alone");
+    tell_nccl(run, all);
+    if (run->has_nccl)
+        hy_ranks_tell(run, "transport", "NCCL%s; small things go over %s",
+                      is_gpu ? ", because each rank has a card of its own" : " (its stand-in)",
+                      link);
+    else
+        hy_ranks_tell(run, "transport", "%s; memory %s", link,
+                      is_gpu ? "of cards is staged through pinned memory" : "goes as it is");
+}
+
+/* ---- the part ------------------------------------------------------------------------------------- */
+
+hy_status hy_ranks_test_machines(hy_ranks_run *run) {
+    facts mine, *all = calloc((size_t)run->team->who.count, sizeof *all);
+    bool is_gpu = run->device.backend->facts.is_gpu;
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", run->team->who.count);
+    run->part = "ranks";
+    hy_status status =
+        hy_rank_count(run->team, is_gpu ? hy_device_card(run->settings.device) : -1, &run->sharers);
+    if (status == HY_OK) {
+        look(run, &mine);
+        look_for_nccl(run, &mine);
+        status = hy_control_gather_bytes(run->team->control, &mine, sizeof mine, all);
+    }
+    run->has_nccl = run->has_bf16 = status == HY_OK;
+    for (int32_t r = 0; r < run->team->who.count && status == HY_OK; r++) {
+        tell_rank(run, r, &all[r]);
+        run->has_nccl &= all[r].has_nccl != 0;
+        run->has_bf16 &= all[r].has_bf16 != 0;
+    }
+    if (status == HY_OK) tell_transport(run, all);
+    bool is_missed = run->settings.ranks.transport == HY_LINK_NCCL && !run->has_nccl;
+    if (status == HY_OK && is_missed && mine.why_not[0])
+        status = hy_fail(HY_ERR_INPUT, "%s", mine.why_not);
+    else if (status == HY_OK && is_missed)
+        status = hy_control_barrier(run->team->control); /* brings the last words of who cannot */
+    snprintf(run->result->transport, sizeof run->result->transport, "%s",
+             hy_ranks_way(run, run->has_nccl));
+    free(all);
+    return status;
+}

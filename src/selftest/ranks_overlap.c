@@ -1,0 +1,134 @@
+/* ranks_overlap.c: exchanges beside matmuls: what each takes alone, and both together. See ranks.h.
+ *
+ * Training hides exchanges behind passes. Where both together take hardly longer than the longer of them alone, it can
+ * here. Where they take as long as one after the other, something keeps them apart: a wire through which the host has to
+ * move every byte, cores that both need. That is slow and not wrong, so it is told and not judged. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "selftest/ranks_bench.h"
+
+#define SECONDS 0.3 /* that each takes alone */
+enum { MOST_TIMES = 2000 };
+
+typedef struct rivals {
+    hy_bench bench;
+    hy_op_call matmul;
+    hy_stream *free; /* on which nothing runs: exchanges wait for nobody */
+    int matmuls, exchanges;
+} rivals;
+
+/* ---- matmuls -------------------------------------------------------------------------------------- */
+
+static hy_status take(hy_selftest_device *d, hy_tensor *t) {
+    hy_op_call draw = {.kind = HY_OP_COMBINE, .attr.combine.noise = 1};
+    HY_TRY(d->backend->alloc(d->backend, HY_DEVICE, hy_tensor_bytes(t), &t->data));
+    draw.t[HY_COMBINE_OUT] = *t;
+    return d->backend->enqueue(d->stream, &draw);
+}
+
+static hy_status make_matmul(hy_selftest_device *d, hy_op_call *call) {
+    hy_backend *b = d->backend;
+    int64_t size = b->facts.is_gpu ? 4096 : 384;
+    bool has_bf16 = b->facts.is_gpu && b->facts.capability >= 80;
+    hy_dtype dtype = has_bf16 ? HY_BF16 : b->facts.is_gpu ? HY_F16 : HY_F32;
+    *call = (hy_op_call){.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
+    for (int i = HY_MATMUL_A; i <= HY_MATMUL_D; i++) {
+        call->t[i] = hy_tensor_2d(NULL, dtype, size, size);
+        HY_TRY(take(d, &call->t[i]));
+    }
+    HY_TRY(b->supports(b, call));
+    HY_TRY(b->prepare(b, call));
+    size_t bytes = b->workspace(b, call);
+    if (bytes == 0) return HY_OK;
+    call->workspace = hy_tensor_1d(NULL, HY_U8, (int64_t)bytes);
+    return b->alloc(b, HY_DEVICE, bytes, &call->workspace.data);
+}
+
+static void release_matmul(hy_selftest_device *d, hy_op_call *call) {
+    for (int i = HY_MATMUL_A; i <= HY_MATMUL_D; i++) {
+        if (call->t[i].data) d->backend->release(d->backend, HY_DEVICE, call->t[i].data, 0);
+    }
+    if (call->workspace.data) d->backend->release(d->backend, HY_DEVICE, call->workspace.data, 0);
+}
+
+/* ---- timing --------------------------------------------------------------------------------------- */
+
+/* Some of the matmuls for each exchange, so that neither queue runs empty. */
+static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
+    hy_selftest_device *d = &r->bench.run->device;
+    int rounds = exchanges > 0 ? exchanges : 1;
+    hy_job *job;
+    for (int i = 0; i < rounds; i++) {
+        if (exchanges > 0) HY_TRY(hy_bench_gather(&r->bench, r->free, &job));
+        int until = (int)((int64_t)matmuls * (i + 1) / rounds);
+        for (int k = (int)((int64_t)matmuls * i / rounds); k < until; k++)
+            HY_TRY(d->backend->enqueue(d->stream, &r->matmul));
+    }
+    return HY_OK;
+}
+
+static hy_status seconds_of(rivals *r, int matmuls, int exchanges, double *seconds) {
+    HY_TRY(hy_bench_sync(&r->bench));
+    HY_TRY(hy_control_barrier(r->bench.run->team->control));
+    double begin = hy_clock();
+    HY_TRY(enqueue_both(r, matmuls, exchanges));
+    HY_TRY(hy_bench_sync(&r->bench));
+    *seconds = hy_clock() - begin;
+    return hy_ranks_largest(r->bench.run, seconds);
+}
+
+/* How often, so that it takes long enough; all ranks come to the same. */
+static int times_for(double seconds) {
+    double times = SECONDS / (seconds + 1e-6);
+    return times > MOST_TIMES ? MOST_TIMES : times < 2 ? 2 : (int)times;
+}
+
+static hy_status measure(rivals *r) {
+    hy_ranks_run *run = r->bench.run;
+    double matmul, exchange, both;
+    HY_TRY(seconds_of(r, 1, 1, &both));       /* the first of either is slow */
+    for (int tries = 0; tries < 2; tries++) { /* some at first, then about as many as are wanted */
+        HY_TRY(seconds_of(r, r->matmuls, 0, &matmul));
+        HY_TRY(seconds_of(r, 0, r->exchanges, &exchange));
+        r->matmuls = times_for(matmul / r->matmuls);
+        r->exchanges = times_for(exchange / r->exchanges);
+    }
+    HY_TRY(seconds_of(r, r->matmuls, 0, &matmul));
+    HY_TRY(seconds_of(r, 0, r->exchanges, &exchange));
+    HY_TRY(seconds_of(r, r->matmuls, r->exchanges, &both));
+    double longer = matmul > exchange ? matmul : exchange, ratio = both / longer;
+    hy_ranks_tell(run, "matmuls alone", "%8.3f s", matmul);
+    hy_ranks_tell(run, "exchanges alone", "%8.3f s", exchange);
+    hy_ranks_tell(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
+                  ratio > 1.5 ? ": they are in each other's way" : "");
+    return HY_OK;
+}
+
+/* ---- the part ------------------------------------------------------------------------------------- */
+
+static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
+    hy_selftest_device *d = &run->device;
+    HY_TRY(hy_bench_open(&r->bench, run, run->has_nccl));
+    r->bench.words = (int64_t)((d->backend->facts.is_gpu ? HY_BENCH_MOST : 8 << 20) / 4);
+    HY_TRY(d->backend->stream_create(d->backend, "free", &r->free));
+    HY_TRY(make_matmul(d, &r->matmul));
+    return measure(r);
+}
+
+hy_status hy_ranks_test_overlap(hy_ranks_run *run) {
+    rivals r = {.matmuls = 4, .exchanges = 4};
+    char part[64];
+    snprintf(part, sizeof part, "exchanges over %s beside matmuls",
+             hy_ranks_way(run, run->has_nccl));
+    run->part = part;
+    hy_ranks_progress(run, "timing");
+    hy_status status = open_and_measure(&r, run);
+    hy_bench_close(&r.bench);
+    (void)run->device.backend->stream_sync(run->device.stream); /* a failure was told */
+    release_matmul(&run->device, &r.matmul);
+    if (r.free) run->device.backend->stream_destroy(r.free);
+    run->done += 0.1;
+    return status;
+}

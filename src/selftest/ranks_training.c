@@ -1,0 +1,240 @@
+/* ranks_training.c: short runs of a small model on these ranks, in every stage. See ranks.h.
+ *
+ * Rank 0 trains alone first. Then all ranks train the same steps in each stage: losses and norms must have the same bits
+ * on all ranks and in all stages and over each way, and those of the run alone up to the order of sums; what a rank sends
+ * must be what the plan says, to the byte, and its memory within the plan. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "selftest/ranks.h"
+#include "trainer/trainer.h"
+
+enum { STEPS = 6, STAGES = 4 };
+#define MEMORY_SLACK ((uint64_t)128 << 20)
+
+/* As far as losses and norms may be from those of one rank, as shares of them. */
+typedef struct precision {
+    const char *name;
+    double loss, norm;
+} precision;
+
+typedef struct course {
+    double loss[STEPS], norm[STEPS];
+} course;
+
+typedef struct case_run {
+    const precision *with;
+    int stage; /* -1: alone */
+    bool is_nccl;
+    course found;
+    double seconds;           /* of a step */
+    uint64_t sent, expected;  /* bytes of a step */
+    uint64_t memory, planned; /* on the device: the most, and by the plan */
+    uint64_t in_use;          /* of a card, by its driver; 0: not known */
+} case_run;
+
+/* ---- the run -------------------------------------------------------------------------------------- */
+
+static hy_status set_words(hy_config *config, const char *words) {
+    char text[512], *rest = text, *key;
+    snprintf(text, sizeof text, "%s", words);
+    while ((key = strtok_r(rest, " ", &rest)) != NULL)
+        HY_TRY(hy_config_set(config, key, strtok_r(rest, " ", &rest), HY_FROM_SET));
+    return HY_OK;
+}
+
+/* Each rank has two micro-batches of two sequences in a step. */
+static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config *config) {
+    const hy_settings *s = &run->settings;
+    const char *way = c->is_nccl ? "nccl" : "sockets"; /* which also stands for MPI here */
+    char text[384], device[16] = "cpu";
+    int card = hy_device_card(s->device);
+    if (card >= 0) snprintf(device, sizeof device, "cuda:%d", card);
+    HY_TRY(set_words(config, "model nano seq_len 64 batch_size 2 lr 2e-3 lr_warmup_steps 2 "
+                             "builtin_bytes 60000 eval_every 0 sample_tokens 0 predictor none "
+                             "out none tune off tune_cache none attention own"));
+    snprintf(text, sizeof text,
+             "steps %d grad_accum_steps %d precision %s device %s threads %d num_workers 1 "
+             "rank_timeout %.17g transport %s zero_stage %d",
+             STEPS, 2 * run->team->who.count, c->with->name, device, (int)s->threads,
+             s->ranks.rank_timeout, c->stage < 0 ? "auto" : way, c->stage < 0 ? 0 : c->stage);
+    return set_words(config, text);
+}
+
+static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
+    bool has_copy = e->types.of[HY_FULL] != e->types.master;
+    hy_plan_traffic traffic;
+    HY_TRY(hy_plan_traffic_of(&e->rows, &e->model->params, e->subject.ranks.stage,
+                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic));
+    *out = hy_plan_sent(&traffic, e->plan.choice.accum);
+    return HY_OK;
+}
+
+/* What the ranks' stream still has to send belongs to the step. */
+static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
+    hy_engine *e = &t->engine;
+    *out = 0;
+    if (!t->team) return HY_OK;
+    HY_TRY(e->backend->stream_sync(e->shards.net.stream));
+    *out = hy_exchange_sent(&e->shards.net);
+    return HY_OK;
+}
+
+/* The first step makes copies of weights, which later ones have: bytes are the last step's. */
+static hy_status make_steps(hy_trainer *t, case_run *c) {
+    uint64_t before = 0, after;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        HY_TRY(hy_trainer_step(t, &info));
+        c->found.loss[i] = info.loss;
+        c->found.norm[i] = info.grad_norm;
+        c->seconds = info.seconds;
+        HY_TRY(bytes_sent(t, &after));
+        c->sent = after - before;
+        before = after;
+    }
+    return HY_OK;
+}
+
+static hy_status look_at_memory(hy_trainer *t, case_run *c) {
+    hy_backend *b = t->engine.backend;
+    size_t free, total;
+    c->memory = t->engine.ledger.peak_in[HY_DEVICE];
+    c->planned = t->facts.vram_bytes;
+    if (!b->facts.is_gpu || !b->memory_now) return HY_OK;
+    HY_TRY(b->memory_now(b, &free, &total));
+    c->in_use = total - free;
+    return HY_OK;
+}
+
+static hy_status train(hy_ranks_run *run, case_run *c) {
+    hy_trainer *t = NULL;
+    hy_config *config;
+    HY_TRY(hy_config_create(&config));
+    hy_status status = configure(run, c, config);
+    if (status == HY_OK)
+        status = hy_trainer_make_in(config, NULL, c->stage < 0 ? NULL : run->team, &t);
+    if (status == HY_OK) status = bytes_expected(&t->engine, &c->expected);
+    if (status == HY_OK) status = make_steps(t, c);
+    if (status == HY_OK) status = look_at_memory(t, c);
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+    return status;
+}
+
+/* ---- what must be so ------------------------------------------------------------------------------ */
+
+static void compare_bits(const course *a, const course *b, const char *whose, hy_finding *finding) {
+    for (int i = 0; i < STEPS; i++) {
+        if (a->loss[i] == b->loss[i] && a->norm[i] == b->norm[i]) continue;
+        hy_finding_add(finding, "step %d has loss %.17g, norm %.17g; %s %.17g, %.17g", i + 1,
+                       a->loss[i], a->norm[i], whose, b->loss[i], b->norm[i]);
+    }
+}
+
+static double apart(double a, double b) {
+    double far = fabs(a - b) / fabs(b);
+    return isnan(far) ? INFINITY : far;
+}
+
+/* How far losses are from those of one rank. */
+static double compare_to_one(const case_run *c, const course *alone, hy_finding *finding) {
+    double most = 0;
+    for (int i = 0; i < STEPS; i++) {
+        double loss = apart(c->found.loss[i], alone->loss[i]);
+        double norm = apart(c->found.norm[i], alone->norm[i]);
+        if (loss > c->with->loss || norm > c->with->norm)
+            hy_finding_add(finding, "step %d has loss %.9g, norm %.9g; of one rank %.9g, %.9g",
+                           i + 1, c->found.loss[i], c->found.norm[i], alone->loss[i],
+                           alone->norm[i]);
+        if (loss > most) most = loss;
+    }
+    return most;
+}
+
+static void compare_with_plan(const case_run *c, hy_finding *finding) {
+    uint64_t slack = c->planned / 100 * 3;
+    if (slack < MEMORY_SLACK) slack = MEMORY_SLACK;
+    if (c->sent != c->expected)
+        hy_finding_add(finding, "it sent %llu bytes in a step, by the plan %llu",
+                       (unsigned long long)c->sent, (unsigned long long)c->expected);
+    if (c->memory > c->planned || c->planned - c->memory > slack)
+        hy_finding_add(finding, "it took %llu bytes of the device, by the plan %llu",
+                       (unsigned long long)c->memory, (unsigned long long)c->planned);
+}
+
+static void describe(const case_run *c, double far, char *out, size_t size) {
+    char in_use[48] = "";
+    if (c->in_use > 0)
+        snprintf(in_use, sizeof in_use, ", %.0f in use on the card", (double)c->in_use / 0x1p20);
+    snprintf(out, size,
+             "loss %.4f to %.4f, %.0e from one rank; %.1f ms a step, %.2f MiB sent; memory %.1f of "
+             "%.1f MiB%s",
+             c->found.loss[0], c->found.loss[STEPS - 1], far, 1e3 * c->seconds,
+             (double)c->sent / 0x1p20, (double)c->memory / 0x1p20, (double)c->planned / 0x1p20,
+             in_use);
+}
+
+/* `first` is what stage 0 gave. */
+static hy_status judge(hy_ranks_run *run, const case_run *c, const course *alone,
+                       const course *first) {
+    course leader = c->found;
+    hy_finding finding = {0};
+    char name[64], text[240];
+    HY_TRY(hy_control_share(run->team->control, &leader, sizeof leader, 0));
+    compare_bits(&c->found, &leader, "on rank 0", &finding);
+    compare_bits(&c->found, first, "in stage 0", &finding);
+    double far = compare_to_one(c, alone, &finding);
+    compare_with_plan(c, &finding);
+    snprintf(name, sizeof name, "%s, stage %d, %s", c->with->name, c->stage,
+             hy_ranks_way(run, c->is_nccl));
+    describe(c, far, text, sizeof text);
+    return hy_ranks_judge(run, &finding, name, text);
+}
+
+/* ---- the part ------------------------------------------------------------------------------------- */
+
+/* By rank 0; the others wait for it. */
+static hy_status train_alone(hy_ranks_run *run, const precision *with, course *out) {
+    case_run c = {.with = with, .stage = -1};
+    char name[32];
+    snprintf(name, sizeof name, "%s, one rank", with->name);
+    hy_ranks_progress(run, name);
+    if (hy_ranks_leads(run)) HY_TRY(train(run, &c));
+    HY_TRY(hy_control_share(run->team->control, &c.found, sizeof c.found, 0));
+    *out = c.found;
+    hy_ranks_tell(run, name, "loss %.4f to %.4f; %.1f ms a step", out->loss[0],
+                  out->loss[STEPS - 1], 1e3 * c.seconds);
+    return HY_OK;
+}
+
+static hy_status train_case(hy_ranks_run *run, const course *alone, course *first, case_run *c) {
+    char name[32];
+    snprintf(name, sizeof name, "%s, stage %d", c->with->name, c->stage);
+    hy_ranks_progress(run, name);
+    HY_TRY(train(run, c));
+    if (c->stage == 0) *first = c->found;
+    run->done += 0.5 / 12;
+    return judge(run, c, alone, first);
+}
+
+/* Every stage over the way that training takes; where there is another, one stage over that. */
+static hy_status test_precision(hy_ranks_run *run, const precision *with) {
+    course alone, first;
+    HY_TRY(train_alone(run, with, &alone));
+    for (int stage = 0; stage < STAGES; stage++) {
+        case_run c = {.with = with, .stage = stage, .is_nccl = run->has_nccl};
+        HY_TRY(train_case(run, &alone, &first, &c));
+    }
+    case_run other = {.with = with, .stage = 2};
+    return run->has_nccl ? train_case(run, &alone, &first, &other) : HY_OK;
+}
+
+hy_status hy_ranks_test_training(hy_ranks_run *run) {
+    static const precision fp32 = {"fp32", 2e-6, 2e-5}, bf16 = {"bf16", 2e-3, 2e-2};
+    run->part = "training";
+    HY_TRY(test_precision(run, &fp32));
+    return run->has_bf16 ? test_precision(run, &bf16) : HY_OK;
+}
