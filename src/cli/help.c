@@ -176,6 +176,8 @@ static const example launches[] = {
      "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
      "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
      "      hybrid-train --data corpus/ --out runs/corpus"},
+    {"Do these GPUs work together? The report is in report/selftest.txt",
+     "hybrid-train --selftest --gpus 4 --out report"},
     {"What would a rank take and send, on a machine that is not here?",
      "hybrid-train --plan --gpus 8 --card h100-80 --link nvlink \\\n"
      "      --model qwen2.5-7b --batch-size 64"},

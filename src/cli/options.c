@@ -50,7 +50,9 @@ static const hy_cli_flag own_flags[] = {
          "Show what this machine is and which models fit it, full-parameter, with LoRA and with "
          "QLoRA, and stop."},
     {"--selftest", 0, HY_CLI_IS_SELFTEST, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Test every op on this machine's GPU (or its CPU) and time a few, and stop."},
+     .help =
+         "Test every op on this machine's GPU (or its CPU) and time a few, and stop. With --gpus "
+         "or --ranks: how ranks work together; --out FOLDER writes the report."},
     {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Show the built-in models with parameters and shape, and stop."},
     {"--download", 0, HY_CLI_IS_DOWNLOAD, HY_CLI_VALUE, "name",
