@@ -289,6 +289,14 @@ static hy_status random_weights(hy_trainer *t) {
     return hy_engine_initialise_weights(&t->engine);
 }
 
+/* The checkpoint that a name stands for: rank 0 looks, because another rank may look before or after a newer one is
+ * there. */
+static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_PATH_MAX]) {
+    path[0] = 0;
+    if (hy_trainer_leads(t)) HY_TRY(hy_checkpoint_find(&t->observer, name, path));
+    return hy_ranks_share(t, path, HY_PATH_MAX);
+}
+
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     if (t->guest && !t->settings.init_from[0]) return hy_guest_take_weights(&t->engine);
@@ -299,7 +307,7 @@ static hy_status new_model(hy_trainer *t) {
         return kind == HY_FILES_NONE ? random_weights(t)
                                      : hy_engine_load_model(&t->engine, kind, model);
     }
-    HY_TRY(hy_checkpoint_find(&t->observer, t->settings.init_from, checkpoint));
+    HY_TRY(find_checkpoint(t, t->settings.init_from, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;
     if (!t->guest) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
@@ -327,10 +335,7 @@ static hy_status find_resumed(hy_trainer *t) {
     if (!from[0]) return HY_OK;
     char file[HY_PATH_MAX];
     bool is_auto = strcmp(from, "auto") == 0;
-    if (hy_trainer_leads(t)) {
-        HY_TRY(hy_checkpoint_find(&t->observer, is_auto ? t->record.out : from, t->resumed));
-    }
-    HY_TRY(hy_ranks_share_resumed(t));
+    HY_TRY(find_checkpoint(t, is_auto ? t->record.out : from, t->resumed));
     HY_TRY(hy_path_join(file, sizeof file, t->resumed, "trainer.json"));
     HY_TRY(hy_progress_read_choices(t, file));
     HY_TRY(hy_trainer_check_adapters(t));

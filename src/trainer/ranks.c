@@ -30,19 +30,14 @@ static int32_t rank_count(const hy_trainer *t) { return t->team ? t->team->who.c
 
 bool hy_trainer_leads(const hy_trainer *t) { return !t->team || t->team->who.rank == 0; }
 
-/* A text of rank 0's becomes everybody's. */
-static hy_status share_text(hy_trainer *t, char *text, size_t size) {
-    return t->team ? hy_control_share(t->team->control, text, size, 0) : HY_OK;
+hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size) {
+    return t->team ? hy_control_share(t->team->control, data, size, 0) : HY_OK;
 }
 
 hy_status hy_ranks_share_folder(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, HY_OK));
     snprintf(t->folder, sizeof t->folder, "%s", t->record.out);
-    return share_text(t, t->folder, sizeof t->folder);
-}
-
-hy_status hy_ranks_share_resumed(hy_trainer *t) {
-    return share_text(t, t->resumed, sizeof t->resumed);
+    return hy_ranks_share(t, t->folder, sizeof t->folder);
 }
 
 /* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */

@@ -222,8 +222,9 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 /* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the clock. */
 hy_status hy_team_for(const hy_settings *settings, const hy_observer *observer, hy_team **out);
 bool hy_trainer_leads(const hy_trainer *t);
-hy_status hy_ranks_share_folder(hy_trainer *t);  /* t->folder, of the record's */
-hy_status hy_ranks_share_resumed(hy_trainer *t); /* t->resumed */
+/* What rank 0 has there becomes everybody's. */
+hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
+hy_status hy_ranks_share_folder(hy_trainer *t); /* t->folder, of the record's */
 /* How many ranks share this machine and this card, so that each plans with its part of them. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
 void hy_ranks_plan_sharers(hy_trainer *t); /* as they would be, of ranks that a plan is for */
