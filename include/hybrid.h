@@ -306,7 +306,7 @@ typedef struct hy_sample_options {
 
 /* Text continued by the model as it is now; the prompt is not repeated. Allocated; free with hy_free.
  * text may hold zero bytes; *size counts them (size may be NULL). Of several ranks all call it, with the same
- * options: none may have all of the weights. */
+ * options: none may have all of the weights. The text is rank 0's, and a failure of one is everybody's. */
 hy_status hy_trainer_sample(hy_trainer *trainer, const hy_sample_options *options, char **text,
                             size_t *size);
 

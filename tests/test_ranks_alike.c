@@ -1,5 +1,6 @@
 /* test_ranks_alike.c: what ranks could find out differently, and must not: what rank 0 finds is everybody's. */
 #include "ranks_rig.h"
+#include "trainer/trainer.h"
 
 static char folder[256];
 
@@ -49,12 +50,91 @@ START_TEST(all_ranks_begin_with_the_checkpoint_that_rank_0_finds) {
 }
 END_TEST
 
+/* ---- validation ------------------------------------------------------------------------------------ */
+
+/* More sequences than are told at once. */
+START_TEST(ranks_validate_as_many_sequences_as_one) {
+    char out[300];
+    course one = {0};
+    for (int count = 1; count <= 3; count += 2) {
+        path_of(out, count == 1 ? "one" : "three");
+        course now = train(&(ranks_run){.count = count,
+                                        .stage = 1,
+                                        .words = RANKS_RUN,
+                                        .more = "predictor none steps 2 seq_len 8 eval_every 1 "
+                                                "eval_batches 0 builtin_bytes 120000",
+                                        .out = out});
+        if (count == 1) one = now;
+        ck_assert(one.step[0].val_loss > 0);
+        ck_assert(apart(&now, &one).loss < 1e-5);
+    }
+}
+END_TEST
+
+/* ---- samples ---------------------------------------------------------------------------------------- */
+
+typedef struct sample_case {
+    int stage;
+    bool has_less; /* rank 1 has less memory that is idle, so that a shorter context fits */
+    uint64_t seed; /* that rank 1 draws with; rank 0 has 1 */
+    bool fails;    /* on rank 1 */
+} sample_case;
+
+static const sample_case sample_cases[] = {
+    {0, false, 2, false}, {3, false, 2, false}, {3, true, 1, false}, {3, false, 1, true}};
+
+/* A rank that trains a little and then writes a text that is longer than any context. */
+static void sample_as_rank(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    const sample_case *c = user;
+    char out[300], *text = NULL;
+    path_of(out, "run");
+    ranks_run run = {.count = 2,
+                     .stage = c->stage,
+                     .words = RANKS_RUN,
+                     .more = "predictor none steps 1",
+                     .out = out};
+    hy_trainer *t = NULL;
+    hy_sample_options options = {.prompt = "to", .tokens = 60, .temperature = 1, .seed = 1};
+    set_rank_variables(ranks);
+    hy_config *config = config_of(&run);
+    require(hy_trainer_create(config, NULL, &t) == HY_OK && hy_trainer_run(t) == HY_OK);
+    hy_config_destroy(config);
+    if (ranks->rank == 1) options.seed = c->seed;
+    if (ranks->rank == 1 && c->has_less) t->engine.work.passes.size = 1;
+    if (ranks->rank == 1 && c->fails) t->engine.model->shape.vocab = 100;
+    hy_status status = hy_trainer_sample(t, &options, &text, NULL);
+    rig_keep(mine, status);
+    if (status == HY_OK) snprintf(mine->message, sizeof mine->message, "%s", text);
+    mine->seconds = t->ngram_loss;
+    hy_free(text);
+    hy_trainer_destroy(t);
+}
+
+START_TEST(a_sample_is_that_of_rank_0) {
+    const sample_case *c = &sample_cases[_i];
+    rig it = rig_start(2, sample_as_rank, c);
+    rig_wait_except(&it, RUN_SECONDS, 0);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_eq(it.codes[r], 0);
+        ck_assert_msg((it.results[r].status == HY_OK) != c->fails, "%s", it.results[r].message);
+        ck_assert(it.results[r].seconds > 0 && it.results[r].seconds == it.results[0].seconds);
+    }
+    ck_assert_str_eq(it.results[1].message, it.results[0].message);
+    if (c->fails) must_mention(&it, 0, "does not hold all bytes");
+    if (!c->fails) ck_assert_uint_ge(strlen(it.results[0].message), 20);
+    rig_free(&it);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *s = suite_create("ranks_alike");
     TCase *c = tcase_create("alike");
     tcase_set_timeout(c, 580);
     tcase_add_checked_fixture(c, make_folder, drop_folder);
     tcase_add_test(c, all_ranks_begin_with_the_checkpoint_that_rank_0_finds);
+    tcase_add_test(c, ranks_validate_as_many_sequences_as_one);
+    tcase_add_loop_test(c, a_sample_is_that_of_rank_0, 0,
+                        sizeof sample_cases / sizeof sample_cases[0]);
     suite_add_tcase(s, c);
     return s;
 }

@@ -97,8 +97,10 @@ static int run_trainer(job *it) {
     hy_cli_progress_finish(&it->progress);
     if (ran != HY_OK && ran != HY_STOPPED) return hy_cli_fail_as(&it->who, ran);
 
-    if (it->who.rank > 0 && it->shows_closing && ran == HY_OK)
-        hy_cli_follow_closing(it->config, it->trainer);
+    if (it->who.rank > 0 && it->shows_closing && ran == HY_OK) {
+        hy_status closed = hy_cli_follow_closing(it->config, it->trainer);
+        if (closed != HY_OK) return hy_cli_fail_as(&it->who, closed);
+    }
     if (!it->terminal.is_quiet)
         hy_cli_closing(&it->terminal, it->config, it->trainer,
                        &(hy_cli_closing_options){.program = it->program,

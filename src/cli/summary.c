@@ -404,15 +404,16 @@ static hy_sample_options sample_options(const hy_config *config) {
     };
 }
 
-void hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
+hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
     hy_sample_options options = sample_options(config);
     char *text = NULL;
-    /* A failure is rank 0's, too, which tells it. */
-    if (options.tokens > 0) (void)hy_trainer_sample(trainer, &options, &text, NULL);
+    if (options.tokens <= 0) return HY_OK;
+    hy_status status = hy_trainer_sample(trainer, &options, &text, NULL);
     hy_free(text);
 }
 
 static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
+    return status;
                            hy_trainer *trainer) {
     hy_sample_options options = sample_options(config);
     char *text = NULL;

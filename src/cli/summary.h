@@ -24,8 +24,8 @@ typedef struct hy_cli_closing_options {
     bool was_stopped;
     bool is_verbose; /* memory, what was saved of it, and what prediction cost, too */
 } hy_cli_closing_options;
-/* What another rank than 0 does meanwhile: rank 0 cannot make the sample alone. */
-void hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer);
+/* What another rank than 0 does meanwhile: rank 0 cannot make the sample alone. What fails here fails there. */
+hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer);
 void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy_trainer *trainer,
                     const hy_cli_closing_options *options);
 

@@ -3,7 +3,9 @@
  * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that is
  * idle between steps, with as long a context as fits there, so a token costs one pass over the weights;
  * when the context is full the oldest half is let go. Nothing is timed for it, and only where a run is so
- * small that no decoder fits beside its steps is memory of its own taken, for as long as it writes. */
+ * small that no decoder fits beside its steps is memory of its own taken, for as long as it writes.
+ *
+ * Several ranks make the same passes, because none may have all of the weights: context and tokens are those of rank 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +35,28 @@ typedef struct sampler {
     int32_t *order; /* (V) */
 } sampler;
 
+/* ---- ranks --------------------------------------------------------------------------------------- */
+
+static bool is_leading(const sampler *s) { return !s->e->team || s->e->team->who.rank == 0; }
+
+/* A number of rank 0's becomes everybody's. */
+static hy_status share_number(sampler *s, int32_t *number) {
+    hy_team *team = s->e->team;
+    return team ? hy_control_share(team->control, number, sizeof *number, 0) : HY_OK;
+}
+
 /* ---- the decoder ------------------------------------------------------------------------------- */
+
+/* With the longest context that fits into `idle` bytes, or the shortest. */
+static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
+    hy_engine *e = s->e;
+    for (;; options->context /= 2) {
+        HY_TRY(hy_decoder_create(e->model, e->backend, options, &s->decoder));
+        if (s->decoder->bytes <= idle || options->context <= SHORTEST_CONTEXT) return HY_OK;
+        hy_decoder_destroy(s->decoder);
+        s->decoder = NULL;
+    }
+}
 
 static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
@@ -46,14 +69,11 @@ static hy_status open_decoder(sampler *s) {
     HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */
     uint64_t idle =
         e->work.passes.size; /* activations and workspace of a step, before the buffers */
-    for (;; options.context /= 2) {
-        HY_TRY(hy_decoder_create(e->model, e->backend, &options, &s->decoder));
-        if (s->decoder->bytes <= idle || options.context <= SHORTEST_CONTEXT) break;
-        hy_decoder_destroy(s->decoder);
-        s->decoder = NULL;
-    }
+    if (is_leading(s)) HY_TRY(fit_decoder(s, &options, idle));
+    HY_TRY(share_number(s, &options.context));
+    if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->backend, &options, &s->decoder));
     void *memory = e->work.arena.data;
-    if (s->decoder->bytes > idle) { /* the least decoder, in memory of its own */
+    if (s->decoder->bytes > idle) { /* the least decoder, or rank 0's: in memory of its own */
         hy_status status = e->backend->alloc(e->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
         memory = s->memory;
@@ -81,7 +101,7 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, hy_engine_frozen(s->e),
                            s->window + known, s->length - known, s->logits));
     *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
-    return HY_OK;
+    return share_number(s, token);
 }
 
 /* A text that begins freely begins after the end of another, or a line. */
@@ -132,7 +152,8 @@ static hy_status sample(sampler *s, hy_text *out) {
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
     hy_backend *b = s.e->backend;
-    hy_status status = sample(&s, out);
+    /* Other ranks may wait for this one, and its stream for them. */
+    hy_status status = hy_team_fail(s.e->team, sample(&s, out));
     size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
     (void)b->stream_sync(s.e->compute); /* before its memory goes */
     hy_decoder_destroy(s.decoder);

@@ -235,7 +235,8 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
     HY_TRY(hy_guest_has_none(t, "samples of text"));
-    HY_TRY(hy_engine_sample(&t->engine, hy_dataset_tokenizer(t->data.set), options, &out));
+    HY_TRY(hy_team_fail(
+        t->team, hy_engine_sample(&t->engine, hy_dataset_tokenizer(t->data.set), options, &out)));
     keep_sample(t, options->prompt, &out);
     if (size) *size = out.size;
     *text = out.data;
