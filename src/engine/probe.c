@@ -130,22 +130,35 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
+/* Sequences whose sums are told at once: a message to the other ranks has bounds (dist/control.h). */
+#define TOLD_AT_ONCE 512
+
 /* Each sequence was some rank's: the others have zeros there. */
-static hy_status tell_sums(hy_engine *e, hy_probe *probe, double *sum) {
-    size_t count = 2 * (size_t)probe->count;
-    int32_t ranks = hy_engine_ranks(e);
-    double *all = malloc(count * (size_t)ranks * sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
-    hy_status status = hy_control_gather(e->team->control, probe->sums, (int32_t)count, all);
-    for (uint64_t i = 0; i < probe->count && status == HY_OK; i++) {
+static void add_told(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
+                     const double *all, double *sum) {
+    for (uint64_t i = 0; i < count; i++) {
         double of_sequence = 0, counted = 0;
         for (int32_t r = 0; r < ranks; r++) {
-            of_sequence += all[(size_t)r * count + 2 * i];
-            counted += all[(size_t)r * count + 2 * i + 1];
+            const double *told = all + 2 * ((uint64_t)r * count + i);
+            of_sequence += told[0];
+            counted += told[1];
         }
-        if (probe->each) probe->each[i] = of_sequence / counted;
+        if (probe->each) probe->each[first + i] = of_sequence / counted;
         probe->counted += (int64_t)counted;
         *sum += of_sequence;
+    }
+}
+
+static hy_status tell_sums(hy_engine *e, hy_probe *probe, double *sum) {
+    int32_t ranks = hy_engine_ranks(e);
+    double *all = malloc(2 * TOLD_AT_ONCE * (size_t)ranks * sizeof *all);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
+    hy_status status = HY_OK;
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
+        uint64_t left = probe->count - first, count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+        status =
+            hy_control_gather(e->team->control, probe->sums + 2 * first, (int32_t)(2 * count), all);
+        if (status == HY_OK) add_told(probe, first, count, ranks, all, sum);
     }
     free(all);
     return status;
