@@ -85,6 +85,8 @@ typedef enum hy_memory_status {
     HY_MEMORY_EMERGENCY = 3 /* a cheaper plan is needed */
 } hy_memory_status;
 
+#define HY_RANKS_MOST 256 /* ranks that a run may have */
+
 /* What steps cost one of several ranks. NaN: not known. */
 typedef struct hy_rank_cost {
     double seconds;   /* of a step; this and the next three are medians */

@@ -104,6 +104,7 @@ static const refusal bad[] = {
     {"RANK=one WORLD_SIZE=4 LOCAL_RANK=0", "RANK is \"one\"", "a number"},
     {"RANK=1x WORLD_SIZE=4 LOCAL_RANK=0", "RANK is \"1x\"", "a number"},
     {"RANK=1 WORLD_SIZE=0 LOCAL_RANK=0", "WORLD_SIZE is \"0\"", "1 to"},
+    {"RANK=1 WORLD_SIZE=257 LOCAL_RANK=0", "WORLD_SIZE is \"257\"", "1 to 256"},
     {"RANK=1 WORLD_SIZE=99999999999999999999 LOCAL_RANK=0", "WORLD_SIZE is", "1 to"},
     {"RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=1", "LOCAL_RANK is 1",
      "LOCAL_WORLD_SIZE is 1"},

@@ -12,6 +12,9 @@
 #include "cli/program.h"
 #include "cli/terminal.h"
 
+#define TEXT_OF(number) #number
+#define TO(number) "1 to " TEXT_OF(number)
+
 /* ---- the list of flags ----------------------------------------------------------------------- */
 
 /* Own flags come first, keys after them. Names are compared with '_' and '-' as the same character, so that a
@@ -69,10 +72,10 @@ static const hy_cli_flag own_flags[] = {
     {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
      .help =
          "Print the summary as JSON on standard output; everything else goes to standard error."},
-    {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", "1 to 1024",
+    {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
      .help = "Train on so many GPUs of this machine: starts a rank for each. Under mpirun, srun "
              "or torchrun, which start ranks themselves: how many there must be."},
-    {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", "1 to 1024",
+    {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
      .help = "Train with so many processes on this machine, on the CPU or sharing a GPU."},
     {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", "1 to 1024",
      .help = "With --gpus or --ranks: when a rank fails, start all of them again from the run's "
@@ -221,7 +224,7 @@ static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const ch
 static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out) {
     char *end;
     long number = strtol(value, &end, 10);
-    bool is_right = end != value && *end == '\0' && number >= 1 && number <= 1024;
+    bool is_right = end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST;
     if (is_right) *out = (int32_t)number;
     if (!is_right) hy_cli_error("%s is \"%s\"; accepted are %s", flag->flag, value, flag->accepted);
     return is_right;

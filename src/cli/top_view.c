@@ -225,8 +225,6 @@ int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-#define RANKS_MOST 256
-
 /* Ranks end a step together: what tells them apart is how much of it they wait. */
 static double worked(const hy_top_rank *rank) { return rank->info.seconds * (1 - rank->waited); }
 
@@ -257,16 +255,16 @@ static bool look_at_rank(const hy_top_view *view, int32_t rank, hy_top_rank *out
 int hy_top_rank_count(const hy_top_view *view) {
     hy_rank_cost info;
     int count = 0;
-    while (count < RANKS_MOST && hy_run_rank(view->run, count, true, &info)) count++;
+    while (count < HY_RANKS_MOST && hy_run_rank(view->run, count, true, &info)) count++;
     return count;
 }
 
 int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
                  double memory[2]) {
-    hy_top_rank all[RANKS_MOST];
+    hy_top_rank all[HY_RANKS_MOST];
     double least = NAN, largest = NAN;
     int count = 0;
-    for (; count < RANKS_MOST && look_at_rank(view, count, &all[count]); count++) {
+    for (; count < HY_RANKS_MOST && look_at_rank(view, count, &all[count]); count++) {
         least = fmin(least, all[count].info.memory);
         largest = fmax(largest, all[count].info.memory);
     }

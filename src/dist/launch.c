@@ -21,7 +21,6 @@
 #include "dist/net.h"
 #include "dist/ranks.h"
 
-#define MOST_RANKS 1024
 #define STOPPED_ON_REQUEST 75
 #define NO_SUCH_COMMAND 127
 #define LINE_MOST ((size_t)64 << 10) /* a longer line is cut */
@@ -360,7 +359,8 @@ static hy_status launch(launcher *l, int *exit_code) {
 hy_status hy_launch(const hy_launch_options *options, int *exit_code) {
     int32_t n = options->count;
     *exit_code = 1;
-    HY_FAIL_IF(n < 1 || n > MOST_RANKS, HY_ERR_INPUT, "%d ranks: expected 1 to %d", n, MOST_RANKS);
+    HY_FAIL_IF(n < 1 || n > HY_RANKS_MOST, HY_ERR_INPUT, "%d ranks: expected 1 to %d", n,
+               HY_RANKS_MOST);
     launcher l = {.options = options,
                   .ranks = calloc((size_t)n, sizeof *l.ranks),
                   .polled = calloc((size_t)n + 1, sizeof *l.polled),

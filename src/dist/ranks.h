@@ -18,7 +18,6 @@
 
 #include "hybrid_types.h"
 
-#define HY_RANKS_MOST 4096
 #define HY_ADDRESS_MAX 256
 
 typedef enum hy_ranks_source {

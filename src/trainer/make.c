@@ -173,8 +173,8 @@ hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has
                                 const hy_observer *observer, hy_trainer **out) {
     lesson first = {.planned = {.count = count, .has_cards = has_cards}};
     *out = NULL;
-    HY_FAIL_IF(count < 1 || count > HY_RANKS_TOLD, HY_ERR_INPUT,
-               "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_TOLD);
+    HY_FAIL_IF(count < 1 || count > HY_RANKS_MOST, HY_ERR_INPUT,
+               "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_MOST);
     if (count == 1) return hy_trainer_plan(config, observer, out);
     return make(config, observer, true, NULL, &first, out);
 }

@@ -67,8 +67,6 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     hy_rank_sharers sharers;
     if (!t->team) return HY_OK;
     bool is_gpu = t->engine.backend->facts.is_gpu;
-    HY_FAIL_IF(rank_count(t) > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported",
-               rank_count(t), HY_RANKS_TOLD);
     HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings.device) : -1, &sharers));
     x->sharers = sharers.machine;
     x->card_sharers = sharers.card;
@@ -129,13 +127,11 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
         int32_t status;
         char message[MESSAGE];
-    } own = {.status = (int32_t)mine}, all[HY_RANKS_TOLD];
+    } own = {.status = (int32_t)mine}, all[HY_RANKS_MOST];
     if (!t->team) return mine;
     forget_failure(t);
     if (mine != HY_OK) snprintf(own.message, sizeof own.message, "%s", hy_error_message());
     int32_t count = rank_count(t);
-    HY_FAIL_IF(count > HY_RANKS_TOLD, HY_ERR_INPUT, "%d ranks: at most %d are supported", count,
-               HY_RANKS_TOLD);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     for (int32_t r = 0; r < count; r++) {
         if (all[r].status == HY_OK) continue;
@@ -161,7 +157,7 @@ hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
-    double all[LEAST_MOST * HY_RANKS_TOLD];
+    double all[LEAST_MOST * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
     assert(count <= LEAST_MOST);
     HY_TRY(hy_control_gather(t->team->control, values, count, all));
@@ -180,7 +176,7 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
                         [SAVES] = hy_trainer_is_save_time(t),
                         [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
                         [IS_SHORT] = hy_trainer_is_short(t)};
-    double all[TOLD * HY_RANKS_TOLD];
+    double all[TOLD * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
     forget_failure(t);
     HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
@@ -207,7 +203,7 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
                          [HY_RANK_EXCHANGED] = busy - a->link_seconds,
                          [HY_RANK_BYTES] = (double)(sent - a->sent),
                          [HY_RANK_MEMORY] = (double)t->engine.ledger.peak_in[HY_DEVICE]};
-    double all[COUNT * HY_RANKS_TOLD];
+    double all[COUNT * HY_RANKS_MOST];
     a->sent = sent;
     a->link_seconds = busy;
     if (hy_control_gather(t->team->control, own, COUNT, all) != HY_OK) return;

@@ -18,8 +18,7 @@
 #include "record/record.h"
 #include "trainer/guest.h"
 
-#define HY_RANKS_TOLD 256 /* ranks that a run may have */
-#define HY_LOSS_TAIL 32   /* steps over which the final training loss is averaged */
+#define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
 
 /* The lowest held-out losses of a run, all of the same sequences. NaN and -1: none yet. */
 typedef struct hy_best {
@@ -160,11 +159,11 @@ typedef struct hy_agreed {
     uint64_t sent;                      /* bytes that had left this rank when the step ended, */
     double link_seconds;                /* and what exchanges had taken */
     /* Of each rank, in the step before the record's line: */
-    double seconds[HY_RANKS_TOLD];   /* what it took, */
-    double waited[HY_RANKS_TOLD];    /* of these, standing still for what was to come, */
-    double exchanged[HY_RANKS_TOLD]; /* the link in use, */
-    double bytes[HY_RANKS_TOLD];     /* sent to others, */
-    double memory[HY_RANKS_TOLD];    /* and the most that was live on the device so far */
+    double seconds[HY_RANKS_MOST];   /* what it took, */
+    double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
+    double exchanged[HY_RANKS_MOST]; /* the link in use, */
+    double bytes[HY_RANKS_MOST];     /* sent to others, */
+    double memory[HY_RANKS_MOST];    /* and the most that was live on the device so far */
 } hy_agreed;
 
 /* Ranks that a plan is made for, and that nobody has started. */

@@ -61,12 +61,12 @@ test_gpus_on_the_cpu_are_refused_with_what_to_use() {
 }
 
 test_wrong_numbers_are_refused() {
-    for value in 0 -1 2x 1025 ""; do
+    for value in 0 -1 2x 257 ""; do
         run_tiny --ranks "$value"
-        expect_refusal "--ranks is \"$value\"" "1 to 1024"
+        expect_refusal "--ranks is \"$value\"" "1 to 256"
     done
     run_tiny --ranks
-    expect_refusal "--ranks needs a value" "1 to 1024"
+    expect_refusal "--ranks needs a value" "1 to 256"
     run_tiny --ranks 2 --gpus 2
     expect_refusal "--gpus 2 and --ranks 2" "expected one of them"
 }
