@@ -198,13 +198,16 @@ static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *tra
         slowest = one;
         found = r;
     }
+    char link[64] = ""; /* NCCL's exchanges are not timed */
+    if (slowest.seconds > 0 && !isnan(slowest.exchanged))
+        snprintf(link, sizeof link, ", link in use %.0f %% of its time",
+                 100 * slowest.exchanged / slowest.seconds);
     say(terminal, "ranks",
-        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s), link in use %.0f %% "
-        "of its time, %s a step sent by each, memory %s\n",
+        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s)%s, %s a step sent by "
+        "each, memory %s\n",
         ranks.count, found, hy_cli_count(slowest.slowest).text, hy_cli_count(slowest.steps).text,
-        slowest.seconds, slowest.waited,
-        slowest.seconds > 0 ? 100 * slowest.exchanged / slowest.seconds : 0,
-        in_bytes(sent[0], sent[1]).text, in_bytes(memory[0], memory[1]).text);
+        slowest.seconds, slowest.waited, link, in_bytes(sent[0], sent[1]).text,
+        in_bytes(memory[0], memory[1]).text);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -410,10 +413,10 @@ hy_status hy_cli_follow_closing(const hy_config *config, hy_trainer *trainer) {
     if (options.tokens <= 0) return HY_OK;
     hy_status status = hy_trainer_sample(trainer, &options, &text, NULL);
     hy_free(text);
+    return status;
 }
 
 static void closing_sample(const hy_cli_terminal *terminal, const hy_config *config,
-    return status;
                            hy_trainer *trainer) {
     hy_sample_options options = sample_options(config);
     char *text = NULL;

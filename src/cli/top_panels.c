@@ -300,7 +300,8 @@ static void draw_rank(const hy_top_box *box, int row, const hy_top_rank *rank) {
     label(box, row, is_slowest ? HY_CLI_YELLOW : HY_CLI_PLAIN, name);
     put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.3g s a step", rank->info.seconds);
     put(&at, FIELD_GAP, HY_CLI_PLAIN, "waited %3.0f %%", 100 * rank->waited);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "link %3.0f %%", 100 * rank->exchanged);
+    if (!isnan(rank->exchanged))
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "link %3.0f %%", 100 * rank->exchanged);
     if (rank->info.memory >= 0)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s", hy_cli_bytes((uint64_t)rank->info.memory).text);
     if (rank->info.bytes >= 0)

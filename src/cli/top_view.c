@@ -248,7 +248,8 @@ static bool look_at_rank(const hy_top_view *view, int32_t rank, hy_top_rank *out
     out->info.memory = within_reason(out->info.memory);
     out->info.bytes = within_reason(out->info.bytes);
     out->waited = share_of_step(out->info.waited, out->info.seconds);
-    out->exchanged = share_of_step(out->info.exchanged, out->info.seconds);
+    out->exchanged =
+        isnan(out->info.exchanged) ? NAN : share_of_step(out->info.exchanged, out->info.seconds);
     return true;
 }
 

@@ -58,7 +58,7 @@ typedef struct hy_top_rank {
     int32_t rank;
     const char *what;         /* "slowest", "median", "waits most"; "" */
     hy_rank_cost info;        /* memory and bytes: -1 where they are not known */
-    double waited, exchanged; /* shares of its steps */
+    double waited, exchanged; /* shares of its steps; exchanged is NAN where nobody timed it */
 } hy_top_rank;
 
 /* The ranks of a run, where there are several: all of them where `most` is enough, else the slowest, the median and the

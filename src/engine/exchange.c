@@ -2,6 +2,7 @@
 #include "engine/exchange.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +17,11 @@ static hy_status make_jobs(hy_exchange *net, int32_t count) {
     net->jobs = calloc((size_t)count, sizeof *net->jobs);
     net->pieces = calloc((size_t)count * 2 * (size_t)ranks, sizeof *net->pieces);
     HY_FAIL_IF(!net->jobs || !net->pieces, HY_ERR_MEMORY, "no memory for exchanges between ranks");
-    for (; net->job_count < count; net->job_count++) {
-        hy_job *job = &net->jobs[net->job_count];
+    for (int32_t i = 0; i < count; i++) {
+        hy_job *job = &net->jobs[i];
+        net->job_count = i + 1; /* closing frees what it has, also where the next line fails */
         job->net = net;
-        job->sends = net->pieces + (int64_t)net->job_count * 2 * ranks;
+        job->sends = net->pieces + (int64_t)i * 2 * ranks;
         job->receives = job->sends + ranks;
         HY_TRY(net->backend->event_create(net->backend, &job->is_ready));
         HY_TRY(net->backend->event_create(net->backend, &job->is_done));
@@ -73,12 +75,16 @@ static hy_status tell(hy_exchange *net, hy_status status) {
     return status == HY_OK ? HY_OK : hy_team_fail(net->team, status);
 }
 
+static void count_since(hy_exchange *net, double begin) {
+    atomic_fetch_add(&net->busy, (uint64_t)((hy_clock() - begin) * 1e9));
+}
+
 static hy_status exchange(void *argument) {
     const hy_job *job = argument;
     double begin = hy_clock();
     hy_status status = hy_link_exchange(job->net->team->link, job->sends, job->send_count,
                                         job->receives, job->receive_count);
-    atomic_fetch_add(&job->net->busy, (uint64_t)((hy_clock() - begin) * 1e9));
+    count_since(job->net, begin);
     return tell(job->net, status);
 }
 
@@ -168,12 +174,23 @@ static hy_status enqueue_nccl(hy_job *job, void *stream) {
 }
 
 /* A library that stands in for NCCL, where there is no card: in the order of the stream, too. */
-static hy_status call_nccl(void *argument) { return enqueue_nccl(argument, NULL); }
+static hy_status call_nccl(void *argument) {
+    hy_job *job = argument;
+    double begin = hy_clock();
+    hy_status status = enqueue_nccl(job, NULL);
+    count_since(job->net, begin);
+    return status;
+}
+
+/* NCCL's exchanges are work of the card, which the host does not see begin or end. */
+static bool runs_on_card(const hy_exchange *net) {
+    return net->nccl && net->backend->stream_handle;
+}
 
 static hy_status run(hy_job *job) {
     hy_exchange *net = job->net;
     hy_backend *b = net->backend;
-    if (net->nccl && b->stream_handle) return enqueue_nccl(job, b->stream_handle(net->stream));
+    if (runs_on_card(net)) return enqueue_nccl(job, b->stream_handle(net->stream));
     if (net->nccl) return b->call(net->stream, call_nccl, job);
     return net->staging ? run_staged(job) : b->call(net->stream, exchange, job);
 }
@@ -221,7 +238,9 @@ hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *nu
     return hy_job_await(job, stream);
 }
 
-double hy_exchange_seconds(hy_exchange *net) { return (double)atomic_load(&net->busy) * 1e-9; }
+double hy_exchange_seconds(hy_exchange *net) {
+    return runs_on_card(net) ? NAN : (double)atomic_load(&net->busy) * 1e-9;
+}
 
 uint64_t hy_exchange_sent(const hy_exchange *net) {
     return hy_link_bytes_sent(net->team->link) + (net->nccl ? hy_nccl_bytes_sent(net->nccl) : 0);

@@ -63,6 +63,7 @@ hy_status hy_exchange_sum(hy_exchange *net, hy_stream *stream, double *const *nu
                           int32_t count);
 
 uint64_t hy_exchange_sent(const hy_exchange *net); /* bytes to other ranks, by any way */
-double hy_exchange_seconds(hy_exchange *net);      /* that exchanges have taken so far */
+/* That exchanges have taken so far; NAN: they are NCCL's on a card, and nobody has timed them. */
+double hy_exchange_seconds(hy_exchange *net);
 /* Whether anything failed, here or on another rank. */
 hy_status hy_exchange_check(hy_exchange *net);

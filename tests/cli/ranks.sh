@@ -377,6 +377,7 @@ test_nccl_gives_the_bits_of_sockets() {
         run_tiny --ranks 2 --transport nccl --zero-stage $stage --out nccl-$stage
         expect_code 0
         grep -q '"transport":"NCCL"' nccl-$stage/metrics.jsonl || fail "it was not NCCL"
+        grep -q '"rank_exchanged":.0\.' nccl-$stage/metrics.jsonl || fail "NCCL took no time"
     done
     run_tiny --ranks 2 --transport sockets --out sockets
     for stage in 2 3; do

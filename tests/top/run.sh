@@ -147,6 +147,14 @@ ranks_have_a_row_each_and_the_slowest_is_marked() {
     ! once mine --width 120 | grep -iE '^ranks?'
 }
 
+# NCCL's exchanges are not timed.
+a_link_that_nobody_timed_is_not_shown_as_idle() {
+    make_ranks untimed 2
+    sed -i 's/"rank_exchanged":[[][^]]*]/"rank_exchanged":[null,null]/' untimed/metrics.jsonl
+    once untimed --width 120 > page
+    grep -qE '^rank 1 +0.5 s a step +waited +50 % +2.00 MiB +3.00 MiB sent$' page
+}
+
 many_ranks_are_summed_up() {
     make_ranks many 256
     once many --width 120 --height 60 > page
@@ -431,6 +439,7 @@ check no_line_is_longer_than_the_page
 check a_page_holds_the_runs_numbers
 check a_run_of_ones_own_is_counted_in_steps
 check ranks_have_a_row_each_and_the_slowest_is_marked
+check a_link_that_nobody_timed_is_not_shown_as_idle
 check many_ranks_are_summed_up
 check ranks_beyond_reason_are_no_obstacle
 check the_training_loss_is_smoothed_as_hybrid_train_does
