@@ -1,7 +1,7 @@
 /* links.c: how fast a link of sockets moves memory between ranks of this machine, beside memcpy.
  *
- * Every rank sends each other rank its piece and receives theirs, all at once, as in an all-gather; then the sum of a
- * reduce-scatter. Figures are bytes that a rank sends in a second, the median of several rounds; the last column is a
+ * Every rank sends each other rank its own piece and receives theirs, all at once, as weights are gathered; then each
+ * rank its piece of numbers, which are added as gradients are. Figures are bytes that a rank sends in a second, the median of several rounds; the last column is a
  * call of the control channel. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dist/collect.h"
+#include "dist/link.h"
 #include "dist/net.h"
 
 #define BYTES ((uint64_t)32 << 20) /* that a rank sends in an exchange */
@@ -44,8 +44,9 @@ static double memcpy_rate(char *to, const char *from) {
     return (double)BYTES / median(seconds);
 }
 
+/* Rank r has bytes[r] to bytes[r + 1] of the whole. */
 typedef struct parts {
-    uint64_t bytes[MOST_RANKS + 1], elements[MOST_RANKS + 1];
+    uint64_t bytes[MOST_RANKS + 1];
     char *whole, *scratch;
     uint64_t whole_bytes;
 } parts;
@@ -54,37 +55,51 @@ static parts make_parts(int count) {
     parts p = {.whole_bytes = BYTES / (uint64_t)(count - 1) * (uint64_t)count};
     for (int r = 0; r <= count; r++) {
         p.bytes[r] = p.whole_bytes / (uint64_t)count * (uint64_t)r / 4 * 4;
-        p.elements[r] = p.bytes[r] / 4;
     }
     p.whole = calloc(1, p.whole_bytes + 64);
     p.scratch = calloc(1, p.whole_bytes + 64);
     return p;
 }
 
-static double seconds_of_gather(hy_control *c, hy_link *link, const parts *p) {
-    double seconds[ROUNDS];
-    for (int i = 0; i < ROUNDS; i++) {
-        must(hy_control_barrier(c));
-        double began = hy_clock();
-        must(hy_all_gather(link, p->whole, p->bytes, NULL));
-        seconds[i] = hy_clock() - began;
+static uint64_t part_bytes(const parts *p, int r) { return p->bytes[r + 1] - p->bytes[r]; }
+
+/* Own part to everybody. */
+static void gather(hy_link *link, const parts *p) {
+    int rank = hy_link_rank(link), n = hy_link_count(link);
+    hy_piece sends[MOST_RANKS], receives[MOST_RANKS];
+    for (int i = 1; i < n; i++) {
+        int to = (rank + i) % n, from = (rank + n - i) % n;
+        sends[i - 1] = (hy_piece){to, p->whole + p->bytes[rank], part_bytes(p, rank)};
+        receives[i - 1] = (hy_piece){from, p->whole + p->bytes[from], part_bytes(p, from)};
     }
-    return median(seconds);
+    must(hy_link_exchange(link, sends, n - 1, receives, n - 1));
 }
 
-static double seconds_of_sum(hy_control *c, hy_link *link, const parts *p) {
+/* To everybody its part, and those that came added to the own. */
+static void sum_parts(hy_link *link, const parts *p) {
+    int rank = hy_link_rank(link), n = hy_link_count(link);
+    uint64_t bytes = part_bytes(p, rank);
+    hy_piece sends[MOST_RANKS], receives[MOST_RANKS];
+    for (int i = 1; i < n; i++) {
+        int to = (rank + i) % n, from = (rank + n - i) % n;
+        sends[i - 1] = (hy_piece){to, p->whole + p->bytes[to], part_bytes(p, to)};
+        receives[i - 1] = (hy_piece){from, p->scratch + (uint64_t)(i - 1) * bytes, bytes};
+    }
+    must(hy_link_exchange(link, sends, n - 1, receives, n - 1));
+    float *sum = (float *)(void *)(p->whole + p->bytes[rank]);
+    for (int i = 0; i < n - 1; i++) {
+        const float *part = receives[i].data;
+        for (uint64_t k = 0; k < bytes / sizeof *sum; k++) sum[k] += part[k];
+    }
+}
+
+static double seconds_of(hy_control *c, hy_link *link, const parts *p,
+                         void (*work)(hy_link *, const parts *)) {
     double seconds[ROUNDS];
-    hy_reduction w = {.whole = p->whole,
-                      .dtype = HY_F32,
-                      .offsets = p->elements,
-                      .out = p->whole + p->bytes[hy_link_rank(link)],
-                      .out_dtype = HY_F32,
-                      .scratch = p->scratch,
-                      .scratch_bytes = p->whole_bytes};
     for (int i = 0; i < ROUNDS; i++) {
         must(hy_control_barrier(c));
         double began = hy_clock();
-        must(hy_reduce_scatter(link, &w));
+        work(link, p);
         seconds[i] = hy_clock() - began;
     }
     return median(seconds);
@@ -102,12 +117,12 @@ static void run_rank(hy_ranks ranks, bool is_tcp) {
     must(hy_control_open(&ranks, NULL, &c));
     must(hy_link_open_sockets(c, &(hy_link_options){.is_tcp = is_tcp}, &link));
     parts p = make_parts(ranks.count);
-    double gather = seconds_of_gather(c, link, &p), sum = seconds_of_sum(c, link, &p);
+    double gathered = seconds_of(c, link, &p, gather), summed = seconds_of(c, link, &p, sum_parts);
     double call = seconds_of_call(c);
     if (ranks.rank == 0) {
         double sent = (double)(p.bytes[1] * (uint64_t)(ranks.count - 1));
         printf("%5d  %-7s  %10.2f  %14.2f  %10.0f\n", ranks.count, is_tcp ? "TCP" : "Unix",
-               1e-9 * sent / gather, 1e-9 * sent / sum, 1e6 * call);
+               1e-9 * sent / gathered, 1e-9 * sent / summed, 1e6 * call);
         fflush(stdout);
     }
     must(hy_control_barrier(c));

@@ -1,4 +1,4 @@
-/* test_dist_link.c: exchanges, gathers and sums over sockets; and what goes wrong there. */
+/* test_dist_link.c: exchanges over sockets; and what goes wrong there. */
 #include "link_checks.h"
 
 static hy_link *open_link(hy_control *c, const hy_link_options *options) {
@@ -13,17 +13,15 @@ static void check_link(const hy_ranks *ranks, rig_result *mine, const void *user
     hy_link *link = open_link(c, user);
     require(strcmp(hy_link_name(link), "sockets") == 0);
     check_exchanges(link, 12, 700000);
-    check_gathers(link);
-    check_sums(link);
     require(hy_control_barrier(c) == HY_OK);
     hy_link_destroy(link);
     hy_control_close(c);
 }
 
-START_TEST(exchanges_and_sums_are_right_over_unix_sockets) { rig_run(_i, check_link, NULL); }
+START_TEST(exchanges_are_right_over_unix_sockets) { rig_run(_i, check_link, NULL); }
 END_TEST
 
-START_TEST(exchanges_and_sums_are_right_over_tcp) {
+START_TEST(exchanges_are_right_over_tcp) {
     rig_run(_i, check_link, &(hy_link_options){.is_tcp = true});
 }
 END_TEST
@@ -179,20 +177,9 @@ static void refuse_nonsense(const hy_ranks *ranks, rig_result *mine, const void 
     hy_control *c = rig_open(ranks, 5);
     hy_link *link = open_link(c, NULL);
     char byte = 0;
-    uint64_t offsets[] = {0, 1, 2};
-    hy_reduction w = {
-        .whole = &byte, .out = &byte, .offsets = offsets, .dtype = HY_F32, .out_dtype = HY_BF16};
     require(hy_link_exchange(link, &(hy_piece){2, &byte, 1}, 1, NULL, 0) == HY_ERR_INPUT);
     require(hy_link_exchange(link, &(hy_piece){ranks->rank, &byte, 1}, 1, NULL, 0) ==
             HY_ERR_INTERNAL);
-    require(hy_reduce_scatter(link, &w) == HY_ERR_INPUT);
-    w.out_dtype = HY_F32;
-    require(hy_reduce_scatter(link, &w) == HY_ERR_INPUT); /* no scratch */
-    w = (hy_reduction){.dtype = HY_I32, .out_dtype = HY_I32, .offsets = offsets};
-    require(hy_reduce_scatter(link, &w) == HY_ERR_INPUT);
-    w = (hy_reduction){
-        .dtype = HY_BF16, .out_dtype = HY_BF16, .is_added = true, .offsets = offsets};
-    require(hy_reduce_scatter(link, &w) == HY_ERR_INPUT);
     require(hy_control_barrier(c) == HY_OK);
     hy_link_destroy(link);
     hy_control_close(c);
@@ -205,8 +192,8 @@ static Suite *suite(void) {
     Suite *s = suite_create("dist_link");
     TCase *c = tcase_create("link");
     tcase_set_timeout(c, 120);
-    tcase_add_loop_test(c, exchanges_and_sums_are_right_over_unix_sockets, 1, 6);
-    tcase_add_loop_test(c, exchanges_and_sums_are_right_over_tcp, 2, 4);
+    tcase_add_loop_test(c, exchanges_are_right_over_unix_sockets, 1, 6);
+    tcase_add_loop_test(c, exchanges_are_right_over_tcp, 2, 4);
     tcase_add_test(c, large_pieces_pass_each_other);
     tcase_add_loop_test(c, sizes_that_differ_name_both_ranks, 0, 4);
     tcase_add_test(c, a_rank_killed_in_an_exchange_is_named_by_all);

@@ -2,23 +2,17 @@
 #include "dist/link.h"
 
 #include <poll.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "dist/link_kind.h"
 
-hy_status hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control) {
+void hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control) {
     *link = (hy_link){.kind = kind,
                       .control = control,
                       .rank = hy_control_rank(control),
                       .count = hy_control_count(control)};
-    link->pieces = calloc(2 * (size_t)link->count, sizeof *link->pieces);
-    HY_FAIL_IF(!link->pieces, HY_ERR_MEMORY, "no memory for a link of %d ranks", link->count);
-    return HY_OK;
 }
-
-void hy_link_fini(hy_link *link) { free(link->pieces); }
 
 void hy_link_destroy(hy_link *link) {
     if (link) link->kind->destroy(link);
@@ -29,7 +23,6 @@ int32_t hy_link_rank(const hy_link *link) { return link->rank; }
 int32_t hy_link_count(const hy_link *link) { return link->count; }
 uint64_t hy_link_bytes_sent(const hy_link *link) { return atomic_load(&link->sent); }
 uint64_t hy_link_bytes_received(const hy_link *link) { return atomic_load(&link->received); }
-hy_piece *hy_link_pieces(hy_link *link) { return link->pieces; }
 
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what) {
     const hy_member *m = hy_control_member(link->control, peer);

@@ -42,5 +42,3 @@ int32_t hy_link_count(const hy_link *link);
 /* Bytes of pieces that went to other ranks and came from them, so far. Any thread. */
 uint64_t hy_link_bytes_sent(const hy_link *link);
 uint64_t hy_link_bytes_received(const hy_link *link);
-/* Room for 2 * count pieces, for who puts an exchange together (collect.c): nothing is allocated in a step. */
-hy_piece *hy_link_pieces(hy_link *link);

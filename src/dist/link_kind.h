@@ -18,11 +18,9 @@ struct hy_link {
     hy_control *control;
     int32_t rank, count;
     atomic_uint_fast64_t sent, received; /* counted where exchanges run, read anywhere */
-    hy_piece *pieces;                    /* (2 count) */
 };
 
-hy_status hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
-void hy_link_fini(hy_link *link);
+void hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
 /* "rank 2 (host, pid 77) ..." of what the control channel knows now or within its timeout, else `what` about the peer.
  * For who has just found a peer's connection broken. */
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what);

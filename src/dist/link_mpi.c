@@ -84,10 +84,7 @@ static hy_status exchange(hy_link *link, const hy_piece *sends, int32_t send_cou
     return mpi.exchange(sends, send_count, receives, receive_count, link->control);
 }
 
-static void destroy(hy_link *link) {
-    hy_link_fini(link);
-    free(link);
-}
+static void destroy(hy_link *link) { free(link); }
 
 static const hy_link_kind kind = {.name = "MPI", .exchange = exchange, .destroy = destroy};
 
@@ -96,8 +93,8 @@ hy_status hy_link_open_mpi(hy_control *control, hy_link **out) {
     HY_TRY(hy_mpi_start(hy_control_rank(control), hy_control_count(control)));
     hy_link *link = calloc(1, sizeof *link);
     HY_FAIL_IF(!link, HY_ERR_MEMORY, "no memory for a link");
-    hy_status status = hy_link_init(link, &kind, control);
-    if (status == HY_OK) status = hy_control_barrier(control);
+    hy_link_init(link, &kind, control);
+    hy_status status = hy_control_barrier(control);
     if (status != HY_OK)
         destroy(link);
     else

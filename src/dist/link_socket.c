@@ -364,7 +364,6 @@ static void destroy(hy_link *link) {
     for (int32_t r = 0; s->lanes && r < link->count; r++) hy_net_close(&s->lanes[r].fd);
     free(s->lanes);
     free(s->polled);
-    hy_link_fini(link);
     free(s);
 }
 
@@ -378,9 +377,10 @@ hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *optio
     s->lanes = calloc(count, sizeof *s->lanes);
     s->polled = calloc(count + 1, sizeof *s->polled);
     for (size_t r = 0; s->lanes && r < count; r++) s->lanes[r].fd = -1;
-    hy_status status = hy_link_init(&s->base, &sockets, control);
+    hy_status status = HY_OK;
+    hy_link_init(&s->base, &sockets, control);
     if (options) s->options = *options;
-    if (status == HY_OK && (!s->lanes || !s->polled))
+    if (!s->lanes || !s->polled)
         status = hy_fail(HY_ERR_MEMORY, "no memory for a link of %zu ranks", count);
     if (status == HY_OK && count > 1) status = open_mesh(s);
     if (status != HY_OK)

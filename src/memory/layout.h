@@ -45,6 +45,10 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
                          int32_t unit_count);
 /* The class holds some of `param_count` parameters: `item_of` gives the item of each, or -1. Copied. */
 hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count);
+/* The item of a parameter; -1: the class has none of it. */
+static inline int32_t hy_layout_item_of(const hy_layout *layout, int32_t param) {
+    return layout->item_of ? layout->item_of[param] : param;
+}
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
 /* All tensors have another type from now on, no wider than the widest that rings were made for. */
 void hy_layout_retype(hy_layout *layout, hy_dtype dtype);

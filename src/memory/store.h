@@ -208,7 +208,7 @@ hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *
 
 /* Which tensor of the class belongs to a parameter; -1: the class does not hold it. */
 static inline int32_t hy_store_item_of(const hy_store *store, int32_t param) {
-    return store->layout.item_of ? store->layout.item_of[param] : param;
+    return hy_layout_item_of(&store->layout, param);
 }
 
 /* Where tensor `item` is for the device, between get and release of its unit. */

@@ -170,6 +170,12 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
     return p->at[unit * HY_P_KIND_COUNT + kind];
 }
 
+/* The embedding's table where the head works with it; -1: it has its own, or a guest has neither. */
+static inline int32_t hy_params_tied_table(const hy_params *p) {
+    int32_t table = p->at ? hy_params_find(p, 0, HY_P_TOKENS) : -1;
+    return table >= 0 && hy_params_find(p, p->units - 1, HY_P_HEAD) == table ? table : -1;
+}
+
 typedef enum hy_param_set { HY_SET_ALL, HY_SET_TRAINABLE, HY_SET_FROZEN } hy_param_set;
 
 /* Marks the parameters that a list of names means, commas between them: `*` stands for any letters and `?`

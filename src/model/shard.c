@@ -90,15 +90,11 @@ void hy_shard_fini(hy_shard *shard) {
 
 /* ---- layouts ------------------------------------------------------------------------------------- */
 
-static int32_t item_of(const hy_layout *layout, int32_t param) {
-    return layout->item_of ? layout->item_of[param] : param;
-}
-
 static hy_status cut_layout(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                             hy_layout_item *items, int32_t *of, hy_layout *out) {
     int32_t count = 0;
     for (int32_t i = 0; i < params->count; i++) {
-        int32_t item = item_of(whole, i);
+        int32_t item = hy_layout_item_of(whole, i);
         hy_slice own = hy_shard_of(shard, i, shard->rank);
         of[i] = -1;
         if (item < 0 || own.count == 0) continue;
@@ -133,7 +129,7 @@ void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layo
                    int32_t unit, int32_t rank, uint64_t *begin, uint64_t *bytes) {
     uint64_t from = UINT64_MAX, to = 0;
     for (int32_t i = 0; i < params->count; i++) {
-        int32_t item = item_of(whole, i);
+        int32_t item = hy_layout_item_of(whole, i);
         hy_slice s = hy_shard_of(shard, i, rank);
         if (params->list[i].unit != unit || item < 0 || s.count == 0) continue;
         const hy_layout_item *entry = &whole->items[item];

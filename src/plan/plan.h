@@ -11,7 +11,7 @@
 #include "hybrid.h"
 #include "memory/rates.h"
 #include "model/model.h"
-#include "plan/wire.h"
+#include "plan/traffic.h"
 
 /* The state's classes, in the order of hy_class. */
 enum { HY_PLAN_WEIGHTS, HY_PLAN_MASTER, HY_PLAN_GRADS, HY_PLAN_OPTIM, HY_PLAN_STATES };

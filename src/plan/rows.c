@@ -239,8 +239,7 @@ static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,
 
 static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     const hy_types *t = &spec->types;
-    int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
-    int32_t head = params->at ? hy_params_find(params, params->units - 1, HY_P_HEAD) : -1;
+    int32_t table = hy_params_tied_table(params);
     if (!hy_rows_shard(rows)) return HY_OK;
     HY_TRY(lay_out(rows, params, spec, HY_ROW_PARTIAL,
                    (hy_row){.cls = HY_WORKSPACE,
@@ -252,7 +251,7 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
                             .is_for_steps = true}));
     hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
     /* A tied head begins the sum of the table, which goes on at the end of the pass. */
-    partial->keeps_first = table >= 0 && table == head && params->list[table].is_trainable;
+    partial->keeps_first = table >= 0 && params->list[table].is_trainable;
     rows->arriving = 2 * (uint64_t)hy_shard_peers(&rows->shard) *
                      hy_shard_largest(&rows->shard, params, partial);
     HY_TRY(add_gathered_frozen(rows, params, spec));

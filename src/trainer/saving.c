@@ -183,7 +183,60 @@ static hy_status write_back(hy_trainer *t) {
     return hy_engine_sync(&t->engine);
 }
 
-static hy_status lead(hy_trainer *t);
+/* What is not a row: progress, settings, a guest's own. */
+static hy_status write_rest(hy_trainer *t, hy_checkpoint *checkpoint) {
+    hy_text progress = {0};
+    hy_progress_write(t, &progress);
+    hy_status status =
+        hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
+    if (status == HY_OK) status = hy_guest_save(t, checkpoint);
+    hy_text_free(&progress);
+    if (status == HY_OK) return hy_checkpoint_commit(checkpoint);
+    hy_checkpoint_abort(checkpoint);
+    return hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
+}
+
+static void tell_saved(const hy_trainer *t, double begin) {
+    char path[HY_PATH_MAX + 64];
+    if (!t->observer.on_save) return;
+    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
+    t->observer.on_save(t->observer.user, path, hy_clock() - begin,
+                        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+}
+
+/* What cannot be linked or removed is no reason to count the new one as lost. */
+static void tidy(hy_trainer *t) {
+    hy_status status = show_best(t);
+    if (status == HY_OK) {
+        status = hy_checkpoint_prune_but(t->record.out, (int)t->settings.save.keep,
+                                         t->progress.best.saved_step);
+    }
+    if (status != HY_OK) {
+        hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
+    }
+}
+
+/* One process alone, or rank 0. */
+static hy_status lead(hy_trainer *t) {
+    double begin = hy_clock();
+    hy_checkpoint *checkpoint = NULL;
+    hy_status status = begin_checkpoint(t, &checkpoint);
+    if (t->team) status = write_parts(t, checkpoint, status);
+    if (status != HY_OK) {
+        if (checkpoint) hy_checkpoint_abort(checkpoint);
+        return status;
+    }
+    hy_best before = t->progress.best;
+    bool is_healthy = t->progress.bound.above == 0;
+    if (is_healthy) weigh(&t->progress.best, t->progress.step, t->progress.val_step);
+    status = write_rest(t, checkpoint);
+    if (status != HY_OK) t->progress.best = before;
+    HY_TRY(hy_ranks_agree(t, status));
+    t->fate.saved_step = t->progress.step;
+    tell_saved(t, begin);
+    if (is_healthy) tidy(t); /* one of a run that may have gone wrong takes no other's place */
+    return HY_OK;
+}
 
 hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
     if (!t->folder[0]) {
@@ -191,54 +244,5 @@ hy_status hy_trainer_write_checkpoint(hy_trainer *t) {
                        "this run has no folder (out = none), so nothing can be saved");
     }
     HY_TRY(hy_team_fail(t->team, write_back(t)));
-    if (!t->team) return lead(t);
     return hy_trainer_leads(t) ? lead(t) : follow(t);
-}
-
-static hy_status lead(hy_trainer *t) {
-    double begin = hy_clock();
-    hy_checkpoint *checkpoint = NULL;
-    hy_status begun = begin_checkpoint(t, &checkpoint);
-    if (t->team) begun = write_parts(t, checkpoint, begun);
-    if (begun != HY_OK) {
-        if (checkpoint) hy_checkpoint_abort(checkpoint);
-        return begun;
-    }
-    hy_text progress = {0};
-    hy_best before = t->progress.best;
-    bool is_healthy = t->progress.bound.above == 0;
-    if (is_healthy) weigh(&t->progress.best, t->progress.step, t->progress.val_step);
-    hy_progress_write(t, &progress);
-    hy_status status =
-        hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
-    if (status == HY_OK) status = hy_guest_save(t, checkpoint);
-    hy_text_free(&progress);
-    if (status != HY_OK) {
-        t->progress.best = before;
-        hy_checkpoint_abort(checkpoint);
-        status = hy_fail_context(status, "checkpoint of step %lld", (long long)t->progress.step);
-        return hy_ranks_agree(t, status);
-    }
-    status = hy_checkpoint_commit(checkpoint);
-    if (status != HY_OK) t->progress.best = before;
-    HY_TRY(hy_ranks_agree(t, status));
-    t->fate.saved_step = t->progress.step;
-    char path[HY_PATH_MAX + 64];
-    snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
-    if (t->observer.on_save) {
-        t->observer.on_save(t->observer.user, path, hy_clock() - begin,
-                            hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
-    }
-    /* One of a run that may have gone wrong takes no other's place. */
-    if (!is_healthy) return HY_OK;
-    /* What cannot be linked or removed is no reason to count the new one as lost. */
-    hy_status tidied = show_best(t);
-    if (tidied == HY_OK) {
-        tidied = hy_checkpoint_prune_but(t->record.out, (int)t->settings.save.keep,
-                                         t->progress.best.saved_step);
-    }
-    if (tidied != HY_OK) {
-        hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
-    }
-    return HY_OK;
 }

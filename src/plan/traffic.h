@@ -1,4 +1,4 @@
-/* wire.h: what goes between ranks in an optimizer step, and how long the wire takes for it.
+/* traffic.h: what goes between ranks in an optimizer step, and how long the wire takes for it.
  *
  * The formulas repeat engine/shards.c to the byte, for the planner, which asks before anything is there. A rank sends
  * others their parts of every unit's gradients in each micro-batch; and what has become of its own part: sums of

@@ -1,5 +1,5 @@
-/* wire.c: what goes between ranks in a step, and how long it takes. See wire.h. */
-#include "plan/wire.h"
+/* traffic.c: what goes between ranks in a step, and how long it takes. See traffic.h. */
+#include "plan/traffic.h"
 
 #include <stdlib.h>
 
@@ -155,13 +155,11 @@ static void make_ring(walker *w, const hy_layout *layout, int32_t depth) {
 
 static hy_status begin_walk(walker *w, const hy_rows *rows, const hy_params *params) {
     int32_t units = params->units;
-    int32_t table = params->at ? hy_params_find(params, 0, HY_P_TOKENS) : -1;
-    int32_t head = params->at ? hy_params_find(params, units - 1, HY_P_HEAD) : -1;
     *w = (walker){.kinds = calloc((size_t)units, sizeof *w->kinds),
                   .sent = calloc((size_t)units, sizeof *w->sent),
                   .lowest = rows->lowest_trained,
                   .last = units - 1,
-                  .is_tied = table >= 0 && table == head};
+                  .is_tied = hy_params_tied_table(params) >= 0};
     HY_FAIL_IF(!w->kinds || !w->sent, HY_ERR_MEMORY, "no memory to count what ranks send");
     return HY_OK;
 }
