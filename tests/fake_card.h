@@ -27,6 +27,8 @@ static struct {
     int capability;
     size_t memory_free;
     hy_cuda_options options;
+    char name[64];    /* "": that of a H200 */
+    char table[64];   /* what was chosen here; "": CARD_TABLE */
     char loaded[256]; /* text of the last load_matmul_table */
     int64_t prepared_before_load;
 } card = {.capability = 90, .memory_free = CARD_BYTES};
@@ -87,7 +89,7 @@ static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
 
 static hy_status card_table(hy_backend *b, char **text) {
     (void)b;
-    *text = strdup(CARD_TABLE);
+    *text = strdup(card.table[0] ? card.table : CARD_TABLE);
     return HY_OK;
 }
 
@@ -112,7 +114,7 @@ static char *card_map(int protection) {
 }
 
 static void card_describe(hy_device_facts *facts) {
-    snprintf(facts->name, sizeof facts->name, "NVIDIA H200");
+    snprintf(facts->name, sizeof facts->name, "%s", card.name[0] ? card.name : "NVIDIA H200");
     facts->is_gpu = true;
     facts->capability = card.capability;
     facts->memory_total = CARD_BYTES;

@@ -259,7 +259,8 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
 
 /* ---- work.c: the work area ---------------------------------------------------------------------------- */
 
-hy_status hy_work_take(hy_engine *e); /* for e->plan */
+hy_status hy_work_prepare(hy_engine *e); /* its passes: hy_work_take does, unless it is done */
+hy_status hy_work_take(hy_engine *e);    /* for e->plan */
 void hy_work_release(hy_engine *e);
 hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
 void hy_work_drop(hy_engine *e);           /* the same where nothing has used it yet */
@@ -270,6 +271,12 @@ hy_status hy_engine_return_rings(hy_engine *e);
 /* Parts that evaluation without a plan takes by itself. */
 hy_status hy_work_take_staging(hy_engine *e, size_t rows);
 hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
+
+/* ---- algorithms.c: the same on all ranks -------------------------------------------------------------- */
+
+/* Before hy_work_take: of several ranks, rank 0 prepares passes, and the others learn with which algorithms. */
+hy_status hy_engine_prepare_together(hy_engine *e);
+hy_status hy_engine_share_algorithms(hy_engine *e); /* what rank 0 has prepared so far */
 
 /* ---- update.c: derived rows -------------------------------------------------------------------------- */
 

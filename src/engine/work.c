@@ -269,6 +269,12 @@ static void place_plans(hy_engine *e) {
     }
 }
 
+hy_status hy_work_prepare(hy_engine *e) {
+    hy_pass_spec spec;
+    hy_pass_spec_init(&spec, &e->subject);
+    return make_plans(e, &spec);
+}
+
 hy_status hy_work_take(hy_engine *e) {
     hy_work *w = &e->work;
     hy_pass_spec spec;

@@ -236,7 +236,9 @@ static hy_status make_plan(hy_trainer *t) {
     e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
     if (!t->resumed[0]) e->subject.is_aside = must_ask;
-    HY_TRY(hy_engine_set_subject(e));
+    if (hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
+    HY_TRY(hy_ranks_share_fp8(t)); /* which rank 0 has timed */
+    if (!hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
     const char *no_fp8 = hy_fp8_why_none(&e->subject);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
     HY_TRY(hy_ranks_agree(t, plan_stages(t)));

@@ -88,6 +88,44 @@ void hy_ranks_plan_sharers(hy_trainer *t) {
     x->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
 }
 
+/* ---- what is timed ------------------------------------------------------------------------------------- */
+
+/* Of a rank's device, and what is chosen for it. */
+typedef struct timed_choice {
+    char device[sizeof((hy_device_facts *)0)->name];
+    int32_t is_fp8_known;
+    hy_fp8_use fp8;
+} timed_choice;
+
+/* Their matmuls are timed, so results of such a run depend on who computed what. */
+static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
+    if (!hy_trainer_leads(t) || !t->engine.backend->matmul_table) return;
+    for (int32_t r = 1; r < rank_count(t); r++) {
+        if (strcmp(all[r].device, all[0].device) == 0) continue;
+        hy_say(t, HY_WARNING,
+               "rank %d computes on %s, rank 0 on %s: such ranks choose algorithms of matmuls for "
+               "themselves, and may choose others after a resume",
+               r, all[r].device, all[0].device);
+        return;
+    }
+}
+
+hy_status hy_ranks_share_fp8(hy_trainer *t) {
+    hy_subject *x = &t->engine.subject;
+    timed_choice own, all[HY_RANKS_MOST];
+    if (!t->team) return HY_OK;
+    memset(&own, 0, sizeof own);
+    own.is_fp8_known = x->is_fp8_known;
+    own.fp8 = x->fp8;
+    snprintf(own.device, sizeof own.device, "%s", t->engine.backend->facts.name);
+    HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
+    tell_other_devices(t, all);
+    if (strcmp(own.device, all[0].device) != 0) return HY_OK;
+    x->is_fp8_known = all[0].is_fp8_known;
+    x->fp8 = all[0].fp8;
+    return HY_OK;
+}
+
 /* ---- the plan ------------------------------------------------------------------------------------------ */
 
 /* What a plan is made of again on another rank. */

@@ -1,0 +1,94 @@
+/* test_ranks_card.c: ranks with a device whose memory the host cannot touch (fake_card.h): what they choose by time is
+ * rank 0's, and what they take is what was planned for each of them. */
+#include "fake_card.h"
+#include "ranks_rig.h"
+
+#include "trainer/trainer.h"
+
+#define CARD_RUN RANKS_RUN "device cuda precision fp32 tune_cache none predictor none steps 2 "
+
+/* One trainer as one of several ranks, ready for its first step. */
+static hy_trainer *trainer_of(const hy_ranks *ranks, int stage, const char *words,
+                              const hy_observer *observer) {
+    ranks_run run = {
+        .count = ranks->count, .stage = stage, .words = CARD_RUN, .more = words, .out = "none"};
+    hy_trainer *t = NULL;
+    set_rank_variables(ranks);
+    hy_config *config = config_of(&run);
+    hy_status status = hy_trainer_create(config, observer, &t);
+    if (status != HY_OK) fprintf(stderr, "rank %d: %s\n", ranks->rank, hy_error_message());
+    require(status == HY_OK);
+    hy_config_destroy(config);
+    return t;
+}
+
+/* ---- what is timed -------------------------------------------------------------------------------- */
+
+static void load_table(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    (void)user, (void)mine;
+    snprintf(card.table, sizeof card.table, "chosen by rank %d\n", ranks->rank);
+    hy_trainer *t = trainer_of(ranks, 2, NULL, NULL);
+    require(strcmp(card.loaded, ranks->rank == 0 ? "" : "chosen by rank 0\n") == 0);
+    require((card.prepared_before_load > 0) == (ranks->rank == 0));
+    hy_trainer_destroy(t);
+}
+
+START_TEST(matmuls_have_the_algorithms_of_rank_0_on_all_ranks) { rig_run(3, load_table, NULL); }
+END_TEST
+
+/* A trainer that has chosen, for the moment at which ranks agree. */
+static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    static hy_trainer t;
+    hy_backend backend = {.matmul_table = card_table};
+    const bool *has_other_card = user;
+    hy_config *config;
+    (void)mine;
+    set_rank_variables(ranks);
+    require(hy_config_create(&config) == HY_OK);
+    require(hy_team_for(hy_config_settings(config), NULL, &t.team) == HY_OK);
+    bool is_other = *has_other_card && ranks->rank == 1;
+    snprintf(backend.facts.name, sizeof backend.facts.name, is_other ? "a card" : "another");
+    t.engine.backend = &backend;
+    t.engine.subject.fp8 = (hy_fp8_use){.weights = 1u << ranks->rank, .grads = 8};
+    t.engine.subject.is_fp8_known = ranks->rank == 0;
+    require(hy_ranks_share_fp8(&t) == HY_OK);
+    require(t.engine.subject.is_fp8_known == !is_other);
+    require(t.engine.subject.fp8.weights == (is_other ? 2u : 1u));
+    hy_team_close(t.team);
+    hy_config_destroy(config);
+}
+
+START_TEST(which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own) {
+    bool has_other_card = _i == 1;
+    rig_run(2, agree_on_fp8, &has_other_card);
+}
+END_TEST
+
+static void note_warning(void *user, hy_message_level level, const char *text) {
+    if (level == HY_WARNING && strstr(text, "rank 1 computes on")) ++*(int *)user;
+}
+
+static void have_another_card(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    int warnings = 0;
+    hy_observer observer = {.user = &warnings, .on_message = note_warning};
+    (void)user, (void)mine;
+    if (ranks->rank == 1) snprintf(card.name, sizeof card.name, "NVIDIA A100");
+    hy_trainer_destroy(trainer_of(ranks, 2, NULL, &observer));
+    require(warnings == (ranks->rank == 0));
+}
+
+START_TEST(a_rank_with_another_card_is_told_of) { rig_run(2, have_another_card, NULL); }
+END_TEST
+
+static Suite *suite(void) {
+    Suite *s = suite_create("ranks_card");
+    TCase *c = tcase_create("card");
+    tcase_set_timeout(c, 300);
+    tcase_add_test(c, matmuls_have_the_algorithms_of_rank_0_on_all_ranks);
+    tcase_add_loop_test(c, which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own, 0, 2);
+    tcase_add_test(c, a_rank_with_another_card_is_told_of);
+    suite_add_tcase(s, c);
+    return s;
+}
+
+HY_TEST_MAIN(suite)
