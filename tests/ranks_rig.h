@@ -48,6 +48,7 @@ struct ranks_run {
     const char *out;      /* its folder, */
     bool is_resumed;      /* which has a run that goes on */
     const char *variable; /* of the environment, NAME=value; NULL: none */
+    const char *own;      /* keys and values of the victim alone; NULL: none */
     int victim;           /* for those two: the rank that something happens to, */
     int64_t at;           /* and when */
     void (*begin)(const ranks_run *run, int rank); /* before its trainer is made; NULL: nothing */
@@ -119,6 +120,7 @@ static inline hy_status run_as_rank(const ranks_run *run, int rank, course *mine
     hy_trainer *trainer = NULL;
     if (run->begin) run->begin(run, rank);
     hy_config *config = config_of(run);
+    if (run->own && rank == run->victim) set_words(config, run->own);
     hy_status status = hy_trainer_create(config, &observer, &trainer);
     hy_config_destroy(config);
     if (status != HY_OK) return status;

@@ -126,6 +126,56 @@ START_TEST(a_sample_is_that_of_rank_0) {
 }
 END_TEST
 
+/* ---- what ranks have differently --------------------------------------------------------------------- */
+
+#define FORKS                                                                                      \
+    "steps 20 predictor outer regime fine-tuning fork_budget 0.5 fork_steps 2 schedule constant "  \
+    "full_steps 2 correct_steps 1 predict_from 0 predict_until 1 confidence_threshold 0.75 "       \
+    "update gather "
+
+/* One rank has room for a fork and the other has none: then nobody makes one, and the run goes on. */
+START_TEST(a_fork_is_made_by_all_ranks_or_none) {
+    char out[300];
+    for (int victim = 2; victim >= 0; victim--) {
+        snprintf(out, sizeof out, "%s/%d", folder, victim);
+        course now = train(&(ranks_run){.count = 2,
+                                        .stage = 2,
+                                        .words = RANKS_RUN,
+                                        .more = FORKS,
+                                        .out = out,
+                                        .own = "cpu_mem 1800000",
+                                        .victim = victim});
+        ck_assert_int_eq(jumps_of(&now) > 0, victim == 2);
+        if (victim < 2) ck_assert_int_eq(now.step[now.count - 1].step, 20);
+    }
+}
+END_TEST
+
+/* Rings of two units with a table that the head works with, too; and so little that is trained that a rank may have
+ * nothing of it. */
+START_TEST(small_rings_and_empty_shards_give_the_bits_of_other_stages) {
+    static const char *const words[] = {
+        "predictor none steps 4 layers 4 tied_head true weights_place pinned grads_place pinned "
+        "optim_place pinned max_gpu_mem 64MiB ring_depth 2",
+        "predictor none steps 4 train final_norm.*",
+    };
+    static const int most[] = {2, 4};
+    char out[300];
+    course first = {0}, one = {0};
+    for (int count = 1; count <= most[_i]; count *= 2) {
+        for (int stage = count == 1 ? 3 : 0; stage < 4; stage++) {
+            snprintf(out, sizeof out, "%s/%d-%d", folder, count, stage);
+            course now = train(&(ranks_run){
+                .count = count, .stage = stage, .words = RANKS_RUN, .more = words[_i], .out = out});
+            if (count == 1) one = now;
+            if (count > 1 && stage == 0) first = now;
+            if (count > 1) must_be_same(&now, &first, "another stage");
+            ck_assert(apart(&now, &one).loss < 2e-6);
+        }
+    }
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *s = suite_create("ranks_alike");
     TCase *c = tcase_create("alike");
@@ -135,6 +185,8 @@ static Suite *suite(void) {
     tcase_add_test(c, ranks_validate_as_many_sequences_as_one);
     tcase_add_loop_test(c, a_sample_is_that_of_rank_0, 0,
                         sizeof sample_cases / sizeof sample_cases[0]);
+    tcase_add_test(c, a_fork_is_made_by_all_ranks_or_none);
+    tcase_add_loop_test(c, small_rings_and_empty_shards_give_the_bits_of_other_stages, 0, 2);
     suite_add_tcase(s, c);
     return s;
 }
