@@ -22,8 +22,9 @@ static hy_status share_table(hy_engine *e, char **text) {
 
 hy_status hy_engine_share_algorithms(hy_engine *e) {
     hy_backend *b = e->backend;
-    bool leads = e->team->who.rank == 0;
+    bool leads = e->team && e->team->who.rank == 0;
     char *text = NULL;
+    if (!e->team) return HY_OK;
     if (leads && b->matmul_table) HY_TRY(b->matmul_table(b, &text));
     hy_status status = share_table(e, &text);
     if (status == HY_OK && !leads && b->load_matmul_table) status = b->load_matmul_table(b, text);
@@ -31,8 +32,6 @@ hy_status hy_engine_share_algorithms(hy_engine *e) {
     return status;
 }
 
-hy_status hy_engine_prepare_together(hy_engine *e) {
-    if (!e->team) return HY_OK;
-    if (e->team->who.rank == 0) HY_TRY(hy_work_prepare(e));
-    return hy_engine_share_algorithms(e);
+hy_status hy_engine_prepare_first(hy_engine *e) {
+    return e->team && e->team->who.rank == 0 ? hy_work_prepare(e) : HY_OK;
 }

@@ -274,8 +274,8 @@ hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
 
 /* ---- algorithms.c: the same on all ranks -------------------------------------------------------------- */
 
-/* Before hy_work_take: of several ranks, rank 0 prepares passes, and the others learn with which algorithms. */
-hy_status hy_engine_prepare_together(hy_engine *e);
+/* Before memory is taken: of several ranks, rank 0 prepares passes, and the others learn with which algorithms. */
+hy_status hy_engine_prepare_first(hy_engine *e);
 hy_status hy_engine_share_algorithms(hy_engine *e); /* what rank 0 has prepared so far */
 
 /* ---- update.c: derived rows -------------------------------------------------------------------------- */

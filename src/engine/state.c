@@ -203,7 +203,6 @@ hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(take_file(e, e->plan.state.disk)); /* all of it at once */
     HY_TRY(take_rows(e, false));
     HY_TRY(hy_shards_take(e));
-    HY_TRY(hy_engine_prepare_together(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(take_rows(e, true));
     return hy_mover_take(e);

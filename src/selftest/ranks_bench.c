@@ -27,6 +27,7 @@ hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
                     .peers = team->who.count > 1 ? team->who.count - 1 : 1};
     team->uses_nccl = is_nccl;
     HY_TRY(hy_exchange_open(&b->net, team, run->device.backend, JOBS));
+    HY_TRY(hy_exchange_connect(&b->net));
     HY_TRY(hy_exchange_take_staging(&b->net, HY_BENCH_MOST + arriving));
     HY_TRY(take(b, HY_BENCH_MOST, &b->whole));
     HY_TRY(take(b, arriving, &b->arriving));

@@ -445,6 +445,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
         begin_progress(t);
         return HY_OK;
     }
+    HY_TRY(hy_ranks_agree(t, hy_engine_prepare_first(e)));
+    HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_shards_connect(e));
     /* What ops were asked for before they were prepared was the most they can need. */
