@@ -54,6 +54,10 @@ struct ranks_run {
     void (*begin)(const ranks_run *run, int rank); /* before its trainer is made; NULL: nothing */
     void (*after_step)(const ranks_run *run, int rank, const hy_step_info *info); /* likewise */
     void (*end)(const ranks_run *run, int rank); /* when its trainer is gone; likewise */
+    /* Who trains in place of our own trainer, with what of its own; NULL: nobody. */
+    hy_status (*train)(const ranks_run *run, int rank, const hy_config *config,
+                       const hy_observer *observer);
+    const void *user;
 };
 
 typedef struct ranks_job {
@@ -120,11 +124,16 @@ static inline hy_status run_as_rank(const ranks_run *run, int rank, course *mine
     hy_trainer *trainer = NULL;
     if (run->begin) run->begin(run, rank);
     hy_config *config = config_of(run);
+<<<<<<< HEAD
     if (run->own && rank == run->victim) set_words(config, run->own);
     hy_status status = hy_trainer_create(config, &observer, &trainer);
+=======
+    hy_status status = run->train ? run->train(run, rank, config, &observer)
+                                  : hy_trainer_create(config, &observer, &trainer);
+>>>>>>> b3e7b5f (Several ranks: a caller's own model and own loop, stages 0 to 2)
     hy_config_destroy(config);
     if (status != HY_OK) return status;
-    status = hy_trainer_run(trainer);
+    if (!run->train) status = hy_trainer_run(trainer);
     hy_trainer_destroy(trainer); /* leaves the message */
     if (run->end) run->end(run, rank);
     return status;

@@ -72,7 +72,7 @@ static void join(const hy_ranks *ranks, rig_result *mine, const void *user) {
         require(sched_setaffinity(0, sizeof one, &one) == 0);
     }
     hy_settings settings = *hy_config_settings(config);
-    hy_status status = hy_team_for(&settings, NULL, &team);
+    hy_status status = hy_team_for(&settings, NULL, NULL, &team);
     if (status == HY_OK) status = hy_team_fail(team, hy_rank_check(&settings));
     rig_keep(mine, status);
     if (mine->status == HY_OK) {

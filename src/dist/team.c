@@ -127,8 +127,10 @@ static hy_status connect_ranks(hy_team *t, const hy_team_options *o) {
 }
 
 static hy_status open_team(hy_team *t, const hy_team_options *o) {
-    hy_control_options control = {
-        .timeout = o->timeout, .agreed = o->agreed, .observer = o->observer};
+    hy_control_options control = {.timeout = o->timeout,
+                                  .agreed = o->agreed,
+                                  .agreed_name = o->agreed_name,
+                                  .observer = o->observer};
     HY_TRY(find_address(&t->who));
     HY_TRY(hy_control_open(&t->who, &control, &t->control));
     return hy_team_fail(t, connect_ranks(t, o));

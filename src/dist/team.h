@@ -29,8 +29,9 @@ typedef struct hy_team {
 
 typedef struct hy_team_options {
     hy_link_choice link;
-    double timeout;  /* seconds of silence after which a rank is lost (control.h); 0: 60 */
-    uint64_t agreed; /* alike on all ranks: a hash of the settings (hy_settings_agreed) */
+    double timeout;          /* seconds of silence after which a rank is lost (control.h); 0: 60 */
+    uint64_t agreed;         /* alike on all ranks: a hash of the settings (hy_settings_agreed), */
+    const char *agreed_name; /* which messages call so; NULL: "settings" */
     hy_link_options link_options;
     hy_observer observer; /* messages while ranks come together */
 } hy_team_options;

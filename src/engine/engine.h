@@ -153,7 +153,7 @@ typedef struct hy_shards {
     hy_arena arena;
     char *arriving[2]; /* in it, used in turn */
     int turn;
-    int32_t micro_batch; /* of the pass that goes on */
+    bool is_first, is_last; /* of the step's passes, the one that goes on */
     hy_given_unit given;
     hy_fetched_unit *fetched; /* (units) weights on the wire */
     int source;               /* row that is gathered for passes, -1: they read one that is whole */
@@ -360,6 +360,8 @@ uint64_t
 hy_shards_staging(const hy_rows *rows); /* pinned bytes, where memory of a card is staged */
 /* Where a pass leaves its gradients, and whether it adds to what is there. */
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
+/* The same where gradients are a guest's: how many passes the step has is its own. */
+hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last);
 /* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
 hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);
@@ -395,6 +397,13 @@ hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
+/* ---- outside.c: the same for units in a caller's memory -------------------------------------------------- */
+
+/* This rank's part of a unit comes into a buffer that has it in one piece, and is held there; when the others' parts
+ * have come there, they are written where the caller has them, and the buffer is released. */
+hy_status hy_outside_depart(hy_engine *e, hy_stream *stream, int32_t unit);
+hy_status hy_outside_arrive(hy_engine *e, hy_stream *stream, int32_t unit);
+hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get the weights of rank 0 */
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 
@@ -436,8 +445,10 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown);
  * its row; and comes back. *kept is NULL where there is none to keep; the second call frees it. */
 hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept);
 hy_status hy_guest_return_snapshot(hy_engine *e, void *kept);
-/* The gradients at `at` (one for each parameter, of the guest's type), added to those before. */
-hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first);
+/* The gradients at `at` (one for each parameter, of the guest's type), added to those of the step before; of several
+ * ranks to those of all, once all have come here as often. */
+hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
+                             bool is_last);
 
 /* ---- probe.c: losses of sequences, forward only -------------------------------------------------------- */
 

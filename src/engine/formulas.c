@@ -375,7 +375,8 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
     } else {
         use_slow_weights(&w, false);
     }
-    return walk_all(&w);
+    HY_TRY(walk_all(&w));
+    return hy_shards_spread_row(e, candidate_row(e));
 }
 
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {

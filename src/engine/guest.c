@@ -85,6 +85,7 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_guest_take_weights(hy_engine *e) {
+    HY_TRY(hy_outside_tell_first(e));
     hy_row_changed(e, HY_ROW_MASTER);
     return e->types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
@@ -114,6 +115,7 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
+    HY_TRY(hy_shards_await_all(e)); /* what other ranks have updated of these */
     if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
     return hy_guest_lend(e);
 }
@@ -180,14 +182,14 @@ hy_status hy_guest_return_snapshot(hy_engine *e, void *kept) {
 
 /* ---- sums of gradients -------------------------------------------------------------------------------------- */
 
-static hy_status add_one(hy_engine *e, int32_t param, void *const *at, double scale,
+/* A caller's gradients of a parameter: into a row, or onto what it has. */
+static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const *at, double scale,
                          bool is_first) {
-    hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
     const hy_param *p = &e->model->params.list[param];
     hy_dtype theirs = e->guest->types.grads;
     char *from = (char *)at[p->whole] + hy_dtype_bytes(theirs, p->part_at);
-    int32_t item = hy_store_item_of(grads, param);
-    hy_tensor sum = hy_store_tensor(grads, item, hy_store_device(grads, item));
+    int32_t item = hy_store_item_of(to, param);
+    hy_tensor sum = hy_store_tensor(to, item, hy_store_device(to, item));
     hy_op_call add = {.kind = HY_OP_COMBINE};
     add.t[HY_COMBINE_OUT] = sum;
     add.t[HY_COMBINE_X0] = hy_tensor_1d(from, theirs, p->count);
@@ -197,23 +199,35 @@ static hy_status add_one(hy_engine *e, int32_t param, void *const *at, double sc
     return e->backend->enqueue(e->compute, &add);
 }
 
-hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first) {
-    hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
+/* Of several ranks a unit's go on to the others as if a pass had left them. */
+static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *param, void *const *at,
+                          double scale, bool is_first) {
     const hy_params *params = &e->model->params;
+    hy_status status = HY_OK;
+    HY_TRY(is_first ? hy_store_get_new(to, e->compute, unit) : hy_store_get(to, e->compute, unit));
+    for (; *param < params->count && params->list[*param].unit == unit; ++*param) {
+        if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
+    }
+    bool is_given = status == HY_OK && hy_engine_has_ranks(e);
+    if (is_given) status = hy_shards_give(e, e->compute, unit);
+    hy_status released = hy_store_release_changed(to, e->compute, unit);
+    HY_TRY(status);
+    return released;
+}
+
+hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
+                             bool is_last) {
+    bool has_ranks = hy_engine_has_ranks(e);
+    hy_store *to =
+        has_ranks ? hy_shards_begin_pass(e, is_first, is_last) : hy_store_of(e, HY_ROW_GRADS);
     int32_t param = 0;
     for (int32_t i = 0; i < e->guest->count; i++) {
         HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
     }
-    for (int32_t unit = 0; unit < params->units; unit++) {
-        HY_TRY(is_first ? hy_store_get_new(grads, e->compute, unit)
-                        : hy_store_get(grads, e->compute, unit));
-        hy_status status = HY_OK;
-        for (; param < params->count && params->list[param].unit == unit; param++) {
-            if (status == HY_OK) status = add_one(e, param, at, scale, is_first);
-        }
-        hy_status released = hy_store_release_changed(grads, e->compute, unit);
-        HY_TRY(status);
-        HY_TRY(released);
+    /* The last unit of the pass before may have the buffer that the first one takes. */
+    if (has_ranks) HY_TRY(hy_shards_take_last(e));
+    for (int32_t unit = 0; unit < e->model->params.units; unit++) {
+        HY_TRY(add_unit(e, to, unit, &param, at, scale, is_first || has_ranks));
     }
     return HY_OK;
 }

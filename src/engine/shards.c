@@ -94,11 +94,19 @@ static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
 }
 
+/* A caller's weights: through a buffer, which is held until the others' parts have come. */
+static hy_status spread_outside(hy_engine *e, hy_stream *stream, int32_t unit, hy_job **out) {
+    HY_TRY(hy_outside_depart(e, stream, unit));
+    return spread_unit(e, stream, hy_store_of(e, HY_ROW_GATHERED), unit, out);
+}
+
 hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit) {
     hy_job *job;
     if (!is_several(e) || !has_bytes(store, unit)) return HY_OK;
-    HY_TRY(spread_unit(e, stream, store, unit, &job));
-    return hy_job_await(job, stream);
+    HY_TRY(store->outside ? spread_outside(e, stream, unit, &job)
+                          : spread_unit(e, stream, store, unit, &job));
+    HY_TRY(hy_job_await(job, stream));
+    return store->outside ? hy_outside_arrive(e, stream, unit) : HY_OK;
 }
 
 hy_status hy_shards_spread_row(hy_engine *e, int row) {
@@ -160,8 +168,8 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     hy_given_unit given = {.unit = unit,
                            .partial = hy_store_unit(partial, unit),
                            .arriving = s->arriving[s->turn],
-                           .is_first = s->micro_batch == 0,
-                           .is_last = s->micro_batch == e->plan.choice.accum - 1};
+                           .is_first = s->is_first,
+                           .is_last = s->is_last};
     uint64_t begin, bytes, own;
     s->turn ^= 1;
     HY_TRY(hy_job_begin(&s->net, &given.job));
@@ -185,12 +193,17 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
 
 hy_status hy_shards_take_last(hy_engine *e) { return take_parts(e, e->compute); }
 
+hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last) {
+    e->shards.is_first = is_first;
+    e->shards.is_last = is_last;
+    return hy_store_of(e, HY_ROW_PARTIAL);
+}
+
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) {
     *accumulates = micro_batch > 0;
     if (!is_several(e)) return hy_store_of(e, HY_ROW_GRADS);
-    e->shards.micro_batch = micro_batch;
     *accumulates = false;
-    return hy_store_of(e, HY_ROW_PARTIAL);
+    return hy_shards_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1);
 }
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
@@ -201,6 +214,7 @@ static hy_status take_fetched(hy_engine *e, hy_stream *stream, int32_t unit) {
     if (!fetched.job) return HY_OK;
     e->shards.fetched[unit] = (hy_fetched_unit){0};
     HY_TRY(hy_job_await(fetched.job, stream));
+    if (e->guest) return hy_outside_arrive(e, stream, unit);
     return fetched.held ? hy_store_release_changed(fetched.held, stream, unit) : HY_OK;
 }
 
@@ -212,6 +226,10 @@ hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t un
     hy_store *store = hy_store_of(e, row);
     if (!hy_shards_spreads(e, row) || !has_bytes(store, unit)) return HY_OK;
     hy_fetched_unit *fetched = &e->shards.fetched[unit];
+    if (store->outside) {
+        HY_TRY(spread_outside(e, stream, unit, &fetched->job));
+        return unit > 0 ? take_fetched(e, stream, unit - 1) : HY_OK; /* its buffer is free then */
+    }
     fetched->held = store->place == HY_DEVICE ? NULL : store;
     HY_TRY(hy_store_get(store, stream, unit));
     HY_TRY(spread_unit(e, stream, store, unit, &fetched->job));

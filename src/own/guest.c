@@ -128,7 +128,7 @@ hy_status hy_own_guest_init(hy_own_guest *own, const hy_own_parameters *p, bool 
     }
     hy_guest *g = &own->guest;
     g->side.types = (hy_guest_types){
-        .weights = p->dtype, .grads = p->grad_dtype, .sums_grads = p->sums_gradients};
+        .weights = p->dtype, .grads = p->grad_dtype, .asks_each = p->sums_gradients};
     g->side.params = own->specs;
     g->side.stream_handle = p->stream;
     g->weights = own->weights;

@@ -74,7 +74,7 @@ static hy_status make(const hy_config *config, const hy_own_model *model,
     g->can_rewind = true;
     g->zeroes_grads = true;
     /* Sums of micro-batch means are made of each one's own. */
-    g->side.types.sums_grads |= !hy_config_settings(config)->train.normalize;
+    g->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
     return hy_trainer_make(config, observer, is_plan, g,
                            out); /* which has the guest from here on */
 }

@@ -251,8 +251,11 @@ static hy_status set_traffic(const hy_subject *x, const hy_rows *rows, hy_plan_p
     if (!hy_rows_shard(rows)) return HY_OK;
     p->wire = hy_plan_wire_of(x->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    return hy_plan_traffic_of(rows, &x->model->params, x->rows.ranks.stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic);
+    HY_TRY(hy_plan_traffic_of(rows, &x->model->params, x->rows.ranks.stage,
+                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic));
+    bool is_once = x->guest && !x->guest->asks_each;
+    if (is_once) hy_plan_give_once(&p->traffic);
+    return HY_OK;
 }
 
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const hy_rates *rates) {

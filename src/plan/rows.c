@@ -255,8 +255,9 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     rows->arriving = 2 * (uint64_t)hy_shard_peers(&rows->shard) *
                      hy_shard_largest(&rows->shard, params, partial);
     HY_TRY(add_gathered_frozen(rows, params, spec));
-    if (!gathers_weights(rows, t)) return HY_OK;
-    bool is_low = t->has_low && rows->row[HY_ROW_WORKING].is_sharded;
+    /* A guest's weights lie apart, and pass through it unit by unit. */
+    if (!gathers_weights(rows, t) && !spec->is_guest) return HY_OK;
+    bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_guest);
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
     return lay_out(rows, params, spec, HY_ROW_GATHERED,
                    (hy_row){.cls = HY_WORKSPACE,

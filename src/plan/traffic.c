@@ -224,3 +224,9 @@ hy_status hy_plan_traffic_of(const hy_rows *rows, const hy_params *params, int s
     if (stage > 0) out->updated = spread(rows, params, &read->layout);
     return HY_OK;
 }
+
+void hy_plan_give_once(hy_plan_traffic *t) {
+    t->told.bytes += t->given.bytes;
+    t->told.exchanges += t->given.exchanges;
+    t->given = t->last = (hy_plan_load){0};
+}

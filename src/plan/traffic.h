@@ -49,6 +49,9 @@ enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_params *params, int stage,
                              int weights_row, hy_plan_traffic *out);
 
+/* Gradients go once in a step, when all of it is computed. */
+void hy_plan_give_once(hy_plan_traffic *traffic);
+
 /* In a step of so many micro-batches. */
 static inline uint64_t hy_plan_sent_grads(const hy_plan_traffic *t, int64_t accum) {
     return (uint64_t)accum * t->given.bytes + t->told.bytes;

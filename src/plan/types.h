@@ -44,7 +44,8 @@ static inline hy_rung hy_rung_finest(void) {
 /* What a guest brings: the types of weights and gradients in their memory. */
 typedef struct hy_guest_types {
     hy_dtype weights, grads;
-    bool sums_grads; /* theirs are added up in a row of ours */
+    bool asks_each;  /* for gradients of each micro-batch by itself; else for those of a step */
+    bool sums_grads; /* theirs are added up in a row of ours: then, and of several ranks */
 } hy_guest_types;
 
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */

@@ -132,7 +132,7 @@ hy_status hy_selftest_ranks(const hy_config *config, const hy_ranks_observer *ob
     hy_ranks_run run = {
         .settings = *hy_config_settings(config), .observer = observer, .result = out};
     *out = (hy_ranks_result){.ranks = 1};
-    HY_TRY(hy_team_for(&run.settings, NULL, &run.team));
+    HY_TRY(hy_team_for(&run.settings, NULL, NULL, &run.team));
     if (!run.team) return HY_OK;
     out->ranks = run.team->who.count;
     hy_status status = hy_team_fail(run.team, test_all(&run));

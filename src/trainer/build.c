@@ -211,7 +211,8 @@ static hy_status plan_stages(hy_trainer *t) {
     hy_subject before = e->subject;
     HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
     bool is_several = e->subject.ranks.count > 1;
-    if (!is_several || !is_open || e->plan.fits) return HY_OK;
+    /* The weights of a guest are whole in its memory. */
+    if (!is_several || !is_open || e->plan.fits || e->guest) return HY_OK;
     before.ranks.stage = 3;
     e->subject = before;
     HY_TRY(hy_subject_with(&e->subject, e->settings, &e->subject.rung, &e->subject));

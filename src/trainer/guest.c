@@ -1,4 +1,8 @@
-/* guest.c: asking a guest for losses and gradients. See guest.h. */
+/* guest.c: asking a guest for losses and gradients. See guest.h.
+ *
+ * Of several ranks each asks its own caller, for its share of the numbers that one would have asked for. What it is told
+ * goes to all before anything follows from it, and with it whether that caller failed or stopped: one that does ends
+ * the run on all, at the same place. */
 #include "trainer/guest.h"
 
 #include <math.h>
@@ -7,10 +11,20 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "formats/checkpoint.h"
 #include "trainer/trainer.h"
 
-hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
+hy_status hy_guest_settings(hy_guest *guest, int32_t ranks, hy_settings *s) {
+    /* Several ranks' are summed, so the sums are ours. */
+    guest->side.types.sums_grads = guest->side.types.asks_each || ranks > 0;
+    HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
+               "train.grad_accum_steps is %lld: a step's micro-batches are shared by %d ranks, so "
+               "accepted are multiples of %d",
+               (long long)s->train.grad_accum_steps, ranks, ranks);
+    HY_FAIL_IF(ranks > 0 && s->ranks.zero_stage == HY_ZERO_WEIGHTS, HY_ERR_INPUT,
+               "ranks.zero_stage is 3: the weights of a model or loop of your own lie whole in "
+               "your memory on every rank, so accepted are 0 to 2 and auto");
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
                "train.steps is %lld; a model or loop of your own gets its length in steps, at "
                "least 1",
@@ -48,6 +62,27 @@ hy_status hy_guest_settings(hy_guest *guest, hy_settings *s) {
     bool is_named = s->out[0] || s->save.resume[0];
     if (guest->writes_if_asked && !is_named) snprintf(s->out, sizeof s->out, "none");
     return HY_OK;
+}
+
+uint64_t hy_guest_agreed(const hy_guest *g) {
+    hy_hash hash;
+    hy_hash_init(&hash, 0);
+    for (int32_t i = 0; g && i < g->side.count; i++) {
+        const hy_param_spec *p = &g->side.params[i];
+        const double numbers[] = {p->ndim, p->lr_scale, p->decay};
+        hy_hash_add(&hash, p->name, strlen(p->name) + 1);
+        hy_hash_add(&hash, numbers, sizeof numbers);
+        hy_hash_add(&hash, p->shape, (size_t)p->ndim * sizeof *p->shape);
+    }
+    if (!g) return hy_hash_value(&hash);
+    const int32_t traits[] = {(int32_t)g->side.types.weights,
+                              (int32_t)g->side.types.grads,
+                              g->side.types.asks_each,
+                              g->side.uses_in_turn,
+                              g->can_evaluate,
+                              g->can_rewind};
+    hy_hash_add(&hash, traits, sizeof traits);
+    return hy_hash_value(&hash);
 }
 
 hy_status hy_guest_begin(hy_trainer *t) {
@@ -111,11 +146,53 @@ static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
     what->confidence = hy_confidence_value(&t->progress.confidence);
     *told = (hy_told){0};
     HY_TRY(hy_guest_lend(&t->engine));
-    HY_TRY(g->answer(g->user, what, told));
+    hy_status status = g->answer(g->user, what, told);
+    if (status == HY_STOPPED && g->is_abandoned && t->team) {
+        return hy_fail(HY_ERR_STATE, "the loop was destroyed before its run was over");
+    }
+    HY_TRY(status);
     HY_TRY(hy_guest_take_back(&t->engine));
     HY_FAIL_IF(!(told->counted >= 0) || !isfinite(told->counted), HY_ERR_INPUT,
                "%g targets were counted in micro-batch %lld; expected 0 or more", told->counted,
                (long long)what->batch);
+    return HY_OK;
+}
+
+/* ---- of several ranks -------------------------------------------------------------------------------- */
+
+static int32_t rank_of(const hy_trainer *t) { return t->engine.subject.ranks.rank; }
+static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
+
+/* Numbers of each rank to all, of which the first is what its status was. The first that is none of HY_OK is what all
+ * come back with. */
+static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t count, double *all) {
+    own[0] = (double)mine;
+    /* A failure in between is this thread's last; what the caller's was is needed below. */
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    HY_TRY(hy_control_gather(t->team->control, own, count, all));
+    bool is_well = true;
+    for (int32_t r = 0; r < ranks_of(t); r++) is_well &= all[(int64_t)r * count] == HY_OK;
+    if (is_well) return HY_OK;
+    if (mine != HY_OK) (void)hy_fail(mine, "%s", message);
+    return hy_ranks_agree(t, mine);
+}
+
+/* What all were told, added up in the order of ranks. */
+static hy_status share(hy_trainer *t, hy_status mine, hy_told *told) {
+    enum { STATUS, LOSS, COUNTED, TOKENS, NUMBERS };
+    double own[NUMBERS] = {
+        [LOSS] = told->loss_sum, [COUNTED] = told->counted, [TOKENS] = (double)told->tokens};
+    double all[NUMBERS * HY_RANKS_MOST];
+    if (!t->team) return mine;
+    HY_TRY(gather(t, mine, own, NUMBERS, all));
+    *told = (hy_told){0};
+    for (int32_t r = 0; r < ranks_of(t); r++) {
+        const double *theirs = all + (int64_t)r * NUMBERS;
+        told->loss_sum += theirs[LOSS];
+        told->counted += theirs[COUNTED];
+        told->tokens += (int64_t)theirs[TOKENS];
+    }
     return HY_OK;
 }
 
@@ -142,11 +219,15 @@ static hy_status zero_grads(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The caller sums over the micro-batches of the step. */
+/* The caller sums over the micro-batches of the step, of which a rank has some: gradients of means weigh as many
+ * targets as they are of. */
 static hy_status ask_for_all(hy_trainer *t, hy_ask *what) {
+    hy_guest *g = t->guest;
     HY_TRY(zero_grads(t));
-    HY_TRY(ask(t, what, &t->guest->told));
-    return place_grads(t);
+    hy_status status = ask(t, what, &g->told);
+    double weight = g->told.is_mean ? g->told.counted : 1;
+    HY_TRY(share(t, status, &g->told));
+    return t->team ? hy_guest_add_grads(&t->engine, g->grads, weight, true, true) : place_grads(t);
 }
 
 /* Each is asked for by itself and added up here: by targets, or as a sum of means. */
@@ -159,10 +240,11 @@ static hy_status ask_for_each(hy_trainer *t, hy_ask *what) {
     for (int64_t i = 0; i < count; i++) {
         what->batch = first + i;
         HY_TRY(zero_grads(t));
-        HY_TRY(ask(t, what, &one));
+        hy_status status = ask(t, what, &one);
         double mean = one.is_mean ? 1 : one.counted > 0 ? 1 / one.counted : 0;
         double scale = is_weighed ? mean * one.counted : mean;
-        HY_TRY(hy_guest_add_grads(&t->engine, g->grads, scale, i == 0));
+        HY_TRY(share(t, status, &one));
+        HY_TRY(hy_guest_add_grads(&t->engine, g->grads, scale, i == 0, i == count - 1));
         sum.loss_sum += one.loss_sum;
         sum.counted += one.counted;
         sum.tokens += one.tokens;
@@ -183,13 +265,15 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
         HY_TRY(hy_engine_weights_raw(e, dtype, &unused));
     }
     if (g->answered_in != t->progress.step) {
+        int64_t others = (int64_t)rank_of(t) * e->plan.choice.accum, unused_count = 0;
         hy_ask what = {.kind = HY_ASK_GRADIENTS,
-                       .batch = t->progress.sequences,
+                       .batch = t->progress.sequences + others,
                        .count = e->plan.choice.accum,
                        .loss_scale = scale,
                        .lr = lr};
+        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* it is told with the answers */
         HY_TRY(hy_update_gather(e));
-        HY_TRY(g->side.types.sums_grads ? ask_for_each(t, &what) : ask_for_all(t, &what));
+        HY_TRY(g->side.types.asks_each ? ask_for_each(t, &what) : ask_for_all(t, &what));
         e->progress.backward_passes += e->plan.choice.accum;
         g->answered_in = t->progress.step;
     }
@@ -202,7 +286,7 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
     }
     HY_FAIL_IF(g->told.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
                (long long)t->progress.sequences);
-    bool is_mean = g->side.types.sums_grads && !t->settings.train.normalize;
+    bool is_mean = g->side.types.asks_each && !t->settings.train.normalize;
     double divisor = scale * (is_mean || g->told.is_mean ? 1 : g->told.counted);
     /* A loss that is not finite must change nothing, whatever its gradients are. */
     return hy_update_sum_gradients(e, isfinite(g->told.loss_sum) ? 1 / divisor : NAN);
@@ -221,23 +305,92 @@ hy_status hy_guest_end(hy_trainer *t) {
 
 /* ---- losses --------------------------------------------------------------------------------------------- */
 
-static hy_status look(hy_trainer *t, hy_probe *probe) {
+static hy_status ask_for_loss(hy_trainer *t, uint64_t batch, hy_told *told) {
+    hy_ask what = {.kind = HY_ASK_LOSS, .batch = (int64_t)batch, .count = 1, .loss_scale = 1};
+    return ask(t, &what, told);
+}
+
+/* Adds what was told of one micro-batch of a probe. */
+static void add_told(hy_probe *probe, uint64_t i, const hy_told *told, hy_told *sum) {
+    if (probe->each) probe->each[i] = told->counted > 0 ? told->loss_sum / told->counted : NAN;
+    sum->loss_sum += told->loss_sum;
+    sum->counted += told->counted;
+    probe->counted += told->tokens;
+}
+
+static hy_status look_alone(hy_trainer *t, hy_probe *probe, hy_told *sum) {
     hy_told told;
-    double sum = 0, counted = 0;
     for (uint64_t i = 0; i < probe->count; i++) {
-        hy_ask what = {
-            .kind = HY_ASK_LOSS, .batch = (int64_t)(probe->first + i), .count = 1, .loss_scale = 1};
         HY_TRY(hy_mover_count_down(&t->engine));
-        HY_TRY(ask(t, &what, &told));
-        if (probe->each) probe->each[i] = told.counted > 0 ? told.loss_sum / told.counted : NAN;
-        sum += told.loss_sum;
-        counted += told.counted;
-        probe->counted += told.tokens;
+        HY_TRY(ask_for_loss(t, probe->first + i, &told));
+        add_told(probe, i, &told, sum);
     }
-    HY_FAIL_IF(counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
-               (long long)probe->first);
-    probe->mean = sum / counted;
     return HY_OK;
+}
+
+/* Ranks take micro-batches in turn. */
+enum { LOOKED_LOSS, LOOKED_COUNTED, LOOKED_TOKENS, LOOKED };
+
+static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numbers) {
+    hy_told told;
+    for (uint64_t i = 0; i < probe->count; i++) {
+        HY_TRY(hy_mover_count_down(&t->engine));
+        if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
+        HY_TRY(ask_for_loss(t, probe->first + i, &told));
+        numbers[LOOKED * i + LOOKED_LOSS] = told.loss_sum;
+        numbers[LOOKED * i + LOOKED_COUNTED] = told.counted;
+        numbers[LOOKED * i + LOOKED_TOKENS] = (double)told.tokens;
+    }
+    return HY_OK;
+}
+
+/* A message to the other ranks has bounds (dist/control.h). */
+#define TOLD_AT_ONCE 256
+
+/* Those [first, first + count) of all ranks, in their order. */
+static hy_status tell_some(hy_trainer *t, hy_probe *probe, uint64_t first, const double *own,
+                           double *all, hy_told *sum) {
+    uint64_t left = probe->count - first, ranks = (uint64_t)ranks_of(t);
+    uint64_t count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+    HY_TRY(
+        hy_control_gather(t->team->control, own + LOOKED * first, (int32_t)(LOOKED * count), all));
+    for (uint64_t i = 0; i < count; i++) {
+        const double *n = all + LOOKED * ((first + i) % ranks * count + i);
+        hy_told told = {.loss_sum = n[LOOKED_LOSS],
+                        .counted = n[LOOKED_COUNTED],
+                        .tokens = (int64_t)n[LOOKED_TOKENS]};
+        add_told(probe, first + i, &told, sum);
+    }
+    return HY_OK;
+}
+
+static hy_status look_together(hy_trainer *t, hy_probe *probe, hy_told *sum) {
+    size_t ranks = (size_t)ranks_of(t), count = LOOKED * (size_t)probe->count;
+    double status_of[HY_RANKS_MOST], mine;
+    double *own = calloc(count + LOOKED * TOLD_AT_ONCE * ranks, sizeof *own), *all = own + count;
+    HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for the losses of %d ranks", (int)ranks);
+    hy_status status = gather(t, look_in_turn(t, probe, own), &mine, 1, status_of);
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
+        status = tell_some(t, probe, first, own, all, sum);
+    }
+    free(own);
+    return status;
+}
+
+static hy_status look(hy_trainer *t, hy_probe *probe) {
+    hy_told sum = {0};
+    HY_TRY(t->team ? look_together(t, probe, &sum) : look_alone(t, probe, &sum));
+    HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
+               (long long)probe->first);
+    probe->mean = sum.loss_sum / sum.counted;
+    return HY_OK;
+}
+
+/* Of a failure that ranks have not agreed on the others know nothing yet: they may be anywhere, and nothing goes between
+ * ranks any more. */
+static bool has_ended(const hy_trainer *t, hy_status status) {
+    bool is_known = status == HY_OK || status == HY_STOPPED || hy_ranks_have_agreed(t, status);
+    return t->team && !is_known;
 }
 
 /* What is tried is put back whatever happens: a run that ends here is whole. */
@@ -249,6 +402,10 @@ static hy_status look_at(hy_trainer *t, hy_shown shown, hy_probe *probe,
     probe->counted = 0;
     if (status == HY_OK) status = work(t, probe);
     if (e->guest->shown == HY_SHOWN_WEIGHTS) return status;
+    if (has_ended(t, status)) {
+        t->fate.life = HY_LIFE_FAILED;
+        return status;
+    }
     snprintf(message, sizeof message, "%s", hy_error_message());
     hy_status back = hy_guest_show(e, HY_SHOWN_WEIGHTS);
     while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
@@ -268,7 +425,8 @@ hy_status hy_guest_look(hy_trainer *t, hy_probe *probe) {
 static hy_status evaluate(hy_trainer *t, hy_probe *probe) {
     hy_told told;
     hy_ask what = {.kind = HY_ASK_EVALUATE, .loss_scale = 1};
-    HY_TRY(ask(t, &what, &told));
+    hy_status status = ask(t, &what, &told);
+    HY_TRY(share(t, status, &told));
     HY_FAIL_IF(told.counted == 0, HY_ERR_INPUT,
                "the held-out loss counts no target; at least 1 is expected");
     probe->mean = told.loss_sum / told.counted;
@@ -292,7 +450,7 @@ hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
 
 hy_status hy_guest_hand_back(hy_trainer *t, hy_status status) {
     char message[HY_ERROR_MESSAGE_MAX];
-    if (!t->guest || t->fate.life != HY_LIFE_READY) return status;
+    if (!t->guest || t->fate.life != HY_LIFE_READY || has_ended(t, status)) return status;
     snprintf(message, sizeof message, "%s", hy_error_message());
     hy_status shown = hy_trainer_retry(t, show_weights);
     return status == HY_OK ? shown : hy_fail(status, "%s", message);

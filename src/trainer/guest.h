@@ -52,8 +52,10 @@ typedef struct hy_guest {
 struct hy_trainer;
 struct hy_checkpoint;
 
-/* The settings of a run of a guest's: what is about passes of ours means nothing. */
-hy_status hy_guest_settings(hy_guest *guest, hy_settings *settings);
+/* The settings of a run of a guest's on so many ranks, 0 where there is no team: what is about passes of ours means nothing. */
+hy_status hy_guest_settings(hy_guest *guest, int32_t ranks, hy_settings *settings);
+/* What ranks of one run must have alike of it, as one number; NULL: there is none. */
+uint64_t hy_guest_agreed(const hy_guest *guest);
 /* Before the first step: where weights and gradients are; weights to begin with unless it is resumed. */
 hy_status hy_guest_begin(struct hy_trainer *t);
 /* What of a checkpoint is the caller's own: asked for, and given back. */
@@ -65,11 +67,12 @@ hy_status hy_guest_load(struct hy_trainer *t, const char *checkpoint);
 hy_status hy_guest_gradients(struct hy_trainer *t, hy_dtype dtype, double lr);
 /* The run ends, and the caller's weights are as its last step leaves them. */
 hy_status hy_guest_end(struct hy_trainer *t);
-/* Losses of micro-batches under the weights or what was proposed; and the held-out loss. */
+/* Losses of micro-batches under the weights or what was proposed; and the held-out loss. Of several ranks each is asked
+ * for some of them, and all are told all. */
 hy_status hy_guest_look(struct hy_trainer *t, hy_probe *probe);
 hy_status hy_guest_evaluate(struct hy_trainer *t, bool of_average, hy_probe *probe);
 /* Before a call of the caller's returns with this status: its memory holds the weights as they are now, where a
- * 16-bit copy of them may be stale. */
+ * 16-bit copy of them may be stale. Not after a failure of several ranks. */
 hy_status hy_guest_hand_back(struct hy_trainer *t, hy_status status);
 /* HY_ERR_STATE: it needs passes or a tokenizer of ours. */
 hy_status hy_guest_has_none(const struct hy_trainer *t, const char *what);

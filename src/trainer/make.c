@@ -46,7 +46,9 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     HY_TRY(hy_config_print_absolute(config, &t->record.config_text));
     t->record.command = strdup(hy_config_command(config));
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
-    if (guest) HY_TRY(hy_guest_settings(guest, &t->settings));
+    int32_t planned = known->planned.count > 1 ? known->planned.count : 0;
+    int32_t ranks = t->team ? t->team->who.count : planned;
+    if (guest) HY_TRY(hy_guest_settings(guest, ranks, &t->settings));
     if (t->team) hy_rank_settle(&t->settings, t->team);
     if (known->planned.count > 1) hy_rank_plan(&t->settings, known->planned.count);
     return hy_trainer_build(t);
@@ -100,17 +102,18 @@ static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
     return share_lesson(t, known);
 }
 
-static hy_status check_several(const hy_config *config, const hy_guest *guest) {
-    HY_FAIL_IF(guest, HY_ERR_INPUT, "a model or loop of a program's own runs on one rank so far");
-    return hy_rank_check(hy_config_settings(config));
+/* A guest reads data of its own. */
+static hy_status check_several(const hy_settings *s, const hy_guest *guest) {
+    return guest ? HY_OK : hy_rank_check(s);
 }
 
 /* One of several ranks meets the others. */
 static hy_status join(const hy_config *config, const hy_observer *observer, const hy_guest *guest,
                       hy_team **out) {
-    HY_TRY(hy_team_for(hy_config_settings(config), observer, out));
+    const hy_settings *s = hy_config_settings(config);
+    HY_TRY(hy_team_for(s, guest, observer, out));
     if (!*out) return HY_OK;
-    hy_status status = hy_team_fail(*out, check_several(config, guest));
+    hy_status status = hy_team_fail(*out, check_several(s, guest));
     if (status == HY_OK) return HY_OK;
     hy_team_close(*out);
     *out = NULL;
@@ -128,7 +131,8 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     lesson known = *first_lesson;
     char first[HY_ERROR_MESSAGE_MAX] = "";
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
-    hy_status status = known.planned.count > 1 ? check_several(config, guest) : HY_OK;
+    hy_status status =
+        known.planned.count > 1 ? check_several(hy_config_settings(config), guest) : HY_OK;
     if (!is_plan && !known.is_lent) status = join(config, observer, guest, &known.team);
     if (status != HY_OK) {
         free(t);

@@ -173,7 +173,7 @@ static void write_own(const hy_guest *g, hy_json_writer *w) {
     hy_json_open_object(w, "own_parameters");
     hy_json_put_string(w, "dtype", hy_dtype_name(g->side.types.weights));
     hy_json_put_string(w, "grad_dtype", hy_dtype_name(g->side.types.grads));
-    hy_json_put_bool(w, "sums_gradients", g->side.types.sums_grads);
+    hy_json_put_bool(w, "sums_gradients", g->side.types.asks_each);
     hy_json_put_bool(w, "uses_in_turn", g->side.uses_in_turn);
     hy_json_put_bool(w, "can_rewind", g->can_rewind);
     hy_json_close_object(w);
@@ -554,7 +554,7 @@ hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *
                path);
     HY_TRY(read_type(json, node, "dtype", path, &g->side.types.weights));
     HY_TRY(read_type(json, node, "grad_dtype", path, &g->side.types.grads));
-    HY_TRY(hy_json_bool(json, node, "sums_gradients", &g->side.types.sums_grads));
+    HY_TRY(hy_json_bool(json, node, "sums_gradients", &g->side.types.asks_each));
     HY_TRY(hy_json_bool(json, node, "uses_in_turn", &g->side.uses_in_turn));
     return hy_json_bool(json, node, "can_rewind", &g->can_rewind);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "trainer/join.h"
 #include "trainer/trainer.h"
 
@@ -18,10 +19,13 @@
 
 /* ---- beginning ----------------------------------------------------------------------------------------- */
 
-hy_status hy_team_for(const hy_settings *s, const hy_observer *observer, hy_team **out) {
+hy_status hy_team_for(const hy_settings *s, const hy_guest *guest, const hy_observer *observer,
+                      hy_team **out) {
+    const uint64_t agreed[] = {hy_settings_agreed(s), hy_guest_agreed(guest)};
     hy_team_options options = {.link = s->ranks.transport,
                                .timeout = s->ranks.rank_timeout,
-                               .agreed = hy_settings_agreed(s)};
+                               .agreed = hy_hash_bytes(agreed, sizeof agreed, 0),
+                               .agreed_name = guest ? "settings or parameters" : NULL};
     if (observer) options.observer = *observer;
     return hy_team_open(&options, out);
 }

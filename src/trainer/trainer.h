@@ -219,7 +219,8 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 
 /* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the clock. */
-hy_status hy_team_for(const hy_settings *settings, const hy_observer *observer, hy_team **out);
+hy_status hy_team_for(const hy_settings *settings, const hy_guest *guest,
+                      const hy_observer *observer, hy_team **out);
 bool hy_trainer_leads(const hy_trainer *t);
 /* What rank 0 has there becomes everybody's. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
