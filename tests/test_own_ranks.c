@@ -3,6 +3,7 @@
  * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of losses, weights and
  * checkpoints; what was killed goes on. A caller that fails or stops on one rank does so on all. */
 #include "own_ranks_rig.h"
+#include "trainer/trainer.h"
 
 #define SMALL .size = {700, 33, 1024, 5}
 #define NONE "predictor none "
@@ -39,7 +40,7 @@ static const own_variant variants[] = {
      IN_FP32},
     {.name = "in turn",
      .words = NONE "steps 4 optim_place pinned update gather max_gpu_mem 512MiB",
-     .size = {3 << 20, 33, 4 << 20, 1000},
+     .size = {3 << 20, 33, 1000, 4 << 20},
      .is_loop = true,
      .is_in_turn = true,
      IN_FP32},
@@ -319,6 +320,19 @@ START_TEST(a_loop_that_is_destroyed_on_one_rank_ends_the_others) {
 }
 END_TEST
 
+START_TEST(a_killed_rank_of_a_guest_ends_the_others) {
+    own_fault fault = {.rank = _i / 2, .at = 5, .dies = true};
+    char out[600], rank[16];
+    const own_variant *v = variant_named(_i % 2 ? "loop" : "model, each");
+    ranks_job job = run_with(v, &fault, NULL, in_folder("killed", out));
+    snprintf(rank, sizeof rank, "rank %d", fault.rank);
+    for (int r = 0; r < 3; r++) {
+        if (r != fault.rank) must_mention(&job.it, r, rank);
+    }
+    job_free(&job);
+}
+END_TEST
+
 START_TEST(loops_save_together_when_they_are_told_to) {
     own_fault fault = {.rank = 0, .at = 5, .saves = true};
     char out[600], path[HY_PATH_MAX];
@@ -330,6 +344,67 @@ START_TEST(loops_save_together_when_they_are_told_to) {
     }
     snprintf(path, sizeof path, "%s/checkpoint-4", out);
     ck_assert(hy_path_exists(path));
+    job_free(&job);
+}
+END_TEST
+
+/* ---- step by step -------------------------------------------------------------------------------- */
+
+static uint64_t sent_by(const hy_trainer *t) {
+    require(t->engine.backend->stream_sync(t->engine.shards.net.stream) == HY_OK);
+    return hy_link_bytes_sent(t->team->link);
+}
+
+static void take_steps(hy_trainer *t, int rank, int count) {
+    hy_ranks_info info;
+    hy_plan_facts facts;
+    hy_eval_info held_out;
+    uint64_t before = 0;
+    require(hy_trainer_ranks(t, &info) && info.rank == rank && info.count == count);
+    hy_trainer_plan_facts(t, &facts);
+    for (int step = 0; step < 4; step++) {
+        require(hy_trainer_step(t, NULL) == HY_OK);
+        uint64_t now = sent_by(t);
+        if (step > 0 && now - before != facts.link_bytes) {
+            fprintf(stderr, "step %d: %llu bytes, planned were %llu\n", step,
+                    (unsigned long long)(now - before), (unsigned long long)facts.link_bytes);
+            _exit(98);
+        }
+        before = now;
+    }
+    require(hy_trainer_evaluate(t, &held_out) == HY_OK && isfinite(held_out.loss));
+    require(hy_trainer_save(t) == HY_OK);
+}
+
+static hy_status step_by_step(const ranks_run *run, int rank, const hy_config *config,
+                              const hy_observer *observer) {
+    const own_task *task = run->user;
+    own_work w = {.v = task->v, .rank = rank, .loaded = -1};
+    hy_trainer *t;
+    own_make(&w, false);
+    hy_own_model model = own_model_of(&w);
+    require(hy_trainer_create_own(config, &model, observer, &t) == HY_OK);
+    take_steps(t, rank, run->count);
+    hy_trainer_destroy(t);
+    own_free(&w);
+    return HY_OK;
+}
+
+START_TEST(an_own_model_is_stepped_on_ranks_and_sends_what_was_planned) {
+    static const char *const names[] = {"model", "model, each", "bf16", "several units"};
+    own_task task = {.v = variant_named(names[_i / 3])};
+    char out[600], path[HY_PATH_MAX];
+    ranks_run run = {.count = 2 + _i % 2,
+                     .stage = _i % 3,
+                     .words = OWN_RUN,
+                     .more = task.v->words,
+                     .out = in_folder("stepped", out),
+                     .train = step_by_step,
+                     .user = &task};
+    ranks_job job = job_start(&run);
+    rig_wait_except(&job.it, RUN_SECONDS, 0);
+    for (int r = 0; r < run.count; r++) ck_assert_int_eq(job.it.codes[r], 0);
+    ck_assert_int_eq(last_checkpoint(out, path), 4);
     job_free(&job);
 }
 END_TEST
@@ -347,7 +422,9 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_callback_that_fails_on_one_rank_ends_all_and_names_it, 0, 4);
     tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, 6);
     tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0, 3);
+    tcase_add_loop_test(c, a_killed_rank_of_a_guest_ends_the_others, 0, 4);
     tcase_add_test(c, loops_save_together_when_they_are_told_to);
+    tcase_add_loop_test(c, an_own_model_is_stepped_on_ranks_and_sends_what_was_planned, 0, 12);
     suite_add_tcase(s, c);
     return s;
 }
