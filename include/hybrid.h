@@ -822,7 +822,15 @@ hy_status hy_selftest_ranks(const hy_config *config, const hy_ranks_observer *ob
  * reaches, on borders of 16 bytes.
  *
  * Streams: on a card, your work on weights and gradients is enqueued on the stream that you name. Ours waits
- * for yours and yours for ours by events; the host waits once in a step, for the norm of its gradients. */
+ * for yours and yours for ours by events; the host waits once in a step, for the norm of its gradients.
+ *
+ * Ranks (7): each is a process that makes its handle with the same parameters and the same keys, but for those of its
+ * machine. A step is still grad_accum_steps micro-batches, of which each rank is asked for as many, by other numbers, so
+ * the count of ranks has to divide it; loss and gradients of all are taken together, every target weighing the same.
+ * The weights to begin with are rank 0's. What you tell of held-out data is added up: each rank may look at its share, or
+ * at all of it. Calls that save, evaluate or step are made by all ranks, at the same place. What fails or stops on one
+ * rank ends the run on all; after a failure weights in your memory are not what they were. zero_stage is 0, 1 or 2:
+ * your weights are whole in your memory. */
 #define HY_PARAMETER_DIMS 8
 
 typedef struct hy_parameter {
@@ -853,7 +861,7 @@ typedef struct hy_own_parameters {
     bool sums_gradients;
     void *stream; /* card: the cudaStream_t that you compute on; NULL: the default one */
     /* A part of every checkpoint that is yours: `save` gives bytes from malloc, which the library frees; `load`
-     * gets them back when a run is resumed. Either may be NULL. */
+     * gets them back when a run is resumed. Either may be NULL. Of several ranks rank 0 gives it and all get it. */
     void *user;
     hy_status (*save)(void *user, void **bytes, size_t *size);
     hy_status (*load)(void *user, const void *bytes, size_t size);
@@ -882,6 +890,10 @@ hy_status hy_trainer_create_own(const hy_config *config, const hy_own_model *mod
                                 const hy_observer *observer, hy_trainer **out);
 hy_status hy_trainer_plan_own(const hy_config *config, const hy_own_parameters *parameters,
                               const hy_observer *observer, hy_trainer **out);
+/* The same for one of `count` ranks, as hy_trainer_plan_ranks. */
+hy_status hy_trainer_plan_own_ranks(const hy_config *config, const hy_own_parameters *parameters,
+                                    int32_t count, bool has_cards, const hy_observer *observer,
+                                    hy_trainer **out);
 
 /* (b) Your own loop: the library says what it wants to know next, you compute, you answer.
  *
@@ -922,7 +934,7 @@ typedef struct hy_loop_step {
     hy_todo todo;
     bool is_over;         /* todo is HY_DO_NOTHING */
     int64_t step;         /* optimizer steps done before it */
-    int64_t batch, count; /* micro-batches [batch, batch + count) */
+    int64_t batch, count; /* micro-batches [batch, batch + count); of several ranks this one's */
     hy_phase phase;
     const char *reason;   /* why this phase; "" when nothing changed */
     const char *obstacle; /* why no jump can follow yet; "" when one may */
@@ -959,9 +971,10 @@ hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss, int64
  * must stay as they are until all parameters were asked for, and all must be before you write new ones. */
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter);
 /* Saves a checkpoint now: while gradients are asked for, that is between two steps, and not in the part of a
- * paired fork that is thrown away (HY_ERR_STATE). */
+ * paired fork that is thrown away (HY_ERR_STATE). Of several ranks all call it before the same answer. */
 hy_status hy_loop_save(hy_loop *loop);
-/* Ends the run as it is after its last step: saved where there is a folder. It is over then. */
+/* Ends the run as it is after its last step: saved where there is a folder. It is over then. Of several ranks one is
+ * enough: on the others the answer, or the call that waits, comes back with HY_STOPPED. */
 hy_status hy_loop_stop(hy_loop *loop);
 /* What the last step or jump came to; false: there was none yet. Its texts are constants: they outlive the loop. */
 bool hy_loop_last(hy_loop *loop, hy_step_info *out);
@@ -972,7 +985,8 @@ const hy_trainer *hy_loop_trainer(hy_loop *loop);
 /* ---- 7. Ranks ------------------------------------------------------------------------------------ */
 
 /* Several processes that train one model, each with a device of its own. A launcher starts all of them with the same
- * command and tells each who it is by variables: hybrid-train --gpus N, mpirun, srun, torchrun. */
+ * command and tells each who it is by variables: hybrid-train --gpus N, mpirun, srun, torchrun, or a program's own call
+ * of hy_start_ranks. A trainer or loop that is made in such a process is one of the ranks. */
 typedef struct hy_rank_info {
     int32_t rank, count;             /* 0 of 1: this process is alone */
     int32_t local_rank, local_count; /* on this machine; local_count 0: the launcher did not say */

@@ -355,7 +355,7 @@ static uint64_t sent_by(const hy_trainer *t) {
     return hy_link_bytes_sent(t->team->link);
 }
 
-static void take_steps(hy_trainer *t, int rank, int count) {
+static int64_t take_steps(hy_trainer *t, int rank, int count) {
     hy_ranks_info info;
     hy_plan_facts facts;
     hy_eval_info held_out;
@@ -374,6 +374,7 @@ static void take_steps(hy_trainer *t, int rank, int count) {
     }
     require(hy_trainer_evaluate(t, &held_out) == HY_OK && isfinite(held_out.loss));
     require(hy_trainer_save(t) == HY_OK);
+    return (int64_t)facts.link_bytes;
 }
 
 static hy_status step_by_step(const ranks_run *run, int rank, const hy_config *config,
@@ -384,15 +385,35 @@ static hy_status step_by_step(const ranks_run *run, int rank, const hy_config *c
     own_make(&w, false);
     hy_own_model model = own_model_of(&w);
     require(hy_trainer_create_own(config, &model, observer, &t) == HY_OK);
-    take_steps(t, rank, run->count);
+    task->hashes[rank] = take_steps(t, rank, run->count);
     hy_trainer_destroy(t);
     own_free(&w);
     return HY_OK;
 }
 
+/* What nobody has started is planned alike. */
+static void must_be_planned(const ranks_run *run, int64_t link_bytes) {
+    own_work w = {.v = ((const own_task *)run->user)->v};
+    hy_config *config = config_of(run);
+    hy_trainer *t;
+    hy_plan_facts facts;
+    own_make(&w, false);
+    hy_own_model model = own_model_of(&w);
+    must(hy_trainer_plan_own_ranks(config, &model.parameters, run->count, false, NULL, &t));
+    hy_trainer_plan_facts(t, &facts);
+    ck_assert_int_eq(facts.ranks, run->count);
+    ck_assert_int_eq(facts.zero_stage, run->stage);
+    ck_assert_int_eq((int64_t)facts.link_bytes, link_bytes);
+    hy_trainer_destroy(t);
+    must_fail(hy_trainer_plan_own_ranks(config, &model.parameters, 0, false, NULL, &t),
+              HY_ERR_INPUT, "accepted are 1 to");
+    hy_config_destroy(config);
+    own_free(&w);
+}
+
 START_TEST(an_own_model_is_stepped_on_ranks_and_sends_what_was_planned) {
     static const char *const names[] = {"model", "model, each", "bf16", "several units"};
-    own_task task = {.v = variant_named(names[_i / 3])};
+    own_task task = {.v = variant_named(names[_i / 3]), .hashes = hashes};
     char out[600], path[HY_PATH_MAX];
     ranks_run run = {.count = 2 + _i % 2,
                      .stage = _i % 3,
@@ -406,6 +427,7 @@ START_TEST(an_own_model_is_stepped_on_ranks_and_sends_what_was_planned) {
     for (int r = 0; r < run.count; r++) ck_assert_int_eq(job.it.codes[r], 0);
     ck_assert_int_eq(last_checkpoint(out, path), 4);
     job_free(&job);
+    must_be_planned(&run, hashes[0]);
 }
 END_TEST
 

@@ -44,6 +44,8 @@ RESULTS = {
     "hy_tokenize_result": "TokenizeResult",
     "hy_evaluation": "Evaluation",
     "hy_machine": "Machine",
+    "hy_ranks_info": "RanksInfo",
+    "hy_rank_info": "RankInfo",
     "hy_run_point": "RunPoint",
     "hy_run_event": "RunEvent",
     "hy_run_facts": "RunFacts",

@@ -27,11 +27,14 @@ from .errors import (
     Stopped,
 )
 from .loop import Loop, Step, plan_parameters
+from .ranks import find_rank
 from .results import (
     ConfigKey,
     EvalInfo,
     MemoryState,
     PlanFacts,
+    RankInfo,
+    RanksInfo,
     RunEvent,
     RunFacts,
     RunPoint,
@@ -58,6 +61,8 @@ __all__ = [
     "MemoryState",
     "NumericError",
     "PlanFacts",
+    "RankInfo",
+    "RanksInfo",
     "Run",
     "RunEvent",
     "RunFacts",
@@ -69,6 +74,7 @@ __all__ = [
     "Summary",
     "Tokenizer",
     "Trainer",
+    "find_rank",
     "plan",
     "plan_parameters",
     "read_run",

@@ -122,24 +122,29 @@ def plan_parameters(
     grad_dtype: str | None = None,
     groups: Mapping[str, Mapping[str, Any]] | str | None = None,
     sum_gradients: bool = False,
+    ranks: int = 1,
+    has_cards: bool = False,
     config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
     on_message: OnMessage = None,
     **keys: ConfigValue | None,
 ) -> dict[str, Any]:
     """What a Loop over {name: shape} would keep where, and whether it fits. No memory is taken.
 
-    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16".
+    A value may also be anything that has a shape, such as a tensor. dtype is "fp32", "bf16" or "fp16". With `ranks` the
+    plan is that of one of so many, each with a card of its own (has_cards), or else sharing one or computing on the CPU;
+    a step then has a micro-batch for each, unless grad_accum_steps says more.
     """
     groups, keys = groups_of(groups, keys)
     ours = as_config(config, **keys)
-    for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3)):
+    for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3), ("train.grad_accum_steps", ranks)):
         if not ours.is_chosen(key):
             ours.set(key, value)
     ours.use_own()
     own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
     own.sums_gradients = sum_gradients
     observer = Observer(on_message=on_message)
-    out = planned(lib.hy_trainer_plan_own, ours._handle, ctypes.byref(own), ctypes.byref(observer.struct))
+    seen = ctypes.byref(observer.struct)
+    out = planned(lib.hy_trainer_plan_own_ranks, ours._handle, ctypes.byref(own), ranks, has_cards, seen)
     del keep
     observer.raise_again()
     return out

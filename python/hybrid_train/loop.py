@@ -20,7 +20,8 @@ from ._turn import Turn
 from ._views import is_torch, loaded
 from .config import Config, ConfigValue
 from .errors import InputError, StateError, error_of
-from .results import LoopStep, MemoryState, StepInfo, Summary
+from .ranks import ranks_of
+from .results import LoopStep, MemoryState, RanksInfo, StepInfo, Summary
 from .trainer import memory_of, plan_of, summary_of
 
 __all__ = ["Loop", "Step", "plan_parameters"]
@@ -119,6 +120,9 @@ class Loop:
     out, resume (keys): the run's folder; resume=True goes on with what is there.
 
     Nothing is written unless `out` names a folder. A loop belongs to one thread at a time.
+
+    In a process that torchrun, mpirun or srun has started as one of several, the loop is one of as many ranks: it is
+    asked for its share of each step's grad_accum_steps micro-batches, which the number of ranks has to divide.
     """
 
     def __init__(
@@ -489,6 +493,11 @@ class Loop:
         """What is kept where, and why."""
         with self._turn:
             return plan_of(self._run())
+
+    def ranks(self) -> RanksInfo | None:
+        """Which of several ranks this loop is; None: it is alone."""
+        with self._turn:
+            return ranks_of(self._run())
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loop cannot be copied or pickled: save() keeps its state")

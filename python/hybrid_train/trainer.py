@@ -18,7 +18,8 @@ from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave
 from ._turn import Turn
 from .config import Config, ConfigValue, as_config
 from .errors import StateError, error_of
-from .results import EvalInfo, MemoryState, PlanFacts, StepInfo, Summary
+from .ranks import ranks_of
+from .results import EvalInfo, MemoryState, PlanFacts, RanksInfo, StepInfo, Summary
 
 __all__ = ["Trainer", "train", "plan"]
 
@@ -195,6 +196,11 @@ class Trainer:
         with self._turn:
             return facts_of(self._open())
 
+    def ranks(self) -> RanksInfo | None:
+        """Which of several ranks this one is; None: it is alone."""
+        with self._turn:
+            return ranks_of(self._open())
+
     def close(self) -> None:
         """Gives all memory back. What was not saved is lost."""
         with self._turn:
@@ -249,14 +255,18 @@ def train(
 def plan(
     config: Config | Mapping[str, ConfigValue] | str | os.PathLike[str] | None = None,
     *,
+    ranks: int = 1,
+    has_cards: bool = False,
     on_message: OnMessage = None,
     **keys: ConfigValue | None,
 ) -> dict[str, Any]:
     """What a run of this configuration would keep where, and whether it fits. Nothing is allocated or written.
 
-    A plan that does not fit is no error: "fits" is False, and "problem" says what is short.
+    A plan that does not fit is no error: "fits" is False, and "problem" says what is short. With `ranks` it is that of
+    one of so many, each with a card of its own (has_cards), or else sharing one or computing on the CPU.
     """
     ours, observer = as_config(config, **keys), Observer(on_message=on_message)
-    out = planned(lib.hy_trainer_plan, ours._handle, ctypes.byref(observer.struct))
+    seen = ctypes.byref(observer.struct)
+    out = planned(lib.hy_trainer_plan_ranks, ours._handle, ranks, has_cards, seen)
     observer.raise_again()
     return out

@@ -169,8 +169,8 @@ static void *run(void *user) {
                             .on_save = on_save,
                             .on_memory = on_memory};
     await(loop, true);
-    loop->result =
-        hy_trainer_make(loop->config, &observer, false, &loop->own.guest, &loop->trainer);
+    hy_making making = {.guest = &loop->own.guest};
+    loop->result = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
     if (loop->result == HY_OK) loop->result = hy_trainer_run(loop->trainer);
     keep_message(loop);
     loop->is_over = true;

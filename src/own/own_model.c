@@ -56,11 +56,11 @@ static hy_status answer(void *user, const hy_ask *ask, hy_told *told) {
 }
 
 static hy_status make(const hy_config *config, const hy_own_model *model,
-                      const hy_observer *observer, bool is_plan, hy_trainer **out) {
+                      const hy_observer *observer, hy_making making, hy_trainer **out) {
     *out = NULL;
     own_model *m = calloc(1, sizeof *m);
     if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
-    hy_status status = hy_own_guest_init(&m->own, &model->parameters, !is_plan);
+    hy_status status = hy_own_guest_init(&m->own, &model->parameters, !making.is_plan);
     if (status != HY_OK) {
         free(m);
         return status;
@@ -75,8 +75,8 @@ static hy_status make(const hy_config *config, const hy_own_model *model,
     g->zeroes_grads = true;
     /* Sums of micro-batch means are made of each one's own. */
     g->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
-    return hy_trainer_make(config, observer, is_plan, g,
-                           out); /* which has the guest from here on */
+    making.guest = g;
+    return hy_trainer_make(config, observer, &making, out);
 }
 
 hy_status hy_trainer_create_own(const hy_config *config, const hy_own_model *model,
@@ -93,15 +93,30 @@ hy_status hy_trainer_create_own(const hy_config *config, const hy_own_model *mod
         HY_FAIL_IF(!p->grads, HY_ERR_INPUT, "parameter %s has no memory for its gradients",
                    p->name ? p->name : "without a name");
     }
-    return make(config, model, observer, false, out);
+    return make(config, model, observer, (hy_making){0}, out);
+}
+
+static hy_status plan(const hy_config *config, const hy_own_parameters *parameters,
+                      hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
+    HY_FAIL_IF(
+        !config || !parameters || !out, HY_ERR_INPUT,
+        "hy_trainer_plan_own needs a configuration, parameters and a place for the plan; one "
+        "is NULL");
+    return make(config, &(hy_own_model){.parameters = *parameters}, observer,
+                (hy_making){.is_plan = true, .planned = planned}, out);
 }
 
 hy_status hy_trainer_plan_own(const hy_config *config, const hy_own_parameters *parameters,
                               const hy_observer *observer, hy_trainer **out) {
     if (out) *out = NULL;
-    HY_FAIL_IF(
-        !config || !parameters || !out, HY_ERR_INPUT,
-        "hy_trainer_plan_own needs a configuration, parameters and a place for the plan; one "
-        "is NULL");
-    return make(config, &(hy_own_model){.parameters = *parameters}, observer, true, out);
+    return plan(config, parameters, (hy_planned_ranks){0}, observer, out);
+}
+
+hy_status hy_trainer_plan_own_ranks(const hy_config *config, const hy_own_parameters *parameters,
+                                    int32_t count, bool has_cards, const hy_observer *observer,
+                                    hy_trainer **out) {
+    if (out) *out = NULL;
+    HY_TRY(hy_planned_ranks_check(count));
+    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
+    return plan(config, parameters, count > 1 ? planned : (hy_planned_ranks){0}, observer, out);
 }

@@ -157,30 +157,21 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     return HY_OK;
 }
 
-hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                          hy_guest *guest, hy_trainer **out) {
-    static const lesson alone = {0};
+hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
+                          const hy_making *making, hy_trainer **out) {
+    lesson first = {.planned = making->planned};
+    hy_guest *guest = making->guest;
     *out = NULL;
-    if (!guest) return make(config, observer, is_plan, NULL, &alone, out);
+    if (!guest) return make(config, observer, making->is_plan, NULL, &first, out);
     hy_config *own;
     hy_status status = hy_config_copy_own(config, &own);
     if (status != HY_OK) {
         if (guest->release) guest->release(guest);
         return status;
     }
-    status = make(own, observer, is_plan, guest, &alone, out);
+    status = make(own, observer, making->is_plan, guest, &first, out);
     hy_config_destroy(own);
     return status;
-}
-
-hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
-                                const hy_observer *observer, hy_trainer **out) {
-    lesson first = {.planned = {.count = count, .has_cards = has_cards}};
-    *out = NULL;
-    HY_FAIL_IF(count < 1 || count > HY_RANKS_MOST, HY_ERR_INPUT,
-               "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_MOST);
-    if (count == 1) return hy_trainer_plan(config, observer, out);
-    return make(config, observer, true, NULL, &first, out);
 }
 
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,

@@ -86,9 +86,28 @@ static hy_status find_guest(const hy_settings *s, hy_guest **out) {
     return status;
 }
 
-hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
-    hy_guest *guest;
+static hy_status plan(const hy_config *config, const hy_observer *observer,
+                      hy_planned_ranks planned, hy_trainer **out) {
+    hy_making making = {.is_plan = true, .planned = planned};
     *out = NULL;
-    HY_TRY(find_guest(hy_config_settings(config), &guest));
-    return hy_trainer_make(config, observer, true, guest, out);
+    HY_TRY(find_guest(hy_config_settings(config), &making.guest));
+    return hy_trainer_make(config, observer, &making, out);
+}
+
+hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, hy_trainer **out) {
+    return plan(config, observer, (hy_planned_ranks){0}, out);
+}
+
+hy_status hy_planned_ranks_check(int32_t count) {
+    HY_FAIL_IF(count < 1 || count > HY_RANKS_MOST, HY_ERR_INPUT,
+               "a plan for %d ranks; accepted are 1 to %d", count, HY_RANKS_MOST);
+    return HY_OK;
+}
+
+hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
+                                const hy_observer *observer, hy_trainer **out) {
+    *out = NULL;
+    HY_TRY(hy_planned_ranks_check(count));
+    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
+    return plan(config, observer, count > 1 ? planned : (hy_planned_ranks){0}, out);
 }

@@ -20,7 +20,7 @@ void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...
 
 hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer,
                             hy_trainer **out) {
-    return hy_trainer_make(config, observer, false, NULL, out);
+    return hy_trainer_make(config, observer, &(hy_making){0}, out);
 }
 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {

@@ -267,8 +267,15 @@ hy_status hy_trainer_take_reserve(hy_trainer *t);
 void hy_trainer_give_reserve(hy_trainer *t);
 
 /* make.c: a trainer, built again with less where memory is short. */
-hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                          hy_guest *guest, hy_trainer **out);
+typedef struct hy_making {
+    hy_guest *guest; /* who is the trainer's from here on; NULL: the model is ours */
+    bool is_plan;
+    hy_planned_ranks planned;
+} hy_making;
+hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
+                          const hy_making *making, hy_trainer **out);
+/* HY_ERR_INPUT: no plan is made for so many ranks. */
+hy_status hy_planned_ranks_check(int32_t count);
 /* A run as one of a team that is the caller's and outlives it; NULL: alone, whatever launcher there is. What NCCL a run
  * before may have chosen for the team is chosen anew. */
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
