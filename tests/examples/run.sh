@@ -81,6 +81,16 @@ watch_looks_at_memory_and_reads_a_run() {
         ! "$examples/watch" nowhere 2> err && grep -q nowhere err
 }
 
+# Five cannot share twelve micro-batches.
+ranks_come_to_the_same_loss_however_many() {
+    local count
+    for count in 1 2 3; do "$examples/ranks" "$count" > "out$count" || return 1; done
+    cat out1 out2 out3
+    [ "$(sed 's/^1 //' out1)" = "$(sed 's/^2 //' out2)" ] && [ "$(wc -l < out3)" = 1 ] &&
+        is_below "$(last_number out3 'held-out loss')" 0.02 || return 1
+    ! "$examples/ranks" 5 2> err && grep -q 'accepted are multiples of 5' err
+}
+
 an_example_writes_nothing() {
     "$examples/convnet" > /dev/null && [ -z "$(ls -A)" ]
 }
@@ -115,7 +125,7 @@ the_guide_shows_the_examples_as_they_are() {
 for name in logistic_learns_with_prediction logistic_learns_without_prediction \
     convnet_learns_with_prediction convnet_learns_without_prediction \
     an_example_prints_what_is_wrong_and_fails ask_answers_every_question \
-    watch_looks_at_memory_and_reads_a_run an_example_writes_nothing \
+    watch_looks_at_memory_and_reads_a_run ranks_come_to_the_same_loss_however_many an_example_writes_nothing \
     the_guide_shows_the_examples_as_they_are; do
     check "$name"
 done
