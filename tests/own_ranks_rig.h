@@ -47,6 +47,7 @@ typedef struct own_fault {
     int rank;
     int64_t at;
     hy_status status;            /* that its callback gives, */
+    bool is_nan;                 /* or its loss is not finite, */
     bool dies;                   /* or it is killed, */
     bool stops, destroys, saves; /* or what its loop does; all save */
 } own_fault;
@@ -144,8 +145,9 @@ static inline hy_status own_backward(void *user, int64_t batch, double scale, do
                                      int64_t *counted) {
     own_work *w = user;
     w->asked++;
-    if (own_is_due(w)) return own_trouble->status;
-    *sum = own_batch(w, batch, scale);
+    bool is_due = own_is_due(w);
+    if (is_due && !own_trouble->is_nan) return own_trouble->status;
+    *sum = is_due ? NAN : own_batch(w, batch, scale);
     *counted = own_samples(batch);
     return HY_OK;
 }
@@ -223,6 +225,7 @@ static inline hy_status own_answer(own_work *w, hy_loop *loop, const hy_loop_ste
     if (wants) own_zero(w);
     double scale = wants ? step->loss_scale / (double)samples : 0;
     for (int64_t i = 0; i < step->count; i++) sum += own_batch(w, step->batch + i, scale);
+    if (wants && own_trouble && own_trouble->is_nan && own_is_due(w)) sum = NAN;
     return hy_loop_answer(loop, sum / (double)samples, samples);
 }
 

@@ -66,7 +66,21 @@ static const own_variant variants[] = {
               "schedule constant full_steps 2 correct_steps 1 predict_from 0 predict_until 1 "
               "confidence_threshold 0.75 eval_every 4",
      SMALL,
-     IN_FP32},
+     IN_FP32,
+     .jumps = 1},
+    {.name = "moved state",
+     .words = PREDICTS "steps 18 predictor outer guard_share 0.5 offload_strategy pinned",
+     SMALL,
+     .is_loop = true,
+     IN_FP32,
+     .jumps = 2},
+    {.name = "fp16",
+     .words = NONE "steps 6 precision fp16",
+     SMALL,
+     .dtype = HY_F16,
+     .grad_dtype = HY_F16,
+     .is_loop = true,
+     IN_16_BITS},
 };
 #define VARIANT_COUNT ((int)(sizeof variants / sizeof variants[0]))
 
@@ -333,6 +347,21 @@ START_TEST(a_killed_rank_of_a_guest_ends_the_others) {
 }
 END_TEST
 
+START_TEST(a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all) {
+    own_fault fault = {.rank = 1, .at = 5, .is_nan = true};
+    const own_variant *v = variant_named(_i ? "loop, each" : "model");
+    char out[600];
+    course found;
+    ranks_job job = run_with(v, &fault, NULL, in_folder("skipped", out));
+    job_end(&job, v->name, &found);
+    int bad = 0;
+    for (int64_t i = 0; i < found.count; i++) bad += !isfinite(found.step[i].loss);
+    ck_assert_int_eq(bad, 1);
+    ck_assert_int_eq(found.count, 8);
+    ck_assert(isfinite(found.step[7].loss));
+}
+END_TEST
+
 START_TEST(loops_save_together_when_they_are_told_to) {
     own_fault fault = {.rank = 0, .at = 5, .saves = true};
     char out[600], path[HY_PATH_MAX];
@@ -445,6 +474,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, 6);
     tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0, 3);
     tcase_add_loop_test(c, a_killed_rank_of_a_guest_ends_the_others, 0, 4);
+    tcase_add_loop_test(c, a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all, 0, 2);
     tcase_add_test(c, loops_save_together_when_they_are_told_to);
     tcase_add_loop_test(c, an_own_model_is_stepped_on_ranks_and_sends_what_was_planned, 0, 12);
     suite_add_tcase(s, c);

@@ -188,7 +188,9 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
     return HY_OK;
 }
 
-hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) { return evaluate(t, info, NULL); }
+hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
+    return hy_ranks_fail(t, evaluate(t, info, NULL));
+}
 
 /* A loss that is not finite is never lower. */
 static void compare(hy_trainer *t, double loss, bool is_final) {
