@@ -124,13 +124,9 @@ static inline hy_status run_as_rank(const ranks_run *run, int rank, course *mine
     hy_trainer *trainer = NULL;
     if (run->begin) run->begin(run, rank);
     hy_config *config = config_of(run);
-<<<<<<< HEAD
     if (run->own && rank == run->victim) set_words(config, run->own);
-    hy_status status = hy_trainer_create(config, &observer, &trainer);
-=======
     hy_status status = run->train ? run->train(run, rank, config, &observer)
                                   : hy_trainer_create(config, &observer, &trainer);
->>>>>>> b3e7b5f (Several ranks: a caller's own model and own loop, stages 0 to 2)
     hy_config_destroy(config);
     if (status != HY_OK) return status;
     if (!run->train) status = hy_trainer_run(trainer);
