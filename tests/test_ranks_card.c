@@ -45,7 +45,7 @@ static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *us
     (void)mine;
     set_rank_variables(ranks);
     require(hy_config_create(&config) == HY_OK);
-    require(hy_team_for(hy_config_settings(config), NULL, &t.team) == HY_OK);
+    require(hy_team_for(hy_config_settings(config), NULL, NULL, &t.team) == HY_OK);
     bool is_other = *has_other_card && ranks->rank == 1;
     snprintf(backend.facts.name, sizeof backend.facts.name, is_other ? "a card" : "another");
     t.engine.backend = &backend;
