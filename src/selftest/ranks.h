@@ -41,7 +41,7 @@ void hy_ranks_tell(hy_ranks_run *run, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void hy_ranks_progress(hy_ranks_run *run, const char *what);
 
-/* The largest that any rank gives; and HY_OK where all do, else the first failure, on all of them. */
+/* Becomes the largest that any rank gives, on all of them. */
 hy_status hy_ranks_largest(hy_ranks_run *run, double *value);
 
 static inline bool hy_ranks_leads(const hy_ranks_run *run) { return run->team->who.rank == 0; }
