@@ -106,6 +106,7 @@ static hy_status add_up(void *argument) {
 
 hy_status hy_job_begin(hy_exchange *net, hy_job **out) {
     hy_job *job = &net->jobs[net->next];
+    assert(net->nccl || !net->team->uses_nccl); /* connected, or it would go over the link unseen */
     net->next = (net->next + 1) % net->job_count;
     if (job->is_sent) HY_TRY(net->backend->event_sync(job->is_done));
     job->send_count = job->receive_count = job->numbers = 0;

@@ -35,7 +35,7 @@ hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
     HY_TRY(take(b, HY_EXCHANGE_NUMBERS * sizeof *b->numbers, &b->numbers));
     b->host = malloc(HY_BENCH_MOST);
     HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare what ranks exchange");
-    return HY_OK;
+    return hy_exchange_connect(&b->net);
 }
 
 void hy_bench_close(hy_bench *b) {

@@ -132,6 +132,7 @@ START_TEST(jobs_begin_after_one_stream_and_are_waited_for_by_it) {
     buffers m = take((1 << 20) + 512, 7);
     must(hy_exchange_open(&net, team, gpu.backend, 3));
     must(hy_exchange_connect(&net));
+    ck_assert_ptr_nonnull(net.nccl);
     for (int round = 0; round < 10; round++) {
         must(gpu.backend->copy(gpu.stream, m.from, m.host, m.bytes));
         must(hy_job_begin(&net, &job));
