@@ -9,7 +9,7 @@
 #include "model/model.h"
 #include "plan/rows.h"
 
-enum { MOST_RANKS = 50, MOST_PARAMS = 200 };
+enum { MOST_RANKS = 50, MOST_PARAMS = 240 };
 
 /* ---- models ------------------------------------------------------------------------------------ */
 
@@ -191,21 +191,19 @@ static void check_unit(const hy_shard *s, const hy_params *params, const hy_layo
 }
 
 /* Spans of all ranks: none over another, all of them together the unit. */
-static uint64_t check_spans(const hy_shard *s, const hy_params *params, const hy_layout *whole,
-                            int32_t unit) {
-    uint64_t begin[MOST_RANKS], bytes[MOST_RANKS], sum = 0, most = 0;
+static void check_spans(const hy_shard *s, const hy_params *params, const hy_layout *whole,
+                        int32_t unit) {
+    uint64_t begin[MOST_RANKS], bytes[MOST_RANKS], sum = 0;
     for (int32_t r = 0; r < s->count; r++) {
         hy_shard_span(s, params, whole, unit, r, &begin[r], &bytes[r]);
         ck_assert_uint_eq((begin[r] | bytes[r]) % HY_ALIGNMENT, 0);
         sum += bytes[r];
-        if (bytes[r] > most) most = bytes[r];
         for (int32_t k = 0; k < r; k++) {
             bool is_apart = begin[k] + bytes[k] <= begin[r] || begin[r] + bytes[r] <= begin[k];
             ck_assert(is_apart || bytes[r] == 0 || bytes[k] == 0);
         }
     }
     ck_assert_uint_eq(sum, whole->unit_bytes[unit]);
-    return most;
 }
 
 START_TEST(a_shard_is_one_piece_of_each_whole_unit) {
@@ -216,18 +214,19 @@ START_TEST(a_shard_is_one_piece_of_each_whole_unit) {
     for (int k = 0; k < 3 * 6; k++) {
         int32_t count = counts[k % 6];
         hy_layout whole, part;
-        uint64_t sum = 0, most = 0;
+        uint64_t sum = 0;
         must(hy_params_layout(&params, HY_SET_TRAINABLE, types[k / 6], &whole));
         for (int32_t rank = 0; rank < count; rank++) {
+            uint64_t most = 0;
             hy_shard shard =
                 make_shard(&params, optimizers[_i % OPTIMIZERS], rank, count, is_whole);
             must(hy_shard_layout(&shard, &params, &whole, &part));
             for (int32_t u = 0; u < params.units; u++) {
                 check_unit(&shard, &params, &whole, &part, u);
-                uint64_t largest = rank == 0 ? check_spans(&shard, &params, &whole, u) : 0;
-                if (largest > most) most = largest;
+                if (rank == 0) check_spans(&shard, &params, &whole, u);
+                if (part.unit_bytes[u] > most) most = part.unit_bytes[u];
             }
-            if (rank == 0) ck_assert_uint_eq(hy_shard_largest(&shard, &params, &whole), most);
+            ck_assert_uint_eq(hy_shard_largest(&shard, &params, &whole), most);
             sum += part.bytes;
             hy_layout_fini(&part);
             hy_shard_fini(&shard);
@@ -708,7 +707,8 @@ END_TEST
 START_TEST(rings_of_stage_3_are_as_large_for_any_number_of_layers) {
     uint64_t rings[2], state[2], saved;
     for (int i = 0; i < 2; i++) {
-        hy_params params = make_params(_i ? ADAPTERS : UNTIED, i ? 9 : 3);
+        /* Rank 1 has the same of the head. */
+        hy_params params = make_params(_i ? ADAPTERS : UNTIED, i ? 11 : 7);
         hy_plan_state alone = need_of(&params, (hy_rank_spec){0}, &saved);
         hy_plan_state need =
             need_of(&params, (hy_rank_spec){.rank = 1, .count = 4, .stage = 3}, &saved);
@@ -718,7 +718,7 @@ START_TEST(rings_of_stage_3_are_as_large_for_any_number_of_layers) {
         ck_assert_msg(share > 0.22 && share < 0.28, "a quarter of the state is %.3f of it", share);
         hy_params_fini(&params);
     }
-    ck_assert_uint_gt(state[1], 2 * state[0]);
+    ck_assert_uint_gt(4 * state[1], 5 * state[0]);
     ck_assert_uint_eq(rings[0], rings[1]);
 }
 END_TEST

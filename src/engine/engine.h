@@ -152,6 +152,7 @@ typedef struct hy_shards {
     hy_exchange net;
     hy_arena arena;
     char *arriving[2]; /* in it, used in turn */
+    hy_arena staging; /* pinned: what a card sends and receives passes through it; empty: nothing */
     int turn;
     bool is_first, is_last; /* of the step's passes, the one that goes on */
     hy_given_unit given;

@@ -41,17 +41,6 @@ hy_status hy_exchange_connect(hy_exchange *net) {
     return net->team->uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
 }
 
-hy_status hy_exchange_take_staging(hy_exchange *net, uint64_t bytes) {
-    if (!net->backend->facts.is_gpu || net->team->uses_nccl || bytes <= net->staging_bytes)
-        return HY_OK;
-    if (net->staging) net->backend->release(net->backend, HY_PINNED, net->staging, 0);
-    net->staging_bytes = 0;
-    net->staging = NULL;
-    HY_TRY(net->backend->alloc(net->backend, HY_PINNED, bytes, (void **)&net->staging));
-    net->staging_bytes = bytes;
-    return HY_OK;
-}
-
 void hy_exchange_close(hy_exchange *net) {
     hy_backend *b = net->backend;
     if (net->stream) (void)b->stream_sync(net->stream); /* a failure was told */
@@ -60,7 +49,6 @@ void hy_exchange_close(hy_exchange *net) {
         if (net->jobs[i].is_ready) b->event_destroy(net->jobs[i].is_ready);
         if (net->jobs[i].is_done) b->event_destroy(net->jobs[i].is_done);
     }
-    if (net->staging) b->release(b, HY_PINNED, net->staging, 0);
     if (net->numbers) b->release(b, HY_PINNED, net->numbers, 0);
     if (net->stream) b->stream_destroy(net->stream);
     free(net->jobs);

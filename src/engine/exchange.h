@@ -33,7 +33,7 @@ struct hy_exchange {
     hy_job *jobs; /* a ring */
     int32_t job_count, next;
     hy_piece *pieces;
-    char *staging; /* pinned, on a card; NULL: none */
+    char *staging; /* the owner's, pinned: for what a job moves at most; NULL: it goes as it is */
     uint64_t staging_bytes;
     double *numbers;           /* pinned: (HY_EXCHANGE_NUMBERS, ranks + 1) */
     atomic_uint_fast64_t busy; /* nanoseconds in exchanges so far */
@@ -46,8 +46,6 @@ struct hy_exchange {
 hy_status hy_exchange_open(hy_exchange *net, hy_team *team, hy_backend *backend, int32_t jobs);
 /* Before the first job; all ranks at once. */
 hy_status hy_exchange_connect(hy_exchange *net);
-hy_status hy_exchange_take_staging(hy_exchange *net,
-                                   uint64_t bytes); /* for what a job moves at most */
 void hy_exchange_close(hy_exchange *net);
 
 /* A job to fill, and sending it off when `after` has come to here. */

@@ -21,6 +21,19 @@
 
 static bool is_several(const hy_engine *e) { return hy_rows_shard(&e->rows) != NULL; }
 
+static hy_status take_staging(hy_engine *e) {
+    hy_shards *s = &e->shards;
+    uint64_t bytes = e->rows.wire_staging;
+    void *data;
+    if (bytes == 0) return HY_OK;
+    HY_TRY(hy_arena_init(&s->staging, e->backend, &e->ledger, HY_PINNED, bytes,
+                         "what goes between ranks"));
+    HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
+    s->net.staging = data;
+    s->net.staging_bytes = bytes;
+    return HY_OK;
+}
+
 hy_status hy_shards_take(hy_engine *e) {
     hy_shards *s = &e->shards;
     if (!is_several(e)) return HY_OK;
@@ -30,7 +43,7 @@ hy_status hy_shards_take(hy_engine *e) {
     s->source = s->fetching = -1;
     HY_TRY(hy_frozen_take(e));
     HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
-    HY_TRY(hy_exchange_take_staging(&s->net, e->rows.wire_staging));
+    HY_TRY(take_staging(e));
     HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
                          "gradients of other ranks"));
     for (int i = 0; i < 2; i++) {
@@ -49,6 +62,7 @@ void hy_shards_release(hy_engine *e) {
     hy_shards *s = &e->shards;
     if (s->net.backend) hy_exchange_close(&s->net);
     hy_arena_fini(&s->arena);
+    hy_arena_fini(&s->staging);
     free(s->fetched);
     free(s->frozen);
     *s = (hy_shards){0};

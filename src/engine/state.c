@@ -372,17 +372,19 @@ uint64_t hy_engine_moved(const hy_engine *e) {
     return bytes;
 }
 
+static uint64_t held_in(const hy_arena *arena, hy_place place) {
+    return arena->data && arena->place == place ? arena->size : 0;
+}
+
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
+    const hy_arena *others[] = {&e->work.arena, &e->work.host_arena, &e->shards.arena,
+                                &e->shards.staging};
     uint64_t bytes = hy_mover_reserved(e, place);
-    for (int i = -1; i < HY_ROW_COUNT; i++) { /* the work area is the first */
-        const hy_row *row = i < 0 ? NULL : &e->rows.row[i];
-        const hy_arena *arenas[] = {row ? &row->backing : &e->work.arena,
-                                    row ? &row->ring : &e->work.host_arena,
-                                    row ? &row->staging : NULL};
-        for (int k = 0; k < 3; k++) {
-            bool is_there = arenas[k] && arenas[k]->data && arenas[k]->place == place;
-            bytes += is_there ? arenas[k]->size : 0;
-        }
+    for (int i = 0; i < 4; i++) bytes += held_in(others[i], place);
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &e->rows.row[i];
+        bytes += held_in(&row->backing, place) + held_in(&row->ring, place) +
+                 held_in(&row->staging, place);
     }
     return bytes;
 }

@@ -146,11 +146,9 @@ void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layo
 uint64_t hy_shard_largest(const hy_shard *shard, const hy_params *params, const hy_layout *whole) {
     uint64_t most = 0;
     for (int32_t unit = 0; unit < whole->unit_count; unit++) {
-        for (int32_t rank = 0; rank < shard->count; rank++) {
-            uint64_t begin, bytes;
-            hy_shard_span(shard, params, whole, unit, rank, &begin, &bytes);
-            if (bytes > most) most = bytes;
-        }
+        uint64_t begin, bytes;
+        hy_shard_span(shard, params, whole, unit, shard->rank, &begin, &bytes);
+        if (bytes > most) most = bytes;
     }
     return most;
 }

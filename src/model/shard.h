@@ -49,5 +49,5 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
  * codes. */
 void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                    int32_t unit, int32_t rank, uint64_t *begin, uint64_t *bytes);
-/* The largest part that any rank has of any unit there. */
+/* The largest part that this rank has of a unit there. */
 uint64_t hy_shard_largest(const hy_shard *shard, const hy_params *params, const hy_layout *whole);

@@ -222,7 +222,7 @@ static uint64_t wire_staging(const hy_rows *rows) {
         uint64_t bytes = is_moved ? largest_unit(&row->layout) : 0;
         if (bytes > most) most = bytes;
     }
-    return most + rows->arriving / 2;
+    return hy_align(most + rows->arriving / 2);
 }
 
 static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,

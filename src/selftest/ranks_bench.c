@@ -17,6 +17,16 @@ static hy_status take(hy_bench *b, uint64_t bytes, void *out) {
     return backend->alloc(backend, HY_DEVICE, bytes, out);
 }
 
+/* For what a card sends and receives, unless NCCL moves it. */
+static hy_status take_staging(hy_bench *b, uint64_t bytes) {
+    hy_backend *backend = b->run->device.backend;
+    if (!backend->facts.is_gpu || b->net.team->uses_nccl) return HY_OK;
+    HY_TRY(backend->alloc(backend, HY_PINNED, bytes, (void **)&b->staging));
+    b->net.staging = b->staging;
+    b->net.staging_bytes = bytes;
+    return HY_OK;
+}
+
 hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
     hy_team *team = run->team;
     /* Parts are at most a grain larger than an even share. */
@@ -27,8 +37,7 @@ hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
                     .peers = team->who.count > 1 ? team->who.count - 1 : 1};
     team->uses_nccl = is_nccl;
     HY_TRY(hy_exchange_open(&b->net, team, run->device.backend, JOBS));
-    HY_TRY(hy_exchange_connect(&b->net));
-    HY_TRY(hy_exchange_take_staging(&b->net, HY_BENCH_MOST + arriving));
+    HY_TRY(take_staging(b, HY_BENCH_MOST + arriving));
     HY_TRY(take(b, HY_BENCH_MOST, &b->whole));
     HY_TRY(take(b, arriving, &b->arriving));
     HY_TRY(take(b, HY_BENCH_MOST, &b->sum));
@@ -46,6 +55,7 @@ void hy_bench_close(hy_bench *b) {
     for (int i = 0; i < 4; i++) {
         if (taken[i]) backend->release(backend, HY_DEVICE, taken[i], 0);
     }
+    if (b->staging) backend->release(backend, HY_PINNED, b->staging, 0);
     free(b->host);
     b->run->team->uses_nccl = false;
     *b = (hy_bench){0};

@@ -16,6 +16,7 @@ typedef struct hy_bench {
     int64_t words;                /* of the buffer now */
     char *whole, *arriving, *sum; /* on the device; sum: of this rank's part */
     double *numbers;              /* there: (HY_EXCHANGE_NUMBERS) */
+    char *staging;                /* pinned; NULL: none */
     uint32_t *host;
 } hy_bench;
 
