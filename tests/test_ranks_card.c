@@ -80,6 +80,84 @@ static void have_another_card(const hy_ranks *ranks, rig_result *mine, const voi
 START_TEST(a_rank_with_another_card_is_told_of) { rig_run(2, have_another_card, NULL); }
 END_TEST
 
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static const char *const optimizers[] = {"optimizer adamw", "optimizer muon",
+                                         "optimizer adafactor tied_head false",
+                                         "optimizer adamw8bit train final_norm.*"};
+#define OPTIMIZERS ((int)(sizeof optimizers / sizeof optimizers[0]))
+
+typedef struct memory_case {
+    int stage;
+    const char *words;
+    const char *limit;      /* of the device's memory, of all ranks; NULL: none */
+    const char *limit_of_1; /* of rank 1 alone; likewise */
+} memory_case;
+
+static void must_have_what_is_planned(const hy_engine *e) {
+    require(hy_engine_reserved(e, HY_DEVICE) == e->plan.device);
+    require(hy_engine_reserved(e, HY_PINNED) == e->plan.host);
+    require(e->ledger.live_in[HY_PINNED] == e->plan.host);
+    require(e->rows.wire_staging > 0 && card.live >= e->plan.device);
+}
+
+static void take_memory(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    const memory_case *c = user;
+    char words[512];
+    const char *limit = ranks->rank == 1 && c->limit_of_1 ? c->limit_of_1 : c->limit;
+    snprintf(words, sizeof words, "%s%s%s", c->words, limit ? " max_gpu_mem " : "",
+             limit ? limit : "");
+    hy_trainer *t = trainer_of(ranks, c->stage, words, NULL);
+    const hy_engine *e = &t->engine;
+    must_have_what_is_planned(e);
+    require(hy_trainer_run(t) == HY_OK);
+    must_have_what_is_planned(e);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        const hy_cell *cell = &e->ledger.cell[cls][e->ledger.phase];
+        require(cell->measured == cell->planned);
+    }
+    mine->number = (int64_t)e->plan.device;
+    hy_trainer_destroy(t);
+}
+
+START_TEST(each_rank_takes_what_was_planned_for_it) {
+    memory_case c = {.stage = _i / OPTIMIZERS, .words = optimizers[_i % OPTIMIZERS]};
+    rig_run(2 + _i % 2, take_memory, &c);
+}
+END_TEST
+
+/* A plan that would be too large for another rank than 0: for its shard, or for its memory. */
+START_TEST(the_plan_has_room_on_every_rank) {
+    memory_case c = {.stage = 2, .words = optimizers[1]};
+    char limit[32];
+    rig it = rig_start(3, take_memory, &c);
+    rig_wait(&it);
+    int64_t first = it.results[0].number, second = it.results[1].number, most = first;
+    for (int r = 1; r < 3; r++) {
+        if (it.results[r].number > most) most = it.results[r].number;
+    }
+    rig_free(&it);
+    ck_assert_msg(most > first, "rank 0 has the largest shard"); /* else it shows nothing */
+    snprintf(limit, sizeof limit, "%lld", (long long)(_i == 0 ? most - 1 : second - 1));
+    if (_i == 0) c.limit = limit;
+    if (_i == 1) c.limit_of_1 = limit;
+    rig_run(3, take_memory, &c);
+}
+END_TEST
+
+/* Of what is free each rank of a machine has a part; what it holds already is all its own. */
+START_TEST(a_rank_shares_what_is_free_and_not_what_it_holds) {
+    const uint64_t held = (uint64_t)1 << 50; /* more than any machine has free */
+    hy_config *config;
+    must(hy_config_create(&config));
+    hy_subject x = {.settings = hy_config_settings(config), .sharers = 4, .host_held = held};
+    ck_assert_uint_ge(hy_budget_host(&x), held);
+    x.host_held = 0;
+    ck_assert_uint_lt(hy_budget_host(&x), held);
+    hy_config_destroy(config);
+}
+END_TEST
+
 static Suite *suite(void) {
     Suite *s = suite_create("ranks_card");
     TCase *c = tcase_create("card");
@@ -87,6 +165,9 @@ static Suite *suite(void) {
     tcase_add_test(c, matmuls_have_the_algorithms_of_rank_0_on_all_ranks);
     tcase_add_loop_test(c, which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own, 0, 2);
     tcase_add_test(c, a_rank_with_another_card_is_told_of);
+    tcase_add_loop_test(c, each_rank_takes_what_was_planned_for_it, 0, 4 * OPTIMIZERS);
+    tcase_add_loop_test(c, the_plan_has_room_on_every_rank, 0, 2);
+    tcase_add_test(c, a_rank_shares_what_is_free_and_not_what_it_holds);
     suite_add_tcase(s, c);
     return s;
 }

@@ -111,6 +111,22 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy
     return HY_OK;
 }
 
+hy_status hy_subject_largest_rank(hy_subject *x) {
+    hy_rows_spec spec = x->rows;
+    uint64_t most = 0;
+    for (spec.ranks.rank = 0; spec.ranks.rank < x->ranks.count; spec.ranks.rank++) {
+        hy_rows rows;
+        HY_TRY(hy_rows_init(&rows, &x->model->params, &spec));
+        uint64_t bytes = rows.arriving;
+        for (int i = 0; i < HY_ROW_COUNT; i++) bytes += rows.row[i].layout.bytes;
+        if (bytes > most) x->ranks.rank = spec.ranks.rank;
+        if (bytes > most) most = bytes;
+        hy_rows_fini(&rows);
+    }
+    x->rows.ranks.rank = x->ranks.rank;
+    return HY_OK;
+}
+
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
 static void add_type(hy_dtype types[HY_PLAN_TYPES], int *count, hy_dtype dtype) {

@@ -51,6 +51,9 @@ hy_status hy_subject_with(const hy_subject *base, const hy_settings *settings, c
 /* The same on the finest rung that goes with what the settings fix. */
 hy_status hy_subject_finest(const hy_subject *base, const hy_settings *settings, hy_subject *out);
 
+/* For a plan of ranks that are not here: it becomes that of the rank whose shard is the largest. */
+hy_status hy_subject_largest_rank(hy_subject *subject);
+
 static inline bool hy_subject_predicts(const hy_subject *s) {
     return s->predictor.kind != HY_PREDICTOR_NONE;
 }

@@ -240,10 +240,11 @@ static hy_status make_plan(hy_trainer *t) {
     if (hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
     HY_TRY(hy_ranks_share_fp8(t)); /* which rank 0 has timed */
     if (!hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
+    if (t->planned.count > 1) HY_TRY(hy_subject_largest_rank(&e->subject));
     const char *no_fp8 = hy_fp8_why_none(&e->subject);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
     HY_TRY(hy_ranks_agree(t, plan_stages(t)));
-    HY_TRY(hy_ranks_share_plan(t, &e->plan));
+    HY_TRY(hy_ranks_choose_plan(t));
     e->subject.keeps_rung = true; /* for the rest of the run */
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
     HY_TRY(hy_engine_lay_out(e));

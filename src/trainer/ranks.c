@@ -99,6 +99,7 @@ typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
     int32_t is_fp8_known;
     hy_fp8_use fp8;
+    uint64_t chunk_budget; /* by which losses are cut: of free memory, which is never the same */
 } timed_choice;
 
 /* Their matmuls are timed, so results of such a run depend on who computed what. */
@@ -121,10 +122,12 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
     memset(&own, 0, sizeof own);
     own.is_fp8_known = x->is_fp8_known;
     own.fp8 = x->fp8;
+    own.chunk_budget = x->chunk_budget;
     snprintf(own.device, sizeof own.device, "%s", t->engine.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     tell_other_devices(t, all);
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
+    x->chunk_budget = all[0].chunk_budget;
     x->is_fp8_known = all[0].is_fp8_known;
     x->fp8 = all[0].fp8;
     return HY_OK;
@@ -139,22 +142,75 @@ typedef struct shared_plan {
     int32_t stage;
 } shared_plan;
 
+static shared_plan shared_of(const hy_trainer *t, const hy_plan *plan) {
+    shared_plan out;
+    memset(&out, 0, sizeof out); /* they are compared as bytes */
+    out.choice = plan->choice;
+    out.rung = t->engine.subject.rung;
+    out.stage = t->engine.subject.ranks.stage;
+    return out;
+}
+
+/* Of this rank: its shard may be larger than another's, its memory smaller. */
+static hy_status plan_as(const hy_trainer *t, const shared_plan *as, hy_subject *x, hy_plan *plan) {
+    *x = t->engine.subject;
+    x->ranks.stage = as->stage;
+    HY_TRY(hy_subject_with(x, t->engine.settings, &as->rung, x));
+    return hy_plan_with(x, &as->choice, plan);
+}
+
+static hy_status follow_plan(hy_trainer *t, const shared_plan *as, hy_plan *plan) {
+    HY_TRY(plan_as(t, as, &t->engine.subject, plan));
+    hy_plan_tell(&t->engine.subject, plan, &t->facts);
+    return HY_OK;
+}
+
 hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan) {
-    hy_engine *e = &t->engine;
-    hy_subject *x = &e->subject;
     shared_plan shared;
     if (!t->team) return HY_OK;
     memset(&shared, 0, sizeof shared);
-    shared.choice = plan->choice;
-    shared.rung = x->rung;
-    shared.stage = x->ranks.stage;
+    if (hy_trainer_leads(t)) shared = shared_of(t, plan);
     HY_TRY(hy_control_share(t->team->control, &shared, sizeof shared, 0));
-    if (hy_trainer_leads(t)) return HY_OK;
-    x->ranks.stage = shared.stage;
-    HY_TRY(hy_subject_with(x, e->settings, &shared.rung, x));
-    HY_TRY(hy_plan_with(x, &shared.choice, plan));
-    hy_plan_tell(x, plan, &t->facts);
+    return hy_trainer_leads(t) ? HY_OK : follow_plan(t, &shared, plan);
+}
+
+static bool has_room_for(const hy_trainer *t, const shared_plan *as) {
+    hy_subject x;
+    hy_plan plan;
+    return plan_as(t, as, &x, &plan) == HY_OK && plan.fits && hy_budget_check(&x, &plan) == HY_OK;
+}
+
+/* The first plan of a rank's that has room on all of them; where none has, rank 0's. */
+static hy_status find_plan(hy_trainer *t, const shared_plan *all, int32_t *chosen) {
+    double has_room[HY_RANKS_MOST];
+    int32_t count = rank_count(t);
+    *chosen = 0;
+    for (int32_t r = 0; r < count; r++) {
+        bool is_known = false, is_for_all = true;
+        for (int32_t k = 0; k < r; k++) is_known |= memcmp(&all[k], &all[r], sizeof *all) == 0;
+        if (is_known) continue;
+        double own = has_room_for(t, &all[r]);
+        HY_TRY(hy_control_gather(t->team->control, &own, 1, has_room));
+        for (int32_t k = 0; k < count; k++) is_for_all &= has_room[k] != 0;
+        if (!is_for_all) continue;
+        *chosen = r;
+        return HY_OK;
+    }
     return HY_OK;
+}
+
+hy_status hy_ranks_choose_plan(hy_trainer *t) {
+    shared_plan own, all[HY_RANKS_MOST];
+    int32_t chosen;
+    if (!t->team) return HY_OK;
+    own = shared_of(t, &t->engine.plan);
+    HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
+    HY_TRY(find_plan(t, all, &chosen));
+    if (t->team->who.rank == chosen) return HY_OK;
+    if (hy_trainer_leads(t)) {
+        hy_say(t, HY_NOTE, "the plan is that of rank %d, which has less room than rank 0", chosen);
+    }
+    return follow_plan(t, &all[chosen], &t->engine.plan);
 }
 
 /* ---- agreeing ------------------------------------------------------------------------------------------ */

@@ -230,6 +230,9 @@ hy_status hy_ranks_count_sharers(hy_trainer *t);
 void hy_ranks_plan_sharers(hy_trainer *t); /* as they would be, of ranks that a plan is for */
 /* Which matmuls are in fp8 is rank 0's choice where devices are alike; others keep their own, and it is said. */
 hy_status hy_ranks_share_fp8(hy_trainer *t);
+/* At the beginning, when each rank has made one: the plan of all is rank 0's, or that of another rank where only that one
+ * has room on every rank. */
+hy_status hy_ranks_choose_plan(hy_trainer *t);
 hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan); /* rank 0's, with its subject */
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: how each rank fared, for the record. Failures are met at the next step. */
