@@ -41,10 +41,12 @@ static hy_status send_parts(hy_engine *e, hy_stream *stream, char *whole, uint64
 
 /* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one after the other. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
+    const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->shards.frozen_last, next = unit + way;
-    bool goes_on = (way == 1 || way == -1) && next >= 0 && next < e->model->params.units;
+    int32_t lowest = way < 0 ? e->rows.lowest_trained : 0; /* that a pass this way comes to */
+    bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->shards.frozen_last = unit;
-    if (!goes_on || hy_store_touch(hy_store_of(e, HY_ROW_GATHERED_FROZEN), next)) return HY_OK;
+    if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
     return hy_store_gather(hy_store_of(e, HY_ROW_FROZEN), next);
 }
 

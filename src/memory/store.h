@@ -133,6 +133,10 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
                              const hy_layout *layout, int32_t depth);
 /* Whether it is in the ring already. It then counts as used now: the next units take other buffers. */
 bool hy_store_touch(hy_store *store, int32_t unit);
+/* The same, and it does not. */
+static inline bool hy_store_holds(const hy_store *store, int32_t unit) {
+    return store->units[unit].slot >= 0;
+}
 
 /* What each of these takes. */
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident);
