@@ -178,6 +178,53 @@ START_TEST(other_ranks_go_on_with_parts_of_a_checkpoint) {
 }
 END_TEST
 
+/* ---- another plan ------------------------------------------------------------------------------------ */
+
+enum { MOVED_STEPS = 6 };
+
+/* Parts move to another place between steps, on all ranks; what the last loss was. */
+static void train_and_move(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    char out[] = "none";
+    const hy_place *places = user;
+    ranks_run run = {.count = ranks->count,
+                     .stage = 3,
+                     .words = RANKS_RUN,
+                     .more = QLORA "steps 6 layers 5 weights_place device max_gpu_mem 64MiB",
+                     .out = out};
+    hy_config *config = config_of(&run);
+    hy_trainer *t = NULL;
+    hy_step_info info;
+    set_rank_variables(ranks);
+    require(hy_trainer_create(config, NULL, &t) == HY_OK);
+    for (int i = 0; i < MOVED_STEPS; i++) {
+        if (places[i] != HY_NOWHERE) {
+            t->settings.memory.weights_place = places[i];
+            require(hy_trainer_replan(t, 0, 0, "a test asks for it") == HY_OK);
+            require(hy_store_of(&t->engine, HY_ROW_FROZEN)->place == places[i]);
+        }
+        require(hy_trainer_step(t, &info) == HY_OK);
+    }
+    mine->seconds = info.loss;
+    hy_trainer_destroy(t);
+    hy_config_destroy(config);
+}
+
+START_TEST(parts_that_move_change_no_bit) {
+    static const hy_place stay[MOVED_STEPS];
+    static const hy_place move[MOVED_STEPS] = {[2] = HY_PINNED, [4] = HY_DEVICE};
+    const hy_place *const places[] = {stay, move};
+    double loss[2];
+    for (int i = 0; i < 2; i++) {
+        rig it = rig_start(3, train_and_move, places[i]);
+        rig_wait(&it);
+        for (int r = 0; r < 3; r++) ck_assert_int_eq(it.codes[r], 0);
+        loss[i] = it.results[0].seconds;
+        rig_free(&it);
+    }
+    ck_assert_msg(loss[0] == loss[1], "%.17g, undisturbed %.17g", loss[1], loss[0]);
+}
+END_TEST
+
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
 /* What a rank has of the weights that are not trained, and whether all that it has was planned. */
@@ -238,6 +285,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_base_of_files_is_read_in_parts_and_other_ranks_go_on_with_it, 0,
                         STORAGES);
     tcase_add_test(c, other_ranks_go_on_with_parts_of_a_checkpoint);
+    tcase_add_test(c, parts_that_move_change_no_bit);
     tcase_add_loop_test(c, a_rank_has_its_part_and_a_ring_as_planned, 0, 8);
     suite_add_tcase(s, c);
     return s;

@@ -541,6 +541,30 @@ START_TEST(other_resident_layers_change_no_bit) {
 }
 END_TEST
 
+/* As in runs whose checkpoints name the base of their adapters. */
+START_TEST(weights_that_no_checkpoint_holds_move_with_their_numbers) {
+    static const hy_place homes[] = {HY_PINNED, HY_DEVICE, HY_PINNED};
+    const char *const *pairs = PAIRS("lora", "true", "weights_place", "device");
+    double plain[STEPS];
+    int64_t tokens[STEPS];
+    run_plain(pairs, plain, tokens);
+    hy_trainer *t = begin("none", pairs);
+    t->engine.rows.row[HY_ROW_FROZEN].file = NULL;
+    for (int i = 0; i < STEPS; i++) {
+        hy_step_info info;
+        if (i % 4 == 1 && i / 4 < 3) {
+            t->settings.memory.weights_place = homes[i / 4];
+            must(hy_trainer_replan(t, 0, 0, "a test asks for it"));
+            ck_assert_int_eq(hy_store_of(&t->engine, HY_ROW_FROZEN)->place, homes[i / 4]);
+        }
+        step(t, &info);
+        ck_assert_msg(info.loss == plain[i], "step %d: %.17g, undisturbed %.17g", i + 1, info.loss,
+                      plain[i]);
+    }
+    hy_trainer_destroy(t);
+}
+END_TEST
+
 /* State cannot go to a folder that is none: it is where it was. */
 START_TEST(a_place_that_is_refused_is_not_taken) {
     hy_trainer *t = begin("none", PAIRS("dynamic_batch", "off"));
@@ -636,6 +660,7 @@ static Suite *steering_suite(void) {
     tcase_add_test(change, a_split_that_would_change_the_loss_is_not_made);
     tcase_add_test(change, another_plan_in_mid_run_changes_no_bit);
     tcase_add_loop_test(change, other_resident_layers_change_no_bit, 0, 3);
+    tcase_add_test(change, weights_that_no_checkpoint_holds_move_with_their_numbers);
     tcase_add_loop_test(refusal, what_is_refused_on_the_way_to_another_plan_changes_no_bit, 0, 8);
     tcase_add_test(refusal, a_place_that_is_refused_is_not_taken);
     tcase_add_test(refusal, a_plan_that_needs_no_less_is_not_taken);

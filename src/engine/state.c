@@ -248,7 +248,9 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
     }
     hy_status status = is_aside ? HY_OK : take_row(e, &fresh, choice);
     bool was_kept = row->store.place != HY_NOWHERE, is_kept = fresh.store.place != HY_NOWHERE;
-    bool is_brought = !stays && row->file && was_kept && is_kept;
+    /* A base that is named by checkpoints is in none of them. */
+    bool has_numbers = row->file || row->set == HY_SET_FROZEN;
+    bool is_brought = !stays && has_numbers && was_kept && is_kept;
     if (status == HY_OK && stays) {
         status = hy_store_copy_resident(&fresh.store, &row->store, e->compute);
     } else if (status == HY_OK && is_brought) {
