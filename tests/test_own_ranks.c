@@ -304,6 +304,20 @@ START_TEST(a_callback_that_fails_on_one_rank_ends_all_and_names_it) {
 }
 END_TEST
 
+/* All have it at hand, and the step's questions come once more, on all of them. */
+START_TEST(a_callback_that_lacks_memory_for_a_moment_is_asked_again) {
+    own_fault fault = {.rank = 1 + _i, .at = 5, .status = HY_ERR_MEMORY}, none = {.rank = -1};
+    const own_variant *v = variant_named(_i ? "model, each" : "model");
+    char out[600];
+    course found, expected;
+    ranks_job job = run_with(v, &fault, NULL, in_folder("again", out));
+    job_end(&job, v->name, &found);
+    job = run_with(v, &none, NULL, in_folder("once", out));
+    job_end(&job, v->name, &expected);
+    must_be_same(&found, &expected, v->name);
+}
+END_TEST
+
 START_TEST(a_guest_that_stops_on_one_rank_is_saved_by_all) {
     own_fault fault = {.rank = _i % 3, .at = 4 + 4 * (_i < 3), .status = HY_STOPPED, .stops = true};
     const own_variant *v = variant_named(_i < 3 ? "model" : "loop");
@@ -471,6 +485,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, other_numbers_of_ranks_go_on_with_a_guest, 0, 2);
     tcase_add_loop_test(c, what_ranks_of_a_guest_cannot_be_is_refused_by_name, 0, 2);
     tcase_add_loop_test(c, a_callback_that_fails_on_one_rank_ends_all_and_names_it, 0, 4);
+    tcase_add_loop_test(c, a_callback_that_lacks_memory_for_a_moment_is_asked_again, 0, 2);
     tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, 6);
     tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0, 3);
     tcase_add_loop_test(c, a_killed_rank_of_a_guest_ends_the_others, 0, 4);
