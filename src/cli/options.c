@@ -77,7 +77,7 @@ static const hy_cli_flag own_flags[] = {
              "or torchrun, which start ranks themselves: how many there must be."},
     {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
      .help = "Train with so many processes on this machine, on the CPU or sharing a GPU."},
-    {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", "1 to 1024",
+    {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
      .help = "With --gpus or --ranks: when a rank fails, start all of them again from the run's "
              "last checkpoint, up to so many times."},
     {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,

@@ -1,10 +1,12 @@
 /* ranks.c: starting ranks and being one. See ranks.h. */
 #include "cli/ranks.h"
 
-#include <glob.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/program.h"
@@ -66,12 +68,16 @@ static bool can_restart(const hy_cli_options *options, const hy_config *config, 
     return has_folder;
 }
 
-static bool has_checkpoint(const char *out) {
-    char pattern[4096];
-    glob_t found;
-    snprintf(pattern, sizeof pattern, "%s/checkpoint-*", out);
-    bool is_there = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
-    if (is_there) globfree(&found);
+/* One that this run has saved: the folder may have those of an earlier one, which --overwrite is to take away. */
+static bool has_saved(const char *out, time_t since) {
+    DIR *folder = opendir(out);
+    bool is_there = false;
+    for (struct dirent *entry; folder && (entry = readdir(folder)) && !is_there;) {
+        struct stat facts;
+        is_there = strncmp(entry->d_name, "checkpoint-", 11) == 0 &&
+                   fstatat(dirfd(folder), entry->d_name, &facts, 0) == 0 && facts.st_mtime >= since;
+    }
+    if (folder) closedir(folder);
     return is_there;
 }
 
@@ -81,19 +87,24 @@ static bool says(const char *text, const char *flag) {
 }
 
 /* The same command, but that it goes on with what the run has saved, or begins anew where that is nothing. One that
- * resumes does so again. Its texts are those of argv. */
-static char **command_again(char *const *argv, const char *out) {
+ * resumes does so again, from the newest checkpoint. Its texts are those of argv; a checkpoint's name is cut to that of
+ * its run. */
+static char **command_again(char *const *argv, const char *out, time_t since) {
     static char resume[] = "--resume", newest[] = "auto", overwrite[] = "--overwrite";
     int count = 0, used = 0;
-    bool resumes = false;
+    bool resumes = false, has_new = has_saved(out, since);
     while (argv[count]) count++;
     char **again = calloc((size_t)count + 3, sizeof *again);
     if (!again) return NULL;
     for (int i = 0; i < count; i++) {
-        resumes |= says(argv[i], "--resume");
+        bool is_named =
+            says(argv[i], "--resume") || (i > 0 && strcmp(argv[i - 1], "--resume") == 0);
+        char *name = is_named ? strstr(argv[i], "/checkpoint-") : NULL;
+        if (name) *name = 0;
+        resumes |= is_named;
         if (!says(argv[i], "--overwrite")) again[used++] = argv[i];
     }
-    if (!resumes && has_checkpoint(out)) {
+    if (!resumes && has_new) {
         again[used++] = resume;
         again[used++] = newest;
     } else if (!resumes) {
@@ -107,12 +118,13 @@ static hy_status start_and_restart(const hy_cli_options *options, const hy_confi
                                    hy_start_options start, bool *has_started, int *code) {
     char *const *argv = start.argv;
     char **again = NULL;
+    time_t since = time(NULL);
     hy_status status = hy_start_ranks(&start, has_started, code);
     for (int32_t i = 1; i <= options->restarts; i++) {
         bool is_over = status != HY_OK || !*has_started || *code != HY_EXIT_FAILED;
         if (is_over) break;
         free(again);
-        again = command_again(argv, hy_cli_value(config, "out"));
+        again = command_again(argv, hy_cli_value(config, "out"), since);
         if (!again) break;
         hy_cli_note("ranks are started again (%d of %d)", i, options->restarts);
         sleep(1); /* what they held is given back by then */

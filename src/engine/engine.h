@@ -167,8 +167,9 @@ typedef struct hy_shards {
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
-    bool is_agreed; /* of several ranks all have the failure at hand, and do the same about it */
-    int64_t count;  /* since the engine began */
+    /* Of several ranks: the failure that all of them have, and do the same about; the owner's. */
+    const char *agreed;
+    int64_t count; /* since the engine began */
     /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
     void *user;
     void (*on_retry)(void *user, const char *message, const char *how);
@@ -357,8 +358,6 @@ hy_status hy_shards_take(hy_engine *e);    /* its memory; meets nobody */
 hy_status hy_shards_connect(hy_engine *e); /* when all ranks have theirs */
 void hy_shards_release(hy_engine *e);
 void hy_shards_abandon(hy_engine *e); /* after a failure: nothing is on its way */
-uint64_t
-hy_shards_staging(const hy_rows *rows); /* pinned bytes, where memory of a card is staged */
 /* Where a pass leaves its gradients, and whether it adds to what is there. */
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
 /* The same where gradients are a guest's: how many passes the step has is its own. */

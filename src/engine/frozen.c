@@ -26,11 +26,11 @@ static hy_status send_parts(hy_engine *e, hy_stream *stream, char *whole, uint64
     uint64_t begin = hy_layout_cut_at(bytes, rank, count);
     hy_job *job;
     HY_TRY(hy_job_begin(&e->shards.net, &job));
-    for (int32_t i = 1; i < count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         hy_job_send(job, (rank + i) % count, whole + begin,
                     hy_layout_cut_at(bytes, rank + 1, count) - begin);
     }
-    for (int32_t i = 1; i < count; i++) {
+    for (int32_t i = 1; i <= hy_shard_peers(shard); i++) {
         int32_t from = (rank + count - i) % count;
         uint64_t at = hy_layout_cut_at(bytes, from, count);
         hy_job_receive(job, from, whole + at, hy_layout_cut_at(bytes, from + 1, count) - at);

@@ -5,6 +5,7 @@
  * what it needs, another program, the machine. Whoever took it may give it back at once, so that a pause
  * often helps; after too many shortages in a row the status is handed on. */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -18,22 +19,28 @@ static void backoff(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Writing rows to their backing stores needs launches, too. */
+/* Writing rows to their backing stores needs launches, too. Of several ranks this is one's own, and how often work was
+ * done again is not: it is counted apart. */
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
+    int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;
     while ((status = hy_engine_settle(e)) == HY_ERR_MEMORY &&
-           e->retries.in_a_row < e->settings->memory.recovery_tries) {
-        backoff(++e->retries.in_a_row);
+           *tries < e->settings->memory.recovery_tries) {
+        backoff(++*tries);
     }
     return status;
+}
+
+static bool is_everybodys(const hy_retries *r, const char *message) {
+    size_t length = r->agreed ? strlen(r->agreed) : 0;
+    return length > 0 && strncmp(message, r->agreed, length) == 0;
 }
 
 hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]) {
     snprintf(message, HY_ERROR_MESSAGE_MAX, "%s", hy_error_message());
     /* Of several ranks none does again alone what the others have done, or wait for. */
-    bool is_alone = !e->team || e->retries.is_agreed;
-    e->retries.is_agreed = false;
-    if (status != HY_ERR_MEMORY || e->work.is_gone || !is_alone) return status;
+    bool may_retry = !e->team || is_everybodys(&e->retries, message);
+    if (status != HY_ERR_MEMORY || e->work.is_gone || !may_retry) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
         (void)hy_engine_settle(e);
         return hy_fail(status, "%s", message);

@@ -207,7 +207,8 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
 
 /* ---- the pending update, as units come ----------------------------------------------------------- */
 
-/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again. */
+/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again, but for several ranks,
+ * none of which does alone again what others wait for. */
 static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
     hy_pending_update *u = &e->update;
     int32_t units = e->model->params.units;

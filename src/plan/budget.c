@@ -53,8 +53,8 @@ uint64_t hy_budget_host(const hy_subject *x) {
         hy_host_memory_read("/proc", "/sys", &host);
         uint64_t reserve = hy_host_reserve(host.total, x->settings->memory.host_reserve);
         spare = share_of(hy_host_budget(&host, 0, 0, reserve), x->sharers);
-        if (spare > 0) spare += x->host_held;    /* which is this rank's alone */
         if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
+        if (spare > 0) spare += x->host_held;    /* which is this rank's alone */
     }
     return closer(closer(asked, spare), x->host_cap);
 }

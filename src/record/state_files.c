@@ -31,10 +31,6 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
     }
 }
 
-static int32_t item_of(const hy_layout *layout, int32_t param) {
-    return layout->item_of ? layout->item_of[param] : param;
-}
-
 /* Ranks have slices of its parameters. What is cut by bytes is found as if it were whole: stores keep and give what is
  * here of it. */
 static bool is_shared(const hy_engine *e, const hy_row *row) {
@@ -51,7 +47,7 @@ static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *
         return param->is_trainable;
     }
     const hy_layout *layout = row->is_sharded ? &row->whole : &row->store.layout;
-    int32_t item = item_of(layout, at->param);
+    int32_t item = hy_layout_item_of(layout, at->param);
     if (item >= 0) *out = layout->items[item];
     return item >= 0;
 }

@@ -92,9 +92,12 @@ static hy_status take_for_fork(hy_trainer *t) {
         t->course.fork_state = NULL;
     }
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
-    if (!is_left_out || e->work.is_gone) return status;
-    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
-           hy_error_message());
+    double can_work = !e->work.is_gone; /* on every rank */
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    HY_TRY(hy_ranks_least(t, &can_work, 1));
+    if (!is_left_out || !can_work) return hy_fail(status, "%s", message);
+    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s", message);
     hy_fork_end(t);
     return e->plan.choice.is_aside ? HY_OK : hy_trainer_set_aside(t, true, 0);
 }

@@ -136,6 +136,27 @@ static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
     return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->guest->side.types.weights);
 }
 
+static hy_status unused_left(hy_trainer *t) {
+    const hy_engine *e = &t->engine;
+    return hy_fail(HY_ERR_STATE,
+                   "gradients were given before every parameter was asked for: %s comes next "
+                   "(hy_loop_use; -1 for all)",
+                   e->model->params.list[e->update.at.param].name);
+}
+
+/* Of several ranks: others may be waiting for what this one updates, however its caller has answered. */
+static hy_status use_the_rest(hy_trainer *t, hy_status answer) {
+    hy_engine *e = &t->engine;
+    if (!t->team || !e->update.is_pending) return HY_OK;
+    hy_status unused = answer == HY_OK ? unused_left(t) : HY_OK;
+    char message[HY_ERROR_MESSAGE_MAX];
+    snprintf(message, sizeof message, "%s", hy_error_message());
+    HY_TRY(hy_update_finish(e));
+    if (unused == HY_OK) return HY_OK;
+    t->fate.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
+    return hy_fail(unused, "%s", message);
+}
+
 static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
     hy_guest *g = t->guest;
     what->phase = t->progress.machine.phase;
@@ -147,6 +168,7 @@ static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
     *told = (hy_told){0};
     HY_TRY(hy_guest_lend(&t->engine));
     hy_status status = g->answer(g->user, what, told);
+    HY_TRY(use_the_rest(t, status));
     if (status == HY_STOPPED && g->is_abandoned && t->team) {
         return hy_fail(HY_ERR_STATE, "the loop was destroyed before its run was over");
     }
@@ -279,10 +301,7 @@ hy_status hy_guest_gradients(hy_trainer *t, hy_dtype dtype, double lr) {
     }
     if (e->update.is_pending) { /* its gradients may be overwritten by now */
         t->fate.life = HY_LIFE_FAILED;
-        return hy_fail(HY_ERR_STATE,
-                       "gradients were given before every parameter was asked for: %s comes next "
-                       "(hy_loop_use; -1 for all)",
-                       e->model->params.list[e->update.at.param].name);
+        return unused_left(t);
     }
     HY_FAIL_IF(g->told.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
                (long long)t->progress.sequences);

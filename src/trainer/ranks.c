@@ -216,10 +216,7 @@ hy_status hy_ranks_choose_plan(hy_trainer *t) {
 /* ---- agreeing ------------------------------------------------------------------------------------------ */
 
 /* It was met, and the run went on. */
-static void forget_failure(hy_trainer *t) {
-    t->agreed.failure[0] = 0;
-    t->engine.retries.is_agreed = false;
-}
+static void forget_failure(hy_trainer *t) { t->agreed.failure[0] = 0; }
 
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
@@ -237,7 +234,7 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
         hy_status status = hy_fail((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
                                    m->pid, all[r].message);
         snprintf(t->agreed.failure, sizeof t->agreed.failure, "%s", hy_error_message());
-        t->engine.retries.is_agreed = true;
+        t->engine.retries.agreed = t->agreed.failure;
         return status;
     }
     return HY_OK;

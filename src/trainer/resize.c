@@ -70,6 +70,15 @@ static hy_status adopt(hy_trainer *t, hy_phase phase) {
     return HY_OK;
 }
 
+/* Rank 0 first: it times what is new, and the others take its choices. Where one has no room, none goes on with it. */
+static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
+    hy_engine *e = &t->engine;
+    bool leads = hy_trainer_leads(t);
+    HY_TRY(hy_ranks_agree(t, leads ? hy_engine_change(e, plan) : HY_OK));
+    HY_TRY(hy_engine_share_algorithms(e));
+    return hy_ranks_agree(t, leads ? HY_OK : hy_engine_change(e, plan));
+}
+
 /* Micro-batches of this size, or of the largest smaller one that there is memory for. */
 static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
     hy_engine *e = &t->engine;
@@ -80,8 +89,8 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
         plan.cost = e->plan.cost; /* times stay those that were measured */
-        if (status == HY_OK) status = hy_engine_change(e, &plan);
         status = hy_ranks_agree(t, status);
+        if (status == HY_OK) status = change_together(t, &plan);
         if (status != HY_ERR_MEMORY) break;
     }
     if (status != HY_OK) {
@@ -145,11 +154,9 @@ static void bound(hy_engine *e, uint64_t device_cap, uint64_t host_cap, hy_subje
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings.memory.recovery_tries;
     hy_status status;
-    HY_TRY(hy_update_finish(&t->engine));
     do {
-        status = hy_engine_change(&t->engine, plan);
-        if (status == HY_OK) status = adopt(t, phase);
-        status = hy_ranks_agree(t, status);
+        status = change_together(t, plan);
+        if (status == HY_OK) status = hy_ranks_agree(t, adopt(t, phase));
     } while (status == HY_ERR_MEMORY && tries-- > 0);
     return status;
 }
@@ -160,6 +167,8 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan *plan, const hy_sub
     hy_plan old = t->engine.plan;
     hy_phase phase = t->engine.ledger.phase;
     char text[HY_ERROR_MESSAGE_MAX];
+    /* By all ranks, before one of them may have no room; one that fails here ends the run. */
+    HY_TRY(hy_team_fail(t->team, hy_update_finish(&t->engine)));
     hy_status status = follow(t, plan, phase);
     if (status == HY_OK) return HY_OK;
     snprintf(text, sizeof text, "%s", hy_error_message());
@@ -181,6 +190,8 @@ static hy_status plan_aside(const hy_trainer *t, bool is_aside, uint64_t beside,
         HY_TRY(hy_plan_make(bounded, plan, &unused));
         HY_TRY(hy_budget_check(bounded, plan));
     }
+    HY_FAIL_IF(!plan->fits && !is_aside && t->team, HY_ERR_INPUT,
+               "a paired fork needs more memory than the plan of these ranks leaves");
     uint64_t limit = hy_budget_host(bounded), needed = hy_plan_host_bytes(plan) + beside;
     if (!e->backend->facts.is_gpu) needed += plan->device;
     HY_FAIL_IF(limit && needed > limit && !is_aside, HY_ERR_INPUT,

@@ -84,7 +84,7 @@ typedef struct wish {
     int64_t batch;    /* the micro-batch; 0: no size would help, so that something else has to */
     bool keeps_forks; /* else host memory is short of what they keep */
     bool goes_on;     /* else the machine is about to kill it */
-    double cap;       /* bytes of the device that another plan may take */
+    double cap;       /* bytes of its card that another plan may take; below 0: it has none */
 } wish;
 
 /* Beside a card, copies for paired forks are the only thing on the host that a run can do without; on a CPU
@@ -95,7 +95,9 @@ static wish own_wish(hy_trainer *t, bool is_due) {
     wish w = {.batch = t->engine.plan.choice.batch,
               .keeps_forks = true,
               .goes_on = true,
-              .cap = t->settings.memory.target_usage * (double)r.budget};
+              .cap = !is_gpu         ? -1
+                     : r.budget == 0 ? INFINITY
+                                     : t->settings.memory.target_usage * (double)r.budget};
     if (is_less) {
         int64_t batch = size_that_fits(t, &r);
         if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) w.batch = batch;
@@ -129,10 +131,10 @@ void hy_trainer_back_off(hy_trainer *t) {
 
 /* Nothing in place helps: another plan. Where none fits, the run goes on as it is. */
 static hy_status plan_anew(hy_trainer *t, double cap) {
-    if (!t->engine.backend->facts.is_gpu || t->steering.is_at_end) return HY_OK;
+    if (cap < 0 || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
-    hy_status status =
-        hy_trainer_replan(t, (uint64_t)cap, t->engine.subject.host_cap, "device memory is short");
+    hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
+                                         t->engine.subject.host_cap, "device memory is short");
     if (status != HY_ERR_INPUT) return status;
     hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
     return HY_OK;
@@ -232,6 +234,7 @@ bool hy_trainer_is_short(const hy_trainer *t) {
 }
 
 hy_status hy_trainer_steer(hy_trainer *t) {
+    t->steering.is_saved_from_system = false;
     if (!t->monitor || t->settings.train.dynamic_batch == HY_OFF) return HY_OK;
     if (!t->steering.is_begun) note_first_share(t);
     bool is_due = t->progress.step % t->settings.train.batch_check_every == 0;
