@@ -10,6 +10,9 @@
 #define IN_FP32 .apart = {5e-6, 5e-5}
 #define IN_16_BITS .apart = {5e-3, 5e-2}
 
+/* Others may be waiting for what a rank that does not go on would have updated. */
+#define IN_TURN "optim_place pinned update gather max_gpu_mem 512MiB "
+
 static const own_variant variants[] = {
     {.name = "model", .words = NONE "steps 6", SMALL, IN_FP32},
     {.name = "model, each", .words = NONE "steps 6", SMALL, .is_each = true, IN_FP32},
@@ -39,7 +42,7 @@ static const own_variant variants[] = {
      .is_each = true,
      IN_FP32},
     {.name = "in turn",
-     .words = NONE "steps 4 optim_place pinned update gather max_gpu_mem 512MiB",
+     .words = NONE IN_TURN "steps 4",
      .size = {3 << 20, 33, 1000, 4 << 20},
      .is_loop = true,
      .is_in_turn = true,
@@ -84,7 +87,7 @@ static const own_variant variants[] = {
 };
 #define VARIANT_COUNT ((int)(sizeof variants / sizeof variants[0]))
 
-static const own_variant *variant_named(const char *name) {
+__attribute__((noinline)) static const own_variant *variant_named(const char *name) {
     for (int i = 0; i < VARIANT_COUNT; i++) {
         if (strcmp(variants[i].name, name) == 0) return &variants[i];
     }
@@ -320,9 +323,9 @@ END_TEST
 
 START_TEST(a_guest_that_stops_on_one_rank_is_saved_by_all) {
     own_fault fault = {.rank = _i % 3, .at = 4 + 4 * (_i < 3), .status = HY_STOPPED, .stops = true};
-    const own_variant *v = variant_named(_i < 3 ? "model" : "loop");
+    const own_variant *v = variant_named(_i < 3 ? "model" : _i < 6 ? "loop" : "in turn");
     char out[600], path[HY_PATH_MAX];
-    ranks_job job = run_with(v, &fault, NULL, in_folder("stopped", out));
+    ranks_job job = run_with(v, &fault, _i < 6 ? NULL : IN_TURN, in_folder("stopped", out));
     for (int r = 0; r < 3; r++) {
         hy_status found = job.it.results[r].status;
         bool is_own = _i >= 3 && r == fault.rank; /* hy_loop_stop ended well */
@@ -335,9 +338,10 @@ START_TEST(a_guest_that_stops_on_one_rank_is_saved_by_all) {
 END_TEST
 
 START_TEST(a_loop_that_is_destroyed_on_one_rank_ends_the_others) {
-    own_fault fault = {.rank = _i, .at = 4, .destroys = true};
+    own_fault fault = {.rank = _i % 3, .at = 4, .destroys = true};
     char out[600], rank[16];
-    ranks_job job = run_with(variant_named("loop"), &fault, NULL, in_folder("destroyed", out));
+    const own_variant *v = variant_named(_i < 3 ? "loop" : "in turn");
+    ranks_job job = run_with(v, &fault, _i < 3 ? NULL : IN_TURN, in_folder("destroyed", out));
     snprintf(rank, sizeof rank, "rank %d (", fault.rank);
     for (int r = 0; r < 3; r++) {
         if (r == fault.rank) continue;
@@ -488,8 +492,8 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, what_ranks_of_a_guest_cannot_be_is_refused_by_name, 0, 2);
     tcase_add_loop_test(c, a_callback_that_fails_on_one_rank_ends_all_and_names_it, 0, 4);
     tcase_add_loop_test(c, a_callback_that_lacks_memory_for_a_moment_is_asked_again, 0, 2);
-    tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, 6);
-    tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0, 3);
+    tcase_add_loop_test(c, a_guest_that_stops_on_one_rank_is_saved_by_all, 0, 9);
+    tcase_add_loop_test(c, a_loop_that_is_destroyed_on_one_rank_ends_the_others, 0, 6);
     tcase_add_loop_test(c, a_killed_rank_of_a_guest_ends_the_others, 0, 4);
     tcase_add_loop_test(c, a_loss_of_one_rank_that_is_not_finite_skips_the_step_on_all, 0, 2);
     tcase_add_test(c, loops_save_together_when_they_are_told_to);
