@@ -406,7 +406,7 @@ test_one_rank_sends_itself_all_by_nccl() {
 
 # Every way of moving memory, each exchange at each size, each stage in each precision.
 test_selftest_of_ranks_passes_and_writes_a_report() {
-    for ranks in 2 3; do
+    for ranks in 2 ${HYBRID_TEST_LONG:+3}; do
         run --selftest --ranks $ranks --device cpu --out kept/report-$ranks
         expect_code 0
         expect_empty "$stderr"
@@ -422,7 +422,7 @@ test_selftest_of_ranks_passes_and_writes_a_report() {
             expect_same "$(grep -cE '(fp32|bf16), stage [0-3], sockets +ok ' "$file")" 8 "stages"
         done
     done
-    expect_out "the report is in kept/report-3/selftest.txt"
+    expect_out "the report is in kept/report-$ranks/selftest.txt"
 }
 
 test_selftest_names_wrong_bits() {
@@ -467,7 +467,11 @@ test_selftest_of_ranks_is_refused_like_their_training() {
     expect_err "file/report/selftest.txt cannot be written"
 }
 
+# What takes long and differs little is for make test-all (tests/long/cli_ranks.sh).
+long_only() { [ -n "${HYBRID_TEST_LONG:-}" ] || skip "for make test-all"; }
+
 test_selftest_by_torchruns_variables() {
+    long_only
     torchrun_says 1 2
     "$program" --selftest --device cpu > other 2> other.errors < /dev/null &
     other=$!
@@ -490,6 +494,7 @@ use_mpirun() {
 }
 
 test_selftest_by_mpirun() {
+    long_only
     use_mpirun
     timeout -k 5 200 mpirun -n 2 "$program" --selftest --device cpu > "$stdout" 2> "$stderr"
     code=$?
