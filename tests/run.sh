@@ -94,8 +94,17 @@ show_failure() { # PROGRAM|SUITE.sh STATUS
 
 rm -f "$logs"/*.result
 running=0
+# The suite of the program is the longest of all and mostly waits: it goes first, beside the programs.
+pool=()
+suites=()
 for item in "$@"; do
-    [[ "$item" == *.sh ]] && continue
+    case "$item" in
+    */cli/run.sh) pool=("$item" "${pool[@]}") ;;
+    *.sh) suites+=("$item") ;;
+    *) pool+=("$item") ;;
+    esac
+done
+for item in "${pool[@]}"; do
     if [ "$running" -ge "$jobs" ]; then
         wait -n
         running=$((running - 1))
@@ -104,9 +113,7 @@ for item in "$@"; do
     running=$((running + 1))
 done
 wait
-for item in "$@"; do
-    [[ "$item" == *.sh ]] && run_one "$item"
-done
+for item in "${suites[@]}"; do run_one "$item"; done
 
 passed=0
 failed=0

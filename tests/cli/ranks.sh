@@ -425,7 +425,11 @@ test_selftest_of_ranks_passes_and_writes_a_report() {
     expect_out "the report is in kept/report-$ranks/selftest.txt"
 }
 
+# What takes long and differs little is for make test-all (tests/long/cli_ranks.sh).
+long_only() { [ -n "${HYBRID_TEST_LONG:-}" ] || skip "for make test-all"; }
+
 test_selftest_names_wrong_bits() {
+    long_only
     use_standin
     run --selftest --device cpu --transport nccl --quiet --out one
     expect_code 0
@@ -466,9 +470,6 @@ test_selftest_of_ranks_is_refused_like_their_training() {
     expect_code 2
     expect_err "file/report/selftest.txt cannot be written"
 }
-
-# What takes long and differs little is for make test-all (tests/long/cli_ranks.sh).
-long_only() { [ -n "${HYBRID_TEST_LONG:-}" ] || skip "for make test-all"; }
 
 test_selftest_by_torchruns_variables() {
     long_only
