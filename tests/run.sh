@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs test programs, some at a time, then shell suites one after another, and adds up their cases.
+# Runs test programs and shell suites, some at a time, and adds up their cases.
 #
 #   tests/run.sh PROGRAM|SUITE.sh ...
 #
-# HYBRID_TEST_JOBS: programs at a time (2, where there are as many cores; sanitizers: 1).
+# HYBRID_TEST_JOBS: how many at a time (2, where there are as many cores; sanitizers: 1).
 # A Check program reports "Checks: N, Failures: N, Errors: N"; a shell suite ends with a line
 # "N passed, N failed". One that reports neither (it crashed) counts as one failed case. What a
 # failing one printed is shown; all output is kept in $HYBRID_BUILD/tests/logs. The last line is always
@@ -94,17 +94,18 @@ show_failure() { # PROGRAM|SUITE.sh STATUS
 
 rm -f "$logs"/*.result
 running=0
-# The suite of the program is the longest of all and mostly waits: it goes first, beside the programs.
-pool=()
+# Long ones first, so that none is left alone at the end: suites, and of these the program's.
+first=()
 suites=()
+programs=()
 for item in "$@"; do
     case "$item" in
-    */cli/run.sh) pool=("$item" "${pool[@]}") ;;
+    */cli/run.sh) first+=("$item") ;;
     *.sh) suites+=("$item") ;;
-    *) pool+=("$item") ;;
+    *) programs+=("$item") ;;
     esac
 done
-for item in "${pool[@]}"; do
+for item in "${first[@]}" "${suites[@]}" "${programs[@]}"; do
     if [ "$running" -ge "$jobs" ]; then
         wait -n
         running=$((running - 1))
@@ -113,7 +114,6 @@ for item in "${pool[@]}"; do
     running=$((running + 1))
 done
 wait
-for item in "${suites[@]}"; do run_one "$item"; done
 
 passed=0
 failed=0

@@ -158,7 +158,8 @@ typedef struct hy_shards {
     hy_given_unit given;
     hy_fetched_unit *fetched; /* (units) weights on the wire */
     int source;               /* row that is gathered for passes, -1: they read one that is whole */
-    int32_t fetching;         /* unit that a pass comes to next, while it is updated; -1: none */
+    int in_place;     /* row of a single rank that passes read while it sends it; -1: none */
+    int32_t fetching; /* unit that a pass comes to next, while it is updated; -1: none */
     /* Weights that are not trained, where ranks have parts: (units) on the wire, and which was gathered last. */
     hy_job **frozen;
     int32_t frozen_last;

@@ -11,7 +11,8 @@
  * before that. How much goes beside compute is tried by tests/long/test_ranks_overlap.c.
  *
  * A rank that is alone (--transport nccl) is its own peer: the same jobs at the same places, and what it sends comes back
- * to it. So NCCL can be tried and timed with one card. */
+ * to it. So NCCL can be tried and timed with one card. Its part is the whole, so what lies on the device is sent and
+ * received where it is; what does not goes through the buffers that several ranks use. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -40,7 +41,7 @@ hy_status hy_shards_take(hy_engine *e) {
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     HY_FAIL_IF(!s->fetched, HY_ERR_MEMORY, "no memory for exchanges between ranks");
-    s->source = s->fetching = -1;
+    s->source = s->in_place = s->fetching = -1;
     HY_TRY(hy_frozen_take(e));
     HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
     HY_TRY(take_staging(e));
@@ -134,6 +135,25 @@ hy_status hy_shards_spread_row(hy_engine *e, int row) {
     return HY_OK;
 }
 
+/* ---- one rank -------------------------------------------------------------------------------------------- */
+
+/* A rank's own part is the whole row, and passes reach it as it is. */
+static bool is_in_place(const hy_engine *e, int row) {
+    const hy_store *store = hy_store_of(e, row);
+    return is_several(e) && e->rows.shard.count == 1 && store->place == HY_DEVICE &&
+           !store->outside;
+}
+
+static hy_status send_in_place(hy_engine *e, hy_stream *stream, const hy_store *store, int32_t unit,
+                               hy_job **out) {
+    char *data = hy_store_unit(store, unit);
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    HY_TRY(hy_job_begin(&e->shards.net, out));
+    hy_job_send(*out, 0, data, bytes);
+    hy_job_receive(*out, 0, data, bytes);
+    return hy_job_go(*out, stream);
+}
+
 /* ---- gradients -------------------------------------------------------------------------------------------- */
 
 /* The parts of the unit that is on the wire are here: they are added up. */
@@ -146,6 +166,7 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     if (!given.job) return HY_OK;
     s->given.job = NULL;
     HY_TRY(hy_job_await(given.job, stream));
+    if (is_in_place(e, HY_ROW_GRADS)) return HY_OK; /* passes have added them already */
     span_of(e, layout, given.unit, e->rows.shard.rank, &begin, &bytes);
     HY_TRY(given.is_first ? hy_store_get_new(grads, stream, given.unit)
                           : hy_store_get(grads, stream, given.unit));
@@ -173,9 +194,20 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     return hy_store_release_changed(grads, stream, given.unit);
 }
 
+static hy_status give_in_place(hy_engine *e, hy_stream *stream, int32_t unit) {
+    hy_given_unit given = {.unit = unit};
+    const hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
+    if (!has_bytes(grads, unit)) return HY_OK;
+    HY_TRY(send_in_place(e, stream, grads, unit, &given.job));
+    HY_TRY(take_parts(e, stream));
+    e->shards.given = given;
+    return HY_OK;
+}
+
 hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_shards *s = &e->shards;
+    if (!e->guest && is_in_place(e, HY_ROW_GRADS)) return give_in_place(e, stream, unit);
     const hy_store *partial = hy_store_of(e, HY_ROW_PARTIAL);
     const hy_shard *shard = &e->rows.shard;
     if (!has_bytes(partial, unit)) return HY_OK;
@@ -215,7 +247,7 @@ hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last) {
 
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) {
     *accumulates = micro_batch > 0;
-    if (!is_several(e)) return hy_store_of(e, HY_ROW_GRADS);
+    if (!is_several(e) || is_in_place(e, HY_ROW_GRADS)) return hy_store_of(e, HY_ROW_GRADS);
     *accumulates = false;
     return hy_shards_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1);
 }
@@ -256,8 +288,15 @@ hy_store *hy_shards_weights(hy_engine *e, int row) {
     hy_shards *s = &e->shards;
     hy_row *gathered = &e->rows.row[HY_ROW_GATHERED];
     const hy_row *source = &e->rows.row[row];
+    s->in_place = -1;
     if (!is_several(e) || !source->is_sharded) {
         s->source = -1;
+        return hy_store_of(e, row);
+    }
+    if (is_in_place(e, row) &&
+        !e->rows.row[HY_ROW_FP8].is_there) { /* codes are made of a gathered unit */
+        s->source = -1;
+        s->in_place = row;
         return hy_store_of(e, row);
     }
     bool is_other = s->source != row;
@@ -288,12 +327,21 @@ static hy_status gather_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     return send_parts(e, stream, &whole->layout, unit, to, to + begin, &fetched->job);
 }
 
+static hy_status fetch_in_place(hy_engine *e, hy_stream *stream, int32_t unit) {
+    const hy_store *store = hy_store_of(e, e->shards.in_place);
+    hy_fetched_unit *fetched = &e->shards.fetched[unit];
+    if (!has_bytes(store, unit) || fetched->job) return HY_OK;
+    fetched->held = NULL;
+    return send_in_place(e, stream, store, unit, &fetched->job);
+}
+
 hy_status hy_shards_fetch(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     e->shards.fetching = unit;
     hy_status status = hy_update_upto(e, unit);
     e->shards.fetching = -1;
     HY_TRY(status);
+    if (e->shards.in_place >= 0) return fetch_in_place(e, stream, unit);
     return e->shards.source >= 0 ? gather_unit(e, stream, unit) : HY_OK;
 }
 
