@@ -4,6 +4,7 @@
  * rank moves what can be moved, either way, with any peer, and sleeps in poll() when nothing can, where it also hears of
  * failures. */
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -21,7 +23,7 @@
 #define PIECE_MAGIC 0x31504b48u
 #define BUFFER_BYTES (4 << 20) /* asked for; the system may give less */
 #define OPEN_SECONDS 60.0
-#define NAP_MILLISECONDS 1000
+#define NAP_SECONDS 1
 #define MOST_AT_ONCE ((uint64_t)1 << 30) /* of one call to the system */
 
 typedef struct piece_head {
@@ -46,9 +48,11 @@ typedef struct lane {
 typedef struct socket_link {
     hy_link base; /* first: kinds share it */
     hy_link_options options;
-    lane *lanes;                /* (count) */
-    struct pollfd *polled;      /* (count + 1) */
-    double began;               /* of the exchange, with its latency */
+    lane *lanes;           /* (count) */
+    struct pollfd *polled; /* (count + 1) */
+    double began;          /* of the exchange, with its latency */
+    double is_free,
+        ended; /* an artificial rate: when the wire is, and when the last exchange ended */
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
@@ -77,16 +81,43 @@ static int parts_left(way *w, const hy_piece *piece, uint64_t most, struct iovec
     return count;
 }
 
-/* Bytes that may leave now, where there is an artificial rate. */
+/* ---- an artificial wire ------------------------------------------------------------------------ */
+
+/* When the next bytes may leave: what two milliseconds bring, or the last of them. A wire takes no processor's time. */
+static double next_leave(const socket_link *s) {
+    double rate = s->options.bytes_per_second;
+    if (rate <= 0) return s->began;
+    double left = (double)(s->to_send - s->sent_now), some = rate * 2e-3;
+    return s->began + ((double)s->sent_now + (left < some ? left : some)) / rate;
+}
+
+/* Bytes that may leave now. */
 static uint64_t allowed(const socket_link *s) {
-    double seconds = hy_clock() - s->began;
-    if (seconds < 0) return 0;
-    if (s->options.bytes_per_second <= 0) return MOST_AT_ONCE;
-    double bytes = seconds * s->options.bytes_per_second - (double)s->sent_now;
-    /* What a millisecond brings at a time, or the end: a wire takes no processor's time. */
-    double enough = s->options.bytes_per_second * 1e-3, left = (double)(s->to_send - s->sent_now);
-    if (bytes < 1 || (bytes < enough && bytes < left)) return 0;
+    double now = hy_clock(), rate = s->options.bytes_per_second;
+    if (now < next_leave(s)) return 0;
+    if (rate <= 0) return MOST_AT_ONCE;
+    double bytes = ceil((now - s->began) * rate) - (double)s->sent_now;
     return bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
+}
+
+/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper had woken up. */
+static void begin_wire(socket_link *s) {
+    double now = hy_clock();
+    bool was_waiting = now - s->ended < 5e-4;
+    s->began = (was_waiting && s->is_free < now ? s->is_free : now) + s->options.latency;
+}
+
+static void end_wire(socket_link *s) {
+    double rate = s->options.bytes_per_second;
+    s->ended = hy_clock();
+    s->is_free = s->began + (rate > 0 ? (double)s->to_send / rate : 0);
+}
+
+/* A sleep until bytes may leave. */
+static struct timespec until_leave(const socket_link *s) {
+    double seconds = next_leave(s) - hy_clock();
+    long nanoseconds = seconds <= 0 ? 0 : seconds < 1 ? (long)(seconds * 1e9) : 999999999;
+    return (struct timespec){.tv_nsec = nanoseconds};
 }
 
 static bool is_limited(const socket_link *s) {
@@ -186,8 +217,9 @@ static hy_status sleep_until_ready(socket_link *s) {
                             .events = (receives ? POLLIN : 0) | (sends && may_send ? POLLOUT : 0)};
     }
     s->polled[n] = (struct pollfd){.fd = hy_control_failure_fd(s->base.control), .events = POLLIN};
-    /* Where a rate holds back, the next look is in a millisecond. */
-    poll(s->polled, (nfds_t)n + 1, has_to_send && !may_send ? 1 : NAP_MILLISECONDS);
+    struct timespec nap = {.tv_sec = NAP_SECONDS};
+    if (has_to_send && !may_send) nap = until_leave(s);
+    ppoll(s->polled, (nfds_t)n + 1, &nap, NULL);
     return s->polled[n].revents ? hy_control_check(s->base.control) : HY_OK;
 }
 
@@ -197,7 +229,7 @@ static bool begin(socket_link *s, const group *g) {
     for (int32_t i = 0; i < g->send_count; i++) {
         if (g->sends[i].peer != s->base.rank) s->to_send += g->sends[i].bytes + sizeof(piece_head);
     }
-    s->began = is_limited(s) ? hy_clock() + s->options.latency : 0;
+    if (is_limited(s)) begin_wire(s);
     for (int32_t r = 0; r < s->base.count; r++) {
         lane *l = &s->lanes[r];
         l->out.at = l->in.at = -1;
@@ -226,6 +258,7 @@ static hy_status exchange(hy_link *link, const hy_piece *sends, int32_t send_cou
         }
         if (has_work && !has_moved) HY_TRY(sleep_until_ready(s));
     }
+    if (is_limited(s)) end_wire(s);
     return HY_OK;
 }
 
@@ -328,7 +361,7 @@ static hy_status connect_all(opening *o) {
         struct pollfd polled[3] = {{.fd = o->here, .events = POLLIN},
                                    {.fd = o->tcp, .events = POLLIN},
                                    {.fd = hy_control_failure_fd(link->control), .events = POLLIN}};
-        poll(polled, 3, NAP_MILLISECONDS);
+        poll(polled, 3, 1000 * NAP_SECONDS);
         HY_TRY(hy_control_check(link->control));
         if (polled[0].revents) let_in(o, o->here);
         if (polled[1].revents) let_in(o, o->tcp);

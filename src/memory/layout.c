@@ -89,6 +89,7 @@ hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from) {
     HY_TRY(hy_layout_init(layout, from->items, from->item_count, from->unit_count));
     layout->is_even = from->is_even;
     layout->keeps_first = from->keeps_first;
+    layout->has_small = from->has_small;
     hy_status status = from->part_begin ? copy_cut(layout, from) : HY_OK;
     if (status == HY_OK && from->item_of) {
         status = hy_layout_set_items(layout, from->item_of, from->param_count);

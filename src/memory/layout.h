@@ -31,6 +31,7 @@ typedef struct hy_layout {
     bool is_even;   /* rings have one size of buffer: no unit counts as large */
     bool
         keeps_first; /* unit 0 has the large buffer for itself: it waits there between two visits */
+    bool has_small;  /* small units have buffers of their size and leave the others to blocks */
     /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
     int32_t *item_of;
     int32_t param_count;

@@ -19,6 +19,7 @@
 typedef enum hy_buffer_kind {
     HY_BUFFER_ORDINARY, /* any of the ring's */
     HY_BUFFER_LARGE,    /* the one that all large units share */
+    HY_BUFFER_SMALL,    /* one of those for small units, where the layout wants them apart */
     HY_BUFFER_OWN       /* its own, for ever: a resident unit */
 } hy_buffer_kind;
 
@@ -72,6 +73,8 @@ typedef struct hy_ring_plan {
     int32_t resident;        /* units that stay: no more than there are to choose from */
     uint64_t buffer_bytes;   /* of one ordinary buffer: the largest ordinary unit that travels */
     uint64_t large_bytes;    /* of the buffer that large units share; 0: there are none */
+    int32_t small_count;     /* buffers for small units, */
+    uint64_t small_bytes;    /* of each */
     uint64_t resident_bytes; /* of all resident units */
     uint64_t bytes;          /* of the ring, all together */
     uint64_t backing_bytes;  /* of units that travel */
@@ -89,7 +92,7 @@ typedef struct hy_store {
     hy_stages *stages; /* on disk: the way there */
     hy_backend *backend;
     hy_copies copies;    /* NULL streams when backed by the device, or by nothing */
-    hy_ring_slot *slots; /* ordinary ones, the large one, those of resident units */
+    hy_ring_slot *slots; /* ordinary ones, the large one, small ones, those of resident units */
     int32_t slot_count;
     hy_ring_unit *units; /* (layout.unit_count) */
     int32_t ring_depth;  /* 0 when backed by the device */

@@ -2,7 +2,9 @@
  *
  * An embedding or a head can be more than twice a block. Were every buffer as large, a ring would waste
  * half of its memory; so units clearly larger than the others share one large buffer: the walk over the
- * units has one at each end and never holds both. Small units use ordinary buffers.
+ * units has one at each end and never holds both. Small units use ordinary buffers; where what the ring still holds
+ * when the walk turns is worth more than they are (layout.h: has_small), they have small ones, as many as there are
+ * of them or as there are ordinary ones.
  *
  * Resident units live in their buffers: the backing store has room for the others only, one behind the
  * other. They are spread evenly over the blocks. A pass goes over all blocks forward and backward, so
@@ -20,6 +22,7 @@
 /* Clearly larger, clearly smaller: by a quarter. */
 static bool is_above(uint64_t bytes, uint64_t middle) { return bytes * 4 > middle * 5; }
 static bool is_below(uint64_t bytes, uint64_t middle) { return bytes * 5 < middle * 4; }
+static bool is_small(uint64_t bytes, uint64_t middle) { return bytes > 0 && bytes * 4 <= middle; }
 
 /* The lower median of the sizes of units that have any bytes. */
 static uint64_t middle_size(const hy_layout *layout) {
@@ -86,8 +89,10 @@ static bool stays(sorter *s) {
 static hy_buffer_kind next_kind(sorter *s, int32_t unit) {
     if (s->layout->keeps_first) return unit == 0 ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;
     if (could_stay(s, unit)) return stays(s) ? HY_BUFFER_OWN : HY_BUFFER_ORDINARY;
-    bool is_large = s->has_large && is_above(s->layout->unit_bytes[unit], s->middle);
-    return is_large ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY;
+    uint64_t bytes = s->layout->unit_bytes[unit];
+    if (s->has_large && is_above(bytes, s->middle)) return HY_BUFFER_LARGE;
+    return s->layout->has_small && is_small(bytes, s->middle) ? HY_BUFFER_SMALL
+                                                              : HY_BUFFER_ORDINARY;
 }
 
 hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t resident) {
@@ -96,16 +101,20 @@ hy_ring_plan hy_store_plan_ring(const hy_layout *layout, int32_t depth, int32_t 
     for (int32_t u = 0; u < layout->unit_count; u++) {
         uint64_t bytes = layout->unit_bytes[u];
         hy_buffer_kind kind = next_kind(&s, u);
-        uint64_t *largest = kind == HY_BUFFER_LARGE ? &plan.large_bytes : &plan.buffer_bytes;
+        uint64_t *largest = kind == HY_BUFFER_LARGE   ? &plan.large_bytes
+                            : kind == HY_BUFFER_SMALL ? &plan.small_bytes
+                                                      : &plan.buffer_bytes;
         if (kind == HY_BUFFER_OWN) {
             plan.resident_bytes += bytes;
             continue;
         }
+        if (kind == HY_BUFFER_SMALL && plan.small_count < depth) plan.small_count++;
         plan.backing_bytes += bytes;
         plan.disk_bytes += hy_spill_room(bytes);
         if (bytes > *largest) *largest = bytes;
     }
-    plan.bytes = (uint64_t)depth * plan.buffer_bytes + plan.large_bytes + plan.resident_bytes;
+    plan.bytes = (uint64_t)depth * plan.buffer_bytes + plan.large_bytes +
+                 (uint64_t)plan.small_count * plan.small_bytes + plan.resident_bytes;
     return plan;
 }
 
@@ -157,7 +166,8 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
     uint64_t at = 0;
     store->ring_depth = depth;
     store->ring = plan;
-    store->slots = calloc((size_t)(depth + 1 + plan.resident), sizeof *store->slots);
+    store->slots =
+        calloc((size_t)(depth + 1 + plan.small_count + plan.resident), sizeof *store->slots);
     store->units = calloc((size_t)layout->unit_count, sizeof *store->units);
     if (!store->slots || !store->units) {
         return hy_fail(HY_ERR_MEMORY, "no memory for the ring of %s", hy_class_name(store->cls));
@@ -166,6 +176,9 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
         HY_TRY(add_slot(store, device, HY_BUFFER_ORDINARY, plan.buffer_bytes));
     }
     if (plan.large_bytes) HY_TRY(add_slot(store, device, HY_BUFFER_LARGE, plan.large_bytes));
+    for (int32_t i = 0; i < plan.small_count; i++) {
+        HY_TRY(add_slot(store, device, HY_BUFFER_SMALL, plan.small_bytes));
+    }
     for (int32_t u = 0; u < layout->unit_count; u++) {
         HY_TRY(set_up_unit(store, device, u, next_kind(&s, u), &at));
     }

@@ -228,13 +228,15 @@ static uint64_t wire_staging(const hy_rows *rows) {
 static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,
                                      const hy_rows_spec *spec) {
     if (!rows->row[HY_ROW_FROZEN].is_sharded) return HY_OK;
-    return lay_out(rows, params, spec, HY_ROW_GATHERED_FROZEN,
+    HY_TRY(lay_out(rows, params, spec, HY_ROW_GATHERED_FROZEN,
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_FROZEN,
                             .dtype = rows->row[HY_ROW_FROZEN].dtype,
                             .state = -1,
                             .source = -1,
-                            .is_wired = true});
+                            .is_wired = true}));
+    rows->row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
+    return HY_OK;
 }
 
 static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
@@ -259,13 +261,15 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     if (!gathers_weights(rows, t) && !spec->is_guest) return HY_OK;
     bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_guest);
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
-    return lay_out(rows, params, spec, HY_ROW_GATHERED,
+    HY_TRY(lay_out(rows, params, spec, HY_ROW_GATHERED,
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_TRAINABLE,
                             .dtype = is_low ? t->low : t->master,
                             .state = -1,
                             .source = HY_ROW_MASTER,
-                            .is_wired = true});
+                            .is_wired = true}));
+    rows->row[HY_ROW_GATHERED].layout.has_small = true;
+    return HY_OK;
 }
 
 hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {

@@ -75,7 +75,7 @@ typedef struct buffer {
 
 /* The walk of passes over units, as model/visit.c makes it, and the ring, as memory/store_ring.c keeps it. */
 typedef struct walker {
-    buffer ring[HY_GATHERED_DEPTH + 1];
+    buffer ring[2 * HY_GATHERED_DEPTH + 1];
     int32_t buffers;
     int64_t clock;
     hy_buffer_kind *kinds; /* (units) */
@@ -143,14 +143,17 @@ static void walk_both(walker *w, hy_plan_load load[2]) {
     }
 }
 
+static void add_buffers(walker *w, hy_buffer_kind kind, int32_t count) {
+    for (int32_t i = 0; i < count; i++) w->ring[w->buffers++] = (buffer){.kind = kind, .unit = -1};
+}
+
 static void make_ring(walker *w, const hy_layout *layout, int32_t depth) {
     hy_ring_plan plan = hy_store_plan_ring(layout, depth, 0);
     hy_store_ring_kinds(layout, 0, w->kinds);
-    w->buffers = depth + (plan.large_bytes > 0);
-    for (int32_t i = 0; i < w->buffers; i++) {
-        bool is_large = i == depth;
-        w->ring[i] = (buffer){.kind = is_large ? HY_BUFFER_LARGE : HY_BUFFER_ORDINARY, .unit = -1};
-    }
+    w->buffers = 0;
+    add_buffers(w, HY_BUFFER_ORDINARY, depth);
+    add_buffers(w, HY_BUFFER_LARGE, plan.large_bytes > 0);
+    add_buffers(w, HY_BUFFER_SMALL, plan.small_count);
 }
 
 static hy_status begin_walk(walker *w, const hy_rows *rows, const hy_params *params) {

@@ -1,8 +1,10 @@
 /* test_ranks_overlap.c: what goes between ranks goes beside compute.
  *
- * Two ranks train over a wire that takes half, three quarters, one and a half and twice as long as a step computes. A step
- * takes at most 1.15 of the longer of the two. Both are measured here: compute by the same ranks over loopback, the wire by
- * the bytes that they send. A machine that is busy with other things may fail it: each figure has three tries. */
+ * Two ranks train over a wire that takes half, three quarters, once, one and a half times and twice as long as a step
+ * computes. A step takes at most 1.15 of the longer of the two, but where both take equally long and most of the bytes
+ * belong to one pass (docs/performance.md, "Several ranks"). Both are measured here: compute by the same ranks over
+ * loopback, the wire by the bytes that they send. A machine that is busy with other things may fail it: each figure has
+ * three tries. */
 #include "../ranks_rig.h"
 
 #define MOST 1.15
@@ -16,14 +18,18 @@
 typedef struct way {
     const char *name, *words;
     int stage;
+    double most_when_equal;
 } way;
 
 static const way ways[] = {
-    {"weights as shards", "precision fp32", 3},
-    {"weights in 16 bits", "precision bf16", 2},
-    {"weights in host memory", "precision bf16 weights_place pinned max_gpu_mem 1GiB", 2},
+    {"weights as shards", "precision fp32", 3, MOST},
+    {"weights in 16 bits", "precision bf16", 2, MOST},
+    {"weights in host memory", "precision bf16 weights_place pinned max_gpu_mem 1GiB", 2, MOST},
+    {"weights as shards in 16 bits", "precision bf16", 3, 1.22},
+    {"weights in 32 bits", "precision fp32", 2, 1.29},
 };
-static const double shares[] = {0.5, 0.75, 1.5, 2};
+static const double shares[] = {0.5, 0.75, 1, 1.5, 2};
+enum { SHARES = sizeof shares / sizeof *shares };
 
 static char folder[256];
 static void make_folder(void) { temp_folder(folder); }
@@ -88,13 +94,14 @@ static double ratio_of(const way *w, double share) {
 }
 
 START_TEST(a_step_takes_little_more_than_the_longer_of_compute_and_wire) {
-    const way *w = &ways[_i / 4];
-    double share = shares[_i % 4], best = INFINITY;
-    for (int i = 0; i < TRIES && best > MOST; i++) {
+    const way *w = &ways[_i / SHARES];
+    double share = shares[_i % SHARES], best = INFINITY;
+    double most = share == 1 ? w->most_when_equal : MOST;
+    for (int i = 0; i < TRIES && best > most; i++) {
         double now = ratio_of(w, share);
         if (now < best) best = now;
     }
-    ck_assert_msg(best <= MOST, "%s, a wire of %g of compute: %.3f of the longer", w->name, share,
+    ck_assert_msg(best <= most, "%s, a wire of %g of compute: %.3f of the longer", w->name, share,
                   best);
     printf("%s, a wire of %g of compute: %.3f of the longer\n", w->name, share, best);
 }
@@ -106,7 +113,7 @@ static Suite *suite(void) {
     tcase_set_timeout(c, 580);
     tcase_add_checked_fixture(c, make_folder, drop_folder);
     tcase_add_loop_test(c, a_step_takes_little_more_than_the_longer_of_compute_and_wire, 0,
-                        4 * (int)(sizeof ways / sizeof *ways));
+                        SHARES * (int)(sizeof ways / sizeof *ways));
     suite_add_tcase(s, c);
     return s;
 }
