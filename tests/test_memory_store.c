@@ -83,6 +83,31 @@ START_TEST(neighbours_and_even_layouts_have_no_large_buffer) {
 }
 END_TEST
 
+START_TEST(small_units_have_buffers_of_their_size_where_asked_for) {
+    static const int64_t ends[] = {10, 3000, 3000, 3000, 3000, 3000, 3000, 700};
+    static const int64_t close[] = {3000, 3000, 3000, 3000, 3000, 3000, 3000, 1200};
+    static const int64_t many[] = {10, 3000, 10, 3000, 10, 3000, 3000, 3000};
+    hy_layout layout;
+    rig_layout(&layout, ends, UNITS);
+    uint64_t block = layout.unit_bytes[1], head = layout.unit_bytes[UNITS - 1];
+    ck_assert_uint_eq(hy_store_plan_ring(&layout, 3, 0).bytes, 3 * block);
+    layout.has_small = true;
+    hy_ring_plan plan = hy_store_plan_ring(&layout, 3, 0);
+    ck_assert_int_eq(plan.small_count, 2);
+    ck_assert_uint_eq(plan.small_bytes, head);
+    ck_assert_uint_eq(plan.bytes, 3 * block + 2 * head);
+    hy_layout_fini(&layout);
+    rig_layout(&layout, close, UNITS); /* more than a quarter of a block */
+    layout.has_small = true;
+    ck_assert_int_eq(hy_store_plan_ring(&layout, 3, 0).small_count, 0);
+    hy_layout_fini(&layout);
+    rig_layout(&layout, many, UNITS);
+    layout.has_small = true;
+    ck_assert_int_eq(hy_store_plan_ring(&layout, 2, 0).small_count, 2);
+    hy_layout_fini(&layout);
+}
+END_TEST
+
 START_TEST(resident_units_are_blocks_spread_evenly) {
     store_rig r;
     open_rings(&r, 1, tied, 2, 1, 0, 1);
@@ -439,6 +464,7 @@ static Suite *store_suite(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, large_units_share_one_buffer_and_do_not_size_the_others);
     tcase_add_test(tests, neighbours_and_even_layouts_have_no_large_buffer);
+    tcase_add_test(tests, small_units_have_buffers_of_their_size_where_asked_for);
     tcase_add_test(tests, resident_units_are_blocks_spread_evenly);
     tcase_add_test(tests, training_walks_give_the_same_numbers_at_every_depth);
     tcase_add_test(tests, training_walks_give_the_same_numbers_with_resident_units);
