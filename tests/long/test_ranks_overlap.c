@@ -88,8 +88,10 @@ static double ratio_of(const way *w, double share) {
     char variable[64];
     snprintf(variable, sizeof variable, "HYBRID_TEST_LINK=%.0f,0", alone.bytes / wire);
     hy_rank_cost both = cost_of(w, variable);
-    ck_assert_msg(both.bytes == alone.bytes, "%s: %.0f bytes over one link, %.0f over another",
-                  w->name, alone.bytes, both.bytes);
+    /* A step's count ends with something on its way. */
+    ck_assert_msg(fabs(both.bytes / alone.bytes - 1) < 0.01,
+                  "%s: %.0f bytes over one link, %.0f over another", w->name, alone.bytes,
+                  both.bytes);
     return both.seconds / longer;
 }
 
