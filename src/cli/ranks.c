@@ -56,6 +56,12 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
 static bool can_restart(const hy_cli_options *options, const hy_config *config, int32_t count) {
     bool has_folder = hy_cli_value(config, "out")[0] || hy_cli_value(config, "resume")[0];
     if (options->restarts == 0) return true;
+    if (options->action == HY_CLI_IS_SELFTEST) {
+        hy_cli_error("--restarts %d is for a run, which goes on; --selftest has nothing to go on "
+                     "with: expected one of them",
+                     options->restarts);
+        return false;
+    }
     if (count == 0) {
         hy_cli_error("--restarts %d is for ranks that are started here: expected --gpus or --ranks",
                      options->restarts);

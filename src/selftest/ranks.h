@@ -20,8 +20,8 @@ typedef struct hy_ranks_run {
     hy_selftest_device device; /* while exchanges are tested */
     const hy_ranks_observer *observer;
     hy_ranks_result *result;
-    const char *part; /* that goes on */
-    double done;      /* share of all */
+    char part[64]; /* that goes on */
+    double done;   /* share of all */
 } hy_ranks_run;
 
 /* What this rank has found in a check. */

@@ -236,14 +236,12 @@ static hy_status test_way(hy_bench *b, double share) {
 }
 
 hy_status hy_ranks_test_exchanges(hy_ranks_run *run) {
-    char part[64];
     int ways = run->has_nccl ? 2 : 1;
     for (int way = 2 - ways; way < 2; way++) {
         bool is_nccl = way == 0, is_gpu = run->device.backend->facts.is_gpu;
         hy_bench bench;
-        snprintf(part, sizeof part, "exchanges over %s%s", hy_ranks_way(run, is_nccl),
+        snprintf(run->part, sizeof run->part, "exchanges over %s%s", hy_ranks_way(run, is_nccl),
                  is_gpu && !is_nccl ? ", through pinned memory" : "");
-        run->part = part;
         hy_ranks_progress(run, "connecting");
         hy_status status = hy_bench_open(&bench, run, is_nccl);
         if (status == HY_OK) status = test_way(&bench, 0.4 / ways);

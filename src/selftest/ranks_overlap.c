@@ -119,10 +119,8 @@ static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
 
 hy_status hy_ranks_test_overlap(hy_ranks_run *run) {
     rivals r = {.matmuls = 4, .exchanges = 4};
-    char part[64];
-    snprintf(part, sizeof part, "exchanges over %s beside matmuls",
+    snprintf(run->part, sizeof run->part, "exchanges over %s beside matmuls",
              hy_ranks_way(run, run->has_nccl));
-    run->part = part;
     hy_ranks_progress(run, "timing");
     hy_status status = open_and_measure(&r, run);
     hy_bench_close(&r.bench);

@@ -234,7 +234,7 @@ static hy_status test_precision(hy_ranks_run *run, const precision *with) {
 
 hy_status hy_ranks_test_training(hy_ranks_run *run) {
     static const precision fp32 = {"fp32", 2e-6, 2e-5}, bf16 = {"bf16", 2e-3, 2e-2};
-    run->part = "training";
+    snprintf(run->part, sizeof run->part, "training");
     HY_TRY(test_precision(run, &fp32));
     return run->has_bf16 ? test_precision(run, &bf16) : HY_OK;
 }

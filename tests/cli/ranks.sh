@@ -236,6 +236,8 @@ test_ranks_that_fail_are_started_again() {
     expect_refusal "--restarts 2" "expected --gpus or --ranks"
     run_tiny --restarts 2 --ranks 2
     expect_refusal "--restarts 2" "expected --out FOLDER"
+    run --selftest --ranks 2 --restarts 1 --out other
+    expect_refusal "--restarts 1" "expected one of them"
     run_tiny --ranks 2 --restarts 3 --data nowhere.txt --out other
     expect_code 2
 }
