@@ -53,7 +53,7 @@ $(STANDINS): tests/standin/nccl.c
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -g -fPIC -shared -pthread $(VARIANT_$(VARIANT)) \
 	    $(if $(findstring without_recv,$@),-DWITHOUT_RECV) -o $@ $<
-$(OUT)/tests/test_dist_nccl: | $(STANDINS)
+$(OUT)/tests/test_dist_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
 $(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
@@ -120,7 +120,7 @@ fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
 	    $(if $(FUZZED),tests/fuzz/all.sh)
 
 long-tests: lib bin examples $(LONG_TESTS)
-	@$(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
+	@HYBRID_TEST_LIMIT=$${HYBRID_TEST_LIMIT:-1800} $(RUN_TESTS) $(LONG_TESTS) $(LONG_SUITES)
 	@$(MAKE) --no-print-directory fuzz SECONDS=600
 	@$(MAKE) --no-print-directory torture MINUTES=10
 

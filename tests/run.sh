@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs test programs and shell suites, some at a time, and adds up their cases.
+# Runs test programs and shell suites, some at a time, and adds up their cases. Those that measure time, press keys
+# at given moments or build in this tree run alone, after the others.
 #
 #   tests/run.sh PROGRAM|SUITE.sh ...
 #
@@ -98,8 +99,10 @@ running=0
 first=()
 suites=()
 programs=()
+alone=()
 for item in "$@"; do
     case "$item" in
+    */test_ranks_overlap | */chat/run.sh | */report/run.sh | */packages.sh | */commands.sh) alone+=("$item") ;;
     */cli/run.sh) first+=("$item") ;;
     *.sh) suites+=("$item") ;;
     *) programs+=("$item") ;;
@@ -114,6 +117,7 @@ for item in "${first[@]}" "${suites[@]}" "${programs[@]}"; do
     running=$((running + 1))
 done
 wait
+for item in "${alone[@]}"; do run_one "$item"; done
 
 passed=0
 failed=0

@@ -172,6 +172,62 @@ START_TEST(an_artificial_rate_holds) {
 }
 END_TEST
 
+/* Exchanges one behind the other take as long as one of all their bytes. */
+static void exchange_in_a_queue(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    hy_control *c = rig_open(ranks, 5);
+    hy_link *link = open_link(c, user);
+    uint64_t bytes = 50000;
+    char *out = calloc(1, bytes), *in = calloc(1, bytes);
+    int peer = 1 - ranks->rank;
+    require(hy_control_barrier(c) == HY_OK);
+    double began = hy_clock();
+    for (int i = 0; i < 60; i++) {
+        require(hy_link_exchange(link, &(hy_piece){peer, out, bytes}, 1,
+                                 &(hy_piece){peer, in, bytes}, 1) == HY_OK);
+    }
+    mine->seconds = hy_clock() - began;
+    require(hy_control_barrier(c) == HY_OK);
+    hy_link_destroy(link);
+    hy_control_close(c);
+    free(out);
+    free(in);
+}
+
+/* While it waits for the other side, a wire gathers nothing that could be sent at once later. */
+static void exchange_after_a_late_one(const hy_ranks *ranks, rig_result *mine, const void *user) {
+    hy_control *c = rig_open(ranks, 5);
+    hy_link *link = open_link(c, user);
+    uint64_t large = 2000000, sent = ranks->rank == 0 ? large : 1, got = large + 1 - sent;
+    char *out = calloc(1, large), *in = calloc(1, large);
+    int peer = 1 - ranks->rank;
+    require(hy_control_barrier(c) == HY_OK);
+    if (ranks->rank == 1) usleep(300000);
+    require(hy_link_exchange(link, &(hy_piece){peer, out, 1}, 1, &(hy_piece){peer, in, 1}, 1) ==
+            HY_OK);
+    double began = hy_clock();
+    require(hy_link_exchange(link, &(hy_piece){peer, out, sent}, 1, &(hy_piece){peer, in, got},
+                             1) == HY_OK);
+    mine->seconds = hy_clock() - began;
+    require(hy_control_barrier(c) == HY_OK);
+    hy_link_destroy(link);
+    hy_control_close(c);
+    free(out);
+    free(in);
+}
+
+START_TEST(an_artificial_rate_is_that_of_a_wire) {
+    static void (*const bodies[])(const hy_ranks *, rig_result *,
+                                  const void *) = {exchange_in_a_queue, exchange_after_a_late_one};
+    static const double seconds[] = {0.3, 0.2};
+    rig it = rig_start(2, bodies[_i], &(hy_link_options){.bytes_per_second = 10e6});
+    rig_wait(&it);
+    ck_assert(it.codes[0] == 0 && it.codes[1] == 0);
+    double took = it.results[_i == 0 ? 1 : 0].seconds, least = 0.98 * seconds[_i];
+    ck_assert_msg(took > least && took < 3 * seconds[_i], "%.3f s", took);
+    rig_free(&it);
+}
+END_TEST
+
 static void refuse_nonsense(const hy_ranks *ranks, rig_result *mine, const void *user) {
     (void)user, (void)mine;
     hy_control *c = rig_open(ranks, 5);
@@ -199,6 +255,7 @@ static Suite *suite(void) {
     tcase_add_test(c, a_rank_killed_in_an_exchange_is_named_by_all);
     tcase_add_test(c, a_rank_stopped_in_an_exchange_is_named_after_the_timeout);
     tcase_add_test(c, an_artificial_rate_holds);
+    tcase_add_loop_test(c, an_artificial_rate_is_that_of_a_wire, 0, 2);
     tcase_add_test(c, nonsense_is_refused_and_changes_nothing);
     suite_add_tcase(s, c);
     return s;

@@ -4,18 +4,7 @@
 #include <dlfcn.h>
 
 #include "dist/nccl.h"
-
-/* The stand-ins lie beside the test program. */
-static void use_standin(const char *name) {
-    char own[3000], path[3100];
-    ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
-    ck_assert_int_gt(length, 0);
-    own[length] = 0;
-    *strrchr(own, '/') = 0;
-    snprintf(path, sizeof path, "%s/standin/%s", own, name);
-    setenv("HYBRID_NCCL", path, 1);
-    unsetenv("STANDIN_NCCL_VERSION");
-}
+#include "standin_rig.h"
 
 static int wait_for_stream(void) {
     int (*wait)(void);

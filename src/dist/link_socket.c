@@ -24,6 +24,7 @@
 #define BUFFER_BYTES (4 << 20) /* asked for; the system may give less */
 #define OPEN_SECONDS 60.0
 #define NAP_SECONDS 1
+#define MOST_LATE 5e-4                   /* seconds: of a sleeper */
 #define MOST_AT_ONCE ((uint64_t)1 << 30) /* of one call to the system */
 
 typedef struct piece_head {
@@ -48,11 +49,10 @@ typedef struct lane {
 typedef struct socket_link {
     hy_link base; /* first: kinds share it */
     hy_link_options options;
-    lane *lanes;           /* (count) */
-    struct pollfd *polled; /* (count + 1) */
-    double began;          /* of the exchange, with its latency */
-    double is_free,
-        ended; /* an artificial rate: when the wire is, and when the last exchange ended */
+    lane *lanes;                /* (count) */
+    struct pollfd *polled;      /* (count + 1) */
+    double began;               /* of the exchange, with its latency */
+    double free_at, ended;      /* an artificial rate: the wire, and the last exchange */
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
@@ -97,20 +97,23 @@ static uint64_t allowed(const socket_link *s) {
     if (now < next_leave(s)) return 0;
     if (rate <= 0) return MOST_AT_ONCE;
     double bytes = ceil((now - s->began) * rate) - (double)s->sent_now;
+    if (bytes < 1) return 0; /* rounding; the clock goes on */
     return bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
 }
 
-/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper had woken up. */
+/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper had woken up. One
+ * that ended late because the other side was late leaves no more than that. */
 static void begin_wire(socket_link *s) {
     double now = hy_clock();
-    bool was_waiting = now - s->ended < 5e-4;
-    s->began = (was_waiting && s->is_free < now ? s->is_free : now) + s->options.latency;
+    bool was_waiting = now - s->ended < 1e-4;
+    s->began = (was_waiting && s->free_at < now ? s->free_at : now) + s->options.latency;
 }
 
 static void end_wire(socket_link *s) {
     double rate = s->options.bytes_per_second;
     s->ended = hy_clock();
-    s->is_free = s->began + (rate > 0 ? (double)s->to_send / rate : 0);
+    double sent_at = s->began + (rate > 0 ? (double)s->to_send / rate : 0);
+    s->free_at = sent_at > s->ended - MOST_LATE ? sent_at : s->ended - MOST_LATE;
 }
 
 /* A sleep until bytes may leave. */

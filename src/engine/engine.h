@@ -362,7 +362,7 @@ void hy_shards_abandon(hy_engine *e); /* after a failure: nothing is on its way 
 /* Where a pass leaves its gradients, and whether it adds to what is there. */
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
 /* The same where gradients are a guest's: how many passes the step has is its own. */
-hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last);
+hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates);
 /* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
 hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);

@@ -217,9 +217,8 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
 
 hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                              bool is_last) {
-    bool has_ranks = hy_engine_has_ranks(e);
-    hy_store *to =
-        has_ranks ? hy_shards_begin_pass(e, is_first, is_last) : hy_store_of(e, HY_ROW_GRADS);
+    bool has_ranks = hy_engine_has_ranks(e), accumulates;
+    hy_store *to = hy_shards_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
     for (int32_t i = 0; i < e->guest->count; i++) {
         HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
@@ -227,7 +226,7 @@ hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool i
     /* The last unit of the pass before may have the buffer that the first one takes. */
     if (has_ranks) HY_TRY(hy_shards_take_last(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
-        HY_TRY(add_unit(e, to, unit, &param, at, scale, is_first || has_ranks));
+        HY_TRY(add_unit(e, to, unit, &param, at, scale, !accumulates));
     }
     return HY_OK;
 }

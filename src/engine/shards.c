@@ -11,8 +11,9 @@
  * before that. How much goes beside compute is tried by tests/long/test_ranks_overlap.c.
  *
  * A rank that is alone (--transport nccl) is its own peer: the same jobs at the same places, and what it sends comes back
- * to it. So NCCL can be tried and timed with one card. Its part is the whole, so what lies on the device is sent and
- * received where it is; what does not goes through the buffers that several ranks use. */
+ * to it. So NCCL can be tried and timed with one card. Its part is the whole: gradients are summed as
+ * without ranks and sent where they lie, and so are weights on the device. Weights elsewhere, those that are not
+ * trained and those that fp8 makes codes of are gathered as several ranks do it. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -47,7 +48,7 @@ hy_status hy_shards_take(hy_engine *e) {
     HY_TRY(take_staging(e));
     HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
                          "gradients of other ranks"));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && e->rows.arriving > 0; i++) {
         void *at;
         HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->rows.arriving / 2, &at));
         s->arriving[i] = at;
@@ -137,12 +138,8 @@ hy_status hy_shards_spread_row(hy_engine *e, int row) {
 
 /* ---- one rank -------------------------------------------------------------------------------------------- */
 
-/* A rank's own part is the whole row, and passes reach it as it is. */
-static bool is_in_place(const hy_engine *e, int row) {
-    const hy_store *store = hy_store_of(e, row);
-    return is_several(e) && e->rows.shard.count == 1 && store->place == HY_DEVICE &&
-           !store->outside;
-}
+/* Its own part is all there is. */
+static bool is_alone(const hy_engine *e) { return e->rows.shard.count == 1; }
 
 static hy_status send_in_place(hy_engine *e, hy_stream *stream, const hy_store *store, int32_t unit,
                                hy_job **out) {
@@ -166,7 +163,7 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     if (!given.job) return HY_OK;
     s->given.job = NULL;
     HY_TRY(hy_job_await(given.job, stream));
-    if (is_in_place(e, HY_ROW_GRADS)) return HY_OK; /* passes have added them already */
+    if (is_alone(e)) return HY_OK; /* they were added before they were sent */
     span_of(e, layout, given.unit, e->rows.shard.rank, &begin, &bytes);
     HY_TRY(given.is_first ? hy_store_get_new(grads, stream, given.unit)
                           : hy_store_get(grads, stream, given.unit));
@@ -180,12 +177,9 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
                                    .add_parts = {.count = e->rows.shard.count,
                                                  .rank = e->rows.shard.rank,
                                                  .stride = count}}};
-        bool is_alone = e->rows.shard.count == 1; /* what it has sent to itself is used */
-        char *own = is_alone ? given.arriving : given.partial + begin;
-        add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(own, dtype, count);
-        if (!is_alone)
-            add.t[HY_ADD_PARTS_PARTS] =
-                hy_tensor_1d(given.arriving, dtype, count * (e->rows.shard.count - 1));
+        add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(given.partial + begin, dtype, count);
+        add.t[HY_ADD_PARTS_PARTS] =
+            hy_tensor_1d(given.arriving, dtype, count * (e->rows.shard.count - 1));
         add.t[HY_ADD_PARTS_OUT] = hy_tensor_1d(out, dtype, count);
         HY_TRY(e->backend->enqueue(stream, &add));
     }
@@ -194,20 +188,21 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     return hy_store_release_changed(grads, stream, given.unit);
 }
 
-static hy_status give_in_place(hy_engine *e, hy_stream *stream, int32_t unit) {
+/* A buffer of a ring is held as long as this lasts, and no longer. */
+static hy_status give_alone(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_given_unit given = {.unit = unit};
     const hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
     if (!has_bytes(grads, unit)) return HY_OK;
     HY_TRY(send_in_place(e, stream, grads, unit, &given.job));
     HY_TRY(take_parts(e, stream));
     e->shards.given = given;
-    return HY_OK;
+    return grads->place == HY_DEVICE ? HY_OK : take_parts(e, stream);
 }
 
 hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     hy_shards *s = &e->shards;
-    if (!e->guest && is_in_place(e, HY_ROW_GRADS)) return give_in_place(e, stream, unit);
+    if (is_alone(e)) return give_alone(e, stream, unit);
     const hy_store *partial = hy_store_of(e, HY_ROW_PARTIAL);
     const hy_shard *shard = &e->rows.shard;
     if (!has_bytes(partial, unit)) return HY_OK;
@@ -239,17 +234,17 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
 
 hy_status hy_shards_take_last(hy_engine *e) { return take_parts(e, e->compute); }
 
-hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last) {
+hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
+    *accumulates = !is_first && (!is_several(e) || is_alone(e));
+    if (!is_several(e) || is_alone(e)) return hy_store_of(e, HY_ROW_GRADS);
     e->shards.is_first = is_first;
     e->shards.is_last = is_last;
     return hy_store_of(e, HY_ROW_PARTIAL);
 }
 
 hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) {
-    *accumulates = micro_batch > 0;
-    if (!is_several(e) || is_in_place(e, HY_ROW_GRADS)) return hy_store_of(e, HY_ROW_GRADS);
-    *accumulates = false;
-    return hy_shards_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1);
+    return hy_shards_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1,
+                                accumulates);
 }
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
@@ -293,8 +288,8 @@ hy_store *hy_shards_weights(hy_engine *e, int row) {
         s->source = -1;
         return hy_store_of(e, row);
     }
-    if (is_in_place(e, row) &&
-        !e->rows.row[HY_ROW_FP8].is_there) { /* codes are made of a gathered unit */
+    bool makes_codes = e->rows.row[HY_ROW_FP8].is_wired; /* of gathered units */
+    if (is_alone(e) && source->store.place == HY_DEVICE && !makes_codes) {
         s->source = -1;
         s->in_place = row;
         return hy_store_of(e, row);

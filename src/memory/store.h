@@ -168,7 +168,8 @@ hy_status hy_store_release(hy_store *store, hy_stream *stream, int32_t unit);
 hy_status hy_store_release_changed(hy_store *store, hy_stream *stream, int32_t unit);
 
 /* Whether the unit takes no buffer away from ordinary ones, so that it may be gathered long before it is
- * needed: large and resident units, and all units of a store on the device. */
+ * needed: large, small and resident units where these have buffers of their own, and all units of a store on the
+ * device. */
 bool hy_store_has_own_buffer(const hy_store *store, int32_t unit);
 
 /* Waits until everything that was changed is written back. */

@@ -77,6 +77,7 @@ static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
 
 hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
     assert(backing->buffers >= 2 && backing->offset % HY_SPILL_BLOCK == 0);
+    assert(store->ring.small_count == 0); /* stages have two sizes */
     hy_stages *s = calloc(1, sizeof *s);
     store->stages = s;
     if (s) {

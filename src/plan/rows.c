@@ -212,17 +212,20 @@ static uint64_t largest_unit(const hy_layout *layout) {
     return most;
 }
 
-/* What an exchange moves at most: a unit of gradients and the parts that come for it, or a unit of weights. */
+/* What an exchange moves at most: a unit of gradients and the parts that come for it, or a unit of weights. A single
+ * rank receives as much as it sends, and its parts are whole. */
 static uint64_t wire_staging(const hy_rows *rows) {
+    bool is_alone = rows->shard.count == 1;
     uint64_t most = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
-        bool is_whole = row->is_there && !row->is_sharded && !row->is_tiled && i != HY_ROW_FP8;
+        bool is_whole =
+            row->is_there && (!row->is_sharded || is_alone) && !row->is_tiled && i != HY_ROW_FP8;
         bool is_moved = is_whole && (row->is_wired || row->set == HY_SET_TRAINABLE);
         uint64_t bytes = is_moved ? largest_unit(&row->layout) : 0;
         if (bytes > most) most = bytes;
     }
-    return hy_align(most + rows->arriving / 2);
+    return hy_align(is_alone ? 2 * most : most + rows->arriving / 2);
 }
 
 static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,
@@ -239,14 +242,14 @@ static hy_status add_gathered_frozen(hy_rows *rows, const hy_params *params,
     return HY_OK;
 }
 
-static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
-    const hy_types *t = &spec->types;
+/* A single rank sums its gradients where they are kept. */
+static hy_status add_partial(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     int32_t table = hy_params_tied_table(params);
-    if (!hy_rows_shard(rows)) return HY_OK;
+    if (rows->shard.count == 1) return HY_OK;
     HY_TRY(lay_out(rows, params, spec, HY_ROW_PARTIAL,
                    (hy_row){.cls = HY_WORKSPACE,
                             .set = HY_SET_TRAINABLE,
-                            .dtype = t->grads,
+                            .dtype = spec->types.grads,
                             .state = -1,
                             .source = -1,
                             .is_wired = true,
@@ -254,8 +257,15 @@ static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows
     hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
     /* A tied head begins the sum of the table, which goes on at the end of the pass. */
     partial->keeps_first = table >= 0 && params->list[table].is_trainable;
-    rows->arriving = 2 * (uint64_t)hy_shard_peers(&rows->shard) *
-                     hy_shard_largest(&rows->shard, params, partial);
+    rows->arriving =
+        2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    return HY_OK;
+}
+
+static hy_status add_wired(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    if (!hy_rows_shard(rows)) return HY_OK;
+    HY_TRY(add_partial(rows, params, spec));
     HY_TRY(add_gathered_frozen(rows, params, spec));
     /* A guest's weights lie apart, and pass through it unit by unit. */
     if (!gathers_weights(rows, t) && !spec->is_guest) return HY_OK;

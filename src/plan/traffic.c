@@ -53,7 +53,8 @@ static hy_plan_load spread(const hy_rows *rows, const hy_params *params, const h
     return load;
 }
 
-/* To each its part, of each unit: the parts of all ranks are the unit. */
+/* To each its part, of each unit: the parts of all ranks are the unit. A single rank has no such row, and nobody to
+ * send to. */
 static void give(const hy_rows *rows, const hy_params *params, hy_plan_traffic *out) {
     const hy_layout *whole = &rows->row[HY_ROW_PARTIAL].layout;
     for (int32_t unit = whole->unit_count - 1; unit >= 0; unit--) {
