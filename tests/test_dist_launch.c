@@ -196,6 +196,18 @@ START_TEST(ranks_that_do_not_end_are_asked_and_then_killed) {
 }
 END_TEST
 
+/* The others wait for one that never comes. */
+START_TEST(ranks_end_soon_where_one_was_asked_for_something_wrong) {
+    trial t;
+    begin_trial(&t, 2, "[ $HYBRID_RANK = 1 ] && exec sleep 60; exit 2", 60, 0.4);
+    end_trial(&t);
+    ck_assert_int_eq(t.code, 2);
+    ck_assert_msg(t.seconds > 1.5 && t.seconds < 10, "%.1f s", t.seconds);
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 does not end by itself: it is asked to end"));
+    free_trial(&t);
+}
+END_TEST
+
 START_TEST(standard_input_is_rank_0s_alone) {
     trial t;
     int saved = dup(STDIN_FILENO), ends[2];
@@ -280,6 +292,7 @@ static Suite *suite(void) {
     tcase_add_test(c, a_command_that_is_not_there_is_named);
     tcase_add_loop_test(c, a_signal_is_passed_on_to_every_rank_once, 0, 3);
     tcase_add_test(c, ranks_that_do_not_end_are_asked_and_then_killed);
+    tcase_add_test(c, ranks_end_soon_where_one_was_asked_for_something_wrong);
     tcase_add_test(c, standard_input_is_rank_0s_alone);
     tcase_add_test(c, no_rank_outlives_a_killed_launcher);
     tcase_add_test(c, many_lines_of_many_ranks_come_whole);

@@ -22,6 +22,8 @@
 #include "dist/ranks.h"
 
 #define STOPPED_ON_REQUEST 75
+#define CODE_REFUSED 2
+#define REFUSED_GRACE 2 /* seconds */
 #define NO_SUCH_COMMAND 127
 #define LINE_MOST ((size_t)64 << 10) /* a longer line is cut */
 #define NAP_MILLISECONDS 200
@@ -223,6 +225,13 @@ static void enter_stage(launcher *l, stage next, double seconds) {
     l->deadline = hy_clock() + seconds;
 }
 
+/* A rank that was asked for something wrong may end before it has met the others, who then wait for it in vain. */
+static double grace_after(const hy_launch_options *o, int status) {
+    double grace = o->grace > 0 ? o->grace : 90;
+    bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == CODE_REFUSED;
+    return is_refused && grace > REFUSED_GRACE ? REFUSED_GRACE : grace;
+}
+
 /* Takes note of ranks that have ended; how many are left. */
 static int32_t collect(launcher *l) {
     int32_t running = 0;
@@ -236,7 +245,7 @@ static int32_t collect(launcher *l) {
             p->pid = 0;
             if (has_failed(p->status) && l->first_failed < 0) l->first_failed = r;
             if (has_failed(p->status) && l->stage == RUNNING)
-                enter_stage(l, WAITING, o->grace > 0 ? o->grace : 90);
+                enter_stage(l, WAITING, grace_after(o, p->status));
         }
         running += p->pid > 0;
     }

@@ -4,7 +4,8 @@
  * through, and standard input is its alone; lines of the others go to standard error behind "rank 2: ". SIGINT, SIGTERM,
  * SIGHUP and SIGUSR1 are passed on to every rank, once each time they come: ranks are no part of the terminal's group,
  * which would get them a second time. When a rank fails the others have `grace` seconds to end by themselves (the
- * control channel tells them), then SIGTERM, then SIGKILL. No rank outlives the launcher, however that ends. */
+ * control channel tells them), two where its exit code is 2 (it was asked for something wrong, and may never have met
+ * them), then SIGTERM, then SIGKILL. No rank outlives the launcher, however that ends. */
 #pragma once
 
 #include "hybrid_types.h"
