@@ -141,22 +141,45 @@ END_TEST
 
 /* ---- an artificial rate ------------------------------------------------------------------------- */
 
+enum { SLOW_BYTES = 2000000 };
+
+/* Two ranks over a slow link, with something to send and room to receive it. */
+typedef struct slow_rank {
+    hy_control *control;
+    hy_link *link;
+    char *out, *in; /* (SLOW_BYTES) */
+    int peer;
+} slow_rank;
+
+static slow_rank begin_slowly(const hy_ranks *ranks, const void *options) {
+    slow_rank s = {.control = rig_open(ranks, 5),
+                   .out = calloc(1, SLOW_BYTES),
+                   .in = calloc(1, SLOW_BYTES),
+                   .peer = 1 - ranks->rank};
+    s.link = open_link(s.control, options);
+    require(hy_control_barrier(s.control) == HY_OK);
+    return s;
+}
+
+static void send_slowly(slow_rank *s, uint64_t sent, uint64_t got) {
+    require(hy_link_exchange(s->link, &(hy_piece){s->peer, s->out, sent}, 1,
+                             &(hy_piece){s->peer, s->in, got}, 1) == HY_OK);
+}
+
+static void end_slowly(slow_rank *s) {
+    require(hy_control_barrier(s->control) == HY_OK);
+    hy_link_destroy(s->link);
+    hy_control_close(s->control);
+    free(s->out);
+    free(s->in);
+}
+
 static void exchange_slowly(const hy_ranks *ranks, rig_result *mine, const void *user) {
-    hy_control *c = rig_open(ranks, 5);
-    hy_link *link = open_link(c, user);
-    uint64_t bytes = 2000000;
-    char *out = calloc(1, bytes), *in = calloc(1, bytes);
-    int peer = 1 - ranks->rank;
-    require(hy_control_barrier(c) == HY_OK);
+    slow_rank s = begin_slowly(ranks, user);
     double began = hy_clock();
-    require(hy_link_exchange(link, &(hy_piece){peer, out, bytes}, 1, &(hy_piece){peer, in, bytes},
-                             1) == HY_OK);
+    send_slowly(&s, SLOW_BYTES, SLOW_BYTES);
     mine->seconds = hy_clock() - began;
-    require(hy_control_barrier(c) == HY_OK);
-    hy_link_destroy(link);
-    hy_control_close(c);
-    free(out);
-    free(in);
+    end_slowly(&s);
 }
 
 START_TEST(an_artificial_rate_holds) {
@@ -174,45 +197,22 @@ END_TEST
 
 /* Exchanges one behind the other take as long as one of all their bytes. */
 static void exchange_in_a_queue(const hy_ranks *ranks, rig_result *mine, const void *user) {
-    hy_control *c = rig_open(ranks, 5);
-    hy_link *link = open_link(c, user);
-    uint64_t bytes = 50000;
-    char *out = calloc(1, bytes), *in = calloc(1, bytes);
-    int peer = 1 - ranks->rank;
-    require(hy_control_barrier(c) == HY_OK);
+    slow_rank s = begin_slowly(ranks, user);
     double began = hy_clock();
-    for (int i = 0; i < 60; i++) {
-        require(hy_link_exchange(link, &(hy_piece){peer, out, bytes}, 1,
-                                 &(hy_piece){peer, in, bytes}, 1) == HY_OK);
-    }
+    for (int i = 0; i < 60; i++) send_slowly(&s, 50000, 50000);
     mine->seconds = hy_clock() - began;
-    require(hy_control_barrier(c) == HY_OK);
-    hy_link_destroy(link);
-    hy_control_close(c);
-    free(out);
-    free(in);
+    end_slowly(&s);
 }
 
 /* While it waits for the other side, a wire gathers nothing that could be sent at once later. */
 static void exchange_after_a_late_one(const hy_ranks *ranks, rig_result *mine, const void *user) {
-    hy_control *c = rig_open(ranks, 5);
-    hy_link *link = open_link(c, user);
-    uint64_t large = 2000000, sent = ranks->rank == 0 ? large : 1, got = large + 1 - sent;
-    char *out = calloc(1, large), *in = calloc(1, large);
-    int peer = 1 - ranks->rank;
-    require(hy_control_barrier(c) == HY_OK);
+    slow_rank s = begin_slowly(ranks, user);
     if (ranks->rank == 1) usleep(300000);
-    require(hy_link_exchange(link, &(hy_piece){peer, out, 1}, 1, &(hy_piece){peer, in, 1}, 1) ==
-            HY_OK);
+    send_slowly(&s, 1, 1);
     double began = hy_clock();
-    require(hy_link_exchange(link, &(hy_piece){peer, out, sent}, 1, &(hy_piece){peer, in, got},
-                             1) == HY_OK);
+    send_slowly(&s, ranks->rank == 0 ? SLOW_BYTES : 1, ranks->rank == 0 ? 1 : SLOW_BYTES);
     mine->seconds = hy_clock() - began;
-    require(hy_control_barrier(c) == HY_OK);
-    hy_link_destroy(link);
-    hy_control_close(c);
-    free(out);
-    free(in);
+    end_slowly(&s);
 }
 
 START_TEST(an_artificial_rate_is_that_of_a_wire) {

@@ -7,8 +7,9 @@
  *
  * Weights. Whoever has changed its part of a unit sends it to the others: into the row that passes read where that is
  * whole, else, each time that a pass comes there, into a buffer (HY_ROW_GATHERED). What was updated leaves at once, what
- * is gathered when the pass comes to the unit before (fetch); both are waited for when it needs them (await). What is pending of an update is applied to a unit
- * before that. How much goes beside compute is tried by tests/long/test_ranks_overlap.c.
+ * is gathered when the pass comes to the unit before (fetch); both are waited for when it needs them (await). What is
+ * pending of an update is applied to a unit before that. How much goes beside compute is tried by
+ * tests/long/test_ranks_overlap.c.
  *
  * A rank that is alone (--transport nccl) is its own peer: the same jobs at the same places, and what it sends comes back
  * to it. So NCCL can be tried and timed with one card. Its part is the whole: gradients are summed as
