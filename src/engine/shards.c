@@ -236,8 +236,9 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
 hy_status hy_shards_take_last(hy_engine *e) { return take_parts(e, e->compute); }
 
 hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
-    *accumulates = !is_first && (!is_several(e) || is_alone(e));
-    if (!is_several(e) || is_alone(e)) return hy_store_of(e, HY_ROW_GRADS);
+    bool has_others = e->rows.shard.count > 1;
+    *accumulates = !is_first && !has_others;
+    if (!has_others) return hy_store_of(e, HY_ROW_GRADS);
     e->shards.is_first = is_first;
     e->shards.is_last = is_last;
     return hy_store_of(e, HY_ROW_PARTIAL);
