@@ -1,7 +1,7 @@
-/* state.c: the rows of the state table get their memory. See engine.h and plan/rows.h.
+/* state.c: the rows of the state table get their memory. See engine.h and state/rows.h.
  *
  * A row lives on the device, or elsewhere and passes through a ring there, but for its resident layers,
- * which live in the ring. Arenas have exactly the bytes that plan/rows.c counts for the plan, and what is
+ * which live in the ring. Arenas have exactly the bytes that state/rows.c counts for the plan, and what is
  * taken of them is what the ledger sees. A row that has another place or other resident layers in another
  * plan moves there between steps. */
 #include <stdio.h>
