@@ -290,7 +290,7 @@ END_TEST
 START_TEST(the_plan_counts_the_codes_of_the_blocks) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8));
     const hy_row *row = &t->engine.rows.row[HY_ROW_FP8];
-    ck_assert(row->is_there && row->cls == HY_QUANTS && row->file == NULL);
+    ck_assert(row->kind == &hy_state_kinds[HY_KIND_FP8]);
     for (int32_t i = 0; i < t->engine.model->params.count; i++) {
         const hy_param *param = &t->engine.model->params.list[i];
         int32_t item = hy_store_item_of(&row->store, i);

@@ -231,7 +231,7 @@ static uint64_t kept_bytes(const hy_trainer *t) {
     uint64_t bytes = 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &t->engine.rows.row[i];
-        if (row->is_for_jumps) bytes += row->backing.size;
+        if (row->is_optional) bytes += row->backing.size;
     }
     return bytes;
 }

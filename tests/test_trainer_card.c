@@ -101,7 +101,7 @@ START_TEST(resident_layers_take_no_host_memory) {
         uint64_t stay = 0;
         for (int r = 0; r < HY_ROW_COUNT; r++) {
             const hy_row *row = &e->rows.row[r];
-            ck_assert_int_eq(row->store.ring.resident, row->is_there ? atoi(residents[i]) : 0);
+            ck_assert_int_eq(row->store.ring.resident, row->kind ? atoi(residents[i]) : 0);
             stay += row->store.ring.resident_bytes;
         }
         must(hy_trainer_step(t, NULL));
