@@ -329,9 +329,9 @@ hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row) {
 
 /* ---- the proposed weights, one unit at a time --------------------------------------------------- */
 
-/* The row that proposed weights are made in: a guest sees them where its weights are. */
-static int candidate_row(const hy_engine *e) {
-    return !e->guest ? HY_ROW_CANDIDATE : e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+/* The row that proposed weights are made in: a custom model reads them where its weights are. */
+static hy_row_id candidate_row(const hy_engine *e) {
+    return e->guest ? hy_weights_row(&e->types, e->types.of[HY_FULL]) : HY_ROW_CANDIDATE;
 }
 
 /* Its units are laid out for the widest type that it is ever made in. */

@@ -69,12 +69,8 @@ static hy_status place(hy_engine *e, int row, int32_t param, void *at, const cha
     return HY_OK;
 }
 
-static int seen_row(const hy_engine *e) {
-    return e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
-}
-
 hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at) {
-    return place(e, seen_row(e), param, at, "weights");
+    return place(e, hy_weights_row(&e->types, e->types.of[HY_FULL]), param, at, "weights");
 }
 
 hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {

@@ -262,13 +262,12 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
 static hy_status set_traffic(const hy_subject *x, const hy_rows *rows, hy_plan_problem *p) {
     const hy_types *types = &x->rows.types;
     bool is_gpu = x->backend->facts.is_gpu, is_staged = x->ranks.is_staged;
-    bool has_copy = hy_step_activations(hy_types_step(types, HY_FULL)) != types->master;
     p->ranks = x->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
     p->wire = hy_plan_wire_of(x->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
     HY_TRY(hy_plan_traffic_of(rows, &x->model->params, x->rows.ranks.stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic));
+                              hy_weights_row(types, hy_types_step(types, HY_FULL)), &p->traffic));
     bool is_once = x->guest && !x->guest->asks_each;
     if (is_once) hy_plan_give_once(&p->traffic);
     return HY_OK;
