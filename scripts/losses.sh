@@ -391,6 +391,7 @@ run_gpu() {
 }
 
 # The same with every run replaced by its name.
+# shellcheck disable=SC2317 # "$runs" calls them
 list() {
     wanted() { :; }
     train() { :; }
