@@ -53,13 +53,13 @@ $(STANDINS): tests/standin/nccl.c
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -g -fPIC -shared -pthread $(VARIANT_$(VARIANT)) \
 	    $(if $(findstring without_recv,$@),-DWITHOUT_RECV) -o $@ $<
-$(OUT)/tests/test_dist_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
-$(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
+$(OUT)/tests/test_comm_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
+$(OUT)/tests/test_comm_mpi $(OUT)/tests/test_comm_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
 # built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
-FUZZ_MODULES := base kernels dist memory formats tokenizer jinja data
+FUZZ_MODULES := base kernels comm memory formats tokenizer jinja data
 FUZZ_SOURCES := $(addprefix src/model/,adapter.c adapter_modules.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
     $(addprefix src/hub/,bnb_state.c end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
     src/hub/hf_shape*.c src/config/*.c) \

@@ -9,7 +9,7 @@
 #include "config/choices.h"
 #include "data/chat_template.h"
 #include "data/input.h"
-#include "dist/team.h"
+#include "comm/team.h"
 #include "formats/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"

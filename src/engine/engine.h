@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "config/derived.h"
 #include "data/loader.h"
-#include "engine/exchange.h"
+#include "comm/exchange.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "plan/subject.h"

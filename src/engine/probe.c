@@ -130,7 +130,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences whose sums are told at once: a message to the other ranks has bounds (dist/control.h). */
+/* Sequences whose sums are told at once: a message to the other ranks has bounds (comm/control.h). */
 #define TOLD_AT_ONCE 512
 
 /* Each sequence was some rank's: the others have zeros there. */

@@ -6,8 +6,9 @@
 
 #include "config/settings.h"
 #include "optim/optimizer.h"
-#include "plan/rows.h"
+#include "plan/choose_types.h"
 #include "plan/sizer.h"
+#include "state/rows.h"
 
 /* Does the state leave for the host? */
 static inline bool hy_offload_moves(hy_offload o) {

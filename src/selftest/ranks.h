@@ -5,8 +5,8 @@
 #pragma once
 
 #include "config/settings.h"
-#include "dist/nccl.h"
-#include "dist/team.h"
+#include "comm/nccl.h"
+#include "comm/team.h"
 #include "selftest/selftest.h"
 #include "trainer/join.h"
 

@@ -363,7 +363,7 @@ static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numb
     return HY_OK;
 }
 
-/* A message to the other ranks has bounds (dist/control.h). */
+/* A message to the other ranks has bounds (comm/control.h). */
 #define TOLD_AT_ONCE 256
 
 /* Those [first, first + count) of all ranks, in their order. */

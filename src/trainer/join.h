@@ -2,8 +2,8 @@
 #pragma once
 
 #include "config/settings.h"
-#include "dist/nccl.h"
-#include "dist/team.h"
+#include "comm/nccl.h"
+#include "comm/team.h"
 
 /* HY_ERR_INPUT where several ranks cannot have these settings: data from standard input, which one process can read. */
 hy_status hy_rank_check(const hy_settings *settings);
