@@ -11,6 +11,7 @@
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
+#include "tokenizer/tokenizer_llama2c.h"
 #include "trainer/trainer.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */

@@ -6,11 +6,11 @@
 #pragma once
 
 #include "base/file.h"
+#include "comm/team.h"
 #include "config/choices.h"
 #include "data/chat_template.h"
 #include "data/input.h"
-#include "comm/team.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
 #include "model/unit.h"
