@@ -13,6 +13,7 @@
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
+#include "tokenizer/tokenizer_llama2c.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
 
