@@ -248,14 +248,14 @@ START_TEST(offloaded_state_is_not_live_on_the_device_in_predict) {
     for (int i = 0; i < 3; i++) {
         hy_trainer *t =
             trainer_before_move(PAIRS("offload_strategy", cases[i].strategy, "lookahead", "0"));
-        uint64_t full = t->engine.ledger.live_in[HY_DEVICE];
+        uint64_t full = t->engine.state.ledger.live_in[HY_DEVICE];
         must(hy_trainer_step(t, NULL));
-        ck_assert_uint_eq(t->engine.ledger.live[HY_OPTIM][HY_DEVICE], 0);
-        ck_assert_uint_eq(t->engine.ledger.live[HY_GRADS][HY_DEVICE], 0);
-        ck_assert_int_eq(t->engine.ledger.cell[HY_OPTIM][HY_PREDICT].place, cases[i].place);
-        ck_assert_uint_lt(t->engine.ledger.live_in[HY_DEVICE], full);
+        ck_assert_uint_eq(t->engine.state.ledger.live[HY_OPTIM][HY_DEVICE], 0);
+        ck_assert_uint_eq(t->engine.state.ledger.live[HY_GRADS][HY_DEVICE], 0);
+        ck_assert_int_eq(t->engine.state.ledger.cell[HY_OPTIM][HY_PREDICT].place, cases[i].place);
+        ck_assert_uint_lt(t->engine.state.ledger.live_in[HY_DEVICE], full);
         must(hy_trainer_step(t, NULL));
-        ck_assert_uint_eq(t->engine.ledger.live_in[HY_DEVICE], full);
+        ck_assert_uint_eq(t->engine.state.ledger.live_in[HY_DEVICE], full);
         hy_trainer_destroy(t);
     }
     hy_summary s = run_summary(PAIRS("offload_strategy", "pinned", "lookahead", "0"));
@@ -493,17 +493,17 @@ START_TEST(what_a_fork_puts_back_stays_whatever_was_away) {
     hy_trainer *t = open_trainer("none", PAIRS("offload_strategy", strategies[_i]), NULL);
     hy_engine *e = &t->engine;
     for (int i = 0; i < 3; i++) must(hy_trainer_step(t, NULL));
-    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     char *before = malloc(bytes), *after = malloc(bytes);
     ck_assert(before && after);
-    must(hy_mover_copy_forked(e, before, true));
-    hy_ledger ledger = e->ledger;
-    must(hy_mover_leave(e));
-    must(hy_mover_copy_forked(e, before, false));
-    must(hy_mover_await(e));
-    must(hy_mover_copy_forked(e, after, true));
+    must(hy_engine_copy_forked(e, before, true));
+    hy_ledger ledger = e->state.ledger;
+    must(hy_engine_begin_offload(e));
+    must(hy_engine_copy_forked(e, before, false));
+    must(hy_offload_await(&e->state));
+    must(hy_engine_copy_forked(e, after, true));
     ck_assert_mem_eq(before, after, bytes);
-    ck_assert_mem_eq(ledger.live, e->ledger.live, sizeof ledger.live);
+    ck_assert_mem_eq(ledger.live, e->state.ledger.live, sizeof ledger.live);
     free(before);
     free(after);
     hy_trainer_destroy(t);

@@ -44,7 +44,7 @@ START_TEST(two_buffers_take_two_bytes_of_a_parameter_and_a_line_one) {
         ck_assert_double_le(each, kinds[i].most);
         for (int phase = HY_FULL; phase <= HY_CORRECT; phase++) {
             const hy_phase_summary *p = &s.phases[phase];
-            if (t->engine.ledger.phase_peak[phase] == 0) continue;
+            if (t->engine.state.ledger.phase_peak[phase] == 0) continue;
             ck_assert_uint_eq(p->memory[HY_PREDICTOR].measured_bytes,
                               p->memory[HY_PREDICTOR].planned_bytes);
             ck_assert_uint_eq(p->vram_peak_bytes, p->vram_planned_bytes);
@@ -61,7 +61,7 @@ static void read_slow(hy_trainer *t, int32_t param, uint16_t *out) {
     hy_store *slow = hy_store_of(&t->engine, HY_ROW_SLOW);
     const uint16_t *theta = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), param);
     must(hy_store_settle(slow));
-    const uint8_t *codes = hy_store_backing(slow, t->engine.rows.tiles.first[param]);
+    const uint8_t *codes = hy_store_backing(slow, t->engine.state.rows.tiles.first[param]);
     for (int64_t i = 0; i < t->engine.model->params.list[param].count; i++)
         out[i] = hy_grid_unwrap(codes[i], theta[i], t->engine.progress.slow_exponent);
 }
@@ -153,7 +153,7 @@ START_TEST(the_size_of_a_piece_changes_no_bit) {
     ck_assert_int_ge(t->progress.machine.moves, 2);
     hy_trainer_destroy(t);
     t = open_run(PAIRS("predictor_dtype", "8bit"));
-    t->engine.rows.piece = 512;
+    t->engine.state.rows.piece = 512;
     next_losses(t, 30, cut);
     ck_assert_mem_eq(whole, cut, sizeof whole);
     hy_trainer_destroy(t);
@@ -209,8 +209,8 @@ START_TEST(tiles_with_scales_between_them_resume_bit_for_bit) {
     double straight[4], resumed[4];
     temp_folder(folder);
     hy_trainer *t = small_trainer(LARGE_RUN, folder, NULL, NULL);
-    const hy_layout *layout = &t->engine.rows.row[HY_ROW_SLOW + 1].layout;
-    ck_assert_int_eq(t->engine.rows.tiles.first[1], 2);
+    const hy_layout *layout = &t->engine.state.rows.row[HY_ROW_SLOW + 1].layout;
+    ck_assert_int_eq(t->engine.state.rows.tiles.first[1], 2);
     ck_assert_uint_gt(layout->unit_offset[1], (uint64_t)HY_TILE_ELEMENTS);
     while (t->progress.machine.moves < 1) must(hy_trainer_step(t, NULL));
     must(hy_trainer_save(t));

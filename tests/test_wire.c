@@ -53,7 +53,7 @@ static hy_config *config_of(const wire_case *c) {
 
 static uint64_t sent_by(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    require(e->backend->stream_sync(e->shards.net.stream) == HY_OK);
+    require(e->device.backend->stream_sync(e->shards.net.stream) == HY_OK);
     return hy_link_bytes_sent(t->team->link);
 }
 
@@ -62,7 +62,7 @@ static uint64_t expected_of(const hy_trainer *t) {
     const hy_engine *e = &t->engine;
     bool has_copy = hy_step_activations(e->types.of[HY_FULL]) != e->types.master;
     hy_plan_traffic traffic;
-    require(hy_plan_traffic_of(&e->rows, &e->model->params, e->subject.ranks.stage,
+    require(hy_plan_traffic_of(&e->state.rows, &e->model->params, e->subject.ranks.stage,
                                has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic) == HY_OK);
     return hy_plan_sent(&traffic, e->plan.choice.accum);
 }

@@ -21,7 +21,7 @@ hy_status hy_frozen_take(hy_engine *e) {
 /* Everybody gets everybody's part of a unit; own part lies at its place. */
 static hy_status send_parts(hy_engine *e, hy_stream *stream, char *whole, uint64_t bytes,
                             hy_job **out) {
-    const hy_shard *shard = &e->rows.shard;
+    const hy_shard *shard = &e->state.rows.shard;
     int32_t rank = shard->rank, count = shard->count;
     uint64_t begin = hy_layout_cut_at(bytes, rank, count);
     hy_job *job;
@@ -43,7 +43,7 @@ static hy_status send_parts(hy_engine *e, hy_stream *stream, char *whole, uint64
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->shards.frozen_last, next = unit + way;
-    int32_t lowest = way < 0 ? e->rows.lowest_trained : 0; /* that a pass this way comes to */
+    int32_t lowest = way < 0 ? e->state.rows.lowest_trained : 0; /* that a pass this way comes to */
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->shards.frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
@@ -62,8 +62,8 @@ hy_status hy_frozen_fetch(void *context, hy_stream *stream, int32_t unit) {
     char *to = hy_store_unit(whole, unit);
     if (own > 0) { /* the part is not held meanwhile: its ring may be small */
         HY_TRY(hy_store_get_read(from, stream, unit));
-        HY_TRY(e->backend->copy(stream, to + from->layout.part_begin[unit],
-                                hy_store_unit(from, unit), own));
+        HY_TRY(e->device.backend->copy(stream, to + from->layout.part_begin[unit],
+                                       hy_store_unit(from, unit), own));
         HY_TRY(hy_store_release(from, stream, unit));
     }
     HY_TRY(send_parts(e, stream, to, bytes, &e->shards.frozen[unit]));

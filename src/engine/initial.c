@@ -118,14 +118,15 @@ static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, char *s
         tell(e, param->first + first + (is_looking ? 0 : count));
         if (is_looking) continue;
         uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(dtype, first);
-        HY_TRY(hy_store_write(store, e->compute, at, whole.codes, hy_dtype_bytes(dtype, count)));
+        HY_TRY(hy_store_write(store, e->device.compute, at, whole.codes,
+                              hy_dtype_bytes(dtype, count)));
     }
     return HY_OK;
 }
 
 static hy_status send_scales(hy_engine *e, hy_store *store, int32_t item, hy_coding *coding) {
     uint64_t at = hy_store_offset(store, item) + hy_layout_scales_at(&coding->item);
-    return hy_store_write(store, e->compute, at, hy_coding_scales(coding),
+    return hy_store_write(store, e->device.compute, at, hy_coding_scales(coding),
                           hy_layout_scale_bytes(&coding->item));
 }
 
@@ -166,14 +167,14 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
         make_chunk(&whole, threads_for(e, count));
         at += hy_store_offset(store, item);
         uint64_t bytes = hy_dtype_bytes(dtype, count);
-        if (!in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
+        if (!in_place) HY_TRY(hy_store_write(store, e->device.compute, at, staging, bytes));
         tell(e, param->first + first + count);
     }
     return HY_OK;
 }
 
 static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
-    hy_row_changed(e, HY_ROW_MASTER);
+    hy_row_changed(&e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;

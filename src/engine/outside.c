@@ -19,7 +19,7 @@ static hy_status copy_slice(hy_engine *e, hy_stream *stream, const hy_store *out
     theirs = hy_tensor_rows(&theirs, slice.begin, slice.count);
     ours = hy_tensor_rows(&ours, slice.begin, slice.count);
     const hy_tensor *to = is_out ? &theirs : &ours, *from = is_out ? &ours : &theirs;
-    return e->backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
+    return e->device.backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
 static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outside, int32_t unit,
@@ -27,7 +27,8 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
     const hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit != unit) continue;
-        hy_slice own = hy_shard_own(&e->rows.shard, params, i), all = {0, params->list[i].count};
+        hy_slice own = hy_shard_own(&e->state.rows.shard, params, i),
+                 all = {0, params->list[i].count};
         hy_slice before = {0, own.begin}, behind = {own.begin + own.count, 0};
         behind.count = all.count - behind.begin;
         bool is_out = how == OTHERS_OUT || how == ALL_OUT;
@@ -58,21 +59,21 @@ hy_status hy_outside_depart(hy_engine *e, hy_stream *stream, int32_t unit) {
 
 static hy_status tell_unit(hy_engine *e, int32_t unit) {
     hy_store *transit = hy_store_of(e, HY_ROW_GATHERED);
-    const hy_shard *shard = &e->rows.shard;
+    const hy_shard *shard = &e->state.rows.shard;
     uint64_t bytes = transit->layout.unit_bytes[unit];
     hy_job *job;
-    HY_TRY(hy_store_get_new(transit, e->compute, unit));
-    if (shard->rank == 0) HY_TRY(copy_unit(e, e->compute, seen(e), unit, ALL_IN));
+    HY_TRY(hy_store_get_new(transit, e->device.compute, unit));
+    if (shard->rank == 0) HY_TRY(copy_unit(e, e->device.compute, seen(e), unit, ALL_IN));
     char *whole = hy_store_unit(transit, unit);
     HY_TRY(hy_job_begin(&e->shards.net, &job));
     for (int32_t to = 1; shard->rank == 0 && to < shard->count; to++) {
         hy_job_send(job, to, whole, bytes);
     }
     if (shard->rank > 0) hy_job_receive(job, 0, whole, bytes);
-    HY_TRY(hy_job_go(job, e->compute));
-    HY_TRY(hy_job_await(job, e->compute));
-    if (shard->rank > 0) HY_TRY(copy_unit(e, e->compute, seen(e), unit, ALL_OUT));
-    return hy_store_release_changed(transit, e->compute, unit);
+    HY_TRY(hy_job_go(job, e->device.compute));
+    HY_TRY(hy_job_await(job, e->device.compute));
+    if (shard->rank > 0) HY_TRY(copy_unit(e, e->device.compute, seen(e), unit, ALL_OUT));
+    return hy_store_release_changed(transit, e->device.compute, unit);
 }
 
 hy_status hy_outside_tell_first(hy_engine *e) {

@@ -22,14 +22,14 @@
 
 /* ---- taking ---------------------------------------------------------------------------------------------- */
 
-static bool is_several(const hy_engine *e) { return hy_rows_shard(&e->rows) != NULL; }
+static bool is_several(const hy_engine *e) { return hy_rows_shard(&e->state.rows) != NULL; }
 
 static hy_status take_staging(hy_engine *e) {
     hy_shards *s = &e->shards;
-    uint64_t bytes = e->rows.wire_staging;
+    uint64_t bytes = e->state.rows.wire_staging;
     void *data;
     if (bytes == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&s->staging, e->backend, &e->ledger, HY_PINNED, bytes,
+    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state.ledger, HY_PINNED, bytes,
                          "what goes between ranks"));
     HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
     s->net.staging = data;
@@ -45,13 +45,13 @@ hy_status hy_shards_take(hy_engine *e) {
     HY_FAIL_IF(!s->fetched, HY_ERR_MEMORY, "no memory for exchanges between ranks");
     s->source = s->in_place = s->fetching = -1;
     HY_TRY(hy_frozen_take(e));
-    HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
+    HY_TRY(hy_exchange_open(&s->net, e->team, e->device.backend, 4 * units + 16));
     HY_TRY(take_staging(e));
-    HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
-                         "gradients of other ranks"));
-    for (int i = 0; i < 2 && e->rows.arriving > 0; i++) {
+    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         e->state.rows.arriving, "gradients of other ranks"));
+    for (int i = 0; i < 2 && e->state.rows.arriving > 0; i++) {
         void *at;
-        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->rows.arriving / 2, &at));
+        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state.rows.arriving / 2, &at));
         s->arriving[i] = at;
     }
     return HY_OK;
@@ -75,13 +75,13 @@ void hy_shards_release(hy_engine *e) {
 
 static void span_of(const hy_engine *e, const hy_layout *whole, int32_t unit, int32_t rank,
                     uint64_t *begin, uint64_t *bytes) {
-    hy_shard_span(&e->rows.shard, &e->model->params, whole, unit, rank, begin, bytes);
+    hy_shard_span(&e->state.rows.shard, &e->model->params, whole, unit, rank, begin, bytes);
 }
 
 /* Everybody gets everybody's part of a unit: own from `mine`, the others' into their places in `whole`. */
 static hy_status send_parts(hy_engine *e, hy_stream *stream, const hy_layout *layout, int32_t unit,
                             char *whole, const char *mine, hy_job **out) {
-    const hy_shard *shard = &e->rows.shard;
+    const hy_shard *shard = &e->state.rows.shard;
     uint64_t begin, bytes, own;
     hy_job *job;
     HY_TRY(hy_job_begin(&e->shards.net, &job));
@@ -103,7 +103,7 @@ static hy_status spread_unit(hy_engine *e, hy_stream *stream, const hy_store *st
                              hy_job **out) {
     uint64_t begin, own;
     char *whole = hy_store_unit(store, unit);
-    span_of(e, &store->layout, unit, e->rows.shard.rank, &begin, &own);
+    span_of(e, &store->layout, unit, e->state.rows.shard.rank, &begin, &own);
     return send_parts(e, stream, &store->layout, unit, whole, whole + begin, out);
 }
 
@@ -128,11 +128,11 @@ hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store
 
 hy_status hy_shards_spread_row(hy_engine *e, int row) {
     hy_store *store = hy_store_of(e, row);
-    if (!is_several(e) || e->rows.row[row].is_sharded) return HY_OK;
+    if (!is_several(e) || e->state.rows.row[row].is_sharded) return HY_OK;
     for (int32_t unit = 0; unit < store->layout.unit_count; unit++) {
-        HY_TRY(hy_store_get(store, e->compute, unit));
-        HY_TRY(hy_shards_spread_held(e, e->compute, store, unit));
-        HY_TRY(hy_store_release_changed(store, e->compute, unit));
+        HY_TRY(hy_store_get(store, e->device.compute, unit));
+        HY_TRY(hy_shards_spread_held(e, e->device.compute, store, unit));
+        HY_TRY(hy_store_release_changed(store, e->device.compute, unit));
     }
     return HY_OK;
 }
@@ -140,7 +140,7 @@ hy_status hy_shards_spread_row(hy_engine *e, int row) {
 /* ---- one rank -------------------------------------------------------------------------------------------- */
 
 /* Its own part is all there is. */
-static bool is_alone(const hy_engine *e) { return e->rows.shard.count == 1; }
+static bool is_alone(const hy_engine *e) { return e->state.rows.shard.count == 1; }
 
 static hy_status send_in_place(hy_engine *e, hy_stream *stream, const hy_store *store, int32_t unit,
                                hy_job **out) {
@@ -158,33 +158,33 @@ static hy_status send_in_place(hy_engine *e, hy_stream *stream, const hy_store *
 static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     hy_shards *s = &e->shards;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
-    const hy_layout *layout = &e->rows.row[HY_ROW_PARTIAL].layout;
+    const hy_layout *layout = &e->state.rows.row[HY_ROW_PARTIAL].layout;
     hy_given_unit given = s->given;
     uint64_t begin, bytes;
     if (!given.job) return HY_OK;
     s->given.job = NULL;
     HY_TRY(hy_job_await(given.job, stream));
     if (is_alone(e)) return HY_OK; /* they were added before they were sent */
-    span_of(e, layout, given.unit, e->rows.shard.rank, &begin, &bytes);
+    span_of(e, layout, given.unit, e->state.rows.shard.rank, &begin, &bytes);
     HY_TRY(given.is_first ? hy_store_get_new(grads, stream, given.unit)
                           : hy_store_get(grads, stream, given.unit));
     if (bytes > 0) {
         hy_dtype dtype = e->types.grads;
         int64_t count = (int64_t)(bytes / hy_dtype_size(dtype));
-        bool is_whole = !e->rows.row[HY_ROW_GRADS].is_sharded;
+        bool is_whole = !e->state.rows.row[HY_ROW_GRADS].is_sharded;
         char *out = hy_store_unit(grads, given.unit) + (is_whole ? begin : 0);
         hy_op_call add = {.kind = HY_OP_ADD_PARTS,
                           .attr = {.accumulate = !given.is_first,
-                                   .add_parts = {.count = e->rows.shard.count,
-                                                 .rank = e->rows.shard.rank,
+                                   .add_parts = {.count = e->state.rows.shard.count,
+                                                 .rank = e->state.rows.shard.rank,
                                                  .stride = count}}};
         add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(given.partial + begin, dtype, count);
         add.t[HY_ADD_PARTS_PARTS] =
-            hy_tensor_1d(given.arriving, dtype, count * (e->rows.shard.count - 1));
+            hy_tensor_1d(given.arriving, dtype, count * (e->state.rows.shard.count - 1));
         add.t[HY_ADD_PARTS_OUT] = hy_tensor_1d(out, dtype, count);
-        HY_TRY(e->backend->enqueue(stream, &add));
+        HY_TRY(e->device.backend->enqueue(stream, &add));
     }
-    bool is_told = given.is_last && !e->rows.row[HY_ROW_GRADS].is_sharded;
+    bool is_told = given.is_last && !e->state.rows.row[HY_ROW_GRADS].is_sharded;
     if (is_told) HY_TRY(hy_shards_spread_held(e, stream, grads, given.unit));
     return hy_store_release_changed(grads, stream, given.unit);
 }
@@ -205,7 +205,7 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     hy_shards *s = &e->shards;
     if (is_alone(e)) return give_alone(e, stream, unit);
     const hy_store *partial = hy_store_of(e, HY_ROW_PARTIAL);
-    const hy_shard *shard = &e->rows.shard;
+    const hy_shard *shard = &e->state.rows.shard;
     if (!has_bytes(partial, unit)) return HY_OK;
     hy_given_unit given = {.unit = unit,
                            .partial = hy_store_unit(partial, unit),
@@ -233,10 +233,10 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-hy_status hy_shards_take_last(hy_engine *e) { return take_parts(e, e->compute); }
+hy_status hy_shards_take_last(hy_engine *e) { return take_parts(e, e->device.compute); }
 
 hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
-    bool has_others = e->rows.shard.count > 1;
+    bool has_others = e->state.rows.shard.count > 1;
     *accumulates = !is_first && !has_others;
     if (!has_others) return hy_store_of(e, HY_ROW_GRADS);
     e->shards.is_first = is_first;
@@ -262,7 +262,7 @@ static hy_status take_fetched(hy_engine *e, hy_stream *stream, int32_t unit) {
 }
 
 bool hy_shards_spreads(const hy_engine *e, int row) {
-    return is_several(e) && e->subject.rows.ranks.stage > 0 && !e->rows.row[row].is_sharded;
+    return is_several(e) && e->subject.rows.ranks.stage > 0 && !e->state.rows.row[row].is_sharded;
 }
 
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
@@ -283,24 +283,24 @@ hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t un
 
 hy_store *hy_shards_weights(hy_engine *e, int row) {
     hy_shards *s = &e->shards;
-    hy_row *gathered = &e->rows.row[HY_ROW_GATHERED];
-    const hy_row *source = &e->rows.row[row];
+    hy_row *gathered = &e->state.rows.row[HY_ROW_GATHERED];
+    const hy_row *source = &e->state.rows.row[row];
     s->in_place = -1;
     if (!is_several(e) || !source->is_sharded) {
         s->source = -1;
         return hy_store_of(e, row);
     }
-    bool makes_codes = hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]); /* of gathered units */
+    bool makes_codes = hy_row_is_exchanged(&e->state.rows.row[HY_ROW_FP8]); /* of gathered units */
     if (is_alone(e) && source->store.place == HY_DEVICE && !makes_codes) {
         s->source = -1;
         s->in_place = row;
         return hy_store_of(e, row);
     }
     bool is_other = s->source != row;
-    if (is_other || gathered->made_of != e->rows.row[HY_ROW_MASTER].version) {
+    if (is_other || gathered->made_of != e->state.rows.row[HY_ROW_MASTER].version) {
         hy_store_abandon(&gathered->store);
         hy_layout_retype(&gathered->store.layout, source->dtype);
-        gathered->made_of = e->rows.row[HY_ROW_MASTER].version;
+        gathered->made_of = e->state.rows.row[HY_ROW_MASTER].version;
     }
     s->source = row;
     return &gathered->store;
@@ -313,11 +313,11 @@ static hy_status gather_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_fetched_unit *fetched = &s->fetched[unit];
     if (!has_bytes(whole, unit) || fetched->job || hy_store_touch(whole, unit)) return HY_OK;
     HY_TRY(hy_store_get_new(whole, stream, unit));
-    span_of(e, &whole->layout, unit, e->rows.shard.rank, &begin, &own);
+    span_of(e, &whole->layout, unit, e->state.rows.shard.rank, &begin, &own);
     char *to = hy_store_unit(whole, unit);
     if (own > 0) { /* the shard is not held meanwhile: its ring may be small */
         HY_TRY(hy_store_get_read(from, stream, unit));
-        HY_TRY(e->backend->copy(stream, to + begin, hy_store_unit(from, unit), own));
+        HY_TRY(e->device.backend->copy(stream, to + begin, hy_store_unit(from, unit), own));
         HY_TRY(hy_store_release(from, stream, unit));
     }
     fetched->held = whole;
@@ -355,7 +355,7 @@ hy_status hy_shards_await(void *context, hy_stream *stream, int32_t unit) {
 hy_status hy_shards_await_all(hy_engine *e) {
     if (!is_several(e) || !e->shards.fetched || e->shards.source >= 0) return HY_OK;
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
-        HY_TRY(hy_shards_await(e, e->compute, unit));
+        HY_TRY(hy_shards_await(e, e->device.compute, unit));
     }
     return HY_OK;
 }
@@ -372,7 +372,8 @@ void hy_shards_abandon(hy_engine *e) {
 /* ---- sums ------------------------------------------------------------------------------------------------- */
 
 hy_status hy_shards_sum(hy_engine *e, double *const *numbers, int32_t count) {
-    return is_several(e) ? hy_exchange_sum(&e->shards.net, e->compute, numbers, count) : HY_OK;
+    return is_several(e) ? hy_exchange_sum(&e->shards.net, e->device.compute, numbers, count)
+                         : HY_OK;
 }
 
 hy_status hy_shards_check(hy_engine *e) {
@@ -383,9 +384,9 @@ hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param) {
     const hy_store *store = hy_store_of(e, row);
     const hy_params *params = &e->model->params;
     int32_t item = hy_store_item_of(store, param);
-    hy_slice own = hy_shard_own(hy_rows_shard(&e->rows), params, param);
+    hy_slice own = hy_shard_own(hy_rows_shard(&e->state.rows), params, param);
     if (item < 0 || own.count == 0) return (hy_tensor){0};
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    bool is_cut = own.count < params->list[param].count && !e->rows.row[row].is_sharded;
+    bool is_cut = own.count < params->list[param].count && !e->state.rows.row[row].is_sharded;
     return is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }

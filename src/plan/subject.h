@@ -10,11 +10,6 @@
 #include "plan/sizer.h"
 #include "state/rows.h"
 
-/* Does the state leave for the host? */
-static inline bool hy_offload_moves(hy_offload o) {
-    return o == HY_OFFLOAD_CPU || o == HY_OFFLOAD_PINNED;
-}
-
 /* The split of a step that a resumed run had: kept, so that the bits go on. 0: as the settings say. */
 typedef struct hy_step_split {
     int64_t batch, accum, loss_chunks;

@@ -316,7 +316,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
             continue;
         }
         if (coding) hy_coding_rows(coding, numbers, first, count, raw);
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->device.compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
@@ -335,7 +335,7 @@ static hy_status load_as_codes(hy_engine *e, const state_source *from,
     }
     if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding, false);
     if (status == HY_OK) {
-        status = hy_store_write(store, e->compute, tensor->scales, hy_coding_scales(&coding),
+        status = hy_store_write(store, e->device.compute, tensor->scales, hy_coding_scales(&coding),
                                 hy_layout_scale_bytes(item));
     }
     hy_coding_end(&coding);
@@ -358,7 +358,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     hy_state_tensor tensor;
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        hy_row_changed(e, tensor.row);
+        hy_row_changed(&e->state, tensor.row);
         status = load_tensor(e, from, &tensor, staging);
     }
     free(staging);
@@ -382,7 +382,7 @@ static hy_status read_state_file(hy_engine *e, const char *file, const char *fol
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
+    return read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -417,7 +417,7 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
 
 /* Frozen parameters have no average. */
 static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
-    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].kind->file};
+    hy_state_cursor cursor = {.file = e->state.rows.row[HY_ROW_MASTER].kind->file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
@@ -439,7 +439,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
     if (status == HY_OK) {
-        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, from);
+        status = read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, from);
     }
     hy_safetensors_close(sum);
     return status;
@@ -466,9 +466,9 @@ hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path) {
     char file[HY_PATH_MAX], *text;
     size_t size;
     HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
-    if (!e->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    if (!e->device.backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
     HY_TRY(hy_file_read(file, &text, &size));
-    hy_status status = e->backend->load_matmul_table(e->backend, text);
+    hy_status status = e->device.backend->load_matmul_table(e->device.backend, text);
     free(text);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
 }

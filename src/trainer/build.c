@@ -197,7 +197,7 @@ static hy_status refuse(const hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan) {
-    HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &t->engine.subject.offload));
+    HY_TRY(hy_offload_settle(&t->engine.state.rows, &plan->choice, &t->engine.subject.offload));
     t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
     tell_data(t);
     return HY_OK;
@@ -249,8 +249,7 @@ static hy_status make_plan(hy_trainer *t) {
     t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
     HY_TRY(hy_engine_lay_out(e));
     HY_TRY(hy_trainer_settle_plan(t, &e->plan));
-    e->trip.strategy = e->subject.offload;
-    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    hy_plan_columns(&e->subject, &e->state.rows, &e->plan, &e->state.ledger);
     hy_status status = hy_budget_check(&e->subject, &e->plan);
     t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) {
@@ -378,8 +377,9 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->fate.best_step = t->resumed[0] ? -2 : -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        for (int i = 0; i < e->rows.optim_count; i++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + i));
-        return e->backend->stream_sync(e->compute);
+        for (int i = 0; i < e->state.rows.optim_count; i++)
+            HY_TRY(hy_row_zero(&e->state, HY_ROW_OPTIM + i));
+        return e->device.backend->stream_sync(e->device.compute);
     }
     HY_TRY(read_checkpoint(t));
     fit_loss_scale(t);
@@ -452,7 +452,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_shards_connect(e));
     /* What ops were asked for before they were prepared was the most they can need. */
-    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    hy_plan_columns(&e->subject, &e->state.rows, &e->plan, &e->state.ledger);
     hy_plan_tell(&e->subject, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;
     HY_TRY(hy_monitor_open(t));
@@ -478,7 +478,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     hy_loader_share share = {
         .rank = r->rank, .count = r->count > 1 ? r->count : 1, .run = c->accum};
     HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
-                                  (uint64_t)t->progress.sequences, &share, t->engine.backend,
+                                  (uint64_t)t->progress.sequences, &share, t->engine.device.backend,
                                   &anew));
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
     hy_loader_destroy(t->data.loader);
@@ -491,7 +491,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_rank_figures_fini(&t->rank_figures);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
-    if (t->engine.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */
+    if (t->engine.device.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */
     hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
     hy_fork_release(t);
     hy_engine_close(&t->engine);

@@ -58,16 +58,16 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
  * was refused. Where nothing of the plan was refused, it was bad luck. */
 static void learn(const hy_trainer *t, lesson *known) {
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
-    bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend && t->engine.device.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
     known->rung = t->engine.subject.rung;
     known->fp8 = t->engine.subject.fp8;
     known->is_fp8_known = t->engine.subject.is_fp8_known;
     known->keeps_rung = t->engine.subject.keeps_rung && !known->is_rung_too_large;
-    if (t->engine.ledger.refused == HY_NOWHERE) return;
+    if (t->engine.state.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
-    } else if (t->engine.ledger.refused == HY_DEVICE) {
+    } else if (t->engine.state.ledger.refused == HY_DEVICE) {
         known->device_cap = device / 8 * 7;
     } else {
         known->host_cap = host / 8 * 7;
@@ -75,7 +75,7 @@ static void learn(const hy_trainer *t, lesson *known) {
 }
 
 static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->engine.ledger.refused != HY_NOWHERE;
+    bool is_smaller = t->engine.state.ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
            is_smaller ? "a plan that needs less" : "the same plan");
 }

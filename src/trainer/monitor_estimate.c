@@ -12,7 +12,7 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
                            hy_batch_bytes *out) {
     const hy_engine *e = &t->engine;
     hy_pass_spec spec = {.model = e->model,
-                         .backend = e->backend,
+                         .backend = e->device.backend,
                          .seq = (int32_t)seq,
                          .has_doc_starts = e->subject.has_doc_starts,
                          .grad_dtype = e->types.grads,
@@ -23,7 +23,7 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     hy_batch_plan *plan;
     options.is_sizing = true;
-    HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, &plan));
+    HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, &plan));
     *out = plan->bytes;
     hy_batch_plan_destroy(plan);
     return HY_OK;

@@ -13,7 +13,7 @@
 static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u << 20); }
 
 static uint64_t checkpoint_bytes(const hy_trainer *t) {
-    return with_margin(hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+    return with_margin(hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.is_aside));
 }
 
 static uint64_t model_bytes(const hy_trainer *t) {
@@ -179,7 +179,7 @@ static hy_status follow(hy_trainer *t) {
  * for its part of an update. */
 static hy_status write_back(hy_trainer *t) {
     HY_TRY(hy_update_finish(&t->engine));
-    HY_TRY(hy_mover_await(&t->engine));
+    HY_TRY(hy_offload_await(&t->engine.state));
     return hy_engine_sync(&t->engine);
 }
 
@@ -201,7 +201,7 @@ static void tell_saved(const hy_trainer *t, double begin) {
     if (!t->observer.on_save) return;
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
     t->observer.on_save(t->observer.user, path, hy_clock() - begin,
-                        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+                        hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.is_aside));
 }
 
 /* What cannot be linked or removed is no reason to count the new one as lost. */
