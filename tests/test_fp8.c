@@ -270,14 +270,14 @@ START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
     must(hy_trainer_create(config, NULL, &t));
     hy_config_destroy(config);
     /* As a card would have chosen: mlp down stays in bf16. */
-    ck_assert(t->engine.subject.is_fp8_known);
-    t->engine.subject.fp8 = (hy_fp8_use){.weights = 7, .grads = 3, .gradient = HY_E4M3};
+    ck_assert(t->engine.request.fixed.has_fp8);
+    t->engine.request.fixed.fp8 = (hy_fp8_use){.weights = 7, .grads = 3, .gradient = HY_E4M3};
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
     for (int i = 0; i < 2; i++) {
         t = small_trainer(SMALL_RUN "resume auto ", folder, NULL, PAIRS(FP8));
-        ck_assert_uint_eq(t->engine.types.fp8.weights, 7);
-        ck_assert_uint_eq(t->engine.types.fp8.grads, 3);
+        ck_assert_uint_eq(t->engine.plan.types.fp8.weights, 7);
+        ck_assert_uint_eq(t->engine.plan.types.fp8.grads, 3);
         next_losses(t, 3, i ? resumed : straight);
         hy_trainer_destroy(t);
     }

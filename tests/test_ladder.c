@@ -13,9 +13,9 @@ static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads
     hy_trainer *t = plan_words(CARD_RUN, pairs);
     hy_plan_facts facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_int_eq(t->engine.types.optim, optim);
-    ck_assert_int_eq(t->engine.types.grads, grads);
-    ck_assert_int_eq(t->engine.types.master, master);
+    ck_assert_int_eq(t->engine.plan.types.optim, optim);
+    ck_assert_int_eq(t->engine.plan.types.grads, grads);
+    ck_assert_int_eq(t->engine.plan.types.master, master);
     bool is_told = false;
     for (int i = 0; i < facts.reason_count; i++) {
         is_told |= strstr(facts.reasons[i], "optimizer state in 8 bits") != NULL;
@@ -125,8 +125,9 @@ END_TEST
 
 /* How much of prediction is kept: 3 all, 2 no snapshot, 1 in 8 bits, 0 nothing. */
 static int kept_of(const hy_trainer *t) {
-    const hy_rows_spec *rows = &t->engine.subject.rows;
-    return rows->slow_count == 0 ? 0 : rows->has_snapshot ? 3 : rows->types.slow == HY_U8 ? 1 : 2;
+    bool has_snapshot = hy_has_row(&t->engine, HY_ROW_SNAPSHOT);
+    if (!hy_plan_predicts(&t->engine.plan)) return 0;
+    return has_snapshot ? 3 : t->engine.plan.types.slow == HY_U8 ? 1 : 2;
 }
 
 START_TEST(prediction_gives_way_as_host_memory_shrinks) {
@@ -197,7 +198,7 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
     const char *limit = tight_memory();
     temp_folder(folder);
     hy_trainer *t = small_trainer(TIGHT_RUN, folder, NULL, PAIRS("cpu_mem", limit));
-    ck_assert_int_eq(t->engine.types.optim, HY_U8);
+    ck_assert_int_eq(t->engine.plan.types.optim, HY_U8);
     ck_assert_int_eq(t->settings.optimizer.optim_dtype, HY_DTYPE_AUTO); /* as the user said it */
     next_losses(t, 3, straight);
     must(hy_trainer_save(t));
@@ -205,7 +206,7 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
     hy_trainer_destroy(t);
     /* There is room now; a run that changed its types would go on with other bits. */
     t = small_trainer(TIGHT_RUN "resume auto", folder, NULL, NULL);
-    ck_assert_int_eq(t->engine.types.optim, HY_U8);
+    ck_assert_int_eq(t->engine.plan.types.optim, HY_U8);
     next_losses(t, 6, resumed);
     ck_assert_mem_eq(straight, resumed, sizeof straight);
     hy_trainer_destroy(t);

@@ -59,7 +59,7 @@ static void check_figures(const char *words, const char *const *pairs) {
     hy_trainer *t = plan_words(words, pairs);
     hy_plan_facts facts = facts_of(t);
     hy_plan plan;
-    must(hy_plan_with(&t->engine.subject, &t->engine.plan.choice, &plan));
+    must(hy_plan_with(&t->engine.request, &t->engine.plan, &t->engine.plan.choice, &plan));
     ck_assert_msg(plan.device == facts.vram_bytes, "%s %s: device %llu planned, %llu taken",
                   pairs[0], pairs[1], (unsigned long long)plan.device,
                   (unsigned long long)facts.vram_bytes);
@@ -164,7 +164,7 @@ START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
     ck_assert(facts_of(t).fits); /* nothing was as large as the snapshot */
     hy_trainer_destroy(t);
     t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit));
-    ck_assert(facts_of(t).fits && !t->engine.subject.rows.has_snapshot);
+    ck_assert(facts_of(t).fits && !hy_has_row(&t->engine, HY_ROW_SNAPSHOT));
     hy_trainer_destroy(t);
     t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
     facts = facts_of(t);

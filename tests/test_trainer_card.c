@@ -256,14 +256,14 @@ START_TEST(auto_precision_follows_the_card) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         card.capability = cases[i].capability;
         hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision", "auto"));
-        ck_assert_int_eq(t->engine.types.of[HY_FULL], cases[i].full);
+        ck_assert_int_eq(t->engine.plan.types.of[HY_FULL], cases[i].full);
         bool is_scaled = t->engine.progress.loss_scale.scale > 1;
         ck_assert_int_eq(is_scaled, cases[i].full == HY_F16);
         hy_trainer_destroy(t);
     }
     card.capability = 75;
     hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision_predict", "16bit"));
-    ck_assert_int_eq(t->engine.types.of[HY_PREDICT], HY_F16);
+    ck_assert_int_eq(t->engine.plan.types.of[HY_PREDICT], HY_F16);
     hy_trainer_destroy(t);
     hy_config *config = config_on("cuda", "none", PAIRS("precision", "bf16"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "sm_75");
