@@ -407,8 +407,8 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
             hy_plan deeper = t->engine.plan;
             deeper.choice.ring_depth++;
             deeper.choice.resident_units++;
-            t->engine.subject.device_cap = 0; /* there is room for it */
-            must(hy_plan_with(&t->engine.subject, &deeper.choice, &deeper));
+            t->engine.request.device_cap = 0; /* there is room for it */
+            must(hy_plan_with(&t->engine.request, &deeper, &deeper.choice, &deeper));
             must(hy_engine_change(&t->engine, &deeper));
             ck_assert_uint_eq(hy_engine_reserved(&t->engine, HY_DEVICE), t->engine.plan.device);
         }

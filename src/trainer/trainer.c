@@ -171,9 +171,9 @@ static int64_t block_matmuls(const hy_trainer *t) {
 /* Of these in fp8: of a frozen matrix none where it is not stored so. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
-    const hy_fp8_use *use = &t->engine.types.fp8;
+    const hy_fp8_use *use = &t->engine.plan.types.fp8;
     int64_t count = 0;
-    if (!hy_types_have_fp8(&t->engine.types)) return 0;
+    if (!hy_types_have_fp8(&t->engine.plan.types)) return 0;
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *param = &model->params.list[i];
         uint32_t bit = hy_linear_bit(param->kind);
@@ -207,7 +207,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
+        .predictor = hy_choice_name("predictor", t->engine.plan.predictor.kind),
         .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
