@@ -87,16 +87,16 @@ static hy_status plan_rung(trial *t, const hy_rates *rates) {
 
 /* What is fixed may not go with the finest types: predictor_dtype 8bit with an fp32 master. */
 hy_status hy_subject_finest(const hy_subject *base, const hy_settings *settings, hy_subject *out) {
-    char why[HY_ERROR_MESSAGE_MAX];
+    hy_error why;
     hy_rung rung = rung_at(0, 0);
     hy_status status = hy_subject_with(base, settings, &rung, out);
     if (status != HY_ERR_INPUT || settings->memory.small_types != HY_SMALL_ALL) return status;
-    snprintf(why, sizeof why, "%s", hy_error_message());
+    hy_error_save(&why, status);
     for (int types = 1; types < TYPES; types++) {
         rung = rung_at(0, types);
         if (hy_subject_with(base, settings, &rung, out) == HY_OK) return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT, "%s", why);
+    return hy_error_restore(&why);
 }
 
 /* The smallest rung needs least. */

@@ -166,15 +166,15 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan *plan, const hy_sub
                                 const char *what) {
     hy_plan old = t->engine.plan;
     hy_phase phase = t->engine.ledger.phase;
-    char text[HY_ERROR_MESSAGE_MAX];
+    hy_error kept;
     /* By all ranks, before one of them may have no room; one that fails here ends the run. */
     HY_TRY(hy_team_fail(t->team, hy_update_finish(&t->engine)));
     hy_status status = follow(t, plan, phase);
     if (status == HY_OK) return HY_OK;
-    snprintf(text, sizeof text, "%s", hy_error_message());
+    hy_error_save(&kept, status);
     t->engine.subject = *before;
     status = follow(t, &old, phase);
-    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, text);
+    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
 /* What prediction keeps is laid aside or taken, with so many bytes beside the plan. */
