@@ -12,6 +12,7 @@
 #include "config/settings.h"
 #include "formats/metrics.h"
 #include "formats/tfevents.h"
+#include "hybrid_tools.h"
 #include "memory/ledger.h"
 #include "plan/plan.h"
 

@@ -7,6 +7,7 @@
 #include "config/settings.h"
 #include "dist/nccl.h"
 #include "dist/team.h"
+#include "hybrid_tools.h"
 #include "selftest/selftest.h"
 #include "trainer/join.h"
 
