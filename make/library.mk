@@ -61,6 +61,7 @@ $(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libc
 	$(Q)mkdir -p $(@D)
 	$(Q){ echo '{ global:'; \
 	      cat $(PUBLIC_HEADERS) | $(CC) -E -P -Iinclude -x c - | \
+	          tr '\n' ' ' | sed -E 's/static inline [^(]*\(//g' | \
 	          grep -o '\bhy_[a-z0-9_]*(' | tr '(' ';' | sort -u; \
 	      echo 'local: *; };'; } > $@
 

@@ -632,7 +632,7 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     return add_unknown(config);
 }
 
-hy_status hy_config_use_own(hy_config *config) {
+hy_status hy_config_use_custom(hy_config *config) {
     if (config->is_own) return HY_OK;
     hy_config before;
     HY_TRY(begin_change(config, &before));
@@ -660,7 +660,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
     copy->is_own = config->is_own;
     if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
-    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_own(copy);
+    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_custom(copy);
     if (status != HY_OK) {
         hy_config_destroy(copy);
         return status;

@@ -237,7 +237,7 @@ const char *hy_config_command(const hy_config *config); /* "" when nobody told *
 /* Loads the configuration of a run that keeps this; files that `model` and `tokenizer` name are then not
  * needed, as long as the run's own values of these keys win. */
 hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept);
-/* A copy after hy_config_use_own: what a run of the caller's own is made with. The caller destroys it. */
+/* A copy after hy_config_use_custom: what a run of the caller's own is made with. The caller destroys it. */
 hy_status hy_config_copy_own(const hy_config *config, hy_config **out);
 /* As hy_config_print, with absolute paths: for a run's folder, which is read from anywhere. */
 hy_status hy_config_print_absolute(const hy_config *config, char **out);
