@@ -1,9 +1,9 @@
 /* config_file.c: reads configuration files with libconfig. See config_file.h.
  *
- * Every text passes config_guard.c first. Keys stand at the top or one level down, in the group that
- * the table gives them. Values become text and are checked like values from anywhere else; only what
- * text cannot tell apart (a number where words belong, a list where one value belongs) is refused
- * here. Files are parsed before anything else of a run is allocated. */
+ * Every text passes config_guard.c first. Keys stand at the top or one level down, in the group
+ * that the table gives them. Values become text and are checked like values from anywhere else;
+ * only what text cannot tell apart (a number where words belong, a list where one value belongs) is
+ * refused here. Files are parsed before anything else of a run is allocated. */
 #include "config/config_file.h"
 
 #include <libconfig.h>
@@ -95,8 +95,8 @@ static hy_status read_top(const reader *r, const config_setting_t *setting) {
     return status;
 }
 
-/* libconfig ends the process when memory is refused while it parses. It takes at most about 50 bytes
- * for each byte of text, so more than that is allocated and freed first. */
+/* libconfig ends the process when memory is refused while it parses. It takes at most about 50
+ * bytes for each byte of text, so more than that is allocated and freed first. */
 static hy_status ensure_memory(size_t text_size) {
     size_t bytes = 64 * text_size + (64 << 10);
     void *volatile block = malloc(bytes); /* volatile: the compiler would leave out the pair */

@@ -16,6 +16,7 @@ typedef hy_status (*hy_config_sink)(void *user, const char *key, const char *val
 hy_status hy_config_file_read(const char *text, size_t size, const char *name, hy_config_sink sink,
                               void *user);
 
-/* The first step (config_guard.c): adds to `out` a text with the same settings on the same lines that
- * is safe for libconfig: bounded, without comments, without an '@', with an L after whole numbers. */
+/* The first step (config_guard.c): adds to `out` a text with the same settings on the same lines
+ * that is safe for libconfig: bounded, without comments, without an '@', with an L after whole
+ * numbers. */
 hy_status hy_config_guard(const char *text, size_t size, const char *name, hy_text *out);

@@ -1,14 +1,12 @@
 /* config_guard.c: makes a configuration text safe for libconfig.
  *
  * libconfig 1.5, which Debian and Ubuntu ship, opens the files that an @include names, cuts whole
- * numbers to 32 bits, compares each key with all keys before it, and leaks a string that it does not
- * expect. So size, nesting and number of settings are bounded here, and the rest is rewritten or
- * refused. The text is cut into comments, strings, numbers, names and single signs where libconfig's own
- * scanner cuts it, and copied piece by piece. What the pieces mean is left to libconfig. Called by
- * config_file.c for every text, built-in files included. */
-#include <errno.h>
+ * numbers to 32 bits, compares each key with all keys before it, and leaks a string that it does
+ * not expect. So size, nesting and number of settings are bounded here, and the rest is rewritten
+ * or refused. The text is cut into comments, strings, numbers, names and single signs where
+ * libconfig's own scanner cuts it, and copied piece by piece. What the pieces mean is left to
+ * libconfig. Called by config_file.c for every text, built-in files included. */
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -32,10 +30,14 @@ typedef struct guard {
 
 static bool is_one_of(char c, const char *signs) { return c && strchr(signs, c); }
 
-static hy_status refuse(const guard *g, const char *place, const char *why) {
+static unsigned line_of(const guard *g, const char *place) {
     unsigned line = 1;
     for (const char *p = g->text; p < place; p++) line += *p == '\n';
-    return hy_fail(HY_ERR_INPUT, "%s:%u: %s", g->name, line, why);
+    return line;
+}
+
+static hy_status refuse(const guard *g, const char *place, const char *why) {
+    return hy_fail(HY_ERR_INPUT, "%s:%u: %s", g->name, line_of(g, place), why);
 }
 
 static bool begins_comment(const char *p) {
@@ -96,12 +98,10 @@ static hy_status add_number(guard *g, const char *begin, const char **at) {
     }
     hy_text_add_bytes(g->out, begin, (size_t)(end - begin));
     if (end == whole) {
-        char why[128];
-        errno = 0;
-        bool fits = strtoull(begin, NULL, is_hex ? 16 : 10) <= INT64_MAX && errno != ERANGE;
-        snprintf(why, sizeof why, "%.*s is too large; accepted: at most %" PRId64,
-                 end - begin < 60 ? (int)(end - begin) : 60, begin, INT64_MAX);
-        if (!fits) return refuse(g, begin, why);
+        /* Beyond 64 bits it is ULLONG_MAX. */
+        HY_FAIL_IF(strtoull(begin, NULL, is_hex ? 16 : 10) > INT64_MAX, HY_ERR_INPUT,
+                   "%s:%u: %.*s is too large; accepted: at most %" PRId64, g->name,
+                   line_of(g, begin), end - begin < 60 ? (int)(end - begin) : 60, begin, INT64_MAX);
         if (*end != 'L') hy_text_add(g->out, "L");
     }
     *at = end;
