@@ -82,6 +82,7 @@ $(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS)))
 LINK_STAMP := $(OBJ)/link-flags
 $(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 
+comma := ,
 # $(call need-header,STAMP,HEADER,PACKAGE,LIBRARY): a stamp made once the compiler is there and finds
 # the header and the library (may be empty), also in folders that CPPFLAGS and LDFLAGS name. What
 # compiles waits for it, so that a missing package is the first and only message.
@@ -92,8 +93,8 @@ $(1):
 	    echo "There is no compiler ($$(CC)). \`make deps\` installs what is missing." >&2; exit 1; }
 	@echo 'int main(void) { return 0; }' | $$(CC) $$(CPPFLAGS) $$(LDFLAGS) -include $(2) -x c - \
 	    -o /dev/null $(4) 2>/dev/null || { \
-	    echo "$(2)$(if $(4), or its library,) is missing, of package $(3). \`make deps\` installs it; so do" >&2; \
-	    echo "\`make run\` and \`make test\`, which then build and go on." >&2; exit 1; }
+	    echo "$(2)$(if $(4),$(comma) or its library$(comma)) is missing: package $(3)." >&2; \
+	    echo "\`make deps\` installs it; so do \`make run\` and \`make test\`." >&2; exit 1; }
 	@touch $$@
 endef
 $(eval $(call need-header,$(GEN)/has-libc,stdio.h,libc6-dev))
