@@ -1,7 +1,7 @@
 # The library, static and shared, and the programs over it.
 
-# kernels has an inner module, kernels/cpu.
-module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c)
+# Inner modules: kernels/cpu and model/arch.
+module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c src/$(1)/arch/*.c)
 objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
 LIB_SOURCES := $(foreach r,$(MODULES),$(call module-sources,$r))

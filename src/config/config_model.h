@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/config_file.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 
 /* Adds to the message of a failure what a folder that is no model may be instead: a run, an
  * adapter. */

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/settings.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "model/shape.h"
 #include "optim/optimizer.h"
 #include "phases/divergence.h"

@@ -10,7 +10,7 @@
 #include "config/choices.h"
 #include "data/chat_template.h"
 #include "data/input.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
 #include "model/unit.h"

@@ -209,7 +209,7 @@ typedef struct hy_engine {
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->rows.row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;

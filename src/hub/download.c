@@ -20,7 +20,7 @@
 #include "base/json.h"
 #include "base/lock.h"
 #include "base/say.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hub/http.h"
 #include "hub/hub_listing.h"
 

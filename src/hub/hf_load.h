@@ -5,11 +5,11 @@
  * held twice: what is needed beside the store is a few pieces. */
 #pragma once
 
-#include "formats/hf_folder.h"
-#include "formats/hf_tensors.h"
-#include "formats/llama2c.h"
 #include "hub/bnb.h"
+#include "hub/hf_folder.h"
 #include "hub/hf_names.h"
+#include "hub/hf_tensors.h"
+#include "hub/llama2c.h"
 #include "memory/store.h"
 #include "model/model.h"
 

@@ -124,7 +124,6 @@ void hy_plan_tell(const hy_subject *subject, const hy_plan *plan, hy_plan_facts 
 /* Whether the offload strategy goes with a choice; one that would do nothing becomes none. */
 hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *choice, hy_offload *offload);
 /* Bytes of the optimizer's state in 8 bits, as `compress` keeps it. */
-uint64_t hy_offload_compressed_bytes(const hy_rows *rows);
 
 /* columns.c: the placement table of a plan, into the ledger. */
 void hy_plan_columns(const hy_subject *subject, const hy_rows *rows, const hy_plan *plan,

@@ -293,7 +293,7 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
     if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &t->engine.rows.row[i];
-        if (row->is_for_jumps) bytes += row->layout.bytes;
+        if (row->is_optional) bytes += row->layout.bytes;
     }
     return bytes;
 }

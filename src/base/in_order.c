@@ -3,7 +3,7 @@
  * Work is numbered as it is given out. Whoever has finished number n waits until n numbers were handed in:
  * nobody waits for a later one, so it cannot lock up. Messages of failures belong to threads; the first
  * is carried over to the caller. */
-#include "data/in_order.h"
+#include "base/in_order.h"
 
 #include <pthread.h>
 #include <signal.h>

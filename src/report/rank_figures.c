@@ -1,5 +1,5 @@
 /* rank_figures.c: medians of ranks over steps. See rank_figures.h. */
-#include "formats/rank_figures.h"
+#include "report/rank_figures.h"
 
 #include <math.h>
 #include <stdlib.h>
