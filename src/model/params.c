@@ -43,6 +43,26 @@ static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_DOWN_B] = "mlp.down.lora_b",
 };
 
+const char *hy_param_kind_name(hy_param_kind kind, bool is_gated) {
+    static const char *const gated[HY_P_KIND_COUNT] = {[HY_P_UP] = "mlp.gate_up.weight",
+                                                       [HY_P_UP_A] = "mlp.gate_up.lora_a",
+                                                       [HY_P_UP_B] = "mlp.gate_up.lora_b"};
+    return is_gated && gated[kind] ? gated[kind] : kind_names[kind];
+}
+
+hy_param_kind hy_param_weight_of(hy_param_kind kind) {
+    switch (kind) {
+    case HY_P_NORM1_BIAS:
+    case HY_P_QKV_BIAS:
+    case HY_P_OUT_BIAS:
+    case HY_P_NORM2_BIAS:
+    case HY_P_UP_BIAS:
+    case HY_P_DOWN_BIAS:
+    case HY_P_FINAL_NORM_BIAS: return (hy_param_kind)(kind - 1);
+    default: return kind;
+    }
+}
+
 /* Adds a parameter of `rows` x `cols`; cols 0 makes it a vector. */
 static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kind, int64_t rows,
                 int64_t cols) {
@@ -66,10 +86,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
     /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
-    static const char *const gated[HY_P_KIND_COUNT] = {[HY_P_UP] = "mlp.gate_up.weight",
-                                                       [HY_P_UP_A] = "mlp.gate_up.lora_a",
-                                                       [HY_P_UP_B] = "mlp.gate_up.lora_b"};
-    const char *name = s->is_gated && gated[kind] ? gated[kind] : kind_names[kind];
+    const char *name = hy_param_kind_name(kind, s->is_gated);
     bool is_block = unit >= 1 && unit <= s->layers;
     int length = is_block ? snprintf(param->name, sizeof param->name, "blocks.%d.", unit - 1) : 0;
     snprintf(param->name + length, sizeof param->name - (size_t)length, "%s", name);

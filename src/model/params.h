@@ -74,6 +74,11 @@ static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     for (uint32_t bit = hy_linear_bit(matrix); bit > 1; bit >>= 1) kind += 2;
     return (hy_param_kind)kind;
 }
+/* The weight of the module that a parameter is of: its own kind, or of a bias the one before it. */
+hy_param_kind hy_param_weight_of(hy_param_kind kind);
+/* What a parameter of this kind is called within its unit: "attn.qkv.weight". */
+const char *hy_param_kind_name(hy_param_kind kind, bool is_gated);
+
 static inline bool hy_is_adapter(hy_param_kind kind) {
     return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
 }
