@@ -7,13 +7,15 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/param_names.h"
 
 /* Rows of module i among those that hold a parameter. */
 static int64_t part_rows(const hy_shape *s, const hy_param *param, const hy_modules *modules,
                          int i) {
+    int64_t rows[HY_PARAM_PIECES];
     if (!modules->part[1]) return hy_param_stored_rows(param);
-    if (!modules->part[2]) return s->mlp_width;
-    return (int64_t)(i == 0 ? s->heads : s->kv_heads) * s->head_size;
+    hy_shape_pieces(s, hy_param_weight_of(param->kind), rows);
+    return rows[i];
 }
 
 /* "model.layers.3.mlp.up_proj.weight": %d of the path is the layer. */

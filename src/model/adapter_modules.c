@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "model/param_names.h"
 
 #define MODULE_MAX 128 /* letters of a module's path */
 

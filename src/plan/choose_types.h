@@ -4,12 +4,12 @@
 
 #include "config/settings.h"
 #include "kernels/kernels.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 #include "state/types.h"
 
-        /* What the settings leave open of the state: how small its types are, and what is kept for prediction. A
+/* What the settings leave open of the state: how small its types are, and what is kept for prediction. A
  * rung of the ladder from the finest to the smallest, on which the planner chooses (ladder.c). */
-        typedef struct hy_rung {
+typedef struct hy_rung {
     hy_dtype master, grads, optim;
     bool is_slow_8bit; /* what the predictor keeps has 8 bits; false: the type of master */
     bool predicts;     /* false: memory is short, and prediction stands aside */
