@@ -18,7 +18,8 @@
 
 static hy_settings settings_of(const hy_shape *shape) {
     hy_settings settings = {
-        .shape = {.layers = shape->layers,
+        .shape = {.architecture = shape->arch,
+                  .layers = shape->layers,
                   .width = shape->width,
                   .heads = shape->heads,
                   .kv_heads = shape->kv_heads,

@@ -74,6 +74,7 @@ typedef struct hy_settings {
         int64_t rope_original_context;
         int64_t sliding_window;                     /* 0: none */
         char sliding_layers[HY_SLIDING_LAYERS_MAX]; /* all, or a pattern of s and f */
+        hy_arch architecture;                       /* HY_ARCH_NONE: auto */
         double init_std;
     } shape;
 
