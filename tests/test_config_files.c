@@ -497,13 +497,14 @@ START_TEST(built_in_texts_are_the_files_byte_for_byte) {
 END_TEST
 
 static void describe_keys(hy_text *out) {
-    hy_text_add(out, "| key | flag | type | accepted | default | what it is |\n"
-                     "|---|---|---|---|---|---|\n");
+    hy_text_add(out, "| key | accepted | default | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; hy_config_key(i); i++) {
         const hy_config_key_info *k = hy_config_key(i);
         const char *tick = *k->fallback ? "`" : "";
-        hy_text_addf(out, "| `%s` | `%s` | %s | %s | %s%s%s | %s |\n", k->key, k->flag, k->type,
-                     k->accepted, tick, k->fallback, tick, k->help);
+        bool is_range =
+            !strcmp(k->type, "integer") || !strcmp(k->type, "number") || !strcmp(k->type, "bytes");
+        hy_text_addf(out, "| `%s` | %s%s%s | %s%s%s | %s |\n", k->key, is_range ? k->type : "",
+                     is_range ? " " : "", k->accepted, tick, k->fallback, tick, k->help);
     }
 }
 
