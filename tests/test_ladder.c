@@ -257,7 +257,7 @@ START_TEST(prediction_that_stands_aside_takes_no_memory) {
     must(hy_trainer_create(config, &observer, &t));
     hy_config_destroy(config);
     ck_assert_uint_eq(kept_bytes(t), 0);
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "stands aside and takes no memory"));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "is disabled and uses no memory"));
     while (!strstr(hy_text_string(&said), "fork at step")) {
         hy_step_info info;
         ck_assert_int_lt(t->progress.step, 40);
