@@ -154,4 +154,38 @@ static inline void replace_saved(const char *out, const char *name, const void *
     hy_dir_list_free(names, count);
 }
 
+/* Sets a member of trainer.json to this JSON: a number, true, a string in quotes. */
+static inline void change_saved(const char *out, const char *key, const char *json) {
+    char path[512], named[100], *text, *changed;
+    size_t size;
+    must(hy_file_read(saved_path(out, "trainer.json", path), &text, &size));
+    snprintf(named, sizeof named, "\"%s\": ", key);
+    char *at = strstr(text, named);
+    ck_assert_msg(at != NULL, "trainer.json has no %s", key);
+    at += strlen(named);
+    int length =
+        asprintf(&changed, "%.*s%s%s", (int)(at - text), text, json, at + strcspn(at, ",\n"));
+    ck_assert_int_gt(length, 0);
+    replace_saved(out, "trainer.json", changed, (size_t)length);
+    free(changed);
+    free(text);
+}
+
+/* Sets bytes of a tensor in a file of the checkpoint. */
+static inline void change_tensor(const char *out, const char *file, const char *name,
+                                 uint64_t offset, const void *bytes, size_t size) {
+    char path[512], *data;
+    size_t all;
+    uint64_t header;
+    hy_safetensors *open = open_saved(out, file);
+    const hy_safetensors_entry *e = hy_safetensors_find(open, name);
+    ck_assert_msg(e != NULL && offset + size <= e->bytes, "%s", name);
+    must(hy_file_read(saved_path(out, file, path), &data, &all));
+    memcpy(&header, data, sizeof header); /* the length of what stands before the bytes */
+    memcpy(data + sizeof header + header + e->offset + offset, bytes, size);
+    hy_safetensors_close(open);
+    replace_saved(out, file, data, all);
+    free(data);
+}
+
 #endif

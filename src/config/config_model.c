@@ -86,11 +86,9 @@ void hy_config_hint_model(const char *folder) {
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && !holds(folder, known[i].file)) i++;
     if (i == sizeof known / sizeof known[0]) return;
-    char message[HY_ERROR_MESSAGE_MAX];
     const char *at = strchr(known[i].hint, '@');
-    snprintf(message, sizeof message, "%s", hy_error_message());
-    (void)hy_fail(HY_ERR_INPUT, "%s; %.*s%s%s", message, (int)(at - known[i].hint), known[i].hint,
-                  folder, at + 1);
+    (void)hy_fail_hint(HY_ERR_INPUT, "%.*s%s%s", (int)(at - known[i].hint), known[i].hint, folder,
+                       at + 1);
 }
 
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,

@@ -91,13 +91,11 @@ static hy_status open_cpu(hy_engine *e) {
 }
 
 static hy_status open_asked_card(hy_engine *e) {
-    char why[HY_ERROR_MESSAGE_MAX], asked[HY_TEXT_MAX];
+    char asked[HY_TEXT_MAX];
     hy_status status = open_card(e);
     if (status != HY_ERR_DEVICE) return status;
-    snprintf(why, sizeof why, "%s", hy_error_message());
     hy_setting_format(hy_setting_find("device", NULL), e->settings, asked);
-    return hy_fail(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used: %s", asked,
-                   why);
+    return hy_fail_context(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used", asked);
 }
 
 static hy_status open_any(hy_engine *e) {

@@ -168,8 +168,6 @@ typedef struct hy_shards {
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
-    /* Of several ranks: the failure that all of them have, and do the same about; the owner's. */
-    const char *agreed;
     int64_t count; /* since the engine began */
     /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
     void *user;
@@ -208,7 +206,7 @@ typedef struct hy_engine {
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->rows.row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
@@ -470,9 +468,9 @@ int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t
 /* After work failed for want of memory: everything is put in order, so that it can be done again. HY_OK:
  * do it again. Else the status that was given. */
 hy_status hy_engine_retry(hy_engine *e, hy_status status);
-/* Its two halves, for who does it again with less: order, with the message of the failure; and a pause,
+/* Its two halves, for who does it again with less: order, with the error that was met; and a pause,
  * after which it is reported. */
-hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]);
+hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
 void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it succeeds */
 

@@ -216,7 +216,8 @@ hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_store *store = hy_store_of(e, i);
         uint64_t bytes = e->rows.row[i].layout.bytes;
-        if (!e->rows.row[i].is_forked) continue;
+        const hy_state_kind *kind = e->rows.row[i].kind;
+        if (!kind || !kind->is_restored) continue;
         if (!to_host) hy_row_changed(e, i);
         HY_TRY(to_host ? hy_store_read(store, e->compute, 0, host, bytes)
                        : hy_store_write(store, e->compute, 0, host, bytes));

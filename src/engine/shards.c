@@ -290,7 +290,7 @@ hy_store *hy_shards_weights(hy_engine *e, int row) {
         s->source = -1;
         return hy_store_of(e, row);
     }
-    bool makes_codes = e->rows.row[HY_ROW_FP8].is_wired; /* of gathered units */
+    bool makes_codes = hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]); /* of gathered units */
     if (is_alone(e) && source->store.place == HY_DEVICE && !makes_codes) {
         s->source = -1;
         s->in_place = row;

@@ -19,12 +19,12 @@
 void hy_row_changed(hy_engine *e, int row) { e->rows.row[row].version++; }
 
 static bool is_stale(const hy_engine *e, const hy_row *row) {
-    return row->made_of != e->rows.row[row->source].version;
+    return row->made_of != e->rows.row[row->kind->source].version;
 }
 
 void hy_row_is_made(hy_engine *e, int row) {
     hy_row *derived = &e->rows.row[row];
-    derived->made_of = e->rows.row[derived->source].version;
+    derived->made_of = e->rows.row[derived->kind->source].version;
 }
 
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
@@ -89,7 +89,9 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
 }
 
 /* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
-static bool is_encoded_in_passes(const hy_engine *e) { return e->rows.row[HY_ROW_FP8].is_wired; }
+static bool is_encoded_in_passes(const hy_engine *e) {
+    return hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]);
+}
 
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);

@@ -118,13 +118,13 @@ static void pop_parts(hy_engine *e, bool is_predict) {
 static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
-        if (!row->is_there || !row->is_for_steps) continue;
-        uint64_t bytes = row->is_outside               ? row->layout.bytes
+        if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
+        uint64_t bytes = row->is_callers               ? row->layout.bytes
                          : row->store.place == HY_DISK ? row->store.ring.disk_bytes
                                                        : row->backing.used;
         mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
         /* The optimizer's state is the mover's. */
-        if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, row->store.place, bytes);
+        if (row->kind->cls != HY_OPTIM) mark(&e->ledger, row->kind->cls, row->store.place, bytes);
     }
     uint64_t waiting = e->work.host_arena.used;
     if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);

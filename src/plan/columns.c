@@ -41,10 +41,10 @@ void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
     const hy_row *of[HY_CLASS_COUNT] = {0};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
-        hy_place place = row->is_there ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
+        hy_place place = row->kind ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
         if (place == HY_NOWHERE) continue;
-        bytes[row->cls] += hy_row_bytes(row, &plan->choice);
-        if (!of[row->cls]) of[row->cls] = row;
+        bytes[row->kind->cls] += hy_row_bytes(row, &plan->choice);
+        if (!of[row->kind->cls]) of[row->kind->cls] = row;
     }
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_row *row = of[cls];

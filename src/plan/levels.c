@@ -87,17 +87,17 @@ static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_
 
 /* What is fixed may not go with the finest types: predictor_dtype 8bit with an fp32 master. */
 hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
-    char why[HY_ERROR_MESSAGE_MAX];
+    hy_error why;
     hy_precision_level level = r->fixed.has_level ? r->fixed.level : level_at(0, 0);
     hy_status status = hy_plan_begin(r, &level, out);
     bool may_be_smaller = r->settings->memory.small_types == HY_SMALL_ALL && !r->fixed.has_level;
     if (status != HY_ERR_INPUT || !may_be_smaller) return status;
-    snprintf(why, sizeof why, "%s", hy_error_message());
+    hy_error_save(&why, status);
     for (int types = 1; types < TYPES; types++) {
         level = level_at(0, types);
         if (hy_plan_begin(r, &level, out) == HY_OK) return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT, "%s", why);
+    return hy_error_restore(&why);
 }
 
 /* The smallest level needs least. */

@@ -220,15 +220,6 @@ void hy_plan_setup_end(hy_plan_setup *setup) {
 
 /* ---- the offload strategy ---------------------------------------------------------------------------- */
 
-uint64_t hy_offload_compressed_bytes(const hy_rows *rows) {
-    uint64_t bytes = 0;
-    for (int i = HY_ROW_OPTIM; i < HY_ROW_OPTIM + rows->optim_count; i++) {
-        const hy_layout *l = &rows->row[i].layout;
-        for (int32_t k = 0; k < l->item_count; k++) bytes += hy_quant_bytes(l->items[k].count);
-    }
-    return bytes;
-}
-
 /* State that is not on the device has nothing to send and nothing to give up. compress puts 8-bit codes
  * where the gradients were; state that has 8 bits anyway stays where it is. */
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
@@ -245,7 +236,7 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
             "pinned it is not there: choose none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
-    HY_FAIL_IF(grads->is_outside, HY_ERR_INPUT,
+    HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,
                "offload_strategy compress puts 8-bit codes where the gradients were, which are the "
                "caller's here; accepted are none, cpu, pinned and drop");
     if (optim->dtype == HY_U8) {

@@ -134,9 +134,6 @@ void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_f
 
 /* Whether the offload strategy goes with the choice of a plan; one that would do nothing becomes none. */
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
-/* Bytes of the optimizer's state in 8 bits, as `compress` keeps it. */
-uint64_t hy_offload_compressed_bytes(const hy_rows *rows);
-
 /* columns.c: the placement table of a plan, into the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
 

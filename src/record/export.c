@@ -127,7 +127,7 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
     int row = is_frozen ? HY_ROW_FROZEN : r->row;
     hy_store *store = hy_store_of(r->e, row);
     int32_t item =
-        rows->row[row].is_tiled ? rows->tiles.first[param] : hy_store_item_of(store, param);
+        rows->row[row].kind->is_tiled ? rows->tiles.first[param] : hy_store_item_of(store, param);
     hy_dtype dtype = store->layout.items[item].dtype;
     uint64_t backing = hy_store_offset(store, item);
     for (int64_t at = 0; at < count; at += r->room) {

@@ -178,11 +178,11 @@ static void tell_data(hy_trainer *t) {
 /* With what would fit: each change was tried as a plan. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
-    hy_text_add(&text, hy_error_message());
+    if (t->facts.change_count == 0) return status;
     for (int32_t i = 0; i < t->facts.change_count; i++) {
-        hy_text_addf(&text, "%s%s", i ? ", or " : "; would fit: ", t->facts.changes[i]);
+        hy_text_addf(&text, "%s%s", i ? ", or " : "would fit: ", t->facts.changes[i]);
     }
-    (void)hy_fail(status, "%s", hy_text_string(&text));
+    (void)hy_fail_hint(status, "%s", hy_text_string(&text));
     hy_text_free(&text);
     return status;
 }
@@ -239,7 +239,7 @@ static hy_status make_plan(hy_trainer *t) {
         status = hy_trainer_check_disk(t);
         t->facts.fits = status == HY_OK;
     }
-    if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
+    if (status != HY_OK) hy_error_save(&t->problem, status);
     return HY_OK;
 }
 
@@ -375,9 +375,7 @@ static hy_status open_data(hy_trainer *t) {
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
     if (status == HY_ERR_INPUT && is_moved) {
-        char message[HY_ERROR_MESSAGE_MAX];
-        snprintf(message, sizeof message, "%s", hy_error_message());
-        return hy_fail(status, "%s; --data PATH says where the run's data is now", message);
+        return hy_fail_hint(status, "--data PATH says where the run's data is now");
     }
     HY_TRY(status);
     if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;

@@ -127,7 +127,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
         return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     }
     retry_state known = *begin;
-    char first[HY_ERROR_MESSAGE_MAX] = "";
+    hy_error first = {0};
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status =
         known.planned.count > 1 ? check_several(hy_config_settings(config), guest) : HY_OK;
@@ -140,11 +140,12 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
         if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
-        bool does_not_fit = first[0] && status == HY_ERR_INPUT;        /* nothing needs so little */
-        if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
+        bool does_not_fit =
+            first.status != HY_OK && status == HY_ERR_INPUT; /* nothing needs so little */
+        if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
-        snprintf(first, sizeof first, "%s", hy_error_message());
-        if (!is_over) status = learn_of(t, first, does_not_fit, &known);
+        hy_error_save(&first, status);
+        if (!is_over) status = learn_of(t, first.text, does_not_fit, &known);
         if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;

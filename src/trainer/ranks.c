@@ -58,8 +58,7 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
         t->team->link_name = "NCCL";
         return HY_OK;
     }
-    HY_TRY(hy_control_check(t->team->control));
-    if (asked == HY_LINK_NCCL) return status;
+    if (asked == HY_LINK_NCCL || hy_error_origin_of(status) != HY_ERROR_AGREED) return status;
     if (sharers->card <= 1) {
         hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
                hy_error_message(), t->team->link_name);
@@ -155,36 +154,27 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
 
 /* ---- agreeing ------------------------------------------------------------------------------------------ */
 
-/* It was met, and the run went on. */
-static void forget_failure(hy_trainer *t) { t->agreed.failure[0] = 0; }
-
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
         int32_t status;
         char message[MESSAGE];
     } own = {.status = (int32_t)mine}, all[HY_RANKS_MOST];
     if (!t->team) return mine;
-    forget_failure(t);
     if (mine != HY_OK) snprintf(own.message, sizeof own.message, "%s", hy_error_message());
     int32_t count = rank_count(t);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     for (int32_t r = 0; r < count; r++) {
         if (all[r].status == HY_OK) continue;
         const hy_member *m = hy_control_member(t->team->control, r);
-        hy_status status = hy_fail((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
-                                   m->pid, all[r].message);
-        snprintf(t->agreed.failure, sizeof t->agreed.failure, "%s", hy_error_message());
-        t->engine.retries.agreed = t->agreed.failure;
-        return status;
+        return hy_fail_agreed((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
+                              m->pid, all[r].message);
     }
     return HY_OK;
 }
 
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status) {
-    size_t length = strlen(t->agreed.failure);
     if (t->steering.is_saved_from_system) return true;
-    return status != HY_OK && length > 0 &&
-           strncmp(hy_error_message(), t->agreed.failure, length) == 0;
+    return status != HY_OK && hy_error_origin_of(status) == HY_ERROR_AGREED;
 }
 
 hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
@@ -213,7 +203,6 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
                         [IS_SHORT] = hy_trainer_is_short(t)};
     double all[TOLD * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
-    forget_failure(t);
     HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
     *counted = 0;
     t->agreed.is_short = false;

@@ -170,17 +170,17 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     hy_plan_request old_request = e->request;
     hy_plan old = e->plan;
     hy_phase phase = e->ledger.phase;
-    char text[HY_ERROR_MESSAGE_MAX];
+    hy_error kept;
     /* By all ranks, before one of them may have no room; one that fails here ends the run. */
     HY_TRY(hy_team_fail(t->team, hy_update_finish(e)));
     e->request = *request;
     e->request.host_held = 0;
     hy_status status = follow(t, plan, phase);
     if (status == HY_OK) return HY_OK;
-    snprintf(text, sizeof text, "%s", hy_error_message());
+    hy_error_save(&kept, status);
     e->request = old_request;
     status = follow(t, &old, phase);
-    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, text);
+    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
 /* With what prediction keeps, or without; `beside`: bytes beside the plan. */

@@ -25,7 +25,7 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 
 void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
     *out = t->facts;
-    out->problem = t->problem;
+    out->problem = t->problem.text;
     double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
     out->save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
 }
@@ -59,7 +59,7 @@ static hy_status must_have_state(const hy_trainer *t) {
             HY_ERR_STATE,
             "step %lld failed half-way, so its state cannot be used; go on from the last "
             "checkpoint (%s)",
-            (long long)t->progress.step + 1, t->fate.failure);
+            (long long)t->progress.step + 1, t->fate.failure.text);
     }
 }
 
@@ -88,7 +88,7 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     bool is_outside = status == HY_ERR_MEMORY || t->guest || hy_trainer_lacks_data(t, status);
     bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
-        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
+        hy_error_save(&t->fate.failure, status);
         t->fate.life = HY_LIFE_FAILED;
     }
     if (status == HY_OK) hy_monitor_step(t, info);

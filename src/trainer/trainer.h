@@ -137,9 +137,8 @@ typedef enum hy_life {
 /* What has happened to it, and what is kept for the worst. */
 typedef struct hy_fate {
     hy_life life;
-    char failure[HY_ERROR_MESSAGE_MAX];  /* of HY_LIFE_FAILED */
-    char deferred[HY_ERROR_MESSAGE_MAX]; /* error with which the step in progress will end; "" */
-    hy_status deferred_status;
+    hy_error failure;                    /* of HY_LIFE_FAILED */
+    hy_error deferred;                   /* the step in progress will end with it; HY_OK: none */
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
@@ -154,10 +153,9 @@ typedef struct hy_fate {
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
-    bool is_short;                      /* of memory: one of them */
-    char failure[HY_ERROR_MESSAGE_MAX]; /* the last that all of them have */
-    uint64_t sent;                      /* bytes that had left this rank when the step ended, */
-    double link_seconds;                /* and what exchanges had taken */
+    bool is_short;       /* of memory: one of them */
+    uint64_t sent;       /* bytes that had left this rank when the step ended, */
+    double link_seconds; /* and what exchanges had taken */
     /* Of each rank, in the step before the record's line: */
     double seconds[HY_RANKS_MOST];   /* what it took, */
     double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
@@ -190,7 +188,7 @@ struct hy_trainer {
     hy_steering steering;
     int64_t first_batch; /* micro-batch that the run began with */
     hy_plan_facts facts; /* of the plan, for --plan */
-    char problem[HY_ERROR_MESSAGE_MAX];
+    hy_error problem;    /* why this plan cannot run; "": it can */
     double ngram_loss, raw_val_loss;
     int64_t val_tokens;         /* of the last validation */
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
