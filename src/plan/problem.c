@@ -165,7 +165,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
 }
 
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, const hy_plan *basis,
-                              const hy_rates *rates) {
+                              const hy_rates *rates, hy_pass_memo *passes) {
     const hy_settings *s = r->settings;
     bool is_gpu = r->backend->facts.is_gpu, may_stream = hy_request_streams(r);
     uint64_t device = hy_budget_device(r), host = hy_budget_host(r);
@@ -173,6 +173,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
     *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
+                                       .passes = passes,
                                        .moves_optim = hy_offload_moves(basis->offload),
                                        .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
@@ -298,7 +299,7 @@ hy_status hy_plan_with(const hy_plan_request *r, const hy_plan *basis, const hy_
                        hy_plan *out) {
     hy_plan_setup setup;
     hy_rates rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
     hy_plan_setup_end(&setup);
     return status;
@@ -308,7 +309,7 @@ hy_status hy_plan_at(const hy_plan_request *r, const hy_plan_choice *choice, hy_
     hy_plan_setup setup;
     hy_rates rates = hy_plan_nominal_rates(r->backend);
     HY_TRY(hy_plan_begin(r, &r->fixed.level, out));
-    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
     if (status == HY_OK) status = hy_offload_settle(&setup.rows, out);
     hy_plan_setup_end(&setup);
