@@ -3,6 +3,7 @@
  * Whatever the size, a step has the same tokens in the same order, so losses stay within what another
  * order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and tests take some. */
 #include "fake_card.h"
+#include "hybrid_tools.h"
 #include "small_run.h"
 
 #include <math.h>

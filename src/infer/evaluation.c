@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/json.h"
+#include "base/sized.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
 #include "record/state_files.h"
@@ -135,7 +136,8 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
-    *out = (hy_evaluation){.loss = probe.mean,
+    *out = (hy_evaluation){.size = sizeof *out,
+                           .loss = probe.mean,
                            .perplexity = exp(probe.mean),
                            .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
                            .tokens = probe.counted,
@@ -163,8 +165,8 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     return HY_OK;
 }
 
-hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
-                           hy_evaluation **out, size_t *count) {
+static hy_status evaluate_each(const hy_config *config, const hy_observer *observer,
+                               hy_evaluation **out, size_t *count) {
     hy_used_model *m;
     *out = NULL;
     *count = 0;
@@ -183,14 +185,28 @@ hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
     return HY_OK;
 }
 
-hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out) {
+hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *observer,
+                                 hy_evaluation **out, size_t *count, size_t size) {
+    hy_evaluation *list;
+    HY_TRY(evaluate_each(config, observer, &list, count));
+    char *copies = calloc(*count, size);
+    for (size_t i = 0; copies && i < *count; i++) {
+        hy_copy_sized(copies + i * size, size, &list[i], sizeof list[i]);
+    }
+    free(list);
+    *out = (hy_evaluation *)(void *)copies;
+    return copies ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+}
+
+hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer,
+                            hy_evaluation *out, size_t size) {
     const char *names = hy_config_settings(config)->lora.adapter;
     hy_evaluation *list;
     size_t count;
     HY_FAIL_IF(hy_peft_count(names) > 1, HY_ERR_INPUT,
                "lora.adapter names several adapters (%s); hy_evaluate takes one", names);
-    HY_TRY(hy_evaluate_each(config, observer, &list, &count));
-    *out = list[0];
+    HY_TRY(evaluate_each(config, observer, &list, &count));
+    hy_copy_sized(out, size, &list[0], sizeof list[0]);
     free(list);
     return HY_OK;
 }
@@ -242,17 +258,24 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     return status;
 }
 
-hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
-                            const hy_observer *observer, hy_merge_losses *out) {
+hy_status hy_merge_evaluate_sized(const char *checkpoint, const hy_merge_options *options,
+                                  const hy_observer *observer, hy_evaluation *trained,
+                                  hy_evaluation *folder, bool *has_folder, size_t size) {
     char path[HY_PATH_MAX];
     static const hy_observer nobody = {0};
-    *out = (hy_merge_losses){0};
+    hy_evaluation one = {0};
+    *has_folder = false;
+    hy_copy_sized(trained, size, &one, sizeof one);
+    hy_copy_sized(folder, size, &one, sizeof one);
     HY_TRY(hy_checkpoint_find(observer ? observer : &nobody, checkpoint, path));
-    HY_TRY(hy_checkpoint_lacks_base(path, &out->has_folder));
-    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &out->trained));
-    out->has_folder &= out->trained.frozen_dtype[0] != 0;
-    return out->has_folder ? evaluate_merge(checkpoint, options, true, observer, &out->folder)
-                           : HY_OK;
+    HY_TRY(hy_checkpoint_lacks_base(path, has_folder));
+    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &one));
+    hy_copy_sized(trained, size, &one, sizeof one);
+    *has_folder &= one.frozen_dtype[0] != 0;
+    if (!*has_folder) return HY_OK;
+    HY_TRY(evaluate_merge(checkpoint, options, true, observer, &one));
+    hy_copy_sized(folder, size, &one, sizeof one);
+    return HY_OK;
 }
 
 /* ---- as JSON ----------------------------------------------------------------------------------- */
@@ -275,17 +298,21 @@ static void put_result(hy_json_writer *w, const hy_evaluation *e) {
     hy_json_put_double(w, "tokens_per_second", e->tokens_per_second);
 }
 
-hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **out) {
+hy_status hy_evaluations_json_sized(const hy_evaluation *list, size_t count, size_t size,
+                                    char **out) {
     hy_text text = {0};
     hy_json_writer w;
+    hy_evaluation one = {0};
     HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to be written");
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    put_shared(&w, list);
+    hy_copy_sized(&one, sizeof one, list, size);
+    put_shared(&w, &one);
     hy_json_open_array(&w, "results");
     for (size_t i = 0; i < count; i++) {
         hy_json_open_object(&w, NULL);
-        put_result(&w, &list[i]);
+        hy_copy_sized(&one, sizeof one, (const char *)list + i * size, size);
+        put_result(&w, &one);
         hy_json_close_object(&w);
     }
     hy_json_close_array(&w);
@@ -294,13 +321,15 @@ hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **ou
     return hy_text_take(&text, out);
 }
 
-hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
+hy_status hy_evaluation_json_sized(const hy_evaluation *evaluation, size_t size, char **out) {
     hy_text text = {0};
     hy_json_writer w;
+    hy_evaluation e = {0};
+    hy_copy_sized(&e, sizeof e, evaluation, size);
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    put_shared(&w, e);
-    put_result(&w, e);
+    put_shared(&w, &e);
+    put_result(&w, &e);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
     return hy_text_take(&text, out);

@@ -1,5 +1,6 @@
 /* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
 #include "infer/inference.h"
+#include "base/sized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,10 +135,10 @@ void hy_inference_close(hy_inference *in) {
     free(in);
 }
 
-void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
+void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out, size_t size) {
     const hy_used_model *m = in->model;
     const hy_decoder *d = in->decoder;
-    *out = (hy_inference_facts){
+    hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
         .device = m->engine.backend->facts.name,
@@ -151,6 +152,7 @@ void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
         .weights_bytes = hy_store_of(&m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
     };
+    hy_copy_sized(out, size, &facts, sizeof facts);
 }
 
 /* ---- adapters ---------------------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 
 #include "config/settings.h"
 #include "kernels/kernels.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 #include "state/types.h"
 
 /* How small the state is where the settings leave it open: its types, and what is kept for prediction. The

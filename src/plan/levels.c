@@ -239,7 +239,8 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     hy_text_add(&text, words[l->memory]);
     say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
     add_reason(facts, hy_text_string(&text));
-    if (l->memory == 3) snprintf(facts->aside, sizeof facts->aside, "%s", hy_text_string(&text));
+    if (l->memory == 3)
+        snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));
     hy_text_free(&text);
 }
 

@@ -76,8 +76,8 @@ hy_confidence hy_trainer_prior(const hy_trainer *t) {
 static void tell_disabled(const hy_trainer *t) {
     const hy_plan *plan = &t->engine.plan;
     bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
-    if (t->facts.aside[0]) {
-        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.aside);
+    if (t->facts.no_prediction[0]) {
+        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.no_prediction);
     } else if (is_asked_for && plan->choice.is_aside) {
         bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",

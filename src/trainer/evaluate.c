@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "base/sized.h"
 #include "infer/sample.h"
 #include "trainer/trainer.h"
 
@@ -178,18 +179,20 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
     t->progress.val_step = t->progress.step;
     t->val_tokens = probe.counted;
     t->course.is_closed = is_final;
-    if (info) {
-        *info = (hy_eval_info){.step = t->progress.step,
-                               .loss = probe.mean,
-                               .tokens = probe.counted,
-                               .seconds = hy_clock() - begin,
-                               .is_final = is_final};
-    }
+    *info = (hy_eval_info){.size = sizeof *info,
+                           .step = t->progress.step,
+                           .loss = probe.mean,
+                           .tokens = probe.counted,
+                           .seconds = hy_clock() - begin,
+                           .is_final = is_final};
     return HY_OK;
 }
 
-hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
-    return hy_ranks_fail(t, evaluate(t, info, NULL));
+hy_status hy_trainer_evaluate_sized(hy_trainer *t, hy_eval_info *info, size_t size) {
+    hy_eval_info now;
+    hy_status status = evaluate(t, &now, NULL);
+    if (status == HY_OK) hy_copy_sized(info, size, &now, sizeof now);
+    return hy_ranks_fail(t, status);
 }
 
 /* A loss that is not finite is never lower. */

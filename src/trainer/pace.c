@@ -85,6 +85,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     bool is_over = left <= 0.5;
     bool trains = was->phase != HY_PREDICT && !t->guest;
     *info = (hy_step_info){
+        .size = sizeof *info,
         .step = p->step,
         .steps_total = is_over ? p->step : t->course.steps_total,
         .phase = was->phase,

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/sized.h"
 #include "plan/plan_value.h"
 #include "trainer/join.h"
 #include "trainer/trainer.h"
@@ -247,24 +248,28 @@ hy_status hy_ranks_begin_figures(hy_trainer *t) {
     return hy_rank_figures_init(&t->rank_figures, rank_count(t), 0);
 }
 
-bool hy_trainer_ranks(const hy_trainer *t, hy_ranks_info *out) {
-    *out = (hy_ranks_info){0};
-    if (!t->team && t->planned.count > 1) {
-        bool has_nccl = t->planned.has_cards;
-        *out = (hy_ranks_info){.count = t->planned.count,
+bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size) {
+    hy_ranks_info info = {0};
+    bool is_planned = !t->team && t->planned.count > 1;
+    if (is_planned) {
+        info = (hy_ranks_info){.count = t->planned.count,
                                .zero_stage = t->engine.plan.zero_stage,
-                               .transport = has_nccl ? "NCCL" : "sockets"};
+                               .transport = t->planned.has_cards ? "NCCL" : "sockets"};
+    } else if (t->team) {
+        info = (hy_ranks_info){.count = t->team->who.count,
+                               .rank = t->team->who.rank,
+                               .zero_stage = t->engine.plan.zero_stage,
+                               .transport = t->team->link_name};
     }
-    if (!t->team) return t->planned.count > 1;
-    *out = (hy_ranks_info){.count = t->team->who.count,
-                           .rank = t->team->who.rank,
-                           .zero_stage = t->engine.plan.zero_stage,
-                           .transport = t->team->link_name};
-    return true;
+    hy_copy_sized(out, size, &info, sizeof info);
+    return is_planned || t->team;
 }
 
-bool hy_trainer_rank(const hy_trainer *t, int32_t rank, hy_rank_cost *out) {
-    return hy_rank_figures_of(&t->rank_figures, rank, out);
+bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out, size_t size) {
+    hy_rank_cost cost;
+    bool is_known = hy_rank_figures_of(&t->rank_figures, rank, &cost);
+    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
+    return is_known;
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "formats/checkpoint.h"
+#include "hybrid_tools.h"
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {
