@@ -287,7 +287,8 @@ hy_status hy_work_take(hy_engine *e) {
     w->passes = part_of(e, &e->ledger, 0, area);
     w->data = part_of(e, &e->ledger, area, need->data);
     w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
-    uint64_t scratch = e->plan.choice.is_aside ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
+    uint64_t scratch =
+        e->plan.choice.prediction_is_disabled ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, e->is_in_predict));
     place_plans(e);

@@ -226,7 +226,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
 static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
     static const char *const words[MEMORIES] = {
         "", "no snapshot for a late rejection of jumps: ", "what the predictor keeps in 8 bits: ",
-        "prediction stands aside: "};
+        "prediction is disabled: "};
     static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
                                                "with it the run"};
     const trial *taken = &l->at[l->memory][l->types], *finer = finest;

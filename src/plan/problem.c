@@ -44,7 +44,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_plan_predicts(plan) || plan->choice.is_aside) return;
+    if (!hy_plan_predicts(plan) || plan->choice.prediction_is_disabled) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
@@ -80,7 +80,7 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
-    p->base.is_aside = basis->choice.is_aside;
+    p->base.prediction_is_disabled = basis->choice.prediction_is_disabled;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
