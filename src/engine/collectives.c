@@ -111,7 +111,7 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
 
 /* The row that the caller sees. */
 static hy_store *callers_weights(const hy_engine *e) {
-    return hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    return hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
 }
 
 hy_status hy_outside_tell_first(hy_engine *e) {
@@ -203,7 +203,7 @@ static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
     if (it.reduction.bytes > 0) {
         out = hy_store_unit(grads, it.unit) + (is_whole ? it.own_begin : 0);
     }
-    HY_TRY(hy_reduce_scatter_end(&it.reduction, stream, e->types.grads, !it.is_first, out));
+    HY_TRY(hy_reduce_scatter_end(&it.reduction, stream, e->plan.types.grads, !it.is_first, out));
     if (it.is_last && is_whole) HY_TRY(hy_shards_spread_held(e, stream, grads, it.unit));
     return hy_store_release_changed(grads, stream, it.unit);
 }
@@ -222,7 +222,7 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
     if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
-        return hy_reduce_scatter_end(&next.reduction, stream, e->types.grads, true,
+        return hy_reduce_scatter_end(&next.reduction, stream, e->plan.types.grads, true,
                                      data + next.own_begin);
     }
     if (!next.is_first) HY_TRY(hy_store_gather(hy_store_of(e, HY_ROW_GRADS), unit));
@@ -248,8 +248,7 @@ hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) 
 /* ---- weights ----------------------------------------------------------------------------------- */
 
 bool hy_shards_spreads(const hy_engine *e, int row) {
-    return hy_engine_has_ranks(e) && e->subject.rows.ranks.stage > 0 &&
-           !e->rows.row[row].is_sharded;
+    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->rows.row[row].is_sharded;
 }
 
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {

@@ -72,24 +72,8 @@ hy_status hy_engine_make_model(hy_engine *e) {
     return HY_OK;
 }
 
-hy_status hy_engine_set_subject(hy_engine *e) {
-    hy_subject *x = &e->subject;
-    x->model = e->model;
-    x->backend = e->backend;
-    x->guest = e->guest ? &e->guest->types : NULL;
-    HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
-                         : hy_subject_finest(x, e->settings, x));
-    if (hy_types_have_fp8(&x->rows.types)) {
-        hy_fp8_choose(x);
-        HY_TRY(hy_subject_with(x, e->settings, &x->rung, x));
-    }
-    if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
-    return HY_OK;
-}
-
 hy_status hy_engine_lay_out(hy_engine *e) {
-    e->types = e->subject.rows.types;
-    hy_rows_spec spec = e->subject.rows;
+    hy_rows_spec spec = hy_plan_rows(&e->request, &e->plan);
     spec.has_named_base = e->base_is_named;
     return hy_rows_init(&e->rows, &e->model->params, &spec);
 }
@@ -297,8 +281,6 @@ static hy_status follow_work(hy_engine *e) {
         if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
         HY_TRY(move_row(e, &e->rows.row[i], &e->plan.choice));
     }
-    if (e->trip.strategy != e->subject.offload) hy_mover_release(e);
-    e->trip.strategy = e->subject.offload;
     return hy_mover_take(e);
 }
 
@@ -306,6 +288,7 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
     HY_TRY(hy_work_give_back(e));
     e->work.is_gone = true;
     HY_TRY(move_rows(e, &plan->choice));
+    if (plan->offload != e->plan.offload) HY_TRY(hy_mover_await(e)); /* by the way it left */
     hy_ledger before = e->ledger;
     e->plan = *plan;
     hy_status status = hy_work_take(e);
@@ -330,9 +313,10 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;
-    hy_subject limits = {.settings = e->settings, .backend = e->backend};
+    hy_plan_request limits = {.settings = e->settings, .backend = e->backend};
     uint64_t limit = hy_budget_device(&limits);
-    *row = (hy_row){.kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->types.master, .name = ""};
+    *row = (hy_row){
+        .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan.types.master, .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     bool fits = limit == 0 || row->layout.bytes + beside <= limit;
     bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;

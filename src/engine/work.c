@@ -25,7 +25,7 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
-    HY_TRY(hy_optimizer_prepare(&e->subject.rows.optimizer, &e->model->params, e->backend));
+    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->backend));
     if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
@@ -271,14 +271,14 @@ static void place_plans(hy_engine *e) {
 
 hy_status hy_work_prepare(hy_engine *e) {
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->subject);
+    hy_pass_spec_init(&spec, &e->request, &e->plan);
     return make_plans(e, &spec);
 }
 
 hy_status hy_work_take(hy_engine *e) {
     hy_work *w = &e->work;
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->subject);
+    hy_pass_spec_init(&spec, &e->request, &e->plan);
     HY_TRY(make_plans(e, &spec));
     count_work(e, &spec);
     const hy_plan_work *need = &e->plan.work;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "own/own.h"
 
 _Static_assert((int)HY_DO_GRADIENTS == HY_ASK_GRADIENTS && (int)HY_DO_LOSS == HY_ASK_LOSS &&
@@ -244,11 +245,11 @@ void hy_loop_destroy(hy_loop *loop) {
 
 /* ---- the caller's side --------------------------------------------------------------------------------------- */
 
-static void tell_question(const hy_loop *loop, hy_loop_step *out) {
+static void give_question(const hy_loop *loop, hy_loop_step *out, size_t size) {
     const hy_ask *ask = loop->ask;
-    *out = (hy_loop_step){.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
+    hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
     if (ask) {
-        *out = (hy_loop_step){.todo = (hy_todo)ask->kind,
+        step = (hy_loop_step){.todo = (hy_todo)ask->kind,
                               .step = ask->step,
                               .batch = ask->batch,
                               .count = ask->count,
@@ -260,12 +261,13 @@ static void tell_question(const hy_loop *loop, hy_loop_step *out) {
                               .precision = ask->precision,
                               .confidence = ask->confidence};
     }
+    hy_copy_sized(out, size, &step, sizeof step);
 }
 
-hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
+hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_next", false));
-    tell_question(loop, out);
+    give_question(loop, out, size);
     return leave(loop, HY_OK);
 }
 
@@ -324,14 +326,17 @@ hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
     return leave(loop, set_gradients(loop, grads));
 }
 
-hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
-                           hy_loop_step *next, hy_step_info *last) {
+hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
+                                 hy_loop_step *next, size_t next_size, hy_step_info *last,
+                                 size_t last_size) {
     HY_FAIL_IF(!next, HY_ERR_INPUT, "hy_loop_exchange needs a place for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
-    if (status == HY_OK) tell_question(loop, next);
-    if (status == HY_OK && last && loop->has_last) *last = loop->last;
+    if (status == HY_OK) give_question(loop, next, next_size);
+    if (status == HY_OK && loop->has_last) {
+        hy_copy_sized(last, last_size, &loop->last, sizeof loop->last);
+    }
     return leave(loop, status);
 }
 
@@ -365,10 +370,10 @@ hy_status hy_loop_stop(hy_loop *loop) {
     return leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
 }
 
-bool hy_loop_last(hy_loop *loop, hy_step_info *out) {
+bool hy_loop_last_sized(hy_loop *loop, hy_step_info *out, size_t size) {
     if (enter(loop, "hy_loop_last", false) != HY_OK) return false;
     bool has_last = loop->has_last;
-    if (has_last && out) *out = loop->last;
+    if (has_last) hy_copy_sized(out, size, &loop->last, sizeof loop->last);
     leave(loop, HY_OK);
     return has_last;
 }

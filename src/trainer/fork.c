@@ -118,7 +118,7 @@ static hy_status settle_memory(hy_trainer *t) {
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
-    hy_dtype dtype = t->engine.types.of[HY_FULL];
+    hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .first = (uint64_t)t->course.fork.first,

@@ -182,7 +182,7 @@ static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
 
 /* ---- of several ranks -------------------------------------------------------------------------------- */
 
-static int32_t rank_of(const hy_trainer *t) { return t->engine.subject.ranks.rank; }
+static int32_t rank_of(const hy_trainer *t) { return t->engine.request.ranks.rank; }
 static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
 
 /* Numbers of each rank to all, of which the first is what its status was. The first that is none of HY_OK is what all

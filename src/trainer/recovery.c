@@ -95,7 +95,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
-    (void)hy_advise_less(&t->engine.subject, &t->engine.plan, list, &count);
+    (void)hy_advise_less(&t->engine.request, &t->engine.plan, list, &count);
     for (int32_t i = 0; i < count && added < LISTED_ADVICE; i++) {
         int64_t freed = list[i].device_bytes + list[i].host_bytes;
         if (freed <= 0) continue;
