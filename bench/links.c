@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "dist/link.h"
-#include "dist/net.h"
+#include "comm/link.h"
+#include "comm/net.h"
 
 #define BYTES ((uint64_t)32 << 20) /* that a rank sends in an exchange */
 #define ROUNDS 7

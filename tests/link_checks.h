@@ -2,8 +2,8 @@
 #ifndef HY_TESTS_LINK_CHECKS_H
 #define HY_TESTS_LINK_CHECKS_H
 
-#include "dist/link.h"
-#include "dist_rig.h"
+#include "comm/link.h"
+#include "comm_rig.h"
 
 #define PIECES 6 /* at most, from one rank to another in an exchange */
 

@@ -30,8 +30,9 @@ def _open() -> ctypes.CDLL:
     for path in _candidates():
         if path.exists():
             # What came along is loaded first: the loader then takes it by its name.
-            for other in sorted(path.parent.glob("libpcre2-8.so*")) if path.parent == _BESIDE else ():
-                ctypes.CDLL(str(other))
+            for pattern in ("libconfig.so*", "libpcre2-8.so*") if path.parent == _BESIDE else ():
+                for other in sorted(path.parent.glob(pattern)):
+                    ctypes.CDLL(str(other))
             return ctypes.CDLL(str(path))
     looked = " and ".join(str(path) for path in _candidates())
     raise ImportError(f"libhybrid.so was not found at {looked}: `make lib` builds it")

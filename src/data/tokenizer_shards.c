@@ -16,9 +16,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/in_order.h"
 #include "data/csv_rows.h"
 #include "data/examples.h"
-#include "data/in_order.h"
 #include "data/input.h"
 #include "formats/shard.h"
 

@@ -21,7 +21,7 @@
 #include "base/lock.h"
 #include "base/say.h"
 #include "base/sized.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hub/http.h"
 #include "hub/hub_listing.h"
 

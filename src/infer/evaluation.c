@@ -103,7 +103,7 @@ static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *f
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
-    hy_dtype dtype = e->types.of[HY_FULL];
+    hy_dtype dtype = e->plan.types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     bool is_all = !is_builtin && !m->looks_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
@@ -114,7 +114,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
                          .backend = e->backend,
                          .seq = (int32_t)s->train.seq_len,
                          .has_doc_starts = hy_dataset_describe(m->data)->has_doc_starts,
-                         .budget = hy_budget_device(&e->subject),
+                         .budget = hy_budget_device(&e->request),
                          .types = {dtype},
                          .grad_dtype = dtype};
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
@@ -137,7 +137,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     hy_probe probe = {.data = m->data,
                       .split = HY_VAL,
                       .count = sequences_wanted(s, facts),
-                      .dtype = e->types.of[HY_FULL]};
+                      .dtype = e->plan.types.of[HY_FULL]};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
@@ -244,7 +244,7 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
-    double element = (double)hy_dtype_size(m->engine.types.of[HY_FULL]);
+    double element = (double)hy_dtype_size(m->engine.plan.types.of[HY_FULL]);
     double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
     HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
                "the weights of the folder take %.1f GiB, and %.1f GiB of host memory are free",

@@ -49,10 +49,10 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
 /* A context that was left open is halved until keys and values take no more than half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    uint64_t limit = hy_budget_device(&m->engine.subject);
+    uint64_t limit = hy_budget_device(&m->engine.request);
     hy_decoder_options options = {.context = longest_context(in, asked),
-                                  .dtype = m->engine.types.of[HY_FULL],
-                                  .frozen_dtype = m->engine.types.of[HY_FULL],
+                                  .dtype = m->engine.plan.types.of[HY_FULL],
+                                  .frozen_dtype = m->engine.plan.types.of[HY_FULL],
                                   .is_unprepared = !m->engine.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {

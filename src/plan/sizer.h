@@ -5,7 +5,8 @@
 #pragma once
 
 #include "model/model.h"
-#include "plan/rows.h"
+#include "plan/plan.h"
+#include "state/rows.h"
 
 /* A batch plan that was asked for. */
 #define HY_SIZED_PASSES 1024

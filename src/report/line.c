@@ -1,13 +1,13 @@
 /* line.c: a line of metrics.jsonl becomes a point or an event. See run.h.
  *
- * Which key fills which member is the table of formats/metrics.h. A line that is no object with a step is
+ * Which key fills which member is in the table of report/metrics.h. A line that is no object with a step is
  * counted as unreadable: newer writers and broken disks both leave the rest readable. */
 #include <math.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "formats/metrics.h"
+#include "report/metrics.h"
 #include "report/run.h"
 
 static const char *share_reason(void *run, const char *text) {

@@ -4,7 +4,7 @@
  * and a small buffer has parts of nothing. Word i of rank r is a formula of the two: whoever receives it knows it. */
 #pragma once
 
-#include "engine/exchange.h"
+#include "comm/exchange.h"
 #include "selftest/ranks.h"
 
 #define HY_BENCH_MOST ((uint64_t)64 << 20) /* bytes of a buffer */

@@ -109,7 +109,7 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
  * that takes a copy, which only who asks for it gets (hy_trainer_evaluate). */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine.progress;
-    bool waits_there = t->guest && !t->engine.types.has_low && p->average_samples > 0;
+    bool waits_there = t->guest && !t->engine.plan.types.has_low && p->average_samples > 0;
     return !(waits_there && p->has_snapshot);
 }
 
@@ -126,7 +126,7 @@ bool hy_trainer_is_over(const hy_trainer *t) {
 /* Nothing changes, so that a pass that meets a shortage can be made again. */
 static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe *probe) {
     hy_engine *e = &t->engine;
-    hy_dtype dtype = e->types.of[HY_FULL];
+    hy_dtype dtype = e->plan.types.of[HY_FULL];
     hy_status status;
     do {
         *probe = (hy_probe){.data = t->data.set,

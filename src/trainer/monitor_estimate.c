@@ -16,12 +16,12 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->backend,
                          .seq = (int32_t)seq,
-                         .has_doc_starts = e->subject.has_doc_starts,
-                         .grad_dtype = e->types.grads,
-                         .fp8 = e->types.fp8,
-                         .types = {hy_types_step(&e->types, HY_FULL)},
+                         .has_doc_starts = e->request.has_doc_starts,
+                         .grad_dtype = e->plan.types.grads,
+                         .fp8 = e->plan.types.fp8,
+                         .types = {hy_types_step(&e->plan.types, HY_FULL)},
                          .type_count = 1,
-                         .budget = hy_budget_device(&e->subject)};
+                         .budget = hy_budget_device(&e->request)};
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     hy_batch_plan *plan;
     options.is_sizing = true;
@@ -88,10 +88,15 @@ static hy_status prepare(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->settings = &t->settings;
     e->observer = &t->observer;
-    e->subject.is_plan = true;
+    e->request.is_plan = true;
+    e->request.settings = &t->settings;
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
-    HY_TRY(hy_engine_set_subject(e));
+    e->request.model = e->model;
+    e->request.backend = e->backend;
+    HY_TRY(hy_plan_request_complete(&e->request));
+    HY_TRY(hy_plan_begin_finest(&e->request, &e->plan));
+    e->plan.choice.batch = (int32_t)t->settings.train.batch_size;
     return hy_engine_lay_out(e);
 }
 
@@ -101,7 +106,6 @@ hy_status hy_estimate_activations_sized(const hy_config *config, int64_t batch, 
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
     t->fate.life = HY_LIFE_PLAN;
-    t->engine.plan.choice.batch = (int32_t)t->settings.train.batch_size;
     hy_status status = prepare(t);
     if (status == HY_OK) status = hy_trainer_estimate_activations_sized(t, batch, seq, out, size);
     hy_trainer_destroy(t);

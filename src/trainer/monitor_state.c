@@ -48,7 +48,7 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
     const hy_plan *plan = &t->engine.plan;
     hy_advice list[HY_ADVICE_MAX];
     int32_t count;
-    HY_TRY(hy_advise_less(&t->engine.subject, plan, list, &count));
+    HY_TRY(hy_advise_less(&t->engine.request, plan, list, &count));
     int64_t all = counted(state, (int64_t)plan->device, (int64_t)hy_plan_host_bytes(plan));
     state->advice_count = 0;
     for (int32_t i = 0; i < count && state->advice_count < HY_MEMORY_ADVICE; i++) {

@@ -26,7 +26,7 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 
 void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
     hy_plan_facts facts = t->facts;
-    facts.problem = t->problem;
+    facts.problem = t->problem.text;
     double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
     facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
     memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
@@ -68,7 +68,7 @@ static hy_status must_have_state(const hy_trainer *t) {
             HY_ERR_STATE,
             "step %lld failed half-way, so its state cannot be used; go on from the last "
             "checkpoint (%s)",
-            (long long)t->progress.step + 1, t->fate.failure);
+            (long long)t->progress.step + 1, t->fate.failure.text);
     }
 }
 
@@ -97,7 +97,7 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     bool is_outside = status == HY_ERR_MEMORY || t->guest || hy_trainer_lacks_data(t, status);
     bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
-        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
+        hy_error_save(&t->fate.failure, status);
         t->fate.life = HY_LIFE_FAILED;
     }
     if (status == HY_OK) hy_monitor_step(t, info);
@@ -181,9 +181,9 @@ static int64_t block_matmuls(const hy_trainer *t) {
 /* Of these in fp8: of a frozen matrix none where it is not stored so. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
-    const hy_fp8_use *use = &t->engine.types.fp8;
+    const hy_fp8_use *use = &t->engine.plan.types.fp8;
     int64_t count = 0;
-    if (!hy_types_have_fp8(&t->engine.types)) return 0;
+    if (!hy_types_have_fp8(&t->engine.plan.types)) return 0;
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *param = &model->params.list[i];
         uint32_t bit = hy_linear_bit(param->kind);
@@ -217,7 +217,7 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
+        .predictor = hy_choice_name("predictor", t->engine.plan.predictor.kind),
         .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,

@@ -7,7 +7,7 @@
 #include "gpu_rig.h"
 
 #include "base/clock.h"
-#include "engine/exchange.h"
+#include "comm/exchange.h"
 #include "small_run.h"
 
 static bool is_here;

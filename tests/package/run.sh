@@ -8,7 +8,7 @@ set -uo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 out="${HYBRID_BUILD:-$root/build}"
-modules=(base kernels dist memory formats tokenizer jinja data model hub optim phases config report plan engine record infer trainer own selftest)
+modules=(base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine record infer trainer own selftest)
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/hybrid-package-XXXXXX")"
 trap 'rm -rf "$scratch"' EXIT
 prefix="$scratch/usr"
@@ -89,6 +89,12 @@ a_second_make_does_nothing() {
 installing_dependencies_is_silent_when_all_are_there() {
     # Open MPI is asked for and not needed.
     [ -z "$("$root/scripts/install-deps.sh" --tests 2>&1 | grep -v 'Open MPI\|openmpi-bin')" ]
+}
+
+a_missing_libconfig_is_named_with_its_package() {
+    ! build lib BUILD="$scratch/nothing" LIBCONFIG_LIBS=-lconfig-that-is-not-here > "$scratch/said" 2>&1 || return 1
+    cat "$scratch/said"
+    grep -q 'libconfig.h, or its library, is missing: package libconfig-dev' "$scratch/said"
 }
 
 # What `make run` would build, with an nvcc that knows sm_89 and sm_120 and an nvidia-smi that answers $1.
@@ -364,6 +370,7 @@ check a_module_includes_only_modules_before_it
 check the_programs_include_the_public_header_alone
 check a_second_make_does_nothing
 check installing_dependencies_is_silent_when_all_are_there
+check a_missing_libconfig_is_named_with_its_package
 check make_run_compiles_for_the_cards_that_are_here
 check make_run_keeps_what_was_built_for_more_cards
 check without_a_card_make_run_compiles_no_backend
