@@ -195,6 +195,7 @@ hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *obs
     }
     free(list);
     *out = (hy_evaluation *)(void *)copies;
+    if (!copies) *count = 0;
     return copies ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
 }
 
