@@ -190,7 +190,7 @@ END_TEST
 #define ON_CARD "device", "cuda", "precision", "fp32", "tune_cache", "none"
 
 START_TEST(a_divergence_in_correct_restores_the_weights_bit_for_bit) {
-    hy_trainer *t = trainer_before_move(PAIRS(ON_CARD));
+    hy_trainer *t = trainer_before_move(PAIRS(ON_CARD, "full_steps", "30", "steps", "120"));
     float *final_norm = card.last_norm_weight; /* of the weights, not of those that are proposed */
     size_t size;
     char *before = copy_of_weights(t, &size);
