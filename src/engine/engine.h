@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "comm/exchange.h"
 #include "config/derived.h"
 #include "data/loader.h"
-#include "comm/exchange.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 /* ---- its parts ------------------------------------------------------------------------------------ */
 
@@ -74,9 +74,9 @@ typedef struct hy_work {
 
 /* The optimizer's state in Predict: here, on its way to the host, away, on its way back. */
 typedef struct hy_trip {
-    hy_offload strategy;
     hy_stream *stream; /* its own: nothing waits behind it */
-    char *host;        /* where it goes */
+    char *host;        /* where it goes, by the plan's offload strategy; NULL: it stays */
+    hy_place place;    /* of that memory */
     enum { HY_TRIP_HERE, HY_TRIP_LEAVING, HY_TRIP_AWAY, HY_TRIP_COMING } state;
     hy_event *is_back;    /* on the device again */
     int64_t batches_left; /* forward-only batches still to come in this Predict step */
@@ -168,8 +168,6 @@ typedef struct hy_shards {
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
-    /* Of several ranks: the failure that all of them have, and do the same about; the owner's. */
-    const char *agreed;
     int64_t count; /* since the engine began */
     /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
     void *user;
@@ -186,10 +184,9 @@ typedef struct hy_engine {
     hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: not known */
     char tune_cache[HY_PATH_MAX];          /* file of tuned matmul algorithms; "": none */
     hy_model *model;
-    hy_guest_side *guest; /* the owner's; NULL: the model is ours */
-    hy_subject subject;   /* what is planned */
-    hy_plan plan;         /* the plan in force */
-    hy_types types;
+    hy_guest_side *guest;    /* the owner's; NULL: the model is ours */
+    hy_plan_request request; /* what the plan was made for */
+    hy_plan plan;            /* the plan in force */
     hy_rows rows;
     hy_spill *spill; /* one file for what lives on disk; NULL: nothing does */
     hy_work work;
@@ -209,13 +206,13 @@ typedef struct hy_engine {
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->rows.row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
 }
 static inline int32_t hy_engine_ranks(const hy_engine *e) {
-    return e->subject.ranks.count > 1 ? e->subject.ranks.count : 1;
+    return e->request.ranks.count > 1 ? e->request.ranks.count : 1;
 }
 static inline int64_t hy_step_sequences(const hy_engine *e) {
     return hy_rank_sequences(e) * hy_engine_ranks(e);
@@ -223,7 +220,7 @@ static inline int64_t hy_step_sequences(const hy_engine *e) {
 
 /* ---- device.c: opening and closing ------------------------------------------------------------------ */
 
-/* The device that the settings name, and its streams; for a plan (subject.is_plan) it may be a card that
+/* The device that the settings name, and its streams; for a plan (request.is_plan) it may be a card that
  * is not here. */
 hy_status hy_engine_open_device(hy_engine *e);
 void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
@@ -241,9 +238,7 @@ hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model)
 
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);
-/* Makes the subject of the settings, so that its plan can be made; then, on the rung that was chosen, the
- * rows. */
-hy_status hy_engine_set_subject(hy_engine *e);
+/* Makes the rows of the plan. */
 hy_status hy_engine_lay_out(hy_engine *e);
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);
@@ -473,9 +468,9 @@ int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t
 /* After work failed for want of memory: everything is put in order, so that it can be done again. HY_OK:
  * do it again. Else the status that was given. */
 hy_status hy_engine_retry(hy_engine *e, hy_status status);
-/* Its two halves, for who does it again with less: order, with the message of the failure; and a pause,
+/* Its two halves, for who does it again with less: order, with the error that was met; and a pause,
  * after which it is reported. */
-hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]);
+hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
 void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it succeeds */
 

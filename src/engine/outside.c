@@ -40,7 +40,7 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
 
 /* The row that the caller sees. */
 static hy_store *seen(const hy_engine *e) {
-    return hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    return hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
 }
 
 hy_status hy_outside_arrive(hy_engine *e, hy_stream *stream, int32_t unit) {

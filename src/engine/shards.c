@@ -169,7 +169,7 @@ static hy_status take_parts(hy_engine *e, hy_stream *stream) {
     HY_TRY(given.is_first ? hy_store_get_new(grads, stream, given.unit)
                           : hy_store_get(grads, stream, given.unit));
     if (bytes > 0) {
-        hy_dtype dtype = e->types.grads;
+        hy_dtype dtype = e->plan.types.grads;
         int64_t count = (int64_t)(bytes / hy_dtype_size(dtype));
         bool is_whole = !e->rows.row[HY_ROW_GRADS].is_sharded;
         char *out = hy_store_unit(grads, given.unit) + (is_whole ? begin : 0);
@@ -262,7 +262,7 @@ static hy_status take_fetched(hy_engine *e, hy_stream *stream, int32_t unit) {
 }
 
 bool hy_shards_spreads(const hy_engine *e, int row) {
-    return is_several(e) && e->subject.rows.ranks.stage > 0 && !e->rows.row[row].is_sharded;
+    return is_several(e) && e->plan.zero_stage > 0 && !e->rows.row[row].is_sharded;
 }
 
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
@@ -290,7 +290,7 @@ hy_store *hy_shards_weights(hy_engine *e, int row) {
         s->source = -1;
         return hy_store_of(e, row);
     }
-    bool makes_codes = e->rows.row[HY_ROW_FP8].is_wired; /* of gathered units */
+    bool makes_codes = hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]); /* of gathered units */
     if (is_alone(e) && source->store.place == HY_DEVICE && !makes_codes) {
         s->source = -1;
         s->in_place = row;

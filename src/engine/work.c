@@ -25,7 +25,7 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
-    HY_TRY(hy_optimizer_prepare(&e->subject.rows.optimizer, &e->model->params, e->backend));
+    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->backend));
     if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
@@ -118,13 +118,13 @@ static void pop_parts(hy_engine *e, bool is_predict) {
 static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &e->rows.row[i];
-        if (!row->is_there || !row->is_for_steps) continue;
-        uint64_t bytes = row->is_outside               ? row->layout.bytes
+        if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
+        uint64_t bytes = row->is_callers               ? row->layout.bytes
                          : row->store.place == HY_DISK ? row->store.ring.disk_bytes
                                                        : row->backing.used;
         mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
         /* The optimizer's state is the mover's. */
-        if (row->cls != HY_OPTIM) mark(&e->ledger, row->cls, row->store.place, bytes);
+        if (row->kind->cls != HY_OPTIM) mark(&e->ledger, row->kind->cls, row->store.place, bytes);
     }
     uint64_t waiting = e->work.host_arena.used;
     if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
@@ -271,14 +271,14 @@ static void place_plans(hy_engine *e) {
 
 hy_status hy_work_prepare(hy_engine *e) {
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->subject);
+    hy_pass_spec_init(&spec, &e->request, &e->plan);
     return make_plans(e, &spec);
 }
 
 hy_status hy_work_take(hy_engine *e) {
     hy_work *w = &e->work;
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, &e->subject);
+    hy_pass_spec_init(&spec, &e->request, &e->plan);
     HY_TRY(make_plans(e, &spec));
     count_work(e, &spec);
     const hy_plan_work *need = &e->plan.work;

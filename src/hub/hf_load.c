@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/in_order.h"
+#include "base/in_order.h"
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
 #include "kernels/cpu/machine.h"

@@ -5,11 +5,12 @@
  * held twice: what is needed beside the store is a few pieces. */
 #pragma once
 
-#include "formats/hf_folder.h"
-#include "formats/hf_tensors.h"
-#include "formats/llama2c.h"
 #include "hub/bnb.h"
+#include "hub/hf_config.h"
+#include "hub/hf_folder.h"
 #include "hub/hf_names.h"
+#include "hub/hf_tensors.h"
+#include "hub/llama2c.h"
 #include "memory/store.h"
 #include "model/model.h"
 
@@ -70,7 +71,7 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
                              hy_stream *stream, const hy_load_options *options);
 
 /* The prefix that these files have: of a bare model none. */
-const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch);
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family);
 
 /* hf_shape.c: the shape of a model's files, for those that have no weights yet, and how these are stored. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);

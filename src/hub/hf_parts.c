@@ -36,8 +36,8 @@ static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_
                    name->name, hy_safetensors_type(e));
 }
 
-const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch) {
-    const char *prefix = hy_hf_prefix(arch);
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family) {
+    const char *prefix = family->prefix;
     for (size_t i = 0; i < hy_hf_tensors_count(tensors); i++) {
         if (strncmp(hy_hf_tensors_at(tensors, i).entry->name, prefix, strlen(prefix)) == 0) {
             return prefix;
@@ -171,12 +171,12 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
     hy_hf_name *names = NULL;
     int32_t count;
     HY_TRY(hy_hf_config_read(folder, &config));
-    hy_hf_arch arch = config.arch;
+    const hy_family *family = hy_shape_family(&config.shape);
     hy_hf_quant quant = config.quant;
     hy_hf_config_free(&config);
     HY_TRY(hy_hf_tensors_open(folder, &out->tensors));
-    hy_status status = hy_hf_list_names(arch, hy_hf_prefix_in(out->tensors, arch), &model->shape,
-                                        &model->params, &names, &count);
+    hy_status status = hy_hf_list_names(family, hy_hf_prefix_in(out->tensors, family),
+                                        &model->shape, &model->params, &names, &count);
     if (status == HY_OK) status = match(folder, model, names, count, quant, out);
     free(names);
     return status;

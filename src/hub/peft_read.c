@@ -102,14 +102,12 @@ static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
 
 hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
     char path[HY_PATH_MAX];
-    hy_hf_arch arch;
     *out = (hy_peft_file){0};
-    HY_TRY(hy_hf_arch_of(&model->shape, &arch));
+    HY_TRY(hy_arch_check(&model->shape));
     HY_TRY(hy_adapter_check_beside(&model->params));
     HY_TRY(find_tensors(folder, path));
     HY_TRY(hy_safetensors_open(path, &out->tensors));
-    hy_status status =
-        hy_peft_list_names(arch, &model->shape, &model->params, &out->names, &out->count);
+    hy_status status = hy_peft_list_names(&model->shape, &model->params, &out->names, &out->count);
     if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
     if (status == HY_OK) status = check_tables(path, out->tensors, out->names, out->count);
     if (status != HY_OK) hy_peft_close(out);

@@ -24,16 +24,6 @@ void hy_requantise_end(hy_requantise *r) {
     r->held = -1;
 }
 
-static hy_layout_item item_of(const hy_params *params, int32_t index) {
-    const hy_param *param = &params->list[index];
-    hy_dtype dtype = hy_params_stored(params, index, HY_F32);
-    return (hy_layout_item){.unit = param->unit,
-                            .dtype = dtype,
-                            .count = param->count,
-                            .block = hy_param_block(param, dtype),
-                            .group = hy_params_group(params, index, dtype)};
-}
-
 /* Rows go into codes some at a time. GPT-2's files have its matrices transposed, and of such the whole is read at
  * once. Rows of padding are zero. */
 static hy_status code_rows(hy_requantise *r, int32_t index, hy_coding *coding, bool is_looking) {
@@ -57,7 +47,8 @@ static hy_status code_rows(hy_requantise *r, int32_t index, hy_coding *coding, b
 }
 
 static hy_status hold(hy_requantise *r, int32_t index) {
-    hy_layout_item item = item_of(r->params, index);
+    hy_layout_item item =
+        hy_params_item(r->params, index, hy_params_stored(r->params, index, HY_F32));
     int64_t blocks = item.count / item.block;
     hy_coding coding;
     if (r->held == index) return HY_OK;

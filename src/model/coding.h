@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 
 #include "kernels/coded.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 
 typedef struct hy_coding {
     const hy_param *param;

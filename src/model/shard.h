@@ -7,7 +7,7 @@
  * rank has which range turns with the unit, so that no rank gets what is left over every time. */
 #pragma once
 
-#include "model/params.h"
+#include "model/param_layout.h"
 
 /* Elements of a parameter; count 0: none of it. */
 typedef struct hy_slice {

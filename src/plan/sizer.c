@@ -269,7 +269,7 @@ hy_status hy_sizer_begin(hy_sizer *z) {
     z->passes = calloc(HY_SIZED_PASSES, sizeof *z->passes);
     bool has_all = z->passes != NULL;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        if (!z->rows->row[i].is_there) continue;
+        if (!z->rows->row[i].kind) continue;
         size_t most = (size_t)z->rows->row[i].layout.unit_count;
         z->rings.of[i] = calloc((HY_RING_MAX + 1) * (most + 1), sizeof *z->rings.of[i]);
         has_all = has_all && z->rings.of[i];

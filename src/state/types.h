@@ -1,9 +1,9 @@
 /* types.h: the number types of a run: what is stored, what passes compute in, what gradients are summed in,
- * what the optimizer and the predictor keep. plan/types.c chooses them; whoever computes reads them. */
+ * what the optimizer and the predictor keep. plan/choose_types.c chooses them; whoever computes reads them. */
 #pragma once
 
 #include "hybrid.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 
 typedef struct hy_types {
     hy_dtype of[HY_PHASE_COUNT]; /* what passes of a phase compute in */

@@ -17,7 +17,7 @@ static uint64_t checkpoint_bytes(const hy_trainer *t) {
 }
 
 static uint64_t model_bytes(const hy_trainer *t) {
-    hy_dtype dtype = hy_dtype_chosen(t->settings.save.model_dtype, t->engine.types.master);
+    hy_dtype dtype = hy_dtype_chosen(t->settings.save.model_dtype, t->engine.plan.types.master);
     uint64_t bytes = hy_dtype_bytes(dtype, t->engine.model->params.elements);
     return t->settings.save.save_model ? with_margin(bytes) : 0;
 }

@@ -134,7 +134,7 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine.subject.host_cap, "device memory is short");
+                                         t->engine.request.host_cap, "device memory is short");
     if (status != HY_ERR_INPUT) return status;
     hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
     return HY_OK;

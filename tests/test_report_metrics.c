@@ -1,9 +1,9 @@
-/* test_formats_metrics.c: the table of metrics: what its rows say is written, left out and read back. */
+/* test_report_metrics.c: the table of metrics: what its rows say is written, left out and read back. */
 #include <math.h>
 
-#include "formats/metrics.h"
 #include "harness.h"
 #include "hybrid_report.h"
+#include "report/metrics.h"
 
 #define ALL_HOLD (~0u)
 

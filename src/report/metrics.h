@@ -7,9 +7,9 @@
 #pragma once
 
 #include "formats/fields.h"
-#include "formats/rank_figures.h"
 #include "hybrid.h"
 #include "hybrid_report.h"
+#include "report/rank_figures.h"
 
 /* When a key of a step's line applies. */
 #define HY_IF_JUMP (HY_IF_TABLE << 0)      /* the line is of a jump in Predict */

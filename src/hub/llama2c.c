@@ -1,32 +1,20 @@
-/* llama2c.c: reads the header of a llama2.c file and its tokenizer. See llama2c.h. */
-#include "formats/llama2c.h"
-
-#include <stdlib.h>
-#include <string.h>
+/* llama2c.c: reads the header of a llama2.c file and finds its tensors. See llama2c.h. */
+#include "hub/llama2c.h"
 
 #include "base/error.h"
 
-enum { HEADER_BYTES = 28, LARGEST = 1 << 24, PIECE_MAX = 1 << 16 };
-enum { PIECES_BYTES_MAX = 64 << 20 };
-
-static int32_t int32_at(const uint8_t *bytes) {
-    uint32_t u = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-                 (uint32_t)bytes[3] << 24;
-    int32_t value;
-    memcpy(&value, &u, sizeof value);
-    return value;
-}
+enum { LARGEST = 1 << 24, SIZES = 7, HEADER_BYTES = SIZES * 4 };
 
 static hy_status read_header(hy_llama2c *f, const char *path) {
-    uint8_t raw[HEADER_BYTES];
-    int32_t *const sizes[] = {&f->width,    &f->mlp_width, &f->layers, &f->heads,
-                              &f->kv_heads, &f->vocab,     &f->context};
+    int32_t header[SIZES];
+    int32_t *const sizes[SIZES] = {&f->width,    &f->mlp_width, &f->layers, &f->heads,
+                                   &f->kv_heads, &f->vocab,     &f->context};
     HY_FAIL_IF(hy_reader_size(f->reader) < HEADER_BYTES, HY_ERR_INPUT,
                "%s: too short for a llama2.c file", path);
-    HY_TRY(hy_reader_get(f->reader, 0, raw, sizeof raw));
+    HY_TRY(hy_reader_get(f->reader, 0, header, sizeof header));
     bool is_model = true;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        int32_t value = int32_at(raw + 4 * i);
+    for (int i = 0; i < SIZES; i++) {
+        int32_t value = header[i];
         if (sizes[i] == &f->vocab) f->has_own_head = value < 0;
         *sizes[i] = sizes[i] == &f->vocab && value < 0 && value > INT32_MIN ? -value : value;
         is_model = is_model && *sizes[i] >= 1 && *sizes[i] <= LARGEST;
@@ -89,48 +77,4 @@ bool hy_llama2c_is_file(const char *path) {
     if (hy_llama2c_open(path, &file) != HY_OK) return false;
     hy_llama2c_close(&file);
     return true;
-}
-
-/* ---- the tokenizer ----------------------------------------------------------------------------- */
-
-static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t size, size_t *at) {
-    int32_t length = size - *at >= 8 ? int32_at(data + *at + 4) : -1;
-    HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
-               "piece %d is cut off or has a wrong length", p->count);
-    memcpy(&p->scores[p->count], data + *at, sizeof(float));
-    hy_text_add_bytes(&p->bytes, data + *at + 8, (size_t)length);
-    p->begin[++p->count] = (uint32_t)p->bytes.size;
-    *at += 8 + (size_t)length;
-    return HY_OK;
-}
-
-static hy_status read_pieces(hy_llama2c_pieces *out, const hy_file_map *map) {
-    size_t at = 4, most = map->size / 8; /* each piece has at least that many bytes */
-    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT,
-               "%zu bytes are too many for the pieces of a tokenizer", map->size);
-    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few", map->size);
-    out->begin = calloc(most + 1, sizeof *out->begin);
-    out->scores = calloc(most + 1, sizeof *out->scores);
-    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "no memory for %zu pieces", most);
-    while (at < map->size) HY_TRY(add_piece(out, map->data, map->size, &at));
-    return hy_text_status(&out->bytes);
-}
-
-/* Weights of other programs end in .bin, too: mapped, they are not read in to be refused. */
-hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
-    hy_file_map map;
-    *out = (hy_llama2c_pieces){0};
-    HY_TRY(hy_file_map_open(path, &map));
-    hy_status status = read_pieces(out, &map);
-    hy_file_map_close(&map);
-    if (status == HY_OK) return HY_OK;
-    hy_llama2c_pieces_free(out);
-    return hy_fail_context(status, "%s", path);
-}
-
-void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
-    hy_text_free(&pieces->bytes);
-    free(pieces->begin);
-    free(pieces->scores);
-    *pieces = (hy_llama2c_pieces){0};
 }

@@ -2,7 +2,7 @@
  *
  * Its order is that of the keys in a line. TensorBoard shows a row under its tag. A jump has the number of
  * the step before it: what would stand twice at that step has no tag in jumps, or one of its own. */
-#include "formats/metrics.h"
+#include "report/metrics.h"
 
 #include <string.h>
 

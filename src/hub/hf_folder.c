@@ -2,7 +2,7 @@
  *
  * The hub's cache keeps models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/ with the
  * files. It lies in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "formats/llama2c.h"
+#include "hub/llama2c.h"
 
 /* ---- the hub's cache --------------------------------------------------------------------------- */
 

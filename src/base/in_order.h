@@ -1,7 +1,8 @@
-/* in_order.h: work given to several threads and taken back in the order it was given.
+/* in_order.h: several threads share work, and the results are taken in the order of the work.
  *
- * So tokens lie in the file in the order of their rows, however many threads made them. The calling
- * thread is one of the workers. Each worker has a slot of its own; memory is bounded by the slots. */
+ * The result does not depend on the number of threads: tokens lie in a file in the order of their rows.
+ * The calling thread is one of the workers. Each worker has its own slot, so the number of workers bounds
+ * the memory. */
 #pragma once
 
 #include <stdbool.h>

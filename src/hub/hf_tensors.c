@@ -1,5 +1,5 @@
 /* hf_tensors.c: opens the weights of a model's folder. See hf_tensors.h. */
-#include "formats/hf_tensors.h"
+#include "hub/hf_tensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-/* test_formats_ranks.c: what steps cost ranks: medians of few and of many steps, of the latest, and who is the slowest. */
+/* test_report_ranks.c: what steps cost ranks: medians of few and of many steps, of the latest, and who is the slowest. */
 #include <math.h>
 
-#include "formats/rank_figures.h"
 #include "harness.h"
+#include "report/rank_figures.h"
 
 #define RANKS 3
 

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "base/file.h"
-#include "base/text.h"
 
 typedef enum hy_llama2c_kind {
     HY_L2C_TOKENS,
@@ -42,15 +41,3 @@ bool hy_llama2c_is_file(const char *path); /* leaves no message */
 /* HY_ERR_INPUT names what is wrong with sizes or length. */
 hy_status hy_llama2c_open(const char *path, hy_llama2c *out);
 void hy_llama2c_close(hy_llama2c *file);
-
-/* Its tokenizer.bin: int32 longest piece; for each id fp32 score, int32 length, bytes. */
-typedef struct hy_llama2c_pieces {
-    hy_text bytes;
-    uint32_t *begin; /* (count + 1) */
-    float *scores;   /* (count) */
-    int32_t count;
-} hy_llama2c_pieces;
-
-/* As many pieces as the file has, which must end exactly there. */
-hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out);
-void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces);
