@@ -6,26 +6,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- rows and plan -------------------------------------------------------------------------------- */
-
-hy_status hy_engine_set_subject(hy_engine *e) {
-    hy_subject *x = &e->subject;
-    x->model = e->model;
-    x->backend = e->device.backend;
-    x->guest = e->guest ? &e->guest->types : NULL;
-    HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
-                         : hy_subject_finest(x, e->settings, x));
-    if (hy_types_have_fp8(&x->rows.types)) {
-        hy_fp8_choose(x);
-        HY_TRY(hy_subject_with(x, e->settings, &x->rung, x));
-    }
-    if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
-    return HY_OK;
-}
-
 hy_status hy_engine_lay_out(hy_engine *e) {
-    e->types = e->subject.rows.types;
-    hy_rows_spec spec = e->subject.rows;
+    hy_rows_spec spec = hy_plan_rows(&e->request, &e->plan);
     spec.has_named_base = e->base_is_named;
     return hy_rows_init(&e->state.rows, &e->model->params, &spec);
 }
@@ -37,14 +19,14 @@ hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(hy_shards_take(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(hy_state_take_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
-    return hy_offload_take(&e->state, e->subject.offload);
+    return hy_offload_take(&e->state, e->plan.offload);
 }
 
 /* The work area for the plan, and what lies in it. */
 static hy_status take_work(hy_engine *e) {
     HY_TRY(hy_work_take(e));
     HY_TRY(hy_state_move_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
-    return hy_offload_take(&e->state, e->subject.offload);
+    return hy_offload_take(&e->state, e->plan.offload);
 }
 
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
@@ -71,9 +53,10 @@ void hy_engine_release(hy_engine *e) {
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->state.rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;
-    hy_subject limits = {.settings = e->settings, .backend = e->device.backend};
+    hy_plan_request limits = {.settings = e->settings, .backend = e->device.backend};
     uint64_t limit = hy_budget_device(&limits);
-    *row = (hy_row){.kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->types.master, .name = ""};
+    *row = (hy_row){
+        .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan.types.master, .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     bool fits = limit == 0 || row->layout.bytes + beside <= limit;
     bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;
@@ -104,7 +87,7 @@ hy_status hy_engine_copy_forked(hy_engine *e, char *host, bool to_host) {
 
 hy_status hy_engine_begin_offload(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
-    HY_TRY(hy_offload_begin(&e->state, e->subject.offload));
+    HY_TRY(hy_offload_begin(&e->state, e->plan.offload));
     bool is_dropped = e->state.offload.where == HY_OPTIM_DROPPED;
     if (is_dropped) e->progress.updates = 0; /* the optimizer's clock begins anew with it */
     return HY_OK;

@@ -40,7 +40,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    hy_row_id row = hy_weights_row(&e->types, dtype);
+    hy_row_id row = hy_weights_row(&e->plan.types, dtype);
     bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(&e->state, row);
     if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
     *out = hy_shards_weights(e, row);
@@ -101,7 +101,7 @@ static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, in
 }
 
 static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, hy_weights_row(&e->types, HY_E4M3));
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
     HY_TRY(hy_shards_await(e, stream, unit));
@@ -126,7 +126,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
         hy_row_is_made(&e->state, HY_ROW_FP8);
         return HY_OK;
     }
-    hy_store *from = hy_store_of(e, hy_weights_row(&e->types, HY_E4M3));
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
@@ -140,10 +140,10 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 /* ---- the update --------------------------------------------------------------------------------- */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    hy_row_id read = hy_weights_row(&e->types, dtype); /* it writes what passes read */
+    hy_row_id read = hy_weights_row(&e->plan.types, dtype); /* it writes what passes read */
     bool has_copy = read == HY_ROW_WORKING;
-    bool is_shared = e->subject.rows.ranks.stage > 0; /* else every rank updates all of it */
-    hy_optimizer_state state = {.optimizer = &e->subject.rows.optimizer,
+    bool is_shared = e->plan.zero_stage > 0; /* else every rank updates all of it */
+    hy_optimizer_state state = {.optimizer = &e->plan.optimizer,
                                 .params = &e->model->params,
                                 .shard = is_shared ? hy_rows_shard(&e->state.rows) : NULL,
                                 .backend = e->device.backend,
@@ -200,8 +200,8 @@ static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_s
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
-        HY_TRY(
-            hy_shards_updated(e, stream, hy_weights_row(&e->types, u->pending_dtype), u->encoded));
+        HY_TRY(hy_shards_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
+                                 u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
     u->encoded++;
@@ -289,8 +289,8 @@ static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, 
     int32_t from = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_shards_updated(e, e->device.compute, hy_weights_row(&e->types, u->pending_dtype),
-                                 unit));
+        HY_TRY(hy_shards_updated(e, e->device.compute,
+                                 hy_weights_row(&e->plan.types, u->pending_dtype), unit));
     }
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
@@ -356,7 +356,7 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->is_new = false;
         hy_row_changed(&e->state, HY_ROW_MASTER);
         /* What it writes beside the master. */
-        bool has_copy = hy_weights_row(&e->types, u->dtype) == HY_ROW_WORKING;
+        bool has_copy = hy_weights_row(&e->plan.types, u->dtype) == HY_ROW_WORKING;
         if (has_copy) hy_row_is_made(&e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
         if (has_codes) hy_row_is_made(&e->state, HY_ROW_FP8);

@@ -7,6 +7,8 @@
 #pragma once
 
 #include "memory/store.h"
+#include "model/param_list.h"
+#include "model/param_names.h"
 #include "model/unit_plan.h"
 
 typedef struct hy_model {

@@ -7,6 +7,7 @@
 #include "comm/nccl.h"
 #include "comm/team.h"
 #include "config/settings.h"
+#include "hybrid_tools.h"
 #include "selftest/selftest.h"
 #include "trainer/join.h"
 

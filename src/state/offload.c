@@ -18,7 +18,11 @@ hy_status hy_offload_take(hy_state *s, hy_offload strategy) {
     hy_arena *host = &s->offload.host;
     hy_place place = strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
     bool moves = hy_offload_moves(strategy);
-    if (host->data && (!moves || host->place != place)) hy_arena_fini(host);
+    if (host->data && (!moves || host->place != place)) {
+        HY_TRY(hy_offload_await(s)); /* it may be there now */
+        HY_TRY(s->device->backend->stream_sync(s->device->moves));
+        hy_arena_fini(host);
+    }
     if (!moves || host->data) return HY_OK;
     return hy_arena_init(host, s->device->backend, &s->ledger, place, hy_rows_optim_bytes(&s->rows),
                          "optimizer state in Predict");

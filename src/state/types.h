@@ -3,7 +3,7 @@
 #pragma once
 
 #include "hybrid.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 
 typedef struct hy_types {
     hy_dtype of[HY_PHASE_COUNT]; /* what passes of a phase compute in */
