@@ -258,9 +258,10 @@ void hy_work_drop(hy_engine *e);           /* the same where nothing has used it
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* Parts that evaluation without a plan takes by itself. */
-hy_status hy_work_take_staging(hy_engine *e, size_t rows);
-hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
+/* The buffers that hy_work_close has counted, filled where they are constant; evaluation without a plan takes
+ * them by itself. */
+hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
+                               const hy_plan_work *work);
 
 /* ---- algorithms.c: the same on all ranks -------------------------------------------------------------- */
 
