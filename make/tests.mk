@@ -31,7 +31,7 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
 # tests/oom/faults.c. -rdynamic: so that stacks have names.
 OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
     opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_stream_call \
-    hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at
+    hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at config_init config_read_string
 OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
 $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
     $(OOM_OBJECTS) $(STATIC_LIB) $(LINK_STAMP)

@@ -31,6 +31,8 @@ static struct {
     char table[64];   /* what was chosen here; "": CARD_TABLE */
     char loaded[256]; /* text of the last load_matmul_table */
     int64_t prepared_before_load;
+    /* Where weights in fp32 live on the card: what the first norm of all read, and the last one. */
+    float *norm_weight, *last_norm_weight;
 } card = {.capability = 90, .memory_free = CARD_BYTES};
 
 static void *card_true(const void *p) {
@@ -74,6 +76,10 @@ static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t byte
 
 static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_op_call true_call = *call;
+    if (call->kind == HY_OP_NORM) {
+        card.last_norm_weight = card_true(call->t[HY_NORM_WEIGHT].data);
+        if (!card.norm_weight) card.norm_weight = card.last_norm_weight;
+    }
     for (int i = 0; i < HY_OP_TENSORS; i++) {
         true_call.t[i].data = card_true(call->t[i].data);
         true_call.t[i].quant.scale = card_true(call->t[i].quant.scale);
@@ -135,6 +141,7 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     card.cpu = *b = *cpu;
     card.used = card.live = card.prepared_before_load = 0;
     card.loaded[0] = 0;
+    card.norm_weight = card.last_norm_weight = NULL;
     card.shown = card_map(PROT_NONE);
     card.truth = card_map(PROT_READ | PROT_WRITE);
     card_describe(&b->facts);

@@ -4,8 +4,8 @@
 
 #include "base/rng.h"
 #include "formats/checkpoint.h"
+#include "run_facts.h"
 #include "small_run.h"
-#include "trainer/trainer.h"
 
 static char folder[256], train_path[300], val_path[300];
 
@@ -33,7 +33,7 @@ typedef struct watched {
     hy_trainer *trainer;
     int64_t stop_at; /* 0: never */
     int64_t steps[512];
-    double losses[512], train_losses[2048];
+    double losses[512], train_losses[2560];
     int count;
     int64_t last;
     hy_summary summary;
@@ -48,7 +48,7 @@ static void note_eval(void *user, const hy_eval_info *info) {
 
 static void note_step(void *user, const hy_step_info *info) {
     watched *w = user;
-    ck_assert_int_lt(info->step, 2048);
+    ck_assert_int_lt(info->step, 2560);
     w->train_losses[info->step] = info->loss;
     w->last = info->step;
     if (info->step == w->stop_at) hy_trainer_request_stop(w->trainer);
@@ -233,6 +233,14 @@ START_TEST(other_held_out_data_begins_anew) {
 }
 END_TEST
 
+/* Tokens of a validation now. */
+static int64_t looked_at(hy_trainer *t) {
+    hy_eval_info info;
+    must(hy_trainer_evaluate(t, &info));
+    ck_assert(!info.is_final);
+    return info.tokens;
+}
+
 /* By default a longer run has larger validations; one that is lengthened stays with its own. */
 START_TEST(a_run_that_is_lengthened_compares_the_same_sequences) {
     static const char small[] = SMALL_RUN "predictor none save_minutes 0 ";
@@ -244,20 +252,21 @@ START_TEST(a_run_that_is_lengthened_compares_the_same_sequences) {
     hy_trainer *t;
     must(hy_trainer_create(config, NULL, &t));
     must(hy_trainer_run(t));
-    uint64_t before = hy_trainer_val_sequences(t);
-    double best = t->progress.best.loss;
-    ck_assert(isfinite(best));
+    double before = saved_number(run_path("run"), "best.sequences");
+    double best = summary_of(t).best_val_loss;
+    ck_assert(isfinite(best) && before > 0);
     hy_trainer_destroy(t);
     hy_config_destroy(config);
-    t = plan_words(small, PAIRS("steps", "2000", "batch_size", "512", "seq_len", "8", "layers", "1",
-                                "builtin_bytes", "2M", "val_fraction", "0.4", "eval_batches", "-1",
-                                "eval_every", "-1"));
-    ck_assert_uint_gt(hy_trainer_val_sequences(t), before);
+    t = small_trainer(small, "none", NULL,
+                      PAIRS("steps", "2000", "batch_size", "512", "seq_len", "8", "layers", "1",
+                            "builtin_bytes", "2M", "val_fraction", "0.4", "eval_batches", "-1",
+                            "eval_every", "-1"));
+    ck_assert_int_gt(looked_at(t), 8 * (int64_t)before);
     hy_trainer_destroy(t);
     config = small_run(small, run_path("run"), LENGTH("2000"));
     must(hy_trainer_create(config, NULL, &t));
-    ck_assert_uint_eq(hy_trainer_val_sequences(t), before);
-    ck_assert_double_eq(t->progress.best.loss, best);
+    ck_assert_int_eq(looked_at(t), 8 * (int64_t)before);
+    ck_assert_double_eq(summary_of(t).best_val_loss, best);
     hy_trainer_destroy(t);
     hy_config_destroy(config);
 #undef LENGTH
@@ -275,11 +284,10 @@ START_TEST(the_closing_validation_of_a_short_run_is_no_measure_for_a_longer_one)
     must(hy_trainer_run(t));
     hy_trainer_destroy(t);
     hy_config_destroy(config);
-    hy_trainer *fresh = plan_words(small, PAIRS("steps", "2000"));
+    hy_trainer *fresh = small_trainer(small, "none", NULL, PAIRS("steps", "2000"));
     config = small_run(small, run_path("run"), PAIRS("steps", "2000", "resume", "auto"));
     must(hy_trainer_create(config, NULL, &t));
-    ck_assert_uint_eq(hy_trainer_val_sequences(t), hy_trainer_val_sequences(fresh));
-    ck_assert_int_eq(hy_trainer_eval_every(t), hy_trainer_eval_every(fresh));
+    ck_assert_int_eq(looked_at(t), looked_at(fresh));
     hy_trainer_destroy(fresh);
     hy_trainer_destroy(t);
     hy_config_destroy(config);
@@ -329,38 +337,69 @@ END_TEST
 
 /* ---- when, and on how much ------------------------------------------------------------------- */
 
-/* Of a run of any length: at most 3 % of its compute, about twenty times where that allows it, and never
- * further apart than a thousand steps where it does. */
+#define LEFT_TO_IT                                                                                 \
+    "eval_batches", "-1", "builtin_bytes", "300k", "val_fraction", "0.5", "layers", "1", "width",  \
+        "16", "heads", "2", "save_model", "false", "save_minutes", "0", "predictor", "none"
+
+/* Of a run of any length: at most 3 % of its compute. */
 START_TEST(validations_take_little_of_a_run_of_any_length) {
-    static const char *const steps[] = {"1",    "60",    "500",     "2000",
-                                        "5000", "40000", "1000000", "20000000"};
+    static const struct {
+        const char *steps, *batch;
+    } runs[] = {{"1", "4"}, {"60", "4"}, {"500", "4"}, {"100", "64"}, {"12", "512"}};
     int with_some = 0;
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        for (int large = 0; large < 2; large++) {
-            hy_trainer *t = plan_words(SMALL_RUN, PAIRS("steps", steps[i], "eval_batches", "-1",
-                                                        "builtin_bytes", "300k", "val_fraction",
-                                                        "0.5", "batch_size", large ? "512" : "4"));
-            double total = atof(steps[i]) * (large ? 512 : 4) * 32;
-            double each = (double)hy_trainer_val_sequences(t) * 32;
-            int64_t every = hy_trainer_eval_every(t);
-            ck_assert_double_le(each, 131072 + 32);
-            ck_assert_double_ge(each, 8192);
-            if (every > 0) {
-                double times = floor(atof(steps[i]) / (double)every);
-                ck_assert_double_le(times * each / 3, 0.03 * total * 1.01);
-                ck_assert_double_ge(times, 1);
-                with_some++;
-                bool is_cheap = 0.09 * total >= 20 * each * 1.1;
-                if (is_cheap) ck_assert_double_ge(times, 19);
-                bool is_long = 0.09 * total >= atof(steps[i]) / 1000 * each * 1.1;
-                if (is_long) ck_assert_int_le(every, 1000);
-            } else {
-                ck_assert_double_lt(0.09 * total, each);
-            }
-            hy_trainer_destroy(t);
-        }
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        watched w = {0};
+        hy_observer observer = {.user = &w, .on_eval = note_eval};
+        hy_config *config =
+            small_run(SMALL_RUN, "none",
+                      PAIRS(LEFT_TO_IT, "steps", runs[i].steps, "batch_size", runs[i].batch));
+        must(hy_trainer_create(config, &observer, &w.trainer));
+        hy_config_destroy(config);
+        double total = atof(runs[i].steps) * atof(runs[i].batch) * 32;
+        double each = (double)looked_at(w.trainer);
+        must(hy_trainer_run(w.trainer));
+        hy_trainer_destroy(w.trainer);
+        double times = w.count - 1; /* but for the closing one */
+        ck_assert_double_le(each, 131072 + 32);
+        ck_assert_double_ge(each, 8192 - 256); /* less the first of each sequence */
+        ck_assert_double_le(times * each / 3, 0.03 * total * 1.01);
+        if (0.09 * total >= 2 * each * 1.1) ck_assert_double_ge(times, 1);
+        with_some += times > 0;
     }
-    ck_assert_int_ge(with_some, 10);
+    ck_assert_int_ge(with_some, 2);
+}
+END_TEST
+
+/* About twenty times where that allows it, and then never further apart than a thousand steps. */
+START_TEST(long_runs_validate_twenty_times_or_every_thousand_steps) {
+    static const struct {
+        const char *steps, *batch, *before;
+        int64_t every;
+    } runs[] = {
+        {"5000", "512", "248", 250}, {"40000", "512", "998", 1000}, {"40000", "4", "1998", 2000}};
+    for (int i = 0; i < 3; i++) {
+        watched w = {0};
+        const char *const *first = PAIRS(LEFT_TO_IT, "steps", runs[i].steps, "batch_size",
+                                         runs[i].batch, "overwrite", "true");
+        w.trainer = small_trainer(SMALL_RUN, run_path("run"), NULL, first);
+        must(hy_trainer_step(w.trainer, NULL));
+        must(hy_trainer_save(w.trainer));
+        hy_trainer_destroy(w.trainer);
+        change_saved(run_path("run"), "step", runs[i].before);
+        change_saved(run_path("run"), "spent", runs[i].before);
+        hy_config *config = small_run(SMALL_RUN, run_path("run"),
+                                      PAIRS(LEFT_TO_IT, "steps", runs[i].steps, "batch_size",
+                                            runs[i].batch, "resume", "auto"));
+        hy_observer observer = {.user = &w, .on_eval = note_eval, .on_step = note_step};
+        w.stop_at = runs[i].every + 1;
+        must(hy_trainer_create(config, &observer, &w.trainer));
+        ck_assert_int_le(looked_at(w.trainer), 131072 + 32);
+        ck_assert_int_eq(hy_trainer_run(w.trainer), HY_STOPPED);
+        ck_assert_int_eq(w.count, 1);
+        ck_assert_int_eq(w.steps[0], runs[i].every);
+        hy_trainer_destroy(w.trainer);
+        hy_config_destroy(config);
+    }
 }
 END_TEST
 
@@ -394,6 +433,7 @@ static Suite *make_suite(void) {
     tcase_add_test(cases, a_branch_without_a_best_has_no_link);
     tcase_add_test(cases, the_best_of_a_validation_in_predict_is_saved);
     tcase_add_test(cases, validations_take_little_of_a_run_of_any_length);
+    tcase_add_test(cases, long_runs_validate_twenty_times_or_every_thousand_steps);
     tcase_add_test(cases, validating_more_often_changes_no_step);
     suite_add_tcase(suite, cases);
     return suite;

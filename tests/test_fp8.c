@@ -1,11 +1,7 @@
 /* test_fp8.c: training with matmuls in fp8, on the CPU: what is in fp8, what it makes of numbers, and what is
  * refused. That no choice of memory changes a bit of it: test_engine_exact.c; the codes: test_kernels_fp8.c. */
+#include "run_facts.h"
 #include "small_run.h"
-
-#include <math.h>
-
-#include "base/text.h"
-#include "trainer/trainer.h"
 
 #define FP8 "precision", "fp8", "predictor", "none"
 
@@ -61,7 +57,7 @@ START_TEST(matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16) {
     t = plan_words(SMALL_RUN, PAIRS(FP8, "card", "rtx5080", "width", "40", "mlp_width", "40"));
     hy_trainer_summary(t, &s);
     ck_assert_int_eq(s.fp8_matmuls, 0);
-    ck_assert(!hy_has_row(&t->engine, HY_ROW_FP8));
+    ck_assert_int_eq(cell_of(t, HY_QUANTS, HY_FULL).place, HY_NOWHERE);
     facts = facts_of(t);
     ck_assert_ptr_nonnull(strstr(facts.reasons[0], "widths are no multiples of 16"));
     hy_trainer_destroy(t);
@@ -101,33 +97,68 @@ START_TEST(the_last_part_of_a_run_may_be_in_bf16) {
 }
 END_TEST
 
+static void keep_info(void *user, const hy_step_info *info) {
+    ((hy_step_info *)user)[info->step - 1] = *info;
+}
+
+/* In the line of each step; the step's own figures are of the layer with the most. */
 START_TEST(every_layer_says_what_fp8_made_of_its_numbers) {
-    double seen[2];
-    hy_step_info info;
-    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8, "grad_accum_steps", "3"));
-    must(hy_trainer_step(t, &info));
-    for (int i = 0; i < 4; i++) {
-        ck_assert(hy_engine_seen(&t->engine, i / 2, i % 2, seen));
-        ck_assert(seen[0] > 0 && seen[0] <= info.fp8_largest);
-        ck_assert(seen[1] >= 0 && seen[1] < 0.05 && seen[1] <= info.fp8_zeros);
-    }
-    /* Of a token: what is counted is what went in, once. */
-    const double *counted = t->engine.work.seen + HY_SEEN; /* of the first layer */
-    double in = 32 + 32 + 32 + 48, back = (32 + 2 * 32) + 32 + 96 + 32;
-    ck_assert_double_eq(counted[2], 3 * 4 * 32 * in);
-    ck_assert_double_eq(counted[HY_SEEN_GRADIENTS + 2], 3 * 4 * 32 * back);
+    static const char *const keys[] = {"fp8_largest", "fp8_grad_largest", "fp8_zeros",
+                                       "fp8_grad_zeros"};
+    hy_step_info infos[3];
+    char folder[256], path[512], *text;
+    size_t size;
+    int steps = 0;
+    hy_trainer *t;
+    hy_observer observer = {.user = infos, .on_step = keep_info};
+    hy_config *config = small_run(SMALL_RUN, temp_folder(folder),
+                                  PAIRS(FP8, "grad_accum_steps", "3", "steps", "3"));
+    must(hy_trainer_create(config, &observer, &t));
+    hy_config_destroy(config);
+    must(hy_trainer_run(t));
     hy_trainer_destroy(t);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    must(hy_file_read(path, &text, &size));
+    for (char *rest = text, *line; (line = strtok_r(rest, "\n", &rest)) != NULL;) {
+        hy_json *json;
+        must(hy_json_parse(line, strlen(line), path, &json));
+        double most[2] = {0, 0}, value;
+        for (int k = 0; k < 4 && !json_at(json, "event"); k++) {
+            const hy_json_node *list = hy_json_get(hy_json_root(json), keys[k]);
+            ck_assert_msg(hy_json_size(list) == 2, "%s", keys[k]);
+            for (const hy_json_node *at = hy_json_first(list); at; at = hy_json_next(at)) {
+                ck_assert(hy_json_as_double(at, &value));
+                ck_assert(k < 2 ? value > 0 : value >= 0 && value < 0.05);
+                most[k / 2] = fmax(most[k / 2], value);
+            }
+        }
+        if (!json_at(json, "event")) {
+            ck_assert_double_eq_tol(most[0], infos[steps].fp8_largest, 1e-3 * most[0]);
+            ck_assert_double_eq_tol(most[1], infos[steps++].fp8_zeros, 1e-3 * most[1]);
+        }
+        hy_json_free(json);
+    }
+    ck_assert_int_eq(steps, 3);
+    free(text);
+    remove_folder(folder);
 }
 END_TEST
 
-static void poison(hy_trainer *t, float value) {
-    hy_engine *e = &t->engine;
-    hy_store *master = hy_store_of(e, HY_ROW_MASTER);
-    int32_t item = hy_store_item_of(master, hy_params_find(&e->model->params, 2, HY_P_NORM2));
-    must(hy_update_finish(e));
-    must(e->backend->stream_sync(e->compute));
-    ((float *)hy_store_device(master, item))[5] = value;
-    hy_row_changed(e, HY_ROW_MASTER);
+/* A run whose norm in the second block has this number from here on: one after the other goes on with it. */
+static hy_step_info step_with(const char *folder, const char *precision, const float *value) {
+    hy_step_info info;
+    if (value) {
+        change_tensor(folder, "weights.safetensors", "blocks.1.norm2.weight", 5 * sizeof *value,
+                      value, sizeof *value);
+    }
+    hy_trainer *t = small_trainer(
+        SMALL_RUN, folder, NULL,
+        PAIRS("precision", precision, "predictor", "none", "resume", value ? "auto" : ""));
+    must(hy_trainer_step(t, &info));
+    must(hy_trainer_save(t));
+    hy_trainer_destroy(t);
+    info.reason = info.obstacle = "";
+    return info;
 }
 
 /* An infinity or a NaN anywhere must come through the codes: the step is skipped as it is in bf16. */
@@ -135,34 +166,29 @@ START_TEST(what_is_not_finite_skips_the_step_as_in_bf16) {
     static const float values[] = {INFINITY, -INFINITY, NAN};
     for (int i = 0; i < 6; i++) {
         const char *precision = i % 2 ? "fp8" : "bf16";
-        hy_step_info info;
-        hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL,
-                                      PAIRS("precision", precision, "predictor", "none"));
-        must(hy_trainer_step(t, &info));
-        ck_assert(!info.was_skipped);
-        poison(t, values[i / 2]);
-        must(hy_trainer_step(t, &info));
-        ck_assert_msg(info.was_skipped, "%s with %g", precision, (double)values[i / 2]);
-        poison(t, 1); /* the codes are made anew of what is there then */
-        must(hy_trainer_step(t, &info));
+        char folder[256];
+        temp_folder(folder);
+        ck_assert(!step_with(folder, precision, NULL).was_skipped);
+        ck_assert_msg(step_with(folder, precision, &values[i / 2]).was_skipped, "%s with %g",
+                      precision, (double)values[i / 2]);
+        hy_step_info info = step_with(folder, precision, &(float){1});
         ck_assert(!info.was_skipped && isfinite(info.loss));
-        hy_trainer_destroy(t);
+        remove_folder(folder);
     }
 }
 END_TEST
 
 /* One number far above the others takes their bits, and the run goes on. */
 START_TEST(an_outlier_is_reported_and_the_run_goes_on) {
-    hy_step_info before, after;
-    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8));
-    must(hy_trainer_step(t, &before));
-    poison(t, 10000);
-    must(hy_trainer_step(t, &after));
+    char folder[256];
+    temp_folder(folder);
+    hy_step_info before = step_with(folder, "fp8", NULL);
+    hy_step_info after = step_with(folder, "fp8", &(float){10000});
     ck_assert(!after.was_skipped);
     ck_assert_double_gt(after.fp8_largest, 100 * before.fp8_largest);
     ck_assert_int_eq(after.fp8_largest_layer, 1);
     ck_assert_double_gt(after.fp8_zeros, before.fp8_zeros);
-    hy_trainer_destroy(t);
+    remove_folder(folder);
 }
 END_TEST
 
@@ -200,11 +226,13 @@ START_TEST(adapters_stand_beside_a_base_in_fp8) {
         ck_assert_msg(is_told(t, cases[i].said), "%s", cases[i].dtype);
         hy_trainer_destroy(t);
     }
+    int64_t of;
     hy_trainer *t = plan_words(SMALL_RUN, PAIRS(FP8, "lora", "true")); /* nobody said it */
-    ck_assert_int_eq(t->engine.model->params.frozen_codes, HY_E4M3);
+    uint64_t in_fp8 = cell_of(t, HY_WEIGHTS, HY_FULL).planned_bytes;
+    ck_assert_int_eq(fp8_matmuls_of(t, &of), 2 * 8);
     hy_trainer_destroy(t);
     t = plan_words(SMALL_RUN, PAIRS("precision", "bf16", "lora", "true"));
-    ck_assert_int_ne(t->engine.model->params.frozen_codes, HY_E4M3);
+    ck_assert_uint_gt(cell_of(t, HY_WEIGHTS, HY_FULL).planned_bytes, in_fp8 * 6 / 5);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -264,20 +292,19 @@ END_TEST
 START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
     char folder[256];
     double straight[3], resumed[3];
-    temp_folder(folder);
-    hy_config *config = small_run(SMALL_RUN, folder, PAIRS(FP8));
-    hy_trainer *t;
-    must(hy_trainer_create(config, NULL, &t));
-    hy_config_destroy(config);
-    /* As a card would have chosen: mlp down stays in bf16. */
-    ck_assert(t->engine.subject.is_fp8_known);
-    t->engine.subject.fp8 = (hy_fp8_use){.weights = 7, .grads = 3, .gradient = HY_E4M3};
+    hy_trainer *t = small_trainer(SMALL_RUN, temp_folder(folder), NULL, PAIRS(FP8));
+    int64_t of, all = fp8_matmuls_of(t, &of);
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);
+    change_saved(folder, "fp8_weights", "7"); /* as a card would have chosen: mlp down in bf16 */
+    change_saved(folder, "fp8_grads", "3");
     for (int i = 0; i < 2; i++) {
         t = small_trainer(SMALL_RUN "resume auto ", folder, NULL, PAIRS(FP8));
-        ck_assert_uint_eq(t->engine.types.fp8.weights, 7);
-        ck_assert_uint_eq(t->engine.types.fp8.grads, 3);
+        int64_t kept = fp8_matmuls_of(t, &of);
+        ck_assert(kept > 0 && kept < all);
+        must(hy_trainer_save(t));
+        ck_assert_double_eq(saved_number(folder, "kept.fp8_weights"), 7);
+        ck_assert_double_eq(saved_number(folder, "kept.fp8_grads"), 3);
         next_losses(t, 3, i ? resumed : straight);
         hy_trainer_destroy(t);
     }
@@ -286,23 +313,26 @@ START_TEST(a_resumed_run_keeps_which_matmuls_are_in_fp8) {
 }
 END_TEST
 
-/* The row of codes is what the table says it is. */
+/* A byte for each number of a matrix and some for its scales, and norms in 16 bits; no checkpoint has them. */
 START_TEST(the_plan_counts_the_codes_of_the_blocks) {
-    hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, PAIRS(FP8));
-    const hy_row *row = &t->engine.rows.row[HY_ROW_FP8];
-    ck_assert(row->is_there && row->cls == HY_QUANTS && row->file == NULL);
-    for (int32_t i = 0; i < t->engine.model->params.count; i++) {
-        const hy_param *param = &t->engine.model->params.list[i];
-        int32_t item = hy_store_item_of(&row->store, i);
-        bool is_block = param->unit > 0 && param->unit < 3;
-        ck_assert_int_eq(item >= 0, is_block);
-        if (is_block) {
-            ck_assert_int_eq(row->layout.items[item].dtype,
-                             hy_linear_bit(param->kind) ? HY_E4M3 : HY_BF16);
-        }
-    }
-    ck_assert_uint_eq(t->engine.ledger.live[HY_QUANTS][HY_DEVICE], row->layout.bytes);
+    char folder[256];
+    double losses[1];
+    hy_trainer *t = small_trainer(SMALL_RUN, temp_folder(folder), NULL, PAIRS(FP8));
+    next_losses(t, 1, losses);
+    must(hy_trainer_save(t));
+    hy_memory_cell cell = cell_of(t, HY_QUANTS, HY_WARMUP);
+    uint64_t matrices = 2 * (4 * 32 * 32 + 3 * 32 * 48);
+    ck_assert_int_eq(cell.place, HY_DEVICE);
+    ck_assert_uint_eq(cell.planned_bytes, cell.measured_bytes);
+    ck_assert_uint_gt(cell.planned_bytes, matrices);
+    ck_assert_uint_lt(cell.planned_bytes, matrices * 5 / 4);
     hy_trainer_destroy(t);
+    hy_safetensors *weights = open_saved(folder, "weights.safetensors");
+    for (size_t i = 0; i < hy_safetensors_count(weights); i++) {
+        ck_assert_int_eq(hy_safetensors_at(weights, i)->dtype, HY_F32);
+    }
+    hy_safetensors_close(weights);
+    remove_folder(folder);
 }
 END_TEST
 

@@ -7,12 +7,13 @@
 #include <math.h>
 #include <sys/stat.h>
 
+#include "base/lock.h"
+#include "config/derived.h"
 #include "hf_rig.h"
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
 #include "tokenizer/tokenizer_llama2c.h"
-#include "trainer/trainer.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
 

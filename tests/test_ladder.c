@@ -1,21 +1,27 @@
 /* test_ladder.c: types as the planner's choice: what each profile allows, what is taken when memory gets
  * short, that speed is what decides, and that a run keeps what it began with. */
+#include "run_facts.h"
 #include "small_run.h"
 
 #include "base/text.h"
-#include "trainer/trainer.h"
 
 #define CARD_RUN "card rtx5080 builtin_bytes 60000 steps 4 seq_len 1024 "
 
 /* ---- what is allowed ------------------------------------------------------------------------------ */
 
+/* What training changes: the master where there is one, else the weights themselves. */
+static hy_dtype master_of(const hy_trainer *t) {
+    hy_memory_cell master = cell_of(t, HY_MASTER, HY_FULL);
+    return master.place != HY_NOWHERE ? master.dtype : cell_of(t, HY_WEIGHTS, HY_FULL).dtype;
+}
+
 static void check_types(const char *const *pairs, hy_dtype optim, hy_dtype grads, hy_dtype master) {
     hy_trainer *t = plan_words(CARD_RUN, pairs);
     hy_plan_facts facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_int_eq(t->engine.types.optim, optim);
-    ck_assert_int_eq(t->engine.types.grads, grads);
-    ck_assert_int_eq(t->engine.types.master, master);
+    ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, optim);
+    ck_assert_int_eq(cell_of(t, HY_GRADS, HY_FULL).dtype, grads);
+    ck_assert_int_eq(master_of(t), master);
     bool is_told = false;
     for (int i = 0; i < facts.reason_count; i++) {
         is_told |= strstr(facts.reasons[i], "optimizer state in 8 bits") != NULL;
@@ -79,13 +85,17 @@ END_TEST
 static int planned_batch(const char *card, const char *const *pairs, bool *is_advised) {
     char words[128];
     snprintf(words, sizeof words, "%s builtin_bytes 60000 seq_len 1024 profile aggressive ", card);
-    hy_trainer *t = plan_words(words, pairs);
+    hy_config *config = small_run(words, "none", pairs);
+    hy_trainer *t;
+    const char *size, *accum;
+    must(hy_trainer_plan(config, NULL, &t));
     hy_plan_facts facts = facts_of(t);
-    const hy_plan_choice *c = &t->engine.plan.choice;
-    const hy_settings *s = &t->settings;
-    int batch = c->batch;
+    int batch = (int)facts.batch_size;
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_int_eq(c->batch * c->accum, s->train.batch_size * s->train.grad_accum_steps);
+    must(hy_config_get(config, "batch_size", &size, NULL));
+    must(hy_config_get(config, "grad_accum_steps", &accum, NULL));
+    ck_assert_int_eq(facts.batch_size * facts.grad_accum_steps, atoi(size) * atoi(accum));
+    hy_config_destroy(config);
     *is_advised = false;
     for (int i = 0; i < facts.reason_count; i++) {
         *is_advised |= strstr(facts.reasons[i], "--step-tokens") != NULL;
@@ -125,8 +135,10 @@ END_TEST
 
 /* How much of prediction is kept: 3 all, 2 no snapshot, 1 in 8 bits, 0 nothing. */
 static int kept_of(const hy_trainer *t) {
-    const hy_rows_spec *rows = &t->engine.subject.rows;
-    return rows->slow_count == 0 ? 0 : rows->has_snapshot ? 3 : rows->types.slow == HY_U8 ? 1 : 2;
+    hy_memory_cell slow = cell_of(t, HY_PREDICTOR, HY_FULL);
+    if (slow.place == HY_NOWHERE) return 0;
+    if (cell_of(t, HY_SNAPSHOT, HY_CORRECT).place != HY_NOWHERE) return 3;
+    return slow.dtype == HY_U8 ? 1 : 2;
 }
 
 START_TEST(prediction_gives_way_as_host_memory_shrinks) {
@@ -140,7 +152,6 @@ START_TEST(prediction_gives_way_as_host_memory_shrinks) {
         ck_assert_msg(facts.fits, "%s: %s", sizes[i], facts.problem);
         ck_assert_int_le(kept, before);
         ck_assert_int_eq(kept == 0, facts.aside[0] != 0);
-        ck_assert_int_eq(t->course.rules.has_predictor, kept > 0);
         seen |= 1 << kept;
         before = kept;
         hy_trainer_destroy(t);
@@ -181,7 +192,7 @@ static const char *tight_memory(void) {
     static char limit[32];
     hy_trainer *t = plan_words(SMALL_RUN "predictor none dynamic_batch off recompute all ", NULL);
     hy_plan_facts facts = facts_of(t);
-    uint64_t optim = 2 * t->engine.rows.row[HY_ROW_OPTIM].layout.bytes;
+    uint64_t optim = cell_of(t, HY_OPTIM, HY_FULL).planned_bytes;
     snprintf(limit, sizeof limit, "%llu",
              (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes +
                                   facts.data_host_bytes - optim / 8));
@@ -197,18 +208,24 @@ START_TEST(a_run_keeps_its_types_when_it_is_resumed) {
     const char *limit = tight_memory();
     temp_folder(folder);
     hy_trainer *t = small_trainer(TIGHT_RUN, folder, NULL, PAIRS("cpu_mem", limit));
-    ck_assert_int_eq(t->engine.types.optim, HY_U8);
-    ck_assert_int_eq(t->settings.optimizer.optim_dtype, HY_DTYPE_AUTO); /* as the user said it */
+    ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, HY_U8);
     next_losses(t, 3, straight);
     must(hy_trainer_save(t));
     next_losses(t, 6, straight);
     hy_trainer_destroy(t);
     /* There is room now; a run that changed its types would go on with other bits. */
     t = small_trainer(TIGHT_RUN "resume auto", folder, NULL, NULL);
-    ck_assert_int_eq(t->engine.types.optim, HY_U8);
+    ck_assert_int_eq(cell_of(t, HY_OPTIM, HY_FULL).dtype, HY_U8);
     next_losses(t, 6, resumed);
     ck_assert_mem_eq(straight, resumed, sizeof straight);
     hy_trainer_destroy(t);
+    hy_config *config; /* what it was asked for is as the user said it */
+    const char *asked;
+    must(hy_config_create(&config));
+    must(hy_config_load_run(config, folder));
+    must(hy_config_get(config, "optim_dtype", &asked, NULL));
+    ck_assert_str_eq(asked, "auto");
+    hy_config_destroy(config);
     remove_folder(folder);
 }
 END_TEST
@@ -228,17 +245,50 @@ START_TEST(what_stands_aside_costs_no_speed) {
 END_TEST
 
 static uint64_t kept_bytes(const hy_trainer *t) {
+    hy_memory_state state;
     uint64_t bytes = 0;
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &t->engine.rows.row[i];
-        if (row->is_for_jumps) bytes += row->backing.size;
+    must(hy_trainer_memory(t, &state));
+    for (int place = 0; place < HY_PLACE_COUNT; place++) {
+        bytes += state.classes[HY_PREDICTOR].live[place] + state.classes[HY_SNAPSHOT].live[place];
     }
     return bytes;
 }
 
+/* A run that stops after so many steps, or with the first fork; the most that was kept, and what is now. */
+typedef struct tuned {
+    hy_trainer *trainer;
+    hy_text said;
+    int64_t stop_at;
+    uint64_t early, most, last;
+} tuned;
+
 static void collect(void *user, hy_message_level level, const char *text) {
+    tuned *u = user;
     (void)level;
-    hy_text_addf(user, "%s\n", text);
+    hy_text_addf(&u->said, "%s\n", text);
+    if (strstr(text, "fork at step")) hy_trainer_request_stop(u->trainer);
+}
+
+static void look(void *user, const hy_step_info *info) {
+    tuned *u = user;
+    u->last = kept_bytes(u->trainer);
+    if (u->last > u->most) u->most = u->last;
+    if (info->step < 4) u->early += u->last;
+    if (info->step == u->stop_at) hy_trainer_request_stop(u->trainer);
+}
+
+static void tune(tuned *u, const char *words, const char *out, const char *const *pairs) {
+    hy_observer observer = {.user = u, .on_message = collect, .on_step = look};
+    hy_config *config = small_run(words, out, pairs);
+    must(hy_trainer_create(config, &observer, &u->trainer));
+    hy_config_destroy(config);
+    u->early = kept_bytes(u->trainer);
+    ck_assert_int_eq(hy_trainer_run(u->trainer), HY_STOPPED);
+    hy_trainer_destroy(u->trainer);
+}
+
+static bool was_said(const tuned *u, const char *words) {
+    return strstr(hy_text_string(&u->said), words) != NULL;
 }
 
 #define TUNING                                                                                     \
@@ -247,36 +297,28 @@ static void collect(void *user, hy_message_level level, const char *text) {
 
 /* Until a fork is due there is no memory for it; a window before it there is; and after it only where the
  * fork has spoken for prediction. */
-START_TEST(prediction_that_stands_aside_takes_no_memory) {
-    hy_text said = {0};
-    hy_observer observer = {.user = &said, .on_message = collect};
-    hy_config *config = small_run(SMALL_RUN TUNING, "none", NULL);
-    hy_trainer *t;
-    uint64_t most = 0;
-    must(hy_trainer_create(config, &observer, &t));
-    hy_config_destroy(config);
-    ck_assert_uint_eq(kept_bytes(t), 0);
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "stands aside and takes no memory"));
-    while (!strstr(hy_text_string(&said), "fork at step")) {
-        hy_step_info info;
-        ck_assert_int_lt(t->progress.step, 40);
-        must(hy_trainer_step(t, &info));
-        must(hy_trainer_consider_fork(t));
-        if (kept_bytes(t) > most) most = kept_bytes(t);
-        if (t->progress.step < 4) ck_assert_uint_eq(kept_bytes(t), 0);
-    }
-    ck_assert_uint_gt(most, 2 * t->engine.rows.row[HY_ROW_MASTER].layout.bytes);
-    t->progress.confidence.log_odds = -2; /* as if it had lost */
-    t->progress.next_fork = 1000;
-    for (int i = 0; i < 12; i++) {
-        hy_step_info info;
-        must(hy_trainer_step(t, &info));
-        must(hy_trainer_consider_fork(t));
-    }
-    ck_assert_uint_eq(kept_bytes(t), 0);
-    ck_assert_ptr_null(t->course.fork_state);
+START_TEST(disabled_prediction_takes_no_memory) {
+    tuned first = {.stop_at = 40}, later = {0};
+    char folder[256];
+    temp_folder(folder);
+    hy_trainer *t = plan_words(SMALL_RUN TUNING, NULL);
+    uint64_t weights = cell_of(t, HY_WEIGHTS, HY_FULL).planned_bytes;
     hy_trainer_destroy(t);
-    hy_text_free(&said);
+    tune(&first, SMALL_RUN TUNING, folder, NULL);
+    ck_assert(was_said(&first, "is disabled and uses no memory"));
+    ck_assert(was_said(&first, "fork at step"));
+    ck_assert_uint_eq(first.early, 0);
+    ck_assert_uint_gt(first.most, 2 * weights);
+    /* It goes on as if it had lost. */
+    later.stop_at = (int64_t)saved_number(folder, "step") + 12;
+    ck_assert_double_lt((double)later.stop_at, 40 + 12);
+    change_saved(folder, "log_odds", "-2");
+    change_saved(folder, "next_fork", "1000");
+    tune(&later, SMALL_RUN TUNING "resume auto ", folder, NULL);
+    ck_assert_uint_eq(later.last, 0);
+    hy_text_free(&first.said);
+    hy_text_free(&later.said);
+    remove_folder(folder);
 }
 END_TEST
 
@@ -289,27 +331,18 @@ END_TEST
 
 /* No room for the copy: nothing is asked, and the run goes on. */
 START_TEST(a_fork_that_has_no_room_is_left_out) {
-    hy_text said = {0};
-    hy_observer observer = {.user = &said, .on_message = collect};
-    hy_trainer *plan = plan_words(SMALL_RUN TUNING, NULL), *t;
+    tuned u = {.stop_at = 30};
+    hy_trainer *plan = plan_words(SMALL_RUN TUNING, NULL);
     hy_plan_facts facts = facts_of(plan);
     char limit[32];
     hy_trainer_destroy(plan);
     snprintf(limit, sizeof limit, "%llu",
              (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes +
                                   facts.data_host_bytes + facts.host_fork_bytes / 2));
-    hy_config *config = small_run(SMALL_RUN TUNING, "none", PAIRS("cpu_mem", limit));
-    must(hy_trainer_create(config, &observer, &t));
-    hy_config_destroy(config);
-    for (int i = 0; i < 30; i++) {
-        hy_step_info info;
-        must(hy_trainer_step(t, &info));
-        must(hy_trainer_consider_fork(t));
-    }
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&said), "will not be asked, and it stays off"));
-    ck_assert_uint_eq(kept_bytes(t), 0);
-    hy_trainer_destroy(t);
-    hy_text_free(&said);
+    tune(&u, SMALL_RUN TUNING, "none", PAIRS("cpu_mem", limit));
+    ck_assert(was_said(&u, "will not be asked, and it stays off"));
+    ck_assert_uint_eq(u.early + u.last, 0);
+    hy_text_free(&u.said);
 }
 END_TEST
 
@@ -328,7 +361,7 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, a_cut_that_nobody_asked_for_is_the_planners_where_state_streams);
     tcase_add_test(plans, a_step_that_mostly_waits_is_told_what_a_longer_one_gives);
     tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
-    tcase_add_test(runs, prediction_that_stands_aside_takes_no_memory);
+    tcase_add_test(runs, disabled_prediction_takes_no_memory);
     tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);
     tcase_add_test(runs, a_fork_that_has_no_room_is_left_out);
     suite_add_tcase(suite, plans);

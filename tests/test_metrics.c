@@ -1,10 +1,12 @@
 /* test_metrics.c: what OUT/metrics.jsonl and OUT/plan.json say of a run, and what stays when it resumes. */
 #include <errno.h>
 #include <math.h>
+#include <sys/wait.h>
 
 #include "base/json.h"
+#include "record/record.h"
+#include "run_facts.h"
 #include "small_run.h"
-#include "trainer/trainer.h"
 
 #define LINES 128
 
@@ -69,12 +71,60 @@ static hy_trainer *trainer_with(const char *words, const char *const *pairs) {
     return small_trainer(words, folder, NULL, pairs);
 }
 
-static void advance(hy_trainer *t, int steps) {
-    hy_step_info info;
+static int64_t stop_at;
+static void stop(void *user, const hy_step_info *info) {
+    if (info->step == stop_at) hy_trainer_request_stop(*(hy_trainer **)user);
+}
+
+/* A run that is stopped, and saved, after this step. */
+static void run_to(int64_t step, const char *words) {
+    hy_trainer *t;
+    hy_observer observer = {.user = &t, .on_step = stop};
+    hy_config *config = small_run(words, folder, NULL);
+    must(hy_trainer_create(config, &observer, &t));
+    hy_config_destroy(config);
+    stop_at = step;
+    ck_assert_int_eq(hy_trainer_run(t), HY_STOPPED);
+    hy_trainer_destroy(t);
+}
+
+/* ---- a record without a run -------------------------------------------------------------------- */
+
+typedef struct sitting {
+    hy_record record;
+    hy_moment now;
+} sitting;
+
+static void sit_down(sitting *it, const hy_moment *checkpoint, const hy_observer *observer) {
+    hy_config *config;
+    *it = (sitting){.now = checkpoint ? *checkpoint : (hy_moment){0}};
+    if (observer) it->record.observer = *observer;
+    snprintf(it->record.out, sizeof it->record.out, "%s", folder);
+    must(hy_config_create(&config));
+    hy_start_line start = {.resumed = checkpoint ? "a checkpoint" : "", .zero_stage = -1};
+    must(hy_record_open(&it->record, hy_config_settings(config), &start, &it->now));
+    hy_config_destroy(config);
+}
+
+static void advance(sitting *it, int steps) {
+    static const hy_ledger ledger;
     for (int i = 0; i < steps; i++) {
-        must(hy_trainer_step(t, &info));
-        hy_trainer_record_step(t, &info, NAN);
+        it->now.step++;
+        it->now.spent++;
+        it->now.elapsed += 0.5;
+        hy_step_line step = {.step = {.step = it->now.step,
+                                      .spent = it->now.spent,
+                                      .elapsed = it->now.elapsed,
+                                      .reason = "",
+                                      .obstacle = "",
+                                      .loss = 2},
+                             .val_loss = NAN};
+        hy_record_step(&it->record, &step, &ledger);
     }
+}
+
+static void tell(sitting *it, const hy_event_line *event) {
+    hy_record_event(&it->record, event, &it->now);
 }
 
 /* ---- beginnings ------------------------------------------------------------------------------ */
@@ -82,7 +132,8 @@ static void advance(hy_trainer *t, int steps) {
 START_TEST(a_sitting_begins_with_what_it_is) {
     hy_trainer *t;
     double target;
-    hy_config *config = small_run(SMALL_RUN, folder, PAIRS("max_gpu_mem", "3G", "cpu_mem", "2G"));
+    hy_config *config = small_run(
+        SMALL_RUN, folder, PAIRS("max_gpu_mem", "3G", "cpu_mem", "2G", "target_usage", "0.88"));
     must(hy_config_set_command(config, "prog --data 'a b'"));
     must(hy_trainer_create(config, NULL, &t));
     hy_config_destroy(config);
@@ -96,8 +147,8 @@ START_TEST(a_sitting_begins_with_what_it_is) {
     ck_assert_str_eq(string(0, "version"), HYBRID_VERSION);
     ck_assert_str_eq(string(0, "command"), "prog --data 'a b'");
     ck_assert_str_eq(string(0, "model"), "nano");
-    ck_assert_str_eq(string(0, "device"), t->engine.backend->facts.name);
-    ck_assert_double_eq(number(0, "parameters"), (double)t->engine.model->params.elements);
+    ck_assert_str_eq(string(0, "device"), summary_of(t).device);
+    ck_assert_double_eq(number(0, "parameters"), (double)summary_of(t).parameters);
     ck_assert_double_eq(number(0, "steps_total"), 12);
     ck_assert_double_eq(number(0, "tokens_per_step"), 4 * 32);
     ck_assert_double_eq(number(0, "seq_len"), 32);
@@ -105,22 +156,37 @@ START_TEST(a_sitting_begins_with_what_it_is) {
     ck_assert_double_eq(number(0, "host_budget_bytes"), 2e9);
     const hy_json_node *thresholds = hy_json_get(root(0), "thresholds");
     must(hy_json_double(line[0], thresholds, "target", &target));
-    ck_assert_double_eq(target, t->settings.memory.target_usage);
+    ck_assert_double_eq(target, 0.88);
     ck_assert_ptr_null(hy_json_get(root(0), "resumed"));
     hy_trainer_destroy(t);
 }
 END_TEST
 
+static void die(void *user, const hy_step_info *info) {
+    (void)user, (void)info;
+    _exit(0);
+}
+
+/* Whatever becomes of it before it saves. */
+static void begin_and_die(void) {
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        hy_trainer *t;
+        hy_observer observer = {.on_step = die};
+        hy_config *config = small_run(SMALL_RUN "resume auto ", folder, NULL);
+        if (hy_trainer_create(config, &observer, &t) == HY_OK) (void)hy_trainer_run(t);
+        _exit(1);
+    }
+    int ended;
+    ck_assert_int_eq(waitpid(child, &ended, 0), child);
+    ck_assert_int_eq(ended, 0);
+}
+
 START_TEST(a_resumed_run_has_a_beginning_for_each_sitting) {
-    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
-    advance(t, 4);
-    must(hy_trainer_save(t));
-    advance(t, 3); /* done again below */
-    hy_trainer_destroy(t);
-    t = trainer_with(SMALL_RUN "resume auto ", NULL);
-    advance(t, 1); /* as if it had been killed before it saved */
-    hy_trainer_destroy(t);
-    t = trainer_with(SMALL_RUN "resume auto ", NULL);
+    run_to(4, SMALL_RUN);
+    begin_and_die();
+    hy_trainer *t = trainer_with(SMALL_RUN "resume auto ", NULL);
     must(hy_trainer_run(t));
     hy_trainer_destroy(t);
     read_lines();
@@ -139,25 +205,26 @@ END_TEST
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void tell_all(hy_trainer *t) {
-    hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
-                                                .batch_size = 2,
-                                                .grad_accum = 2,
-                                                .old_batch_size = 4,
-                                                .old_grad_accum = 1,
-                                                .reason = "memory is \"short\""});
-    hy_trainer_record_event(t, &(hy_event_line){.event = "memory",
-                                                .status = "warning",
-                                                .old_status = "normal",
-                                                .utilization = 0.93,
-                                                .text = "93 % of the budget"});
-    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = "tried again"});
+static void tell_all(sitting *it) {
+    tell(it, &(hy_event_line){.event = "batch",
+                              .batch_size = 2,
+                              .grad_accum = 2,
+                              .old_batch_size = 4,
+                              .old_grad_accum = 1,
+                              .reason = "memory is \"short\""});
+    tell(it, &(hy_event_line){.event = "memory",
+                              .status = "warning",
+                              .old_status = "normal",
+                              .utilization = 0.93,
+                              .text = "93 % of the budget"});
+    tell(it, &(hy_event_line){.event = "recovery", .text = "tried again"});
 }
 
 START_TEST(events_stand_between_the_steps) {
-    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
-    advance(t, 2);
-    tell_all(t);
+    sitting it;
+    sit_down(&it, NULL, NULL);
+    advance(&it, 2);
+    tell_all(&it);
     read_lines(); /* they are there at once, and what came before them */
     ck_assert_int_eq(line_count, 6);
     ck_assert(is_event(3, "batch") && is_event(4, "memory") && is_event(5, "recovery"));
@@ -178,22 +245,23 @@ START_TEST(events_stand_between_the_steps) {
     ck_assert_double_eq(number(4, "utilization"), 0.93);
     ck_assert_str_eq(string(5, "text"), "tried again");
     ck_assert_ptr_null(hy_json_get(root(5), "batch_size"));
-    hy_trainer_destroy(t);
+    hy_record_release(&it.record);
 }
 END_TEST
 
 START_TEST(a_resumed_run_drops_the_events_its_checkpoint_has_not_seen) {
-    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
-    advance(t, 2);
-    tell_all(t);
-    advance(t, 1);
-    must(hy_trainer_save(t));
-    advance(t, 2);
-    tell_all(t);
-    advance(t, 1);
-    hy_trainer_destroy(t);
-    t = trainer_with(SMALL_RUN "resume auto ", NULL);
-    hy_trainer_destroy(t);
+    sitting it;
+    sit_down(&it, NULL, NULL);
+    advance(&it, 2);
+    tell_all(&it);
+    advance(&it, 1);
+    hy_moment saved = it.now;
+    advance(&it, 2);
+    tell_all(&it);
+    advance(&it, 1);
+    hy_record_release(&it.record);
+    sit_down(&it, &saved, NULL);
+    hy_record_release(&it.record);
     read_lines();
     ck_assert_int_eq(line_count, 2 + 3 + 3);
     ck_assert_int_eq(count_events("batch"), 1);
@@ -202,16 +270,17 @@ START_TEST(a_resumed_run_drops_the_events_its_checkpoint_has_not_seen) {
 END_TEST
 
 START_TEST(an_event_ahead_of_its_time_takes_no_steps_with_it) {
-    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
-    advance(t, 2);
-    t->progress.spent += 5; /* as in the arm of a fork */
-    tell_all(t);
-    t->progress.spent -= 5;
-    advance(t, 2);
-    must(hy_trainer_save(t));
-    hy_trainer_destroy(t);
-    t = trainer_with(SMALL_RUN "resume auto ", NULL);
-    hy_trainer_destroy(t);
+    sitting it;
+    sit_down(&it, NULL, NULL);
+    advance(&it, 2);
+    it.now.spent += 5; /* as in the arm of a fork */
+    tell_all(&it);
+    it.now.spent -= 5;
+    advance(&it, 2);
+    hy_moment saved = it.now;
+    hy_record_release(&it.record);
+    sit_down(&it, &saved, NULL);
+    hy_record_release(&it.record);
     read_lines();
     ck_assert_int_eq(line_count, 2 + 4); /* two beginnings, four steps */
     ck_assert_double_eq(number(4, "step"), 4);
@@ -220,16 +289,11 @@ END_TEST
 
 START_TEST(a_line_cut_by_a_crash_is_dropped) {
     char path[512];
-    hy_trainer *t = trainer_with(SMALL_RUN, NULL);
-    advance(t, 2);
-    must(hy_trainer_save(t));
-    hy_trainer_destroy(t);
+    run_to(2, SMALL_RUN);
     must(hy_path_join(path, sizeof path, folder, "metrics.jsonl"));
     uint64_t end = HY_FILE_END;
     must(hy_file_put_at(path, &end, "{\"step\":3,\"sp", 13));
-    t = trainer_with(SMALL_RUN "resume auto ", NULL);
-    advance(t, 1);
-    hy_trainer_destroy(t);
+    run_to(3, SMALL_RUN "resume auto ");
     read_lines(); /* every line is whole again */
     ck_assert_int_eq(line_count, 2 + 3);
     ck_assert_double_eq(number(4, "step"), 3);
@@ -243,32 +307,27 @@ static void count_warning(void *user, hy_message_level level, const char *text) 
     last_warnings += level == HY_WARNING && strstr(text, "goes on without metrics");
 }
 
-static hy_trainer *counted_trainer(void) {
-    hy_trainer *t;
-    hy_config *config = small_run(SMALL_RUN, folder, PAIRS("tensorboard", "false"));
+static void sit_down_counted(sitting *it) {
     hy_observer observer = {.on_message = count_warning};
-    must(hy_trainer_create(config, &observer, &t));
-    hy_config_destroy(config);
+    sit_down(it, NULL, &observer);
     late_warnings = last_warnings = 0;
-    return t;
 }
 
 /* A line that was half written stood in the file for ever, and all after it were missing. */
 START_TEST(lines_a_disk_refused_are_written_later) {
-    hy_trainer *t = counted_trainer();
-    advance(t, 1);
+    sitting it;
+    sit_down_counted(&it);
+    advance(&it, 1);
     for (long at = 0; at < 2; at++) { /* when it is opened, and in the middle of a line */
         hy_fault_arm(at, ENOSPC, true);
-        hy_record_event(&t->record, &(hy_event_line){.event = "plan", .text = "one"},
-                        &(hy_moment){.step = 1, .spent = 1});
-        hy_record_event(&t->record, &(hy_event_line){.event = "plan", .text = "two"},
-                        &(hy_moment){.step = 1, .spent = 1});
+        tell(&it, &(hy_event_line){.event = "plan", .text = "one"});
+        tell(&it, &(hy_event_line){.event = "plan", .text = "two"});
         hy_fault_disarm();
         ck_assert_int_eq(late_warnings, at + 1); /* of two refusals in a row */
-        hy_record_flush(&t->record);
+        hy_record_flush(&it.record);
     }
-    advance(t, 2);
-    hy_trainer_destroy(t);
+    advance(&it, 2);
+    hy_record_release(&it.record);
     read_lines(); /* each of them whole */
     ck_assert_int_eq(line_count, 1 + 3 + 4);
     ck_assert_int_eq(last_warnings, 0);
@@ -276,22 +335,22 @@ START_TEST(lines_a_disk_refused_are_written_later) {
 }
 END_TEST
 
-START_TEST(a_disk_that_stays_full_ends_the_record_and_not_the_run) {
-    hy_trainer *t = counted_trainer();
+START_TEST(a_disk_that_stays_full_ends_the_record_with_a_warning) {
+    sitting it;
+    sit_down_counted(&it);
     char *text = calloc(1 << 20, 1);
     memset(text, 'x', (1 << 20) - 1);
     hy_fault_arm(0, ENOSPC, true);
-    for (int i = 0; i < 20; i++) {
-        hy_record_event(&t->record, &(hy_event_line){.event = "plan", .text = text},
-                        &(hy_moment){.step = 1, .spent = 1});
-    }
+    for (int i = 0; i < 20; i++) tell(&it, &(hy_event_line){.event = "plan", .text = text});
     hy_fault_disarm();
     free(text);
     ck_assert_int_eq(late_warnings, 1);
     ck_assert_int_eq(last_warnings, 1);
-    ck_assert(!t->record.has_metrics);
-    advance(t, 2); /* nothing is left to write to, and nothing complains */
-    hy_trainer_destroy(t);
+    advance(&it, 2); /* nothing is left to write to, and nothing complains */
+    hy_record_release(&it.record);
+    ck_assert_int_eq(late_warnings + last_warnings, 2);
+    read_lines();
+    ck_assert_int_eq(line_count, 1);
 }
 END_TEST
 
@@ -323,14 +382,14 @@ START_TEST(memory_by_class_is_that_of_the_phase) {
     hy_trainer *t = trainer_with(RUN_WITH_MOVES, NULL);
     must(hy_trainer_run(t));
     read_lines();
-    double optim = (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM];
+    double optim = (double)cell_of(t, HY_OPTIM, HY_FULL).planned_bytes;
+    double weights = (double)cell_of(t, HY_WEIGHTS, HY_FULL).planned_bytes;
     int moves = 0;
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event")) continue;
         bool is_move = strcmp(string(i, "phase"), "predict") == 0;
         moves += is_move;
-        ck_assert_double_eq(bytes_in(i, "memory", "weights"),
-                            (double)t->engine.rows.row[HY_ROW_MASTER].layout.bytes);
+        ck_assert_double_eq(bytes_in(i, "memory", "weights"), weights);
         ck_assert((bytes_in(i, "memory", "grads") == 0) == is_move);
         ck_assert_double_eq(bytes_in(i, "memory", "optim"), is_move ? 0 : optim);
         if (is_move) ck_assert_double_eq(bytes_in(i, "pinned", "optim"), optim);
@@ -347,14 +406,13 @@ START_TEST(memory_that_comes_back_within_a_move_counts_for_it) {
     hy_trainer *t = trainer_with(RUN_WITH_MOVES, PAIRS("lookahead", "1"));
     must(hy_trainer_run(t));
     read_lines();
+    double optim = (double)cell_of(t, HY_OPTIM, HY_FULL).planned_bytes;
     int moves = 0;
     for (int i = 0; i < line_count; i++) {
         if (hy_json_get(root(i), "event") || strcmp(string(i, "phase"), "predict") != 0) continue;
         moves++;
-        ck_assert_double_eq(bytes_in(i, "memory", "optim"),
-                            (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
-        ck_assert_double_eq(bytes_in(i, "pinned", "optim"),
-                            (double)t->engine.plan.state.bytes[HY_PLAN_OPTIM]);
+        ck_assert_double_eq(bytes_in(i, "memory", "optim"), optim);
+        ck_assert_double_eq(bytes_in(i, "pinned", "optim"), optim);
     }
     ck_assert_int_gt(moves, 0);
     hy_trainer_destroy(t);
@@ -401,7 +459,7 @@ static Suite *suite(void) {
     tcase_add_test(tests, an_event_ahead_of_its_time_takes_no_steps_with_it);
     tcase_add_test(tests, a_line_cut_by_a_crash_is_dropped);
     tcase_add_test(tests, lines_a_disk_refused_are_written_later);
-    tcase_add_test(tests, a_disk_that_stays_full_ends_the_record_and_not_the_run);
+    tcase_add_test(tests, a_disk_that_stays_full_ends_the_record_with_a_warning);
     tcase_add_test(tests, memory_by_class_is_that_of_the_phase);
     tcase_add_test(tests, memory_that_comes_back_within_a_move_counts_for_it);
     tcase_add_test(tests, the_plan_of_a_run_is_the_plan_that_was_made_for_it);

@@ -1,5 +1,6 @@
 /* test_monitor_run.c: the memory monitor of runs: its figures against the ledger, the system and
  * plans made anew; what it says, and when. */
+#include "hybrid_tools.h"
 #include "small_run.h"
 
 #include <math.h>

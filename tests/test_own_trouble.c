@@ -5,9 +5,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include "base/clock.h"
 #include "formats/safetensors.h"
 #include "kernels/half.h"
-#include "trainer/trainer.h"
 
 #define BATCH 32
 
@@ -168,27 +168,48 @@ END_TEST
 
 #define MOST_QUESTIONS 400
 
-static bool is_in_arm(hy_loop *loop) { return hy_loop_trainer(loop)->course.is_in_fork; }
+/* All questions of a run, to its end. */
+typedef struct asked {
+    hy_loop_step list[MOST_QUESTIONS];
+    int count;
+} asked;
 
-static int kind_of(hy_loop *loop, const hy_loop_step *step) {
-    return ((int)step->todo * HY_PHASE_COUNT + (int)step->phase) * 2 + is_in_arm(loop);
+static asked ask_all(hy_loop *loop) {
+    asked all = {.count = 0};
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        ck_assert_int_lt(all.count, MOST_QUESTIONS);
+        all.list[all.count++] = step;
+        must(hy_loop_answer(loop, loss_of(&step), BATCH));
+    }
+    hy_loop_destroy(loop);
+    return all;
 }
 
-/* The last question of each kind that the run asks, by number; its bits at the end are `expected`. */
-static int list_kinds(hy_loop *loop, int64_t at[MOST_QUESTIONS], logistic *expected) {
+/* The part of a fork that is thrown away: after it the run goes back to an earlier step. */
+static bool is_in_arm(const asked *all, int at) {
+    const hy_loop_step *this = &all->list[at];
+    for (int i = at + 1; i < all->count; i++) {
+        const hy_loop_step *later = &all->list[i];
+        if (later->todo != HY_DO_GRADIENTS) continue;
+        if (later->step < this->step || (this->todo == later->todo && later->step == this->step)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The last question of each kind that the run asks, by number. */
+static int list_kinds(const asked *all, int at[MOST_QUESTIONS]) {
     int count = 0, kinds[MOST_QUESTIONS];
-    for (int64_t number = 0;; number++) {
-        hy_loop_step step = next_step(loop);
-        if (step.is_over) break;
-        int kind = kind_of(loop, &step), i = 0;
+    for (int number = 0; number < all->count; number++) {
+        const hy_loop_step *step = &all->list[number];
+        int kind = ((int)step->todo * HY_PHASE_COUNT + (int)step->phase) * 2, i = 0;
+        kind += is_in_arm(all, number);
         while (i < count && kinds[i] != kind) i++;
         count += i == count;
         kinds[i] = kind;
         at[i] = number;
-        must(hy_loop_answer(loop, loss_of(&step), BATCH));
     }
-    hy_loop_destroy(loop);
-    *expected = seen();
     return count;
 }
 
@@ -205,12 +226,13 @@ static int64_t lines_with(const char *path, const char *text) {
 /* With the same lines in its record. */
 START_TEST(a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits) {
     hy_parameter list[2];
-    int64_t at[MOST_QUESTIONS];
-    logistic expected;
+    int at[MOST_QUESTIONS];
     is_low = _i % 2;
     hy_loop_options options = task(list);
     hy_loop *loop = open_loop(&options, EVERYTHING, "out", path_in("whole"));
-    int kinds = list_kinds(loop, at, &expected);
+    asked all = ask_all(loop);
+    logistic expected = seen();
+    int kinds = list_kinds(&all, at);
     int64_t lines = lines_with(path_in("whole/metrics.jsonl"), "\"loss\"");
     ck_assert_int_ge(kinds, 9);
     for (int i = 0; i < kinds; i++) {
@@ -229,7 +251,7 @@ START_TEST(a_loop_that_is_stopped_in_any_question_goes_on_to_the_same_bits) {
         answer_up_to(loop, INT64_MAX);
         hy_loop_destroy(loop);
         logistic found = seen();
-        ck_assert_msg(memcmp(&expected, &found, sizeof found) == 0, "question %d", (int)at[i]);
+        ck_assert_msg(memcmp(&expected, &found, sizeof found) == 0, "question %d", at[i]);
         ck_assert_int_eq(lines_with(path_in(record), "\"loss\""), lines);
     }
 }
@@ -238,10 +260,11 @@ END_TEST
 START_TEST(an_arm_of_a_fork_is_not_saved) {
     hy_parameter list[2];
     hy_loop_options options = task(list);
-    int64_t refused = 0;
+    int refused = 0, number = 0;
+    asked all = ask_all(open_loop(&options, EVERYTHING, "out", path_in("whole")));
     hy_loop *loop = open_loop(&options, EVERYTHING, "out", path_in("run"));
-    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
-        bool is_arm = is_in_arm(loop) && step.todo == HY_DO_GRADIENTS;
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop), number++) {
+        bool is_arm = step.todo == HY_DO_GRADIENTS && is_in_arm(&all, number);
         if (is_arm) must_fail(hy_loop_save(loop), HY_ERR_STATE, "not in a paired fork");
         refused += is_arm;
         must(hy_loop_answer(loop, loss_of(&step), BATCH));
@@ -464,7 +487,17 @@ START_TEST(a_resumed_loop_knows_its_best_validation) {
     hy_trainer_summary(hy_loop_trainer(loop), &after);
     ck_assert_int_eq(after.best_val_step, 10);
     ck_assert(after.best_val_loss == before.best_val_loss);
-    ck_assert_int_eq(hy_loop_trainer(loop)->progress.best.stale, 4);
+    hy_loop_destroy(loop);
+    /* Four were no better: the fifth ends it. */
+    keys = KEYS("predictor", "none", "eval_every", "5", "early_stop", "5");
+    loop = open_loop(&options, keys, "resume", path_in("run"));
+    for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop)) {
+        ck_assert_int_le(step.step, 35);
+        double loss = loss_of(&step);
+        must(hy_loop_answer(loop, step.todo == HY_DO_EVALUATE ? 9 : loss, BATCH));
+    }
+    hy_trainer_summary(hy_loop_trainer(loop), &after);
+    ck_assert(after.is_stopped_early && after.steps == 35);
     hy_loop_destroy(loop);
 }
 END_TEST

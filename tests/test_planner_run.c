@@ -1,72 +1,102 @@
 /* test_planner_run.c: the planner inside a run: what it resolves, that its figures are those of the run,
  * and what it suggests when nothing fits. */
+#include "run_facts.h"
 #include "small_run.h"
 
 #include "kernels/card_list.h"
-#include "trainer/trainer.h"
 
 /* A preset as it is, for a card; its data is small. */
 #define CARD_RUN "builtin_bytes 60000 steps 4 seq_len 1024 "
 
-static hy_trainer *plan_of(const char *const *pairs) { return plan_words(SMALL_RUN, pairs); }
+static hy_trainer *plan_small(const char *const *pairs) { return plan_words(SMALL_RUN, pairs); }
 
 /* ---- defaults ------------------------------------------------------------------------------------ */
 
 START_TEST(a_run_that_fits_is_left_as_it_was) {
     hy_trainer *t = small_trainer(SMALL_RUN, "none", NULL, NULL);
-    const hy_plan_choice *c = &t->engine.plan.choice;
-    ck_assert_int_eq(c->recompute, HY_RECOMPUTE_NONE);
-    ck_assert_int_eq(c->state[HY_PLAN_WEIGHTS], HY_DEVICE);
-    ck_assert_int_eq(c->state[HY_PLAN_MASTER], HY_NOWHERE); /* there is none */
-    ck_assert_int_eq(c->state[HY_PLAN_GRADS], HY_DEVICE);
-    ck_assert_int_eq(c->state[HY_PLAN_OPTIM], HY_DEVICE);
-    ck_assert_int_eq(c->activations, HY_DEVICE);
-    ck_assert(!c->updates_on_gather);
-    ck_assert_int_eq(c->resident_units, 0);
-    ck_assert_int_eq(c->loss_chunks, 0);
-    ck_assert_int_eq(c->batch, 4);
-    ck_assert_int_eq(c->accum, 1);
-    ck_assert_int_eq(t->settings.train.recompute, HY_RECOMPUTE_AUTO); /* as the user said it */
+    must_plan(t, "choices.recompute", "none");
+    must_plan(t, "choices.weights_place", "device");
+    must_plan(t, "choices.grads_place", "device");
+    must_plan(t, "choices.optim_place", "device");
+    must_plan(t, "choices.activations_place", "device");
+    must_plan(t, "choices.update", "now");
+    ck_assert_int_eq(cell_of(t, HY_MASTER, HY_FULL).place, HY_NOWHERE); /* there is none */
+    ck_assert_int_eq(plan_number(t, "choices.resident_units"), 0);
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 0);
+    ck_assert_int_eq(plan_number(t, "choices.batch_size"), 4);
+    ck_assert_int_eq(plan_number(t, "choices.grad_accum_steps"), 1);
     hy_trainer_destroy(t);
 }
 END_TEST
 
 /* Profile conservative asks for recompute = all: that alone opens nothing else. */
 START_TEST(a_choice_of_the_user_leaves_the_rest_as_it_was) {
-    hy_trainer *t = plan_of(PAIRS("recompute", "all"));
-    ck_assert_int_eq(t->engine.plan.choice.recompute, HY_RECOMPUTE_ALL);
-    ck_assert_int_eq(t->engine.plan.choice.recompute_layers, 0);
-    ck_assert_int_eq(t->engine.plan.choice.loss_chunks, 0);
-    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_OPTIM], HY_DEVICE);
+    hy_trainer *t = plan_small(PAIRS("recompute", "all"));
+    must_plan(t, "choices.recompute", "all");
+    ck_assert_int_eq(plan_number(t, "choices.recompute_layers"), 0);
+    ck_assert_int_eq(plan_number(t, "choices.loss_chunks"), 0);
+    must_plan(t, "choices.optim_place", "device");
     hy_trainer_destroy(t);
 }
 END_TEST
 
 START_TEST(a_place_that_was_asked_for_is_kept) {
-    hy_trainer *t = plan_of(PAIRS("optim_place", "pinned"));
-    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_OPTIM], HY_PINNED);
-    ck_assert_int_eq(t->engine.plan.choice.state[HY_PLAN_WEIGHTS], HY_DEVICE);
-    ck_assert(t->engine.plan.choice.updates_on_gather);
-    ck_assert_int_eq(t->engine.plan.choice.resident_units, 0);
+    hy_trainer *t = plan_small(PAIRS("optim_place", "pinned"));
+    must_plan(t, "choices.optim_place", "pinned");
+    must_plan(t, "choices.weights_place", "device");
+    must_plan(t, "choices.update", "gather");
+    ck_assert_int_eq(plan_number(t, "choices.resident_units"), 0);
     hy_trainer_destroy(t);
 }
 END_TEST
 
 /* ---- figures ------------------------------------------------------------------------------------- */
 
-/* What the planner counts for the choice it made is what a plan of it says again. */
+static const char *const choices[] = {
+    "batch_size",      "grad_accum_steps", "recompute",   "recompute_layers", "loss_chunks",
+    "weights_place",   "master_place",     "grads_place", "optim_place",      "activations_place",
+    "predictor_place", "update",           "ring_depth",  "resident_units"};
+
+/* The same plan with all that it chose said by hand. */
+static hy_trainer *plan_by_hand(const char *words, const char *const *pairs, const hy_trainer *t) {
+    hy_config *config = small_run(words, "none", pairs);
+    hy_json *plan = plan_of(t);
+    hy_trainer *again;
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+        char path[64], value[64];
+        snprintf(path, sizeof path, "choices.%s", choices[i]);
+        json_text(plan, path, value);
+        if (!value[0]) snprintf(value, sizeof value, "%.0f", json_number(plan, path));
+        must(hy_config_set(config, choices[i], value, HY_FROM_CALLER));
+    }
+    hy_json_free(plan);
+    must(hy_trainer_plan(config, NULL, &again));
+    hy_config_destroy(config);
+    return again;
+}
+
+/* What the planner counts for the choice it made is what a plan of that choice says, and, where it can be run
+ * here, what a run of it takes. */
 static void check_figures(const char *words, const char *const *pairs) {
-    hy_trainer *t = plan_words(words, pairs);
-    hy_plan_facts facts = facts_of(t);
-    hy_plan plan;
-    must(hy_plan_with(&t->engine.subject, &t->engine.plan.choice, &plan));
-    ck_assert_msg(plan.device == facts.vram_bytes, "%s %s: device %llu planned, %llu taken",
-                  pairs[0], pairs[1], (unsigned long long)plan.device,
-                  (unsigned long long)facts.vram_bytes);
-    uint64_t host = hy_plan_host_bytes(&plan);
-    ck_assert_msg(host == facts.host_pinned_bytes, "%s %s: host %llu planned, %llu taken", pairs[0],
-                  pairs[1], (unsigned long long)host, (unsigned long long)facts.host_pinned_bytes);
-    ck_assert_uint_eq(plan.disk, facts.disk_bytes);
+    hy_trainer *t = plan_words(words, pairs), *again = plan_by_hand(words, pairs, t);
+    hy_plan_facts facts = facts_of(t), same = facts_of(again);
+    ck_assert_msg(same.vram_bytes == facts.vram_bytes, "%s %s: device %llu planned, %llu by hand",
+                  pairs[0], pairs[1], (unsigned long long)facts.vram_bytes,
+                  (unsigned long long)same.vram_bytes);
+    ck_assert_msg(same.host_pinned_bytes == facts.host_pinned_bytes,
+                  "%s %s: host %llu planned, %llu by hand", pairs[0], pairs[1],
+                  (unsigned long long)facts.host_pinned_bytes,
+                  (unsigned long long)same.host_pinned_bytes);
+    ck_assert_uint_eq(same.disk_bytes, facts.disk_bytes);
+    hy_trainer_destroy(again);
+    hy_trainer_destroy(t);
+    if (strcmp(words, SMALL_RUN) != 0) return;
+    hy_memory_state memory;
+    t = small_trainer(words, "none", NULL, pairs);
+    must(hy_trainer_memory(t, &memory));
+    ck_assert_uint_eq(memory.device.reserved, facts.vram_bytes);
+    ck_assert(memory.is_unified);
+    ck_assert_uint_eq(memory.host.reserved, facts.vram_bytes + facts.host_pinned_bytes);
     hy_trainer_destroy(t);
 }
 
@@ -114,11 +144,11 @@ static void check_budget(uint64_t budget, const double *plain) {
     ck_assert_uint_le(facts_of(t).vram_bytes, budget);
     next_losses(t, 4, losses);
     for (int i = 0; i < 4; i++) ck_assert_double_eq(losses[i], plain[i]);
-    bool is_plain = t->engine.plan.choice.recompute == HY_RECOMPUTE_NONE &&
-                    t->engine.plan.choice.state[HY_PLAN_OPTIM] == HY_DEVICE &&
-                    t->engine.plan.choice.state[HY_PLAN_GRADS] == HY_DEVICE &&
-                    t->engine.plan.choice.state[HY_PLAN_WEIGHTS] == HY_DEVICE &&
-                    t->engine.plan.choice.activations == HY_DEVICE;
+    bool is_plain = plan_says(t, "choices.recompute", "none") &&
+                    plan_says(t, "choices.optim_place", "device") &&
+                    plan_says(t, "choices.grads_place", "device") &&
+                    plan_says(t, "choices.weights_place", "device") &&
+                    plan_says(t, "choices.activations_place", "device");
     ck_assert(!is_plain);
     hy_trainer_destroy(t);
 }
@@ -137,12 +167,12 @@ START_TEST(a_budget_is_met_and_changes_no_bit) {
 END_TEST
 
 START_TEST(step_tokens_decide_the_micro_batch) {
-    hy_trainer *t = plan_of(PAIRS("step_tokens", "256"));
-    ck_assert_int_eq(t->engine.plan.choice.batch * t->engine.plan.choice.accum * 32, 256);
+    hy_trainer *t = plan_small(PAIRS("step_tokens", "256"));
+    ck_assert_int_eq(facts_of(t).batch_size * facts_of(t).grad_accum_steps * 32, 256);
     hy_trainer_destroy(t);
-    t = plan_of(PAIRS("step_tokens", "2048", "card", "rtx5080"));
-    ck_assert_int_eq(t->engine.plan.choice.batch * t->engine.plan.choice.accum * 32, 2048);
-    ck_assert_int_eq(t->engine.plan.choice.batch, 64);
+    t = plan_small(PAIRS("step_tokens", "2048", "card", "rtx5080"));
+    ck_assert_int_eq(facts_of(t).batch_size * facts_of(t).grad_accum_steps * 32, 2048);
+    ck_assert_int_eq(facts_of(t).batch_size, 64);
     hy_trainer_destroy(t);
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("step_tokens", "100"));
     must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "multiples of 32");
@@ -154,22 +184,22 @@ END_TEST
 
 /* A host too small for what the predictor keeps, and a folder. */
 START_TEST(the_predictor_goes_to_disk_where_the_host_is_short) {
-    hy_trainer *t = plan_of(PAIRS(NOTHING_OPEN));
+    hy_trainer *t = plan_small(PAIRS(NOTHING_OPEN));
     hy_plan_facts facts = facts_of(t);
     char limit[32];
     hy_trainer_destroy(t);
     snprintf(limit, sizeof limit, "%llu",
              (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes * 9 / 10));
-    t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "snapshot", "false"));
+    t = plan_small(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "snapshot", "false"));
     ck_assert(facts_of(t).fits); /* nothing was as large as the snapshot */
     hy_trainer_destroy(t);
-    t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit));
-    ck_assert(facts_of(t).fits && !t->engine.subject.rows.has_snapshot);
+    t = plan_small(PAIRS(NOTHING_OPEN, "cpu_mem", limit));
+    ck_assert(facts_of(t).fits && cell_of(t, HY_SNAPSHOT, HY_CORRECT).place == HY_NOWHERE);
     hy_trainer_destroy(t);
-    t = plan_of(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
+    t = plan_small(PAIRS(NOTHING_OPEN, "cpu_mem", limit, "offload_folder", "."));
     facts = facts_of(t);
     ck_assert_msg(facts.fits, "%s", facts.problem);
-    ck_assert_int_eq(t->engine.plan.choice.predictor, HY_DISK);
+    must_plan(t, "choices.predictor_place", "disk");
     ck_assert_uint_gt(facts.disk_bytes, 0);
     hy_trainer_destroy(t);
 }
@@ -215,7 +245,7 @@ START_TEST(changes_that_are_suggested_do_fit) {
 END_TEST
 
 START_TEST(a_budget_below_the_minimum_says_what_would_do) {
-    hy_trainer *t = plan_of(PAIRS("max_gpu_mem", "4KiB"));
+    hy_trainer *t = plan_small(PAIRS("max_gpu_mem", "4KiB"));
     hy_plan_facts facts = facts_of(t);
     ck_assert(!facts.fits);
     ck_assert_ptr_nonnull(strstr(facts.problem, "max_gpu_mem"));

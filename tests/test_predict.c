@@ -86,7 +86,7 @@ END_TEST
 
 START_TEST(an_accepted_move_is_the_outer_formula) {
     hy_trainer *t = trainer_before_move(NULL);
-    double mu = t->engine.subject.predictor.mu, eta = t->engine.subject.predictor.eta;
+    double mu = t->engine.plan.predictor.mu, eta = t->engine.plan.predictor.eta;
     float *theta = copy_of_weights(t);
     float *phi = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes),
           *b = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);

@@ -49,11 +49,11 @@ static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *us
     bool is_other = *has_other_card && ranks->rank == 1;
     snprintf(backend.facts.name, sizeof backend.facts.name, is_other ? "a card" : "another");
     t.engine.backend = &backend;
-    t.engine.subject.fp8 = (hy_fp8_use){.weights = 1u << ranks->rank, .grads = 8};
-    t.engine.subject.is_fp8_known = ranks->rank == 0;
+    t.engine.request.fixed.fp8 = (hy_fp8_use){.weights = 1u << ranks->rank, .grads = 8};
+    t.engine.request.fixed.has_fp8 = ranks->rank == 0;
     require(hy_ranks_share_fp8(&t) == HY_OK);
-    require(t.engine.subject.is_fp8_known == !is_other);
-    require(t.engine.subject.fp8.weights == (is_other ? 2u : 1u));
+    require(t.engine.request.fixed.has_fp8 == !is_other);
+    require(t.engine.request.fixed.fp8.weights == (is_other ? 2u : 1u));
     hy_team_close(t.team);
     hy_config_destroy(config);
 }
@@ -150,7 +150,7 @@ START_TEST(a_rank_shares_what_is_free_and_not_what_it_holds) {
     const uint64_t held = (uint64_t)1 << 50; /* more than any machine has free */
     hy_config *config;
     must(hy_config_create(&config));
-    hy_subject x = {.settings = hy_config_settings(config), .sharers = 4, .host_held = held};
+    hy_plan_request x = {.settings = hy_config_settings(config), .sharers = 4, .host_held = held};
     ck_assert_uint_ge(hy_budget_host(&x), held);
     x.host_held = 0;
     ck_assert_uint_lt(hy_budget_host(&x), held);

@@ -234,7 +234,7 @@ START_TEST(another_learning_rate_after_resuming_is_a_new_grid_with_the_next_wind
     while (t->progress.machine.moves == 0 || t->progress.machine.window != 3)
         must(hy_trainer_step(t, NULL));
     int before = t->engine.progress.slow_exponent;
-    ck_assert_int_eq(before, t->engine.subject.predictor.exponent);
+    ck_assert_int_eq(before, t->engine.plan.predictor.exponent);
     must(hy_trainer_save(t));
     int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
     size_t bytes = (size_t)t->engine.model->params.list[item].count * sizeof(uint16_t);
@@ -243,7 +243,7 @@ START_TEST(another_learning_rate_after_resuming_is_a_new_grid_with_the_next_wind
     hy_trainer_destroy(t);
     t = small_trainer(MOVING_RUN "predictor_dtype 8bit resume auto ", folder, NULL,
                       PAIRS("lr", "0.024"));
-    ck_assert_int_eq(t->engine.subject.predictor.exponent, before + 3);
+    ck_assert_int_eq(t->engine.plan.predictor.exponent, before + 3);
     ck_assert_int_eq(t->engine.progress.slow_exponent, before);
     read_slow(t, item, found);
     ck_assert_mem_eq(expected, found, bytes);

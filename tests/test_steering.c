@@ -3,6 +3,7 @@
  * Whatever the size, a step has the same tokens in the same order, so losses stay within what another
  * order of sums gives. The card is a fake one (fake_card.h): its memory is counted, and tests take some. */
 #include "fake_card.h"
+#include "hybrid_tools.h"
 #include "small_run.h"
 
 #include <math.h>
@@ -407,8 +408,8 @@ START_TEST(another_plan_in_mid_run_changes_no_bit) {
             hy_plan deeper = t->engine.plan;
             deeper.choice.ring_depth++;
             deeper.choice.resident_units++;
-            t->engine.subject.device_cap = 0; /* there is room for it */
-            must(hy_plan_with(&t->engine.subject, &deeper.choice, &deeper));
+            t->engine.request.device_cap = 0; /* there is room for it */
+            must(hy_plan_with(&t->engine.request, &deeper, &deeper.choice, &deeper));
             must(hy_engine_change(&t->engine, &deeper));
             ck_assert_uint_eq(hy_engine_reserved(&t->engine, HY_DEVICE), t->engine.plan.device);
         }
@@ -549,7 +550,7 @@ START_TEST(weights_that_no_checkpoint_holds_move_with_their_numbers) {
     int64_t tokens[STEPS];
     run_plain(pairs, plain, tokens);
     hy_trainer *t = begin("none", pairs);
-    t->engine.rows.row[HY_ROW_FROZEN].file = NULL;
+    t->engine.rows.row[HY_ROW_FROZEN].kind = &hy_state_kinds[HY_KIND_FROZEN_BASE];
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         if (i % 4 == 1 && i / 4 < 3) {

@@ -3,11 +3,10 @@
  * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is held
  * against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
 #include "fake_card.h"
+#include "run_facts.h"
 #include "small_run.h"
 
 #include <math.h>
-
-#include "trainer/trainer.h"
 
 #define STEPS 18
 
@@ -53,7 +52,7 @@ static void same_on_both(const char *const *pairs) {
         hy_trainer *t = trainer_on(devices[d], "none", pairs);
         hy_eval_info eval;
         hy_sample_options sample = {.prompt = "a", .tokens = 20, .temperature = 0.9, .seed = 3};
-        ck_assert_int_eq(t->engine.backend->facts.is_gpu, d);
+        ck_assert_int_eq(summary_of(t).is_gpu, d);
         take_losses(t, STEPS, losses[d]);
         must(hy_trainer_evaluate(t, &eval));
         held_out[d] = eval.loss;
@@ -95,30 +94,32 @@ START_TEST(resident_layers_take_no_host_memory) {
         hy_trainer *t = trainer_on(
             "cuda", "none",
             PAIRS(STREAMED("pinned"), "resident_units", residents[i], "predictor", "none"));
-        hy_engine *e = &t->engine;
-        ck_assert_uint_eq(hy_engine_reserved(e, HY_PINNED), e->plan.host);
-        ck_assert_uint_eq(hy_engine_reserved(e, HY_DEVICE), e->plan.device);
-        uint64_t stay = 0;
-        for (int r = 0; r < HY_ROW_COUNT; r++) {
-            const hy_row *row = &e->rows.row[r];
-            ck_assert_int_eq(row->store.ring.resident, row->is_there ? atoi(residents[i]) : 0);
-            stay += row->store.ring.resident_bytes;
-        }
+        hy_memory_state memory;
+        must(hy_trainer_memory(t, &memory));
+        ck_assert_uint_eq(memory.host.reserved, facts_of(t).host_pinned_bytes);
+        ck_assert_uint_eq(memory.device.reserved, facts_of(t).vram_bytes);
+        ck_assert_int_eq(plan_number(t, "choices.resident_units"), atoi(residents[i]));
         must(hy_trainer_step(t, NULL));
         for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-            const hy_cell *cell = &e->ledger.cell[cls][e->ledger.phase];
-            ck_assert_uint_eq(cell->measured, cell->planned);
+            hy_memory_cell cell = cell_of(t, (hy_class)cls, HY_WARMUP);
+            ck_assert_uint_eq(cell.measured_bytes, cell.planned_bytes);
         }
-        pinned[i] = hy_engine_reserved(e, HY_PINNED);
-        ck_assert_uint_eq(pinned[i], pinned[0] - stay);
-        ck_assert(i == 0 || stay > 0);
+        pinned[i] = memory.host.reserved;
         hy_trainer_destroy(t);
         t = trainer_on("cuda", "none", PAIRS(STREAMED("disk"), "resident_units", residents[i]));
-        disk[i] = t->engine.ledger.live_in[HY_DISK];
-        ck_assert_uint_eq(disk[i], t->engine.plan.disk);
+        must(hy_trainer_memory(t, &memory));
+        disk[i] = 0;
+        for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+            disk[i] += memory.classes[cls].live[HY_DISK];
+        }
+        ck_assert_uint_eq(disk[i], facts_of(t).disk_bytes);
         if (i > 0) ck_assert_uint_lt(disk[i], disk[i - 1]);
         hy_trainer_destroy(t);
     }
+    /* Weights, gradients and two arrays of the optimizer, of one layer and of all three. */
+    uint64_t layer = pinned[0] - pinned[1];
+    ck_assert_uint_ge(layer, 4 * 4 * (4 * 32 * 32 + 3 * 32 * 48));
+    ck_assert_uint_gt(pinned[0] - pinned[2], 2 * layer);
 }
 END_TEST
 
@@ -253,18 +254,26 @@ START_TEST(auto_precision_follows_the_card) {
         int capability;
         hy_dtype full;
     } cases[] = {{75, HY_F16}, {80, HY_BF16}, {90, HY_BF16}, {120, HY_BF16}};
+    char folder[256];
+    temp_folder(folder);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         card.capability = cases[i].capability;
-        hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision", "auto"));
-        ck_assert_int_eq(t->engine.types.of[HY_FULL], cases[i].full);
-        bool is_scaled = t->engine.progress.loss_scale.scale > 1;
-        ck_assert_int_eq(is_scaled, cases[i].full == HY_F16);
+        hy_trainer *t = trainer_on("cuda", folder, PAIRS("precision", "auto", "overwrite", "true"));
+        hy_step_info info;
+        must(hy_trainer_step(t, &info));
+        ck_assert_int_eq(info.precision, cases[i].full);
+        must(hy_trainer_save(t));
+        ck_assert_int_eq(saved_number(folder, "loss_scale") > 1, cases[i].full == HY_F16);
         hy_trainer_destroy(t);
     }
     card.capability = 75;
     hy_trainer *t = trainer_on("cuda", "none", PAIRS("precision_predict", "16bit"));
-    ck_assert_int_eq(t->engine.types.of[HY_PREDICT], HY_F16);
+    hy_step_info info;
+    do must(hy_trainer_step(t, &info));
+    while (info.phase != HY_PREDICT);
+    ck_assert_int_eq(info.precision, HY_F16);
     hy_trainer_destroy(t);
+    remove_folder(folder);
     hy_config *config = config_on("cuda", "none", PAIRS("precision", "bf16"));
     must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "sm_75");
     hy_config_destroy(config);

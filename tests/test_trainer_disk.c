@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "trainer/trainer.h"
 
 static char folder[256];
 static void make_folder(void) { temp_folder(folder); }

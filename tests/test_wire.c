@@ -60,9 +60,9 @@ static uint64_t sent_by(hy_trainer *t) {
 /* What this rank sends in a step, by the formulas. */
 static uint64_t expected_of(const hy_trainer *t) {
     const hy_engine *e = &t->engine;
-    bool has_copy = hy_step_activations(e->types.of[HY_FULL]) != e->types.master;
+    bool has_copy = hy_step_activations(e->plan.types.of[HY_FULL]) != e->plan.types.master;
     hy_plan_traffic traffic;
-    require(hy_plan_traffic_of(&e->rows, &e->model->params, e->subject.ranks.stage,
+    require(hy_plan_traffic_of(&e->rows, &e->model->params, e->plan.zero_stage,
                                has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic) == HY_OK);
     return hy_plan_sent(&traffic, e->plan.choice.accum);
 }
@@ -110,7 +110,7 @@ static void must_be_as_planned(const wire_case *c) {
     ck_assert_int_eq(facts.zero_stage, c->stage);
     ck_assert_str_eq(facts.link, "sockets");
     /* Of the rank with the largest shard, for which such a plan is. */
-    ck_assert_int_eq(facts.link_bytes, it.results[t->engine.subject.ranks.rank].number);
+    ck_assert_int_eq(facts.link_bytes, it.results[t->engine.request.ranks.rank].number);
     ck_assert_uint_eq(facts.link_bytes,
                       facts.link_grads + facts.link_weights + 16 * (uint64_t)(c->ranks - 1));
     hy_trainer_destroy(t);

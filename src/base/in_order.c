@@ -16,8 +16,7 @@ typedef struct shared {
     pthread_mutex_t lock;
     pthread_cond_t handed_in;
     uint64_t given, finished;
-    hy_status status;
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error failure;
 } shared;
 
 typedef struct worker {
@@ -30,20 +29,17 @@ static void *run(void *argument) {
     const worker *w = argument;
     shared *s = w->all;
     pthread_mutex_lock(&s->lock);
-    while (s->status == HY_OK && s->job->next(s->job->context, w->slot)) {
+    while (s->failure.status == HY_OK && s->job->next(s->job->context, w->slot)) {
         uint64_t number = s->given++;
         pthread_mutex_unlock(&s->lock);
         hy_status worked = s->job->work(s->job->context, w->slot);
         pthread_mutex_lock(&s->lock);
         /* Waits for those before it, then hands in. The lock is held. */
         while (s->job->done && s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
-        if (s->job->done && worked == HY_OK && s->status == HY_OK) {
+        if (s->job->done && worked == HY_OK && s->failure.status == HY_OK) {
             worked = s->job->done(s->job->context, w->slot, w->is_caller);
         }
-        if (worked != HY_OK && s->status == HY_OK) {
-            s->status = worked;
-            snprintf(s->message, sizeof s->message, "%s", hy_error_message());
-        }
+        if (worked != HY_OK && s->failure.status == HY_OK) hy_error_save(&s->failure, worked);
         s->finished++;
         pthread_cond_broadcast(&s->handed_in);
     }
@@ -52,7 +48,7 @@ static void *run(void *argument) {
 }
 
 hy_status hy_in_order_run(const hy_in_order *job) {
-    shared s = {.job = job, .status = HY_OK};
+    shared s = {.job = job};
     pthread_t threads[HY_MOST_WORKERS];
     worker workers[HY_MOST_WORKERS];
     int32_t started = 1; /* the calling thread is the first */
@@ -75,5 +71,5 @@ hy_status hy_in_order_run(const hy_in_order *job) {
     for (int32_t i = 1; i < started; i++) pthread_join(threads[i], NULL);
     pthread_cond_destroy(&s.handed_in);
     pthread_mutex_destroy(&s.lock);
-    return s.status == HY_OK ? HY_OK : hy_fail(s.status, "%s", s.message);
+    return hy_error_restore(&s.failure);
 }

@@ -153,7 +153,7 @@ void hy_control_local(const hy_control *c, int32_t *rank, int32_t *count) {
 hy_status hy_control_check(hy_control *c) {
     if (!atomic_load(&c->has_failed)) return HY_OK;
     pthread_mutex_lock(&c->lock);
-    hy_status status = hy_fail(c->failure, "%s", c->failure_message);
+    hy_status status = hy_error_restore(&c->failure);
     pthread_mutex_unlock(&c->lock);
     return status;
 }

@@ -154,8 +154,6 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
 
 /* ---- the owner's side ------------------------------------------------------------------------- */
 
-static hy_status failure_of(hy_control *c) { return hy_fail(c->failure, "%s", c->failure_message); }
-
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
     HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has left; rank %d is at %s",
                c->ranks.rank, words(place).text);
@@ -187,7 +185,7 @@ static hy_status make_call(hy_control *c, call_place place, const void *mine, vo
         status = send_call(c, &place, mine, brought(&place, rank));
     while (status == HY_OK && !c->has_failed && c->answered != place.number)
         pthread_cond_wait(&c->is_changed, &c->lock);
-    if (status == HY_OK && c->answered != place.number) status = failure_of(c);
+    if (status == HY_OK && c->answered != place.number) status = hy_error_restore(&c->failure);
     if (status == HY_OK && c->answer_size != size)
         status = hy_fail(HY_ERR_INTERNAL, "rank 0 answered %zu bytes to %s", c->answer_size,
                          words(&place).text);

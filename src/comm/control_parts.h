@@ -67,9 +67,8 @@ struct hy_control {
     size_t answer_size, answer_room;
     uint8_t *call; /* room to put a call together */
     size_t call_room;
-    hy_status failure;
+    hy_error failure; /* the first one, on any rank */
     int32_t failed_rank;
-    char failure_message[HY_ERROR_MESSAGE_MAX];
     listener listeners[HY_LISTENERS];
     bool is_telling; /* a listener is running */
     bool is_leaving; /* the owner closes: others' goodbyes are awaited */

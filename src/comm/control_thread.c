@@ -18,18 +18,18 @@
 
 static void tell(hy_control *c, int32_t to) {
     hy_wire_head head = {.kind = HY_WIRE_FAILURE,
-                         .what = (uint16_t)c->failure,
+                         .what = (uint16_t)c->failure.status,
                          .rank = (uint32_t)c->failed_rank,
-                         .size = (uint32_t)strlen(c->failure_message)};
-    hy_line_send(c, to, &head, c->failure_message);
+                         .size = (uint32_t)strlen(c->failure.text)};
+    hy_line_send(c, to, &head, c->failure.text);
 }
 
 void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message) {
     uint64_t one = 1;
     if (c->has_failed) return;
-    c->failure = status == HY_OK ? HY_ERR_INTERNAL : status;
+    c->failure.status = status == HY_OK ? HY_ERR_INTERNAL : status;
     c->failed_rank = rank;
-    snprintf(c->failure_message, sizeof c->failure_message, "%s", message);
+    snprintf(c->failure.text, sizeof c->failure.text, "%s", message);
     atomic_store(&c->has_failed, true);
     if (c->ranks.rank == 0) {
         for (int32_t r = 1; r < c->ranks.count; r++) tell(c, r);

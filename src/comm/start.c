@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "comm/launch.h"
 #include "comm/ranks.h"
 #include "hybrid.h"
@@ -11,14 +12,15 @@
 #define GRACE_SECONDS 15 /* beyond the timeout in which ranks notice by themselves */
 #define MOST_CARDS 250   /* that an exit code can tell */
 
-hy_status hy_find_rank(hy_rank_info *out) {
+hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));
-    *out = (hy_rank_info){.rank = who.rank,
-                          .count = who.count,
-                          .local_rank = who.local_rank,
-                          .local_count = who.local_count,
-                          .launcher = hy_ranks_source_name(who.source)};
+    hy_rank_info info = {.rank = who.rank,
+                         .count = who.count,
+                         .local_rank = who.local_rank,
+                         .local_count = who.local_count,
+                         .launcher = hy_ranks_source_name(who.source)};
+    hy_copy_sized(out, size, &info, sizeof info);
     return HY_OK;
 }
 

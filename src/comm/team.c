@@ -59,27 +59,28 @@ static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     return status;
 }
 
-/* The first rank that cannot use MPI, or -1; `why` this one cannot, or "". That it is there everywhere is
+/* The first rank that cannot use MPI, or -1; `why` this one cannot, or HY_OK. That it is there everywhere is
  * known before anybody starts it, because starting waits for the others. */
-static hy_status try_mpi(hy_team *t, int32_t *lacking, char why[HY_ERROR_MESSAGE_MAX]) {
+static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
     hy_status mine = hy_mpi_find();
     HY_TRY(find_lacking(t, mine, lacking));
     if (*lacking < 0) {
         mine = hy_mpi_start(t->who.rank, t->who.count);
         HY_TRY(find_lacking(t, mine, lacking));
     }
-    snprintf(why, HY_ERROR_MESSAGE_MAX, "%s", mine == HY_OK ? "" : hy_error_message());
+    hy_error_save(why, mine);
     return HY_OK;
 }
 
-static hy_status give_up_mpi(hy_team *t, const char *why) {
-    if (!why[0]) HY_TRY(hy_control_barrier(t->control)); /* brings the last words of who cannot */
-    return hy_fail(HY_ERR_DEVICE, "%s", why);
+static hy_status give_up_mpi(hy_team *t, const hy_error *why) {
+    /* The error of the rank that cannot use MPI ends this call on all others. */
+    if (why->status == HY_OK) HY_TRY(hy_control_barrier(t->control));
+    return hy_fail(HY_ERR_DEVICE, "%s", why->text);
 }
 
-static void say_sockets(const hy_team_options *o, int32_t lacking, const char *why) {
-    if (why[0])
-        hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: %s", why);
+static void say_sockets(const hy_team_options *o, int32_t lacking, const hy_error *why) {
+    if (why->status != HY_OK)
+        hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: %s", why->text);
     else
         hy_say_to(&o->observer, HY_NOTE, "ranks are connected by sockets: rank %d cannot use MPI",
                   lacking);
@@ -88,15 +89,15 @@ static void say_sockets(const hy_team_options *o, int32_t lacking, const char *w
 static hy_status choose_link(hy_team *t, const hy_team_options *o, bool *is_mpi) {
     bool was_by_mpi = t->who.source == HY_RANKS_OPENMPI || t->who.source == HY_RANKS_PMI;
     bool is_open = o->link == HY_LINK_AUTO;
-    char why[HY_ERROR_MESSAGE_MAX];
+    hy_error why;
     int32_t lacking = -1;
     *is_mpi = o->link == HY_LINK_MPI || (is_open && was_by_mpi && !is_slow(o));
     if (!*is_mpi) return HY_OK;
-    HY_TRY(try_mpi(t, &lacking, why));
+    HY_TRY(try_mpi(t, &lacking, &why));
     *is_mpi = lacking < 0;
     if (*is_mpi) return HY_OK;
-    if (!is_open) return give_up_mpi(t, why);
-    say_sockets(o, lacking, why);
+    if (!is_open) return give_up_mpi(t, &why);
+    say_sockets(o, lacking, &why);
     return HY_OK;
 }
 
@@ -164,19 +165,16 @@ static bool can_end_mpi(hy_team *t) {
 }
 
 void hy_team_close(hy_team *t) {
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error last = *hy_error_last(); /* the caller may still have to report it */
     if (!t) return;
-    snprintf(message, sizeof message, "%s", hy_error_message());
     hy_link_destroy(t->link);
     hy_mpi_finish(!can_end_mpi(t));
     hy_control_close(t->control);
     free(t);
-    (void)hy_fail(HY_ERR_STATE, "%s", message); /* whoever closes may still have to say it */
+    (void)hy_error_restore(&last);
 }
 
 hy_status hy_team_fail(hy_team *t, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX];
     if (!t || !t->control || status == HY_OK || status == HY_STOPPED) return status;
-    snprintf(message, sizeof message, "%s", hy_error_message());
-    return hy_control_fail(t->control, status, message);
+    return hy_control_fail(t->control, status, hy_error_message());
 }

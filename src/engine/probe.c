@@ -114,7 +114,7 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
 /* The device works on one batch while the host fills the next. */
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
-    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->subject.ranks.rank * batch;
+    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->request.ranks.rank * batch;
     uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {

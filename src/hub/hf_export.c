@@ -431,10 +431,10 @@ static hy_status take_name(const export_job *e) {
     }
     hy_status status = hy_path_rename(e->partial, folder);
     if (status != HY_OK && has_older) {
-        char message[HY_ERROR_MESSAGE_MAX];
-        snprintf(message, sizeof message, "%s", hy_error_message());
+        hy_error first;
+        hy_error_save(&first, status);
         (void)hy_path_rename(e->old, folder);
-        return hy_fail(status, "%s", message);
+        return hy_error_restore(&first);
     }
     if (status == HY_OK) drop_lock_file(folder);
     if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
@@ -454,10 +454,11 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status == HY_OK) status = fill_partial(&e);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
-            char message[HY_ERROR_MESSAGE_MAX];
-            snprintf(message, sizeof message, "%s", hy_error_message());
-            (void)hy_dir_remove(e.partial); /* the first failure is the one to tell */
-            status = hy_fail(status, "%s: %s", writing->folder, message);
+            hy_error first; /* the one to report */
+            hy_error_save(&first, status);
+            (void)hy_dir_remove(e.partial);
+            (void)hy_error_restore(&first);
+            status = hy_fail_context(status, "%s", writing->folder);
         }
         hy_lock_release(lock); /* until now nobody else could write this folder */
     }

@@ -56,11 +56,11 @@ static hy_status check_combination(const hy_types *p) {
     return HY_OK;
 }
 
-/* What was asked for by name, or the rung's; some optimizers have fp32 alone. */
-static hy_status choose_optim(const hy_settings *s, const hy_rung *rung, hy_types *p) {
+/* What was asked for by name, or what the level says; some optimizers have fp32 alone. */
+static hy_status choose_optim(const hy_settings *s, const hy_precision_level *level, hy_types *p) {
     const hy_optimizer_kind *kind = hy_settings_optimizer(s);
     bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
-    hy_dtype otherwise = kind->is_exact ? HY_F32 : is_8bit ? HY_U8 : rung->optim;
+    hy_dtype otherwise = kind->is_exact ? HY_F32 : is_8bit ? HY_U8 : level->optim;
     p->optim = hy_dtype_chosen(s->optimizer.optim_dtype, otherwise);
     HY_FAIL_IF(kind->is_exact && p->optim != HY_F32, HY_ERR_INPUT,
                "optim_dtype is %s and optimizer %s: its state is small and stays exact; accepted "
@@ -73,13 +73,13 @@ static hy_status choose_optim(const hy_settings *s, const hy_rung *rung, hy_type
     return HY_OK;
 }
 
-/* What was asked for by name, or the rung's. bf16 weights are the only copy there is, so every phase
+/* What was asked for by name, or what the level says. bf16 weights are the only copy there is, so every phase
  * computes with them. */
-static hy_status choose_state(const hy_settings *s, const hy_rung *rung, hy_types *p) {
-    HY_TRY(choose_optim(s, rung, p));
-    p->grads = hy_dtype_chosen(s->train.grad_dtype, rung->grads);
-    p->master = hy_dtype_chosen(s->optimizer.master_dtype, rung->master);
-    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, rung->is_slow_8bit ? HY_U8 : p->master);
+static hy_status choose_state(const hy_settings *s, const hy_precision_level *level, hy_types *p) {
+    HY_TRY(choose_optim(s, level, p));
+    p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
+    p->master = hy_dtype_chosen(s->optimizer.master_dtype, level->master);
+    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, level->is_slow_8bit ? HY_U8 : p->master);
     if (p->master != HY_BF16) return HY_OK;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         if (p->of[i] == HY_BF16) continue;
@@ -112,13 +112,13 @@ static hy_status check_slow(const hy_settings *s, const hy_types *p) {
     return HY_OK;
 }
 
-hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_device_facts *facts,
-                          hy_types *p) {
-    bool has_predictor = rung->predicts && s->phases.predictor != HY_PREDICTOR_NONE;
+hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
+                          const hy_device_facts *facts, hy_types *p) {
+    bool has_predictor = level->predicts && s->phases.predictor != HY_PREDICTOR_NONE;
     *p = (hy_types){0};
     HY_TRY(choose_fp8(s, facts, p));
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
+        /* auto: 16 bits on a GPU; fp32 on a CPU, which computes in fp32 anyway. */
         hy_dtype_choice choice = hy_settings_precision(s, (hy_phase)i);
         if (choice == HY_DTYPE_FP8) choice = HY_DTYPE_BF16;
         hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;
@@ -140,11 +140,11 @@ hy_status hy_types_choose(const hy_settings *s, const hy_rung *rung, const hy_de
         p->is_fp8[HY_CORRECT] = p->is_fp8[HY_FULL];
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;
     }
-    HY_TRY(choose_state(s, rung, p));
+    HY_TRY(choose_state(s, level, p));
     return has_predictor ? check_slow(s, p) : HY_OK;
 }
 
-hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
+hy_status hy_types_choose_guest(const hy_settings *s, const hy_precision_level *level,
                                 const hy_guest_types *guest, hy_types *p) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         HY_FAIL_IF(hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8, HY_ERR_INPUT,
@@ -154,15 +154,15 @@ hy_status hy_types_choose_guest(const hy_settings *s, const hy_rung *rung,
     }
     *p = (hy_types){.low = guest->weights, .grads = guest->grads};
     for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = guest->weights;
-    HY_TRY(choose_optim(s, rung, p));
+    HY_TRY(choose_optim(s, level, p));
     p->master = hy_dtype_chosen(s->optimizer.master_dtype,
-                                guest->weights == HY_BF16 ? rung->master : HY_F32);
+                                guest->weights == HY_BF16 ? level->master : HY_F32);
     HY_FAIL_IF(p->master != HY_F32 && p->master != guest->weights, HY_ERR_INPUT,
                "master_dtype is %s and the weights are %s; accepted are fp32 and the weights' own",
                hy_dtype_name(p->master), hy_dtype_name(guest->weights));
     p->has_low = p->master != guest->weights;
-    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, rung->is_slow_8bit ? HY_U8 : p->master);
-    if (guest->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, rung->grads);
+    p->slow = hy_dtype_chosen(s->phases.predictor_dtype, level->is_slow_8bit ? HY_U8 : p->master);
+    if (guest->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
     return check_slow(s, p);
 }
 

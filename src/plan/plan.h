@@ -1,16 +1,18 @@
-/* plan.h: what a run keeps where, and how its steps are made: the plan, as a value.
+/* plan.h: the plan of a run, as a value: everything that was decided, and what follows from it.
  *
- * A choice is a value for everything that may be open: the micro-batch, what is recomputed, places, rings,
- * layers that stay. A plan is a choice with what it needs and how long a step takes. The planner takes the
- * fastest that fits; the plan then goes as it is to the engine, to --plan, to plan.json and to a change in
- * mid-run. The problem says which choices are open, what memory there is and how fast the machine is; its
- * functions tell what a choice needs. hy_plan_choose is a pure function of that: all choices of a fixed
- * set are looked at, so more memory never gives a slower plan, and what the user fixed stays as it is. */
+ * A choice has a value for everything that can be searched: micro-batch, recomputation, places, rings, layers
+ * that stay on the device. A plan is a choice with the number types, the offload strategy and the ZeRO stage
+ * that go with it, the bytes it needs and the seconds a step takes. Whoever needs a decision reads it here.
+ * hy_plan_choose is a pure function of a problem, which says what is open, how much memory there is and how
+ * fast the machine is. It looks at all choices of a fixed set, so more memory never gives a slower plan. */
 #pragma once
 
 #include "hybrid.h"
 #include "memory/rates.h"
 #include "model/model.h"
+#include "optim/optimizer.h"
+#include "phases/predictor.h"
+#include "plan/choose_types.h"
 #include "plan/traffic.h"
 #include "state/placement.h"
 
@@ -42,6 +44,8 @@ typedef struct hy_plan_work {
 } hy_plan_work;
 
 typedef struct hy_plan_problem {
+    const struct hy_plan
+        *basis; /* plans begin as it: its types and what else is decided; NULL: {0} */
     int32_t seq, layers;
     int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
@@ -82,16 +86,28 @@ typedef struct hy_plan_cost {
     uint64_t disk_read, disk_written;        /* in a step */
 } hy_plan_cost;
 
-/* A choice and what it comes to. A value: copied, compared, handed on. */
+/* A value: copied, compared, handed on. */
 typedef struct hy_plan {
+    /* Decided: */
+    hy_plan_choice choice;    /* the fastest that fits; if none fits, the one that is least short */
+    hy_precision_level level; /* what the types follow from, */
+    hy_types types;           /* with the matmuls that are in fp8 */
+    hy_optimizer optimizer;   /* as set, with the type of its matmuls */
+    hy_predictor predictor;   /* kind none: the run has no prediction */
+    hy_offload offload;       /* what happens to the optimizer state in Predict */
+    int32_t zero_stage;       /* of several ranks: what they share */
+    /* What follows: */
     bool fits;
-    hy_plan_choice choice; /* the fastest that fits; the one that is least short where none does */
     hy_plan_work work;
     hy_plan_state state;
     hy_plan_cost cost;
     uint64_t device, host, disk; /* needed in all */
     uint64_t device_short, host_short, disk_short;
 } hy_plan;
+
+static inline bool hy_plan_predicts(const hy_plan *p) {
+    return p->predictor.kind != HY_PREDICTOR_NONE;
+}
 
 /* Device bytes of the work area; host bytes beside what is one memory with the device. */
 static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {

@@ -284,10 +284,10 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         HY_TRY(hy_path_join(partial, sizeof partial, r->out, HY_ORIGIN_PARTIAL));
         hy_status status = fill(r, s, model, partial);
         if (status != HY_OK) {
-            char message[HY_ERROR_MESSAGE_MAX];
-            snprintf(message, sizeof message, "%s", hy_error_message());
-            (void)hy_dir_remove(partial); /* the first failure is the one to report */
-            return hy_fail(status, "%s", message);
+            hy_error first; /* the one to report */
+            hy_error_save(&first, status);
+            (void)hy_dir_remove(partial);
+            return hy_error_restore(&first);
         }
     }
     HY_TRY(hy_origin_read(r->out, &s->kept));

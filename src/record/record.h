@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "formats/tfevents.h"
+#include "hybrid_tools.h"
 #include "memory/ledger.h"
 #include "plan/plan.h"
 #include "report/metrics.h"

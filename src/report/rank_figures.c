@@ -103,7 +103,8 @@ static double median_of(const hy_rank_figures *it, int64_t figure, int32_t rank)
 
 bool hy_rank_figures_of(const hy_rank_figures *it, int32_t rank, hy_rank_cost *out) {
     if (rank < 0 || rank >= it->ranks || it->steps == 0) return false;
-    *out = (hy_rank_cost){.seconds = median_of(it, HY_RANK_SECONDS, rank),
+    *out = (hy_rank_cost){.size = sizeof *out,
+                          .seconds = median_of(it, HY_RANK_SECONDS, rank),
                           .waited = median_of(it, HY_RANK_WAITED, rank),
                           .exchanged = median_of(it, HY_RANK_EXCHANGED, rank),
                           .bytes = median_of(it, HY_RANK_BYTES, rank),
