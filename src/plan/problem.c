@@ -156,8 +156,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
     if (!hy_rows_shard(rows)) return HY_OK;
     p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, &r->model->params, basis->zero_stage,
-                              hy_weights_row(types, hy_types_step(types, HY_FULL)), &p->traffic));
+    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
     bool is_once = r->guest && !r->guest->asks_each;
     if (is_once) hy_plan_give_once(&p->traffic);
     return HY_OK;
