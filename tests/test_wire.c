@@ -53,7 +53,7 @@ static hy_config *config_of(const wire_case *c) {
 
 static uint64_t sent_by(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    require(e->backend->stream_sync(e->shards.net.stream) == HY_OK);
+    require(e->backend->stream_sync(e->collectives.net.stream) == HY_OK);
     return hy_link_bytes_sent(t->team->link);
 }
 

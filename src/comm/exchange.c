@@ -44,7 +44,8 @@ void hy_exchange_open_dry(hy_exchange *net, int32_t rank, int32_t count) {
 }
 
 hy_status hy_exchange_connect(hy_exchange *net) {
-    return net->team->uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
+    bool uses_nccl = net->count > 0 && net->team->uses_nccl;
+    return uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
 }
 
 void hy_exchange_close(hy_exchange *net) {

@@ -140,7 +140,7 @@ hy_status hy_engine_open_device(hy_engine *e) {
 
 hy_status hy_engine_sync(hy_engine *e) {
     hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream,
-                            e->shards.net.stream};
+                            e->collectives.net.stream};
     for (int i = 0; i < 5; i++) {
         if (streams[i]) HY_TRY(e->backend->stream_sync(streams[i]));
     }

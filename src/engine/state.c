@@ -187,7 +187,7 @@ static hy_status take_rows(hy_engine *e, bool rings_in_work) {
 hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(take_file(e, e->plan.state.disk)); /* all of it at once */
     HY_TRY(take_rows(e, false));
-    HY_TRY(hy_shards_take(e));
+    HY_TRY(hy_collectives_take(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(take_rows(e, true));
     return hy_mover_take(e);
@@ -334,11 +334,11 @@ hy_status hy_row_zero(hy_engine *e, int id) {
 
 hy_status hy_engine_settle(hy_engine *e) {
     hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream,
-                            e->shards.net.stream};
+                            e->collectives.net.stream};
     for (int i = 0; i < 5; i++) {
         if (streams[i]) (void)e->backend->stream_sync(streams[i]); /* reported already */
     }
-    hy_shards_abandon(e);
+    hy_collectives_abandon(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) hy_store_abandon(hy_store_of(e, i));
     hy_store_abandon(&e->work.activations);
     for (int i = 0; i < HY_ROW_COUNT; i++) HY_TRY(hy_store_settle(hy_store_of(e, i)));
@@ -356,8 +356,8 @@ static uint64_t held_in(const hy_arena *arena, hy_place place) {
 }
 
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
-    const hy_arena *others[] = {&e->work.arena, &e->work.host_arena, &e->shards.arena,
-                                &e->shards.staging};
+    const hy_arena *others[] = {&e->work.arena, &e->work.host_arena, &e->collectives.arena,
+                                &e->collectives.staging};
     uint64_t bytes = hy_mover_reserved(e, place);
     for (int i = 0; i < 4; i++) bytes += held_in(others[i], place);
     for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -371,7 +371,7 @@ uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
 /* ---- giving back --------------------------------------------------------------------------------------- */
 
 void hy_engine_release(hy_engine *e) {
-    hy_shards_release(e);
+    hy_collectives_release(e);
     for (int i = 0; i < HY_ROW_COUNT; i++) release_row(&e->rows.row[i]);
     hy_mover_release(e);
     hy_work_release(e);

@@ -152,9 +152,9 @@ static hy_status run(dry_run *d, int stage, hy_plan_traffic *out) {
     hy_plan_load unused;
     HY_TRY(hy_all_reduce(&d->net, NULL, NULL, 2)); /* norm and loss */
     out->summed = take_load(d);
-    HY_TRY(exchange_row(d, &row[HY_ROW_PARTIAL].layout, true, &out->given, &out->last));
+    HY_TRY(exchange_row(d, &row[HY_ROW_PARTIAL].layout, true, &out->grads, &out->last));
     if (stage == 0) {
-        HY_TRY(exchange_row(d, &row[HY_ROW_GRADS].layout, false, &out->told, &unused));
+        HY_TRY(exchange_row(d, &row[HY_ROW_GRADS].layout, false, &out->grad_sums, &unused));
     } else if (!read->is_sharded) {
         HY_TRY(exchange_row(d, &read->layout, false, &out->updated, &unused));
     }
@@ -178,8 +178,8 @@ hy_status hy_plan_traffic_of(const hy_rows *rows, const hy_model *model, const h
     return status;
 }
 
-void hy_plan_give_once(hy_plan_traffic *t) {
-    t->told.bytes += t->given.bytes;
-    t->told.exchanges += t->given.exchanges;
-    t->given = t->last = (hy_plan_load){0};
+void hy_plan_reduce_once(hy_plan_traffic *t) {
+    t->grad_sums.bytes += t->grads.bytes;
+    t->grad_sums.exchanges += t->grads.exchanges;
+    t->grads = t->last = (hy_plan_load){0};
 }

@@ -36,11 +36,11 @@ typedef struct hy_plan_load {
 } hy_plan_load;
 
 typedef struct hy_plan_traffic {
-    hy_plan_load given;   /* gradients of a micro-batch, */
-    hy_plan_load last;    /* and of these, of the unit that backward leaves last */
-    hy_plan_load told;    /* once a step: sums of gradients, */
-    hy_plan_load updated; /* weights, */
-    hy_plan_load summed;  /* norm and loss */
+    hy_plan_load grads;     /* of a micro-batch, */
+    hy_plan_load last;      /* and of these, of the unit that backward leaves last */
+    hy_plan_load grad_sums; /* once a step: sums of gradients, */
+    hy_plan_load updated;   /* weights, */
+    hy_plan_load summed;    /* norm and loss */
     /* Weights for the first micro-batch of a step and for each of the others, forward and backward. */
     hy_plan_load first[2], other[2];
 } hy_plan_traffic;
@@ -51,12 +51,12 @@ enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_model *model,
                              const struct hy_types *types, int stage, hy_plan_traffic *out);
 
-/* Gradients go once in a step, when all of it is computed. */
-void hy_plan_give_once(hy_plan_traffic *traffic);
+/* Gradients are reduced once in a step, when all of it is computed. */
+void hy_plan_reduce_once(hy_plan_traffic *traffic);
 
 /* In a step of so many micro-batches. */
 static inline uint64_t hy_plan_sent_grads(const hy_plan_traffic *t, int64_t accum) {
-    return (uint64_t)accum * t->given.bytes + t->told.bytes;
+    return (uint64_t)accum * t->grads.bytes + t->grad_sums.bytes;
 }
 static inline uint64_t hy_plan_sent_weights(const hy_plan_traffic *t, int64_t accum) {
     uint64_t first = t->first[0].bytes + t->first[1].bytes;

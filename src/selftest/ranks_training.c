@@ -75,8 +75,8 @@ static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
     hy_engine *e = &t->engine;
     *out = 0;
     if (!t->team) return HY_OK;
-    HY_TRY(e->backend->stream_sync(e->shards.net.stream));
-    *out = hy_exchange_sent(&e->shards.net);
+    HY_TRY(e->backend->stream_sync(e->collectives.net.stream));
+    *out = hy_exchange_sent(&e->collectives.net);
     return HY_OK;
 }
 
