@@ -33,27 +33,12 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-#define SHAPE_TEXT (HY_PARAM_DIMS * 22 + 3) /* letters of a shape, at most */
-
-static void describe_shape(const int64_t *shape, int ndim, char out[SHAPE_TEXT]) {
-    size_t at = (size_t)snprintf(out, SHAPE_TEXT, "(");
-    for (int i = 0; i < ndim && i < HY_PARAM_DIMS; i++) {
-        at += (size_t)snprintf(out + at, SHAPE_TEXT - at, "%s%lld", i ? ", " : "",
-                               (long long)shape[i]);
-    }
-    snprintf(out + at, SHAPE_TEXT - at, ")");
-}
-
-static bool is_real(hy_dtype dtype) {
-    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
-}
-
 /* Codes in a file bring their scales with them. */
 static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
                            hy_dtype from) {
-    bool may_be = is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
+    bool may_be = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
     return from == tensor->dtype ||
-           (may_be && (is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
+           (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
 /* Scales of ours that are made with their codes, because the file has the numbers in another type. */
@@ -78,14 +63,12 @@ static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tenso
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
                               const hy_state_tensor *tensor) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
-    char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
-    describe_shape(entry->shape, entry->ndim, theirs);
-    describe_shape(tensor->shape, tensor->ndim, ours);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
                "%s is a checkpoint of another model: %s is %s there and %s here", path,
-               tensor->name, theirs, ours);
+               tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
+               hy_dims_to_text(tensor->shape, tensor->ndim).text);
     HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
                "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
                hy_dtype_name(tensor->dtype));
@@ -428,13 +411,11 @@ static hy_status check_sums(const hy_engine *e, const char *path, const hy_safet
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
-        char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
         if (!entry) continue;
-        describe_shape(entry->shape, entry->ndim, theirs);
-        describe_shape(tensor.shape, tensor.ndim, ours);
-        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !is_real(entry->dtype), HY_ERR_INPUT,
-                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name, theirs,
-                   hy_dtype_name(entry->dtype), ours);
+        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !hy_is_real(entry->dtype), HY_ERR_INPUT,
+                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name,
+                   hy_dims_to_text(entry->shape, entry->ndim).text, hy_dtype_name(entry->dtype),
+                   hy_dims_to_text(tensor.shape, tensor.ndim).text);
     }
     return HY_OK;
 }
