@@ -1,24 +1,25 @@
 /* collectives.c: what ranks exchange in a step, unit by unit. See collectives.h.
  *
  * Gradients. Backward leaves a unit's gradients of one micro-batch in a buffer of their own
- * (HY_ROW_PARTIAL). A reduce-scatter begins and runs while the next unit is computed; then the sum over
- * ranks is added to that of the micro-batches before. All stages do this, so the sums have the same
- * bits in all of them. Where ranks keep whole gradients (stage 0), an all-gather of the sums follows.
+ * (HY_ROW_PARTIAL). A reduce-scatter begins and runs while the next unit is computed; then the sum
+ * over ranks is added to that of the micro-batches before. All stages do this, so the sums have the
+ * same bits in all of them. Where ranks keep whole gradients (stage 0), an all-gather of the sums
+ * follows.
  *
- * Weights. A rank that has updated its part of a unit all-gathers it at once where passes read whole
- * rows (stage 1 and 2). Where ranks keep parts (stage 3, frozen weights too), a unit is gathered into a
- * ring when a pass comes to the unit before it. Passes wait for both when they need the unit; what is
- * pending of an update is applied to it before that. tests/long/test_ranks_overlap.c measures how much
- * of this runs beside compute.
+ * Weights. A rank that has updated its part of a unit all-gathers it at once where passes read
+ * whole rows (stage 1 and 2). Where ranks keep parts (stage 3, frozen weights too), a unit is
+ * gathered into a ring when a pass comes to the unit before it. Passes wait for both when they need
+ * the unit; what is pending of an update is applied to it before that.
+ * tests/long/test_ranks_overlap.c measures how much of this runs beside compute.
  *
- * A caller's weights lie apart, tensor by tensor, so no part of a unit is one piece of memory: a unit
- * is copied through a buffer of HY_ROW_GATHERED on its way. */
+ * A caller's weights lie apart, tensor by tensor, so no part of a unit is one piece of memory: a
+ * unit is copied through a buffer of HY_ROW_GATHERED on its way. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e) {
     hy_collectives *s = &e->collectives;
@@ -71,7 +72,7 @@ void hy_collectives_abandon(hy_engine *e) {
     }
 }
 
-/* ---- a caller's weights ------------------------------------------------------------------------ */
+/* ---- a caller's weights ---------------------------------------------------------------------- */
 
 /* What a copy does to a parameter of the unit. */
 typedef enum copy_way { OWN_IN, ALL_IN, OTHERS_OUT, ALL_OUT } copy_way;
@@ -127,7 +128,7 @@ hy_status hy_weights_broadcast(hy_engine *e) {
     return HY_OK;
 }
 
-/* ---- all-gather -------------------------------------------------------------------------------- */
+/* ---- all-gather ------------------------------------------------------------------------------ */
 
 static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
@@ -179,9 +180,9 @@ hy_status hy_row_all_gather(hy_engine *e, int row) {
     return HY_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where passes leave gradients: where they are summed, or apart until they are summed over ranks. */
+/* Where passes leave gradients: in their sum, or apart until they are summed over ranks. */
 static hy_store *grads_of_pass(const hy_engine *e) {
     return hy_store_of(e, hy_has_row(e, HY_ROW_PARTIAL) ? HY_ROW_PARTIAL : HY_ROW_GRADS);
 }
@@ -241,7 +242,7 @@ hy_store *hy_grads_begin_micro_batch(hy_engine *e, int32_t micro_batch, bool *ac
                                accumulates);
 }
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 bool hy_row_is_all_gathered(const hy_engine *e, int row) {
     return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->rows.row[row].is_sharded;
@@ -319,10 +320,10 @@ hy_status hy_weights_await_all(hy_engine *e) {
     return HY_OK;
 }
 
-/* ---- frozen weights ---------------------------------------------------------------------------- */
+/* ---- frozen weights -------------------------------------------------------------------------- */
 
-/* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one after
- * the other. */
+/* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one
+ * after the other. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->collectives.frozen_last, next = unit + way;
@@ -349,7 +350,7 @@ hy_status hy_frozen_await(void *context, hy_stream *stream, int32_t unit) {
     return hy_gather_await(&gather, stream, unit);
 }
 
-/* ---- all weights of a pass --------------------------------------------------------------------- */
+/* ---- all weights of a pass ------------------------------------------------------------------- */
 
 hy_status hy_weights_fetch(void *context, hy_stream *stream, int32_t unit) {
     if (!hy_engine_has_ranks(context)) return HY_OK;
@@ -362,7 +363,7 @@ hy_status hy_weights_await(void *context, hy_stream *stream, int32_t unit) {
     return hy_frozen_await(context, stream, unit);
 }
 
-/* ---- slices ------------------------------------------------------------------------------------- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 hy_tensor hy_row_own_slice(const hy_engine *e, int row, int32_t param) {
     const hy_store *store = hy_store_of(e, row);

@@ -1,7 +1,8 @@
 /* collectives.h: what ranks exchange in a step: gradients and weights, unit by unit.
  *
- * The step, its hooks and whoever changes weights call these functions whatever the ranks; with a single
- * rank they do nothing. collectives.c says what is exchanged when; comm/collectives.h moves it. */
+ * The step, its hooks and whoever changes weights call these functions whatever the ranks; with a
+ * single rank they do nothing. collectives.c says what is exchanged when; comm/collectives.h moves
+ * it. */
 #pragma once
 
 #include "state/gather.h"
@@ -36,7 +37,7 @@ hy_status hy_collectives_take(struct hy_engine *e);
 void hy_collectives_release(struct hy_engine *e);
 void hy_collectives_abandon(struct hy_engine *e); /* after a failure: nothing is on its way */
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Where a pass leaves its gradients, and whether it adds to what is there. */
 hy_store *hy_grads_begin_micro_batch(struct hy_engine *e, int32_t micro_batch, bool *accumulates);
@@ -46,9 +47,9 @@ hy_store *hy_grads_begin_pass(struct hy_engine *e, bool is_first, bool is_last, 
 hy_status hy_grads_reduce(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_grads_reduce_end(struct hy_engine *e); /* after the last pass: all are summed */
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
-/* The store that passes read this row from: its own, or the ring that its units are gathered into. */
+/* The store that passes read this row from: its own, or the ring of gathered units. */
 hy_store *hy_weights_for_passes(struct hy_engine *e, int row);
 /* Hooks of a pass: a unit's weights are needed soon, or now. Trained weights, frozen ones, both. */
 hy_status hy_trained_await(void *engine, hy_stream *stream, int32_t unit);
@@ -68,6 +69,6 @@ hy_status hy_row_all_gather(struct hy_engine *e, int row);
 /* All ranks get the weights that the caller of rank 0 has. */
 hy_status hy_weights_broadcast(struct hy_engine *e);
 
-/* This rank's slice of a parameter in a row with the unit held; absent where it has none. With one rank
- * all of it. */
+/* This rank's slice of a parameter in a row with the unit held; absent where it has none. With one
+ * rank all of it. */
 hy_tensor hy_row_own_slice(const struct hy_engine *e, int row, int32_t param);

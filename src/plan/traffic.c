@@ -8,11 +8,11 @@
 #include "state/gather.h"
 #include "state/rows.h"
 
-/* ---- wires ------------------------------------------------------------------------------------------ */
+/* ---- wires ----------------------------------------------------------------------------------- */
 
-/* Data sheets, one way: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0), HDR InfiniBand 200 Gb/s. Of that
- * programs reach about 0.8 on cables of cards and 0.92 on InfiniBand. Sockets are those of one machine, measured.
- * Latencies are rules of thumb. */
+/* Data sheets, one way: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0), HDR
+ * InfiniBand 200 Gb/s. Of that programs reach about 0.8 on cables of cards and 0.92 on InfiniBand.
+ * Sockets are those of one machine, measured. Latencies are rules of thumb. */
 static const hy_plan_wire wires[] = {
     [HY_WIRE_AUTO] = {"sockets", 2e9, 50e-6, false},
     [HY_WIRE_NVLINK] = {"nvlink", 360e9, 10e-6, false},
@@ -32,7 +32,7 @@ double hy_plan_load_seconds(const hy_plan_wire *wire, double staging, const hy_p
     return bytes / wire->bytes_per_second + staged + (double)load->exchanges * wire->latency;
 }
 
-/* ---- a dry run ---------------------------------------------------------------------------------- */
+/* ---- a dry run ------------------------------------------------------------------------------- */
 
 enum { TRAINED, FROZEN, SETS };
 
@@ -56,7 +56,7 @@ static hy_plan_load take_load(dry_run *d) {
     return load;
 }
 
-/* ---- gradients, and weights that are whole ------------------------------------------------------- */
+/* ---- gradients, and weights that are whole --------------------------------------------------- */
 
 /* In the order of backward: *last is the load of the unit that it leaves last. */
 static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduced,
@@ -77,7 +77,7 @@ static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduce
     return HY_OK;
 }
 
-/* ---- weights that passes gather ------------------------------------------------------------------ */
+/* ---- weights that passes gather -------------------------------------------------------------- */
 
 static hy_status fetch(void *context, hy_stream *stream, int32_t unit) {
     dry_run *d = context;
@@ -145,7 +145,7 @@ static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
     return walk(d, out->other);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static hy_status run(dry_run *d, int stage, hy_plan_traffic *out) {
     const hy_row *row = d->rows->row, *read = &row[d->weights_row];
