@@ -296,7 +296,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
         if (is_elsewhere(e, tensor, offset, count)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->device.compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
@@ -324,7 +324,7 @@ static hy_status read_coded(void *context, int64_t first, int64_t count, float *
 static hy_status load_as_codes(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
     hy_coding_target to = {
-        .store = hy_store_of(e, tensor->row), .stream = e->compute, .item = tensor->item};
+        .store = hy_store_of(e, tensor->row), .stream = e->device.compute, .item = tensor->item};
     if (!hy_store_has_item(to.store, to.item)) return HY_OK; /* another rank's */
     const hy_param *param = &e->model->params.list[tensor->param];
     coded_tensor coded = {from, tensor, param, staging};
@@ -348,7 +348,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     hy_state_tensor tensor;
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        hy_row_changed(e, tensor.row);
+        hy_row_changed(&e->state, tensor.row);
         status = load_tensor(e, from, &tensor, staging);
     }
     free(staging);
@@ -372,7 +372,7 @@ static hy_status read_state_file(hy_engine *e, const char *file, const char *fol
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
+    return read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -407,7 +407,7 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
 
 /* Frozen parameters have no average. */
 static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
-    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].kind->file};
+    hy_state_cursor cursor = {.file = e->state.rows.row[HY_ROW_MASTER].kind->file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
@@ -427,7 +427,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
     if (status == HY_OK) {
-        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, from);
+        status = read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, from);
     }
     hy_safetensors_close(sum);
     return status;
@@ -454,9 +454,9 @@ hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path) {
     char file[HY_PATH_MAX], *text;
     size_t size;
     HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
-    if (!e->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    if (!e->device.backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
     HY_TRY(hy_file_read(file, &text, &size));
-    hy_status status = e->backend->load_matmul_table(e->backend, text);
+    hy_status status = e->device.backend->load_matmul_table(e->device.backend, text);
     free(text);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
 }
