@@ -3,9 +3,11 @@
  * A function that can fail returns hy_status. The one that notices the failure leaves an error with
  * hy_fail(): a status, an origin and a text that names the thing, the value and what was expected.
  * Those above pass the status up with HY_TRY() and may add text with hy_fail_context() or
- * hy_fail_hint(). Each thread has one last error, kept until its next failure. Decisions read status
- * and origin; the text is for people. Nothing here prints or exits. */
+ * hy_fail_hint(). Each thread has one last error, kept until its next failure. Decisions read
+ * status and origin; the text is for people. Nothing here prints or exits. */
 #pragma once
+
+#include <stdarg.h>
 
 #include "hybrid_types.h"
 
@@ -25,6 +27,9 @@ typedef struct hy_error {
 
 /* Leaves a local error and returns `status`, so that callers write `return hy_fail(...)`. */
 hy_status hy_fail(hy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* As hy_fail, of a list of arguments. */
+hy_status hy_fail_list(hy_status status, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 /* As hy_fail, with the origin HY_ERROR_AGREED. */
 hy_status hy_fail_agreed(hy_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -40,13 +45,13 @@ hy_status hy_fail_hint(hy_status status, const char *format, ...)
 /* The calling thread's last error; HY_OK and "" when nothing failed yet. */
 const hy_error *hy_error_last(void);
 const char *hy_error_message(void); /* its text */
-/* The origin of the last error. HY_ERROR_LOCAL where that error had another status: whoever returned
- * `status` left no error. */
+/* The origin of the last error. HY_ERROR_LOCAL where that error had another status: whoever
+ * returned `status` left no error. */
 hy_error_origin hy_error_origin_of(hy_status status);
 
 /* Keeps the error of a call that returned `status` while other calls may fail; {0} for HY_OK. */
 void hy_error_save(hy_error *out, hy_status status);
-/* Makes a saved error the calling thread's last one again, unless it is HY_OK. Returns its status. */
+/* Makes a saved error the thread's last one again, unless it is HY_OK; returns its status. */
 hy_status hy_error_restore(const hy_error *error);
 
 /* Fails with a message where the condition holds: status, format and values as for hy_fail(). */

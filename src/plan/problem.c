@@ -158,7 +158,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
     HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
     bool is_once = r->guest && !r->guest->asks_each;
-    if (is_once) hy_plan_give_once(&p->traffic);
+    if (is_once) hy_plan_reduce_once(&p->traffic);
     return HY_OK;
 }
 
