@@ -22,8 +22,10 @@ static struct {
     char *shown, *truth; /* device addresses, and where the bytes are */
     size_t used, live;   /* addresses given out; bytes that are not given back */
     /* what a test may choose and see */
-    size_t others; /* bytes that other programs hold */
-    size_t hidden; /* bytes that cannot be had, which nobody tells */
+    size_t others;                   /* bytes that other programs hold */
+    size_t hidden;                   /* bytes that cannot be had, which nobody tells */
+    int refused_launches;            /* the next so many */
+    int64_t takings, refused_taking; /* allocations so far, and the one that is refused; 0: none */
     int capability;
     size_t memory_free;
     hy_cuda_options options;
@@ -42,6 +44,9 @@ static void *card_true(const void *p) {
 }
 
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    if (++card.takings == card.refused_taking) {
+        return hy_fail(HY_ERR_MEMORY, "allocation %lld is refused", (long long)card.takings);
+    }
     if (place != HY_DEVICE) return card.cpu.alloc(b, place, bytes, out);
     bytes = (bytes + 255) / 256 * 256;
     size_t taken = card.live + card.others + card.hidden;
@@ -76,6 +81,10 @@ static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t byte
 
 static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_op_call true_call = *call;
+    if (card.refused_launches > 0) {
+        card.refused_launches--;
+        return hy_fail(HY_ERR_MEMORY, "a launch could not be had");
+    }
     if (call->kind == HY_OP_NORM) {
         card.last_norm_weight = card_true(call->t[HY_NORM_WEIGHT].data);
         if (!card.norm_weight) card.norm_weight = card.last_norm_weight;
