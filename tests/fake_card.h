@@ -29,9 +29,10 @@ static struct {
     int capability;
     size_t memory_free;
     hy_cuda_options options;
-    char name[64];    /* "": that of a H200 */
-    char table[64];   /* what was chosen here; "": CARD_TABLE */
-    char loaded[256]; /* text of the last load_matmul_table */
+    double fp8_seconds; /* that a matmul in fp8 takes where others take 1; 0: nothing is timed */
+    char name[64];      /* "": that of a H200 */
+    char table[64];     /* what was chosen here; "": CARD_TABLE */
+    char loaded[256];   /* text of the last load_matmul_table */
     int64_t prepared_before_load;
     /* Where weights in fp32 live on the card: what the first norm of all read, and the last one. */
     float *norm_weight, *last_norm_weight;
@@ -102,6 +103,12 @@ static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
     return card.cpu.prepare(b, call);
 }
 
+static double card_op_seconds(hy_backend *b, const hy_op_call *call) {
+    (void)b;
+    if (call->kind != HY_OP_MATMUL) return 0.01;
+    return hy_is_fp8(call->t[HY_MATMUL_A].dtype) ? card.fp8_seconds : 1;
+}
+
 static hy_status card_table(hy_backend *b, char **text) {
     (void)b;
     *text = strdup(card.table[0] ? card.table : CARD_TABLE);
@@ -160,6 +167,7 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     b->copy = card_copy;
     b->enqueue = card_enqueue;
     b->prepare = card_prepare;
+    if (card.fp8_seconds > 0) b->op_seconds = card_op_seconds;
     b->matmul_table = card_table;
     b->load_matmul_table = card_load_table;
     b->destroy = card_destroy;
