@@ -1,13 +1,13 @@
 # hybrid-train: `make run` and `make test` do all the set-up there is; `make help` lists the rest.
 #
-# Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c), so a new file needs no line here.
+# Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c, model also arch/*.c), so a new file needs no line here.
 # What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
 # the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
 # folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, mpi.mk, tests.mk, gpu.mk, install.mk,
 # python.mk.
 
 # Modules in order: each may use those before it and none after it.
-MODULES := base kernels dist memory formats tokenizer jinja data model hub optim phases config report plan engine record infer trainer own selftest
+MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine record infer trainer own selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

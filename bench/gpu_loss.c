@@ -159,7 +159,7 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     hy_trainer_summary(t, &s);
     printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
            t->engine.backend->facts.name, s.model,
-           hy_dtype_name(hy_types_step(&t->engine.types, HY_FULL)),
+           hy_dtype_name(hy_types_step(&t->engine.plan.types, HY_FULL)),
            hy_choice_name("tf32", t->settings.tf32));
     printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",
            s.val_loss, s.final_loss, (long long)s.steps, s.spent);

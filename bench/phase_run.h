@@ -173,10 +173,10 @@ static inline const char *phase_run_type(hy_dtype type) {
 
 /* The types of the state, whoever decided them. */
 static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out) {
-    const hy_types *types = &t->engine.types;
+    const hy_types *types = &t->engine.plan.types;
     bool is_asked = t->settings.phases.predictor != HY_PREDICTOR_NONE;
     char low[48] = "", slow[48] = "";
-    out->is_aside = is_asked && !hy_subject_predicts(&t->engine.subject);
+    out->is_aside = is_asked && !hy_plan_predicts(&t->engine.plan);
     if (types->has_low) {
         snprintf(low, sizeof low, " and a copy in %s", phase_run_type(types->low));
     }
@@ -193,21 +193,21 @@ static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out)
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     const hy_plan_choice *c = &t->engine.plan.choice;
     char master[32] = "", layers[48] = "";
-    if (t->engine.types.has_low) {
+    if (t->engine.plan.types.has_low) {
         snprintf(master, sizeof master, "master %.12s, ", hy_place_name(c->state[HY_PLAN_MASTER]));
     }
     if (c->recompute_layers > 0) {
         snprintf(layers, sizeof layers, " in %d layers", c->recompute_layers);
     }
-    snprintf(
-        out->choices, sizeof out->choices,
-        "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
-        "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
-        hy_place_name(c->state[HY_PLAN_WEIGHTS]), master, hy_place_name(c->state[HY_PLAN_GRADS]),
-        hy_place_name(c->state[HY_PLAN_OPTIM]), hy_place_name(c->activations),
-        hy_choice_name("recompute", c->recompute), layers,
-        t->engine.work.train[hy_plan_index(hy_types_step(&t->engine.types, HY_FULL))]->chunk_count,
-        c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
+    snprintf(out->choices, sizeof out->choices,
+             "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
+             "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
+             hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
+             hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
+             hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
+             t->engine.work.train[hy_plan_index(hy_types_step(&t->engine.plan.types, HY_FULL))]
+                 ->chunk_count,
+             c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
 }
 
 /* As the system counts it: with pinned memory that was mapped before it was pinned. */

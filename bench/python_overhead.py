@@ -24,7 +24,7 @@ import torch
 
 import hybrid_train
 from hybrid_train import _abi
-from hybrid_train._library import lib
+from hybrid_train._library import lib, sized
 
 ROWS, INPUTS, WIDTH, BLOCKS = 16, 16, 64, 36
 ROUNDS = 9
@@ -74,7 +74,7 @@ class WithLoop(Run):
 class Bare(Run):
     def __init__(self, steps, x):
         super().__init__(steps, x)
-        self.handle, self.question = self.loop._handle, ctypes.byref(_abi.hy_loop_step())
+        self.handle, self.question = self.loop._handle, sized(_abi.hy_loop_step())
         self.kept = [torch.ones_like(p) for p in self.parameters]
         self.tell(self.kept)
 
@@ -83,7 +83,7 @@ class Bare(Run):
         assert lib.hy_loop_set_gradients(self.handle, pointers) == _abi.HY_OK
 
     def backward(self):
-        lib.hy_loop_next(self.handle, self.question)
+        lib.hy_loop_next_sized(self.handle, *self.question)
         for p in self.parameters:
             p.grad = None
         loss = self.loss()

@@ -243,7 +243,7 @@ int main(int argc, char **argv) {
     hy_parameter parameters[] = {PARAMETER(conv1, MAPS1, 3, 3),        PARAMETER(bias1, MAPS1),
                                  PARAMETER(conv2, MAPS2, MAPS1, 3, 3), PARAMETER(bias2, MAPS2),
                                  PARAMETER(linear, CLASSES, IN3),      PARAMETER(bias3, CLASSES)};
-    hy_own_model model = {
+    hy_custom_model model = {
         .parameters = {.list = parameters, .count = sizeof parameters / sizeof parameters[0]},
         .user = &scratch,
         .forward = forward,
@@ -258,7 +258,7 @@ int main(int argc, char **argv) {
     initialise(weights.linear, CLASSES * IN3, IN3, 10000);
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config, argc > 1 ? argv[1] : "outer");
-    if (status == HY_OK) status = hy_trainer_create_own(config, &model, &observer, &trainer);
+    if (status == HY_OK) status = hy_trainer_create_custom(config, &model, &observer, &trainer);
     if (status == HY_OK) status = hy_trainer_run(trainer);
     if (status == HY_OK) {
         hy_trainer_summary(trainer, &summary);

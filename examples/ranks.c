@@ -77,16 +77,16 @@ static hy_status configure(hy_config *config) {
 static hy_status train(void) {
     hy_parameter parameter = {
         .name = "weights", .weights = weights, .grads = grads, .ndim = 1, .shape = {FEATURES}};
-    hy_own_model model = {.parameters = {.list = &parameter, .count = 1},
-                          .forward = forward,
-                          .backward = backward,
-                          .evaluate = evaluate};
+    hy_custom_model model = {.parameters = {.list = &parameter, .count = 1},
+                             .forward = forward,
+                             .backward = backward,
+                             .evaluate = evaluate};
     hy_config *config = NULL;
     hy_trainer *trainer = NULL;
     hy_summary summary;
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config);
-    if (status == HY_OK) status = hy_trainer_create_own(config, &model, NULL, &trainer);
+    if (status == HY_OK) status = hy_trainer_create_custom(config, &model, NULL, &trainer);
     if (status == HY_OK) status = hy_trainer_run(trainer);
     if (status == HY_OK) hy_trainer_summary(trainer, &summary);
     if (status == HY_OK && who.rank == 0) {

@@ -1,8 +1,8 @@
-/* hybrid_report.h: what runs wrote, read back: for reports, live views and tools of your own.
+/* hybrid_report.h: reads what runs have written, for reports, live views and your own tools.
  *
- * A run is read from its folder (metrics.jsonl, plan.json, summary.json, config.cfg), finished or still
- * going on, without disturbing it. hy_run_refresh reads what was added since; a run that was resumed and
- * dropped lines is read anew. Lines that nobody understands are counted, never fatal.
+ * A run is read from its folder (metrics.jsonl, plan.json, summary.json, config.cfg), finished or
+ * still running, without disturbing it. hy_run_refresh reads what was added since. Lines that
+ * cannot be parsed are counted and skipped.
  *
  *     hy_run *run;
  *     if (hy_run_open("runs/mine", &run) != HY_OK) ...
@@ -10,7 +10,8 @@
  *     hy_report_write((const hy_run *const[]){run}, 1, "report.html");
  *     hy_run_close(run);
  *
- * Pointers live until the next refresh or close. */
+ * Pointers that these functions return belong to the run and are valid until the next refresh or
+ * close. `size` in structs: see hybrid_types.h. */
 #ifndef HYBRID_REPORT_H
 #define HYBRID_REPORT_H
 
@@ -24,8 +25,10 @@ extern "C" {
 
 typedef struct hy_run hy_run;
 
-/* A line of a step. NaN, and -1 for counts, where the line does not say. */
+/* A step or a jump: one line of metrics.jsonl. NaN, and -1 for integers, where the line has no
+ * value. */
 typedef struct hy_run_point {
+    size_t size;
     int64_t step, tokens;
     hy_phase phase;
     double loss, val_loss, lr, grad_norm;
@@ -35,63 +38,75 @@ typedef struct hy_run_point {
     int64_t batch_size, grad_accum, bytes_moved;
     int64_t vram_bytes, vram_peak_bytes, vram_reserved_bytes, vram_free_bytes, vram_planned_bytes;
     int64_t host_pinned_bytes, host_resident_bytes;
-    int64_t device[HY_CLASS_COUNT], pinned[HY_CLASS_COUNT]; /* live bytes by class; 0: none */
-    int memory_status;  /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not told */
-    const char *reason; /* why this phase began here; "" where it only went on */
+    int64_t device[HY_CLASS_SLOTS], pinned[HY_CLASS_SLOTS]; /* live bytes by class */
+    int memory_status;  /* 0 normal, 1 warning, 2 critical, 3 emergency; -1: not known */
+    const char *reason; /* why this phase began here; "" when it only continued */
     double gpu_power_watts, gpu_temperature_c, gpu_utilization;
 } hy_run_point;
 
-/* A line of anything else. */
+/* Any other line of metrics.jsonl. */
 typedef struct hy_run_event {
-    const char *kind; /* "start", "batch", "memory", "recovery", "plan"; later ones may follow */
-    const char *text; /* one sentence; of a start: its command */
+    size_t size;
+    const char *kind; /* "start", "batch", "memory", "recovery", "plan"; others may be added */
+    const char *text; /* one sentence; for a start: its command */
     int64_t step;
     double elapsed;
-    size_t points_before; /* how many steps' lines stand above it */
+    size_t points_before; /* number of points that come before it */
 } hy_run_event;
 
-/* What is known of the run as a whole; "" and NaN, -1 or 0 where it is not. */
+/* The run as a whole. Unknown values are "", NaN, -1 or 0. */
 typedef struct hy_run_facts {
-    const char *folder, *name; /* name: the folder's last part */
+    size_t size;
+    const char *folder, *name; /* name: the last part of the folder's path */
     const char *model, *device, *data, *predictor, *command, *config, *version;
     int64_t parameters, steps_total, tokens_per_step, seq_len;
-    bool is_own; /* a model or loop of the caller's own: its steps are counted in micro-batches */
-    bool has_tokens;      /* false: own, and nobody said what its losses are means of */
-    double thresholds[4]; /* target, warning, critical, emergency */
+    bool is_custom;       /* a custom model or loop: its steps are counted in micro-batches */
+    bool has_tokens;      /* false: custom, and the program never reported token counts */
+    double thresholds[4]; /* of memory use: target, warning, critical, emergency */
     int64_t vram_budget_bytes, host_budget_bytes;
     double began;              /* unix seconds of the first start */
     double changed;            /* unix seconds of the newest line */
-    bool is_finished;          /* nobody works on it: summary.json tells of the newest line */
+    bool is_finished;          /* no process works on it: summary.json includes the newest line */
     bool is_complete;          /* finished, and not stopped before its last step */
-    size_t lines_unreadable;   /* skipped */
-    int64_t ranks, zero_stage; /* of several ranks, now; -1: there is one */
-    const char *transport;     /* between them: "sockets", "MPI", "NCCL" */
+    size_t lines_unreadable;   /* lines that were skipped */
+    int64_t ranks, zero_stage; /* -1: a single rank */
+    const char *transport;     /* between ranks: "sockets", "MPI", "NCCL" */
+    bool is_own;               /* old name of is_custom, until version 0.2 */
 } hy_run_facts;
 
-/* `folder` is a run's folder or its metrics.jsonl; HY_ERR_INPUT where that does not exist. A folder without
- * metrics is a run that has not begun: it has no points, and a refresh finds them. */
+/* `folder` is the folder of a run, or its metrics.jsonl; HY_ERR_INPUT when that does not exist. A
+ * folder without metrics is a run that has not begun: it has no points yet. */
 hy_status hy_run_open(const char *folder, hy_run **out);
-void hy_run_close(hy_run *run); /* may be NULL */
-/* Reads what was added. *has_changed (may be NULL): anything is new. After a failure the run is as far
- * as it came, and may be refreshed again. */
+void hy_run_close(hy_run *run); /* NULL is allowed */
+/* Reads what was added. *has_changed (may be NULL) is true when anything is new. After a failure
+ * the run keeps what was read, and may be refreshed again. */
 hy_status hy_run_refresh(hy_run *run, bool *has_changed);
 
-const hy_run_facts *hy_run_describe(const hy_run *run); /* of NULL: nothing is known */
+const hy_run_facts *hy_run_describe(const hy_run *run); /* for NULL: all values unknown */
 size_t hy_run_points(const hy_run *run);
 const hy_run_point *hy_run_point_at(const hy_run *run, size_t i);
 size_t hy_run_events(const hy_run *run);
 const hy_run_event *hy_run_event_at(const hy_run *run, size_t i);
 
-/* What steps cost a rank, where there are several: in all steps since there are as many ranks, or in the latest.
- * False: there is none of that number. */
-bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out);
+/* Cost of steps on a rank: over all steps with the present number of ranks, or over the latest
+ * ones. False: there is no rank of that number. */
+static inline bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out);
 
-/* Planned bytes of a class at a place in a phase, from plan.json or else summary.json; 0: none is planned
- * there; -1: no plan is known. */
+/* Planned bytes of a class at a place in a phase, from plan.json or else summary.json. 0: none
+ * planned there; -1: no plan is known. */
 int64_t hy_run_planned_bytes(const hy_run *run, hy_phase phase, hy_place place, hy_class cls);
 
-/* One self-contained page about one run, or several laid over each other. Whole or not written. */
+/* Writes one self-contained HTML page about one run, or about several in the same charts. The file
+ * is complete or not written. */
 hy_status hy_report_write(const hy_run *const *runs, int count, const char *path);
+
+/* ---- calls that pass the size of your struct: see hybrid_types.h ----------------------------- */
+
+bool hy_run_rank_sized(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out,
+                       size_t size);
+static inline bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out) {
+    return hy_run_rank_sized(run, rank, is_latest, out, sizeof *out);
+}
 
 #ifdef __cplusplus
 }

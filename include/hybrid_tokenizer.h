@@ -1,9 +1,11 @@
-/* hybrid_tokenizer.h: text to token ids and back, as a model's tokenizer.json says. Part of hybrid.h.
+/* hybrid_tokenizer.h: text to token ids and back, as a model's tokenizer.json says. Part of
+ * hybrid.h.
  *
- * Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral).
- * Ids are those of Hugging Face's tokenizers; whatever in a file would change them and is not known here
- * is refused by name. Text need not be valid UTF-8: stray bytes are tokens of their own. A tokenizer never
- * changes after opening: any number of threads may use one. */
+ * Byte-level BPE (GPT-2, Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2,
+ * Mistral). Ids equal those of Hugging Face's tokenizers; a file with a feature that would change
+ * ids and is not supported is refused by name. Text need not be valid UTF-8: invalid bytes become
+ * tokens of their own. A tokenizer never changes once it is open: any number of threads may use
+ * one. */
 #ifndef HYBRID_TOKENIZER_H
 #define HYBRID_TOKENIZER_H
 
@@ -18,65 +20,77 @@ extern "C" {
 
 typedef struct hy_tokenizer hy_tokenizer;
 
-/* Flags of encoding and decoding; they may be joined with |. */
+/* Flags for encoding and decoding; combine them with |. */
 enum {
     HY_TOKENS_SPECIAL = 1,      /* encode: add bos and eos where the post-processor puts them */
-    HY_TOKENS_PLAIN = 2,        /* encode: special tokens written out in the text are plain text */
+    HY_TOKENS_PLAIN = 2,        /* encode: special tokens written in the text are plain text */
     HY_TOKENS_SKIP_SPECIAL = 4, /* decode: leave out special tokens */
-    HY_TOKENS_INSIDE =
-        8 /* encode: other tokens stand before the text, so nothing is put in front of
-                            it that belongs in front of a whole text */
+    HY_TOKENS_INSIDE = 8        /* encode: the text continues another, so add no text prefix */
 };
 
-/* Opens a tokenizer.json, or the one in a folder; tokenizer_config.json beside it names bos, eos and
- * pad. Errors are HY_ERR_INPUT and name the file and the thing in it. */
+/* Opens a tokenizer.json, or the one in a folder; tokenizer_config.json beside it names bos, eos
+ * and pad. Errors are HY_ERR_INPUT and name the file and the entry. */
 hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out);
-void hy_tokenizer_close(hy_tokenizer *tokenizer); /* may be NULL */
+void hy_tokenizer_close(hy_tokenizer *tokenizer); /* NULL is allowed */
 
-int32_t hy_tokenizer_vocab(const hy_tokenizer *tokenizer); /* ids lie below this */
+int32_t hy_tokenizer_vocab(const hy_tokenizer *tokenizer); /* all ids are below this */
 int32_t hy_tokenizer_eos(const hy_tokenizer *tokenizer);   /* -1: none */
 
 /* The ids of `size` bytes of text. Allocated; free with hy_free. */
 hy_status hy_tokenize(const hy_tokenizer *tokenizer, const char *text, size_t size, int flags,
                       int32_t **ids, size_t *count);
-/* The text of ids, byte for byte; it may hold zero bytes, and one more ends it. Allocated; free with
- * hy_free. */
+/* The text of ids, byte for byte. It may hold zero bytes; a zero byte follows its end. Allocated;
+ * free with hy_free. */
 hy_status hy_untokenize(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                         char **text, size_t *size);
 
 /* ---- files to shards, on all cores ---- */
 
 typedef struct hy_tokenize_progress {
+    size_t size;
     uint64_t bytes_done, bytes_total;
     uint64_t tokens;
 } hy_tokenize_progress;
 
-/* A file is a document; where the text of the eos token stands inside a file, another one begins there.
- * Each document ends with one eos. The held-out part is the last documents. Shards are named
+/* Each file is a document; the text of the eos token inside a file begins a new one. Each document
+ * ends with one eos. The last documents are held out for validation. Shards are named
  * OUT/train/000000.bin, OUT/val/000000.bin and so on, in the order of the files. */
 typedef struct hy_tokenize_options {
     const hy_tokenizer *tokenizer;
     const char *const *paths; /* files and folders */
     size_t path_count;
-    const char *out;       /* folder; made when it is not there */
-    double val_fraction;   /* of the bytes, in [0, 0.5] */
-    uint64_t shard_tokens; /* of a shard; 0: 32 Mi */
+    const char *out;       /* folder; made when it does not exist */
+    double val_fraction;   /* held-out share of the bytes, in [0, 0.5] */
+    uint64_t shard_tokens; /* per shard; 0: 32 Mi */
     int threads;           /* 0: one per core */
-    bool is_plain;         /* special tokens in the text are plain text; so is eos */
-    /* Called now and then, on the calling thread; returning false stops (HY_STOPPED). May be NULL. */
-    bool (*tell)(void *user, const hy_tokenize_progress *progress);
+    bool is_plain;         /* special tokens in the text, eos too, are plain text */
+    bool (*tell)(void *user, const hy_tokenize_progress *progress); /* old on_progress, until 0.2 */
     void *user;
+    /* Called from time to time on the calling thread; return false to stop (HY_STOPPED). May be
+     * NULL. */
+    bool (*on_progress)(void *user, const hy_tokenize_progress *progress);
 } hy_tokenize_options;
 
 typedef struct hy_tokenize_result {
+    size_t size;
     uint64_t files, skipped, documents, bytes;
     uint64_t tokens[2]; /* train, val */
     uint64_t shards[2];
     double seconds;
 } hy_tokenize_result;
 
-/* Fails with HY_ERR_INPUT when a shard of an earlier call is in OUT already. */
-hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_result *result);
+/* HY_ERR_INPUT when OUT already has a shard of an earlier call. */
+static inline hy_status hy_tokenize_files(const hy_tokenize_options *options,
+                                          hy_tokenize_result *result);
+
+/* ---- calls that pass the size of your struct: see hybrid_types.h ---- */
+
+hy_status hy_tokenize_files_sized(const hy_tokenize_options *options, hy_tokenize_result *result,
+                                  size_t size);
+static inline hy_status hy_tokenize_files(const hy_tokenize_options *options,
+                                          hy_tokenize_result *result) {
+    return hy_tokenize_files_sized(options, result, sizeof *result);
+}
 
 #ifdef __cplusplus
 }

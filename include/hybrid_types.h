@@ -1,8 +1,14 @@
-/* hybrid_types.h: the words that the library and its users share.
+/* hybrid_types.h: enumerations and small structs that the public headers share.
  *
- * Status codes, phases, classes of memory, places and element types. hybrid.h includes this file;
- * include hybrid.h instead. It stands alone so that every module of the library can speak these words
- * without knowing the public interface. Values are stable: they appear in files and metrics. */
+ * Status codes, phases, classes of memory, places and element types. Programs include hybrid.h,
+ * which includes this file. The values are stable: they appear in files and metrics.
+ *
+ * How structs grow: a struct that begins with `size` may get new members at its end, and programs
+ * that were built before keep working. The library writes only as many bytes as the program's own
+ * definition of the struct has, and sets `size` to the number of bytes that it filled. A program
+ * that was built with a newer header than the library's finds zeros in the members that the library
+ * does not know; HY_HAS_MEMBER tells them from real zeros. Structs without `size` keep their layout
+ * as long as HYBRID_ABI stays the same. */
 #ifndef HYBRID_TYPES_H
 #define HYBRID_TYPES_H
 
@@ -13,7 +19,11 @@
 extern "C" {
 #endif
 
-/* What a call came to. Everything but HY_OK leaves a message for hy_error_message(). */
+/* True when the library that filled *pointer knows the member. */
+#define HY_HAS_MEMBER(pointer, member)                                                             \
+    ((pointer)->size >= (size_t)((const char *)(&(pointer)->member + 1) - (const char *)(pointer)))
+
+/* What every call returns. Everything but HY_OK leaves a message for hy_error_message(). */
 typedef enum hy_status {
     HY_OK = 0,
     HY_ERR_INPUT = 1,    /* the caller's input is wrong: file, key, value, shape (exit code 2) */
@@ -51,23 +61,23 @@ typedef enum hy_dtype {
     HY_DTYPE_COUNT = 11
 } hy_dtype;
 
-/* Classes of bytes that training keeps: the rows of the placement table. */
+/* Classes of memory that training uses: the rows of the placement table. */
 typedef enum hy_class {
     HY_WEIGHTS = 0, /* the working copy */
-    HY_MASTER = 1,  /* high-precision copy the optimizer writes, when it is another one */
+    HY_MASTER = 1,  /* high-precision copy that the optimizer updates, where there is one */
     HY_GRADS = 2,
-    HY_OPTIM = 3,     /* state of the optimizer */
+    HY_OPTIM = 3,     /* optimizer state */
     HY_PREDICTOR = 4, /* slow weights and velocity */
     HY_SNAPSHOT = 5,  /* weights before a jump */
     HY_ACTIVATIONS = 6,
-    HY_LOGITS = 7,
+    HY_LOGITS = 7, /* reserved: logits lie in the workspace, and this class never holds bytes */
     HY_WORKSPACE = 8,
     HY_QUANTS = 9,
     HY_DATA = 10,
     HY_CLASS_COUNT = 11
 } hy_class;
 
-/* Where bytes live. */
+/* Where memory is. */
 typedef enum hy_place {
     HY_NOWHERE = 0,
     HY_DEVICE = 1, /* the compute device's own memory (on a CPU: the compute arena) */
@@ -77,7 +87,7 @@ typedef enum hy_place {
     HY_PLACE_COUNT = 5
 } hy_place;
 
-/* How near a memory is to its budget. */
+/* How close memory use is to its budget. */
 typedef enum hy_memory_status {
     HY_MEMORY_NORMAL = 0,
     HY_MEMORY_WARNING = 1,
@@ -85,27 +95,36 @@ typedef enum hy_memory_status {
     HY_MEMORY_EMERGENCY = 3 /* a cheaper plan is needed */
 } hy_memory_status;
 
-#define HY_RANKS_MOST 256 /* ranks that a run may have */
+/* Lengths of arrays that have an entry for each phase, class or place: longer than the
+ * enumerations, so that these can grow. Entries from HY_PHASE_COUNT (_CLASS_, _PLACE_) on are
+ * zero. */
+#define HY_PHASE_SLOTS 8
+#define HY_CLASS_SLOTS 16
+#define HY_PLACE_SLOTS 8
 
-/* What steps cost one of several ranks. NaN: not known. */
+#define HY_RANKS_MOST 256 /* largest number of ranks in a run */
+
+/* Cost of a step on one of several ranks. NaN: not known. */
 typedef struct hy_rank_cost {
+    size_t size;
     double seconds;   /* of a step; this and the next three are medians */
-    double waited;    /* of these, its device stood still: for other ranks, copies or data */
-    double exchanged; /* the link between ranks was in use, beside compute where it can be */
-    double bytes;     /* that it sent to other ranks */
-    double memory;    /* the most that was live on its device, bytes */
-    int64_t slowest;  /* steps in which all others waited longer than it, */
-    int64_t steps;    /* of so many */
+    double waited;    /* seconds of these in which its device waited: for ranks, copies or data */
+    double exchanged; /* seconds in which the link between ranks was busy */
+    double bytes;     /* sent to other ranks */
+    double memory;    /* peak on its device, bytes */
+    int64_t slowest;  /* number of steps in which this rank was the slowest */
+    int64_t steps;    /* number of steps measured */
 } hy_rank_cost;
 
+/* Names: constant strings; "?" for a value that is not in the enumeration. */
 const char *hy_status_name(hy_status status);
 const char *hy_phase_name(hy_phase phase); /* "warmup", "full", "predict", "correct" */
-const char *hy_dtype_name(
-    hy_dtype dtype); /* "fp32", "bf16", "fp16", "fp64", "i32", ..., "int8", "e4m3", "e5m2", "nf4" */
+/* "fp32", "bf16", "fp16", "fp64", "i32", ..., "int8", "e4m3", "e5m2", "nf4" */
+const char *hy_dtype_name(hy_dtype dtype);
 const char *hy_class_name(hy_class cls);   /* "weights", "master", ... */
 const char *hy_place_name(hy_place place); /* "none", "device", "pinned", "host", "disk" */
 const char *hy_memory_status_name(hy_memory_status status); /* "normal", "warning", ... */
-size_t hy_dtype_size(hy_dtype dtype); /* bytes of one element; of nf4, of two */
+size_t hy_dtype_size(hy_dtype dtype); /* bytes of one element; for nf4: of two elements */
 
 #ifdef __cplusplus
 }

@@ -49,14 +49,17 @@ ALL_CFLAGS += -Werror
 endif
 
 # OpenBLAS is not here: the program opens it at run time, after it has chosen the core type.
+# libconfig reads configuration files; nothing is built without it (has-libconfig, below).
 # PCRE2 serves split patterns of tokenizers that are not built in; without it those are refused.
-PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) -DPCRE2_CODE_UNIT_WIDTH=8 \
-    -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && echo -lpcre2-8)
+LIBCONFIG_LIBS := -lconfig
+PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(LDFLAGS) \
+    -DPCRE2_CODE_UNIT_WIDTH=8 -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && \
+    echo -lpcre2-8)
 ALL_CFLAGS += $(if $(PCRE2_LIBS),-DHY_HAS_PCRE2)
 SYSTEM_LIBS := -lm -lpthread -ldl
-LIBS := $(PCRE2_LIBS) $(SYSTEM_LIBS)
+LIBS := $(LIBCONFIG_LIBS) $(PCRE2_LIBS) $(SYSTEM_LIBS)
 ifeq ($(STATIC_DEPS),1)
-PROGRAM_LIBS := -Wl,-Bstatic $(PCRE2_LIBS) -Wl,-Bdynamic $(SYSTEM_LIBS)
+PROGRAM_LIBS := -Wl,-Bstatic $(LIBCONFIG_LIBS) $(PCRE2_LIBS) -Wl,-Bdynamic $(SYSTEM_LIBS)
 else
 PROGRAM_LIBS := $(LIBS)
 endif
@@ -79,17 +82,21 @@ $(eval $(call remember,$(FLAGS_STAMP),$(CC) $(ALL_CFLAGS) $(KERNEL_CFLAGS)))
 LINK_STAMP := $(OBJ)/link-flags
 $(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 
-# $(call need-header,STAMP,HEADER,PACKAGE): a stamp made once the compiler is there and finds the
-# header. What compiles waits for it, so that a missing package is the first and only message.
+comma := ,
+# $(call need-header,STAMP,HEADER,PACKAGE,LIBRARY): a stamp made once the compiler is there and finds
+# the header and the library (may be empty), also in folders that CPPFLAGS and LDFLAGS name. What
+# compiles waits for it, so that a missing package is the first and only message.
 define need-header
 $(1):
 	@mkdir -p $$(@D)
 	@command -v $$(firstword $$(CC)) >/dev/null || { \
 	    echo "There is no compiler ($$(CC)). \`make deps\` installs what is missing." >&2; exit 1; }
-	@printf '#include <$(2)>\n' | $$(CC) -E -x c - -o /dev/null 2>/dev/null || { \
-	    echo "$(2) is missing, of package $(3). \`make deps\` installs it; so do" >&2; \
-	    echo "\`make run\` and \`make test\`, which then build and go on." >&2; exit 1; }
+	@echo 'int main(void) { return 0; }' | $$(CC) $$(CPPFLAGS) $$(LDFLAGS) -include $(2) -x c - \
+	    -o /dev/null $(4) 2>/dev/null || { \
+	    echo "$(2)$(if $(4),$(comma) or its library$(comma)) is missing: package $(3)." >&2; \
+	    echo "\`make deps\` installs it; so do \`make run\` and \`make test\`." >&2; exit 1; }
 	@touch $$@
 endef
 $(eval $(call need-header,$(GEN)/has-libc,stdio.h,libc6-dev))
 $(eval $(call need-header,$(GEN)/has-check,check.h,check))
+$(eval $(call need-header,$(GEN)/has-libconfig,libconfig.h,libconfig-dev,$(LIBCONFIG_LIBS)))

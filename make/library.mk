@@ -1,7 +1,7 @@
 # The library, static and shared, and the programs over it.
 
-# kernels has an inner module, kernels/cpu.
-module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c)
+# Inner modules: kernels/cpu and model/arch.
+module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c src/$(1)/arch/*.c)
 objects = $(patsubst %.c,$(OBJ)/%.o,$(1))
 
 LIB_SOURCES := $(foreach r,$(MODULES),$(call module-sources,$r))
@@ -33,11 +33,11 @@ $(REPORT_PAGE_C): scripts/embed-page.sh $(PAGE_STYLE) $(PAGE_SCRIPTS)
 # ---- objects ---------------------------------------------------------------------------------
 compile = $(Q)mkdir -p $(@D) && $(CC) $(ALL_CFLAGS) $(2) -MMD -MP -c $(1) -o $@
 
-$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc
+$(OBJ)/%.o: %.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig
 	$(call say,CC,$<)
 	$(call compile,$<,$(if $(filter src/kernels/cpu/%,$<),$(KERNEL_CFLAGS)) $(if $(filter bench/%,$<),-Ibench))
 
-$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc
+$(OBJ)/gen/%.o: $(GEN)/%.c $(FLAGS_STAMP) | $(GEN)/has-libc $(GEN)/has-libconfig
 	$(call say,CC,$<)
 	$(call compile,$<)
 
@@ -61,6 +61,7 @@ $(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libc
 	$(Q)mkdir -p $(@D)
 	$(Q){ echo '{ global:'; \
 	      cat $(PUBLIC_HEADERS) | $(CC) -E -P -Iinclude -x c - | \
+	          tr '\n' ' ' | sed -E 's/static inline [^(]*\(//g' | \
 	          grep -o '\bhy_[a-z0-9_]*(' | tr '(' ';' | sort -u; \
 	      echo 'local: *; };'; } > $@
 

@@ -42,7 +42,7 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 # tests/oom/faults.c. -rdynamic: so that stacks have names.
 OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
     opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_stream_call \
-    hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at
+    hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at config_init config_read_string
 OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
 $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
     $(OOM_OBJECTS) $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
@@ -64,23 +64,18 @@ $(STANDINS): tests/standin/nccl.c
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) -std=gnu17 -O1 -g -fPIC -shared -pthread $(VARIANT_$(VARIANT)) \
 	    $(if $(findstring without_recv,$@),-DWITHOUT_RECV) -o $@ $<
-$(OUT)/tests/test_dist_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
-$(OUT)/tests/test_dist_mpi $(OUT)/tests/test_dist_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
+$(OUT)/tests/test_comm_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
+$(OUT)/tests/test_comm_mpi $(OUT)/tests/test_comm_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
 # tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
-# built with the address sanitizer, and linked with what parses: FUZZ_MODULES and FUZZ_SOURCES.
-FUZZ_MODULES := base kernels dist memory formats tokenizer jinja data
-FUZZ_SOURCES := $(addprefix src/model/,adapter.c adapter_modules.c shape.c params.c) $(wildcard src/optim/*.c src/phases/*.c) \
-    $(addprefix src/hub/,bnb_state.c end_tokens.c hub_listing.c peft_config.c peft_set.c) $(wildcard src/hub/hf_config*.c \
-    src/hub/hf_shape*.c src/config/*.c) \
-    $(addprefix src/report/,files.c follow.c html.c line.c planned.c ranks.c run.c settings.c)
+# built with the address sanitizer, and linked with what parses: FUZZ_MODULES.
+FUZZ_MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
 ifeq ($(VARIANT),asan)
 FUZZ_LIB := $(OBJ)/fuzz-modules.a
-$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_MODULES),$(call module-sources,$r)) $(FUZZ_SOURCES)) \
-    $(OBJ)/gen/builtin_files.o
+$(FUZZ_LIB): $(call objects,$(foreach r,$(FUZZ_MODULES),$(call module-sources,$r))) $(OBJ)/gen/builtin_files.o
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o $(FUZZ_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)

@@ -8,7 +8,7 @@
 # with debootstrap (which needs root) in build/dist-root and kept there; HYBRID_DIST_ROOT names another place for
 # it, HYBRID_DIST_MIRROR where debootstrap fetches from. HYBRID_DIST_HERE=1 takes this system's own all the same.
 #
-# PCRE2, zlib, zstd and OpenBLAS with Fortran's runtime go along in lib/, found from bin/ wherever the folder is
+# libconfig, PCRE2, zlib, zstd and OpenBLAS with Fortran's runtime go along in lib/, found from bin/ wherever the folder is
 # put, with their licences. libcurl (--download), libedit and the CUDA backend do not.
 set -euo pipefail
 umask 022
@@ -32,7 +32,7 @@ is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -
 
 system="" # in front of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
-packages=libc6-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
+packages=libc6-dev,libconfig-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
 
 find_old_root() {
     local why
@@ -86,7 +86,7 @@ Nothing has to be installed. Put this folder where you like and run bin/hybrid-t
 shows examples, man -l share/man/man1/hybrid-train.1 the manual. Programs of your own: pkg-config finds
 lib/pkgconfig/hybrid.pc with PKG_CONFIG_PATH.
 
-lib/ holds PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
+lib/ holds libconfig, PCRE2, zlib, zstd, OpenBLAS and Fortran's runtime as Debian has built them; their licences, and which
 packages they are of, are in licenses/. --download opens the system's libcurl, hybrid-chat its libedit. For an NVIDIA GPU build from
 the sources, or install the package hybrid-train-cuda.
 END

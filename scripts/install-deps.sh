@@ -20,7 +20,7 @@ case "${1:-}" in
 esac
 
 has_command() { command -v "$1" > /dev/null 2>&1; }
-has_header() { printf '#include <%s>\n' "$1" | ${CC:-gcc} -E -x c - > /dev/null 2>&1; }
+has_header() { printf '#include <%s>\n' "$1" | ${CC:-gcc} ${CPPFLAGS:-} -E -x c - > /dev/null 2>&1; }
 has_library() {
     local cache
     cache="$(PATH="$PATH:/sbin:/usr/sbin" ldconfig -p 2> /dev/null || true)"
@@ -33,6 +33,7 @@ has_command make || missing+=(make)
 has_command pkg-config || missing+=(pkg-config)
 # Without libc's own headers a compiler is of no use; minimal systems have gcc but not them.
 has_header stdio.h || missing+=(libc6-dev)
+has_header libconfig.h || missing+=(libconfig-dev)
 has_library libopenblas || missing+=(libopenblas0)
 if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
@@ -42,7 +43,7 @@ fi
 # refused by name. What cannot be had is done without.
 has_pcre2() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' |
-        ${CC:-gcc} -E -x c - > /dev/null 2>&1
+        ${CC:-gcc} ${CPPFLAGS:-} -E -x c - > /dev/null 2>&1
 }
 if ! has_pcre2; then
     if [ ${#missing[@]} -gt 0 ]; then
@@ -76,7 +77,7 @@ fi
 
 if ! has_command apt-get; then
     echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
-    echo "package manager; OpenBLAS, Check and curl are the libraries." >&2
+    echo "package manager; libconfig, OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
 

@@ -4,7 +4,8 @@
 # A change that should not touch the arithmetic is checked with it: record before, record after, compare.
 # Each run exercises another path through the trainer (places, types, predictors, data, resuming, the
 # library's API). Nothing but what a run computes is written, so one build writes the same file each
-# time. All runs are on the CPU with two threads, whatever the machine has.
+# time. Runs are on the CPU with two threads, whatever the machine has; --gpu has a list of its own for a
+# card, where bits also depend on the matmul algorithms, so both builds must use one table of them.
 set -uo pipefail
 export LC_ALL=C
 export OMP_WAIT_POLICY=passive # threads that wait do not spin: other work may share the machine
@@ -14,8 +15,9 @@ root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 usage() {
     cat << 'END'
 Usage: scripts/losses.sh [--only RUN,RUN] BUILD_DIR OUT_FILE
+       scripts/losses.sh --gpu TABLE [--only RUN,RUN] BUILD_DIR OUT_FILE
        scripts/losses.sh --compare FILE_A FILE_B
-       scripts/losses.sh --list
+       scripts/losses.sh [--gpu TABLE] --list
        scripts/losses.sh --kind BUILD_DIR
 
 Trains some dozens of small models with BUILD_DIR/bin/hybrid-train and with a program linked to
@@ -27,6 +29,10 @@ BUILD_DIR/lib/libhybrid.so, and writes one line for each step to OUT_FILE:
 Numbers have all their digits. The same build writes the same file each time.
 
   --only RUN,RUN   these runs alone (and those that they start from)
+  --gpu TABLE      the list for a CUDA device: bf16, fp8, adapters, NF4, state on the host and on disk,
+                   prediction, two ranks on one card. TABLE keeps the matmul algorithms that were chosen:
+                   a file that is not there yet is written, one that is there decides. Both builds that
+                   are compared must be given the same table
   --compare        print the runs that differ, with their first differing lines; exit 1 if any does
   --list           the names of the runs
   --kind           what the bits depend on beside the code: processor, matrix library and its core
@@ -348,21 +354,61 @@ run_all() {
     library loop
 }
 
+# A model that is large enough for tensor cores, fp8 and several units in a ring.
+card=(--model nano --layers 4 --width 256 --heads 4 --mlp-width 512 --seq-len 256 --batch-size 8
+    --grad-accum-steps 2 --builtin-bytes 400000 --steps 16 --lr-warmup-steps 2 --eval-every 8
+    --eval-batches 4 --sample-tokens 0 --device cuda --tune fast)
+
+on_card() { # on_card NAME [OPTION ...]
+    local name="$1"
+    shift
+    wanted "$name" || return 0
+    train "$name" "${card[@]}" --tune-cache "$table" "$@" && record "$name"
+}
+
+run_gpu() {
+    on_card gpu-fp32 --precision fp32
+    on_card gpu-bf16 --precision bf16
+    on_card gpu-bf16-master "${bf16_only[@]}" --grad-dtype bf16 --optim-dtype 8bit
+    on_card gpu-fp8 --precision fp8 --fp8 all
+    on_card gpu-fp8-streamed --precision fp8 --fp8 all "${pinned[@]}"
+    on_card gpu-streamed --precision bf16 "${pinned[@]}" --resident-units 1
+    on_card gpu-recomputed --precision bf16 --recompute all --activations-place pinned
+    on_card gpu-disk --precision bf16 "${disk[@]}"
+    on_card gpu-muon --precision bf16 --optimizer muon
+    on_card gpu-moves --precision bf16 "${moves[@]}" --offload-strategy pinned --grad-accum-steps 2
+    on_card gpu-moves-streamed --precision bf16 "${moves[@]}" "${pinned[@]}" --tail-share 0.4
+    on_card gpu-lora --precision bf16 --lora --lora-rank 8
+    on_card gpu-nf4 --precision bf16 --qlora --lora-rank 8
+    on_card gpu-nf4-streamed --precision bf16 --qlora --lora-rank 8 --weights-place pinned
+    on_card gpu-ranks --precision bf16 --ranks 2 --zero-stage 2
+    on_card gpu-ranks-sharded --precision bf16 --ranks 2 --zero-stage 3
+    if wanted gpu-resume || wanted gpu-resumed; then
+        train gpu-resume "${card[@]}" --tune-cache "$table" --precision bf16 --save-every 6 --keep 0 &&
+            record gpu-resume
+        resume gpu-resumed gpu-resume 6
+    fi
+}
+
 # The same with every run replaced by its name.
+# shellcheck disable=SC2317 # "$runs" calls them
 list() {
     wanted() { :; }
     train() { :; }
     run() { echo "$1"; }
+    on_card() { echo "$1"; }
     record() { echo "$1"; }
     resume() { echo "$1"; }
     library() { echo "library-$1"; }
     must_show() { :; }
-    run_all
+    "$runs"
 }
 
 # ---- the command -----------------------------------------------------------------------------------
 
 only=""
+runs=run_all
+table=""
 while [ $# -gt 0 ]; do
     case "$1" in
     -h | --help)
@@ -382,6 +428,12 @@ while [ $# -gt 0 ]; do
         [ $# -eq 2 ] || die 2 "--kind takes a build folder; --help shows how"
         kind_of "$2"
         exit
+        ;;
+    --gpu)
+        [ $# -ge 2 ] || die 2 "--gpu takes a file for matmul algorithms; --help shows how"
+        runs=run_gpu
+        table="$(cd "$(dirname "$2")" && pwd)/$(basename "$2")" || die 2 "there is no folder for $2"
+        shift 2
         ;;
     --only)
         [ $# -ge 2 ] || die 2 "--only takes names of runs; --list shows them"
@@ -408,5 +460,5 @@ rows 400 > sums.jsonl
 text > words.txt
 first_matmul=""
 echo "# kind $(kind_of "$build")" >> "$out"
-run_all
+"$runs"
 echo "$(grep -vc '^#' "$out") lines of $(grep -v '^#' "$out" | cut -d ' ' -f 1 | uniq | wc -l) runs in $out"

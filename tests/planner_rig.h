@@ -5,7 +5,7 @@
 #include "config/derived.h"
 #include "harness.h"
 #include "kernels/card_backend.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define MIB ((uint64_t)1 << 20)
 #define GIB ((uint64_t)1 << 30)

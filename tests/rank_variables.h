@@ -1,8 +1,8 @@
-/* rank_variables.h: what our launcher tells a rank, for processes of dist_rig.h that find themselves. */
+/* rank_variables.h: what our launcher tells a rank, for processes of comm_rig.h that find themselves. */
 #ifndef HY_TESTS_RANK_VARIABLES_H
 #define HY_TESTS_RANK_VARIABLES_H
 
-#include "dist_rig.h"
+#include "comm_rig.h"
 
 static inline void set_number(const char *name, int value) {
     char text[16];

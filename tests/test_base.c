@@ -525,6 +525,29 @@ START_TEST(a_message_gains_context_and_never_overflows) {
     hy_fail_context(HY_ERR_IO, "front");
     ck_assert_uint_eq(strlen(hy_error_message()), HY_ERROR_MESSAGE_MAX - 1);
     ck_assert(strncmp(hy_error_message(), "front: xxx", 10) == 0);
+    hy_fail_hint(HY_ERR_IO, "try again");
+    ck_assert_uint_eq(strlen(hy_error_message()), HY_ERROR_MESSAGE_MAX - 1);
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "xxx; try again"));
+}
+END_TEST
+
+START_TEST(an_error_keeps_its_origin_until_the_next_one) {
+    hy_error kept;
+    hy_fail_agreed(HY_ERR_MEMORY, "rank 1: no memory");
+    hy_fail_context(HY_ERR_MEMORY, "step 3");
+    hy_fail_hint(HY_ERR_MEMORY, "close a program");
+    ck_assert_int_eq(hy_error_origin_of(HY_ERR_MEMORY), HY_ERROR_AGREED);
+    /* A call that returns another status without an error of its own agreed on nothing. */
+    ck_assert_int_eq(hy_error_origin_of(HY_ERR_IO), HY_ERROR_LOCAL);
+    hy_error_save(&kept, HY_ERR_MEMORY);
+    hy_fail(HY_ERR_MEMORY, "%s, again", hy_error_message());
+    ck_assert_int_eq(hy_error_origin_of(HY_ERR_MEMORY), HY_ERROR_LOCAL);
+    ck_assert_str_eq(hy_error_message(), "step 3: rank 1: no memory; close a program, again");
+    must_fail(hy_error_restore(&kept), HY_ERR_MEMORY, "step 3: rank 1: no memory; close a program");
+    ck_assert_int_eq(hy_error_origin_of(HY_ERR_MEMORY), HY_ERROR_AGREED);
+    hy_error_save(&kept, HY_OK);
+    ck_assert_int_eq(hy_error_restore(&kept), HY_OK);
+    ck_assert_str_eq(hy_error_last()->text, "step 3: rank 1: no memory; close a program");
 }
 END_TEST
 
@@ -590,6 +613,7 @@ static Suite *base_suite(void) {
 
     TCase *words = tcase_create("errors and names");
     tcase_add_test(words, a_message_gains_context_and_never_overflows);
+    tcase_add_test(words, an_error_keeps_its_origin_until_the_next_one);
     tcase_add_test(words, the_library_says_what_it_is);
     tcase_add_test(words, every_shared_word_has_a_name_and_wrong_values_have_none);
     suite_add_tcase(suite, words);

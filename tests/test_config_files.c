@@ -169,28 +169,101 @@ START_TEST(separators_escapes_and_comments_are_read_as_libconfig_does) {
     is_value("nesterov", "false");
     is_value("seed", "255");
     is_value("steps", "12");
-    static const char *const wrong[] = {"keep = 1;;", "keep = ;", "= 1;",      "keep 1;",
-                                        "keep = 1 }", "{}",       "keep = -;", "keep = 1.2.3;",
-                                        "keep = 0x;", "_a = 1;",  "keep",      "keep = 1x;"};
+    static const char *const wrong[] = {
+        "keep = 1;;",   "keep = ;",      "= 1;",         "keep 1;", "keep = 1 }", "{}",
+        "keep = -;",    "keep = 1.2.3;", "keep = 0x;",   "_a = 1;", "keep",       "keep = 1x;",
+        "keep = -0x5;", "\xff = 1;",     "keep = 1LLL;", "\x01"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         must_refuse(hy_config_load(config, file_with("x.cfg", wrong[i])), "x.cfg:1: syntax error");
     }
     must_refuse(hy_config_load(config, file_with("x.cfg", "save: { keep = 1; };\nsave: {};")),
-                "x.cfg:2: duplicate save");
+                "x.cfg:2: duplicate setting name");
     must_refuse(hy_config_load(config, file_with("x.cfg", "prompt = \"\\x00\";")), "zero byte");
+    must_refuse(hy_config_load(config, file_with("x.cfg", "lr = .;")), "x.cfg:1: a number without");
 }
 END_TEST
 
-/* libconfig looks through all keys for each: 200,000 took minutes. */
-START_TEST(reading_takes_time_in_proportion_to_the_file) {
+START_TEST(whole_numbers_have_64_bits_however_they_are_written) {
+    static const struct {
+        const char *text, *value;
+    } cases[] = {
+        {"tokens = 2147483647;", "2147483647"},  {"tokens = 2147483648;", "2147483648"},
+        {"tokens = 4294967296L;", "4294967296"}, {"tokens = 4294967296LL;", "4294967296"},
+        {"tokens = 0xFFFFFFFF;", "4294967295"},  {"tokens = 0X1ffffffffL;", "8589934591"},
+        {"tokens = +5000000000;", "5000000000"}, {"tokens=5000000000keep=3", "5000000000"},
+        {"tokens=0005000000000;", "5000000000"}, {"tokens=[];", NULL},
+        {"tokens = 9223372036854775808;", NULL}, {"tokens = 99999999999999999999L;", NULL},
+        {"tokens = 0x1FFFFFFFFFFFFFFFF;", NULL}, {"tokens = -5000000000;", NULL},
+        {"tokens = 0xFFFFFFFFFFFFFFFFL;", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *path = file_with("x.cfg", cases[i].text);
+        if (cases[i].value) {
+            must(hy_config_load(config, path));
+            is_value("tokens", cases[i].value);
+        } else {
+            must_refuse(hy_config_load(config, path), "x.cfg:1: ", "accepted: ");
+        }
+    }
+}
+END_TEST
+
+/* libconfig would open the file that is named, and ends the process in some versions. */
+START_TEST(an_include_is_refused_and_harmless_in_strings_and_comments) {
+    static const char *const refused[] = {"\n@include \"y.cfg\"",
+                                          "\n \t@include \"y.cfg\"\n",
+                                          "keep = 1;\nlr = 1; @include \"y.cfg\"",
+                                          "/**/\n/**/@include \"y.cfg\"",
+                                          "prompt = \"\\\\\";\n@include \"y.cfg\"",
+                                          "save: {\n@include \"y.cfg\"\n}",
+                                          "prompt = \"#\";\n@include \"y.cfg\"",
+                                          "keep = 1; # \"\n@include \"y.cfg\" # \"",
+                                          "\n@"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        must_refuse(hy_config_load(config, file_with("x.cfg", refused[i])),
+                    "x.cfg:2: @include is not accepted");
+    }
+    must(hy_config_load(config, file_with("x.cfg", "prompt = \"a\n@include \\\"y.cfg\\\"\n\\@\";\n"
+                                                   "/*\n@include \"y.cfg\"\n*/ keep = 7;\n"
+                                                   "// @include \"y.cfg\"\n# @include \"y.cfg\"")));
+    is_value("prompt", "a\n@include \"y.cfg\"\n\\@");
+    is_value("keep", "7");
+    char line[300];
+    snprintf(line, sizeof line, "%s/x.cfg:6", folder);
+    is_origin("keep", line);
+}
+END_TEST
+
+/* libconfig compares each key with all before it and keeps a stack for nested groups. */
+START_TEST(size_nesting_and_number_of_settings_are_bounded) {
     hy_text text = {0};
-    for (int i = 0; i < 500000; i++) hy_text_addf(&text, "key_%d = %d;\n", i, i);
+    hy_text_add(&text, "keep = 7;\n");
+    while (text.size < 256 << 10) hy_text_add(&text, "#");
+    must(hy_config_load(config, file_with("x.cfg", text.data)));
+    is_value("keep", "7");
+    hy_text_add(&text, "#");
     must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
-                "x.cfg:1: unknown key key_0");
+                "x.cfg: 262145 bytes; a configuration file has at most 262144");
     hy_text_clear(&text);
-    for (int i = 0; i < 500000; i++) hy_text_addf(&text, "# %d\n", i);
-    hy_text_add(&text, "keep = 0;\nkeep = 1;\n");
-    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)), "x.cfg:500002: duplicate");
+    for (int i = 0; i < 1024; i++) hy_text_addf(&text, "key_%d = %d;\n", i, i);
+    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)), "x.cfg:1: unknown key");
+    hy_text_add(&text, "last = 1;\n");
+    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
+                "x.cfg:1025: more than 1024");
+    must_refuse(hy_config_load(config, file_with("x.cfg", "keep =\n((((((((1))))))));")),
+                "x.cfg:1: save.keep takes one value");
+    for (const char *c = "([{"; *c; c++) {
+        hy_text_clear(&text);
+        hy_text_add(&text, "keep =\n");
+        for (int i = 0; i < 80000; i++) hy_text_addf(&text, *c == '{' ? "a={" : "%c", *c);
+        must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
+                    "x.cfg:2: groups or lists");
+    }
+    hy_text_clear(&text);
+    hy_text_add(&text, "keep = [1");
+    for (int i = 0; i < 130000; i++) hy_text_add(&text, ",1");
+    hy_text_add(&text, "];");
+    must_refuse(hy_config_load(config, file_with("x.cfg", text.data)), "save.keep takes one value");
     hy_text_free(&text);
 }
 END_TEST
@@ -226,7 +299,10 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
         {"lr = 1;\nlr = 2;", {"x.cfg:2: duplicate", "", ""}},
         {"train: {\n steps = 5;", {"x.cfg:", "syntax error", ""}},
         {"\nprompt = \"open;\n", {"x.cfg:2: the string that begins here is never closed", "", ""}},
-        {"\nprompt \"x\";", {"x.cfg:2: a string with no key and = in front", "", ""}},
+        {"\nprompt \"x\";", {"x.cfg:2: a string with no KEY = in front", "", ""}},
+        {"\ndata = [\"a\", \"b\"];", {"x.cfg:2: a string with no KEY =", "lists are not", ""}},
+        {"keep = 1,\n\"a\";", {"x.cfg:2: a string with no KEY =", "", ""}},
+        {"keep = [1, 2.0];", {"x.cfg:1: mismatched element type in array", "", ""}},
         {"\n\n/* open", {"x.cfg:3: the comment that begins here is never closed", "", ""}},
         {"\n @include \"y.cfg\"\n", {"x.cfg:2: @include is not accepted", "", ""}},
         {"profile = \"balancd\";", {"x.cfg:1: profile = balancd", "did you mean balanced?", ""}},
@@ -421,13 +497,14 @@ START_TEST(built_in_texts_are_the_files_byte_for_byte) {
 END_TEST
 
 static void describe_keys(hy_text *out) {
-    hy_text_add(out, "| key | flag | type | accepted | default | what it is |\n"
-                     "|---|---|---|---|---|---|\n");
+    hy_text_add(out, "| key | accepted | default | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; hy_config_key(i); i++) {
         const hy_config_key_info *k = hy_config_key(i);
         const char *tick = *k->fallback ? "`" : "";
-        hy_text_addf(out, "| `%s` | `%s` | %s | %s | %s%s%s | %s |\n", k->key, k->flag, k->type,
-                     k->accepted, tick, k->fallback, tick, k->help);
+        bool is_range =
+            !strcmp(k->type, "integer") || !strcmp(k->type, "number") || !strcmp(k->type, "bytes");
+        hy_text_addf(out, "| `%s` | %s%s%s | %s%s%s | %s |\n", k->key, is_range ? k->type : "",
+                     is_range ? " " : "", k->accepted, tick, k->fallback, tick, k->help);
     }
 }
 
@@ -499,7 +576,9 @@ static Suite *config_files_suite(void) {
     tcase_add_test(tests, presets_say_all_that_a_shape_needs);
     tcase_add_test(tests, all_kinds_of_libconfig_values_are_taken);
     tcase_add_test(tests, separators_escapes_and_comments_are_read_as_libconfig_does);
-    tcase_add_test(tests, reading_takes_time_in_proportion_to_the_file);
+    tcase_add_test(tests, whole_numbers_have_64_bits_however_they_are_written);
+    tcase_add_test(tests, an_include_is_refused_and_harmless_in_strings_and_comments);
+    tcase_add_test(tests, size_nesting_and_number_of_settings_are_bounded);
     tcase_add_test(tests, wrong_files_are_refused_with_file_line_and_what_is_accepted);
     tcase_add_test(tests, of_a_wrong_file_nothing_is_taken);
     tcase_add_test(tests, missing_files_are_refused_with_the_built_in_names);

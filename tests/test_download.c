@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hub/hub_listing.h"
 #include "hybrid.h"
 

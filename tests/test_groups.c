@@ -6,6 +6,7 @@
 
 #include <time.h>
 
+#include "model/param_list.h"
 #include "optim/groups.h"
 #include "optim/optimizer.h"
 

@@ -13,6 +13,7 @@
 #include "kernels/coded.h"
 #include "kernels/half.h"
 #include "model/coding.h"
+#include "tokenizer/tokenizer_llama2c.h"
 
 /* ---- against transformers ---------------------------------------------------------------------- */
 
@@ -399,21 +400,23 @@ START_TEST(a_window_that_the_architecture_lacks_is_written_as_another_or_refused
     hy_text heard = {0};
     hy_hf_config config;
     must(write_with_window("llama", 5, &heard, &config));
-    ck_assert_int_eq(config.arch, HY_HF_MISTRAL);
+    ck_assert_int_eq(config.shape.arch, HY_ARCH_MISTRAL);
     ck_assert_int_eq(config.shape.sliding_window, 5);
     ck_assert_str_eq(heard.data, "LlamaForCausalLM has no sliding window: the model is written as "
                                  "MistralForCausalLM");
     hy_hf_config_free(&config);
     hy_text_clear(&heard);
     must(write_with_window("mistral", 0, &heard, &config)); /* it can do without */
-    ck_assert_int_eq(config.arch, HY_HF_MISTRAL);
+    ck_assert_int_eq(config.shape.arch, HY_ARCH_MISTRAL);
     ck_assert_int_eq(config.shape.sliding_window, 0);
     hy_hf_config_free(&config);
     ck_assert_int_eq(write_with_window("llama-attention-bias", 5, &heard, &config), HY_ERR_INPUT);
-    ck_assert_msg(strstr(hy_error_message(), "a sliding window and these biases"), "%s",
-                  hy_error_message());
+    ck_assert_msg(
+        strstr(hy_error_message(), "llama has no sliding window; mistral has other biases"), "%s",
+        hy_error_message());
     ck_assert_int_eq(write_with_window("gpt2", 5, &heard, &config), HY_ERR_INPUT);
-    ck_assert_msg(strstr(hy_error_message(), "learned positions"), "%s", hy_error_message());
+    ck_assert_msg(strstr(hy_error_message(), "gpt2 has no sliding window"), "%s",
+                  hy_error_message());
     ck_assert_str_eq(heard.data, "");
     hy_text_free(&heard);
 }
@@ -645,9 +648,36 @@ START_TEST(configs_of_well_known_models_have_the_shapes_of_the_presets) {
     must(hy_config_set(config, "model", pairs[_i][1], HY_FROM_CALLER));
     must(hy_shape_from_settings(hy_config_settings(config), &preset));
     file.shape.context = preset.context; /* some presets take less */
-    shapes_are_the_same(file.arch, &file.shape, &preset);
+    shapes_are_the_same(&file.shape, &preset);
     hy_config_destroy(config);
     hy_hf_config_free(&file);
+}
+END_TEST
+
+/* Llama and Mistral compute the same where there is no window; who names one gets it. */
+START_TEST(the_named_architecture_is_kept_where_it_can_have_the_shape) {
+    hy_config *config;
+    hy_shape shape;
+    must(hy_config_create(&config));
+    must(hy_config_set(config, "model", "nano", HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    ck_assert_int_eq(shape.arch, HY_ARCH_LLAMA);
+    must(hy_config_set(config, "shape.architecture", "mistral", HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    ck_assert_int_eq(shape.arch, HY_ARCH_MISTRAL);
+    must(hy_config_set(config, "shape.architecture", "qwen3", HY_FROM_CALLER));
+    must_fail(hy_shape_from_settings(hy_config_settings(config), &shape), HY_ERR_INPUT,
+              "shape.architecture is qwen3, which cannot have this shape; the one that can is "
+              "llama");
+    must(hy_config_set(config, "shape.qk_norm", "true", HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    ck_assert_int_eq(shape.arch, HY_ARCH_QWEN3);
+    must(hy_config_set(config, "shape.architecture", "llama", HY_FROM_CALLER));
+    must(hy_config_set(config, "shape.qk_norm", "false", HY_FROM_CALLER));
+    must(hy_config_set(config, "shape.sliding_window", "16", HY_FROM_CALLER));
+    must(hy_shape_from_settings(hy_config_settings(config), &shape));
+    ck_assert_int_eq(shape.arch, HY_ARCH_MISTRAL);
+    hy_config_destroy(config);
 }
 END_TEST
 
@@ -660,7 +690,7 @@ static void goes_through_settings(const char *name) {
     must(hy_config_create(&config));
     must(hy_config_set(config, "model", golden_folder(name), HY_FROM_CALLER));
     must(hy_shape_from_settings(hy_config_settings(config), &shape));
-    shapes_are_the_same(file.arch, &file.shape, &shape);
+    shapes_are_the_same(&file.shape, &shape);
     hy_config_destroy(config);
     hy_hf_config_free(&file);
 }
@@ -680,6 +710,7 @@ static Suite *hf_suite(void) {
     tcase_add_test(tc, frozen_weights_are_loaded_as_nf4);
     tcase_add_test(tc, one_wrong_tensor_is_seen);
     tcase_add_test(tc, settings_of_a_folder_have_the_shape_of_its_config);
+    tcase_add_test(tc, the_named_architecture_is_kept_where_it_can_have_the_shape);
     tcase_add_test(tc, weights_in_bf16_are_those_in_fp32_rounded);
     tcase_add_test(tc, pieces_of_any_size_make_the_same_weights);
     tcase_add_test(tc, what_is_written_is_byte_identical);

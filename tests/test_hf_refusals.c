@@ -128,7 +128,7 @@ START_TEST(a_config_says_how_its_weights_are_quantised) {
         must(hy_json_parse(text, strlen(text), "config.json", &json));
         const hy_json_node *root = hy_json_root(json);
         must(hy_hf_config_copy(root, HY_BF16, NULL, &copy));
-        must(hy_hf_config_write(config.arch, &config.shape, HY_BF16, root, NULL, &written));
+        must(hy_hf_config_write(&config.shape, HY_BF16, root, NULL, &written));
         ck_assert_ptr_null(strstr(copy.data, "quantization_config"));
         ck_assert_ptr_null(strstr(written.data, "quantization_config"));
         hy_text_free(&copy);
@@ -212,14 +212,12 @@ static void reads_back(const char *name) {
     hy_hf_config config, again;
     hy_text text = {0};
     must(hy_hf_config_read(golden_folder(name), &config));
-    hy_hf_arch arch;
-    must(hy_hf_arch_of(&config.shape, &arch));
-    ck_assert_int_eq(arch, config.arch);
-    must(hy_hf_config_write(arch, &config.shape, HY_F16, NULL, NULL, &text));
+    ck_assert_int_eq(hy_arch_choose(&config.shape, HY_ARCH_NONE), config.shape.arch);
+    must(hy_hf_config_write(&config.shape, HY_F16, NULL, NULL, &text));
     must(hy_hf_config_parse(text.data, text.size, "config.json", &again));
-    ck_assert_int_eq(again.arch, config.arch);
+    ck_assert_int_eq(again.shape.arch, config.shape.arch);
     ck_assert_int_eq(again.dtype, HY_F16);
-    shapes_are_the_same(arch, &again.shape, &config.shape);
+    shapes_are_the_same(&again.shape, &config.shape);
     ck_assert_uint_eq(again.notes.size, 0);
     hy_text_free(&text);
     hy_hf_config_free(&config);
@@ -353,17 +351,16 @@ END_TEST
 
 START_TEST(a_width_that_the_heads_do_not_divide_is_no_llama) {
     hy_hf_config config;
-    hy_hf_arch arch;
     must(hy_hf_config_read(golden_folder("llama"), &config));
     hy_shape shape = config.shape;
     hy_hf_config_free(&config);
-    must(hy_hf_arch_of(&shape, &arch));
-    ck_assert_int_eq(arch, HY_HF_LLAMA);
+    ck_assert_int_eq(hy_arch_choose(&shape, HY_ARCH_NONE), HY_ARCH_LLAMA);
     shape.width = shape.heads * shape.head_size + 1;
-    must(hy_hf_arch_of(&shape, &arch));
-    ck_assert_int_eq(arch, HY_HF_MISTRAL);
+    ck_assert_int_eq(hy_arch_choose(&shape, HY_ARCH_NONE), HY_ARCH_MISTRAL);
     shape.has_qkv_bias = shape.has_proj_bias = true;
-    must_fail(hy_hf_arch_of(&shape, &arch), HY_ERR_INPUT, "the heads do not divide");
+    ck_assert_int_eq(hy_arch_choose(&shape, HY_ARCH_NONE), HY_ARCH_NONE);
+    shape.arch = HY_ARCH_NONE;
+    must_fail(hy_arch_check(&shape), HY_ERR_INPUT, "the heads do not divide");
 }
 END_TEST
 

@@ -1,6 +1,7 @@
 /* test_monitor_run.c: the memory monitor of runs: its figures against the ledger, the system and
  * plans made anew; what it says, and when. */
 #include "fake_card.h"
+#include "hybrid_tools.h"
 #include "run_facts.h"
 #include "small_run.h"
 

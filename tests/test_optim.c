@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "model/params.h"
+#include "model/param_layout.h"
 #include "optim/schedule.h"
 #include "update_all.h"
 

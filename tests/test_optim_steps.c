@@ -6,7 +6,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "model/params.h"
+#include "model/param_layout.h"
 #include "update_all.h"
 
 /* A matrix, a vector, a matrix of 5 rows of which the last two are padding, and a part of a guest's matrix. */

@@ -1,5 +1,6 @@
 /* test_own_model.c: a model of the caller's, by callbacks: accumulation, loss scale, guard passes, the
  * optimizer's state in Predict, failures, the record, resume, plans. */
+#include "hybrid_tools.h"
 #include "own_rig.h"
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
 /* test_ranks.c: a run as one of several: joining the others, what a rank takes of its machine, and starting them. */
-#include "dist_rig.h"
+#include "comm_rig.h"
 #include "rank_variables.h"
 
 #include <sched.h>

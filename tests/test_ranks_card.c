@@ -3,7 +3,7 @@
 #include "fake_card.h"
 #include "ranks_rig.h"
 
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define CARD_RUN RANKS_RUN "device cuda precision fp32 tune_cache none predictor none steps 2 "
 
@@ -151,7 +151,7 @@ START_TEST(a_rank_shares_what_is_free_and_not_what_it_holds) {
     const uint64_t held = (uint64_t)1 << 50; /* more than any machine has free */
     hy_config *config;
     must(hy_config_create(&config));
-    hy_subject x = {.settings = hy_config_settings(config), .sharers = 4, .host_held = held};
+    hy_plan_request x = {.settings = hy_config_settings(config), .sharers = 4, .host_held = held};
     ck_assert_uint_ge(hy_budget_host(&x), held);
     x.host_held = 0;
     ck_assert_uint_lt(hy_budget_host(&x), held);

@@ -141,7 +141,7 @@ START_TEST(a_run_of_ones_own_is_counted_in_steps) {
         rig_add(&rig, line);
     }
     hy_run *run = rig_open(&rig);
-    ck_assert(hy_run_describe(run)->is_own);
+    ck_assert(hy_run_describe(run)->is_custom);
     ck_assert_int_eq(hy_run_describe(run)->has_tokens, _i);
     char *page = page_of((const hy_run *const[]){run}, 1, &rig, &size);
     hy_json *json = data_of(page);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "hybrid_tools.h"
 #include "kernels/coded.h"
 #include "kernels/ops.h"
 #include "selftest/selftest.h"

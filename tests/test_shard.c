@@ -7,7 +7,7 @@
 #include "formats/safetensors_shared.h"
 #include "memory/store.h"
 #include "model/model.h"
-#include "plan/rows.h"
+#include "state/rows.h"
 
 enum { MOST_RANKS = 50, MOST_PARAMS = 240 };
 

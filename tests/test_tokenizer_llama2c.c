@@ -4,7 +4,6 @@
  * else their bytes, and then always the pair whose piece has the highest score, the first of equals. */
 #include "base/rng.h"
 #include "base/text.h"
-#include "formats/llama2c.h"
 #include "harness.h"
 #include "hybrid.h"
 #include "tokenizer/tokenizer.h"

@@ -1,5 +1,5 @@
-/* test_wire.c: what ranks send in a step, by the planner's formulas and by the transport, to the byte. */
-#include "dist_rig.h"
+/* test_wire.c: what ranks send in a step, by the planner's dry run and by the transport, to the byte. */
+#include "comm_rig.h"
 #include "rank_variables.h"
 
 #include <math.h>

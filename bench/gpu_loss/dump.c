@@ -106,11 +106,11 @@ static hy_status write_settings(const hy_trainer *t, const char *path) {
                  hy_choice_name("schedule", (int)t->course.schedule.kind));
     hy_text_addf(&json, ",\n  \"cooldown_shape\": \"%s\"",
                  hy_choice_name("cooldown_shape", (int)t->course.schedule.cooldown_shape));
-    add_number(&json, "beta1", t->engine.subject.rows.optimizer.beta1);
-    add_number(&json, "beta2", t->engine.subject.rows.optimizer.beta2);
-    add_number(&json, "eps", t->engine.subject.rows.optimizer.eps);
-    add_number(&json, "weight_decay", t->engine.subject.rows.optimizer.weight_decay);
-    add_number(&json, "grad_clip", t->engine.subject.rows.optimizer.max_norm);
+    add_number(&json, "beta1", t->engine.plan.optimizer.beta1);
+    add_number(&json, "beta2", t->engine.plan.optimizer.beta2);
+    add_number(&json, "eps", t->engine.plan.optimizer.eps);
+    add_number(&json, "weight_decay", t->engine.plan.optimizer.weight_decay);
+    add_number(&json, "grad_clip", t->engine.plan.optimizer.max_norm);
     hy_text_add(&json, "\n}\n");
     hy_status status = hy_text_status(&json);
     if (status == HY_OK) status = hy_file_write_atomic(path, json.data, json.size);
@@ -123,7 +123,7 @@ static hy_status check(const hy_trainer *t) {
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
     if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
-    if (t->engine.subject.predictor.kind != HY_PREDICTOR_NONE) {
+    if (t->engine.plan.predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows predictor = none alone");
     }
     return HY_OK;

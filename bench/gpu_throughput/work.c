@@ -144,7 +144,7 @@ static hy_status one_step(gt_work *w) {
 
 static hy_status one_forward(gt_work *w) {
     hy_trainer *t = w->trainer;
-    hy_dtype dtype = t->engine.types.of[HY_FULL];
+    hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .count = (uint64_t)(w->options.tokens / w->options.seq),

@@ -11,7 +11,14 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HEADERS = ("hybrid_types.h", "hybrid_tokenizer.h", "hybrid.h", "hybrid_report.h")
+HEADERS = (
+    "hybrid_types.h",
+    "hybrid_tokenizer.h",
+    "hybrid.h",
+    "hybrid_sized.h",
+    "hybrid_tools.h",
+    "hybrid_report.h",
+)
 
 
 class HeaderError(Exception):
@@ -42,6 +49,11 @@ class Struct:
     fields: list[Field]
     comment: str = ""
 
+    @property
+    def is_sized(self) -> bool:
+        """Whether it may grow at its end: its first member is the number of bytes that are filled."""
+        return bool(self.fields) and self.fields[0].name == "size"
+
 
 @dataclass
 class Enum:
@@ -63,6 +75,7 @@ class Header:
     structs: dict[str, Struct] = field(default_factory=dict)
     callbacks: dict[str, Function] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+    inlines: dict[str, Function] = field(default_factory=dict)  # for C alone: the library does not export them
     handles: set[str] = field(default_factory=set)
 
     def number(self, text: str) -> int:
@@ -72,10 +85,11 @@ class Header:
 
 
 _TOKEN = re.compile(
-    r"""(?P<comment>/\*.*?\*/)|(?P<space>\s+)|(?P<line>\#[^\n]*(?:\\\n[^\n]*)*)
+    r"""(?P<comment>/\*.*?\*/)|(?P<space>\s+)|(?P<line>\#(?:\\\n|[^\n])*)
       |(?P<string>"[^"]*")|(?P<word>[A-Za-z_]\w*)|(?P<number>\d\w*)|(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_MACRO = re.compile(r"#define \w+\(")  # with arguments: for C alone
 _DEFINE = re.compile(r'#define (\w+) ("[^"]*"|\d+)\s*(?:/\*.*)?$')
 
 
@@ -151,7 +165,7 @@ class _Parser:
         if match:
             name, value = match.groups()
             self.out.constants[name] = value.strip('"') if value.startswith('"') else int(value)
-        elif line.startswith("#define") and not line.strip().endswith("_H"):
+        elif line.startswith("#define") and not line.strip().endswith("_H") and not _MACRO.match(line):
             raise HeaderError(f"{self.name}: a constant that is no number or text: {line}")
 
     def declaration(self) -> None:
@@ -298,13 +312,21 @@ class _Parser:
             self.take(",")
 
     def function(self) -> None:
+        is_inline = self.has("static")
+        if is_inline:
+            self.take("inline")
         base, is_const = self.base_type()
         result = CType(base, self.stars(), is_const=is_const)
         name = self.take()
         if self.peek().text != "(":
             raise self.fail("a declaration that is no function, struct or enumeration")
-        self.out.functions[name] = Function(name, result, self.parameters())
-        self.take(";")
+        into = self.out.inlines if is_inline else self.out.functions
+        into[name] = Function(name, result, self.parameters())
+        if is_inline and self.peek().text == "{":
+            while not self.has("}"):  # no braces inside
+                self.take()
+        else:
+            self.take(";")
 
 
 def read_headers(folder: Path) -> Header:

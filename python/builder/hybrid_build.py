@@ -30,7 +30,7 @@ from write import write_package  # noqa: E402
 PYTHON = Path(__file__).resolve().parent.parent
 ROOT = PYTHON.parent
 PACKAGE = "hybrid_train"
-CARRIED = re.compile(r"libpcre2-8\.so\S*")  # libraries that are taken along
+CARRIED = re.compile(r"lib(config|pcre2-8)\.so\S*")  # libraries that are taken along
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same wheel
 
 
@@ -151,10 +151,10 @@ class Wheel:
 
 def _licences(files: dict[str, Path]) -> dict[str, Path]:
     out = {"LICENSE": ROOT / "LICENSE"}
-    if any(name.startswith("libpcre2") for name in files):
-        theirs = Path("/usr/share/doc/libpcre2-8-0/copyright")
-        if theirs.exists():
-            out["LICENCE.pcre2"] = theirs
+    for name, package in (("libconfig", "libconfig9"), ("libpcre2", "libpcre2-8-0")):
+        theirs = Path(f"/usr/share/doc/{package}/copyright")
+        if any(file.startswith(name) for file in files) and theirs.exists():
+            out[f"LICENCE.{name}"] = theirs
     return out
 
 

@@ -140,10 +140,10 @@ class ResultWriter:
                 return candidate
         return None
 
-    def enum_counted_by(self, dim: str) -> str | None:
-        """hy_class for HY_CLASS_COUNT: such an array has an entry for each value."""
-        enum = dim.removesuffix("_COUNT").lower()
-        return enum if dim.endswith("_COUNT") and enum in self.header.enums else None
+    def enum_indexing(self, dim: str) -> str | None:
+        """hy_class for HY_CLASS_SLOTS: such an array has an entry for each value, and room for more."""
+        enum = dim.removesuffix("_SLOTS").lower()
+        return enum if dim.endswith("_SLOTS") and enum in self.header.enums else None
 
     def one(self, t: CType, value: str) -> tuple[str, str]:
         """Annotation and expression of a single value."""
@@ -161,9 +161,9 @@ class ResultWriter:
         if not dims:
             return self.one(t, f"c.{name}")
         kind, expression = self.one(t, "x")
-        enum = self.enum_counted_by(dims[0])
+        enum = self.enum_indexing(dims[0])
         if enum is not None:
-            return f"dict[str, {kind}]", f"{{n: {expression} for n, x in zip({self.names_of(enum)}, c.{name})}}"
+            return f"dict[str, {kind}]", f"{{n: {expression} for n, x in zip({self.names_of(enum)}[:-1], c.{name})}}"
         count = self.count_of(s, name)
         entries = f"c.{name}[: c.{count}]" if count else f"c.{name}"
         if t.base == "char":
@@ -172,7 +172,7 @@ class ResultWriter:
 
     def struct(self, s: Struct) -> str:
         counts = {self.count_of(s, f.name) for f in s.fields if f.type.dims}
-        fields = [f for f in s.fields if f.name not in counts]
+        fields = [f for f in s.fields[s.is_sized :] if f.name not in counts]
         about = s.comment or f"As {s.name} of the C interface."
         told = "".join(f"    {f.name}: {f.comment}\n" for f in fields if f.comment)
         text = (about + "\n" + ("\n" + told if told else "")).replace("\\", "\\\\").replace('"', "'")
@@ -211,7 +211,7 @@ __all__ = [{names}]
 def layout_program(header: Header) -> str:
     """A C program that prints {"hy_x": [size, {"field": [offset, size], ...}], ...}."""
     out = ["/* Made by builder/write.py. */\n#include <stddef.h>\n#include <stdio.h>\n"]
-    out += ['#include "hybrid.h"\n#include "hybrid_report.h"\n\nint main(void) {\n    puts("{");\n']
+    out += ['#include "hybrid.h"\n#include "hybrid_report.h"\n#include "hybrid_tools.h"\n\nint main(void) {\n    puts("{");\n']
     for i, s in enumerate(header.structs.values()):
         out.append(f'    printf("%s\\"{s.name}\\": [%zu, {{", "{"," if i else ""}", sizeof({s.name}));\n')
         for j, f in enumerate(s.fields):

@@ -1,7 +1,7 @@
 """The shared library: found, opened, its functions declared. Everything else goes through `lib` and `check`.
 
 The library lies beside this file, in lib/, where installing has put it. In a source tree it is the one of the
-last build. HYBRID_LIBRARY names another one, which must come from the same headers as this package.
+last build. HYBRID_LIBRARY names another one, which must have the same interface number as this package.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ctypes
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from . import _abi
 from .errors import InputError, error_of
@@ -29,8 +30,9 @@ def _open() -> ctypes.CDLL:
     for path in _candidates():
         if path.exists():
             # What came along is loaded first: the loader then takes it by its name.
-            for other in sorted(path.parent.glob("libpcre2-8.so*")) if path.parent == _BESIDE else ():
-                ctypes.CDLL(str(other))
+            for pattern in ("libconfig.so*", "libpcre2-8.so*") if path.parent == _BESIDE else ():
+                for other in sorted(path.parent.glob(pattern)):
+                    ctypes.CDLL(str(other))
             return ctypes.CDLL(str(path))
     looked = " and ".join(str(path) for path in _candidates())
     raise ImportError(f"libhybrid.so was not found at {looked}: `make lib` builds it")
@@ -86,6 +88,11 @@ def check(status: int) -> None:
     """Raises what a status other than HY_OK means."""
     if status != _abi.HY_OK:
         raise error_of(status, message())
+
+
+def sized(c: ctypes.Structure) -> tuple[Any, int]:
+    """A struct for the library to fill, and how many bytes of it this package knows."""
+    return ctypes.byref(c), ctypes.sizeof(c)
 
 
 def take_bytes(pointer: ctypes.c_void_p, size: int | None = None) -> bytes:

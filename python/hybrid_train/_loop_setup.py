@@ -46,7 +46,7 @@ def configured(config: Any, keys: dict[str, Any], parameters: Parameters) -> Con
         if not out.is_chosen(key):
             name = key.split(".")[1]
             raise InputError(f"a loop needs {name}=: nobody has said it")
-    out.use_own()
+    out.use_custom()
     # Gradients of fp16 need a loss that is scaled, whoever computes them.
     if parameters.dtype == "fp16" and not out.is_chosen("precision"):
         out.set("precision", "fp16")
@@ -62,7 +62,7 @@ def _set_device(config: Config, said: str, device: str) -> None:
 
 # ---- the caller's part of a checkpoint -----------------------------------------------------------------------------
 
-_OWN: dict[str, Any] = dict(_abi.hy_own_parameters._fields_)  # type: ignore[arg-type]
+_OWN: dict[str, Any] = dict(_abi.hy_custom_parameters._fields_)  # type: ignore[arg-type]
 
 SaveState = Optional[Callable[[], bytes]]
 LoadState = Optional[Callable[[bytes], object]]
@@ -139,12 +139,12 @@ def plan_parameters(
     for key, value in (("train.steps", 1000), ("optimizer.lr", 1e-3), ("train.grad_accum_steps", ranks)):
         if not ours.is_chosen(key):
             ours.set(key, value)
-    ours.use_own()
+    ours.use_custom()
     own, keep = shapes_to_c(parameters, dtype, grad_dtype or dtype, groups)
     own.sums_gradients = sum_gradients
     observer = Observer(on_message=on_message)
     seen = ctypes.byref(observer.struct)
-    out = planned(lib.hy_trainer_plan_own_ranks, ours._handle, ctypes.byref(own), ranks, has_cards, seen)
+    out = planned(lib.hy_trainer_plan_custom_ranks, ours._handle, ctypes.byref(own), ranks, has_cards, seen)
     del keep
     observer.raise_again()
     return out

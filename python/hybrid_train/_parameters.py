@@ -177,7 +177,7 @@ class Parameters:
             c.shape[: len(shape)] = shape
             c.group = kinds.index(one.group or Group())
 
-    def to_c(self, out: _abi.hy_own_parameters) -> None:
+    def to_c(self, out: _abi.hy_custom_parameters) -> None:
         out.list, out.count = self.list, len(self.list)
         out.groups, out.group_count = self.groups, len(self.groups)
         out.dtype = _names.DTYPE.index(self.dtype)
@@ -423,7 +423,7 @@ def collect(
 
 def shapes_to_c(
     shapes: Any, dtype: str, grad_dtype: str, groups: Mapping[str, Mapping[str, Any]] | None
-) -> tuple[_abi.hy_own_parameters, Parameters]:
+) -> tuple[_abi.hy_custom_parameters, Parameters]:
     """Parameters that have no memory, for a plan; with what has to be kept as long as the struct is used."""
     for one in (dtype, grad_dtype):
         if one not in DTYPES:
@@ -437,6 +437,6 @@ def shapes_to_c(
         _by_pattern(given, groups)
     ours = Parameters(given, [View(0, size, dtype, dtype, "cpu", True, True, None) for size in sizes])
     ours.grad_dtype = grad_dtype
-    out = _abi.hy_own_parameters()
+    out = _abi.hy_custom_parameters()
     ours.to_c(out)
     return out, ours

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import byref, memmove, sizeof
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +11,15 @@ _T = TypeVar("_T", bound="Result")
 
 def text(value: bytes | None) -> str:
     return value.decode("utf-8", "replace") if value else ""
+
+
+def _complete(c: Any) -> Any:
+    """The struct with all members that this package knows: those that an older library does not have are zero."""
+    if not 0 < getattr(c, "size", 0) < sizeof(c):
+        return c
+    out = type(c)()
+    memmove(byref(out), byref(c), c.size)
+    return out
 
 
 def _plain(value: Any) -> Any:
@@ -27,7 +37,7 @@ class Result:
     def _of(cls: type[_T], c: Any) -> _T:
         """From a C struct, at once: its pointers may not live long."""
         self = object.__new__(cls)
-        self._fill(c)
+        self._fill(_complete(c))
         return self
 
     @classmethod

@@ -100,10 +100,12 @@ class Config:
         """Names the model by what there is of it: a run's folder, a checkpoint, a model's folder, a preset."""
         self._do(lib.hy_config_use_model, encoded(name))
 
-    def use_own(self) -> None:
-        """For a Loop, which does it by itself: what the model preset says does not count, a step is one micro-batch,
-        and there is no warm-up, unless somebody has said otherwise."""
-        self._do(lib.hy_config_use_own)
+    def use_custom(self) -> None:
+        """Prepares the values for a Loop, which does this itself, on a copy: values of the model preset do not apply, a
+        step is one micro-batch, and there is no warm-up unless one is set."""
+        self._do(lib.hy_config_use_custom)
+
+    use_own = use_custom  # the old name, until version 0.2
 
     def copy(self) -> Config:
         """Another one with the same values. Files that were loaded are read again."""

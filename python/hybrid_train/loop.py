@@ -1,4 +1,4 @@
-"""Your own training loop, over your own parameters, with the library's phases, optimizer and memory plans."""
+"""Your own training loop over your own parameters, with the library's phases, optimizer and memory plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from . import _abi, _library, _names
 from ._in_turn import InTurn, must_be_current, stream_of
-from ._library import lib
+from ._library import lib, sized
 from ._loop_setup import LoadState, SaveState, State, configured, groups_of, plan_parameters
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._parameters import TorchParameters, collect
@@ -28,6 +28,7 @@ __all__ = ["Loop", "Step", "plan_parameters"]
 
 LossFunction = Callable[[int], Any]
 
+_INFO_SIZE = ctypes.sizeof(_abi.hy_step_info)
 _AS_IT_IS = contextlib.nullcontext()
 
 
@@ -176,7 +177,7 @@ class Loop:
         if isinstance(self._parameters, TorchParameters) and self._parameters.device != "cpu":
             self._stream_of = self._parameters
         self._c_step = _abi.hy_loop_step()
-        self._question = ctypes.byref(self._c_step)
+        self._question, self._question_size = sized(self._c_step)
         self._is_asked = False  # _c_step is the question that waits for an answer
         self._is_shown = False  # and iteration has shown it
 
@@ -223,7 +224,7 @@ class Loop:
     def _ask(self) -> int:
         """The question that waits now, in _c_step; what is to do."""
         if not self._is_asked:
-            self._finish(lib.hy_loop_next(self._open(), self._question))
+            self._finish(lib.hy_loop_next_sized(self._open(), self._question, self._question_size))
             self._is_asked = True
         todo: int = self._c_step.todo
         return todo
@@ -242,7 +243,9 @@ class Loop:
         # Last: on a card this waits for the backward pass. What torch could go back from is one number.
         number = loss.item() if is_fresh else _number(loss)
         self._is_asked = self._is_shown = False
-        status = lib.hy_loop_exchange(self._handle, packed, number, tokens, self._question, info)
+        status = lib.hy_loop_exchange_sized(
+            self._handle, packed, number, tokens, self._question, self._question_size, info, _INFO_SIZE
+        )
         self._is_asked = status == _abi.HY_OK
         self._finish(status)
 
@@ -468,7 +471,7 @@ class Loop:
 
     def _last(self) -> StepInfo | None:
         c = _abi.hy_step_info()
-        return StepInfo._later(c) if lib.hy_loop_last(self._open(), ctypes.byref(c)) else None
+        return StepInfo._later(c) if lib.hy_loop_last_sized(self._open(), *sized(c)) else None
 
     @property
     def last(self) -> StepInfo | None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 from . import _abi
-from ._library import check, lib
+from ._library import check, lib, sized
 from .results import RankInfo, RanksInfo
 
 __all__ = ["find_rank"]
@@ -18,11 +17,11 @@ def find_rank() -> RankInfo:
     Variables that are partial or contradict each other are an InputError that names them.
     """
     c = _abi.hy_rank_info()
-    check(lib.hy_find_rank(ctypes.byref(c)))
+    check(lib.hy_find_rank_sized(*sized(c)))
     return RankInfo._of(c)
 
 
 def ranks_of(trainer: Any) -> RanksInfo | None:
     """None: the run is alone."""
     c = _abi.hy_ranks_info()
-    return RanksInfo._of(c) if lib.hy_trainer_ranks(trainer, ctypes.byref(c)) else None
+    return RanksInfo._of(c) if lib.hy_trainer_ranks_sized(trainer, *sized(c)) else None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Callable
 
 from . import _abi
-from ._library import check, encoded, lib, take_bytes
+from ._library import check, encoded, lib, sized, take_bytes
 from .errors import InputError, StateError
 from .results import TokenizeResult
 
@@ -92,7 +92,7 @@ class Tokenizer:
         """Files and folders to token shards in `out`, on all cores. on_progress gets bytes done and in all."""
         raised: list[BaseException] = []
 
-        def tell(_: Any, progress: Any) -> bool:
+        def report(_: Any, progress: Any) -> bool:
             try:
                 if on_progress is not None:
                     on_progress(progress.contents.bytes_done, progress.contents.bytes_total)
@@ -102,7 +102,7 @@ class Tokenizer:
 
         names = [encoded(path) for path in paths]
         array = (ctypes.c_char_p * len(names))(*names)
-        callback = _OPTIONS["tell"](tell)
+        callback = _OPTIONS["on_progress"](report)
         options = _abi.hy_tokenize_options(
             tokenizer=self._open(),
             paths=ctypes.cast(array, _OPTIONS["paths"]),
@@ -112,10 +112,10 @@ class Tokenizer:
             shard_tokens=shard_tokens,
             threads=threads,
             is_plain=plain,
-            tell=callback,
+            on_progress=callback,
         )
         c = _abi.hy_tokenize_result()
-        status = lib.hy_tokenize_files(ctypes.byref(options), ctypes.byref(c))
+        status = lib.hy_tokenize_files_sized(ctypes.byref(options), *sized(c))
         if raised:
             raise raised[0]
         check(status)

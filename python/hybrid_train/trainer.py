@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Callable
 
 from . import _abi, _library
-from ._library import check, encoded, lib, take_bytes, take_text
+from ._library import check, encoded, lib, sized, take_bytes, take_text
 from ._observer import Observer, OnEval, OnMemory, OnMessage, OnProgress, OnSave, OnStep
 from ._turn import Turn
 from .config import Config, ConfigValue, as_config
@@ -26,19 +26,19 @@ __all__ = ["Trainer", "train", "plan"]
 
 def summary_of(trainer: Any) -> Summary:
     c = _abi.hy_summary()
-    lib.hy_trainer_summary(trainer, ctypes.byref(c))
+    lib.hy_trainer_summary_sized(trainer, *sized(c))
     return Summary._of(c)
 
 
 def memory_of(trainer: Any) -> MemoryState:
     c = _abi.hy_memory_state()
-    check(lib.hy_trainer_memory(trainer, ctypes.byref(c)))
+    check(lib.hy_trainer_memory_sized(trainer, *sized(c)))
     return MemoryState._of(c)
 
 
 def facts_of(trainer: Any) -> PlanFacts:
     c = _abi.hy_plan_facts()
-    lib.hy_trainer_plan_facts(trainer, ctypes.byref(c))
+    lib.hy_trainer_plan_facts_sized(trainer, *sized(c))
     return PlanFacts._of(c)
 
 
@@ -51,7 +51,7 @@ def plan_of(trainer: Any) -> dict[str, Any]:
 
 
 def planned(create: Any, *arguments: Any) -> dict[str, Any]:
-    """The plan that a call of hy_trainer_plan or _plan_own makes."""
+    """The plan that a call of hy_trainer_plan or _plan_custom makes."""
     handle = ctypes.c_void_p()
     _library.prepare_cuda()
     check(create(*arguments, ctypes.byref(handle)))
@@ -145,14 +145,14 @@ class Trainer:
         """One optimizer step, or one jump when Predict is next."""
         c = _abi.hy_step_info()
         with self._turn:
-            self._finish(lib.hy_trainer_step(self._open(), ctypes.byref(c)))
+            self._finish(lib.hy_trainer_step_sized(self._open(), *sized(c)))
         return StepInfo._of(c)
 
     def evaluate(self) -> EvalInfo:
         """The held-out loss now."""
         c = _abi.hy_eval_info()
         with self._turn:
-            self._finish(lib.hy_trainer_evaluate(self._open(), ctypes.byref(c)))
+            self._finish(lib.hy_trainer_evaluate_sized(self._open(), *sized(c)))
         return EvalInfo._of(c)
 
     def sample(

@@ -1,32 +1,87 @@
-/* error.c: the calling thread's last failure message. See error.h. */
+/* error.c: the calling thread's last error. See error.h.
+ *
+ * A text is formatted aside before it is stored, because its arguments may point into the last one. */
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static _Thread_local char error_message[HY_ERROR_MESSAGE_MAX];
+static _Thread_local hy_error last;
+
+static hy_status fail_as(hy_error_origin origin, hy_status status, const char *format,
+                         va_list arguments) {
+    char text[HY_ERROR_MESSAGE_MAX] = "";
+    vsnprintf(text, sizeof text, format, arguments);
+    memcpy(last.text, text, sizeof text);
+    last.origin = origin;
+    last.status = status;
+    return status;
+}
 
 hy_status hy_fail(hy_status status, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(error_message, sizeof error_message, format, args);
-    va_end(args);
+    va_list arguments;
+    va_start(arguments, format);
+    fail_as(HY_ERROR_LOCAL, status, format, arguments);
+    va_end(arguments);
     return status;
+}
+
+hy_status hy_fail_agreed(hy_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fail_as(HY_ERROR_AGREED, status, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* "front" and "behind" with something between; what is too long loses its end. */
+static void join(const char *front, size_t front_size, const char *between, const char *behind) {
+    char whole[2 * HY_ERROR_MESSAGE_MAX + 8] = "";
+    snprintf(whole, sizeof whole, "%.*s%s%s", (int)front_size, front, between, behind);
+    memcpy(last.text, whole, sizeof last.text - 1);
 }
 
 hy_status hy_fail_context(hy_status status, const char *format, ...) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    memcpy(message, error_message, sizeof message);
-    va_list args;
-    va_start(args, format);
-    int used = vsnprintf(error_message, sizeof error_message, format, args);
-    va_end(args);
-    size_t end = used < 0 ? 0 : (size_t)used;
-    if (end < sizeof error_message) {
-        snprintf(error_message + end, sizeof error_message - end, ": %s", message);
-    }
+    hy_error before = last, context;
+    va_list arguments;
+    va_start(arguments, format);
+    fail_as(before.origin, status, format, arguments);
+    va_end(arguments);
+    context = last;
+    join(context.text, sizeof context.text, ": ", before.text);
     return status;
 }
 
-const char *hy_error_message(void) { return error_message; }
+hy_status hy_fail_hint(hy_status status, const char *format, ...) {
+    hy_error before = last, hint;
+    va_list arguments;
+    va_start(arguments, format);
+    fail_as(before.origin, status, format, arguments);
+    va_end(arguments);
+    hint = last;
+    size_t needed = strlen("; ") + strlen(hint.text) + 1;
+    size_t room = needed < sizeof hint.text ? sizeof hint.text - needed : 0;
+    join(before.text, room, "; ", hint.text);
+    return status;
+}
+
+const hy_error *hy_error_last(void) { return &last; }
+
+const char *hy_error_message(void) { return last.text; }
+
+hy_error_origin hy_error_origin_of(hy_status status) {
+    return status == last.status ? last.origin : HY_ERROR_LOCAL;
+}
+
+void hy_error_save(hy_error *out, hy_status status) {
+    hy_error_origin origin = hy_error_origin_of(status);
+    *out = status == HY_OK ? (hy_error){.status = HY_OK} : last;
+    out->status = status;
+    out->origin = origin;
+}
+
+hy_status hy_error_restore(const hy_error *error) {
+    if (error->status != HY_OK) last = *error;
+    return error->status;
+}

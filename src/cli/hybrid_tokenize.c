@@ -203,7 +203,7 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .shard_tokens = o->shard_tokens,
                                .threads = (int)o->threads,
                                .is_plain = o->is_plain,
-                               .tell = tell,
+                               .on_progress = tell,
                                .user = &progress};
     if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
         hy_cli_warning("%s names no eos token: nothing will stand between documents", o->tokenizer);

@@ -23,6 +23,7 @@
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 
 /* ---- the signal handler and the little it shares with the program ---------------------------- */
 

@@ -16,6 +16,7 @@
 #include "cli/program.h"
 #include "cli/table.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 
 /* ---- models ---------------------------------------------------------------------------------- */
 

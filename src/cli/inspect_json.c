@@ -11,6 +11,7 @@
 #include "cli/options.h"
 #include "cli/plan_list.h"
 #include "cli/program.h"
+#include "hybrid_tools.h"
 
 /* ---- writing ----------------------------------------------------------------------------------- */
 

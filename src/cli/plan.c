@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/summary.h"
 #include "cli/table.h"
+#include "hybrid_tools.h"
 
 #define SECONDS_PER_DAY 86400.0
 

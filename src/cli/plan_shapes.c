@@ -104,13 +104,13 @@ hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config,
     /* Where nobody says how long it is: the preset's length is that of another model. */
     if (status == HY_OK)
         status = hy_cli_said(hy_config_set(config, "steps", "1000", HY_FROM_DEFAULT));
-    if (status == HY_OK) status = hy_cli_said(hy_config_use_own(config));
+    if (status == HY_OK) status = hy_cli_said(hy_config_use_custom(config));
     if (status == HY_OK) {
-        hy_own_parameters own = {.list = s.list,
-                                 .count = s.count,
-                                 .dtype = weights_type(config),
-                                 .grad_dtype = weights_type(config)};
-        status = hy_cli_said(hy_trainer_plan_own(config, &own, NULL, &trainer));
+        hy_custom_parameters own = {.list = s.list,
+                                    .count = s.count,
+                                    .dtype = weights_type(config),
+                                    .grad_dtype = weights_type(config)};
+        status = hy_cli_said(hy_trainer_plan_custom(config, &own, NULL, &trainer));
     }
     if (status == HY_OK)
         status = hy_cli_said(hy_cli_show_plan(terminal, config, trainer, wants_json));

@@ -13,6 +13,7 @@
 #include "cli/program.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
+#include "hybrid_tools.h"
 
 #define REPORT_NAME "selftest.txt"
 
@@ -95,10 +96,11 @@ static void write_text(FILE *out, const char *text, int indent, int columns) {
 /* "  all-gather, 64 MiB          ok      1234.5 us    27.182 GB/s" */
 static void write_check(FILE *out, const hy_selftest_check *check, int columns, const char *colour,
                         const char *plain) {
-    bool is_failed = check->verdict == HY_CHECK_FAILED, is_told = check->verdict == HY_CHECK_TOLD;
-    int indent = 2 + NAME_COLUMNS + 2 + (is_told ? 0 : 8);
+    bool is_failed = check->verdict == HY_CHECK_FAILED,
+         is_info = check->verdict == HY_CHECK_REPORTED;
+    int indent = 2 + NAME_COLUMNS + 2 + (is_info ? 0 : 8);
     fprintf(out, "  %-*s  ", NAME_COLUMNS, check->name);
-    if (!is_told) fprintf(out, "%s%-6s%s  ", is_failed ? colour : "", word_of(check), plain);
+    if (!is_info) fprintf(out, "%s%-6s%s  ", is_failed ? colour : "", word_of(check), plain);
     write_text(out, check->text, indent, columns);
     if (!is_failed) return;
     fprintf(out, "%*s", indent, "");

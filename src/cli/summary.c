@@ -13,6 +13,7 @@
 #include "cli/terminal.h"
 #include "hybrid.h"
 #include "hybrid_report.h"
+#include "hybrid_tools.h"
 
 /* ---- command lines, ready to be pasted ------------------------------------------------------- */
 

@@ -249,10 +249,10 @@ void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
         isnan(last->lr) ? "-" : hy_cli_learning_rate(last->lr).text);
     if (!isnan(gradient_norm(view)))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
-    bool is_own = view->facts->is_own;
-    if (is_own && last->grad_accum > 1)
+    bool is_custom = view->facts->is_custom;
+    if (is_custom && last->grad_accum > 1)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%" PRId64 " micro-batches a step", last->grad_accum);
-    if (!is_own && last->batch_size > 0 && last->grad_accum > 0)
+    if (!is_custom && last->batch_size > 0 && last->grad_accum > 0)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
             last->grad_accum);
     if (view->facts->tokens_per_step > 0)

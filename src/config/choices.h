@@ -1,9 +1,9 @@
 /* choices.h: the values of settings that have a fixed set of them.
  *
- * A choice is an enum of the module that acts on it where that module comes before config (hy_place,
- * hy_dtype, hy_tune, hy_link_choice, hy_chat_kind, hy_data_format, hy_recompute, hy_schedule_kind,
- * hy_cooldown_shape, hy_predictor_kind), and one of those below otherwise. The words for the values stand
- * in the table of settings.c alone; hy_choice_name gives them. */
+ * A choice is an enum of the module that acts on it where that module comes before config
+ * (hy_place, hy_dtype, hy_tune, hy_link_choice, hy_chat_kind, hy_data_format, hy_recompute,
+ * hy_schedule_kind, hy_cooldown_shape, hy_predictor_kind), and one of those below otherwise. The
+ * words for the values stand in the table of settings.c alone; hy_choice_name gives them. */
 #pragma once
 
 #include "hybrid_types.h"

@@ -52,8 +52,7 @@ struct hy_config {
     hy_settings settings;
 };
 
-/* ---- values ------------------------------------------------------------------------------------
- * */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static value *value_at(const hy_config *config, size_t setting, int rank) {
     return &config->values[setting * RANKS + (size_t)rank];
@@ -107,18 +106,14 @@ static const struct {
     {"train.tokens", "yields to train.tokens"},
     {"train.epochs", "yields to train.epochs"},
 };
-enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 
 /* What a length that is not used says about itself; NULL when the setting counts as it is. */
 static const char *yielding_note(const hy_config *config, size_t setting) {
-    bool is_length = false;
-    for (size_t i = 0; i < LENGTHS; i++) {
-        is_length |= !strcmp(lengths[i].key, hy_setting_at(setting)->info.key);
-    }
-    const char *note = NULL;
+    const char *key = hy_setting_at(setting)->info.key, *note = NULL;
     int strongest = winning_rank(config, setting);
+    if (!hy_word_is_in(" train.steps train.tokens train.epochs ", key)) return NULL;
     if (!strcmp(value_at(config, setting, strongest)->text, "0")) return NULL;
-    for (size_t i = 0; is_length && i < LENGTHS; i++) {
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         size_t other = hy_setting_index(hy_setting_find(lengths[i].key, NULL));
         int rank = winning_rank(config, other);
         if (rank <= strongest || !strcmp(value_at(config, other, rank)->text, "0")) continue;
@@ -132,7 +127,7 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
 static const char *settled_recipe(const hy_config *config, const char *key) {
     bool is_optimizer = !strcmp(key, "optimizer.optimizer");
     if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
-    if (strcmp(hy_config_said(config, key), "auto")) return NULL;
+    if (!hy_config_says(config, key, "auto")) return NULL;
     return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
 }
 
@@ -165,7 +160,7 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     if (i == 0 && config->own_lr[0]) return config->own_lr;
     const hy_optimizer_kind *kind = chosen_optimizer(config);
-    bool is_relative = !strcmp(hy_config_said(config, "optimizer.adafactor_relative"), "true");
+    bool is_relative = hy_config_says(config, "optimizer.adafactor_relative", "true");
     bool is_like_adamw = kind == hy_optimizer_kind_of(HY_ADAFACTOR) && !is_relative;
     /* its rate is then a step's length */
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
@@ -181,36 +176,33 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
     return ends_jumps ? config->own_until : NULL;
 }
 
-static bool is_auto(const hy_config *config, const char *key) {
-    return !strcmp(hy_config_said(config, key), "auto");
-}
-
-/* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one of the
- * two numbers above what micro_batch says, or where that is auto, wants them. NULL: it counts as it is. */
+/* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one
+ * of the two numbers above what micro_batch says, or where that is auto, wants them. NULL: it
+ * counts as it is. */
 static const char *settled_micro_batch(const hy_config *config, size_t setting) {
     if (strcmp(hy_setting_at(setting)->info.key, "train.micro_batch")) return NULL;
     int batch = hy_config_said_rank(config, "train.batch_size");
     int accum = hy_config_said_rank(config, "train.grad_accum_steps");
     int strongest = batch > accum ? batch : accum;
-    bool is_auto = !strcmp(hy_config_said(config, "train.micro_batch"), "auto");
+    bool is_auto = hy_config_says(config, "train.micro_batch", "auto");
     bool is_said = strongest >= HY_FROM_FILE;
     if (!is_auto && !(is_said && strongest > winning_rank(config, setting))) return NULL;
     return is_said ? "given" : "open";
 }
 
-/* The share of a short run to which the steps of a preset are cut. With a tenth, the least that a run of its
- * usual length has, the loss of a short one jumps. */
+/* The share of a short run to which the steps of a preset are cut. With a tenth, the least that a
+ * run of its usual length has, the loss of a short one jumps. */
 #define PRESET_WARMUP_SHARE "0.33"
 
-/* Warm-up in steps or as a share of the run. Who says one of them, by a file or above, means that one, and
- * the stronger origin counts; a preset's steps are cut to a share of a short run. The result is one rule, so
- * that it can be printed and read again: the steps, but no more than the share; -1: the share. NULL: this
- * key counts as it is. */
+/* Warm-up in steps or as a share of the run. Who says one of them, by a file or above, means that
+ * one, and the stronger origin counts; a preset's steps are cut to a share of a short run. The
+ * result is one rule, so that it can be printed and read again: the steps, but no more than the
+ * share; -1: the share. NULL: this key counts as it is. */
 static const char *settled_warmup(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
     int steps = hy_config_said_rank(config, "optimizer.lr_warmup_steps");
     int ratio = hy_config_said_rank(config, "optimizer.lr_warmup_ratio");
-    bool has_steps = strcmp(hy_config_said(config, "optimizer.lr_warmup_steps"), "-1") != 0;
+    bool has_steps = !hy_config_says(config, "optimizer.lr_warmup_steps", "-1");
     if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
     }
@@ -221,34 +213,25 @@ static const char *settled_warmup(const hy_config *config, size_t setting) {
 /* A key's result: its text and where that came from. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
+    const char *key = hy_setting_at(setting)->info.key, *note = yielding_note(config, setting);
     const value *winner = value_at(config, setting, winning_rank(config, setting));
-    const char *note = yielding_note(config, setting);
-    const char *own = optimizer_default(config, setting);
-    const char *recipe = settled_recipe(config, hy_setting_at(setting)->info.key);
-    const char *last = schedule_default(config, setting);
-    const char *adapter = hy_config_adapter_default(config, hy_setting_at(setting)->info.key);
-    const char *cut = settled_micro_batch(config, setting);
-    const char *warmup = settled_warmup(config, setting);
-    *text = note      ? "0"
-            : own     ? own
-            : recipe  ? recipe
-            : last    ? last
-            : adapter ? adapter
-            : cut     ? cut
-            : warmup  ? warmup
-                      : winner->text;
-    *origin = note      ? note
-              : own     ? "default of the optimizer"
-              : recipe  ? "auto"
-              : last    ? "default of the schedule"
-              : adapter ? "by lora and qlora"
-              : cut     ? "by who says batch_size and grad_accum_steps"
-              : warmup  ? "by who says lr_warmup_steps or lr_warmup_ratio"
-                        : winner->origin;
+    const value results[] = {
+        {note ? "0" : NULL, note},
+        {optimizer_default(config, setting), "default of the optimizer"},
+        {settled_recipe(config, key), "auto"},
+        {schedule_default(config, setting), "default of the schedule"},
+        {hy_config_adapter_default(config, key), "by lora and qlora"},
+        {settled_micro_batch(config, setting), "by who says batch_size and grad_accum_steps"},
+        {settled_warmup(config, setting), "by who says lr_warmup_steps or lr_warmup_ratio"},
+        *winner, /* always has a text */
+    };
+    const value *result = results;
+    while (!result->text) result++;
+    *text = result->text;
+    *origin = result->origin;
 }
 
-/* ---- putting one value in ----------------------------------------------------------------------
- * */
+/* ---- putting one value in -------------------------------------------------------------------- */
 
 /* What can only be meant as a place on the disk, not as a preset or a name of the hub. */
 static bool is_path(const char *model) {
@@ -289,8 +272,7 @@ static hy_status check_model(const char *model, const char *where) {
     hy_builtin_list("model", &names);
     hy_status status = hy_fail(HY_ERR_INPUT,
                                "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
-                               "group, or a model's folder or "
-                               "name in the hub's cache%s%s",
+                               "group, or a model's folder or name in the hub's cache%s%s",
                                where, *model ? model : "\"\"", hy_text_string(&names),
                                hy_did_you_mean(hy_builtin_nearest("model", model)).text,
                                hy_hf_how_to_fetch(model).text);
@@ -324,8 +306,7 @@ static hy_status put(hy_config *config, const char *key, const char *text, int r
     return keep_text(config, origin, &v->origin);
 }
 
-/* ---- files, presets and profiles ---------------------------------------------------------------
- * */
+/* ---- files, presets and profiles ------------------------------------------------------------- */
 
 typedef struct filling {
     hy_config *config;
@@ -400,8 +381,9 @@ static hy_status load_preset(hy_config *config, const char *model) {
     return HY_OK;
 }
 
-/* What an adapter says of itself weighs a little less than whoever named it: more than the file of the run that it
- * stands beside, less than flags of the same command. A run that began as one has all of it in its own file. */
+/* What an adapter says of itself weighs a little less than whoever named it: more than the file of
+ * the run that it stands beside, less than flags of the same command. A run that began as one has
+ * all of it in its own file. */
 static hy_status load_adapter(hy_config *config, const char *adapter) {
     char origin[ORIGIN_MAX];
     size_t count = hy_setting_count() * RANKS;
@@ -433,8 +415,8 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     return HY_OK;
 }
 
-/* What presets say was found for our own models, and how profiles cut a step is about our own batches: in a run of
- * the caller's own nobody has chosen either. */
+/* What presets say was found for our own models, and how profiles cut a step is about our own
+ * batches: in a run of the caller's own nobody has chosen either. */
 static void forget_ours(hy_config *config) {
     size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
     clear_rank(config, HY_FROM_PRESET);
@@ -458,7 +440,8 @@ static void store_all(hy_config *config) {
     }
 }
 
-/* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go by. */
+/* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go
+ * by. */
 static void settle_rate(hy_config *config) {
     double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
     if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
@@ -476,23 +459,24 @@ static void settle_until(hy_config *config) {
     if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
 }
 
-/* The result of all, and first of what `auto` needs to know. */
-static void settle_values(hy_config *config) {
-    bool is_open = is_auto(config, "optimizer.optimizer"),
-         is_free = is_auto(config, "optimizer.schedule");
+/* The result of all values. What `auto` stands for needs a result with a usual recipe first. */
+static hy_status settle_values(hy_config *config) {
+    bool is_open = hy_config_says(config, "optimizer.optimizer", "auto");
+    bool is_auto = is_open || hy_config_says(config, "optimizer.schedule", "auto");
     config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
-    settle_rate(config);
-    settle_until(config);
-    store_all(config);
-    if (!is_open && !is_free) return;
-    config->recipe = hy_recipe_of(&config->settings, config->is_own, is_open);
-    settle_rate(config);
-    settle_until(config);
-    store_all(config);
+    for (int round = 0; round < (is_auto ? 2 : 1); round++) {
+        if (round) {
+            HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));
+        }
+        settle_rate(config);
+        settle_until(config);
+        store_all(config);
+    }
+    return HY_OK;
 }
 
-/* Brings in what the winning model and profile say, where they are others than before, and makes the
- * result. */
+/* Brings in what the winning model and profile say, where they are others than before, and makes
+ * the result. */
 static hy_status settle(hy_config *config) {
     const char *model = hy_config_said(config, "model"),
                *profile = hy_config_said(config, "profile");
@@ -503,8 +487,7 @@ static hy_status settle(hy_config *config) {
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
     if (config->is_own) forget_ours(config);
-    settle_values(config);
-    return HY_OK;
+    return settle_values(config);
 }
 
 static hy_status fill_from_file(hy_config *config, const char *path) {
@@ -529,8 +512,7 @@ static hy_status fill_from_file(hy_config *config, const char *path) {
     return status;
 }
 
-/* ---- the object --------------------------------------------------------------------------------
- * */
+/* ---- the object ------------------------------------------------------------------------------ */
 
 void hy_config_destroy(hy_config *config) {
     if (!config) return;
@@ -632,7 +614,7 @@ hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept
     return add_unknown(config);
 }
 
-hy_status hy_config_use_own(hy_config *config) {
+hy_status hy_config_use_custom(hy_config *config) {
     if (config->is_own) return HY_OK;
     hy_config before;
     HY_TRY(begin_change(config, &before));
@@ -660,7 +642,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
     copy->is_own = config->is_own;
     if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
-    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_own(copy);
+    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_custom(copy);
     if (status != HY_OK) {
         hy_config_destroy(copy);
         return status;
@@ -693,17 +675,16 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
                             size_t size) {
     char flag[ORIGIN_MAX - 8];
     name_as_flag(key, flag, sizeof flag);
-    switch (origin) {
-    case HY_FROM_DEFAULT: snprintf(out, size, "default"); break;
-    case HY_FROM_PRESET: snprintf(out, size, "preset %s", hy_config_said(config, "model")); break;
-    case HY_FROM_PROFILE:
-        snprintf(out, size, "profile %s", hy_config_said(config, "profile"));
-        break;
-    case HY_FROM_FILE: snprintf(out, size, "file"); break;
-    case HY_FROM_SET: snprintf(out, size, "--set"); break;
-    case HY_FROM_FLAG: snprintf(out, size, "flag %s", flag); break;
-    case HY_FROM_CALLER: snprintf(out, size, "caller"); break;
-    }
+    static const char *const words[] = {
+        [HY_FROM_DEFAULT] = "default", [HY_FROM_PRESET] = "preset ", [HY_FROM_PROFILE] = "profile ",
+        [HY_FROM_FILE] = "file",       [HY_FROM_SET] = "--set",      [HY_FROM_FLAG] = "flag ",
+        [HY_FROM_CALLER] = "caller",
+    };
+    snprintf(out, size, "%s%s", words[origin],
+             origin == HY_FROM_PRESET    ? hy_config_said(config, "model")
+             : origin == HY_FROM_PROFILE ? hy_config_said(config, "profile")
+             : origin == HY_FROM_FLAG    ? flag
+                                         : "");
 }
 
 hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy_origin origin) {

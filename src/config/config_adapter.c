@@ -10,11 +10,11 @@
 #include "hub/hf_load.h"
 #include "hub/peft_set.h"
 
-/* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking Machines, 2025) found ten;
- * not measured here yet. */
+/* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking
+ * Machines, 2025) found ten; not measured here yet. */
 #define ADAPTER_RATE 10
 
-/* ---- values ------------------------------------------------------------------------------------------ */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* What it was trained with is not all that one goes on with: dropout stays as it is said here. */
 hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
@@ -56,8 +56,8 @@ static const char *frozen_default(const hy_config *config, bool is_qlora, bool i
     return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
 }
 
-/* qlora is lora with a small base. A and B would be extrapolated as a product, so jumps go along a line whose length
- * is tested. */
+/* qlora is lora with a small base. A and B would be extrapolated as a product, so jumps go along a
+ * line whose length is tested. */
 const char *hy_config_adapter_default(const hy_config *config, const char *key) {
     bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
@@ -84,7 +84,7 @@ void hy_config_adapter_settle(const hy_config *config, hy_settings *s) {
     s->adapter_said.rslora = is_said(config, "lora.rslora");
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 hy_status hy_settings_check_adapters(const hy_settings *s) {
     HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,

@@ -1,4 +1,5 @@
-/* config_model.c: a shape as settings: the way back from hy_shape_from_settings. See config_model.h. */
+/* config_model.c: a shape as settings: the way back from hy_shape_from_settings. See
+ * config_model.h. */
 #include "config/config_model.h"
 
 #include <stdio.h>
@@ -6,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "hub/hf_load.h"
 #include "hub/peft.h"
 
@@ -16,7 +18,8 @@
 
 static hy_settings settings_of(const hy_shape *shape) {
     hy_settings settings = {
-        .shape = {.layers = shape->layers,
+        .shape = {.architecture = shape->arch,
+                  .layers = shape->layers,
                   .width = shape->width,
                   .heads = shape->heads,
                   .kv_heads = shape->kv_heads,
@@ -51,20 +54,14 @@ static hy_settings settings_of(const hy_shape *shape) {
     return settings;
 }
 
-/* Rotations are told of models that have them alone; the others keep the defaults. */
+/* Keys of rope are sent only for models that have it; the others keep the defaults. */
 static bool is_sent(const char *key, const hy_shape *shape) {
-    static const char *const others[] = {"train.seq_len", "optimizer.lr",
-                                         "optimizer.lr_warmup_steps"};
-    static const char *const scaling[] = {"shape.rope_factor", "shape.rope_low_freq",
-                                          "shape.rope_high_freq", "shape.rope_original_context"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (!strcmp(key, others[i])) return true;
-    }
+    static const char scaling[] = " shape.rope_factor shape.rope_low_freq shape.rope_high_freq "
+                                  "shape.rope_original_context ";
     if (!strcmp(key, "shape.rope_theta")) return shape->has_rope;
-    for (size_t i = 0; i < sizeof scaling / sizeof scaling[0]; i++) {
-        if (!strcmp(key, scaling[i])) return shape->has_llama3_rope;
-    }
-    return !strncmp(key, "shape.", 6);
+    if (hy_word_is_in(scaling, key)) return shape->has_llama3_rope;
+    return !strncmp(key, "shape.", 6) ||
+           hy_word_is_in(" train.seq_len optimizer.lr optimizer.lr_warmup_steps ", key);
 }
 
 static bool holds(const char *folder, const char *file) {
@@ -86,11 +83,9 @@ void hy_config_hint_model(const char *folder) {
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && !holds(folder, known[i].file)) i++;
     if (i == sizeof known / sizeof known[0]) return;
-    char message[HY_ERROR_MESSAGE_MAX];
     const char *at = strchr(known[i].hint, '@');
-    snprintf(message, sizeof message, "%s", hy_error_message());
-    (void)hy_fail(HY_ERR_INPUT, "%s; %.*s%s%s", message, (int)(at - known[i].hint), known[i].hint,
-                  folder, at + 1);
+    (void)hy_fail_hint(HY_ERR_INPUT, "%.*s%s%s", (int)(at - known[i].hint), known[i].hint, folder,
+                       at + 1);
 }
 
 hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_sink sink,

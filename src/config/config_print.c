@@ -42,7 +42,8 @@ static void print_value(hy_text *out, const hy_setting *setting, const char *tex
     }
 }
 
-/* Links before the last name are resolved; that one stays, because its ending may say what the file is. */
+/* Links before the last name are resolved; that one stays, because its ending may say what the file
+ * is. */
 static void add_absolute(hy_text *out, const char *path, size_t size) {
     char parent[PATH_MAX], folder[PATH_MAX];
     while (size > 1 && path[size - 1] == '/') size--;
@@ -64,15 +65,13 @@ static void add_absolute(hy_text *out, const char *path, size_t size) {
     }
 }
 
-/* Paths as they are from any folder; NULL: the value is no path, or too long as one. Several with commas
- * between them are made absolute one by one: a weight behind a name stays there. */
+/* Paths as they are from any folder; NULL: the value is no path, or too long as one. Several with
+ * commas between them are made absolute one by one: a weight behind a name stays there. */
 static const char *as_absolute(const char *key, const char *value, hy_text *out) {
-    static const char *const paths[] = {
-        "model",           "init_from",   "data",         "val_data",  "out",
-        "input.tokenizer", "save.resume", "lora.adapter", "lora.base", NULL};
+    static const char paths[] = " model init_from data val_data out input.tokenizer save.resume "
+                                "lora.adapter lora.base ";
     static const char *const words[] = {"", "auto", "none", "builtin", NULL};
-    bool is_path = false, is_data = hy_has_ending(key, "data");
-    for (size_t i = 0; paths[i]; i++) is_path |= !strcmp(key, paths[i]);
+    bool is_path = hy_word_is_in(paths, key), is_data = hy_has_ending(key, "data");
     for (size_t i = 0; words[i]; i++) is_path &= strcmp(value, words[i]) != 0;
     bool is_model = !strcmp(key, "model") || !strcmp(key, "lora.base");
     if (is_model && (hy_builtin_text("model", value) || !hy_path_exists(value))) is_path = false;

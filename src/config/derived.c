@@ -9,6 +9,7 @@
 #include "hub/hf_load.h"
 #include "kernels/coded.h"
 #include "model/adapter.h"
+#include "model/arch/arch.h"
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double rank = (double)s->lora.lora_rank;
@@ -25,6 +26,7 @@ static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
 
 hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
     *out = (hy_shape){
+        .arch = s->shape.architecture,
         .layers = (int32_t)s->shape.layers,
         .width = (int32_t)s->shape.width,
         .heads = (int32_t)s->shape.heads,
@@ -56,6 +58,13 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
     }
     HY_TRY(hy_shape_complete(out));
+    /* A window may be added to a folder's model: another architecture is exported then. */
+    bool is_other = s->shape.architecture != HY_ARCH_NONE && out->arch != s->shape.architecture;
+    HY_FAIL_IF(is_other && !out->sliding_window, HY_ERR_INPUT,
+               "shape.architecture is %s, which cannot have this shape; %s%s",
+               hy_family_of(s->shape.architecture)->name,
+               out->arch ? "the one that can is " : "none can",
+               out->arch ? hy_family_of(out->arch)->name : "");
     if (!s->lora.lora) return HY_OK;
     return set_adapter(s, out);
 }

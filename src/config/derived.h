@@ -2,13 +2,14 @@
 #pragma once
 
 #include "config/settings.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "model/shape.h"
 #include "optim/optimizer.h"
 #include "phases/divergence.h"
 #include "phases/machine.h"
 
-/* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go together. */
+/* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go
+ * together. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 
 /* The names of what is trained, for hy_params_select. */
@@ -29,7 +30,8 @@ bool hy_settings_bring_weights(
 /* The card of cuda and cuda:N; -1 for auto and cpu. */
 int hy_device_card(hy_device_choice device);
 
-/* What frozen matrices are stored as, by the word of frozen_dtype: "nf4_single"; "": as passes read them. */
+/* What frozen matrices are stored as, by the word of frozen_dtype: "nf4_single"; "": as passes read
+ * them. */
 const char *hy_settings_frozen_name(const hy_settings *settings);
 
 /* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */

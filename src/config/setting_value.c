@@ -172,10 +172,7 @@ const char *hy_setting_format(const hy_setting *setting, const hy_settings *sett
 static const char *const type_in_words[] = {
     [HY_VALUE_INTEGER] = "a whole number such as 64 or 10k, ",
     [HY_VALUE_NUMBER] = "a number, ",
-    [HY_VALUE_SWITCH] = "",
-    [HY_VALUE_CHOICE] = "",
-    [HY_VALUE_TEXT] = "",
-    [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ",
+    [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ", /* the others need no word */
 };
 
 static hy_status refuse(const hy_setting *setting, const char *text, const char *origin) {
@@ -190,11 +187,10 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
     /* Words of three letters are all near each other: "gpu" is no slip for "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
     if (near && numbered_stem(near)) near = NULL; /* a pattern is no word to write */
-    bool is_long = strlen(text) > SHOWN_MAX;
+    const char *type = type_in_words[setting->type], *end = strlen(text) > SHOWN_MAX ? "..." : "";
     return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s", origin,
-                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", is_long ? "..." : "",
-                   type_in_words[setting->type], setting->info.accepted,
-                   hy_did_you_mean(near).text);
+                   setting->info.key, SHOWN_MAX, *text ? text : "\"\"", end, type ? type : "",
+                   setting->info.accepted, hy_did_you_mean(near).text);
 }
 
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,

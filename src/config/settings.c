@@ -185,6 +185,13 @@ static const hy_setting table[] = {
           "Layers that have the window: a letter for each, s (sliding) or f (full), repeated over "
           "the layers, as in ssf; or all.")},
     {NUMBER(shape.init_std, "--init-std", 0, 10, "0.02", "Standard deviation of initial weights.")},
+    {CHOICE(
+        shape.architecture, "--architecture", "auto",
+        "Architecture of transformers that the model is exported as; auto: the one that has this "
+        "shape.",
+        "auto", HY_ARCH_NONE, "gpt2", HY_ARCH_GPT2, "llama", HY_ARCH_LLAMA, "mistral",
+        HY_ARCH_MISTRAL, "ministral", HY_ARCH_MINISTRAL, "qwen2", HY_ARCH_QWEN2, "qwen3",
+        HY_ARCH_QWEN3)},
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",
              "Compute of the run in full steps, guard passes and forks included; 0: from tokens or "

@@ -1,16 +1,16 @@
 /* settings.h: the configuration as a plain struct, and the table that describes every field.
  *
- * One row of the table in settings.c gives a key its type, range or names of values, default and help;
- * loading, flags, --print-config, help and completion are all made from it. The trainer reads the
- * struct. */
+ * One row of the table in settings.c gives a key its type, range or names of values, default and
+ * help; loading, flags, --print-config, help and completion are all made from it. The trainer reads
+ * the struct. */
 #pragma once
 
 #include "base/file.h"
+#include "comm/team.h"
 #include "config/choices.h"
 #include "data/chat_template.h"
 #include "data/input.h"
-#include "dist/team.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 #include "hybrid.h"
 #include "kernels/kernels.h"
 #include "model/unit.h"
@@ -28,7 +28,8 @@ typedef struct hy_kept_origin {
     char weights[17]; /* hash of the weights, as hexadecimal digits; "": there were none */
 } hy_kept_origin;
 
-/* Of adapters that are named (lora.adapter): what somebody says in place of what their folders say. */
+/* Of adapters that are named (lora.adapter): what somebody says in place of what their folders
+ * say. */
 typedef struct hy_adapter_said {
     bool alpha, rslora;
 } hy_adapter_said;
@@ -73,6 +74,7 @@ typedef struct hy_settings {
         int64_t rope_original_context;
         int64_t sliding_window;                     /* 0: none */
         char sliding_layers[HY_SLIDING_LAYERS_MAX]; /* all, or a pattern of s and f */
+        hy_arch architecture;                       /* HY_ARCH_NONE: auto */
         double init_std;
     } shape;
 
@@ -234,16 +236,17 @@ typedef struct hy_settings {
 const hy_settings *hy_config_settings(const hy_config *config);
 const char *hy_config_command(const hy_config *config); /* "" when nobody told */
 
-/* Loads the configuration of a run that keeps this; files that `model` and `tokenizer` name are then not
- * needed, as long as the run's own values of these keys win. */
+/* Loads the configuration of a run that keeps this; files that `model` and `tokenizer` name are
+ * then not needed, as long as the run's own values of these keys win. */
 hy_status hy_config_load_kept(hy_config *config, const char *path, const hy_kept_origin *kept);
-/* A copy after hy_config_use_own: what a run of the caller's own is made with. The caller destroys it. */
+/* A copy after hy_config_use_custom: what a run of the caller's own is made with. The caller
+ * destroys it. */
 hy_status hy_config_copy_own(const hy_config *config, hy_config **out);
 /* As hy_config_print, with absolute paths: for a run's folder, which is read from anywhere. */
 hy_status hy_config_print_absolute(const hy_config *config, char **out);
 
-/* A hash of all values that ranks of one run must have alike: all but those of a machine or process (is_local). What the
- * values are counts, not where they came from. */
+/* A hash of all values that ranks of one run must have alike: all but those of a machine or process
+ * (is_local). What the values are counts, not where they came from. */
 uint64_t hy_settings_agreed(const hy_settings *settings);
 
 /* ---- the table: settings.c ---- */
@@ -307,8 +310,8 @@ const char *hy_setting_group_at(size_t i);
 hy_status hy_setting_check(const hy_setting *setting, const char *text, const char *origin,
                            char canonical[HY_TEXT_MAX]);
 
-/* Writes a text that passes the check into its field; and a field's value as its canonical text, which
- * is returned. */
+/* Writes a text that passes the check into its field; and a field's value as its canonical text,
+ * which is returned. */
 void hy_setting_store(const hy_setting *setting, const char *text, hy_settings *settings);
 const char *hy_setting_format(const hy_setting *setting, const hy_settings *settings,
                               char text[HY_TEXT_MAX]);

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/in_order.h"
 #include "base/rng.h"
 #include "data/grammar.h"
-#include "data/in_order.h"
 #include "data/mixture.h"
 #include "data/part.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/in_order.h"
 #include "data/csv_rows.h"
-#include "data/in_order.h"
 
 /* ---- rows to tokens -------------------------------------------------------------------------- */
 

@@ -33,8 +33,8 @@ struct hy_loader {
     pthread_mutex_t lock;
     pthread_cond_t is_filled, is_popped;
     uint64_t filled, popped;
-    bool is_stopping, has_failed; /* failed: the thread has ended, nothing is filled any more */
-    char message[HY_ERROR_MESSAGE_MAX];
+    bool is_stopping;
+    hy_error failure; /* the thread has ended with it, nothing is filled any more; HY_OK: none */
 };
 
 static size_t slot_offset(const hy_loader *l, uint64_t number) {
@@ -51,7 +51,7 @@ static uint64_t first_of(const hy_loader *l, uint64_t number) {
 static void *run(void *argument) {
     hy_loader *l = argument;
     pthread_mutex_lock(&l->lock);
-    while (!l->is_stopping && !l->has_failed) {
+    while (!l->is_stopping && l->failure.status == HY_OK) {
         if (l->filled - l->popped == (uint64_t)l->depth) {
             pthread_cond_wait(&l->is_popped, &l->lock);
             continue;
@@ -71,9 +71,11 @@ static void *run(void *argument) {
         }
         l->counted[number % (uint64_t)l->depth] = counted;
         pthread_mutex_lock(&l->lock);
-        l->has_failed = here < 0;
-        if (l->has_failed) snprintf(l->message, sizeof l->message, "%s", hy_error_message());
-        if (!l->has_failed) l->filled++;
+        if (here < 0) {
+            hy_error_save(&l->failure, HY_ERR_IO);
+        } else {
+            l->filled++;
+        }
         pthread_cond_signal(&l->is_filled);
     }
     pthread_mutex_unlock(&l->lock);
@@ -184,14 +186,14 @@ static hy_status wait_for(hy_loader *l, int32_t ahead, uint64_t *number) {
     *number = l->popped + (uint64_t)ahead;
     if (l->filled <= *number) {
         double begin = hy_clock();
-        while (l->filled <= *number && !l->has_failed) {
+        while (l->filled <= *number && l->failure.status == HY_OK) {
             pthread_cond_wait(&l->is_filled, &l->lock);
         }
         l->waited += hy_clock() - begin;
     }
     bool is_there = l->filled > *number;
     pthread_mutex_unlock(&l->lock);
-    return is_there ? HY_OK : hy_fail(HY_ERR_IO, "%s", l->message);
+    return is_there ? HY_OK : hy_error_restore(&l->failure);
 }
 
 hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "data/in_order.h"
+#include "base/in_order.h"
 #include "data/source.h"
 
 #define PIECE_BYTES ((size_t)1 << 20)

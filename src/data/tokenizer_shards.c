@@ -4,6 +4,7 @@
  * The text is cut into units at documents' ends and at places where a cut changes nothing. Threads
  * encode them and hand them in in order (in_order.h), so the result does not depend on the number of
  * threads. Memory is a unit's ids for each thread and one shard. */
+#include "base/sized.h"
 #include "tokenizer/tokenizer.h"
 
 #include <math.h>
@@ -15,9 +16,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/in_order.h"
 #include "data/csv_rows.h"
 #include "data/examples.h"
-#include "data/in_order.h"
 #include "data/input.h"
 #include "formats/shard.h"
 
@@ -188,7 +189,8 @@ static hy_status encode_unit(void *context, void *slot) {
 
 static hy_status tell(const job *j) {
     const hy_tokenize_options *o = j->options;
-    return !o->tell || o->tell(o->user, &j->progress) ? HY_OK : hy_fail(HY_STOPPED, "stopped");
+    bool (*call)(void *, const hy_tokenize_progress *) = o->on_progress ? o->on_progress : o->tell;
+    return !call || call(o->user, &j->progress) ? HY_OK : hy_fail(HY_STOPPED, "stopped");
 }
 
 static hy_status add_unit(void *context, void *slot, bool is_caller) {
@@ -303,9 +305,8 @@ static hy_status run(job *j, const hy_file_list *lists) {
     return HY_OK;
 }
 
-hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_result *result) {
+static hy_status tokenize_files(const hy_tokenize_options *options, hy_tokenize_result *result) {
     double began = hy_clock();
-    *result = (hy_tokenize_result){0};
     hy_file_list *lists = calloc(options->path_count + 1, sizeof *lists);
     job *j = calloc(1, sizeof *j);
     hy_status status = HY_ERR_MEMORY;
@@ -313,7 +314,10 @@ hy_status hy_tokenize_files(const hy_tokenize_options *options, hy_tokenize_resu
         hy_fail(HY_ERR_MEMORY, "out of memory for encoding files");
         goto done;
     }
-    *j = (job){.options = options, .result = result, .rows = {{.name = "train"}, {.name = "val"}}};
+    *j = (job){.options = options,
+               .result = result,
+               .progress = {.size = sizeof j->progress},
+               .rows = {{.name = "train"}, {.name = "val"}}};
     int32_t eos = hy_tokenizer_eos(j->options->tokenizer);
     if (eos >= 0 && !j->options->is_plain) {
         j->eos = hy_tokenizer_token(j->options->tokenizer, eos, &j->eos_size);
@@ -331,5 +335,13 @@ done:
     for (int i = 0; j && i < 2; i++) hy_ids_free(&j->rows[i].ids);
     free(lists);
     free(j);
+    return status;
+}
+
+hy_status hy_tokenize_files_sized(const hy_tokenize_options *options, hy_tokenize_result *result,
+                                  size_t size) {
+    hy_tokenize_result all = {0};
+    hy_status status = tokenize_files(options, &all);
+    hy_copy_sized(result, size, &all, sizeof all);
     return status;
 }

@@ -71,7 +71,7 @@ static hy_status open_card(hy_engine *e) {
     int card = hy_device_card(s->device);
     hy_cuda_options options = {.device = card < 0 ? 0 : card,
                                .tune =
-                                   e->subject.is_plan ? HY_TUNE_OFF : s->tune, /* no matmul runs */
+                                   e->request.is_plan ? HY_TUNE_OFF : s->tune, /* no matmul runs */
                                .allow_tf32 = allows_tf32(s),
                                .attention = s->attention,
                                .cache = e->tune_cache,
@@ -91,13 +91,11 @@ static hy_status open_cpu(hy_engine *e) {
 }
 
 static hy_status open_asked_card(hy_engine *e) {
-    char why[HY_ERROR_MESSAGE_MAX], asked[HY_TEXT_MAX];
+    char asked[HY_TEXT_MAX];
     hy_status status = open_card(e);
     if (status != HY_ERR_DEVICE) return status;
-    snprintf(why, sizeof why, "%s", hy_error_message());
     hy_setting_format(hy_setting_find("device", NULL), e->settings, asked);
-    return hy_fail(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used: %s", asked,
-                   why);
+    return hy_fail_context(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used", asked);
 }
 
 static hy_status open_any(hy_engine *e) {
@@ -110,7 +108,7 @@ static hy_status open_any(hy_engine *e) {
 
 /* A card by name stands in for the one that a plan is for. */
 static hy_status open_named_card(hy_engine *e) {
-    if (e->subject.is_plan) return hy_card_backend_create(e->settings->card, &e->backend);
+    if (e->request.is_plan) return hy_card_backend_create(e->settings->card, &e->backend);
     return hy_fail(HY_ERR_INPUT,
                    "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
                    "device",
@@ -137,7 +135,7 @@ hy_status hy_engine_open_device(hy_engine *e) {
     HY_TRY(e->backend->stream_create(e->backend, "returns", &e->returns));
     HY_TRY(e->backend->stream_create(e->backend, "moves", &e->trip.stream));
     HY_TRY(e->backend->event_create(e->backend, &e->trip.is_back));
-    return e->guest && !e->subject.is_plan ? hy_guest_open(e) : HY_OK;
+    return e->guest && !e->request.is_plan ? hy_guest_open(e) : HY_OK;
 }
 
 hy_status hy_engine_sync(hy_engine *e) {

@@ -12,10 +12,10 @@
 #include "base/file.h"
 #include "config/derived.h"
 #include "data/loader.h"
-#include "engine/exchange.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
-#include "plan/subject.h"
+#include "plan/request.h"
+#include "state/gather.h"
 
 /* ---- its parts ------------------------------------------------------------------------------------ */
 
@@ -74,9 +74,9 @@ typedef struct hy_work {
 
 /* The optimizer's state in Predict: here, on its way to the host, away, on its way back. */
 typedef struct hy_trip {
-    hy_offload strategy;
     hy_stream *stream; /* its own: nothing waits behind it */
-    char *host;        /* where it goes */
+    char *host;        /* where it goes, by the plan's offload strategy; NULL: it stays */
+    hy_place place;    /* of that memory */
     enum { HY_TRIP_HERE, HY_TRIP_LEAVING, HY_TRIP_AWAY, HY_TRIP_COMING } state;
     hy_event *is_back;    /* on the device again */
     int64_t batches_left; /* forward-only batches still to come in this Predict step */
@@ -133,21 +133,16 @@ typedef struct hy_guest_side {
     bool uses_in_turn;   /* the caller says when it comes to a parameter (hy_guest_use) */
 } hy_guest_side;
 
-/* Gradients of a unit on the wire: other ranks' parts of this rank's share arrive. */
-typedef struct hy_given_unit {
-    hy_job *job; /* NULL: none are */
+/* Gradients of a unit whose reduce-scatter is on its way. */
+typedef struct hy_reducing {
+    bool is_begun;
     int32_t unit;
-    char *partial;  /* this rank's gradients of the unit */
-    char *arriving; /* where the others' come */
-    bool is_first, is_last;
-} hy_given_unit;
+    bool is_first, is_last; /* micro-batch of the step */
+    uint64_t own_begin;     /* of this rank's part in the unit */
+    hy_reduction reduction;
+} hy_reducing;
 
-typedef struct hy_fetched_unit {
-    hy_job *job;    /* NULL: none */
-    hy_store *held; /* whose buffer it comes into; NULL: it lies on the device */
-} hy_fetched_unit;
-
-/* Several ranks: what is on its way between them (shards.c). */
+/* Several ranks: what is on its way between them (collectives.c). */
 typedef struct hy_shards {
     hy_exchange net;
     hy_arena arena;
@@ -155,21 +150,16 @@ typedef struct hy_shards {
     hy_arena staging; /* pinned: what a card sends and receives passes through it; empty: nothing */
     int turn;
     bool is_first, is_last; /* of the step's passes, the one that goes on */
-    hy_given_unit given;
-    hy_fetched_unit *fetched; /* (units) weights on the wire */
-    int source;               /* row that is gathered for passes, -1: they read one that is whole */
-    int in_place;     /* row of a single rank that passes read while it sends it; -1: none */
-    int32_t fetching; /* unit that a pass comes to next, while it is updated; -1: none */
-    /* Weights that are not trained, where ranks have parts: (units) on the wire, and which was gathered last. */
-    hy_job **frozen;
-    int32_t frozen_last;
+    hy_reducing reducing;
+    hy_gathering *fetched, *frozen; /* (units) trained and frozen weights on their way */
+    int source;          /* row that is gathered for passes, -1: they read one that is whole */
+    int32_t fetching;    /* unit that a pass comes to next, while it is updated; -1: none */
+    int32_t frozen_last; /* unit of frozen weights that was gathered last */
 } hy_shards;
 
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
-    /* Of several ranks: the failure that all of them have, and do the same about; the owner's. */
-    const char *agreed;
     int64_t count; /* since the engine began */
     /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
     void *user;
@@ -186,10 +176,9 @@ typedef struct hy_engine {
     hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: not known */
     char tune_cache[HY_PATH_MAX];          /* file of tuned matmul algorithms; "": none */
     hy_model *model;
-    hy_guest_side *guest; /* the owner's; NULL: the model is ours */
-    hy_subject subject;   /* what is planned */
-    hy_plan plan;         /* the plan in force */
-    hy_types types;
+    hy_guest_side *guest;    /* the owner's; NULL: the model is ours */
+    hy_plan_request request; /* what the plan was made for */
+    hy_plan plan;            /* the plan in force */
     hy_rows rows;
     hy_spill *spill; /* one file for what lives on disk; NULL: nothing does */
     hy_work work;
@@ -209,13 +198,13 @@ typedef struct hy_engine {
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
     return (hy_store *)&e->rows.row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].is_there; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
 }
 static inline int32_t hy_engine_ranks(const hy_engine *e) {
-    return e->subject.ranks.count > 1 ? e->subject.ranks.count : 1;
+    return e->request.ranks.count > 1 ? e->request.ranks.count : 1;
 }
 static inline int64_t hy_step_sequences(const hy_engine *e) {
     return hy_rank_sequences(e) * hy_engine_ranks(e);
@@ -223,7 +212,7 @@ static inline int64_t hy_step_sequences(const hy_engine *e) {
 
 /* ---- device.c: opening and closing ------------------------------------------------------------------ */
 
-/* The device that the settings name, and its streams; for a plan (subject.is_plan) it may be a card that
+/* The device that the settings name, and its streams; for a plan (request.is_plan) it may be a card that
  * is not here. */
 hy_status hy_engine_open_device(hy_engine *e);
 void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
@@ -241,9 +230,7 @@ hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model)
 
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);
-/* Makes the subject of the settings, so that its plan can be made; then, on the rung that was chosen, the
- * rows. */
-hy_status hy_engine_set_subject(hy_engine *e);
+/* Makes the rows of the plan. */
 hy_status hy_engine_lay_out(hy_engine *e);
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);
@@ -271,9 +258,10 @@ void hy_work_drop(hy_engine *e);           /* the same where nothing has used it
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* Parts that evaluation without a plan takes by itself. */
-hy_status hy_work_take_staging(hy_engine *e, size_t rows);
-hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
+/* The buffers that hy_work_close has counted, filled where they are constant; evaluation without a plan takes
+ * them by itself. */
+hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
+                               const hy_plan_work *work);
 
 /* ---- algorithms.c: the same on all ranks -------------------------------------------------------------- */
 
@@ -353,7 +341,7 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
 
-/* ---- shards.c: several ranks; nothing of it does anything with one -------------------------------------- */
+/* ---- collectives.c: what ranks exchange; no-ops with a single rank --------------------------------------- */
 
 hy_status hy_shards_take(hy_engine *e);    /* its memory; meets nobody */
 hy_status hy_shards_connect(hy_engine *e); /* when all ranks have theirs */
@@ -365,7 +353,6 @@ hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
 hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates);
 /* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
 hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_take_last(hy_engine *e); /* after the last pass: all gradients are summed */
 /* The weights that passes read of this row: itself where it is whole. */
@@ -389,22 +376,12 @@ static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(&e->rows) != NULL;
 }
 
-/* ---- frozen.c: weights that are not trained, where each rank has a part of them -------------------------- */
-
-hy_status hy_frozen_take(hy_engine *e); /* memory for what is on its way */
-void hy_frozen_abandon(hy_engine *e);
 /* Hooks of a pass whose trained weights are made otherwise; and of one to which all weights come. */
 hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
-/* ---- outside.c: the same for units in a caller's memory -------------------------------------------------- */
-
-/* This rank's part of a unit comes into a buffer that has it in one piece, and is held there; when the others' parts
- * have come there, they are written where the caller has them, and the buffer is released. */
-hy_status hy_outside_depart(hy_engine *e, hy_stream *stream, int32_t unit);
-hy_status hy_outside_arrive(hy_engine *e, hy_stream *stream, int32_t unit);
-hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get the weights of rank 0 */
+hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get a caller's weights of rank 0 */
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 
@@ -473,9 +450,9 @@ int64_t hy_probe_batches(const hy_engine *e, const hy_batch_plan *plan, uint64_t
 /* After work failed for want of memory: everything is put in order, so that it can be done again. HY_OK:
  * do it again. Else the status that was given. */
 hy_status hy_engine_retry(hy_engine *e, hy_status status);
-/* Its two halves, for who does it again with less: order, with the message of the failure; and a pause,
+/* Its two halves, for who does it again with less: order, with the error that was met; and a pause,
  * after which it is reported. */
-hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]);
+hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
 void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it succeeds */
 

@@ -201,7 +201,7 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
         call.t[HY_UNWRAP_NEAR] = tensor_at(e, hy_store_of(e, HY_ROW_MASTER), at);
         call.t[HY_UNWRAP_X] = numbers;
     } else {
-        call.attr.grid.exponent = e->subject.predictor.exponent;
+        call.attr.grid.exponent = e->plan.predictor.exponent;
         call.t[HY_WRAP_X] = numbers;
         call.t[HY_WRAP_CODES] = codes;
     }
@@ -269,7 +269,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     if (w.changes_weights) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
-        if (is_slow) e->progress.slow_exponent = e->subject.predictor.exponent; /* all are new */
+        if (is_slow) e->progress.slow_exponent = e->plan.predictor.exponent; /* all are new */
     }
     return HY_OK;
 }
@@ -331,7 +331,7 @@ hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row) {
 
 /* The row that proposed weights are made in: a guest sees them where its weights are. */
 static int candidate_row(const hy_engine *e) {
-    return !e->guest ? HY_ROW_CANDIDATE : e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+    return !e->guest ? HY_ROW_CANDIDATE : e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
 }
 
 /* Its units are laid out for the widest type that it is ever made in. */

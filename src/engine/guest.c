@@ -70,7 +70,7 @@ static hy_status place(hy_engine *e, int row, int32_t param, void *at, const cha
 }
 
 static int seen_row(const hy_engine *e) {
-    return e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+    return e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
 }
 
 hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at) {
@@ -87,7 +87,7 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 hy_status hy_guest_take_weights(hy_engine *e) {
     HY_TRY(hy_outside_tell_first(e));
     hy_row_changed(e, HY_ROW_MASTER);
-    return e->types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
+    return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
 
 /* ---- turns ---------------------------------------------------------------------------------------------- */
@@ -124,19 +124,19 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
 
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
-    if (e->guest->shown != HY_SHOWN_WEIGHTS && !e->types.has_low) {
+    if (e->guest->shown != HY_SHOWN_WEIGHTS && !e->plan.types.has_low) {
         HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, false));
     }
     if (e->guest->shown != HY_SHOWN_WEIGHTS) e->rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
     e->guest->shown = HY_SHOWN_WEIGHTS;
-    return hy_engine_weights(e, e->types.of[HY_FULL], &unused);
+    return hy_engine_weights(e, e->plan.types.of[HY_FULL], &unused);
 }
 
 hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
     if (shown == HY_SHOWN_WEIGHTS || e->guest->shown != HY_SHOWN_WEIGHTS) HY_TRY(show_weights(e));
     if (shown == HY_SHOWN_WEIGHTS) return HY_OK;
     HY_TRY(hy_update_finish(e));
-    if (!e->types.has_low) {
+    if (!e->plan.types.has_low) {
         e->progress.has_snapshot = false; /* it holds something else from here on */
         HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
@@ -154,7 +154,7 @@ hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept) {
     hy_backend *b = e->backend;
     uint64_t bytes = e->rows.row[HY_ROW_SNAPSHOT].layout.bytes;
     *kept = NULL;
-    if (e->types.has_low || !e->progress.has_snapshot) return HY_OK;
+    if (e->plan.types.has_low || !e->progress.has_snapshot) return HY_OK;
     hy_status status = b->alloc(b, HY_HOST, bytes, kept);
     if (status != HY_OK) {
         return hy_fail_context(status, "the weights before the last jump are kept while the "

@@ -18,22 +18,23 @@ static uint64_t optim_bytes(const hy_engine *e) {
     return bytes;
 }
 
-static hy_place host_place(const hy_engine *e) {
-    return e->trip.strategy == HY_OFFLOAD_CPU ? HY_HOST : HY_PINNED;
-}
-
 hy_status hy_mover_take(hy_engine *e) {
-    if (!hy_offload_moves(e->trip.strategy) || e->trip.host) return HY_OK;
-    return e->backend->alloc(e->backend, host_place(e), optim_bytes(e), (void **)&e->trip.host);
+    hy_place place = !hy_offload_moves(e->plan.offload)  ? HY_NOWHERE
+                     : e->plan.offload == HY_OFFLOAD_CPU ? HY_HOST
+                                                         : HY_PINNED;
+    if (place != e->trip.place) hy_mover_release(e); /* the plan before had another strategy */
+    if (place == HY_NOWHERE || e->trip.host) return HY_OK;
+    e->trip.place = place;
+    return e->backend->alloc(e->backend, place, optim_bytes(e), (void **)&e->trip.host);
 }
 
 void hy_mover_release(hy_engine *e) {
-    if (e->trip.host) e->backend->release(e->backend, host_place(e), e->trip.host, 0);
+    if (e->trip.host) e->backend->release(e->backend, e->trip.place, e->trip.host, 0);
     e->trip.host = NULL;
 }
 
 uint64_t hy_mover_reserved(const hy_engine *e, hy_place place) {
-    return e->trip.host && place == host_place(e) ? optim_bytes(e) : 0;
+    return e->trip.host && place == e->trip.place ? optim_bytes(e) : 0;
 }
 
 /* Where it is live, in the ledger. */
@@ -104,7 +105,7 @@ static hy_status move_units(hy_engine *e, bool to_host) {
 /* The host's copy is live once it is on its way, the device's until it has arrived. */
 static hy_status send_to_host(hy_engine *e) {
     HY_TRY(move_units(e, true));
-    book(e, HY_NOWHERE, 0, host_place(e), optim_bytes(e));
+    book(e, HY_NOWHERE, 0, e->trip.place, optim_bytes(e));
     e->trip.state = HY_TRIP_LEAVING;
     return hy_mover_is_ahead(e) ? HY_OK : hy_mover_see_off(e);
 }
@@ -134,10 +135,10 @@ static hy_status compress(hy_engine *e) {
 
 hy_status hy_mover_leave(hy_engine *e) {
     HY_TRY(hy_update_finish(e));
-    if (e->trip.strategy == HY_OFFLOAD_NONE || e->trip.state != HY_TRIP_HERE) return HY_OK;
+    if (e->plan.offload == HY_OFFLOAD_NONE || e->trip.state != HY_TRIP_HERE) return HY_OK;
     HY_TRY(e->backend->stream_sync(e->compute)); /* it leaves on another stream */
-    if (hy_offload_moves(e->trip.strategy)) return send_to_host(e);
-    if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
+    if (hy_offload_moves(e->plan.offload)) return send_to_host(e);
+    if (e->plan.offload == HY_OFFLOAD_COMPRESS) {
         HY_TRY(compress(e));
     } else {
         book(e, HY_DEVICE, optim_bytes(e), HY_NOWHERE, 0);
@@ -151,16 +152,16 @@ hy_status hy_mover_leave(hy_engine *e) {
 /* 8-bit state lies where the next gradients go, so it has to be out of there first. */
 bool hy_mover_is_ahead(const hy_engine *e) {
     bool is_asked = e->settings->memory.async_restore && e->settings->memory.lookahead > 0;
-    return is_asked && e->trip.strategy != HY_OFFLOAD_COMPRESS;
+    return is_asked && e->plan.offload != HY_OFFLOAD_COMPRESS;
 }
 
 /* Ahead of need, on its own stream. */
 static hy_status prefetch(hy_engine *e) {
-    if (e->trip.state != HY_TRIP_AWAY || !hy_offload_moves(e->trip.strategy)) return HY_OK;
+    if (e->trip.state != HY_TRIP_AWAY || !hy_offload_moves(e->plan.offload)) return HY_OK;
     HY_TRY(move_units(e, false));
     HY_TRY(e->backend->event_record(e->trip.is_back, e->trip.stream));
     e->trip.state = HY_TRIP_COMING; /* once all of it is on its way */
-    book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
+    book(e, e->trip.place, optim_bytes(e), HY_DEVICE, optim_bytes(e));
     return HY_OK;
 }
 
@@ -176,24 +177,24 @@ hy_status hy_mover_count_down(hy_engine *e) {
 
 /* It is on the device again, by whatever way. */
 static void end_trip(hy_engine *e) {
-    hy_offload strategy = e->trip.strategy;
+    hy_offload strategy = e->plan.offload;
     if (strategy == HY_OFFLOAD_COMPRESS) {
         book(e, HY_DEVICE, hy_offload_compressed_bytes(&e->rows), HY_DEVICE, optim_bytes(e));
     } else if (strategy == HY_OFFLOAD_DROP) {
         book(e, HY_NOWHERE, 0, HY_DEVICE, optim_bytes(e));
     } else if (e->trip.state == HY_TRIP_AWAY) {
-        book(e, host_place(e), optim_bytes(e), HY_DEVICE, optim_bytes(e));
+        book(e, e->trip.place, optim_bytes(e), HY_DEVICE, optim_bytes(e));
     } else if (e->trip.state == HY_TRIP_LEAVING) {
-        book(e, host_place(e), optim_bytes(e), HY_NOWHERE, 0);
+        book(e, e->trip.place, optim_bytes(e), HY_NOWHERE, 0);
     }
     e->trip.state = HY_TRIP_HERE;
 }
 
 hy_status hy_mover_await(hy_engine *e) {
     if (e->trip.state == HY_TRIP_HERE) return HY_OK;
-    if (e->trip.strategy == HY_OFFLOAD_COMPRESS) {
+    if (e->plan.offload == HY_OFFLOAD_COMPRESS) {
         HY_TRY(convert(e, false));
-    } else if (e->trip.strategy == HY_OFFLOAD_DROP) {
+    } else if (e->plan.offload == HY_OFFLOAD_DROP) {
         for (int k = 0; k < e->rows.optim_count; k++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + k));
         e->progress.updates = 0; /* the optimizer's clock begins anew with it */
     } else {
@@ -215,7 +216,8 @@ hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_store *store = hy_store_of(e, i);
         uint64_t bytes = e->rows.row[i].layout.bytes;
-        if (!e->rows.row[i].is_forked) continue;
+        const hy_state_kind *kind = e->rows.row[i].kind;
+        if (!kind || !kind->is_restored) continue;
         if (!to_host) hy_row_changed(e, i);
         HY_TRY(to_host ? hy_store_read(store, e->compute, 0, host, bytes)
                        : hy_store_write(store, e->compute, 0, host, bytes));

@@ -114,7 +114,7 @@ static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe
 /* The device works on one batch while the host fills the next. */
 static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, hy_store *weights,
                              double *sum) {
-    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->subject.ranks.rank * batch;
+    uint64_t batch = (uint64_t)plan->size.batch, own = (uint64_t)e->request.ranks.rank * batch;
     uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {
@@ -130,7 +130,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences whose sums are told at once: a message to the other ranks has bounds (dist/control.h). */
+/* Sequences whose sums are told at once: a message to the other ranks has bounds (comm/control.h). */
 #define TOLD_AT_ONCE 512
 
 /* Each sequence was some rank's: the others have zeros there. */

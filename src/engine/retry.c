@@ -4,8 +4,6 @@
  * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
  * what it needs, another program, the machine. Whoever took it may give it back at once, so that a pause
  * often helps; after too many shortages in a row the status is handed on. */
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/error.h"
@@ -31,19 +29,14 @@ hy_status hy_engine_settle_again(hy_engine *e) {
     return status;
 }
 
-static bool is_everybodys(const hy_retries *r, const char *message) {
-    size_t length = r->agreed ? strlen(r->agreed) : 0;
-    return length > 0 && strncmp(message, r->agreed, length) == 0;
-}
-
-hy_status hy_engine_recover(hy_engine *e, hy_status status, char message[HY_ERROR_MESSAGE_MAX]) {
-    snprintf(message, HY_ERROR_MESSAGE_MAX, "%s", hy_error_message());
+hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
+    hy_error_save(error, status);
     /* Of several ranks none does again alone what the others have done, or wait for. */
-    bool may_retry = !e->team || is_everybodys(&e->retries, message);
+    bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
     if (status != HY_ERR_MEMORY || e->work.is_gone || !may_retry) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {
         (void)hy_engine_settle(e);
-        return hy_fail(status, "%s", message);
+        return hy_error_restore(error);
     }
     e->retries.in_a_row++;
     e->retries.count++;
@@ -56,8 +49,8 @@ void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how) {
 }
 
 hy_status hy_engine_retry(hy_engine *e, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    HY_TRY(hy_engine_recover(e, status, message));
-    hy_engine_tell_retry(e, message, "as it was");
+    hy_error error;
+    HY_TRY(hy_engine_recover(e, status, &error));
+    hy_engine_tell_retry(e, error.text, "as it was");
     return HY_OK;
 }

@@ -1,7 +1,7 @@
-/* state.c: the rows of the state table get their memory. See engine.h and plan/rows.h.
+/* state.c: the rows of the state table get their memory. See engine.h and state/rows.h.
  *
  * A row lives on the device, or elsewhere and passes through a ring there, but for its resident layers,
- * which live in the ring. Arenas have exactly the bytes that plan/rows.c counts for the plan, and what is
+ * which live in the ring. Arenas have exactly the bytes that state/rows.c counts for the plan, and what is
  * taken of them is what the ledger sees. A row that has another place or other resident layers in another
  * plan moves there between steps. */
 #include <stdio.h>
@@ -72,26 +72,10 @@ hy_status hy_engine_make_model(hy_engine *e) {
     return HY_OK;
 }
 
-hy_status hy_engine_set_subject(hy_engine *e) {
-    hy_subject *x = &e->subject;
-    x->model = e->model;
-    x->backend = e->backend;
-    x->guest = e->guest ? &e->guest->types : NULL;
-    HY_TRY(x->keeps_rung ? hy_subject_with(x, e->settings, &x->rung, x)
-                         : hy_subject_finest(x, e->settings, x));
-    if (hy_types_have_fp8(&x->rows.types)) {
-        hy_fp8_choose(x);
-        HY_TRY(hy_subject_with(x, e->settings, &x->rung, x));
-    }
-    if (x->chunk_budget == 0) x->chunk_budget = hy_budget_device(x);
-    return HY_OK;
-}
-
 hy_status hy_engine_lay_out(hy_engine *e) {
-    e->types = e->subject.rows.types;
-    HY_TRY(hy_rows_init(&e->rows, &e->model->params, &e->subject.rows));
-    if (e->base_is_named) e->rows.row[HY_ROW_FROZEN].file = NULL;
-    return HY_OK;
+    hy_rows_spec spec = hy_plan_rows(&e->request, &e->plan);
+    spec.has_named_base = e->base_is_named;
+    return hy_rows_init(&e->rows, &e->model->params, &spec);
 }
 
 /* ---- taking ---------------------------------------------------------------------------------------- */
@@ -100,7 +84,7 @@ hy_status hy_engine_lay_out(hy_engine *e) {
 static hy_status take_arena(hy_engine *e, const hy_row *row, hy_arena *arena, hy_place place,
                             uint64_t bytes) {
     char purpose[64];
-    snprintf(purpose, sizeof purpose, "%s%s", hy_class_name(row->cls),
+    snprintf(purpose, sizeof purpose, "%s%s", row->kind->holds,
              arena == &row->ring      ? " on their way"
              : arena == &row->staging ? " on their way from disk"
                                       : "");
@@ -148,8 +132,8 @@ static hy_status take_on_disk(hy_engine *e, hy_row *row, hy_arena *device,
                             .offset = row->disk_at,
                             .staging = &row->staging,
                             .buffers = HY_DISK_BUFFERS};
-    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->cls, &row->layout, options));
-    hy_ledger_take(&e->ledger, row->cls, HY_DISK, ring->disk_bytes);
+    HY_TRY(hy_store_init_disk(&row->store, &disk, device, row->kind->cls, &row->layout, options));
+    hy_ledger_take(&e->ledger, row->kind->cls, HY_DISK, ring->disk_bytes);
     return HY_OK;
 }
 
@@ -160,23 +144,23 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
                                .resident = ring.resident,
                                .copies = {e->copies, e->returns}};
     hy_arena *device = &e->work.ring_arena;
-    if (row->is_outside) {
-        HY_TRY(hy_store_init_outside(&row->store, e->backend, row->cls, &row->layout));
-        hy_ledger_take(&e->ledger, row->cls, HY_DEVICE, row->layout.bytes);
+    if (row->is_callers) {
+        HY_TRY(hy_store_init_outside(&row->store, e->backend, row->kind->cls, &row->layout));
+        hy_ledger_take(&e->ledger, row->kind->cls, HY_DEVICE, row->layout.bytes);
         return HY_OK;
     }
-    if (row->is_wired) {
+    if (hy_row_is_exchanged(row)) {
         device = &row->ring;
         HY_TRY(take_arena(e, row, device, HY_DEVICE, ring.bytes));
     }
     if (place == HY_NOWHERE) {
-        return hy_store_init_made(&row->store, device, row->cls, &row->layout, options.depth);
+        return hy_store_init_made(&row->store, device, row->kind->cls, &row->layout, options.depth);
     }
     if (place != HY_DISK) {
         HY_TRY(take_arena(e, row, &row->backing, place, hy_row_bytes(row, choice)));
     }
     if (place == HY_DEVICE) {
-        return hy_store_init(&row->store, &row->backing, row->cls, &row->layout);
+        return hy_store_init(&row->store, &row->backing, row->kind->cls, &row->layout);
     }
     if (!hy_row_rings_in_work(row)) {
         device = &row->ring;
@@ -185,13 +169,14 @@ static hy_status take_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
         hy_ledger_take(&e->ledger, HY_WORKSPACE, HY_DEVICE, ring.bytes);
     }
     if (place == HY_DISK) return take_on_disk(e, row, device, &options, &ring);
-    return hy_store_init_ring(&row->store, &row->backing, device, row->cls, &row->layout, &options);
+    return hy_store_init_ring(&row->store, &row->backing, device, row->kind->cls, &row->layout,
+                              &options);
 }
 
 static hy_status take_rows(hy_engine *e, bool rings_in_work) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_row *row = &e->rows.row[i];
-        bool is_wanted = row->is_there && !hy_row_is_aside(row, &e->plan.choice);
+        bool is_wanted = hy_row_is_used(row, &e->plan.choice);
         if (is_wanted && hy_row_rings_in_work(row) == rings_in_work) {
             HY_TRY(take_row(e, row, &e->plan.choice));
         }
@@ -219,11 +204,11 @@ static void release_row(hy_row *row) {
 
 /* What of a row is live, given back in the ledger. */
 static void unbook(hy_engine *e, const hy_row *row) {
-    hy_ledger_give(&e->ledger, row->cls, row->backing.place, row->backing.used);
-    hy_ledger_give(&e->ledger, row->cls, HY_PINNED, row->staging.used);
+    hy_ledger_give(&e->ledger, row->kind->cls, row->backing.place, row->backing.used);
+    hy_ledger_give(&e->ledger, row->kind->cls, HY_PINNED, row->staging.used);
     hy_ledger_give(&e->ledger, HY_WORKSPACE, HY_DEVICE, row->ring.size);
     if (row->store.place == HY_DISK) {
-        hy_ledger_give(&e->ledger, row->cls, HY_DISK, row->store.ring.disk_bytes);
+        hy_ledger_give(&e->ledger, row->kind->cls, HY_DISK, row->store.ring.disk_bytes);
     }
 }
 
@@ -233,10 +218,10 @@ static void unbook(hy_engine *e, const hy_row *row) {
 static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choice) {
     hy_row fresh = *row;
     hy_ledger before = e->ledger;
-    bool was_there = row->store.layout.items, is_aside = hy_row_is_aside(row, choice);
+    bool was_there = row->store.layout.items, is_disabled = !hy_row_is_used(row, choice);
     bool is_same_place = was_there && hy_row_place(row, choice) == row->store.place;
-    bool stays =
-        is_same_place && !is_aside && hy_row_ring(row, choice).resident == row->store.ring.resident;
+    bool stays = is_same_place && !is_disabled &&
+                 hy_row_ring(row, choice).resident == row->store.ring.resident;
     HY_TRY(hy_store_settle(&row->store));
     fresh.store = (hy_store){0};
     fresh.ring = (hy_arena){0};
@@ -246,11 +231,9 @@ static hy_status move_row(hy_engine *e, hy_row *row, const hy_plan_choice *choic
     } else {
         fresh.backing = fresh.staging = (hy_arena){0};
     }
-    hy_status status = is_aside ? HY_OK : take_row(e, &fresh, choice);
+    hy_status status = is_disabled ? HY_OK : take_row(e, &fresh, choice);
     bool was_kept = row->store.place != HY_NOWHERE, is_kept = fresh.store.place != HY_NOWHERE;
-    /* A base that is named by checkpoints is in none of them. */
-    bool has_numbers = row->file || row->set == HY_SET_FROZEN;
-    bool is_brought = !stays && has_numbers && was_kept && is_kept;
+    bool is_brought = !stays && row->kind->life == HY_LASTING && was_kept && is_kept;
     if (status == HY_OK && stays) {
         status = hy_store_copy_resident(&fresh.store, &row->store, e->compute);
     } else if (status == HY_OK && is_brought) {
@@ -281,7 +264,7 @@ static hy_status move_rows(hy_engine *e, const hy_plan_choice *choice) {
         for (int i = 0; i < HY_ROW_COUNT; i++) {
             hy_row *row = &e->rows.row[i];
             bool leaves = row->store.place == HY_DEVICE;
-            if (!row->is_there || row->state < 0 || leaves != leave) continue;
+            if (!row->kind || row->kind->state < 0 || leaves != leave) continue;
             if (is_as_chosen(row, choice)) continue;
             HY_TRY(hy_mover_await(e)); /* the optimizer's state, if it is away */
             HY_TRY(hy_engine_sync(e));
@@ -298,8 +281,6 @@ static hy_status follow_work(hy_engine *e) {
         if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
         HY_TRY(move_row(e, &e->rows.row[i], &e->plan.choice));
     }
-    if (e->trip.strategy != e->subject.offload) hy_mover_release(e);
-    e->trip.strategy = e->subject.offload;
     return hy_mover_take(e);
 }
 
@@ -307,6 +288,7 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
     HY_TRY(hy_work_give_back(e));
     e->work.is_gone = true;
     HY_TRY(move_rows(e, &plan->choice));
+    if (plan->offload != e->plan.offload) HY_TRY(hy_mover_await(e)); /* by the way it left */
     hy_ledger before = e->ledger;
     e->plan = *plan;
     hy_status status = hy_work_take(e);
@@ -331,15 +313,10 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;
-    hy_subject limits = {.settings = e->settings, .backend = e->backend};
+    hy_plan_request limits = {.settings = e->settings, .backend = e->backend};
     uint64_t limit = hy_budget_device(&limits);
-    *row = (hy_row){.is_there = true,
-                    .cls = HY_WEIGHTS,
-                    .dtype = e->types.master,
-                    .state = HY_PLAN_WEIGHTS,
-                    .source = -1,
-                    .file = "weights.safetensors",
-                    .name = ""};
+    *row = (hy_row){
+        .kind = &hy_state_kinds[HY_KIND_WEIGHTS], .dtype = e->plan.types.master, .name = ""};
     HY_TRY(hy_params_layout(&e->model->params, HY_SET_ALL, row->dtype, &row->layout));
     bool fits = limit == 0 || row->layout.bytes + beside <= limit;
     bool is_here = fits && e->settings->memory.weights_place != HY_PINNED;

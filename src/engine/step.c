@@ -31,9 +31,8 @@ static hy_status forget_seen(hy_engine *e) {
 /* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
  * know too. A fill is exact up to 24 bits. */
 static hy_status set_dropout_seed(hy_engine *e) {
-    const hy_rank_spec *ranks = &e->subject.rows.ranks;
-    uint64_t count = ranks->count > 1 ? (uint64_t)ranks->count : 1;
-    uint64_t number = (uint64_t)e->progress.backward_passes * count + (uint64_t)ranks->rank;
+    uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
+    uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
     uint64_t bits = hy_rng_u64((uint64_t)e->settings->seed, HY_RNG_DROPOUT, number);
     if (e->model->shape.adapter.dropout == 0) return HY_OK;
     for (int i = 0; i < 2; i++) {

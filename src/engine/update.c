@@ -19,12 +19,12 @@
 void hy_row_changed(hy_engine *e, int row) { e->rows.row[row].version++; }
 
 static bool is_stale(const hy_engine *e, const hy_row *row) {
-    return row->made_of != e->rows.row[row->source].version;
+    return row->made_of != e->rows.row[row->kind->source].version;
 }
 
 void hy_row_is_made(hy_engine *e, int row) {
     hy_row *derived = &e->rows.row[row];
-    derived->made_of = e->rows.row[derived->source].version;
+    derived->made_of = e->rows.row[derived->kind->source].version;
 }
 
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
@@ -51,7 +51,7 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    bool has_copy = hy_step_activations(dtype) != e->types.master;
+    bool has_copy = hy_step_activations(dtype) != e->plan.types.master;
     bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
     if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING));
     *out = hy_shards_weights(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
@@ -89,7 +89,9 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
 }
 
 /* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
-static bool is_encoded_in_passes(const hy_engine *e) { return e->rows.row[HY_ROW_FP8].is_wired; }
+static bool is_encoded_in_passes(const hy_engine *e) {
+    return hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]);
+}
 
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
     hy_store *to = hy_store_of(e, HY_ROW_FP8);
@@ -110,7 +112,7 @@ static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, in
 }
 
 static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
     HY_TRY(hy_shards_await(e, stream, unit));
@@ -135,7 +137,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
         hy_row_is_made(e, HY_ROW_FP8);
         return HY_OK;
     }
-    hy_store *from = hy_store_of(e, e->types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
@@ -150,13 +152,13 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
 
 /* What an update of a step in this type writes for passes to read. */
 static int updated_row(const hy_engine *e, hy_dtype dtype) {
-    return hy_step_activations(dtype) != e->types.master ? HY_ROW_WORKING : HY_ROW_MASTER;
+    return hy_step_activations(dtype) != e->plan.types.master ? HY_ROW_WORKING : HY_ROW_MASTER;
 }
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
     bool has_copy = updated_row(e, dtype) == HY_ROW_WORKING;
-    bool is_shared = e->subject.rows.ranks.stage > 0; /* else every rank updates all of it */
-    hy_optimizer_state state = {.optimizer = &e->subject.rows.optimizer,
+    bool is_shared = e->plan.zero_stage > 0; /* else every rank updates all of it */
+    hy_optimizer_state state = {.optimizer = &e->plan.optimizer,
                                 .params = &e->model->params,
                                 .shard = is_shared ? hy_rows_shard(&e->rows) : NULL,
                                 .backend = e->backend,
@@ -368,7 +370,7 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->is_new = false;
         hy_row_changed(e, HY_ROW_MASTER);
         /* What it writes beside the master. */
-        bool has_copy = hy_step_activations(u->dtype) != e->types.master;
+        bool has_copy = hy_step_activations(u->dtype) != e->plan.types.master;
         if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
         if (has_codes) hy_row_is_made(e, HY_ROW_FP8);

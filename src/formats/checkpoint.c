@@ -330,11 +330,13 @@ hy_status hy_checkpoint_commit(hy_checkpoint *c) {
     if (status == HY_OK) {
         status = hy_path_exists(c->final) ? publish_over_old(c) : publish_new(c);
     }
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error error;
+    hy_error_save(&error, status);
     /* What is there now is the failed new one, or the old one after a swap. */
     if (!c->holds_old) hy_dir_remove(c->partial);
-    if (status != HY_OK) hy_fail(status, "checkpoint of step %" PRId64 ": %s", c->step, message);
+    if (hy_error_restore(&error) != HY_OK) {
+        (void)hy_fail_context(status, "checkpoint of step %" PRId64, c->step);
+    }
     free_checkpoint(c);
     return status;
 }
@@ -357,10 +359,10 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
     hy_status status = hy_dir_remove(going);
     /* A whole one that may not be removed has its name back. */
     if (status != HY_OK && hy_checkpoint_verify(going, false) == HY_OK) {
-        char message[HY_ERROR_MESSAGE_MAX];
-        snprintf(message, sizeof message, "%s", hy_error_message());
+        hy_error error;
+        hy_error_save(&error, status);
         (void)hy_path_rename(going, path);
-        return hy_fail(status, "%s", message);
+        return hy_error_restore(&error);
     }
     return status;
 }

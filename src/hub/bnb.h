@@ -8,7 +8,7 @@
  * that bitsandbytes decodes them to. */
 #pragma once
 
-#include "formats/hf_tensors.h"
+#include "hub/hf_tensors.h"
 #include "model/coding.h"
 #include "model/params.h"
 

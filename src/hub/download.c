@@ -20,7 +20,8 @@
 #include "base/json.h"
 #include "base/lock.h"
 #include "base/say.h"
-#include "formats/hf_folder.h"
+#include "base/sized.h"
+#include "hub/hf_folder.h"
 #include "hub/http.h"
 #include "hub/hub_listing.h"
 
@@ -493,31 +494,34 @@ static hy_status run(download *d, const char *folder, hy_downloaded *out) {
     return status;
 }
 
-hy_status hy_download(const char *name, const char *folder, const hy_observer *observer,
-                      hy_downloaded *out) {
+hy_status hy_download_sized(const char *name, const char *folder, const hy_observer *observer,
+                            hy_downloaded *out, size_t size) {
     static const hy_observer nobody;
-    *out = (hy_downloaded){0};
+    hy_downloaded result = {0};
     download *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a download");
     d->observer = observer ? observer : &nobody;
     hy_status status = read_name(d, name);
-    if (status == HY_OK) status = run(d, folder, out);
+    if (status == HY_OK) status = run(d, folder, &result);
+    hy_copy_sized(out, size, &result, sizeof result);
     hy_hub_listing_free(&d->listing);
     hy_http_close(d->http);
     free(d);
     return status;
 }
 
-hy_status hy_downloaded_json(const hy_downloaded *downloaded, char **out) {
+hy_status hy_downloaded_json_sized(const hy_downloaded *downloaded, size_t size, char **out) {
     hy_text text = {0};
     hy_json_writer w;
+    hy_downloaded d = {0};
+    hy_copy_sized(&d, sizeof d, downloaded, size);
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    hy_json_put_string(&w, "folder", downloaded->folder);
-    hy_json_put_string(&w, "commit", downloaded->commit);
-    hy_json_put_int(&w, "files", downloaded->files);
-    hy_json_put_int(&w, "bytes", (int64_t)downloaded->bytes);
-    hy_json_put_int(&w, "fetched", (int64_t)downloaded->fetched);
+    hy_json_put_string(&w, "folder", d.folder);
+    hy_json_put_string(&w, "commit", d.commit);
+    hy_json_put_int(&w, "files", d.files);
+    hy_json_put_int(&w, "bytes", (int64_t)d.bytes);
+    hy_json_put_int(&w, "fetched", (int64_t)d.fetched);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
     return hy_text_take(&text, out);

@@ -9,20 +9,6 @@
 
 #define LARGEST_SIZE (1 << 24)
 
-static const struct {
-    const char *class_name, *base_class, *type;
-} archs[HY_HF_ARCH_COUNT] = {
-    [HY_HF_GPT2] = {"GPT2LMHeadModel", "GPT2Model", "gpt2"},
-    [HY_HF_LLAMA] = {"LlamaForCausalLM", "LlamaModel", "llama"},
-    [HY_HF_MISTRAL] = {"MistralForCausalLM", "MistralModel", "mistral"},
-    [HY_HF_MINISTRAL] = {"MinistralForCausalLM", "MinistralModel", "ministral"},
-    [HY_HF_QWEN2] = {"Qwen2ForCausalLM", "Qwen2Model", "qwen2"},
-    [HY_HF_QWEN3] = {"Qwen3ForCausalLM", "Qwen3Model", "qwen3"},
-};
-
-const char *hy_hf_class_name(hy_hf_arch arch) { return archs[arch].class_name; }
-const char *hy_hf_type_name(hy_hf_arch arch) { return archs[arch].type; }
-
 /* ---- single fields: null is as good as absent -------------------------------------------------- */
 
 typedef struct reader {
@@ -30,7 +16,10 @@ typedef struct reader {
     const hy_json_node *node; /* the object in hand */
     const char *within;       /* "" at the top, "rope_scaling." inside */
     hy_hf_config *out;
+    const hy_family *family;
 } reader;
+
+static bool has_key(const reader *r, const char *key) { return hy_family_has_key(r->family, key); }
 
 static const hy_json_node *field(const reader *r, const char *key) {
     const hy_json_node *node = hy_json_get(r->node, key);
@@ -89,38 +78,46 @@ static hy_status read_arch(reader *r) {
     }
     HY_TRY(read_word(r, "model_type", NULL, &type));
     if (!class_name && !type) return refuse(r, "architectures", "a list of one name");
-    for (int i = 0; i < HY_HF_ARCH_COUNT; i++) {
-        bool is_type = !type || strcmp(type, archs[i].type) == 0;
-        bool is_class = !class_name || strcmp(class_name, archs[i].class_name) == 0 ||
-                        strcmp(class_name, archs[i].base_class) == 0;
-        r->out->arch = (hy_hf_arch)i;
+    for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
+        const hy_family *f = r->family = hy_family_of((hy_arch)i);
+        bool is_type = !type || strcmp(type, f->name) == 0;
+        bool is_class = !class_name || strcmp(class_name, f->class_name) == 0 ||
+                        strcmp(class_name, f->base_class) == 0;
+        r->out->shape.arch = (hy_arch)i;
         if (is_type && is_class) return HY_OK;
-    }
-    for (int i = 0; class_name && i < HY_HF_ARCH_COUNT; i++) {
-        HY_FAIL_IF(strcmp(class_name, archs[i].class_name) == 0, HY_ERR_INPUT,
+        HY_FAIL_IF(class_name && strcmp(class_name, f->class_name) == 0, HY_ERR_INPUT,
                    "%s: \"model_type\" %.80s does not go with %s", r->name, type, class_name);
     }
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: \"%s\" %.80s is not supported; supported: GPT2LMHeadModel, "
-                   "LlamaForCausalLM, MistralForCausalLM, MinistralForCausalLM, Qwen2ForCausalLM, "
-                   "Qwen3ForCausalLM",
-                   r->name, class_name ? "architectures" : "model_type",
-                   class_name ? class_name : type);
+    hy_text known = {0};
+    for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
+        hy_text_addf(&known, "%s%s", known.size ? ", " : "", hy_family_of((hy_arch)i)->class_name);
+    }
+    hy_status status = hy_fail(HY_ERR_INPUT, "%s: \"%s\" %.80s is not supported; supported: %s",
+                               r->name, class_name ? "architectures" : "model_type",
+                               class_name ? class_name : type, hy_text_string(&known));
+    hy_text_free(&known);
+    return status;
+}
+
+const char *hy_hf_dtype_word(hy_dtype dtype) {
+    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
+}
+
+bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
+    static const hy_dtype known[] = {HY_F32, HY_F16, HY_BF16};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(word, hy_hf_dtype_word(known[i])) != 0) continue;
+        *out = known[i];
+        return true;
+    }
+    return false;
 }
 
 /* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
 static hy_status read_dtype(reader *r) {
-    static const struct {
-        const char *name;
-        hy_dtype dtype;
-    } known[] = {{"float32", HY_F32}, {"float16", HY_F16}, {"bfloat16", HY_BF16}};
     const char *name;
     HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i].name) != 0) continue;
-        r->out->has_dtype = true;
-        r->out->dtype = known[i].dtype;
-    }
+    r->out->has_dtype = hy_hf_dtype_named(name, &r->out->dtype);
     return HY_OK;
 }
 
@@ -215,9 +212,8 @@ static hy_status read_window(const reader *r, hy_shape *s) {
     bool is_used = true;
     int64_t first = 0;
     int32_t window = 4096;
-    bool is_qwen = r->out->arch == HY_HF_QWEN2 || r->out->arch == HY_HF_QWEN3;
-    if (!is_qwen && r->out->arch != HY_HF_MISTRAL && r->out->arch != HY_HF_MINISTRAL) return HY_OK;
-    if (is_qwen) {
+    if (!r->family->has_window) return HY_OK;
+    if (has_key(r, "use_sliding_window")) {
         HY_TRY(read_switch(r, "use_sliding_window", false, &is_used));
         const hy_json_node *node = field(r, "max_window_layers");
         first = 28;
@@ -239,7 +235,7 @@ static hy_status read_window(const reader *r, hy_shape *s) {
     return status;
 }
 
-/* ---- the two families -------------------------------------------------------------------------- */
+/* ---- the two kinds of block -------------------------------------------------------------------------- */
 
 static hy_status check_act(const reader *r, const char *key, const char *fallback,
                            const char *first, const char *second) {
@@ -247,7 +243,7 @@ static hy_status check_act(const reader *r, const char *key, const char *fallbac
     HY_TRY(read_word(r, key, fallback, &act));
     if (strcmp(act, first) == 0 || strcmp(act, second) == 0) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: \"%s\" %.40s is not supported for %s; supported: %s, %s",
-                   r->name, key, act, archs[r->out->arch].class_name, first, second);
+                   r->name, key, act, r->family->class_name, first, second);
 }
 
 static hy_status read_gpt2(const reader *r, hy_shape *s) {
@@ -264,11 +260,11 @@ static hy_status read_gpt2(const reader *r, hy_shape *s) {
 
 static hy_status read_biases(const reader *r, hy_shape *s) {
     bool attention = false, mlp = false;
-    if (r->out->arch == HY_HF_LLAMA || r->out->arch == HY_HF_QWEN3) {
+    if (has_key(r, "attention_bias")) {
         HY_TRY(read_switch(r, "attention_bias", false, &attention));
     }
-    if (r->out->arch == HY_HF_LLAMA) HY_TRY(read_switch(r, "mlp_bias", false, &mlp));
-    s->has_qkv_bias = attention || r->out->arch == HY_HF_QWEN2;
+    if (has_key(r, "mlp_bias")) HY_TRY(read_switch(r, "mlp_bias", false, &mlp));
+    s->has_qkv_bias = attention || s->arch == HY_ARCH_QWEN2;
     s->has_proj_bias = attention || mlp;
     s->lacks_out_bias = mlp && !attention;
     s->lacks_mlp_bias = attention && !mlp;
@@ -276,9 +272,9 @@ static hy_status read_biases(const reader *r, hy_shape *s) {
 }
 
 static hy_status read_llama(const reader *r, hy_shape *s) {
-    bool is_llama = r->out->arch == HY_HF_LLAMA;
+    bool is_llama = s->arch == HY_ARCH_LLAMA;
     s->is_rms = s->is_gated = true;
-    s->has_qk_norm = r->out->arch == HY_HF_QWEN3;
+    s->has_qk_norm = r->family->has_qk_norm;
     HY_TRY(read_size(r, "num_hidden_layers", REQUIRED, &s->layers));
     HY_TRY(read_size(r, "hidden_size", REQUIRED, &s->width));
     HY_TRY(read_size(r, "num_attention_heads", REQUIRED, &s->heads));
@@ -301,7 +297,7 @@ static hy_status read_shape(reader *r) {
     HY_TRY(read_size(r, "vocab_size", REQUIRED, &s->vocab));
     HY_TRY(read_number(r, "initializer_range", 0.02, &s->init_std));
     if (!(s->init_std >= 0 && s->init_std <= 10)) s->init_std = 0.02;
-    HY_TRY(r->out->arch == HY_HF_GPT2 ? read_gpt2(r, s) : read_llama(r, s));
+    HY_TRY(r->family->is_rotary ? read_llama(r, s) : read_gpt2(r, s));
     hy_status status = hy_shape_complete(s);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->name);
 }
@@ -315,7 +311,7 @@ hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy
                            ? read_shape(&r)
                            : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
     if (status == HY_OK) status = hy_hf_quant_read(r.node, name, &out->quant);
-    if (status == HY_OK) status = hy_hf_check_fields(out->arch, r.node, name, &out->notes);
+    if (status == HY_OK) status = hy_hf_check_fields(r.family, r.node, name, &out->notes);
     hy_json_free(json);
     if (status != HY_OK) hy_hf_config_free(out);
     return status;
@@ -330,6 +326,12 @@ hy_status hy_hf_config_read(const char *folder, hy_hf_config *out) {
     hy_status status = hy_hf_config_parse(text, size, path, out);
     free(text);
     return status;
+}
+
+hy_status hy_hf_config_look(const char *folder, hy_hf_config *out) {
+    HY_TRY(hy_hf_config_read(folder, out));
+    hy_text_free(&out->notes);
+    return HY_OK;
 }
 
 void hy_hf_config_free(hy_hf_config *config) {

@@ -7,28 +7,18 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "model/shape.h"
+#include "model/arch/arch.h"
 
-typedef enum hy_hf_arch {
-    HY_HF_GPT2,
-    HY_HF_LLAMA,
-    HY_HF_MISTRAL,
-    HY_HF_MINISTRAL,
-    HY_HF_QWEN2,
-    HY_HF_QWEN3,
-    HY_HF_ARCH_COUNT
-} hy_hf_arch;
-
-const char *hy_hf_class_name(hy_hf_arch arch); /* "LlamaForCausalLM" */
-const char *hy_hf_type_name(hy_hf_arch arch);  /* "llama" */
+/* "bfloat16", as transformers calls types; of a word whether it is one of fp32, bf16 and fp16. */
+const char *hy_hf_dtype_word(hy_dtype dtype);
+bool hy_hf_dtype_named(const char *word, hy_dtype *out);
 
 /* How the matrices of the blocks are stored in the files: as numbers, or as bitsandbytes quantises them, with
  * scales of two levels or one. Each tensor says for itself what it is. */
 typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE } hy_hf_quant;
 
 typedef struct hy_hf_config {
-    hy_hf_arch arch;
-    hy_shape shape;
+    hy_shape shape; /* with its architecture */
     hy_hf_quant quant;
     bool has_dtype; /* of the weights in the files, as far as it says */
     hy_dtype dtype;
@@ -38,21 +28,20 @@ typedef struct hy_hf_config {
 /* `name` is what errors call the text. *out is to be freed where HY_OK is returned. */
 hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy_hf_config *out);
 hy_status hy_hf_config_read(const char *folder, hy_hf_config *out);
+/* The same without notes: nothing is to be freed. */
+hy_status hy_hf_config_look(const char *folder, hy_hf_config *out);
 void hy_hf_config_free(hy_hf_config *config);
-
-/* The architecture that computes exactly what this shape does; HY_ERR_INPUT where none does. */
-hy_status hy_hf_arch_of(const hy_shape *shape, hy_hf_arch *out);
 
 /* The tokens that begin and end a text; -1: none. */
 typedef struct hy_hf_tokens {
     int32_t bos, eos;
 } hy_hf_tokens;
 
-/* A config.json for weights of this type. `source` (may be NULL) is the one the model came with: its
+/* A config.json of the shape's architecture for weights of this type. `source` (may be NULL) is the one the model came with: its
  * fields are kept, those that follow from shape and dtype are as these say. `tokens` are those of a tokenizer
  * that is not the source's; NULL: it is. */
-hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
-                             const hy_json_node *source, const hy_hf_tokens *tokens, hy_text *out);
+hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_json_node *source,
+                             const hy_hf_tokens *tokens, hy_text *out);
 
 /* The source as it is, but for the type of the weights, which are not quantised, and such tokens. */
 hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy_hf_tokens *tokens,
@@ -65,8 +54,8 @@ hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out);
 hy_status hy_hf_quant_read(const hy_json_node *root, const char *name, hy_hf_quant *out);
 
 /* hf_config_fields.c: whether the shape of such a model says what stands under this key. */
-bool hy_hf_is_used(hy_hf_arch arch, const char *key);
+bool hy_hf_is_used(const hy_family *family, const char *key);
 /* What else is known about the fields of config.json. Refuses a field with a value
  * that would change the result; adds a note for each that is not known. */
-hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
+hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, const char *name,
                              hy_text *notes);

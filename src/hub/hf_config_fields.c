@@ -8,27 +8,9 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-#define ARCH(name) (1u << HY_HF_##name)
-#define QWEN (ARCH(QWEN2) | ARCH(QWEN3))
-#define WINDOWED (ARCH(MISTRAL) | ARCH(MINISTRAL) | QWEN)
-
-/* Read by hf_config.c, or written for a shape by hf_config_write.c. */
-static const struct {
-    unsigned by; /* architectures */
-    const char *keys;
-} used[] = {
-    {~0u, " architectures model_type torch_dtype dtype vocab_size tie_word_embeddings"
-          " initializer_range quantization_config "},
-    {ARCH(GPT2), " n_layer n_embd n_head n_inner n_positions n_ctx layer_norm_epsilon"
-                 " activation_function "},
-    {~ARCH(GPT2), " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"
-                  " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"
-                  " rope_parameters hidden_act layer_types "},
-    {WINDOWED, " sliding_window "},
-    {QWEN, " use_sliding_window max_window_layers "},
-    {ARCH(LLAMA), " mlp_bias "},
-    {ARCH(LLAMA) | ARCH(QWEN3), " attention_bias "},
-};
+/* Read by hf_config.c or written for a shape by hf_config_write.c, beside the keys of the family. */
+static const char used[] = " architectures model_type torch_dtype dtype vocab_size"
+                           " tie_word_embeddings initializer_range quantization_config ";
 
 /* Names, tokens, generation, classification heads, how to run: not what is computed. */
 static const char harmless[] =
@@ -80,11 +62,8 @@ static const struct {
 static const char dropouts[] =
     " attention_dropout resid_pdrop embd_pdrop attn_pdrop hidden_dropout dropout ";
 
-bool hy_hf_is_used(hy_hf_arch arch, const char *key) {
-    for (size_t i = 0; i < sizeof used / sizeof used[0]; i++) {
-        if ((used[i].by >> arch & 1) && hy_word_is_in(used[i].keys, key)) return true;
-    }
-    return false;
+bool hy_hf_is_used(const hy_family *family, const char *key) {
+    return hy_word_is_in(used, key) || hy_family_has_key(family, key);
 }
 
 /* Off, none, nothing. */
@@ -125,13 +104,13 @@ static hy_status check_fixed(const hy_json_node *member, const char *name, bool 
     return HY_OK;
 }
 
-hy_status hy_hf_check_fields(hy_hf_arch arch, const hy_json_node *root, const char *name,
+hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, const char *name,
                              hy_text *notes) {
     for (const hy_json_node *m = hy_json_first(root); m; m = hy_json_next(m)) {
         const char *key = hy_json_key(m);
         bool is_known;
         HY_TRY(check_fixed(m, name, &is_known));
-        if (is_known || hy_hf_is_used(arch, key) || hy_word_is_in(harmless, key)) continue;
+        if (is_known || hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
         if (!hy_word_is_in(dropouts, key)) {
             hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
         } else if (!is_empty(m)) {

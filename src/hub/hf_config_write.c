@@ -7,62 +7,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* ---- which architecture ------------------------------------------------------------------------ */
-
-static hy_status no_arch(const char *what) {
-    return hy_fail(HY_ERR_INPUT,
-                   "no architecture of transformers among GPT-2, Llama, Mistral, Ministral, Qwen2 "
-                   "and Qwen3 has %s",
-                   what);
-}
-
-static hy_status is_gpt2(const hy_shape *s, hy_hf_arch *out) {
-    *out = HY_HF_GPT2;
-    if (s->is_rms || s->has_rope || s->is_gated) {
-        return no_arch("this mixture of norm, positions and activation");
-    }
-    if (!s->has_qkv_bias || !hy_shape_out_bias(s) || !hy_shape_mlp_bias(s)) {
-        return no_arch("layernorm and learned positions without biases");
-    }
-    if (s->kv_heads != s->heads || s->head_size * s->heads != s->width) {
-        return no_arch("learned positions and grouped heads or a head size of its own");
-    }
-    if (s->has_qk_norm || s->sliding_window) {
-        return no_arch("learned positions and qk-norm or a sliding window");
-    }
-    return HY_OK;
-}
-
-hy_status hy_hf_arch_of(const hy_shape *s, hy_hf_arch *out) {
-    bool out_bias = hy_shape_out_bias(s), mlp_bias = hy_shape_mlp_bias(s);
-    if (!(s->is_rms && s->has_rope && s->is_gated)) return is_gpt2(s, out);
-    if (s->has_qk_norm) {
-        *out = HY_HF_QWEN3;
-        if (mlp_bias || s->has_qkv_bias != out_bias) return no_arch("qk-norm and these biases");
-    } else if (s->has_qkv_bias && !out_bias && !mlp_bias) {
-        *out = HY_HF_QWEN2;
-    } else if (s->sliding_window) {
-        *out = s->sliding_layers[0] ? HY_HF_MINISTRAL : HY_HF_MISTRAL;
-        if (s->has_qkv_bias || s->has_proj_bias)
-            return no_arch("a sliding window and these biases");
-    } else if (s->width % s->heads !=
-               0) { /* transformers' Llama refuses that, its Mistral does not */
-        *out = HY_HF_MISTRAL;
-        if (s->has_qkv_bias || s->has_proj_bias) {
-            return no_arch("these biases and a width that the heads do not divide");
-        }
-    } else {
-        *out = HY_HF_LLAMA;
-        if (s->has_qkv_bias != out_bias) return no_arch("these biases");
-    }
-    return HY_OK;
-}
-
 /* ---- fields that follow from the shape --------------------------------------------------------- */
-
-static const char *dtype_word(hy_dtype dtype) {
-    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
-}
 
 static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_string(w, "activation_function", "gelu_new");
@@ -90,9 +35,8 @@ static void put_rope(hy_json_writer *w, const hy_shape *s) {
     hy_json_close_object(w);
 }
 
-static void put_window(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
-    bool is_qwen = arch == HY_HF_QWEN2 || arch == HY_HF_QWEN3;
-    if (!is_qwen && arch != HY_HF_MISTRAL && arch != HY_HF_MINISTRAL) return;
+static void put_window(hy_json_writer *w, const hy_family *family, const hy_shape *s) {
+    if (!family->has_window) return;
     if (s->sliding_window && s->sliding_layers[0]) {
         hy_json_open_array(w, "layer_types");
         for (int32_t l = 0; l < s->layers; l++) {
@@ -106,15 +50,14 @@ static void put_window(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
     } else {
         hy_json_put_null(w, "sliding_window");
     }
-    if (!is_qwen) return;
+    if (!hy_family_has_key(family, "use_sliding_window")) return;
     hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    int32_t first =
-        0; /* what transformers without layer_types computes is the nearest that it can */
+    int32_t first = 0; /* the nearest for versions of transformers that know no layer_types */
     while (first < s->layers && hy_shape_window(s, first) == 0) first++;
     hy_json_put_int(w, "max_window_layers", first);
 }
 
-static void put_llama(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
+static void put_llama(hy_json_writer *w, const hy_family *family, const hy_shape *s) {
     hy_json_put_int(w, "head_dim", s->head_size);
     hy_json_put_string(w, "hidden_act", "silu");
     hy_json_put_int(w, "hidden_size", s->width);
@@ -124,27 +67,30 @@ static void put_llama(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s) {
     hy_json_put_int(w, "num_hidden_layers", s->layers);
     hy_json_put_int(w, "num_key_value_heads", s->kv_heads);
     hy_json_put_double(w, "rms_norm_eps", s->norm_eps);
-    if (arch == HY_HF_LLAMA || arch == HY_HF_QWEN3) {
+    if (hy_family_has_key(family, "attention_bias")) {
         hy_json_put_bool(w, "attention_bias", s->has_qkv_bias);
     }
-    if (arch == HY_HF_LLAMA) hy_json_put_bool(w, "mlp_bias", hy_shape_mlp_bias(s));
+    if (hy_family_has_key(family, "mlp_bias")) {
+        hy_json_put_bool(w, "mlp_bias", hy_shape_mlp_bias(s));
+    }
     put_rope(w, s);
-    put_window(w, arch, s);
+    put_window(w, family, s);
 }
 
-static void put_shape(hy_json_writer *w, hy_hf_arch arch, const hy_shape *s, hy_dtype dtype) {
+static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape *s,
+                      hy_dtype dtype) {
     hy_json_open_array(w, "architectures");
-    hy_json_put_string(w, NULL, hy_hf_class_name(arch));
+    hy_json_put_string(w, NULL, family->class_name);
     hy_json_close_array(w);
-    hy_json_put_string(w, "model_type", hy_hf_type_name(arch));
-    hy_json_put_string(w, "torch_dtype", dtype_word(dtype));
+    hy_json_put_string(w, "model_type", family->name);
+    hy_json_put_string(w, "torch_dtype", hy_hf_dtype_word(dtype));
     hy_json_put_int(w, "vocab_size", s->vocab);
     hy_json_put_bool(w, "tie_word_embeddings", s->has_tied_head);
     hy_json_put_double(w, "initializer_range", s->init_std);
-    if (arch == HY_HF_GPT2) {
-        put_gpt2(w, s);
+    if (family->is_rotary) {
+        put_llama(w, family, s);
     } else {
-        put_llama(w, arch, s);
+        put_gpt2(w, s);
     }
 }
 
@@ -219,16 +165,17 @@ hy_status hy_hf_generation_write(const hy_hf_tokens *tokens, hy_text *out) {
     return hy_text_status(out);
 }
 
-hy_status hy_hf_config_write(hy_hf_arch arch, const hy_shape *shape, hy_dtype dtype,
-                             const hy_json_node *source, const hy_hf_tokens *tokens, hy_text *out) {
+hy_status hy_hf_config_write(const hy_shape *shape, hy_dtype dtype, const hy_json_node *source,
+                             const hy_hf_tokens *tokens, hy_text *out) {
     static const char other_names[] = " rope_parameters layer_types partial_rotary_factor ";
+    const hy_family *family = hy_shape_family(shape);
     hy_json_writer w;
     hy_json_begin(&w, out, true);
     hy_json_open_object(&w, NULL);
-    put_shape(&w, arch, shape, dtype);
+    put_shape(&w, family, shape, dtype);
     if (!source || tokens) put_tokens(&w, tokens);
     for (const hy_json_node *m = hy_json_first(source); m; m = hy_json_next(m)) {
-        bool is_written = hy_hf_is_used(arch, hy_json_key(m)) ||
+        bool is_written = hy_hf_is_used(family, hy_json_key(m)) ||
                           hy_word_is_in(other_names, hy_json_key(m)) ||
                           (tokens && is_token(hy_json_key(m)));
         if (!is_written && depth_of(m) <= DEEPEST) put_node(&w, hy_json_key(m), m);
@@ -251,7 +198,7 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
         put_node(&w, hy_json_key(m), m);
     }
     if (tokens) put_tokens(&w, tokens);
-    hy_json_put_string(&w, key, dtype_word(dtype));
+    hy_json_put_string(&w, key, hy_hf_dtype_word(dtype));
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
     return hy_text_status(out);

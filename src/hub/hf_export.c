@@ -33,7 +33,7 @@ typedef struct shard {
 typedef struct export_job {
     const hy_hf_writing *w;
     char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
-    hy_hf_arch arch;
+    hy_shape shape; /* with the architecture that it is written as */
     hy_hf_name *names;
     int32_t count;
     shard *shards;
@@ -49,35 +49,34 @@ static bool has_source(const export_job *e) { return e->w->source && e->w->sourc
 
 /* ---- what goes where --------------------------------------------------------------------------- */
 
-/* A model that came from a folder keeps its names, and its architecture where that can say what the model
- * is now: a window is all that a setting may add and an architecture may lack. */
+/* A model that came from a folder keeps the names of its tensors, and its architecture if that can say what
+ * the model is now: a setting may have added a window. */
 static hy_status choose_names(export_job *e) {
     const char *prefix = e->w->prefix;
     hy_hf_config config;
     hy_hf_tensors *tensors;
-    if (!has_source(e)) {
-        HY_TRY(hy_hf_arch_of(e->w->shape, &e->arch));
-    } else {
-        HY_TRY(hy_hf_config_read(e->w->source, &config));
-        e->arch = config.arch;
-        hy_hf_config_free(&config);
+    hy_arch wanted = e->shape.arch;
+    if (has_source(e)) {
+        HY_TRY(hy_hf_config_look(e->w->source, &config));
+        wanted = config.shape.arch;
         if (!prefix && hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
-            prefix = hy_hf_prefix_in(tensors, e->arch);
+            prefix = hy_hf_prefix_in(tensors, hy_family_of(wanted));
             hy_hf_tensors_close(tensors);
         }
-        if (e->w->shape->sliding_window && !hy_hf_is_used(e->arch, "sliding_window")) {
-            const char *before = hy_hf_class_name(e->arch);
-            HY_TRY(hy_hf_arch_of(e->w->shape, &e->arch));
-            hy_say_to(e->w->observer, HY_WARNING,
-                      "%s has no sliding window: the model is written as %s", before,
-                      hy_hf_class_name(e->arch));
-        }
+    }
+    HY_TRY(hy_arch_check(&e->shape));
+    e->shape.arch = hy_arch_choose(&e->shape, wanted);
+    const hy_family *family = hy_family_of(e->shape.arch);
+    if (has_source(e) && e->shape.arch != wanted) {
+        hy_say_to(e->w->observer, HY_WARNING,
+                  "%s has no sliding window: the model is written as %s",
+                  hy_family_of(wanted)->class_name, family->class_name);
     }
     if (e->w->is_adapter) {
-        return hy_peft_list_names(e->arch, e->w->shape, e->w->params, &e->names, &e->count);
+        return hy_peft_list_names(&e->shape, e->w->params, &e->names, &e->count);
     }
-    if (!prefix) prefix = hy_hf_prefix(e->arch);
-    return hy_hf_list_names(e->arch, prefix, e->w->shape, e->w->params, &e->names, &e->count);
+    if (!prefix) prefix = family->prefix;
+    return hy_hf_list_names(family, prefix, &e->shape, e->w->params, &e->names, &e->count);
 }
 
 static hy_status cut_shards(export_job *e) {
@@ -225,10 +224,10 @@ static hy_status write_index(const export_job *e) {
  * would be drawn from is no part of it. */
 static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
     hy_text ours = {0}, theirs = {0};
-    source->shape.init_std = e->w->shape->init_std;
-    hy_status status = hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, NULL, &ours);
+    source->shape.init_std = e->shape.init_std;
+    hy_status status = hy_hf_config_write(&e->shape, e->w->dtype, NULL, NULL, &ours);
     if (status == HY_OK) {
-        status = hy_hf_config_write(source->arch, &source->shape, e->w->dtype, NULL, NULL, &theirs);
+        status = hy_hf_config_write(&source->shape, e->w->dtype, NULL, NULL, &theirs);
     }
     *out = status == HY_OK && strcmp(ours.data, theirs.data) == 0;
     hy_text_free(&ours);
@@ -243,17 +242,15 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
     hy_json *json;
     bool is_same;
     if (!has_source(e)) {
-        return hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, NULL, tokens, text);
+        return hy_hf_config_write(&e->shape, e->w->dtype, NULL, tokens, text);
     }
     HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
-    HY_TRY(hy_hf_config_read(e->w->source, &config));
-    hy_status status = says_the_same(e, &config, &is_same);
-    hy_hf_config_free(&config);
-    HY_TRY(status);
+    HY_TRY(hy_hf_config_look(e->w->source, &config));
+    HY_TRY(says_the_same(e, &config, &is_same));
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
-                     : hy_hf_config_write(e->arch, e->w->shape, e->w->dtype, root, tokens, text);
+    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
+                               : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
     return status;
 }
@@ -361,7 +358,7 @@ static hy_status read_tokens(const char *tokenizer, hy_hf_tokens *out) {
 static hy_status fill_partial(const export_job *e) {
     if (e->w->is_adapter) {
         hy_text text = {0};
-        hy_status made = hy_peft_config_write(e->w->shape, e->w->params, e->w->base, &text);
+        hy_status made = hy_peft_config_write(&e->shape, e->w->params, e->w->base, &text);
         HY_TRY(put_text(e, HY_PEFT_CONFIG, made, &text));
         return write_shard(e, &e->shards[0]);
     }
@@ -434,10 +431,10 @@ static hy_status take_name(const export_job *e) {
     }
     hy_status status = hy_path_rename(e->partial, folder);
     if (status != HY_OK && has_older) {
-        char message[HY_ERROR_MESSAGE_MAX];
-        snprintf(message, sizeof message, "%s", hy_error_message());
+        hy_error first;
+        hy_error_save(&first, status);
         (void)hy_path_rename(e->old, folder);
-        return hy_fail(status, "%s", message);
+        return hy_error_restore(&first);
     }
     if (status == HY_OK) drop_lock_file(folder);
     if (status == HY_OK && has_older) status = keep_foreign(e->old, folder);
@@ -446,7 +443,7 @@ static hy_status take_name(const export_job *e) {
 }
 
 hy_status hy_hf_write(const hy_hf_writing *writing) {
-    export_job e = {.w = writing};
+    export_job e = {.w = writing, .shape = *writing->shape};
     HY_TRY(name_partial(&e));
     HY_TRY(check_target(&e));
     hy_status status = choose_names(&e);
@@ -457,10 +454,11 @@ hy_status hy_hf_write(const hy_hf_writing *writing) {
         if (status == HY_OK) status = fill_partial(&e);
         if (status == HY_OK) status = take_name(&e);
         if (status != HY_OK) {
-            char message[HY_ERROR_MESSAGE_MAX];
-            snprintf(message, sizeof message, "%s", hy_error_message());
-            (void)hy_dir_remove(e.partial); /* the first failure is the one to tell */
-            status = hy_fail(status, "%s: %s", writing->folder, message);
+            hy_error first; /* the one to report */
+            hy_error_save(&first, status);
+            (void)hy_dir_remove(e.partial);
+            (void)hy_error_restore(&first);
+            status = hy_fail_context(status, "%s", writing->folder);
         }
         hy_lock_release(lock); /* until now nobody else could write this folder */
     }

@@ -4,8 +4,7 @@
  * keeps its matrices as (in, out), ours are (out, in). */
 #pragma once
 
-#include "hub/hf_config.h"
-#include "model/params.h"
+#include "model/arch/arch.h"
 
 #define HY_HF_NAME_MAX 96
 
@@ -19,11 +18,9 @@ typedef struct hy_hf_name {
     bool is_transposed; /* there it is (cols, rows) */
 } hy_hf_name;
 
-/* "transformer." or "model.": before all names but the head's. Files of a bare model have none. */
-const char *hy_hf_prefix(hy_hf_arch arch);
-
-/* All tensors that a folder of this model holds, in the order of our parameters; freed by the caller. */
-hy_status hy_hf_list_names(hy_hf_arch arch, const char *prefix, const hy_shape *shape,
+/* All tensors that a folder of this model holds, in the order of our parameters; the caller frees the
+ * list. `prefix` is the family's, or "" for files of a bare model. */
+hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy_shape *shape,
                            const hy_params *params, hy_hf_name **out, int32_t *count);
 
 /* Tensors that some files carry although nothing is computed from them: masks, frequencies, the copy of a

@@ -5,39 +5,28 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
-#include "kernels/cpu/rows.h"
 
 /* ---- Hugging Face folders ---------------------------------------------------------------------- */
 
-static void describe_shape(const int64_t *shape, int ndim, char out[64]) {
-    size_t at = 0;
-    out[0] = 0;
-    for (int i = 0; i < ndim && at < 50; i++) {
-        at += (size_t)snprintf(out + at, 64 - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    }
-}
-
 static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
     int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
-    char theirs[64], ours[64];
     if (name->is_transposed) {
         expected[0] = name->cols;
         expected[1] = name->rows;
     }
     const hy_safetensors_entry *e = found.entry;
     if (e->ndim != name->ndim || memcmp(e->shape, expected, (size_t)name->ndim * 8) != 0) {
-        describe_shape(e->shape, e->ndim, theirs);
-        describe_shape(expected, name->ndim, ours);
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is (%s), the model's is (%s)", folder,
-                       name->name, theirs, ours);
+        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s, the model's is %s", folder,
+                       name->name, hy_dims_to_text(e->shape, e->ndim).text,
+                       hy_dims_to_text(expected, name->ndim).text);
     }
-    if (e->dtype == HY_F32 || e->dtype == HY_F16 || e->dtype == HY_BF16) return HY_OK;
+    if (hy_is_real(e->dtype)) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s; supported: fp32, fp16, bf16", folder,
                    name->name, hy_safetensors_type(e));
 }
 
-const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, hy_hf_arch arch) {
-    const char *prefix = hy_hf_prefix(arch);
+const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family) {
+    const char *prefix = family->prefix;
     for (size_t i = 0; i < hy_hf_tensors_count(tensors); i++) {
         if (strncmp(hy_hf_tensors_at(tensors, i).entry->name, prefix, strlen(prefix)) == 0) {
             return prefix;
@@ -53,23 +42,8 @@ static int compare_names(const void *a, const void *b) {
 /* A tied head may be stored a second time, but not as something else: versions of transformers disagree about
  * which of the two such a folder means. */
 static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
-    enum { CHUNK = 1 << 20 };
-    uint64_t at_table, at_head;
-    const hy_reader *a = hy_safetensors_place(table.file, table.entry, &at_table);
-    const hy_reader *b = hy_safetensors_place(head.file, head.entry, &at_head);
-    uint64_t size = table.entry->bytes;
-    bool is_same = head.entry->dtype == table.entry->dtype && head.entry->bytes == size;
-    char *chunks = malloc(2 * (size_t)CHUNK);
-    if (!chunks) return hy_fail(HY_ERR_MEMORY, "no memory to compare two tensors");
-    hy_status status = HY_OK;
-    for (uint64_t done = 0; done < size && is_same && status == HY_OK; done += CHUNK) {
-        uint64_t some = size - done < CHUNK ? size - done : CHUNK;
-        status = hy_reader_get(a, at_table + done, chunks, some);
-        if (status == HY_OK) status = hy_reader_get(b, at_head + done, chunks + CHUNK, some);
-        is_same = status == HY_OK && memcmp(chunks, chunks + CHUNK, some) == 0;
-    }
-    free(chunks);
-    HY_TRY(status);
+    bool is_same;
+    HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
                "%s: config.json says tie_word_embeddings, but lm_head.weight is not the same as "
                "%.200s; set it to false to use both, or remove that tensor",
@@ -170,14 +144,12 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
     hy_hf_config config;
     hy_hf_name *names = NULL;
     int32_t count;
-    HY_TRY(hy_hf_config_read(folder, &config));
-    hy_hf_arch arch = config.arch;
-    hy_hf_quant quant = config.quant;
-    hy_hf_config_free(&config);
+    HY_TRY(hy_hf_config_look(folder, &config));
+    const hy_family *family = hy_shape_family(&config.shape);
     HY_TRY(hy_hf_tensors_open(folder, &out->tensors));
-    hy_status status = hy_hf_list_names(arch, hy_hf_prefix_in(out->tensors, arch), &model->shape,
-                                        &model->params, &names, &count);
-    if (status == HY_OK) status = match(folder, model, names, count, quant, out);
+    hy_status status = hy_hf_list_names(family, hy_hf_prefix_in(out->tensors, family),
+                                        &model->shape, &model->params, &names, &count);
+    if (status == HY_OK) status = match(folder, model, names, count, config.quant, out);
     free(names);
     return status;
 }
@@ -264,113 +236,10 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     return status;
 }
 
-/* One number of a part's row, wherever its order has put it. */
-static uint64_t element_at(const hy_weight_part *p, int64_t row, int64_t col) {
-    int64_t half = p->head_size / 2, in_head = p->head_size ? row % p->head_size : 0;
-    if (p->order == HY_PART_PAIRED) {
-        row += (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1) - in_head;
-    }
-    int64_t at = p->order == HY_PART_TRANSPOSED ? col * p->rows + row : row * p->cols + col;
-    return p->offset + (uint64_t)at * hy_dtype_size(p->dtype);
-}
-
-/* Columns of one row; those of a transposed part lie apart. */
-static hy_status read_row(const hy_weight_part *p, int64_t row, int64_t col, int64_t count,
-                          float *out) {
-    enum { MOST = 1024 };
-    float raw[MOST]; /* of the widest type */
-    bool is_apart = p->order == HY_PART_TRANSPOSED;
-    size_t size = hy_dtype_size(p->dtype);
-    for (int64_t at = 0, some; at < count; at += some) {
-        some = is_apart ? 1 : count - at < MOST ? count - at : MOST;
-        HY_TRY(hy_reader_get(p->reader, element_at(p, row, col + at), raw, (uint64_t)some * size));
-        hy_convert(raw, p->dtype, some, out + at, HY_F32);
-    }
-    return HY_OK;
-}
-
-/* All of a transposed part at once: number by number it would take for ever. */
-static hy_status read_transposed(const hy_weight_part *p, float *out) {
-    int64_t count = p->rows * p->cols;
-    uint64_t bytes = hy_dtype_bytes(p->dtype, count);
-    char *raw = malloc(bytes), *turned = malloc(bytes);
-    hy_status status =
-        raw && turned ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a matrix that is turned");
-    if (status == HY_OK) status = hy_reader_get(p->reader, p->offset, raw, bytes);
-    if (status == HY_OK) {
-        hy_transpose(raw, p->rows, p->cols, hy_dtype_size(p->dtype), turned);
-        hy_convert(turned, p->dtype, count, out, HY_F32);
-    }
-    free(raw);
-    free(turned);
-    return status;
-}
-
-hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int64_t first,
-                               int64_t count, float *out) {
-    int64_t end = first + count;
-    for (int32_t i = 0; i < files->count; i++) {
-        const hy_weight_part *p = &files->parts[i];
-        int64_t begin = p->row * p->cols, behind = begin + p->rows * p->cols;
-        if (p->param != param || behind <= first || begin >= end) continue;
-        int64_t at = first > begin ? first : begin, stop = end < behind ? end : behind;
-        if (p->coded) {
-            HY_TRY(hy_bnb_read(p->coded, at - begin, stop - at, out + (at - first)));
-            continue;
-        }
-        if (p->order == HY_PART_TRANSPOSED && at == begin && stop == behind) {
-            HY_TRY(read_transposed(p, out + (at - first)));
-            continue;
-        }
-        while (at < stop) {
-            int64_t row = (at - begin) / p->cols, col = (at - begin) % p->cols;
-            int64_t some = p->cols - col < stop - at ? p->cols - col : stop - at;
-            HY_TRY(read_row(p, row, col, some, out + (at - first)));
-            at += some;
-        }
-    }
-    return HY_OK;
-}
-
 void hy_weight_files_close(hy_weight_files *files) {
     hy_hf_tensors_close(files->tensors);
     if (files->llama2c.reader) hy_llama2c_close(&files->llama2c);
     free(files->parts);
     free(files->coded);
     *files = (hy_weight_files){0};
-}
-
-/* ---- numbers in another type, rounded to nearest, or another order --------------------------- */
-
-/* Types by way of fp32, a batch at a time. Equal types are copied bit for bit. */
-
-#define BATCH 1024
-#define TILE 16 /* rows that are transposed together: a cache line of fp32 */
-
-void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type) {
-    float batch[BATCH], raw[BATCH]; /* `from` and `to` may lie on any byte */
-    size_t from_size = hy_dtype_size(from_type), to_size = hy_dtype_size(to_type);
-    if (from_type == to_type) {
-        memcpy(to, from, (size_t)count * from_size);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += BATCH) {
-        int64_t some = count - at < BATCH ? count - at : BATCH;
-        memcpy(raw, (const char *)from + (size_t)at * from_size, (size_t)some * from_size);
-        hy_cpu_widen(from_type, raw, batch, some);
-        hy_cpu_narrow(to_type, batch, raw, some);
-        memcpy((char *)to + (size_t)at * to_size, raw, (size_t)some * to_size);
-    }
-}
-
-void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to) {
-    for (int64_t first = 0; first < rows; first += TILE) {
-        int64_t end = first + TILE < rows ? first + TILE : rows;
-        for (int64_t c = 0; c < cols; c++) {
-            for (int64_t r = first; r < end; r++) {
-                memcpy((char *)to + (size_t)(r * cols + c) * size,
-                       (const char *)from + (size_t)(c * rows + r) * size, size);
-            }
-        }
-    }
 }

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
-#include "formats/hf_folder.h"
 #include "hub/hf_export.h"
+#include "hub/hf_folder.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 static const char llama2c_config[] =

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "formats/hf_folder.h"
+#include "hub/hf_folder.h"
 
 #define CONFIG "config.json"
 #define SINGLE "model.safetensors"

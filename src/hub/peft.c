@@ -45,7 +45,7 @@ static bool module_of(const hy_params *params, const hy_hf_name *name, char out[
     char *dot = strrchr(path, '.'); /* of ".weight" or ".bias" */
     if (dot) *dot = 0;
     memcpy(before, out, sizeof before);
-    snprintf(out, HY_HF_NAME_MAX, "%s", is_short ? hy_peft_last_name(path) : path);
+    snprintf(out, HY_HF_NAME_MAX, "%s", is_short ? hy_module_last_name(path) : path);
     return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
 }
 
@@ -80,12 +80,11 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
                                hy_text *text) {
     const hy_adapter *a = &shape->adapter;
     const char *modules[HY_ADAPTER_MODULES];
-    hy_hf_arch arch;
     hy_hf_name *names;
     int32_t count;
     hy_json_writer w;
-    HY_TRY(hy_hf_arch_of(shape, &arch));
-    HY_TRY(hy_peft_list_names(arch, shape, params, &names, &count));
+    HY_TRY(hy_arch_check(shape));
+    HY_TRY(hy_peft_list_names(shape, params, &names, &count));
     hy_adapter_modules(shape, a->parts, modules);
     hy_json_begin(&w, text, true);
     hy_json_open_object(&w, NULL);
@@ -98,7 +97,7 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
     hy_json_put_bool(&w, "use_rslora", a->is_root_scaled);
     hy_json_put_bool(&w, "use_dora", false);
     hy_json_put_string(&w, "bias", "none");
-    hy_json_put_bool(&w, "fan_in_fan_out", arch == HY_HF_GPT2);
+    hy_json_put_bool(&w, "fan_in_fan_out", hy_shape_family(shape)->modules[HY_P_QKV].is_transposed);
     hy_json_put_bool(&w, "inference_mode", true);
     hy_json_put_bool(&w, "init_lora_weights", true);
     hy_json_open_array(&w, "target_modules");
@@ -164,12 +163,13 @@ static hy_status add_beside(const hy_shape *shape, const hy_params *params, cons
     return add_whole(&head, list, count);
 }
 
-hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_params *params,
-                             hy_hf_name **out, int32_t *count) {
+hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
+                             int32_t *count) {
+    const hy_family *family = hy_shape_family(shape);
     hy_hf_name *all;
     int32_t every;
     *count = 0;
-    HY_TRY(hy_hf_list_names(arch, hy_hf_prefix(arch), shape, params, &all, &every));
+    HY_TRY(hy_hf_list_names(family, family->prefix, shape, params, &all, &every));
     *out = calloc((size_t)every * 3, sizeof **out);
     hy_status status = *out ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for the names of adapters");
     for (int32_t i = 0; i < every && status == HY_OK; i++) {

@@ -21,10 +21,6 @@ typedef struct hy_peft_config {
 
 bool hy_peft_is_folder(const char *folder);
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out);
-/* The last word of a module's path, as lists of modules have it; of GPT-2's two c_proj the last two. */
-const char *hy_peft_last_name(const char *path);
-/* Is it in a list of names with commas between? */
-bool hy_peft_has_name(const char *names, const char *name, size_t length);
 /* `base` is what the config names as the model; the shape has adapters. */
 hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
                                hy_text *text);
@@ -49,6 +45,6 @@ int64_t hy_peft_rows_at_once(const hy_peft_file *file, int32_t i);
 hy_status hy_peft_load(const char *folder, const hy_model *model, hy_store *store,
                        hy_stream *stream);
 
-/* All tensors of such a file, in the order of our parameters; freed by the caller. */
-hy_status hy_peft_list_names(hy_hf_arch arch, const hy_shape *shape, const hy_params *params,
-                             hy_hf_name **out, int32_t *count);
+/* All tensors of such a file, in the order of our parameters; the caller frees the list. */
+hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_hf_name **out,
+                             int32_t *count);

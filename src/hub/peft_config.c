@@ -75,32 +75,13 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
     return check_beginning(root, path);
 }
 
-/* What follows the last dot of a module's path; of GPT-2's two c_proj what follows the one before. PEFT writes
- * whole paths for all-linear. That all layers have it is seen in the tensors. */
-const char *hy_peft_last_name(const char *path) {
-    const char *last = path, *before = path;
-    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
-        before = last;
-        last = dot + 1;
-    }
-    return strcmp(last, "c_proj") == 0 ? before : last;
-}
-
-bool hy_peft_has_name(const char *names, const char *name, size_t length) {
-    for (const char *at = names; *at; at += *at == ',') {
-        size_t size = strcspn(at, ",");
-        if (size == length && strncmp(at, name, size) == 0) return true;
-        at += size;
-    }
-    return false;
-}
-
 /* Older versions of PEFT leave keys out, and some writers say null. */
 static bool is_said(const hy_json_node *node) {
     return node && hy_json_type_of(node) != HY_JSON_NULL;
 }
 
-/* A list of names, or one, with commas between them. */
+/* A list of names, or one, with commas between them. `is_short`: by the end of each path, because PEFT
+ * writes whole paths for all-linear; the tensors show whether all layers have the module. */
 static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
                             bool is_short, char out[HY_PATH_MAX]) {
     const hy_json_node *node = hy_json_get(root, key);
@@ -120,8 +101,8 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
-        if (is_short) name = hy_peft_last_name(name);
-        if (hy_peft_has_name(out, name, strlen(name))) continue;
+        if (is_short) name = hy_module_last_name(name);
+        if (hy_list_has(out, name, strlen(name))) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
     }

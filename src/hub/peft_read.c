@@ -29,9 +29,9 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_
                path, name->name, (long long)entry->shape[0],
                (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
                (long long)cols);
-    bool is_real = entry->dtype == HY_F32 || entry->dtype == HY_BF16 || entry->dtype == HY_F16;
-    HY_FAIL_IF(!is_real, HY_ERR_INPUT, "%s: %s is %s; accepted are fp32, bf16 and fp16", path,
-               name->name, hy_safetensors_type(entry));
+    HY_FAIL_IF(!hy_is_real(entry->dtype), HY_ERR_INPUT,
+               "%s: %s is %s; accepted are fp32, bf16 and fp16", path, name->name,
+               hy_safetensors_type(entry));
     return HY_OK;
 }
 
@@ -60,28 +60,17 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
 }
 
 /* Embedding and head as two tensors are one here, and so must have the same numbers. */
-static hy_status check_shared(const char *path, const hy_safetensors *file, const hy_hf_name *one,
-                              const hy_hf_name *other) {
-    const hy_safetensors_entry *a = hy_safetensors_find(file, one->name),
-                               *b = hy_safetensors_find(file, other->name);
-    char left[4096], right[4096];
-    bool is_same = a->dtype == b->dtype && a->bytes == b->bytes;
-    for (uint64_t at = 0; at < a->bytes && is_same; at += sizeof left) {
-        size_t size = a->bytes - at < sizeof left ? (size_t)(a->bytes - at) : sizeof left;
-        HY_TRY(hy_safetensors_read(file, a, at, left, size));
-        HY_TRY(hy_safetensors_read(file, b, at, right, size));
-        is_same = memcmp(left, right, size) == 0;
-    }
-    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s: %s and %s differ, and this model has one table for both", path, one->name,
-               other->name);
-    return HY_OK;
-}
-
 static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
                               int32_t count) {
     for (int32_t i = 1; i < count; i++) {
-        if (is_again(names, i)) HY_TRY(check_shared(path, file, &names[i - 1], &names[i]));
+        bool is_same;
+        if (!is_again(names, i)) continue;
+        const hy_safetensors_entry *a = hy_safetensors_find(file, names[i - 1].name),
+                                   *b = hy_safetensors_find(file, names[i].name);
+        HY_TRY(hy_safetensors_compare(file, a, file, b, &is_same));
+        HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+                   "%s: %s and %s differ, and this model has one table for both", path,
+                   names[i - 1].name, names[i].name);
     }
     return HY_OK;
 }
@@ -102,14 +91,12 @@ static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
 
 hy_status hy_peft_open(const char *folder, const hy_model *model, hy_peft_file *out) {
     char path[HY_PATH_MAX];
-    hy_hf_arch arch;
     *out = (hy_peft_file){0};
-    HY_TRY(hy_hf_arch_of(&model->shape, &arch));
+    HY_TRY(hy_arch_check(&model->shape));
     HY_TRY(hy_adapter_check_beside(&model->params));
     HY_TRY(find_tensors(folder, path));
     HY_TRY(hy_safetensors_open(path, &out->tensors));
-    hy_status status =
-        hy_peft_list_names(arch, &model->shape, &model->params, &out->names, &out->count);
+    hy_status status = hy_peft_list_names(&model->shape, &model->params, &out->names, &out->count);
     if (status == HY_OK) status = check_all(path, out->tensors, out->names, out->count);
     if (status == HY_OK) status = check_tables(path, out->tensors, out->names, out->count);
     if (status != HY_OK) hy_peft_close(out);
@@ -123,34 +110,6 @@ void hy_peft_close(hy_peft_file *file) {
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
-
-/* Elements as the file has them, one behind the other. */
-static hy_status read_span(const hy_peft_file *file, const hy_safetensors_entry *entry,
-                           int64_t first, int64_t count, float *out) {
-    enum { SOME = 4096 };
-    float raw[SOME]; /* of the widest type */
-    for (int64_t at = 0, some; at < count; at += some) {
-        some = count - at < SOME ? count - at : SOME;
-        HY_TRY(hy_safetensors_read(file->tensors, entry, hy_dtype_bytes(entry->dtype, first + at),
-                                   raw, hy_dtype_bytes(entry->dtype, some)));
-        hy_convert(raw, entry->dtype, some, out + at, HY_F32);
-    }
-    return HY_OK;
-}
-
-/* Rows [row, row + rows) of a matrix that the file has as (cols, all rows): a strip of each of its rows. */
-static hy_status read_strips(const hy_peft_file *file, const hy_safetensors_entry *entry,
-                             const hy_hf_name *name, int64_t row, int64_t rows, float *out) {
-    float *strip = malloc((size_t)rows * sizeof *strip);
-    hy_status status = strip ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
-    for (int64_t c = 0; c < name->cols && status == HY_OK; c++) {
-        status = read_span(file, entry, c * name->rows + row, rows, strip);
-        if (status != HY_OK) break;
-        for (int64_t r = 0; r < rows; r++) out[r * name->cols + c] = strip[r];
-    }
-    free(strip);
-    return status;
-}
 
 /* An adapter that diverged while it was trained makes every answer nonsense. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
@@ -168,8 +127,12 @@ static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, 
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out) {
     const hy_hf_name *name = &file->names[i];
     const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, name->name);
-    HY_TRY(name->is_transposed ? read_strips(file, entry, name, row, rows, out)
-                               : read_span(file, entry, row * name->cols, rows * name->cols, out));
+    hy_weight_part part = {.rows = name->rows,
+                           .cols = name->cols,
+                           .order = name->is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
+                           .dtype = entry->dtype};
+    part.reader = hy_safetensors_place(file->tensors, entry, &part.offset);
+    HY_TRY(hy_part_read(&part, row * name->cols, rows * name->cols, out));
     return check_finite(file, name, row, rows, out);
 }
 

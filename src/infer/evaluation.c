@@ -12,40 +12,30 @@
 #include "base/error.h"
 #include "base/host_memory.h"
 #include "base/json.h"
+#include "base/sized.h"
 #include "infer/inference.h"
 #include "kernels/coded.h"
 #include "record/state_files.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-static uint64_t rows_of(const hy_batch_plan *plan) {
-    return (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
-}
-
-static uint64_t work_bytes(const hy_pass_spec *spec, const hy_batch_plan *plan) {
-    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) +
-           hy_align(hy_work_rope_bytes(spec)) + 4 * hy_align(rows_of(plan) * sizeof(int32_t));
+static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan) {
+    hy_plan_work work = {0};
+    hy_work_add(&work, plan);
+    hy_work_close(&work, spec, 0);
+    return work;
 }
 
 static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
     hy_arena *arena = &e->work.arena;
-    hy_pass_buffers *b = &e->work.buffers;
-    uint64_t row_bytes = rows_of(plan) * sizeof(int32_t), rope = hy_work_rope_bytes(spec);
+    hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
-    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, work_bytes(spec, plan),
+    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, hy_plan_work_bytes(&work),
                          "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->tokens));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->targets));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->losses));
-    if (spec->has_doc_starts) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->doc_starts));
-    }
-    if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
     hy_batch_plan_place(plan, activations, workspace);
-    HY_TRY(hy_work_take_staging(e, (size_t)rows_of(plan)));
-    return hy_work_fill_rope(e, spec);
+    return hy_work_take_buffers(e, arena, spec, &work);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
@@ -102,7 +92,7 @@ static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *f
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
-    hy_dtype dtype = e->types.of[HY_FULL];
+    hy_dtype dtype = e->plan.types.of[HY_FULL];
     bool is_builtin = !m->settings.data[0] || strcmp(m->settings.data, "builtin") == 0;
     bool is_all = !is_builtin && !m->looks_held_out;
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
@@ -113,7 +103,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
                          .backend = e->backend,
                          .seq = (int32_t)s->train.seq_len,
                          .has_doc_starts = hy_dataset_describe(m->data)->has_doc_starts,
-                         .budget = hy_budget_device(&e->subject),
+                         .budget = hy_budget_device(&e->request),
                          .types = {dtype},
                          .grad_dtype = dtype};
     int64_t batch = s->eval.eval_batch_size ? s->eval.eval_batch_size : s->train.batch_size;
@@ -122,7 +112,8 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
     e->work.eval[hy_plan_index(dtype)] = *plan;
-    HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
+    hy_plan_work work = work_of(&spec, *plan);
+    HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, *plan);
 }
 
@@ -136,7 +127,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     hy_probe probe = {.data = m->data,
                       .split = HY_VAL,
                       .count = sequences_wanted(s, facts),
-                      .dtype = e->types.of[HY_FULL]};
+                      .dtype = e->plan.types.of[HY_FULL]};
     double begin = hy_clock();
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
@@ -145,7 +136,8 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
-    *out = (hy_evaluation){.loss = probe.mean,
+    *out = (hy_evaluation){.size = sizeof *out,
+                           .loss = probe.mean,
                            .perplexity = exp(probe.mean),
                            .bits_per_byte = probe.mean * (double)probe.counted / bytes / log(2),
                            .tokens = probe.counted,
@@ -173,8 +165,8 @@ static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     return HY_OK;
 }
 
-hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
-                           hy_evaluation **out, size_t *count) {
+static hy_status evaluate_each(const hy_config *config, const hy_observer *observer,
+                               hy_evaluation **out, size_t *count) {
     hy_used_model *m;
     *out = NULL;
     *count = 0;
@@ -193,14 +185,29 @@ hy_status hy_evaluate_each(const hy_config *config, const hy_observer *observer,
     return HY_OK;
 }
 
-hy_status hy_evaluate(const hy_config *config, const hy_observer *observer, hy_evaluation *out) {
+hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *observer,
+                                 hy_evaluation **out, size_t *count, size_t size) {
+    hy_evaluation *list;
+    HY_TRY(evaluate_each(config, observer, &list, count));
+    char *copies = calloc(*count, size);
+    for (size_t i = 0; copies && i < *count; i++) {
+        hy_copy_sized(copies + i * size, size, &list[i], sizeof list[i]);
+    }
+    free(list);
+    *out = (hy_evaluation *)(void *)copies;
+    if (!copies) *count = 0;
+    return copies ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
+}
+
+hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer,
+                            hy_evaluation *out, size_t size) {
     const char *names = hy_config_settings(config)->lora.adapter;
     hy_evaluation *list;
     size_t count;
     HY_FAIL_IF(hy_peft_count(names) > 1, HY_ERR_INPUT,
                "lora.adapter names several adapters (%s); hy_evaluate takes one", names);
-    HY_TRY(hy_evaluate_each(config, observer, &list, &count));
-    *out = list[0];
+    HY_TRY(evaluate_each(config, observer, &list, &count));
+    hy_copy_sized(out, size, &list[0], sizeof list[0]);
     free(list);
     return HY_OK;
 }
@@ -228,7 +235,7 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
-    double element = (double)hy_dtype_size(m->engine.types.of[HY_FULL]);
+    double element = (double)hy_dtype_size(m->engine.plan.types.of[HY_FULL]);
     double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
     HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
                "the weights of the folder take %.1f GiB, and %.1f GiB of host memory are free",
@@ -252,17 +259,24 @@ static hy_status evaluate_merge(const char *checkpoint, const hy_merge_options *
     return status;
 }
 
-hy_status hy_merge_evaluate(const char *checkpoint, const hy_merge_options *options,
-                            const hy_observer *observer, hy_merge_losses *out) {
+hy_status hy_merge_evaluate_sized(const char *checkpoint, const hy_merge_options *options,
+                                  const hy_observer *observer, hy_evaluation *trained,
+                                  hy_evaluation *folder, bool *has_folder, size_t size) {
     char path[HY_PATH_MAX];
     static const hy_observer nobody = {0};
-    *out = (hy_merge_losses){0};
+    hy_evaluation one = {0};
+    *has_folder = false;
+    hy_copy_sized(trained, size, &one, sizeof one);
+    hy_copy_sized(folder, size, &one, sizeof one);
     HY_TRY(hy_checkpoint_find(observer ? observer : &nobody, checkpoint, path));
-    HY_TRY(hy_checkpoint_lacks_base(path, &out->has_folder));
-    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &out->trained));
-    out->has_folder &= out->trained.frozen_dtype[0] != 0;
-    return out->has_folder ? evaluate_merge(checkpoint, options, true, observer, &out->folder)
-                           : HY_OK;
+    HY_TRY(hy_checkpoint_lacks_base(path, has_folder));
+    HY_TRY(evaluate_merge(checkpoint, options, false, observer, &one));
+    hy_copy_sized(trained, size, &one, sizeof one);
+    *has_folder &= one.frozen_dtype[0] != 0;
+    if (!*has_folder) return HY_OK;
+    HY_TRY(evaluate_merge(checkpoint, options, true, observer, &one));
+    hy_copy_sized(folder, size, &one, sizeof one);
+    return HY_OK;
 }
 
 /* ---- as JSON ----------------------------------------------------------------------------------- */
@@ -285,17 +299,21 @@ static void put_result(hy_json_writer *w, const hy_evaluation *e) {
     hy_json_put_double(w, "tokens_per_second", e->tokens_per_second);
 }
 
-hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **out) {
+hy_status hy_evaluations_json_sized(const hy_evaluation *list, size_t count, size_t size,
+                                    char **out) {
     hy_text text = {0};
     hy_json_writer w;
+    hy_evaluation one = {0};
     HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to be written");
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    put_shared(&w, list);
+    hy_copy_sized(&one, sizeof one, list, size);
+    put_shared(&w, &one);
     hy_json_open_array(&w, "results");
     for (size_t i = 0; i < count; i++) {
         hy_json_open_object(&w, NULL);
-        put_result(&w, &list[i]);
+        hy_copy_sized(&one, sizeof one, (const char *)list + i * size, size);
+        put_result(&w, &one);
         hy_json_close_object(&w);
     }
     hy_json_close_array(&w);
@@ -304,13 +322,15 @@ hy_status hy_evaluations_json(const hy_evaluation *list, size_t count, char **ou
     return hy_text_take(&text, out);
 }
 
-hy_status hy_evaluation_json(const hy_evaluation *e, char **out) {
+hy_status hy_evaluation_json_sized(const hy_evaluation *evaluation, size_t size, char **out) {
     hy_text text = {0};
     hy_json_writer w;
+    hy_evaluation e = {0};
+    hy_copy_sized(&e, sizeof e, evaluation, size);
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
-    put_shared(&w, e);
-    put_result(&w, e);
+    put_shared(&w, &e);
+    put_result(&w, &e);
     hy_json_close_object(&w);
     hy_text_add(&text, "\n");
     return hy_text_take(&text, out);

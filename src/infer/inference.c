@@ -1,5 +1,6 @@
 /* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
 #include "infer/inference.h"
+#include "base/sized.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +49,10 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
 /* A context that was left open is halved until keys and values take no more than half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
-    uint64_t limit = hy_budget_device(&m->engine.subject);
+    uint64_t limit = hy_budget_device(&m->engine.request);
     hy_decoder_options options = {.context = longest_context(in, asked),
-                                  .dtype = m->engine.types.of[HY_FULL],
-                                  .frozen_dtype = m->engine.types.of[HY_FULL],
+                                  .dtype = m->engine.plan.types.of[HY_FULL],
+                                  .frozen_dtype = m->engine.plan.types.of[HY_FULL],
                                   .is_unprepared = !m->engine.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
@@ -134,10 +135,10 @@ void hy_inference_close(hy_inference *in) {
     free(in);
 }
 
-void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
+void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out, size_t size) {
     const hy_used_model *m = in->model;
     const hy_decoder *d = in->decoder;
-    *out = (hy_inference_facts){
+    hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
         .device = m->engine.backend->facts.name,
@@ -151,6 +152,7 @@ void hy_inference_describe(const hy_inference *in, hy_inference_facts *out) {
         .weights_bytes = hy_store_of(&m->engine, HY_ROW_MASTER)->layout.bytes,
         .cache_bytes = (uint64_t)m->engine.model->shape.layers * d->layer_bytes,
     };
+    hy_copy_sized(out, size, &facts, sizeof facts);
 }
 
 /* ---- adapters ---------------------------------------------------------------------------------- */

@@ -58,7 +58,7 @@ typedef struct hy_answer {
     const hy_generate_options *options;
     hy_text_callback on_text; /* or NULL */
     void *user;
-    hy_generated *info;
+    hy_generated info;
     hy_text text; /* all of it; the caller frees it */
 } hy_answer;
 

@@ -60,10 +60,10 @@ static hy_status open_engine(hy_used_model *m) {
     HY_TRY(choose_stored(&m->settings, e->model));
     HY_TRY(hy_engine_open_device(e));
     hy_dtype dtype = hy_types_for_use(&m->settings, &e->backend->facts);
-    for (int i = 0; i < HY_PHASE_COUNT; i++) e->types.of[i] = dtype;
-    e->types.master = dtype;
-    e->subject.settings = &m->settings;
-    e->subject.backend = e->backend;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) e->plan.types.of[i] = dtype;
+    e->plan.types.master = dtype;
+    e->request.settings = &m->settings;
+    e->request.backend = e->backend;
     return hy_adapters_open(&m->adapters, e);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "infer/inference.h"
 
 #define ANSWER_SHARE 4 /* a fourth of the context is kept free for the answer, if turns can go */
@@ -111,12 +112,11 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
 
 /* ---- a turn ------------------------------------------------------------------------------------ */
 
-hy_status hy_inference_say(hy_inference *in, const char *message,
-                           const hy_generate_options *options, hy_text_callback on_text, void *user,
-                           hy_generated *info) {
+hy_status hy_inference_say_sized(hy_inference *in, const char *message,
+                                 const hy_generate_options *options, hy_text_callback on_text,
+                                 void *user, hy_generated *info, size_t size) {
     static const hy_generate_options usual = {0};
-    hy_answer answer = {
-        .options = options ? options : &usual, .on_text = on_text, .user = user, .info = info};
+    hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
     const hy_conversation *said = &in->said;
     HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "nothing was said yet");
@@ -130,6 +130,7 @@ hy_status hy_inference_say(hy_inference *in, const char *message,
     }
     /* a message that could not be answered was not said */
     if (status != HY_OK && message) drop_turns(&in->said, in->said.count - 1, 1);
+    hy_copy_sized(info, size, &answer.info, sizeof answer.info);
     hy_ids_free(&ids);
     hy_text_free(&answer.text);
     return status;

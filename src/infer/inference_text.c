@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/sized.h"
 #include "infer/choose.h"
 #include "infer/inference.h"
 
@@ -146,8 +147,8 @@ static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
 }
 
 /* Whether the answer ends before its next token, and why. */
-static bool must_end(hy_inference *in, const hy_answer *a) {
-    hy_generated *info = a->info;
+static bool must_end(hy_inference *in, hy_answer *a) {
+    hy_generated *info = &a->info;
     int32_t most = a->options->max_tokens;
     bool is_stopped = atomic_load(&in->stop_requested);
     bool is_full = in->decoder->length >= in->decoder->options.context;
@@ -165,10 +166,10 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
         int32_t token =
             hy_choose_token(&choice, in->logits, in->vocab, (uint64_t)in->known.count, in->order);
         if (is_end(in, token)) {
-            a->info->end = HY_END_MODEL;
+            a->info.end = HY_END_MODEL;
             break;
         }
-        a->info->tokens++;
+        a->info.tokens++;
         HY_TRY(take(in, &token, 1));
         HY_TRY(add_text(in, a, &s));
         hand_out(a, &s.given, false);
@@ -179,13 +180,10 @@ static hy_status write_answer(hy_inference *in, hy_answer *a) {
 
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *a) {
-    hy_generated unused;
-    if (!a->info) a->info = &unused;
-    *a->info = (hy_generated){0};
-    hy_status status = take_prompt(in, prompt, count, a->info);
+    hy_status status = take_prompt(in, prompt, count, &a->info);
     double begin = hy_clock();
     if (status == HY_OK) status = write_answer(in, a);
-    a->info->seconds = hy_clock() - begin;
+    a->info.seconds = hy_clock() - begin;
     atomic_store(&in->stop_requested, false);
     return status;
 }
@@ -208,15 +206,15 @@ static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_id
     return hy_encode_text(in->tokenizer, "\n", 1, 0, out);
 }
 
-hy_status hy_inference_complete(hy_inference *in, const char *prompt,
-                                const hy_generate_options *options, hy_text_callback on_text,
-                                void *user, hy_generated *info) {
+hy_status hy_inference_complete_sized(hy_inference *in, const char *prompt,
+                                      const hy_generate_options *options, hy_text_callback on_text,
+                                      void *user, hy_generated *info, size_t size) {
     static const hy_generate_options usual = {0};
-    hy_answer answer = {
-        .options = options ? options : &usual, .on_text = on_text, .user = user, .info = info};
+    hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
     hy_status status = encode_prompt(in, prompt ? prompt : "", &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);
+    hy_copy_sized(info, size, &answer.info, sizeof answer.info);
     hy_ids_free(&ids);
     hy_text_free(&answer.text);
     return status;

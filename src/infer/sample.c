@@ -62,8 +62,8 @@ static hy_status open_decoder(sampler *s) {
     hy_engine *e = s->e;
     hy_decoder_options options = {.context = (int32_t)e->settings->train.seq_len,
                                   .rows = PROMPT_ROWS,
-                                  .dtype = e->types.of[HY_FULL],
-                                  .frozen_dtype = e->types.of[HY_FULL],
+                                  .dtype = e->plan.types.of[HY_FULL],
+                                  .frozen_dtype = e->plan.types.of[HY_FULL],
                                   .is_unprepared = true};
     if (options.context > e->model->shape.context) options.context = e->model->shape.context;
     HY_TRY(hy_engine_return_rings(e)); /* they lie there, too */

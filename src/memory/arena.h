@@ -20,6 +20,9 @@ typedef struct hy_arena {
 /* Takes `size` bytes; the message of a failure gives what the arena is for. */
 hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger, hy_place place,
                         uint64_t size, const char *purpose);
+/* An arena of any size without memory, for dry runs: stores in it can be walked over, and nothing that
+ * they hold can be used. */
+void hy_arena_init_dry(hy_arena *arena);
 void hy_arena_fini(hy_arena *arena);
 
 /* A block of the arena, on a 256-byte border. Not enough room is an internal error: the plan was

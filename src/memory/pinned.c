@@ -118,23 +118,25 @@ hy_status hy_pin_check(uint64_t bytes) {
 }
 
 hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t bytes) {
-    char refusal[HY_ERROR_MESSAGE_MAX], likely[HY_ERROR_MESSAGE_MAX];
-    snprintf(refusal, sizeof refusal, "%s", hy_error_message());
-    if (hy_pin_allows(limits, bytes) != HY_OK) {
-        snprintf(likely, sizeof likely, "%s", hy_error_message());
-        return hy_fail(status, "%.400s; %.500s", refusal, likely);
+    hy_error refusal, likely;
+    hy_error_save(&refusal, status);
+    hy_error_save(&likely, hy_pin_allows(limits, bytes));
+    (void)hy_error_restore(&refusal);
+    if (likely.status != HY_OK) return hy_fail_hint(status, "%s", likely.text);
+    if (limits->is_wsl2) {
+        return hy_fail_hint(status, "under WSL2 Windows decides how much may be pinned: %s",
+                            remedy(HY_PIN_WSL2));
     }
-    HY_FAIL_IF(limits->is_wsl2, status,
-               "%.500s; under WSL2 Windows decides how much may be pinned: %s", refusal,
-               remedy(HY_PIN_WSL2));
-    HY_FAIL_IF(bytes > limits->memlock, status,
-               "%.500s; the limit on locked memory is %s: if the driver heeds it, raise it with "
-               "\"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
-               refusal, hy_bytes_as_text(limits->memlock).text);
-    return hy_fail(status,
-                   "%.500s; the system would allow it, the driver does not: keep less in "
-                   "pinned memory, or look for its reason with dmesg",
-                   refusal);
+    if (bytes > limits->memlock) {
+        return hy_fail_hint(status,
+                            "the limit on locked memory is %s: if the driver heeds it, raise it "
+                            "with \"ulimit -l unlimited\" or memlock in "
+                            "/etc/security/limits.conf",
+                            hy_bytes_as_text(limits->memlock).text);
+    }
+    return hy_fail_hint(status,
+                        "the system would allow it, the driver does not: keep less in pinned "
+                        "memory, or look for its reason with dmesg");
 }
 
 /* A CPU's pinned memory is ordinary memory, which the budget looks after. */

@@ -44,8 +44,7 @@ struct hy_stages {
     stage *list;
     int32_t count;
     uint64_t clock;
-    hy_status failure; /* the first one */
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error failure; /* the first one */
 };
 
 /* ---- sizes and life ---------------------------------------------------------------------------- */
@@ -105,19 +104,17 @@ void hy_stages_destroy(hy_store *store) {
 /* ---- going on ---------------------------------------------------------------------------------- */
 
 hy_status hy_stages_failure(const hy_store *store) {
-    const hy_stages *s = store->stages;
-    return s->failure == HY_OK ? HY_OK : hy_fail(s->failure, "%s", s->message);
+    return hy_error_restore(&store->stages->failure);
 }
 
 /* The stage's transfer failed; what it held cannot be trusted. */
 static hy_status note_failure(const hy_store *store, stage *at, hy_status status) {
     hy_stages *s = store->stages;
     bool was_reading = at->state == STAGE_READING;
-    if (s->failure == HY_OK) {
-        s->failure = status;
-        snprintf(s->message, sizeof s->message, "%s of unit %d could not be %s: %s",
-                 hy_class_name(store->cls), at->unit, was_reading ? "read" : "written",
-                 hy_error_message());
+    if (s->failure.status == HY_OK) {
+        (void)hy_fail_context(status, "%s of unit %d could not be %s", hy_class_name(store->cls),
+                              at->unit, was_reading ? "read" : "written");
+        hy_error_save(&s->failure, status);
     }
     at->state = STAGE_EMPTY;
     at->unit = -1;

@@ -1,10 +1,11 @@
-/* adapter.c: names of what adapters stand beside. See adapter.h. */
+/* adapter.c: names of the matrices that adapters stand beside. See adapter.h. */
 #include "model/adapter.h"
 
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/arch/arch.h"
 
 #define QKV (HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V)
 
@@ -13,17 +14,7 @@ typedef struct named {
     int32_t parts;
 } named;
 
-/* Modules in the files of models with rope, and of GPT-2. */
-static const named separate[] = {{"q_proj", HY_ADAPT_Q},       {"k_proj", HY_ADAPT_K},
-                                 {"v_proj", HY_ADAPT_V},       {"o_proj", HY_ADAPT_O},
-                                 {"gate_proj", HY_ADAPT_GATE}, {"up_proj", HY_ADAPT_UP},
-                                 {"down_proj", HY_ADAPT_DOWN}, {NULL, 0}};
-static const named packed[] = {{"c_attn", QKV},
-                               {"attn.c_proj", HY_ADAPT_O},
-                               {"c_fc", HY_ADAPT_UP},
-                               {"mlp.c_proj", HY_ADAPT_DOWN},
-                               {NULL, 0}};
-/* Words of both. */
+/* Words that all families know beside the names of their modules. */
 static const named words[] = {{"q", HY_ADAPT_Q},
                               {"k", HY_ADAPT_K},
                               {"v", HY_ADAPT_V},
@@ -31,28 +22,45 @@ static const named words[] = {{"q", HY_ADAPT_Q},
                               {"gate", HY_ADAPT_GATE},
                               {"up", HY_ADAPT_UP},
                               {"down", HY_ADAPT_DOWN},
-                              {"c_proj", HY_ADAPT_O | HY_ADAPT_DOWN},
                               {"attention", QKV | HY_ADAPT_O},
                               {"mlp", HY_ADAPT_GATE | HY_ADAPT_UP | HY_ADAPT_DOWN},
-                              {"all", HY_ADAPT_ALL},
-                              {NULL, 0}};
+                              {"all", HY_ADAPT_ALL}};
 
-static const named *family_of(const hy_shape *shape) {
-    return hy_shape_packs_adapter(shape) ? packed : separate;
-}
-
-static int32_t find(const named *list, const char *name, size_t length) {
-    for (; list->name; list++) {
-        if (strlen(list->name) == length && !strncmp(list->name, name, length)) return list->parts;
+/* The modules of a family that adapters can stand beside, and the parts that each of them holds. */
+static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) {
+    static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
+    int count = 0;
+    for (int m = 0; m < HY_LINEARS; m++) {
+        const hy_modules *modules = &family->modules[matrices[m]];
+        bool is_one = !modules->part[1];
+        int32_t parts = m == 0   ? (is_one ? QKV : HY_ADAPT_Q)
+                        : m == 1 ? HY_ADAPT_O
+                        : m == 2 ? (is_one ? HY_ADAPT_UP : HY_ADAPT_GATE)
+                                 : HY_ADAPT_DOWN;
+        for (int i = 0; i < HY_MODULE_PARTS && modules->part[i]; i++) {
+            out[count++] = (named){hy_module_last_name(modules->part[i]), parts << i};
+        }
     }
-    return 0;
+    return count;
 }
 
-static hy_status refuse(const hy_shape *shape, const char *name, size_t length) {
-    const char *modules[HY_ADAPTER_MODULES];
+/* By the whole name or its last word, which several modules may end in: c_proj means both. */
+static int32_t find(const named *list, int count, const char *name, size_t length) {
+    int32_t parts = 0;
+    for (int i = 0; i < count; i++) {
+        const char *dot = strrchr(list[i].name, '.'), *last = dot ? dot + 1 : list[i].name;
+        bool is_it = (strlen(list[i].name) == length && !strncmp(list[i].name, name, length)) ||
+                     (strlen(last) == length && !strncmp(last, name, length));
+        if (is_it) parts |= list[i].parts;
+    }
+    return parts;
+}
+
+static hy_status refuse(const named *modules, int count, const char *name, size_t length) {
     hy_text known = {0};
-    hy_adapter_modules(shape, hy_shape_adapter_parts(shape), modules);
-    for (int i = 0; modules[i]; i++) hy_text_addf(&known, "%s%s", i ? ", " : "", modules[i]);
+    for (int i = 0; i < count; i++) {
+        hy_text_addf(&known, "%s%s", i ? ", " : "", modules[i].name);
+    }
     hy_status status =
         hy_fail(HY_ERR_INPUT,
                 "\"%.*s\" is no matrix of this model; it has %s; accepted are also "
@@ -63,27 +71,28 @@ static hy_status refuse(const hy_shape *shape, const char *name, size_t length) 
 }
 
 hy_status hy_adapter_parts_named(const hy_shape *shape, const char *names, int32_t *parts) {
-    int32_t there = hy_shape_adapter_parts(shape);
-    bool is_packed = hy_shape_packs_adapter(shape);
+    named modules[HY_ADAPTER_MODULES];
+    int count = list_modules(hy_shape_family(shape), modules);
     *parts = 0;
-    for (const char *at = names;; at++) {
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ","), used = length;
-        while (used > 0 && at[used - 1] == ' ') used--;
-        int32_t found = find(family_of(shape), at, used);
-        if (!found) found = find(words, at, used) & there;
-        bool is_foreign = used == strlen("c_proj") && !strncmp(at, "c_proj", used) && !is_packed;
-        if (!found || is_foreign) return refuse(shape, at, used);
+    for (const char *at = names, *name; at;) {
+        size_t length;
+        at = hy_next_entry(at, &name, &length);
+        int32_t found = find(modules, count, name, length);
+        if (!found) {
+            found = find(words, sizeof words / sizeof words[0], name, length);
+            found &= hy_shape_adapter_parts(shape);
+        }
+        if (!found) return refuse(modules, count, name, length);
         *parts |= found;
-        at += length;
-        if (*at == 0) return HY_OK;
     }
+    return HY_OK;
 }
 
 void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY_ADAPTER_MODULES]) {
-    int count = 0;
-    for (const named *module = family_of(shape); module->name; module++) {
-        if (module->parts & parts) out[count++] = module->name;
+    named modules[HY_ADAPTER_MODULES];
+    int all = list_modules(hy_shape_family(shape), modules), count = 0;
+    for (int i = 0; i < all; i++) {
+        if (modules[i].parts & parts) out[count++] = modules[i].name;
     }
     out[count] = NULL;
 }

@@ -46,8 +46,9 @@ static hy_tensor bind_param(const hy_frame *f, const hy_slot *slot) {
     } else if (is_there) {
         t.data = SOMEWHERE;
         if (!is_grad) t.dtype = stored_type(f, index, dtype);
-        t.quant.block = hy_param_block(param, t.dtype);
-        t.quant.group = hy_params_group(params, index, t.dtype);
+        hy_layout_item item = hy_params_item(params, index, t.dtype);
+        t.quant.block = item.block;
+        t.quant.group = item.group;
         if (t.quant.block || hy_is_fp8(t.dtype)) t.quant.scale = SOMEWHERE;
     }
     t.ndim = param->ndim;

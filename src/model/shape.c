@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "model/arch/arch.h"
 
 #define LARGEST_DIMENSION (1 << 24)
 
@@ -46,7 +47,11 @@ static hy_status check_rope_scaling(const hy_shape *s) {
     return HY_OK;
 }
 
-/* A part that the shape has not is left out; where none is left there is nothing to train. */
+bool hy_shape_packs_adapter(const hy_shape *s) {
+    return !hy_shape_family(s)->modules[HY_P_QKV].part[1];
+}
+
+/* Parts that the shape does not have are left out; if none is left there is nothing to train. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
     if (a->rank == 0) return HY_OK;
@@ -83,6 +88,7 @@ hy_status hy_shape_complete(hy_shape *s) {
                "or fewer, s (sliding) or f (full)",
                s->sliding_layers, s->layers);
     HY_TRY(check_rope_scaling(s));
+    s->arch = hy_arch_choose(s, s->arch);
     return check_adapter(s);
 }
 

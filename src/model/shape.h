@@ -36,7 +36,21 @@ typedef struct hy_adapter {
     double dropout;      /* of x, in training */
 } hy_adapter;
 
+/* The architecture of transformers that computes what a shape says (model/arch). Values stand in no file:
+ * names do. */
+typedef enum hy_arch {
+    HY_ARCH_NONE, /* not said; of a completed shape: there is none, and it cannot be exported */
+    HY_ARCH_GPT2,
+    HY_ARCH_LLAMA,
+    HY_ARCH_MISTRAL,
+    HY_ARCH_MINISTRAL,
+    HY_ARCH_QWEN2,
+    HY_ARCH_QWEN3,
+    HY_ARCH_COUNT
+} hy_arch;
+
 typedef struct hy_shape {
+    hy_arch arch;      /* by which the model is exported; NONE: follows from the rest */
     int32_t layers;    /* L */
     int32_t width;     /* C */
     int32_t heads;     /* H */
@@ -65,7 +79,8 @@ typedef struct hy_shape {
 } hy_shape;
 
 /* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that is
- * wrong, its value and what is accepted. */
+ * wrong, its value and what is accepted. An architecture that cannot express the shape becomes one that
+ * can. */
 hy_status hy_shape_complete(hy_shape *shape);
 
 static inline bool hy_shape_out_bias(const hy_shape *s) {
@@ -90,11 +105,12 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
-/* The parts that such a shape has at all. GPT-2's q, k and v are one module, and so all of them or none. */
+/* The parts that such a shape has at all. Where q, k and v are one module (GPT-2), all of them have an
+ * adapter or none. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
     return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;
 }
-static inline bool hy_shape_packs_adapter(const hy_shape *s) { return !s->has_rope; }
+bool hy_shape_packs_adapter(const hy_shape *shape);
 
 /* Fills table (seq, D/2, 2) with cosine and sine of every position and frequency. */
 void hy_shape_rope_table(const hy_shape *shape, int32_t seq, float *table);

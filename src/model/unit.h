@@ -8,7 +8,7 @@
 #pragma once
 
 #include "kernels/kernels.h"
-#include "model/params.h"
+#include "model/param_layout.h"
 
 #define HY_UNIT_SLOTS 127
 #define HY_UNIT_OPS 72

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "base/text.h"
-#include "model/params.h"
+#include "model/param_names.h"
 
 #define HY_GROUP_TEXT 512 /* of a text at most, its zero included */
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "own/own.h"
 
 _Static_assert((int)HY_DO_GRADIENTS == HY_ASK_GRADIENTS && (int)HY_DO_LOSS == HY_ASK_LOSS &&
@@ -28,12 +29,11 @@ struct hy_loop {
     pthread_cond_t turned;
     bool is_runs_turn; /* guarded by the lock, and with it all that follows */
     order order;
-    hy_status ordered; /* what the order came to */
+    hy_error ordered;  /* what the order came to */
     const hy_ask *ask; /* NULL: nothing is asked */
     hy_told told;
     bool is_over;
-    hy_status result; /* of the run, once it is over */
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error result; /* of the run, once it is over */
     hy_step_info last;
     bool has_last;
     atomic_flag is_busy; /* a call is under way */
@@ -96,11 +96,6 @@ static void give_order(hy_loop *loop, order what) {
     await(loop, false);
 }
 
-/* The message of this thread's last failure, for the other. */
-static void keep_message(hy_loop *loop) {
-    snprintf(loop->message, sizeof loop->message, "%s", hy_error_message());
-}
-
 /* ---- the run's side -------------------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
@@ -120,8 +115,7 @@ static hy_status answer(void *user, const hy_ask *ask, hy_told *told) {
         hand_over(loop, false);
         await(loop, true);
         if (loop->order != ORDER_SAVE) break;
-        loop->ordered = save_here(loop);
-        keep_message(loop);
+        hy_error_save(&loop->ordered, save_here(loop));
     }
     loop->ask = NULL;
     loop->own.guest.is_abandoned = loop->order == ORDER_ABANDON;
@@ -170,9 +164,9 @@ static void *run(void *user) {
                             .on_memory = on_memory};
     await(loop, true);
     hy_making making = {.guest = &loop->own.guest};
-    loop->result = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
-    if (loop->result == HY_OK) loop->result = hy_trainer_run(loop->trainer);
-    keep_message(loop);
+    hy_status status = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
+    if (status == HY_OK) status = hy_trainer_run(loop->trainer);
+    hy_error_save(&loop->result, status);
     loop->is_over = true;
     hand_over(loop, false);
     await(loop, true); /* what it came to can be looked at until then */
@@ -201,9 +195,9 @@ static hy_status start(hy_loop *loop) {
         return hy_fail(HY_ERR_MEMORY, "no thread can be made for the run");
     }
     give_order(loop, ORDER_ANSWER);
-    if (!loop->is_over || loop->result == HY_OK) return HY_OK;
+    if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     end_thread(loop);
-    return hy_fail(loop->result, "%s", loop->message);
+    return hy_error_restore(&loop->result);
 }
 
 hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options,
@@ -251,11 +245,11 @@ void hy_loop_destroy(hy_loop *loop) {
 
 /* ---- the caller's side --------------------------------------------------------------------------------------- */
 
-static void tell_question(const hy_loop *loop, hy_loop_step *out) {
+static void give_question(const hy_loop *loop, hy_loop_step *out, size_t size) {
     const hy_ask *ask = loop->ask;
-    *out = (hy_loop_step){.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
+    hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
     if (ask) {
-        *out = (hy_loop_step){.todo = (hy_todo)ask->kind,
+        step = (hy_loop_step){.todo = (hy_todo)ask->kind,
                               .step = ask->step,
                               .batch = ask->batch,
                               .count = ask->count,
@@ -267,12 +261,13 @@ static void tell_question(const hy_loop *loop, hy_loop_step *out) {
                               .precision = ask->precision,
                               .confidence = ask->confidence};
     }
+    hy_copy_sized(out, size, &step, sizeof step);
 }
 
-hy_status hy_loop_next(hy_loop *loop, hy_loop_step *out) {
+hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_next", false));
-    tell_question(loop, out);
+    give_question(loop, out, size);
     return leave(loop, HY_OK);
 }
 
@@ -294,8 +289,8 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
                            .tokens = tokens,
                            .is_mean = true};
     give_order(loop, ORDER_ANSWER);
-    if (!loop->is_over || loop->result == HY_OK) return HY_OK;
-    return hy_fail(loop->result, "%s", loop->message);
+    if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
+    return hy_error_restore(&loop->result);
 }
 
 hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
@@ -331,14 +326,17 @@ hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
     return leave(loop, set_gradients(loop, grads));
 }
 
-hy_status hy_loop_exchange(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
-                           hy_loop_step *next, hy_step_info *last) {
+hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
+                                 hy_loop_step *next, size_t next_size, hy_step_info *last,
+                                 size_t last_size) {
     HY_FAIL_IF(!next, HY_ERR_INPUT, "hy_loop_exchange needs a place for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
-    if (status == HY_OK) tell_question(loop, next);
-    if (status == HY_OK && last && loop->has_last) *last = loop->last;
+    if (status == HY_OK) give_question(loop, next, next_size);
+    if (status == HY_OK && loop->has_last) {
+        hy_copy_sized(last, last_size, &loop->last, sizeof loop->last);
+    }
     return leave(loop, status);
 }
 
@@ -361,21 +359,21 @@ hy_status hy_loop_save(hy_loop *loop) {
     HY_TRY(enter(loop, "hy_loop_save", false));
     if (loop->is_over) return leave(loop, hy_fail(HY_ERR_STATE, "the run is over: it was saved"));
     give_order(loop, ORDER_SAVE);
-    hy_status status = loop->ordered;
-    return leave(loop, status == HY_OK ? HY_OK : hy_fail(status, "%s", loop->message));
+    return leave(loop, hy_error_restore(&loop->ordered));
 }
 
 hy_status hy_loop_stop(hy_loop *loop) {
     HY_TRY(enter(loop, "hy_loop_stop", false));
     while (!loop->is_over) give_order(loop, ORDER_STOP);
-    bool is_well = loop->result == HY_OK || loop->result == HY_STOPPED;
-    return leave(loop, is_well ? HY_OK : hy_fail(loop->result, "%s", loop->message));
+    hy_status result = loop->result.status;
+    bool is_well = result == HY_OK || result == HY_STOPPED;
+    return leave(loop, is_well ? HY_OK : hy_error_restore(&loop->result));
 }
 
-bool hy_loop_last(hy_loop *loop, hy_step_info *out) {
+bool hy_loop_last_sized(hy_loop *loop, hy_step_info *out, size_t size) {
     if (enter(loop, "hy_loop_last", false) != HY_OK) return false;
     bool has_last = loop->has_last;
-    if (has_last && out) *out = loop->last;
+    if (has_last) hy_copy_sized(out, size, &loop->last, sizeof loop->last);
     leave(loop, HY_OK);
     return has_last;
 }

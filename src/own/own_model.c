@@ -79,12 +79,13 @@ static hy_status make(const hy_config *config, const hy_own_model *model,
     return hy_trainer_make(config, observer, &making, out);
 }
 
-hy_status hy_trainer_create_own(const hy_config *config, const hy_own_model *model,
-                                const hy_observer *observer, hy_trainer **out) {
+hy_status hy_trainer_create_custom(const hy_config *config, const hy_own_model *model,
+                                   const hy_observer *observer, hy_trainer **out) {
     if (out) *out = NULL;
-    HY_FAIL_IF(!config || !model || !out, HY_ERR_INPUT,
-               "hy_trainer_create_own needs a configuration, a model and a place for the trainer; "
-               "one is NULL");
+    HY_FAIL_IF(
+        !config || !model || !out, HY_ERR_INPUT,
+        "hy_trainer_create_custom needs a configuration, a model and a place for the trainer; "
+        "one is NULL");
     HY_FAIL_IF(!model->forward || !model->backward, HY_ERR_INPUT,
                "a model of your own needs the callbacks forward and backward; %s is NULL",
                model->forward ? "backward" : "forward");
@@ -100,21 +101,21 @@ static hy_status plan(const hy_config *config, const hy_own_parameters *paramete
                       hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
     HY_FAIL_IF(
         !config || !parameters || !out, HY_ERR_INPUT,
-        "hy_trainer_plan_own needs a configuration, parameters and a place for the plan; one "
+        "hy_trainer_plan_custom needs a configuration, parameters and a place for the plan; one "
         "is NULL");
     return make(config, &(hy_own_model){.parameters = *parameters}, observer,
                 (hy_making){.is_plan = true, .planned = planned}, out);
 }
 
-hy_status hy_trainer_plan_own(const hy_config *config, const hy_own_parameters *parameters,
-                              const hy_observer *observer, hy_trainer **out) {
+hy_status hy_trainer_plan_custom(const hy_config *config, const hy_own_parameters *parameters,
+                                 const hy_observer *observer, hy_trainer **out) {
     if (out) *out = NULL;
     return plan(config, parameters, (hy_planned_ranks){0}, observer, out);
 }
 
-hy_status hy_trainer_plan_own_ranks(const hy_config *config, const hy_own_parameters *parameters,
-                                    int32_t count, bool has_cards, const hy_observer *observer,
-                                    hy_trainer **out) {
+hy_status hy_trainer_plan_custom_ranks(const hy_config *config, const hy_own_parameters *parameters,
+                                       int32_t count, bool has_cards, const hy_observer *observer,
+                                       hy_trainer **out) {
     if (out) *out = NULL;
     HY_TRY(hy_planned_ranks_check(count));
     hy_planned_ranks planned = {.count = count, .has_cards = has_cards};

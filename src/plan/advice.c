@@ -1,4 +1,4 @@
-/* advice.c: the one adviser: what would need less, or fit, found by planning it. See subject.h.
+/* advice.c: the one adviser: what would need less, or fit, found by planning it. See request.h.
  *
  * A change is one setting turned to another value, both in the settings and in the choice at hand. Asked
  * what would fit, sets of changes are tried, the smallest first, with everything that is open left to the
@@ -10,11 +10,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 /* What a change works on. */
 typedef struct edit {
-    const hy_subject *subject;
+    const hy_plan_request *request;
+    const hy_plan *plan; /* at hand */
     hy_settings *settings;
     hy_plan_choice *choice;
     hy_advice *made; /* key and values are filled in */
@@ -99,36 +100,35 @@ static bool recompute_all(edit *e) {
 
 static bool split_loss(edit *e) {
     hy_plan_choice *c = e->choice;
-    int32_t chunks = hy_plan_loss_chunks(e->subject, c);
-    int64_t rows = (int64_t)c->batch * e->subject->settings->train.seq_len;
+    int32_t chunks = hy_plan_loss_chunks(e->request, e->plan, c);
+    int64_t rows = (int64_t)c->batch * e->request->settings->train.seq_len;
     if (2 * (int64_t)chunks > rows) return false;
     c->loss_chunks = 2 * chunks;
     return tell_number(e, "loss_chunks", chunks, c->loss_chunks);
 }
 
 static bool offload_activations(edit *e) {
-    if (!hy_subject_streams(e->subject) || e->choice->activations != HY_DEVICE) return false;
+    if (!hy_request_streams(e->request) || e->choice->activations != HY_DEVICE) return false;
     e->choice->activations = HY_PINNED;
     return tell(e, "activations_place", "device", "pinned");
 }
 
 static bool offload_optimizer(edit *e) {
     hy_place *place = &e->choice->state[HY_PLAN_OPTIM];
-    bool must_stay = e->subject->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
-    if (!hy_subject_streams(e->subject) || *place != HY_DEVICE || must_stay) return false;
+    bool must_stay = e->plan->offload == HY_OFFLOAD_DROP; /* hy_offload_settle */
+    if (!hy_request_streams(e->request) || *place != HY_DEVICE || must_stay) return false;
     *place = HY_PINNED;
     return tell(e, "optim_place", "device", "pinned");
 }
 
 static bool keep_optimizer(edit *e) {
     bool is_here = e->choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
-    return hy_offload_moves(e->subject->offload) && is_here &&
-           change(e, "offload_strategy", "none");
+    return hy_offload_moves(e->plan->offload) && is_here && change(e, "offload_strategy", "none");
 }
 
 static bool use_8bit(edit *e) {
-    bool is_exact = e->subject->rows.optimizer.kind->is_exact;
-    return e->subject->rows.types.optim != HY_U8 && !is_exact && change(e, "optim_dtype", "8bit");
+    bool is_exact = e->plan->optimizer.kind->is_exact;
+    return e->plan->types.optim != HY_U8 && !is_exact && change(e, "optim_dtype", "8bit");
 }
 
 static bool without_predictor(edit *e) { return change(e, "predictor", "none"); }
@@ -144,7 +144,7 @@ static bool open_all(edit *e, const char *const *keys) {
 static bool open_places(edit *e) {
     static const char *const keys[] = {"weights_place", "master_place",      "grads_place",
                                        "optim_place",   "activations_place", NULL};
-    return hy_subject_streams(e->subject) && open_all(e, keys);
+    return hy_request_streams(e->request) && open_all(e, keys);
 }
 
 static bool open_types(edit *e) {
@@ -154,7 +154,7 @@ static bool open_types(edit *e) {
 }
 
 static bool use_16_bits(edit *e) {
-    return e->subject->backend->facts.is_gpu && e->subject->rows.types.of[HY_FULL] == HY_F32 &&
+    return e->request->backend->facts.is_gpu && e->plan->types.of[HY_FULL] == HY_F32 &&
            change(e, "precision", "auto");
 }
 
@@ -174,7 +174,7 @@ static bool recompute_more(edit *e) {
 
 static bool use_folder(edit *e) {
     hy_settings *s = e->settings;
-    if (!hy_subject_streams(e->subject) || s->memory.offload_folder[0]) return false;
+    if (!hy_request_streams(e->request) || s->memory.offload_folder[0]) return false;
     s->memory.offload_size = INT64_MAX;
     snprintf(s->memory.offload_folder, sizeof s->memory.offload_folder, ".");
     hy_text_addf(e->flags, "%s--offload-folder FOLDER", e->flags->size ? " " : "");
@@ -196,19 +196,21 @@ static bool free_evaluation(edit *e) { return change(e, "eval_batch_size", "0");
 
 /* ---- what would save --------------------------------------------------------------------------------- */
 
-hy_status hy_advise_bytes(const hy_subject *subject, const hy_settings *settings,
-                          const hy_plan_choice *choice, hy_plan_bytes *out) {
-    hy_subject x;
-    hy_plan plan;
-    HY_TRY(hy_subject_with(subject, settings, &subject->rung, &x));
+hy_status hy_advise_bytes(const hy_plan_request *r, const hy_plan *plan,
+                          const hy_settings *settings, const hy_plan_choice *choice,
+                          hy_plan_bytes *out) {
+    hy_plan_request other = hy_plan_request_keeping(r, plan);
+    hy_plan found;
+    other.settings = settings;
+    HY_TRY(hy_plan_begin(&other, &plan->level, &found));
     hy_plan_choice c = *choice;
-    c.state[HY_PLAN_MASTER] = !x.rows.types.has_low                   ? HY_NOWHERE
+    c.state[HY_PLAN_MASTER] = !found.types.has_low                    ? HY_NOWHERE
                               : c.state[HY_PLAN_MASTER] == HY_NOWHERE ? c.state[HY_PLAN_WEIGHTS]
                                                                       : c.state[HY_PLAN_MASTER];
-    HY_TRY(hy_plan_with(&x, &c, &plan));
-    *out = (hy_plan_bytes){.device = (int64_t)plan.device,
-                           .host = (int64_t)hy_plan_host_bytes(&plan),
-                           .seconds = plan.cost.seconds};
+    HY_TRY(hy_plan_with(&other, &found, &c, &found));
+    *out = (hy_plan_bytes){.device = (int64_t)found.device,
+                           .host = (int64_t)hy_plan_host_bytes(&found),
+                           .seconds = found.cost.seconds};
     return HY_OK;
 }
 
@@ -218,24 +220,24 @@ static const change_maker savers[] = {
     keep_optimizer, use_8bit,    without_predictor,
 };
 
-hy_status hy_advise_less(const hy_subject *subject, const hy_plan *plan,
+hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count) {
     hy_plan_bytes now, with;
     hy_settings *settings = malloc(sizeof *settings);
     *count = 0;
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    hy_status status = hy_advise_bytes(subject, subject->settings, &plan->choice, &now);
+    hy_status status = hy_advise_bytes(r, plan, r->settings, &plan->choice, &now);
     for (size_t i = 0; i < sizeof savers / sizeof savers[0] && status == HY_OK; i++) {
         hy_plan_choice choice = plan->choice;
         hy_advice made = {0};
-        edit e = {subject, settings, &choice, &made, NULL};
-        *settings = *subject->settings;
+        edit e = {r, plan, settings, &choice, &made, NULL};
+        *settings = *r->settings;
         bool is_new = savers[i](&e);
         for (int32_t k = 0; k < *count; k++) {
             is_new &= strcmp(out[k].key, made.key) != 0 || strcmp(out[k].to, made.to) != 0;
         }
         if (!is_new) continue;
-        status = hy_advise_bytes(subject, settings, &choice, &with);
+        status = hy_advise_bytes(r, plan, settings, &choice, &with);
         made.device_bytes = now.device - with.device;
         made.host_bytes = now.host - with.host;
         if (status == HY_OK) out[(*count)++] = made;
@@ -254,12 +256,13 @@ static const change_maker fitters[] = {open_places,    open_types,     use_small
 #define MOST_TOGETHER 3
 
 /* One after the other, each on what those before it made; false when one changes nothing. */
-static bool make_changes(const hy_subject *x, unsigned set, hy_settings *settings, hy_text *flags) {
-    *settings = *x->settings;
+static bool make_changes(const hy_plan_request *r, const hy_plan *plan, unsigned set,
+                         hy_settings *settings, hy_text *flags) {
+    *settings = *r->settings;
     for (int i = 0; i < FITTERS; i++) {
         hy_plan_choice unused = {0};
         hy_advice made;
-        edit e = {x, settings, &unused, &made, flags};
+        edit e = {r, plan, settings, &unused, &made, flags};
         if (set >> i & 1 && !fitters[i](&e)) return false;
     }
     return true;
@@ -267,14 +270,16 @@ static bool make_changes(const hy_subject *x, unsigned set, hy_settings *setting
 
 /* As a run with these settings would be planned, which is refused before anything else where the finest
  * types do not go together. */
-static hy_status try_changes(const hy_subject *x, const hy_rates *rates, unsigned set,
-                             hy_plan_facts *facts) {
+static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
+                             unsigned set, hy_plan_facts *facts) {
+    hy_plan_request other = *r;
     hy_settings *settings = malloc(sizeof *settings);
     hy_text flags = {0};
     bool fits = false;
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    bool is_made = make_changes(x, set, settings, &flags);
-    hy_status status = is_made ? hy_ladder_fits(x, settings, rates, &fits) : HY_OK;
+    bool is_made = make_changes(r, plan, set, settings, &flags);
+    other.settings = settings;
+    hy_status status = is_made ? hy_plan_can_fit(&other, rates, &fits) : HY_OK;
     if (status == HY_ERR_INPUT) status = HY_OK; /* they do not go together: no suggestion */
     if (status == HY_OK && fits) {
         snprintf(facts->changes[facts->change_count++], HY_PLAN_TEXT, "%s", hy_text_string(&flags));
@@ -285,10 +290,11 @@ static hy_status try_changes(const hy_subject *x, const hy_rates *rates, unsigne
 }
 
 /* With the settings as they are: how much host memory, or device memory, would do? */
-static hy_status ask_for_memory(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
+static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
+                                const hy_rates *rates, hy_plan_facts *facts) {
     hy_plan_setup setup;
     hy_plan with_host = {0}, with_both = {0};
-    HY_TRY(hy_plan_setup_begin(&setup, x, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     setup.problem.host = UINT64_MAX;
     hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
     setup.problem.device = UINT64_MAX;
@@ -307,27 +313,28 @@ static hy_status ask_for_memory(const hy_subject *x, const hy_rates *rates, hy_p
 }
 
 /* The smallest sets `among` these changes with those that are `wanted`, `most` of them at the most. */
-static hy_status find_smallest(const hy_subject *x, const hy_rates *rates, unsigned among,
-                               unsigned wanted, int most, hy_plan_facts *facts) {
+static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
+                               unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
     for (int together = 1; together <= MOST_TOGETHER && facts->change_count == before; together++) {
         for (unsigned set = 1; set <= among && facts->change_count < before + most; set++) {
             bool is_in = (set & ~among) == 0 && (set & wanted) == wanted;
             if (!is_in || __builtin_popcount(set) != together) continue;
-            HY_TRY(try_changes(x, rates, set, facts));
+            HY_TRY(try_changes(r, plan, rates, set, facts));
         }
     }
     return HY_OK;
 }
 
-hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_facts *facts) {
+hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
+                        hy_plan_facts *facts) {
     unsigned all = (1u << FITTERS) - 1, folder = 0;
     for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i] == use_folder) << i;
     facts->change_count = 0;
     /* A disk is slower than anything else: not the first thing to suggest. */
-    HY_TRY(find_smallest(x, rates, all & ~folder, 0, 3, facts));
-    HY_TRY(find_smallest(x, rates, all, folder, 1, facts));
-    return ask_for_memory(x, rates, facts);
+    HY_TRY(find_smallest(r, plan, rates, all & ~folder, 0, 3, facts));
+    HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));
+    return ask_for_memory(r, plan, rates, facts);
 }
 
 /* ---- what would be faster ------------------------------------------------------------------------------ */
@@ -338,16 +345,17 @@ hy_status hy_advise_fit(const hy_subject *x, const hy_rates *rates, hy_plan_fact
 static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
 
 /* The same run with this many tokens in a step; the types stay. */
-static hy_status plan_tokens(const hy_subject *x, const hy_rates *rates, int64_t tokens,
-                             hy_plan *out) {
-    hy_subject other;
+static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
+                             int64_t tokens, hy_plan *out) {
+    hy_plan_request other = *r;
     hy_plan_setup setup;
     hy_settings *settings = malloc(sizeof *settings);
     if (!settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    *settings = *x->settings;
+    *settings = *r->settings;
     settings->train.step_tokens = tokens;
-    hy_status status = hy_subject_with(x, settings, &x->rung, &other);
-    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, rates);
+    other.settings = settings;
+    hy_status status = hy_plan_begin(&other, &plan->level, out);
+    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, out, rates, NULL);
     if (status == HY_OK) {
         status = hy_plan_choose(&setup.problem, out);
         hy_plan_setup_end(&setup);
@@ -356,17 +364,17 @@ static hy_status plan_tokens(const hy_subject *x, const hy_rates *rates, int64_t
     return status;
 }
 
-hy_status hy_advise_tokens(const hy_subject *x, const hy_rates *rates, const hy_plan *plan,
+hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                            hy_plan_facts *facts) {
-    int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * x->settings->train.seq_len;
+    int64_t tokens = (int64_t)plan->choice.batch * plan->choice.accum * r->settings->train.seq_len;
     hy_plan longer = *plan;
-    bool is_asked = x->is_plan && x->backend->facts.is_gpu && plan->fits;
+    bool is_asked = r->is_plan && r->backend->facts.is_gpu && plan->fits;
     if (!is_asked || !(waiting(plan) > MUCH_WAITING) || facts->reason_count == HY_PLAN_REASONS) {
         return HY_OK;
     }
     for (int tries = 0; tries < 2 && longer.fits && waiting(&longer) > LITTLE_WAITING; tries++) {
         tokens *= 4;
-        HY_TRY(plan_tokens(x, rates, tokens, &longer));
+        HY_TRY(plan_tokens(r, plan, rates, tokens, &longer));
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
     snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,

@@ -1,4 +1,4 @@
-/* budget.c: whether a plan fits: limits the user gave, and what is free. See subject.h.
+/* budget.c: whether a plan fits: limits the user gave, and what is free. See request.h.
  *
  * On a CPU everything lies in one memory. A card has its own, and beside it the host holds what the
  * predictor keeps and what is moved there. What is short is said with the amount, the limit's name and
@@ -9,7 +9,7 @@
 #include "base/host_memory.h"
 #include "base/text.h"
 #include "memory/pinned.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define MOST_AHEAD 64 /* micro-batches */
 
@@ -29,34 +29,34 @@ static uint64_t share_of(uint64_t bytes, int32_t sharers) {
 }
 
 /* What a card can give now. */
-static uint64_t card_limit(const hy_subject *x) {
-    uint64_t free_bytes = share_of(x->backend->facts.memory_free, x->card_sharers);
+static uint64_t card_limit(const hy_plan_request *r) {
+    uint64_t free_bytes = share_of(r->backend->facts.memory_free, r->card_sharers);
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 
 /* The smaller of two limits, of which 0 is none. */
 static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
 
-uint64_t hy_budget_device(const hy_subject *x) {
-    uint64_t asked = (uint64_t)x->settings->memory.max_gpu_mem;
-    uint64_t card = x->backend->facts.is_gpu ? card_limit(x) : 0;
-    return closer(closer(asked, card), x->device_cap);
+uint64_t hy_budget_device(const hy_plan_request *r) {
+    uint64_t asked = (uint64_t)r->settings->memory.max_gpu_mem;
+    uint64_t card = r->backend->facts.is_gpu ? card_limit(r) : 0;
+    return closer(closer(asked, card), r->device_cap);
 }
 
 /* What this machine can spare, unless somebody plans for another one. A machine without memory for
  * anything else trains nothing: the rest of it keeps host_reserve. */
-uint64_t hy_budget_host(const hy_subject *x) {
-    uint64_t asked = (uint64_t)x->settings->memory.cpu_mem, spare = 0;
-    bool is_elsewhere = x->is_plan && asked; /* the plan of a machine with that much */
+uint64_t hy_budget_host(const hy_plan_request *r) {
+    uint64_t asked = (uint64_t)r->settings->memory.cpu_mem, spare = 0;
+    bool is_elsewhere = r->is_plan && asked; /* the plan of a machine with that much */
     if (!is_elsewhere) {
         hy_host_memory host;
         hy_host_memory_read("/proc", "/sys", &host);
-        uint64_t reserve = hy_host_reserve(host.total, x->settings->memory.host_reserve);
-        spare = share_of(hy_host_budget(&host, 0, 0, reserve), x->sharers);
+        uint64_t reserve = hy_host_reserve(host.total, r->settings->memory.host_reserve);
+        spare = share_of(hy_host_budget(&host, 0, 0, reserve), r->sharers);
         if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
-        if (spare > 0) spare += x->host_held;    /* which is this rank's alone */
+        if (spare > 0) spare += r->host_held;    /* which is this rank's alone */
     }
-    return closer(closer(asked, spare), x->host_cap);
+    return closer(closer(asked, spare), r->host_cap);
 }
 
 uint64_t hy_budget_disk(const hy_settings *s) {
@@ -70,33 +70,33 @@ uint64_t hy_budget_disk(const hy_settings *s) {
 
 /* A step's own micro-batches are given back at its end, so on a GPU the next step's lie ready beside
  * them: it should not stand still while they are read. */
-int64_t hy_data_depth(const hy_subject *x, int64_t accum) {
-    int64_t ahead = x->settings->input.prefetch, step = accum > MOST_AHEAD ? MOST_AHEAD : accum;
-    if (x->backend->facts.is_gpu && step > ahead) ahead = step;
+int64_t hy_data_depth(const hy_plan_request *r, int64_t accum) {
+    int64_t ahead = r->settings->input.prefetch, step = accum > MOST_AHEAD ? MOST_AHEAD : accum;
+    if (r->backend->facts.is_gpu && step > ahead) ahead = step;
     return accum + ahead;
 }
 
-uint64_t hy_data_bytes(const hy_subject *x, int64_t batch, int64_t accum) {
-    uint64_t rows = (uint64_t)batch * (uint64_t)x->settings->train.seq_len;
-    uint64_t values = x->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
-    if (x->guest) return 0;                      /* it reads its own */
-    return (uint64_t)hy_data_depth(x, accum) * rows * values * sizeof(int32_t);
+uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
+    uint64_t rows = (uint64_t)batch * (uint64_t)r->settings->train.seq_len;
+    uint64_t values = r->has_doc_starts ? 3 : 2; /* tokens, targets, documents */
+    if (r->guest) return 0;                      /* it reads its own */
+    return (uint64_t)hy_data_depth(r, accum) * rows * values * sizeof(int32_t);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------ */
 
-hy_status hy_budget_check(const hy_subject *x, const hy_plan *plan) {
-    const hy_settings *s = x->settings;
-    bool is_gpu = x->backend->facts.is_gpu;
+hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
+    const hy_settings *s = r->settings;
+    bool is_gpu = r->backend->facts.is_gpu;
     uint64_t device = (uint64_t)s->memory.max_gpu_mem, asked = (uint64_t)s->memory.cpu_mem;
-    uint64_t host = hy_budget_host(x), disk = hy_budget_disk(s);
+    uint64_t host = hy_budget_host(r), disk = hy_budget_disk(s);
     uint64_t needed =
-        hy_plan_host_bytes(plan) + hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
+        hy_plan_host_bytes(plan) + hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     HY_TRY(check_one("device memory", plan->device, device, "max_gpu_mem"));
     if (is_gpu) {
-        HY_TRY(check_one("device memory", plan->device, card_limit(x), "what is free on the card"));
+        HY_TRY(check_one("device memory", plan->device, card_limit(r), "what is free on the card"));
         /* Another machine's limit is not known. */
-        if (!s->card[0] && needed > x->host_held) HY_TRY(hy_pin_check(needed - x->host_held));
+        if (!s->card[0] && needed > r->host_held) HY_TRY(hy_pin_check(needed - r->host_held));
     }
     HY_TRY(check_one(is_gpu ? "host memory" : "memory", needed + (is_gpu ? 0 : plan->device), host,
                      asked && host == asked ? "cpu_mem" : "free memory less host_reserve"));

@@ -1,9 +1,9 @@
-/* columns.c: the placement table of a plan: which class lies where in which phase. See subject.h.
+/* columns.c: the placement table of a plan: which class lies where in which phase. See request.h.
  *
  * Rows of one class have one place, so a cell is their sum. What they pass through on the device, and the
  * layers of theirs that stay there, count as workspace. Predict keeps no gradients and nothing for a
  * backward pass; the optimizer's state is where its strategy puts it. */
-#include "plan/subject.h"
+#include "plan/request.h"
 
 static const hy_phase steps[] = {HY_WARMUP, HY_FULL, HY_CORRECT};
 
@@ -14,10 +14,10 @@ static void plan_steps(hy_ledger *l, hy_class cls, hy_place place, hy_dtype dtyp
 }
 
 /* The optimizer's state in Predict, where it lives on the device otherwise. */
-static void plan_offload(hy_ledger *l, const hy_subject *x, const hy_rows *rows, hy_dtype dtype,
+static void plan_offload(hy_ledger *l, hy_offload offload, const hy_rows *rows, hy_dtype dtype,
                          uint64_t bytes) {
     hy_place place = HY_DEVICE;
-    switch (x->offload) {
+    switch (offload) {
     case HY_OFFLOAD_CPU: place = HY_HOST; break;
     case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
     case HY_OFFLOAD_DROP:
@@ -33,27 +33,27 @@ static void plan_offload(hy_ledger *l, const hy_subject *x, const hy_rows *rows,
     hy_ledger_plan(l, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
 }
 
-void hy_plan_columns(const hy_subject *x, const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
+void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
     const hy_plan_work *w = &plan->work;
     const hy_plan_state *s = &plan->state;
-    hy_dtype full = x->rows.types.of[HY_FULL], predict = x->rows.types.of[HY_PREDICT];
+    hy_dtype full = plan->types.of[HY_FULL], predict = plan->types.of[HY_PREDICT];
     uint64_t bytes[HY_CLASS_COUNT] = {0};
     const hy_row *of[HY_CLASS_COUNT] = {0};
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
-        hy_place place = row->is_there ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
+        hy_place place = row->kind ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
         if (place == HY_NOWHERE) continue;
-        bytes[row->cls] += hy_row_bytes(row, &plan->choice);
-        if (!of[row->cls]) of[row->cls] = row;
+        bytes[row->kind->cls] += hy_row_bytes(row, &plan->choice);
+        if (!of[row->kind->cls]) of[row->kind->cls] = row;
     }
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_row *row = of[cls];
         if (!row) continue;
         hy_place place = hy_row_place(row, &plan->choice);
-        hy_dtype dtype = cls == HY_PREDICTOR ? x->rows.types.slow : row->dtype;
+        hy_dtype dtype = cls == HY_PREDICTOR ? plan->types.slow : row->dtype;
         plan_steps(l, (hy_class)cls, place, dtype, bytes[cls]);
         if (cls == HY_OPTIM && place == HY_DEVICE) {
-            plan_offload(l, x, rows, dtype, bytes[cls]);
+            plan_offload(l, plan->offload, rows, dtype, bytes[cls]);
         } else if (cls != HY_GRADS) {
             hy_ledger_plan(l, (hy_class)cls, HY_PREDICT, place, dtype, bytes[cls]);
         }

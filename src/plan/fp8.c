@@ -1,4 +1,4 @@
-/* fp8.c: which matmuls of the blocks are faster in fp8. See subject.h.
+/* fp8.c: which matmuls of the blocks are faster in fp8. See request.h.
  *
  * For each matrix of a block the matmuls are timed in bf16 and in fp8, and with them what fp8 costs beside:
  * codes of the input, of the gradient that comes back and of the transposed weight, and the look for the largest
@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "config/derived.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
 #define USUAL_TOKENS 8192 /* of a micro-batch that is still open */
@@ -162,12 +162,12 @@ static int matmuls_of(uint32_t weights, uint32_t grads) {
     return count;
 }
 
-const char *hy_fp8_why_none(const hy_subject *x) {
-    const hy_settings *s = x->settings;
-    bool is_asked = !x->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
-    if (!is_asked || hy_types_have_fp8(&x->rows.types)) return NULL;
+const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
+    const hy_settings *s = r->settings;
+    bool is_asked = !r->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
+    if (!is_asked || hy_types_have_fp8(types)) return NULL;
     if (s->train.fp8_until == 0) return "nothing is in fp8: fp8_until is 0";
-    if (!hy_params_fp8_possible(&x->model->params).weights) {
+    if (!hy_params_fp8_possible(&r->model->params).weights) {
         return "nothing is in fp8, as all matrices are frozen and frozen_dtype is not fp8: the run "
                "is "
                "in bf16";
@@ -179,9 +179,8 @@ const char *hy_fp8_why_none(const hy_subject *x) {
                  "is in bf16";
 }
 
-void hy_fp8_describe(const hy_subject *x, char *out, size_t size) {
-    const hy_fp8_use *use = &x->rows.types.fp8;
-    hy_fp8_use could = hy_params_fp8_possible(&x->model->params);
+void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size) {
+    hy_fp8_use could = hy_params_fp8_possible(params);
     hy_text text = {0};
     int left = 0;
     hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", matmuls_of(use->weights, use->grads),
@@ -202,17 +201,16 @@ void hy_fp8_describe(const hy_subject *x, char *out, size_t size) {
 
 /* Micro-batches may be cut smaller later, down to a sequence: where that has no even number of tokens, none
  * has. */
-static int64_t tokens_of(const hy_subject *x) {
-    const hy_settings *s = x->settings;
-    int64_t seq = s->train.seq_len, batch = x->split.batch;
+static int64_t tokens_of(const hy_plan_request *r) {
+    const hy_settings *s = r->settings;
+    int64_t seq = s->train.seq_len, batch = r->fixed.split.batch;
     if (!batch && s->train.micro_batch == HY_MICRO_GIVEN) batch = s->train.batch_size;
     if (!batch) batch = seq < USUAL_TOKENS ? USUAL_TOKENS / seq : 1;
     return seq % EVEN_TOKENS == 0 ? batch * seq : seq;
 }
 
-void hy_fp8_choose(hy_subject *x) {
-    const hy_shape *s = &x->model->shape;
-    const hy_types *types = &x->rows.types;
+hy_fp8_use hy_fp8_choose(const hy_plan_request *r, const hy_types *types) {
+    const hy_shape *s = &r->model->shape;
     const struct {
         hy_param_kind kind;
         int64_t in, out;
@@ -222,9 +220,8 @@ void hy_fp8_choose(hy_subject *x) {
         {HY_P_UP, s->width, (int64_t)s->mlp_width * (s->is_gated ? 2 : 1)},
         {HY_P_DOWN, s->mlp_width, s->width},
     };
-    hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(&x->model->params);
-    bool is_timed = x->settings->train.fp8 == HY_FP8_AUTO && x->backend->op_seconds;
-    if (!hy_types_have_fp8(types)) return;
+    hy_fp8_use use = {0}, possible = {0}, could = hy_params_fp8_possible(&r->model->params);
+    bool is_timed = r->settings->train.fp8 == HY_FP8_AUTO && r->backend->op_seconds;
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = hy_linear_bit(shapes[i].kind);
         bool is_trained = could.grads & bit;
@@ -232,22 +229,20 @@ void hy_fp8_choose(hy_subject *x) {
         linear l = {.kind = shapes[i].kind,
                     .is_trained = is_trained,
                     .stored = is_trained ? HY_BF16 : HY_E4M3,
-                    .N = tokens_of(x),
+                    .N = tokens_of(r),
                     .in = shapes[i].in,
                     .out = shapes[i].out,
                     .gradient = types->fp8.gradient,
                     .is_fast = types->fp8.is_fast,
                     .grads = types->grads,
-                    .backend = x->backend};
+                    .backend = r->backend};
         choose_possible(&l, &possible);
-        l.is_timed = is_timed = is_timed && !x->is_fp8_known;
+        l.is_timed = is_timed = is_timed && !r->fixed.has_fp8;
         if (is_timed && choose_linear(&l, &use) != HY_OK) is_timed = false;
     }
-    if (!x->is_fp8_known) {
-        x->fp8 = is_timed ? use : possible;
-    } else { /* by a checkpoint, perhaps of another device */
-        x->fp8.weights &= possible.weights;
-        x->fp8.grads &= possible.grads;
-    }
-    x->is_fp8_known = true;
+    if (!r->fixed.has_fp8) return is_timed ? use : possible;
+    use = r->fixed.fp8; /* of a checkpoint, perhaps of another device */
+    use.weights &= possible.weights;
+    use.grads &= possible.grads;
+    return use;
 }

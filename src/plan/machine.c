@@ -7,7 +7,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/sized.h"
 #include "hybrid.h"
+#include "hybrid_tools.h"
 #include "kernels/card_list.h"
 #include "kernels/kernels.h"
 #include "kernels/nvml.h"
@@ -71,12 +73,11 @@ static void probe_card(hy_machine *m) {
     backend->destroy(backend);
 }
 
-hy_status hy_machine_probe(const char *folder, hy_machine *out) {
+static hy_status probe(const char *folder, hy_machine *out) {
     hy_backend *cpu;
     hy_pin_limits limits;
     hy_rates rates = {0};
     struct statvfs disk;
-    *out = (hy_machine){0};
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &cpu));
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu->facts.name);
     snprintf(out->blas, sizeof out->blas, "%s", cpu->facts.detail);
@@ -101,4 +102,11 @@ hy_status hy_machine_probe(const char *folder, hy_machine *out) {
     HY_TRY(hy_rates_host(&out->host_copy_bytes_per_second));
     probe_card(out);
     return HY_OK;
+}
+
+hy_status hy_machine_probe_sized(const char *folder, hy_machine *out, size_t size) {
+    hy_machine machine = {0};
+    hy_status status = probe(folder, &machine);
+    hy_copy_sized(out, size, &machine, sizeof machine);
+    return status;
 }

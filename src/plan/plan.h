@@ -1,41 +1,20 @@
-/* plan.h: what a run keeps where, and how its steps are made: the plan, as a value.
+/* plan.h: the plan of a run, as a value: everything that was decided, and what follows from it.
  *
- * A choice is a value for everything that may be open: the micro-batch, what is recomputed, places, rings,
- * layers that stay. A plan is a choice with what it needs and how long a step takes. The planner takes the
- * fastest that fits; the plan then goes as it is to the engine, to --plan, to plan.json and to a change in
- * mid-run. The problem says which choices are open, what memory there is and how fast the machine is; its
- * functions tell what a choice needs. hy_plan_choose is a pure function of that: all choices of a fixed
- * set are looked at, so more memory never gives a slower plan, and what the user fixed stays as it is. */
+ * A choice has a value for everything that can be searched: micro-batch, recomputation, places, rings, layers
+ * that stay on the device. A plan is a choice with the number types, the offload strategy and the ZeRO stage
+ * that go with it, the bytes it needs and the seconds a step takes. Whoever needs a decision reads it here.
+ * hy_plan_choose is a pure function of a problem, which says what is open, how much memory there is and how
+ * fast the machine is. It looks at all choices of a fixed set, so more memory never gives a slower plan. */
 #pragma once
 
 #include "hybrid.h"
 #include "memory/rates.h"
 #include "model/model.h"
+#include "optim/optimizer.h"
+#include "phases/predictor.h"
+#include "plan/choose_types.h"
 #include "plan/traffic.h"
-
-/* The state's classes, in the order of hy_class. */
-enum { HY_PLAN_WEIGHTS, HY_PLAN_MASTER, HY_PLAN_GRADS, HY_PLAN_OPTIM, HY_PLAN_STATES };
-
-typedef struct hy_plan_choice {
-    int32_t batch, accum; /* sequences of a micro-batch, micro-batches of a step */
-    hy_recompute recompute;
-    int32_t recompute_layers; /* that do it; 0: all */
-    int32_t loss_chunks;      /* 0: as the model has it */
-    hy_place state[HY_PLAN_STATES];
-    hy_place activations;
-    hy_place predictor; /* of what it keeps: pinned or disk */
-    bool is_aside;      /* prediction has to be asked for by a fork first: nothing is kept for it */
-    bool updates_on_gather;
-    int32_t ring_depth, resident_units;
-} hy_plan_choice;
-
-/* Does any state come from the host or from disk? */
-static inline bool hy_choice_streams(const hy_plan_choice *c) {
-    for (int i = 0; i < HY_PLAN_STATES; i++) {
-        if (c->state[i] == HY_PINNED || c->state[i] == HY_DISK) return true;
-    }
-    return false;
-}
+#include "state/placement.h"
 
 #define HY_BUSY_ROWS (1 << 16) /* tokens that keep any device busy: more gain nothing */
 
@@ -64,27 +43,9 @@ typedef struct hy_plan_work {
     double forward, backward; /* seconds of computing a micro-batch, nothing waited for */
 } hy_plan_work;
 
-/* What the rows of the state need (rows.h), and what of it passes through the device in one walk over all
- * units. */
-typedef struct hy_plan_state {
-    uint64_t device;            /* rows that live there */
-    uint64_t rings;             /* on the device: what the others pass through, layers that stay */
-    uint64_t step_rings;        /* of rings, what Predict does without */
-    uint64_t work_rings;        /* and scratch of what the predictor keeps: in the work area */
-    uint64_t pinned;            /* of rows that live there, what travels; not the predictor's */
-    uint64_t kept, kept_pinned; /* by the predictor, and of that in pinned memory */
-    uint64_t disk, staging;     /* in the file, and pinned between it and the device */
-    uint64_t moved;             /* on the host: the optimizer's state in Predict */
-    uint64_t bytes[HY_PLAN_STATES];    /* all of a class, wherever it is */
-    uint64_t streamed[HY_PLAN_STATES]; /* comes from the host or from disk */
-    uint64_t frozen, frozen_streamed;  /* of the weights: no part of an update */
-    uint64_t forward_only;             /* of these: backward does not come to them */
-    uint64_t fp8, fp8_streamed;        /* the blocks' weights in fp8, not counted in the above, */
-    uint64_t blocks_streamed; /* and what passes do without then: of the weights, the blocks' */
-    uint64_t fp8_gathered;    /* of several ranks: the same in fp8, made anew by every pass */
-} hy_plan_state;
-
 typedef struct hy_plan_problem {
+    const struct hy_plan
+        *basis; /* plans begin as it: its types and what else is decided; NULL: {0} */
     int32_t seq, layers;
     int64_t step_sequences;          /* of an optimizer step */
     int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
@@ -125,16 +86,28 @@ typedef struct hy_plan_cost {
     uint64_t disk_read, disk_written;        /* in a step */
 } hy_plan_cost;
 
-/* A choice and what it comes to. A value: copied, compared, handed on. */
+/* A value: copied, compared, handed on. */
 typedef struct hy_plan {
+    /* Decided: */
+    hy_plan_choice choice;    /* the fastest that fits; if none fits, the one that is least short */
+    hy_precision_level level; /* what the types follow from, */
+    hy_types types;           /* with the matmuls that are in fp8 */
+    hy_optimizer optimizer;   /* as set, with the type of its matmuls */
+    hy_predictor predictor;   /* kind none: the run has no prediction */
+    hy_offload offload;       /* what happens to the optimizer state in Predict */
+    int32_t zero_stage;       /* of several ranks: what they share */
+    /* What follows: */
     bool fits;
-    hy_plan_choice choice; /* the fastest that fits; the one that is least short where none does */
     hy_plan_work work;
     hy_plan_state state;
     hy_plan_cost cost;
     uint64_t device, host, disk; /* needed in all */
     uint64_t device_short, host_short, disk_short;
 } hy_plan;
+
+static inline bool hy_plan_predicts(const hy_plan *p) {
+    return p->predictor.kind != HY_PREDICTOR_NONE;
+}
 
 /* Device bytes of the work area; host bytes beside what is one memory with the device. */
 static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {

@@ -1,4 +1,4 @@
-/* problem.c: from a subject to a planning problem, and to the plan. See subject.h.
+/* problem.c: from a plan request to a planning problem, and to the plan. See request.h.
  *
  * A setting that says "auto" (or 0, or -1, where that means "chosen") is open; everything else stays. On
  * a CPU without a device budget there is one memory and nothing to stream: places stay on the device. */
@@ -7,125 +7,12 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "memory/pinned.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one leaves */
 
 /* A place that is left open is the device until the planner chooses. */
 static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
-
-/* ---- the subject --------------------------------------------------------------------------------- */
-
-static hy_fp8_use fp8_use(const hy_subject *x) {
-    hy_fp8_use use = hy_params_fp8_possible(&x->model->params);
-    if (x->is_fp8_known) {
-        use.weights &= x->fp8.weights;
-        use.grads &= x->fp8.grads;
-    }
-    use.gradient = (hy_dtype)x->settings->train.fp8_grad;
-    use.is_fast = x->settings->train.fp8_fast;
-    return use;
-}
-
-/* What the predictor keeps in 8 bits is a difference of bounded size: that of AdamW's steps. */
-static hy_status check_slow_groups(const hy_subject *x) {
-    const hy_params *params = &x->model->params;
-    if (x->rows.types.slow != HY_U8 || !hy_subject_predicts(x)) return HY_OK;
-    for (int32_t i = 0; i < params->count; i++) {
-        const hy_param *p = &params->list[i];
-        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
-        bool is_own = p->is_trainable && p->own_optimizer; /* types.c looks at the run's */
-        HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits reach as far "
-                   "as the steps of AdamW go; accepted are adamw in all groups, or "
-                   "predictor_dtype = auto, fp32 or bf16",
-                   p->name, kind->name);
-    }
-    return HY_OK;
-}
-
-/* Numbers that are divided by do not go through codes with a sign (types.c looks at the run's optimizer). */
-static hy_status check_exact_groups(const hy_subject *x) {
-    const hy_params *params = &x->model->params;
-    if (x->settings->memory.offload_strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
-    for (int32_t i = 0; i < params->count; i++) {
-        const hy_param *p = &params->list[i];
-        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&x->rows.optimizer, p);
-        HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
-                   "offload_strategy is compress and the optimizer of %s is %s: its state is small "
-                   "and stays exact; accepted are none, cpu, pinned and drop",
-                   p->name, kind->name);
-    }
-    return HY_OK;
-}
-
-/* fp32 where a run is, and on cards whose tensor cores know no bf16; fp16 has too small a range for it. */
-static hy_dtype matrix_dtype(const hy_subject *x) {
-    const hy_device_facts *facts = &x->backend->facts;
-    bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
-    return x->rows.types.of[HY_FULL] == HY_F32 || !has_bf16 ? HY_F32 : HY_BF16;
-}
-
-/* The longest steps are those of the largest learning rate. */
-static double largest_lr_scale(const hy_params *params) {
-    double most = 1;
-    for (int32_t i = 0; i < params->count; i++) {
-        if (params->list[i].lr_scale > most) most = params->list[i].lr_scale;
-    }
-    return most;
-}
-
-hy_status hy_subject_with(const hy_subject *base, const hy_settings *s, const hy_rung *rung,
-                          hy_subject *out) {
-    hy_subject x = *base;
-    double scale = largest_lr_scale(&x.model->params);
-    x.settings = s;
-    x.rung = *rung;
-    x.predictor = rung->predicts ? hy_predictor_from_settings(s, scale) : (hy_predictor){0};
-    x.offload = HY_OFFLOAD_NONE;
-    if (hy_subject_predicts(&x) && !x.is_aside) x.offload = s->memory.offload_strategy;
-    x.rows = (hy_rows_spec){.optimizer = hy_optimizer_from_settings(s),
-                            .slow_count = hy_predictor_buffers(x.predictor.kind),
-                            .ranks = x.ranks,
-                            .has_average = s->phases.tail_share > 0};
-    x.rows.has_snapshot = s->phases.snapshot && rung->has_snapshot && x.rows.slow_count > 0;
-    if (x.guest) {
-        HY_TRY(hy_types_choose_guest(s, rung, x.guest, &x.rows.types));
-        x.rows.is_guest = true;
-        x.rows.sums_grads = x.guest->sums_grads;
-        /* Weights that are tried stand where these do, which have to wait somewhere. */
-        bool is_tried = x.rows.slow_count > 0 || x.rows.has_average;
-        x.rows.has_snapshot |= is_tried && !x.rows.types.has_low;
-    } else {
-        HY_TRY(hy_types_choose(s, rung, &x.backend->facts, &x.rows.types));
-        hy_types *types = &x.rows.types;
-        if (hy_types_have_fp8(types)) types->fp8 = fp8_use(&x);
-        for (int i = 0; i < HY_PHASE_COUNT; i++) { /* no matmul is: it is bf16 */
-            types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
-        }
-    }
-    x.rows.optimizer.matrix_dtype = matrix_dtype(&x);
-    HY_TRY(check_slow_groups(&x));
-    HY_TRY(check_exact_groups(&x));
-    *out = x;
-    return HY_OK;
-}
-
-hy_status hy_subject_largest_rank(hy_subject *x) {
-    hy_rows_spec spec = x->rows;
-    uint64_t most = 0;
-    for (spec.ranks.rank = 0; spec.ranks.rank < x->ranks.count; spec.ranks.rank++) {
-        hy_rows rows;
-        HY_TRY(hy_rows_init(&rows, &x->model->params, &spec));
-        uint64_t bytes = rows.arriving;
-        for (int i = 0; i < HY_ROW_COUNT; i++) bytes += rows.row[i].layout.bytes;
-        if (bytes > most) x->ranks.rank = spec.ranks.rank;
-        if (bytes > most) most = bytes;
-        hy_rows_fini(&rows);
-    }
-    x->rows.ranks.rank = x->ranks.rank;
-    return HY_OK;
-}
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
@@ -136,43 +23,44 @@ static void add_type(hy_dtype types[HY_PLAN_TYPES], int *count, hy_dtype dtype) 
     if (*count < HY_PLAN_TYPES) types[(*count)++] = dtype;
 }
 
-void hy_pass_spec_init(hy_pass_spec *spec, const hy_subject *x) {
-    const hy_settings *s = x->settings;
-    const hy_types *types = &x->rows.types;
+void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_plan *plan) {
+    const hy_settings *s = r->settings;
+    const hy_types *types = &plan->types;
     const hy_dtype *of = types->of;
-    *spec = (hy_pass_spec){.model = x->model,
-                           .backend = x->backend,
+    *spec = (hy_pass_spec){.model = r->model,
+                           .backend = r->backend,
                            .seq = (int32_t)s->train.seq_len,
-                           .has_doc_starts = x->has_doc_starts,
-                           .budget = x->chunk_budget,
+                           .has_doc_starts = r->has_doc_starts,
+                           .budget = r->chunk_budget,
                            .grad_dtype = types->grads,
                            .fp8 = types->fp8,
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share,
-                           .ranks = x->ranks.count > 1 ? x->ranks.count : 1};
+                           .ranks = r->ranks.count > 1 ? r->ranks.count : 1};
     spec->state_sums =
-        hy_state_sums(&x->rows.optimizer, &x->model->params, x->backend, spec->grad_dtype);
+        hy_state_sums(&plan->optimizer, &r->model->params, r->backend, spec->grad_dtype);
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_FULL));
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_WARMUP));
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_subject_predicts(x) || x->is_aside) return;
+    if (!hy_plan_predicts(plan) || plan->choice.prediction_is_disabled) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
 
-int32_t hy_plan_loss_chunks(const hy_subject *x, const hy_plan_choice *choice) {
+int32_t hy_plan_loss_chunks(const hy_plan_request *r, const hy_plan *basis,
+                            const hy_plan_choice *choice) {
     hy_pass_spec spec;
-    hy_pass_spec_init(&spec, x);
+    hy_pass_spec_init(&spec, r, basis);
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     return hy_batch_chunks(spec.model, spec.backend, &options);
 }
 
 /* ---- the problem ----------------------------------------------------------------------------------- */
 
-static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p) {
-    const hy_settings *s = x->settings;
+static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stream,
+                       hy_plan_problem *p) {
     const hy_place asked[HY_PLAN_STATES] = {[HY_PLAN_WEIGHTS] = s->memory.weights_place,
                                             [HY_PLAN_MASTER] = s->memory.master_place,
                                             [HY_PLAN_GRADS] = s->memory.grads_place,
@@ -189,10 +77,10 @@ static void set_places(const hy_subject *x, bool may_stream, hy_plan_problem *p)
         p->open.state[HY_PLAN_OPTIM] = false;
     }
     /* drop frees the device of it, compress keeps it where the gradients were. */
-    if (x->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
-    if (x->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
+    if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
+    if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
-    p->base.is_aside = x->is_aside;
+    p->base.prediction_is_disabled = basis->choice.prediction_is_disabled;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
@@ -220,21 +108,22 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
 /* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
  * case where another split is not wanted or would be another loss. One that nobody gave is kept where all
  * fits as it is: what streams comes once for every micro-batch. On a CPU larger ones gain nothing. */
-static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
-    const hy_settings *s = x->settings;
+static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
+    const hy_settings *s = r->settings;
+    const hy_step_split *split = &r->fixed.split;
     int64_t asked = s->train.step_tokens, seq = s->train.seq_len, batch = s->train.batch_size;
     bool may_split = s->train.normalize && s->train.dynamic_batch != HY_OFF;
     p->open.batch = asked > 0 || may_split;
     p->least_batch = s->train.min_batch_size;
     p->most_batch = s->train.max_batch_size;
     p->prefers_batch = asked == 0 && s->train.micro_batch == HY_MICRO_OPEN && may_split;
-    p->keeps_batch = (asked == 0 && !p->prefers_batch) || !x->backend->facts.is_gpu;
+    p->keeps_batch = (asked == 0 && !p->prefers_batch) || !r->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     HY_FAIL_IF(asked && (asked % seq != 0 || asked < seq), HY_ERR_INPUT,
                "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
                "accepted are multiples of %lld",
                (long long)asked, (long long)seq, (long long)seq);
-    int64_t ranks = x->ranks.count > 1 ? x->ranks.count : 1;
+    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1;
     HY_FAIL_IF(p->step_sequences % ranks != 0, HY_ERR_INPUT,
                "a step has %lld sequences, which %lld ranks cannot share evenly: accepted are "
                "multiples of %lld (batch_size, grad_accum_steps, step_tokens)",
@@ -243,11 +132,11 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
     bool is_free = asked || ranks > 1; /* how a step is split */
     if (is_free && batch > p->step_sequences) batch = p->step_sequences;
     while (is_free && p->step_sequences % batch != 0) batch--;
-    if (x->split.batch * x->split.accum == p->step_sequences) {
-        batch = x->split.batch;
+    if (split->batch * split->accum == p->step_sequences) {
+        batch = split->batch;
         p->keeps_batch = true;
         p->prefers_batch = false;
-        if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)x->split.loss_chunks;
+        if (p->open.loss_chunks) p->base.loss_chunks = (int32_t)split->loss_chunks;
         p->open.loss_chunks = p->base.loss_chunks == 0;
         p->open.batch = may_split;
     }
@@ -259,36 +148,38 @@ static hy_status set_batch(const hy_subject *x, hy_plan_problem *p) {
 }
 
 /* What goes between ranks in a step of Full. */
-static hy_status set_traffic(const hy_subject *x, const hy_rows *rows, hy_plan_problem *p) {
-    const hy_types *types = &x->rows.types;
-    bool is_gpu = x->backend->facts.is_gpu, is_staged = x->ranks.is_staged;
-    bool has_copy = hy_step_activations(hy_types_step(types, HY_FULL)) != types->master;
-    p->ranks = x->ranks.count;
+static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, const hy_rows *rows,
+                             hy_plan_problem *p) {
+    const hy_types *types = &basis->types;
+    bool is_gpu = r->backend->facts.is_gpu, is_staged = r->ranks.is_staged;
+    p->ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
-    p->wire = hy_plan_wire_of(x->settings->ranks.link, is_gpu && !is_staged);
+    p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, &x->model->params, x->rows.ranks.stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic));
-    bool is_once = x->guest && !x->guest->asks_each;
+    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
+    bool is_once = r->guest && !r->guest->asks_each;
     if (is_once) hy_plan_give_once(&p->traffic);
     return HY_OK;
 }
 
-hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const hy_rates *rates) {
-    const hy_settings *s = x->settings;
-    bool is_gpu = x->backend->facts.is_gpu, may_stream = hy_subject_streams(x);
-    uint64_t device = hy_budget_device(x), host = hy_budget_host(x);
-    uint64_t data = hy_data_bytes(x, s->train.batch_size, s->train.grad_accum_steps);
+hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, const hy_plan *basis,
+                              const hy_rates *rates, hy_pass_memo *passes) {
+    const hy_settings *s = r->settings;
+    bool is_gpu = r->backend->facts.is_gpu, may_stream = hy_request_streams(r);
+    uint64_t device = hy_budget_device(r), host = hy_budget_host(r);
+    uint64_t data = hy_data_bytes(r, s->train.batch_size, s->train.grad_accum_steps);
     hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
     *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
-                                       .moves_optim = hy_offload_moves(x->offload),
-                                       .speed = hy_plan_speed_of(x->backend, rates)}};
-    *p = (hy_plan_problem){.seq = (int32_t)s->train.seq_len,
-                           .layers = x->guest ? x->model->params.units : x->model->shape.layers,
-                           .window_steps = hy_subject_predicts(x) ? window : 0,
-                           .has_master = x->rows.types.has_low,
-                           .is_fp8 = x->rows.types.is_fp8[HY_FULL],
+                                       .passes = passes,
+                                       .moves_optim = hy_offload_moves(basis->offload),
+                                       .speed = hy_plan_speed_of(r->backend, rates)}};
+    *p = (hy_plan_problem){.basis = basis,
+                           .seq = (int32_t)s->train.seq_len,
+                           .layers = r->guest ? r->model->params.units : r->model->shape.layers,
+                           .window_steps = hy_plan_predicts(basis) ? window : 0,
+                           .has_master = basis->types.has_low,
+                           .is_fp8 = basis->types.is_fp8[HY_FULL],
                            .has_folder = s->memory.offload_folder[0] != 0,
                            .is_unified = !is_gpu,
                            .device = device ? device : UINT64_MAX,
@@ -304,17 +195,18 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_subject *x, const h
         hy_pin_probe("/proc", "/sys", &pins);
         if (pins.likely_limit < p->host) p->host = pins.likely_limit;
     }
-    set_places(x, may_stream, p);
+    set_places(s, basis, may_stream, p);
     set_passing(s, may_stream, p);
-    HY_TRY(set_batch(x, p));
-    const hy_params *params = &x->model->params;
-    p->update_flops = hy_optimizer_flops(&x->rows.optimizer, params);
+    HY_TRY(set_batch(r, p));
+    const hy_params *params = &r->model->params;
+    p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
     int64_t tokens =
-        x->guest ? 0 : p->step_sequences * s->train.seq_len; /* a guest's are not known */
-    p->update_share = hy_optimizer_share(&x->rows.optimizer, params, tokens);
-    hy_pass_spec_init(&setup->sizer.spec, x);
-    HY_TRY(hy_rows_init(&setup->rows, &x->model->params, &x->rows));
-    hy_status status = set_traffic(x, &setup->rows, p);
+        r->guest ? 0 : p->step_sequences * s->train.seq_len; /* a guest's are not known */
+    p->update_share = hy_optimizer_share(&basis->optimizer, params, tokens);
+    hy_pass_spec_init(&setup->sizer.spec, r, basis);
+    hy_rows_spec rows = hy_plan_rows(r, basis);
+    HY_TRY(hy_rows_init(&setup->rows, params, &rows));
+    hy_status status = set_traffic(r, basis, &setup->rows, p);
     if (status == HY_OK) status = hy_sizer_begin(&setup->sizer);
     if (status != HY_OK) hy_plan_setup_end(setup);
     return status;
@@ -327,35 +219,27 @@ void hy_plan_setup_end(hy_plan_setup *setup) {
 
 /* ---- the offload strategy ---------------------------------------------------------------------------- */
 
-uint64_t hy_offload_compressed_bytes(const hy_rows *rows) {
-    uint64_t bytes = 0;
-    for (int i = HY_ROW_OPTIM; i < HY_ROW_OPTIM + rows->optim_count; i++) {
-        const hy_layout *l = &rows->row[i].layout;
-        for (int32_t k = 0; k < l->item_count; k++) bytes += hy_quant_bytes(l->items[k].count);
-    }
-    return bytes;
-}
-
 /* State that is not on the device has nothing to send and nothing to give up. compress puts 8-bit codes
  * where the gradients were; state that has 8 bits anyway stays where it is. */
-hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_offload *offload) {
+hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
+    const hy_plan_choice *c = &plan->choice;
     const hy_row *optim = &rows->row[HY_ROW_OPTIM], *grads = &rows->row[HY_ROW_GRADS];
     bool is_here = c->state[HY_PLAN_OPTIM] == HY_DEVICE;
     if (!is_here || rows->optim_count == 0) {
-        bool is_drop = *offload == HY_OFFLOAD_DROP;
-        *offload = HY_OFFLOAD_NONE;
+        bool is_drop = plan->offload == HY_OFFLOAD_DROP;
+        plan->offload = HY_OFFLOAD_NONE;
         if (is_here || !is_drop) return HY_OK;
         return hy_fail(
             HY_ERR_INPUT,
             "offload_strategy drop gives up optimizer state to free the device; with optim_place "
             "pinned it is not there: choose none, or optim_place device");
     }
-    if (*offload != HY_OFFLOAD_COMPRESS) return HY_OK;
-    HY_FAIL_IF(grads->is_outside, HY_ERR_INPUT,
+    if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
+    HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,
                "offload_strategy compress puts 8-bit codes where the gradients were, which are the "
                "caller's here; accepted are none, cpu, pinned and drop");
     if (optim->dtype == HY_U8) {
-        *offload = HY_OFFLOAD_NONE;
+        plan->offload = HY_OFFLOAD_NONE;
         return HY_OK;
     }
     bool has_room = c->state[HY_PLAN_GRADS] == HY_DEVICE &&
@@ -370,13 +254,14 @@ hy_status hy_offload_settle(const hy_rows *rows, const hy_plan_choice *c, hy_off
 
 /* ---- the plan -------------------------------------------------------------------------------------- */
 
-static void tell_ranks(const hy_subject *x, const hy_plan_cost *cost, hy_plan_facts *facts) {
-    bool is_several = x->ranks.count > 1;
-    bool is_between_cards = x->backend->facts.is_gpu && !x->ranks.is_staged;
-    facts->ranks = is_several ? x->ranks.count : 1;
-    facts->zero_stage = x->ranks.stage;
+static void tell_ranks(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
+    const hy_plan_cost *cost = &plan->cost;
+    bool is_several = r->ranks.count > 1;
+    bool is_between_cards = r->backend->facts.is_gpu && !r->ranks.is_staged;
+    facts->ranks = is_several ? r->ranks.count : 1;
+    facts->zero_stage = plan->zero_stage;
     facts->link =
-        is_several ? hy_plan_wire_of(x->settings->ranks.link, is_between_cards)->name : "";
+        is_several ? hy_plan_wire_of(r->settings->ranks.link, is_between_cards)->name : "";
     facts->link_grads = cost->sent_grads;
     facts->link_weights = cost->sent_weights;
     facts->link_bytes = cost->sent;
@@ -388,31 +273,43 @@ static void tell_ranks(const hy_subject *x, const hy_plan_cost *cost, hy_plan_fa
     if (cost->link > cost->compute && cost->link > cost->bus) facts->bound = "link";
 }
 
-void hy_plan_tell(const hy_subject *x, const hy_plan *plan, hy_plan_facts *facts) {
+void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;
     uint64_t pinned = hy_plan_host_bytes(plan);
-    if (x->offload == HY_OFFLOAD_CPU) pinned -= plan->state.moved; /* pageable */
+    if (plan->offload == HY_OFFLOAD_CPU) pinned -= plan->state.moved; /* pageable */
     facts->fits = plan->fits;
     facts->vram_bytes = plan->device;
     facts->host_pinned_bytes = pinned;
     facts->disk_bytes = plan->disk;
-    facts->data_host_bytes = hy_data_bytes(x, plan->choice.batch, plan->choice.accum);
+    facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
-    facts->tokens_per_second = x->guest ? 0 : cost->tokens_per_second; /* of passes not known */
+    facts->tokens_per_second = r->guest ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;
     facts->bytes_up = cost->up;
     facts->bytes_down = cost->down;
     facts->disk_written = cost->disk_written;
-    tell_ranks(x, cost, facts);
+    tell_ranks(r, plan, facts);
 }
 
-hy_status hy_plan_with(const hy_subject *x, const hy_plan_choice *choice, hy_plan *out) {
+hy_status hy_plan_with(const hy_plan_request *r, const hy_plan *basis, const hy_plan_choice *choice,
+                       hy_plan *out) {
     hy_plan_setup setup;
-    hy_rates rates = hy_plan_nominal_rates(x->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, x, &rates));
+    hy_rates rates = hy_plan_nominal_rates(r->backend);
+    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
+    hy_plan_setup_end(&setup);
+    return status;
+}
+
+hy_status hy_plan_at(const hy_plan_request *r, const hy_plan_choice *choice, hy_plan *out) {
+    hy_plan_setup setup;
+    hy_rates rates = hy_plan_nominal_rates(r->backend);
+    HY_TRY(hy_plan_begin(r, &r->fixed.level, out));
+    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates, NULL));
+    hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
+    if (status == HY_OK) status = hy_offload_settle(&setup.rows, out);
     hy_plan_setup_end(&setup);
     return status;
 }

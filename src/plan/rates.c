@@ -1,6 +1,6 @@
-/* rates.c: how fast the machine is that a plan is for. See subject.h. */
+/* rates.c: how fast the machine is that a plan is for. See request.h. */
 #include "kernels/card_list.h"
-#include "plan/subject.h"
+#include "plan/request.h"
 
 #define CPU_BANDWIDTH 20e9
 #define DESKTOP_BANDWIDTH 70e9 /* two channels of DDR5, read and written together */
@@ -40,11 +40,11 @@ hy_rates hy_plan_nominal_rates(const hy_backend *b) {
 }
 
 /* What could not be measured stays as the data sheet has it. */
-hy_rates hy_plan_measured_rates(const hy_subject *x) {
-    const char *folder = x->settings->memory.offload_folder;
-    hy_rates rates = hy_plan_nominal_rates(x->backend), measured = {0};
-    if (x->settings->card[0]) return rates;
-    if (x->backend->facts.is_gpu) (void)hy_rates_measure(x->backend, &measured);
+hy_rates hy_plan_measured_rates(const hy_plan_request *r) {
+    const char *folder = r->settings->memory.offload_folder;
+    hy_rates rates = hy_plan_nominal_rates(r->backend), measured = {0};
+    if (r->settings->card[0]) return rates;
+    if (r->backend->facts.is_gpu) (void)hy_rates_measure(r->backend, &measured);
     if (folder[0]) (void)hy_rates_disk(folder, &measured);
     double *to[] = {&rates.gemm_flops, &rates.device_bandwidth, &rates.copy_up,
                     &rates.copy_down,  &rates.copy_both,        &rates.host_bandwidth,

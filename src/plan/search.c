@@ -45,11 +45,18 @@ static void complete(const hy_plan_problem *p, hy_plan *plan) {
     hy_plan_cost_of(p, &plan->choice, &plan->work, &plan->state, &plan->cost);
 }
 
+static hy_plan begin(const hy_plan_problem *p, const hy_plan_choice *choice) {
+    hy_plan plan = p->basis ? *p->basis : (hy_plan){0};
+    plan.choice = *choice;
+    return plan;
+}
+
 hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
                            hy_plan *out) {
-    *out = (hy_plan){.choice = *choice};
-    HY_TRY(problem->work(problem->user, choice, &out->work));
-    problem->state(problem->user, choice, &out->state);
+    hy_plan plan = begin(problem, choice);
+    HY_TRY(problem->work(problem->user, choice, &plan.work));
+    problem->state(problem->user, choice, &plan.state);
+    *out = plan;
     complete(problem, out);
     return HY_OK;
 }
@@ -146,7 +153,7 @@ static void try_places(search *s, hy_plan *plan, int cls) {
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
-    hy_plan plan = {.choice = *choice};
+    hy_plan plan = begin(s->problem, choice);
     HY_TRY(s->problem->work(s->problem->user, choice, &plan.work));
     double least = choice->accum * (plan.work.forward + plan.work.backward);
     bool cannot_win = !s->is_lean && s->has_plan && s->best.fits && least >= s->best.cost.seconds;
@@ -256,9 +263,15 @@ static bool is_at_best(const hy_plan_problem *p) {
     return is_best;
 }
 
+static search begin_search(const hy_plan_problem *problem) {
+    search s = {.problem = problem, .best = begin(problem, &(hy_plan_choice){0})};
+    s.best.fits = false; /* nothing was looked at yet */
+    return s;
+}
+
 /* What fits as it was asked for is not looked at further, but for rings and what goes with them. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
-    search s = {.problem = problem};
+    search s = begin_search(problem);
     HY_TRY(hy_plan_evaluate(problem, &problem->base, out));
     if (out->fits && is_at_best(problem)) {
         try_rings(&s, out);
@@ -270,7 +283,9 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
-    search s = {.problem = problem, .is_lean = true, .is_about_device = is_about_device};
+    search s = begin_search(problem);
+    s.is_lean = true;
+    s.is_about_device = is_about_device;
     bool is_open = problem->open.batch;
     for (int with_disk = 0; with_disk <= problem->has_folder && !s.best.fits; with_disk++) {
         s.may_use_disk = with_disk;

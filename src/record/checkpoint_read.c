@@ -33,27 +33,12 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-#define SHAPE_TEXT (HY_PARAM_DIMS * 22 + 3) /* letters of a shape, at most */
-
-static void describe_shape(const int64_t *shape, int ndim, char out[SHAPE_TEXT]) {
-    size_t at = (size_t)snprintf(out, SHAPE_TEXT, "(");
-    for (int i = 0; i < ndim && i < HY_PARAM_DIMS; i++) {
-        at += (size_t)snprintf(out + at, SHAPE_TEXT - at, "%s%lld", i ? ", " : "",
-                               (long long)shape[i]);
-    }
-    snprintf(out + at, SHAPE_TEXT - at, ")");
-}
-
-static bool is_real(hy_dtype dtype) {
-    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
-}
-
 /* Codes in a file bring their scales with them. */
 static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
                            hy_dtype from) {
-    bool may_be = is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
+    bool may_be = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
     return from == tensor->dtype ||
-           (may_be && (is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
+           (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
 /* Scales of ours that are made with their codes, because the file has the numbers in another type. */
@@ -78,14 +63,12 @@ static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tenso
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
                               const hy_state_tensor *tensor) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
-    char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
-    describe_shape(entry->shape, entry->ndim, theirs);
-    describe_shape(tensor->shape, tensor->ndim, ours);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
                "%s is a checkpoint of another model: %s is %s there and %s here", path,
-               tensor->name, theirs, ours);
+               tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
+               hy_dims_to_text(tensor->shape, tensor->ndim).text);
     HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
                "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
                hy_dtype_name(tensor->dtype));
@@ -259,32 +242,37 @@ typedef struct state_source {
     double scale;
 } state_source;
 
-/* Elements [first, first + count) as ours, at `raw`; what the file does not hold is zero. */
+/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in hy_read_floats. */
+static hy_status read_numbers(const state_source *from, const hy_state_tensor *tensor,
+                              const hy_param *param, int64_t first, int64_t count, float *out,
+                              char *raw) {
+    const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
+    if (!sum) {
+        const hy_safetensors_entry *entry = hy_safetensors_find(from->file, tensor->name);
+        return hy_read_floats(from->file, entry, param, first, count, out, raw);
+    }
+    HY_TRY(hy_read_floats(from->sum, sum, param, first, count, out, raw));
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(out[i] * from->scale);
+    return HY_OK;
+}
+
+/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold is zero. */
 static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
                            const hy_param *param, int64_t first, int64_t count, float *numbers,
                            char *raw) {
-    const hy_safetensors *st = from->file;
-    const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
-    const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
-    bool is_converted = sum || entry->dtype != tensor->dtype;
-    if (sum) st = from->sum;
-    if (sum) entry = sum;
+    const hy_safetensors_entry *entry = hy_safetensors_find(from->file, tensor->name);
+    bool has_sum = from->sum && sum_of(from->sum, tensor->name);
     int64_t held = first < tensor->count ? tensor->count - first : 0;
     if (held > count) held = count;
-    uint64_t begin = hy_dtype_bytes(tensor->dtype, held),
-             end = hy_dtype_bytes(tensor->dtype, count);
-    if (held > 0 && !is_converted) {
-        HY_TRY(hy_safetensors_read(st, entry, hy_dtype_bytes(tensor->dtype, first), raw, begin));
+    uint64_t begin = hy_dtype_bytes(tensor->dtype, held);
+    if (held > 0 && !has_sum && entry->dtype == tensor->dtype) {
+        HY_TRY(hy_safetensors_read(from->file, entry, hy_dtype_bytes(tensor->dtype, first), raw,
+                                   begin));
     } else if (held > 0) {
-        HY_TRY(hy_read_floats(st, entry, param, first, held, numbers, raw));
-        for (int64_t i = 0; sum && i < held; i++) numbers[i] = (float)(numbers[i] * from->scale);
-        if (!hy_is_coded(tensor->dtype)) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
+        HY_TRY(read_numbers(from, tensor, param, first, held, numbers, raw));
+        hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
-    if (hy_is_coded(tensor->dtype) && is_converted) {
-        memset(numbers + held, 0, (size_t)(count - held) * sizeof *numbers);
-    } else {
-        memset(raw + begin, tensor->zero, end - begin);
-    }
+    memset(raw + begin, tensor->zero, hy_dtype_bytes(tensor->dtype, count) - begin);
     return HY_OK;
 }
 
@@ -295,51 +283,53 @@ static bool is_elsewhere(const hy_engine *e, const hy_state_tensor *tensor, uint
     return !hy_store_clip(hy_store_of(e, tensor->row), &offset, &bytes);
 }
 
-/* Elements from file to store; `coding` for those that become codes on the way, or NULL. */
+/* Elements from file to store. */
 static hy_status load_elements(hy_engine *e, const state_source *from,
-                               const hy_state_tensor *tensor, char *staging, hy_coding *coding,
-                               bool is_looking) {
+                               const hy_state_tensor *tensor, char *staging) {
     const hy_param *param = &e->model->params.list[tensor->param];
-    int64_t most = (int64_t)CHUNK_ELEMENTS;
-    if (coding) most = most / tensor->shape[1] * tensor->shape[1];
     float *numbers = (float *)(void *)staging;
     char *raw = staging + HY_STATE_STAGING;
     for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
         int64_t left = tensor->in_memory - first;
-        count = left < most ? left : most;
+        count = left < (int64_t)CHUNK_ELEMENTS ? left : (int64_t)CHUNK_ELEMENTS;
         uint64_t offset;
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
-        if (!coding && is_elsewhere(e, tensor, offset, count)) continue;
+        if (is_elsewhere(e, tensor, offset, count)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
-        if (is_looking) {
-            hy_coding_look(coding, numbers, count);
-            continue;
-        }
-        if (coding) hy_coding_rows(coding, numbers, first, count, raw);
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
 }
 
-/* Numbers of the file become codes of ours, and scales. */
+/* A tensor on its way to quantised values; `raw` as in hy_read_floats. */
+typedef struct coded_tensor {
+    const state_source *from;
+    const hy_state_tensor *tensor;
+    const hy_param *param;
+    char *raw;
+} coded_tensor;
+
+static hy_status read_coded(void *context, int64_t first, int64_t count, float *out) {
+    const coded_tensor *c = context;
+    int64_t most = (int64_t)CHUNK_ELEMENTS;
+    for (int64_t at = 0, some; at < count; at += some) {
+        some = count - at < most ? count - at : most;
+        HY_TRY(read_numbers(c->from, c->tensor, c->param, first + at, some, out + at, c->raw));
+    }
+    return HY_OK;
+}
+
+/* Numbers of the file become quantised values of ours, with scales. */
 static hy_status load_as_codes(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
-    hy_store *store = hy_store_of(e, tensor->row);
-    const hy_layout_item *item = &store->layout.items[tensor->item];
-    hy_coding coding;
-    if (!hy_store_has_item(store, tensor->item)) return HY_OK; /* another rank's */
-    hy_status status = hy_coding_begin(&coding, &e->model->params.list[tensor->param], item);
-    if (status == HY_OK && hy_coding_looks_first(&coding)) {
-        status = load_elements(e, from, tensor, staging, &coding, true);
-    }
-    if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding, false);
-    if (status == HY_OK) {
-        status = hy_store_write(store, e->compute, tensor->scales, hy_coding_scales(&coding),
-                                hy_layout_scale_bytes(item));
-    }
-    hy_coding_end(&coding);
-    return status;
+    hy_coding_target to = {
+        .store = hy_store_of(e, tensor->row), .stream = e->compute, .item = tensor->item};
+    if (!hy_store_has_item(to.store, to.item)) return HY_OK; /* another rank's */
+    const hy_param *param = &e->model->params.list[tensor->param];
+    coded_tensor coded = {from, tensor, param, staging};
+    return hy_coding_run(param, &to.store->layout.items[to.item],
+                         &(hy_coding_source){&coded, read_coded, 1}, &to);
 }
 
 static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
@@ -348,7 +338,7 @@ static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_st
     hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     return becomes_coded ? load_as_codes(e, from, tensor, staging)
-                         : load_elements(e, from, tensor, staging, NULL, false);
+                         : load_elements(e, from, tensor, staging);
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {
@@ -382,7 +372,7 @@ static hy_status read_state_file(hy_engine *e, const char *file, const char *fol
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path, (state_source){0});
+    return read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -417,17 +407,15 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
 
 /* Frozen parameters have no average. */
 static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
-    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].file};
+    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].kind->file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
-        char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
         if (!entry) continue;
-        describe_shape(entry->shape, entry->ndim, theirs);
-        describe_shape(tensor.shape, tensor.ndim, ours);
-        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !is_real(entry->dtype), HY_ERR_INPUT,
-                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name, theirs,
-                   hy_dtype_name(entry->dtype), ours);
+        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !hy_is_real(entry->dtype), HY_ERR_INPUT,
+                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name,
+                   hy_dims_to_text(entry->shape, entry->ndim).text, hy_dtype_name(entry->dtype),
+                   hy_dims_to_text(tensor.shape, tensor.ndim).text);
     }
     return HY_OK;
 }
@@ -439,7 +427,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
     if (status == HY_OK) {
-        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].file, path, from);
+        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, from);
     }
     hy_safetensors_close(sum);
     return status;

@@ -100,7 +100,7 @@ static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared
                           size_t entry, char *staging) {
     const hy_shard *shard = &e->rows.shard;
     const hy_row *row = &e->rows.row[tensor->row];
-    bool is_shared = row->is_sharded || row->is_tiled;
+    bool is_shared = row->is_sharded || row->kind->is_tiled;
     if (!is_shared && (int32_t)(entry % (size_t)shard->count) != shard->rank) return HY_OK;
     int64_t most = (int64_t)(HY_STATE_STAGING / hy_dtype_size(tensor->dtype)); /* even */
     for (int64_t at = 0, some; at < tensor->count; at += some) {

@@ -133,11 +133,10 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     } else {
         hy_hf_config config;
         hy_hf_tensors *tensors;
-        HY_TRY(hy_hf_config_read(path, &config));
-        hy_hf_arch arch = config.arch;
-        hy_hf_config_free(&config);
+        HY_TRY(hy_hf_config_look(path, &config));
+        const hy_family *family = hy_shape_family(&config.shape);
         HY_TRY(hy_hf_tensors_open(path, &tensors));
-        snprintf(o->prefix, sizeof o->prefix, "%s", hy_hf_prefix_in(tensors, arch));
+        snprintf(o->prefix, sizeof o->prefix, "%s", hy_hf_prefix_in(tensors, family));
         hy_hf_tensors_close(tensors);
         HY_TRY(hy_dir_list(path, &names, &count));
         for (size_t i = 0; i < count && status == HY_OK; i++) {
@@ -285,10 +284,10 @@ hy_status hy_origin_keep(const hy_record *r, hy_settings *s, const hy_model *mod
         HY_TRY(hy_path_join(partial, sizeof partial, r->out, HY_ORIGIN_PARTIAL));
         hy_status status = fill(r, s, model, partial);
         if (status != HY_OK) {
-            char message[HY_ERROR_MESSAGE_MAX];
-            snprintf(message, sizeof message, "%s", hy_error_message());
-            (void)hy_dir_remove(partial); /* the first failure is the one to report */
-            return hy_fail(status, "%s", message);
+            hy_error first; /* the one to report */
+            hy_error_save(&first, status);
+            (void)hy_dir_remove(partial);
+            return hy_error_restore(&first);
         }
     }
     HY_TRY(hy_origin_read(r->out, &s->kept));

@@ -1,31 +1,7 @@
 /* plan_json.c: a plan as JSON, for --plan --json and for OUT/plan.json. See record.h. */
 #include "base/json.h"
+#include "plan/plan_value.h"
 #include "record/record.h"
-
-/* A class that is not there counts as on the device. */
-static void put_place(hy_json_writer *w, const char *key, hy_place place) {
-    hy_json_put_string(w, key, hy_place_name(place == HY_NOWHERE ? HY_DEVICE : place));
-}
-
-/* The values of everything that can be left open, under the names of their keys. */
-static void put_choices(const hy_plan_choice *c, hy_json_writer *w) {
-    hy_json_open_object(w, "choices");
-    hy_json_put_int(w, "batch_size", c->batch);
-    hy_json_put_int(w, "grad_accum_steps", c->accum);
-    hy_json_put_string(w, "recompute", hy_choice_name("recompute", c->recompute));
-    hy_json_put_int(w, "recompute_layers", c->recompute_layers);
-    hy_json_put_int(w, "loss_chunks", c->loss_chunks);
-    put_place(w, "weights_place", c->state[HY_PLAN_WEIGHTS]);
-    put_place(w, "master_place", c->state[HY_PLAN_MASTER]);
-    put_place(w, "grads_place", c->state[HY_PLAN_GRADS]);
-    put_place(w, "optim_place", c->state[HY_PLAN_OPTIM]);
-    put_place(w, "activations_place", c->activations);
-    put_place(w, "predictor_place", c->predictor);
-    hy_json_put_string(w, "update", c->updates_on_gather ? "gather" : "now");
-    hy_json_put_int(w, "ring_depth", c->ring_depth);
-    hy_json_put_int(w, "resident_units", c->resident_units);
-    hy_json_close_object(w);
-}
 
 static void put_sentences(const char *key, const char list[][HY_PLAN_TEXT], int32_t count,
                           hy_json_writer *w) {
@@ -90,7 +66,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_double(&w, "bus_seconds", facts->bus_seconds);
     hy_json_put_string(&w, "bound", facts->bound);
     if (facts->ranks > 1) put_link(facts, &w);
-    put_choices(choice, &w);
+    hy_plan_write_choices(choice, &w);
     if (group_count > 0) put_groups(groups, group_count, &w);
     put_sentences("reasons", facts->reasons, facts->reason_count, &w);
     put_sentences("changes", facts->changes, facts->change_count, &w);

@@ -10,10 +10,11 @@
 #include "base/lock.h"
 #include "base/text.h"
 #include "config/settings.h"
-#include "formats/metrics.h"
 #include "formats/tfevents.h"
+#include "hybrid_tools.h"
 #include "memory/ledger.h"
 #include "plan/plan.h"
+#include "report/metrics.h"
 
 typedef struct hy_record {
     hy_observer observer;  /* gets the warnings */

@@ -9,8 +9,8 @@
 /* The snapshot is only worth keeping until its jump is corrected. */
 static bool is_saved(const hy_engine *e, int row) {
     const hy_row *r = &e->rows.row[row];
-    bool is_kept = r->is_there && r->store.place != HY_NOWHERE;
-    return is_kept && r->file && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
+    bool is_kept = r->kind && r->kind->file && r->store.place != HY_NOWHERE;
+    return is_kept && (row != HY_ROW_SNAPSHOT || e->progress.has_snapshot);
 }
 
 int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {
@@ -18,8 +18,9 @@ int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]) {
     for (int row = 0; row < HY_ROW_COUNT; row++) {
         if (!is_saved(e, row)) continue;
         bool is_new = true;
-        for (int i = 0; i < count; i++) is_new &= strcmp(names[i], e->rows.row[row].file) != 0;
-        if (is_new) names[count++] = e->rows.row[row].file;
+        for (int i = 0; i < count; i++)
+            is_new &= strcmp(names[i], e->rows.row[row].kind->file) != 0;
+        if (is_new) names[count++] = e->rows.row[row].kind->file;
     }
     return count;
 }
@@ -34,7 +35,8 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
 /* Ranks have slices of its parameters. What is cut by bytes is found as if it were whole: stores keep and give what is
  * here of it. */
 static bool is_shared(const hy_engine *e, const hy_row *row) {
-    return hy_rows_shard(&e->rows) && !row->is_cut && (row->is_sharded || row->is_tiled);
+    return hy_rows_shard(&e->rows) && row->kind->sharding != HY_SHARDED_BYTES &&
+           (row->is_sharded || row->kind->is_tiled);
 }
 
 /* What all ranks together have of the cursor's parameter in its row; false: the row has nothing of it. */
@@ -42,7 +44,7 @@ static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     if (param->part_at > 0) return false; /* with the first of its parts */
-    if (row->is_tiled) {
+    if (row->kind->is_tiled) {
         *out = (hy_layout_item){.dtype = row->dtype, .count = param->count, .block = row->block};
         return param->is_trainable;
     }
@@ -56,7 +58,7 @@ static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *
 static int32_t own_item(const hy_engine *e, const hy_state_cursor *at) {
     const hy_row *row = &e->rows.row[at->row];
     const int32_t *first = e->rows.tiles.first;
-    if (!row->is_tiled) return hy_store_item_of(&row->store, at->param);
+    if (!row->kind->is_tiled) return hy_store_item_of(&row->store, at->param);
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
 
@@ -79,7 +81,8 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     hy_layout_item all, *item = &all;
     bool is_found = false;
     while (!is_found && at->row < HY_ROW_COUNT) {
-        bool is_here = is_saved(e, at->row) && strcmp(e->rows.row[at->row].file, at->file) == 0;
+        bool is_here =
+            is_saved(e, at->row) && strcmp(e->rows.row[at->row].kind->file, at->file) == 0;
         if (!is_here) {
             at->row++;
         } else if (!(is_found = look(e, at, item))) {
@@ -90,14 +93,14 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     const hy_row *row = &e->rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
     int32_t index = own_item(e, at);
-    bool is_like_param = row->is_tiled || item->count == param->count;
+    bool is_like_param = row->kind->is_tiled || item->count == param->count;
     int64_t count = is_like_param ? hy_param_whole_count(param) : item->count;
     *out = (hy_state_tensor){.row = at->row,
                              .item = index,
                              .param = at->param,
-                             .run = param->part > 0 ? param->part
-                                    : row->is_tiled ? HY_TILE_ELEMENTS
-                                                    : item->count};
+                             .run = param->part > 0       ? param->part
+                                    : row->kind->is_tiled ? HY_TILE_ELEMENTS
+                                                          : item->count};
     out->block = item->block;
     if (!is_shared(e, row)) {
         out->scales = hy_store_offset(&row->store, index) + hy_layout_scales_at(item);
@@ -146,7 +149,7 @@ static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t fi
     int64_t in_run = first % t->run, per = t->is_scale ? t->block : 1,
             tile = HY_TILE_ELEMENTS / per;
     hy_slice own = hy_shard_own(&e->rows.shard, &e->model->params, param);
-    bool is_factored = !row->is_tiled && own.count > 0 &&
+    bool is_factored = !row->kind->is_tiled && own.count > 0 &&
                        t->run != e->model->params.list[param].count &&
                        !t->is_scale; /* it goes with its parameter */
     int64_t begin = is_factored ? 0 : own.begin / per;
@@ -156,7 +159,7 @@ static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t fi
     if (in_run < begin || in_run >= end) return false;
     cut_to(count, end - in_run);
     int64_t at = in_run - begin;
-    if (!row->is_tiled) {
+    if (!row->kind->is_tiled) {
         *offset = offset_of(&row->store, t, hy_store_item_of(&row->store, param), at);
         return true;
     }

@@ -87,12 +87,13 @@ static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
 }
 
-/* Of such a run older versions wrote sequences of one token. Where nobody tells tokens, each micro-batch counts as
- * one. */
-static void describe_own(const hy_run *run, hy_run_facts *facts) {
-    facts->is_own = strcmp(facts->model, "own") == 0 && facts->seq_len <= 1;
+/* Older versions wrote seq_len = 1 for a custom run. Where the program reports no token counts, each
+ * micro-batch counts as one token. */
+static void describe_custom(const hy_run *run, hy_run_facts *facts) {
+    facts->is_custom = strcmp(facts->model, "own") == 0 && facts->seq_len <= 1;
+    facts->is_own = facts->is_custom; /* the old name */
     facts->has_tokens = true;
-    if (!facts->is_own) return;
+    if (!facts->is_custom) return;
     facts->tokens_per_step = facts->seq_len = -1;
     if (run->point_count == 0) return;
     const hy_run_point *last = &run->points[run->point_count - 1];
@@ -102,6 +103,7 @@ static void describe_own(const hy_run *run, hy_run_facts *facts) {
 
 void hy_run_gather_facts(hy_run *run) {
     hy_run_facts facts = run->started;
+    facts.size = sizeof facts;
     facts.lines_unreadable = run->facts.lines_unreadable;
     facts.folder = run->folder;
     hy_run_setting(run, "name", run->title, sizeof run->title);
@@ -128,6 +130,6 @@ void hy_run_gather_facts(hy_run *run) {
         hy_json_as_bool(hy_json_get(summary, "finished"), &facts.is_complete);
         facts.is_complete &= facts.is_finished;
     }
-    describe_own(run, &facts);
+    describe_custom(run, &facts);
     run->facts = facts;
 }

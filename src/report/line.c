@@ -1,13 +1,13 @@
 /* line.c: a line of metrics.jsonl becomes a point or an event. See run.h.
  *
- * Which key fills which member is the table of formats/metrics.h. A line that is no object with a step is
+ * Which key fills which member is in the table of report/metrics.h. A line that is no object with a step is
  * counted as unreadable: newer writers and broken disks both leave the rest readable. */
 #include <math.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/error.h"
-#include "formats/metrics.h"
+#include "report/metrics.h"
 #include "report/run.h"
 
 static const char *share_reason(void *run, const char *text) {
@@ -31,6 +31,7 @@ static hy_status take_point(hy_run *run, const hy_json_node *object) {
         return HY_OK;
     }
     HY_TRY(hy_run_take_ranks(run, line));
+    line->point.size = sizeof line->point;
     run->points[run->point_count++] = line->point;
     run->is_start_last = false;
     return HY_OK;
@@ -89,7 +90,8 @@ static hy_status take_event(hy_run *run, const char *kind, const hy_json_node *o
                             sizeof *run->events, "events of a run"));
     hy_text text = {0};
     describe_event(kind, object, &text);
-    hy_run_event event = {.kind = hy_words_share(&run->reasons, kind),
+    hy_run_event event = {.size = sizeof event,
+                          .kind = hy_words_share(&run->reasons, kind),
                           .text = hy_words_keep(&run->words, hy_text_string(&text)),
                           .step = count_of(object, "step"),
                           .elapsed = NAN,

@@ -1,6 +1,7 @@
 /* ranks.c: what steps cost each rank of a run. See hybrid_report.h and run.h.
  *
  * Figures are of the ranks that there are now: a session with another number of them begins anew. */
+#include "base/sized.h"
 #include "report/run.h"
 
 #define LATEST 64 /* steps, as in the rest of a live view */
@@ -37,6 +38,10 @@ hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line) {
     return HY_OK;
 }
 
-bool hy_run_rank(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out) {
-    return hy_rank_figures_of(is_latest ? &run->latest_ranks : &run->ranks, rank, out);
+bool hy_run_rank_sized(const hy_run *run, int32_t rank, bool is_latest, hy_rank_cost *out,
+                       size_t size) {
+    hy_rank_cost cost;
+    bool is_known = hy_rank_figures_of(is_latest ? &run->latest_ranks : &run->ranks, rank, &cost);
+    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
+    return is_known;
 }

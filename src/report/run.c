@@ -133,7 +133,8 @@ void hy_run_close(hy_run *run) {
 
 /* ---- asking -------------------------------------------------------------------------------------- */
 
-static const hy_run_facts unknown_facts = {.folder = "",
+static const hy_run_facts unknown_facts = {.size = sizeof unknown_facts,
+                                           .folder = "",
                                            .name = "",
                                            .model = "",
                                            .device = "",

@@ -5,9 +5,9 @@
 #pragma once
 
 #include "base/json.h"
-#include "formats/metrics.h"
 #include "hybrid_report.h"
 #include "report/follow.h"
+#include "report/metrics.h"
 
 /* Strings held until the run is read anew. */
 typedef struct hy_run_words {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "formats/metrics.h"
+#include "report/metrics.h"
 
 void hy_column_look(const double *column, size_t rows, hy_column_facts *out) {
     *out = (hy_column_facts){.min = NAN, .max = NAN, .last = NAN};

@@ -32,10 +32,11 @@ static void add_text_cell(hy_text *html, const char *text) {
 static void add_phases(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     const hy_run_totals *t = &page->totals[r];
-    const char *columns[] = {"phase",   "steps", "time",   facts->is_own ? "steps/s" : "tokens/s",
-                             "planned", "peak",  "waited", NULL};
+    const char *columns[] = {
+        "phase",   "steps", "time",   facts->is_custom ? "steps/s" : "tokens/s",
+        "planned", "peak",  "waited", NULL};
     hy_text *html = page->html;
-    double per_step = facts->is_own ? 1 : (double)facts->tokens_per_step;
+    double per_step = facts->is_custom ? 1 : (double)facts->tokens_per_step;
     open_table(html, "Phases", columns, 1);
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         const hy_phase_totals *phase = &t->phases[p];
@@ -55,7 +56,8 @@ static void add_phases(hy_page *page, int r) {
     hy_text_add(html, "<tr class=\"all\"><th scope=\"row\">all");
     hy_html_cell(html, HY_FIGURE_COUNT, t->steps);
     hy_html_cell(html, HY_FIGURE_TIME, t->seconds);
-    hy_html_cell(html, HY_FIGURE_SHORT, facts->is_own ? t->steps_per_second : t->tokens_per_second);
+    hy_html_cell(html, HY_FIGURE_SHORT,
+                 facts->is_custom ? t->steps_per_second : t->tokens_per_second);
     hy_text_add(html, "<td><td><td>\n");
     close_table(html);
 }

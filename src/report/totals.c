@@ -114,6 +114,6 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
         out->tokens_per_second =
             (per_step > 0 ? out->steps * per_step : out->tokens) / out->seconds;
     if (run->facts.is_finished) read_summary(hy_json_root(run->summary), out);
-    if (run->facts.is_own && out->seconds > 0) out->steps_per_second = out->steps / out->seconds;
+    if (run->facts.is_custom && out->seconds > 0) out->steps_per_second = out->steps / out->seconds;
     if (!run->facts.has_tokens) out->tokens = out->tokens_per_second = NAN;
 }

@@ -19,7 +19,8 @@ typedef struct answer {
 
 static void tell(hy_selftest_run *run, const answer *a) {
     double scale = fabs(a->expected) > 0 ? fabs(a->expected) : 1;
-    hy_selftest_op op = {.name = a->name,
+    hy_selftest_op op = {.size = sizeof op,
+                         .name = a->name,
                          .dtype = "fp32",
                          .tensor = a->tensor,
                          .error = fabs(a->found - a->expected) / scale,

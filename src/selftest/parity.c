@@ -157,8 +157,11 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
     if (is_made && !is_beyond(&run->gpu.backend->facts, &calls[0])) {
         char said[HY_ERROR_MESSAGE_MAX], name[64];
         snprintf(name, sizeof name, "%s%s", hy_op_name(calls[0].kind), added_to_name(&calls[0]));
-        hy_selftest_op op = {
-            .name = name, .dtype = hy_dtype_name(dtype), .tensor = "", .message = ""};
+        hy_selftest_op op = {.size = sizeof op,
+                             .name = name,
+                             .dtype = hy_dtype_name(dtype),
+                             .tensor = "",
+                             .message = ""};
         if (try_call(run, calls, &op) != HY_OK) {
             snprintf(said, sizeof said, "%s", hy_error_message());
             op.error = INFINITY;

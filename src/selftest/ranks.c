@@ -1,6 +1,7 @@
 /* ranks.c: the self-test of several ranks: meeting, going through the parts, and bringing findings together. See
  * ranks.h. */
 #include "selftest/ranks.h"
+#include "base/sized.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,8 +25,9 @@ void hy_finding_add(hy_finding *finding, const char *format, ...) {
     va_end(arguments);
 }
 
-static void tell(hy_ranks_run *run, const hy_selftest_check *check) {
+static void tell(hy_ranks_run *run, hy_selftest_check *check) {
     const hy_ranks_observer *o = run->observer;
+    check->size = sizeof *check;
     if (hy_ranks_leads(run) && o && o->on_check) o->on_check(o->user, check);
 }
 
@@ -127,15 +129,17 @@ static hy_status test_all(hy_ranks_run *run) {
     return status == HY_OK ? hy_ranks_test_training(run) : status;
 }
 
-hy_status hy_selftest_ranks(const hy_config *config, const hy_ranks_observer *observer,
-                            hy_ranks_result *out) {
+hy_status hy_selftest_ranks_sized(const hy_config *config, const hy_ranks_observer *observer,
+                                  hy_ranks_result *out, size_t size) {
+    hy_ranks_result result = {.ranks = 1};
     hy_ranks_run run = {
-        .settings = *hy_config_settings(config), .observer = observer, .result = out};
-    *out = (hy_ranks_result){.ranks = 1};
-    HY_TRY(hy_team_for(&run.settings, NULL, NULL, &run.team));
-    if (!run.team) return HY_OK;
-    out->ranks = run.team->who.count;
-    hy_status status = hy_team_fail(run.team, test_all(&run));
+        .settings = *hy_config_settings(config), .observer = observer, .result = &result};
+    hy_status status = hy_team_for(&run.settings, NULL, NULL, &run.team);
+    if (status == HY_OK && run.team) {
+        result.ranks = run.team->who.count;
+        status = hy_team_fail(run.team, test_all(&run));
+    }
     hy_team_close(run.team); /* leaves the message */
+    hy_copy_sized(out, size, &result, sizeof result);
     return status;
 }

@@ -4,9 +4,10 @@
  * check, so that all count the same failures, and rank 0 tells whose they are. */
 #pragma once
 
+#include "comm/nccl.h"
+#include "comm/team.h"
 #include "config/settings.h"
-#include "dist/nccl.h"
-#include "dist/team.h"
+#include "hybrid_tools.h"
 #include "selftest/selftest.h"
 #include "trainer/join.h"
 

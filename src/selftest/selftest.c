@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "base/sized.h"
 #include "config/derived.h"
 #include "selftest/selftest.h"
 
@@ -12,7 +13,7 @@ void hy_selftest_tell_op(hy_selftest_run *run, const hy_selftest_op *op) {
 }
 
 void hy_selftest_tell_rate(hy_selftest_run *run, const char *name, double value, const char *unit) {
-    hy_selftest_rate rate = {.name = name, .value = value, .unit = unit};
+    hy_selftest_rate rate = {.size = sizeof rate, .name = name, .value = value, .unit = unit};
     if (run->observer && run->observer->on_rate) run->observer->on_rate(run->observer->user, &rate);
 }
 
@@ -64,10 +65,10 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     return HY_OK;
 }
 
-hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
-                      hy_selftest_result *out) {
-    *out = (hy_selftest_result){0};
-    hy_selftest_run run = {.observer = observer, .result = out};
+hy_status hy_selftest_sized(const char *device, const hy_selftest_observer *observer,
+                            hy_selftest_result *out, size_t size) {
+    hy_selftest_result result = {0};
+    hy_selftest_run run = {.observer = observer, .result = &result};
     hy_status status = open_all(device, &run);
     if (status == HY_OK) {
         status = run.gpu.backend ? hy_selftest_parity(&run) : hy_selftest_answers(&run);
@@ -75,5 +76,6 @@ hy_status hy_selftest(const char *device, const hy_selftest_observer *observer,
     if (status == HY_OK) status = hy_selftest_rates(&run);
     close_device(&run.gpu);
     close_device(&run.cpu);
+    hy_copy_sized(out, size, &result, sizeof result);
     return status;
 }

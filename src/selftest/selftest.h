@@ -4,6 +4,7 @@
 #pragma once
 
 #include "hybrid.h"
+#include "hybrid_tools.h"
 #include "kernels/kernels.h"
 
 /* A device being tested. */

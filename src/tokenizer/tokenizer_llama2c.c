@@ -8,12 +8,58 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/utf8.h"
-#include "formats/llama2c.h"
 
 #define SPACE "\xE2\x96\x81" /* how pieces write a space */
 
 enum { UNKNOWN = 0, BOS = 1, EOS = 2, SPECIALS = 3 };
 static const char *const specials[SPECIALS] = {"<unk>", "<s>", "</s>"};
+
+enum { PIECE_MAX = 1 << 16, PIECES_BYTES_MAX = 64 << 20 };
+
+/* ---- the file --------------------------------------------------------------------------------- */
+
+static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t size, size_t *at) {
+    int32_t length = -1;
+    if (size - *at >= 8) memcpy(&length, data + *at + 4, sizeof length);
+    HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
+               "piece %d is cut off or has a wrong length", p->count);
+    memcpy(&p->scores[p->count], data + *at, sizeof(float));
+    hy_text_add_bytes(&p->bytes, data + *at + 8, (size_t)length);
+    p->begin[++p->count] = (uint32_t)p->bytes.size;
+    *at += 8 + (size_t)length;
+    return HY_OK;
+}
+
+static hy_status read_pieces(hy_llama2c_pieces *out, const hy_file_map *map) {
+    size_t at = 4, most = map->size / 8; /* each piece has at least that many bytes */
+    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT,
+               "%zu bytes are too many for the pieces of a tokenizer", map->size);
+    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few", map->size);
+    out->begin = calloc(most + 1, sizeof *out->begin);
+    out->scores = calloc(most + 1, sizeof *out->scores);
+    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "no memory for %zu pieces", most);
+    while (at < map->size) HY_TRY(add_piece(out, map->data, map->size, &at));
+    return hy_text_status(&out->bytes);
+}
+
+/* Weights of other programs end in .bin, too: mapped, they are not read in to be refused. */
+hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
+    hy_file_map map;
+    *out = (hy_llama2c_pieces){0};
+    HY_TRY(hy_file_map_open(path, &map));
+    hy_status status = read_pieces(out, &map);
+    hy_file_map_close(&map);
+    if (status == HY_OK) return HY_OK;
+    hy_llama2c_pieces_free(out);
+    return hy_fail_context(status, "%s", path);
+}
+
+void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
+    hy_text_free(&pieces->bytes);
+    free(pieces->begin);
+    free(pieces->scores);
+    *pieces = (hy_llama2c_pieces){0};
+}
 
 /* ---- pieces ------------------------------------------------------------------------------------ */
 
@@ -195,9 +241,10 @@ hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
     return status;
 }
 
+/* A model's weights have the same ending, but they are no pieces to their exact end. */
 static bool has_pieces(const char *path, int32_t vocab) {
     hy_llama2c_pieces pieces;
-    if (hy_llama2c_is_file(path) || hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;
+    if (hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;
     bool is_right = pieces.count == vocab && vocab > SPECIALS;
     hy_llama2c_pieces_free(&pieces);
     return is_right;

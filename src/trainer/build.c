@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/say.h"
 #include "data/fingerprint.h"
+#include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "trainer/monitor.h"
 
@@ -72,14 +73,14 @@ hy_confidence hy_trainer_prior(const hy_trainer *t) {
 }
 
 /* A run that promised phases says at once if it will not visit them, or not yet. */
-static void tell_aside(const hy_trainer *t) {
+static void tell_disabled(const hy_trainer *t) {
     const hy_plan *plan = &t->engine.plan;
     bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
-    if (t->facts.aside[0]) {
-        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.aside);
-    } else if (is_asked_for && plan->choice.is_aside) {
+    if (t->facts.no_prediction[0]) {
+        hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.no_prediction);
+    } else if (is_asked_for && plan->choice.prediction_is_disabled) {
         bool is_possible = hy_fork_is_possible(t);
-        hy_say(t, HY_NOTE, "prediction stands aside and takes no memory: %s%s",
+        hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->course.regime == HY_FINE_TUNING
                    ? "in fine-tuning it pays only where a paired fork has shown it"
                : hy_settings_optimizer(&t->settings) != hy_optimizer_kind_of(HY_ADAMW)
@@ -124,7 +125,7 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
 
 /* What the optimizer is not good for. What Muon saves it must not cost. */
 static void tell_optimizer(const hy_trainer *t) {
-    const hy_optimizer *o = &t->engine.subject.rows.optimizer;
+    const hy_optimizer *o = &t->engine.plan.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
     bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
     bool is_guest = t->engine.guest; /* what its passes cost is not known */
@@ -150,31 +151,21 @@ static void tell_optimizer(const hy_trainer *t) {
     }
 }
 
-static const char *type_word(hy_dtype dtype) {
-    return dtype == HY_U8 ? "8-bit" : hy_dtype_name(dtype);
-}
-
 static void tell_plan(const hy_trainer *t) {
-    const hy_plan_choice *c = &t->engine.plan.choice;
-    const hy_types *types = &t->engine.types;
-    const hy_place *place = c->state;
-    bool is_offloaded = t->engine.plan.work.train.host > 0;
-    tell_aside(t);
+    const hy_plan *plan = &t->engine.plan;
+    const hy_plan_choice *c = &plan->choice;
+    tell_disabled(t);
     tell_optimizer(t);
     if (t->settings.train.step_tokens == 0 && c->batch != t->settings.train.batch_size) {
         hy_say(t, HY_NOTE, "micro-batches of %d sequence%s, %d in a step: the same tokens per step",
                c->batch, c->batch == 1 ? "" : "s", c->accum);
     }
+    bool is_offloaded = plan->work.train.host > 0;
     if (!is_offloaded && !hy_choice_streams(c)) return; /* --plan has the reasons */
-    hy_say(t, HY_NOTE,
-           "plan: %s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on "
-           "%s; micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s "
-           "(--plan says why)",
-           type_word(types->master), hy_place_name(place[HY_PLAN_WEIGHTS]), type_word(types->grads),
-           hy_place_name(place[HY_PLAN_GRADS]), type_word(types->optim),
-           hy_place_name(place[HY_PLAN_OPTIM]), hy_place_name(is_offloaded ? HY_PINNED : HY_DEVICE),
-           c->batch, (long long)t->settings.train.seq_len, c->accum,
-           hy_choice_name("recompute", c->recompute), t->facts.tokens_per_second);
+    hy_text text = {0};
+    hy_plan_describe(&t->engine.request, plan, &text);
+    hy_say(t, HY_NOTE, "plan: %s (--plan says why)", hy_text_string(&text));
+    hy_text_free(&text);
 }
 
 /* The buffer of data is gone again when the run takes its memory: rows are encoded before. */
@@ -187,71 +178,59 @@ static void tell_data(hy_trainer *t) {
 /* With what would fit: each change was tried as a plan. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
-    hy_text_add(&text, hy_error_message());
+    if (t->facts.change_count == 0) return status;
     for (int32_t i = 0; i < t->facts.change_count; i++) {
-        hy_text_addf(&text, "%s%s", i ? ", or " : "; would fit: ", t->facts.changes[i]);
+        hy_text_addf(&text, "%s%s", i ? ", or " : "would fit: ", t->facts.changes[i]);
     }
-    (void)hy_fail(status, "%s", hy_text_string(&text));
+    (void)hy_fail_hint(status, "%s", hy_text_string(&text));
     hy_text_free(&text);
     return status;
 }
 
-hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan) {
-    HY_TRY(hy_offload_settle(&t->engine.rows, &plan->choice, &t->engine.subject.offload));
+void hy_trainer_complete_facts(hy_trainer *t) {
     t->facts.host_fork_bytes = hy_fork_plan_bytes(t);
     tell_data(t);
-    return HY_OK;
-}
-
-/* What ranks share: as little as fits, because weights that are shared too have to come for every pass. Without any
- * (stage 0) nothing is gained: as much goes between ranks. */
-static hy_status plan_stages(hy_trainer *t) {
-    hy_engine *e = &t->engine;
-    bool is_open = t->settings.ranks.zero_stage == HY_ZERO_AUTO;
-    hy_subject before = e->subject;
-    HY_TRY(hy_plan_make(&e->subject, &e->plan, &t->facts));
-    bool is_several = e->subject.ranks.count > 1;
-    /* The weights of a guest are whole in its memory. */
-    if (!is_several || !is_open || e->plan.fits || e->guest) return HY_OK;
-    before.ranks.stage = 3;
-    e->subject = before;
-    HY_TRY(hy_subject_with(&e->subject, e->settings, &e->subject.rung, &e->subject));
-    return hy_plan_make(&e->subject, &e->plan, &t->facts);
 }
 
 static void set_ranks(hy_trainer *t) {
-    hy_subject *x = &t->engine.subject;
-    hy_zero_choice asked = t->settings.ranks.zero_stage;
-    if (!t->team && t->planned.count <= 1) return;
-    x->ranks = (hy_rank_spec){.rank = t->team ? t->team->who.rank : 0,
-                              .count = t->team ? t->team->who.count : t->planned.count,
-                              .stage = asked == HY_ZERO_AUTO ? 2 : (int32_t)asked};
+    hy_plan_request *r = &t->engine.request;
+    r->ranks.rank = t->team ? t->team->who.rank : 0;
+    r->ranks.count = t->team ? t->team->who.count : t->planned.count > 1 ? t->planned.count : 0;
     t->engine.team = t->team;
+}
+
+/* From here on the request is only read. Which matmuls are in fp8 rank 0 has timed for all. */
+static hy_status complete_request(hy_trainer *t) {
+    hy_engine *e = &t->engine;
+    e->request.model = e->model;
+    e->request.backend = e->backend;
+    e->request.guest = e->guest ? &e->guest->types : NULL;
+    e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
+    HY_TRY(hy_ranks_count_sharers(t));
+    if (t->planned.count > 1) hy_ranks_plan_sharers(t);
+    if (!t->resumed[0]) {
+        e->request.fixed.prediction_is_disabled =
+            t->course.rules.has_predictor && hy_fork_must_ask(t);
+    }
+    if (hy_trainer_leads(t)) HY_TRY(hy_plan_request_complete(&e->request));
+    HY_TRY(hy_ranks_share_fp8(t));
+    return hy_trainer_leads(t) ? HY_OK : hy_plan_request_complete(&e->request);
 }
 
 static hy_status make_plan(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    e->subject.is_plan = t->fate.life == HY_LIFE_PLAN;
-    HY_TRY(hy_ranks_count_sharers(t));
-    if (t->planned.count > 1) hy_ranks_plan_sharers(t);
-    e->subject.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
-    bool must_ask = t->course.rules.has_predictor && hy_fork_must_ask(t);
-    if (!t->resumed[0]) e->subject.is_aside = must_ask;
-    if (hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
-    HY_TRY(hy_ranks_share_fp8(t)); /* which rank 0 has timed */
-    if (!hy_trainer_leads(t)) HY_TRY(hy_engine_set_subject(e));
-    if (t->planned.count > 1) HY_TRY(hy_subject_largest_rank(&e->subject));
-    const char *no_fp8 = hy_fp8_why_none(&e->subject);
+    hy_plan plan;
+    HY_TRY(complete_request(t));
+    HY_TRY(hy_ranks_agree(t, hy_plan_make(&e->request, &plan, &t->facts)));
+    HY_TRY(hy_ranks_choose_plan(t, &plan));
+    e->plan = plan;
+    const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan.types);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
-    HY_TRY(hy_ranks_agree(t, plan_stages(t)));
-    HY_TRY(hy_ranks_choose_plan(t));
-    e->subject.keeps_rung = true; /* for the rest of the run */
-    t->course.rules.has_predictor = hy_subject_predicts(&e->subject);
+    t->course.rules.has_predictor = hy_plan_predicts(&e->plan);
     HY_TRY(hy_engine_lay_out(e));
-    HY_TRY(hy_trainer_settle_plan(t, &e->plan));
-    e->trip.strategy = e->subject.offload;
-    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
-    hy_status status = hy_budget_check(&e->subject, &e->plan);
+    hy_trainer_complete_facts(t);
+    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
+    hy_status status = hy_budget_check(&e->request, &e->plan);
     t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) {
         return hy_ranks_agree(t, status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status));
@@ -260,7 +239,7 @@ static hy_status make_plan(hy_trainer *t) {
         status = hy_trainer_check_disk(t);
         t->facts.fits = status == HY_OK;
     }
-    if (status != HY_OK) snprintf(t->problem, sizeof t->problem, "%s", hy_error_message());
+    if (status != HY_OK) hy_error_save(&t->problem, status);
     return HY_OK;
 }
 
@@ -268,7 +247,7 @@ static hy_status make_plan(hy_trainer *t) {
 
 static bool uses_half(const hy_trainer *t) {
     if (t->guest) return t->guest->side.is_half;
-    return t->engine.types.has_low && t->engine.types.low == HY_F16;
+    return t->engine.plan.types.has_low && t->engine.plan.types.low == HY_F16;
 }
 
 static void begin_progress(hy_trainer *t) {
@@ -396,9 +375,7 @@ static hy_status open_data(hy_trainer *t) {
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
     if (status == HY_ERR_INPUT && is_moved) {
-        char message[HY_ERROR_MESSAGE_MAX];
-        snprintf(message, sizeof message, "%s", hy_error_message());
-        return hy_fail(status, "%s; --data PATH says where the run's data is now", message);
+        return hy_fail_hint(status, "--data PATH says where the run's data is now");
     }
     HY_TRY(status);
     if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
@@ -425,7 +402,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->observer = &t->observer;
     e->retries.user = t;
     e->retries.on_retry = hy_trainer_tell_retry;
-    e->subject.is_plan = is_plan;
+    e->request.settings = &t->settings;
+    e->request.is_plan = is_plan;
     if (t->guest) e->guest = &t->guest->side;
     set_ranks(t);
     if (!is_plan && hy_trainer_leads(t) && t->settings.ranks.link != HY_WIRE_AUTO) {
@@ -452,8 +430,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_shards_connect(e));
     /* What ops were asked for before they were prepared was the most they can need. */
-    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
-    hy_plan_tell(&e->subject, &e->plan, &t->facts);
+    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
+    hy_plan_tell(&e->request, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;
     HY_TRY(hy_monitor_open(t));
     tell_plan(t);
@@ -471,12 +449,12 @@ hy_status hy_trainer_build(hy_trainer *t) {
 
 hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_plan_choice *c = &t->engine.plan.choice;
-    int64_t depth = hy_data_depth(&t->engine.subject, c->accum);
+    int64_t depth = hy_data_depth(&t->engine.request, c->accum);
     hy_loader *anew;
     if (t->guest) return HY_OK; /* it reads its own */
-    const hy_rank_spec *r = &t->engine.subject.ranks;
-    hy_loader_share share = {
-        .rank = r->rank, .count = r->count > 1 ? r->count : 1, .run = c->accum};
+    hy_loader_share share = {.rank = t->engine.request.ranks.rank,
+                             .count = hy_engine_ranks(&t->engine),
+                             .run = c->accum};
     HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
                                   (uint64_t)t->progress.sequences, &share, t->engine.backend,
                                   &anew));

@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "base/json.h"
+#include "base/sized.h"
 #include "infer/sample.h"
 #include "trainer/trainer.h"
 
@@ -108,7 +109,7 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
  * that takes a copy, which only who asks for it gets (hy_trainer_evaluate). */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine.progress;
-    bool waits_there = t->guest && !t->engine.types.has_low && p->average_samples > 0;
+    bool waits_there = t->guest && !t->engine.plan.types.has_low && p->average_samples > 0;
     return !(waits_there && p->has_snapshot);
 }
 
@@ -125,7 +126,7 @@ bool hy_trainer_is_over(const hy_trainer *t) {
 /* Nothing changes, so that a pass that meets a shortage can be made again. */
 static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe *probe) {
     hy_engine *e = &t->engine;
-    hy_dtype dtype = e->types.of[HY_FULL];
+    hy_dtype dtype = e->plan.types.of[HY_FULL];
     hy_status status;
     do {
         *probe = (hy_probe){.data = t->data.set,
@@ -178,18 +179,20 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
     t->progress.val_step = t->progress.step;
     t->val_tokens = probe.counted;
     t->course.is_closed = is_final;
-    if (info) {
-        *info = (hy_eval_info){.step = t->progress.step,
-                               .loss = probe.mean,
-                               .tokens = probe.counted,
-                               .seconds = hy_clock() - begin,
-                               .is_final = is_final};
-    }
+    *info = (hy_eval_info){.size = sizeof *info,
+                           .step = t->progress.step,
+                           .loss = probe.mean,
+                           .tokens = probe.counted,
+                           .seconds = hy_clock() - begin,
+                           .is_final = is_final};
     return HY_OK;
 }
 
-hy_status hy_trainer_evaluate(hy_trainer *t, hy_eval_info *info) {
-    return hy_ranks_fail(t, evaluate(t, info, NULL));
+hy_status hy_trainer_evaluate_sized(hy_trainer *t, hy_eval_info *info, size_t size) {
+    hy_eval_info now;
+    hy_status status = evaluate(t, &now, NULL);
+    if (status == HY_OK) hy_copy_sized(info, size, &now, sizeof now);
+    return hy_ranks_fail(t, status);
 }
 
 /* A loss that is not finite is never lower. */

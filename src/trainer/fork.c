@@ -78,7 +78,7 @@ void hy_fork_end(hy_trainer *t) {
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
     uint64_t bytes = hy_rows_forked_bytes(&e->rows);
-    hy_status status = hy_trainer_set_aside(t, false, bytes);
+    hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
         status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
     }
@@ -93,13 +93,15 @@ static hy_status take_for_fork(hy_trainer *t) {
     }
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
     double can_work = !e->work.is_gone; /* on every rank */
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error kept;
+    hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
-    if (!is_left_out || !can_work) return hy_fail(status, "%s", message);
-    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s", message);
+    if (!is_left_out || !can_work) return hy_error_restore(&kept);
+    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
+           kept.text);
     hy_fork_end(t);
-    return e->plan.choice.is_aside ? HY_OK : hy_trainer_set_aside(t, true, 0);
+    return e->plan.choice.prediction_is_disabled ? HY_OK
+                                                 : hy_trainer_disable_prediction(t, true, 0);
 }
 
 /* Before a window's first step. */
@@ -112,12 +114,13 @@ static hy_status settle_memory(hy_trainer *t) {
     if (!rules->has_predictor || !begins || is_sure(t) || t->course.fork.is_open) return HY_OK;
     if (is_allowed(t, window(t))) return t->course.fork_state ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
-    bool is_free = !t->engine.plan.choice.is_aside && !t->engine.progress.has_snapshot;
-    return is_free ? hy_trainer_set_aside(t, true, 0) : HY_OK;
+    bool is_free =
+        !t->engine.plan.choice.prediction_is_disabled && !t->engine.progress.has_snapshot;
+    return is_free ? hy_trainer_disable_prediction(t, true, 0) : HY_OK;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
-    hy_dtype dtype = t->engine.types.of[HY_FULL];
+    hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
                       .first = (uint64_t)t->course.fork.first,
@@ -155,7 +158,7 @@ static hy_status put_back(hy_trainer *t) {
     while ((status = hy_mover_copy_forked(&t->engine, t->course.fork_state, false)) != HY_OK) {
         if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
         t->fate.life = HY_LIFE_FAILED;
-        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
+        hy_error_save(&t->fate.failure, status);
         return status;
     }
     t->fate.life = HY_LIFE_READY;
@@ -193,8 +196,8 @@ static hy_status open_fork(hy_trainer *t) {
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
     int64_t passes = t->engine.progress.backward_passes;
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error error;
+    hy_error_save(&error, status);
     if (t->team && status != HY_ERR_NUMERIC) HY_TRY(status);
     HY_TRY(put_back(t));
     t->progress = before;
@@ -203,7 +206,7 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine.progress.has_snapshot = false;
     t->engine.progress.skipped_in_a_row = 0;
     /* As if it had not been begun: it is when the run is resumed. */
-    if (hy_trainer_is_interrupted(t, status)) return hy_fail(status, "%s", message);
+    if (hy_trainer_is_interrupted(t, status)) return hy_error_restore(&error);
     t->progress.spent += spent;
     t->progress.fork_spent += spent;
     t->engine.progress.backward_passes = passes;
@@ -211,7 +214,7 @@ static hy_status open_fork(hy_trainer *t) {
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
     }
-    if (can_skip(t, status)) return skip_fork(t, message);
+    if (can_skip(t, status)) return skip_fork(t, error.text);
     HY_TRY(status);
     t->course.fork.is_open = true;
     t->course.fork.compare_at = before.step + steps;
@@ -271,7 +274,8 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 }
 
 hy_status hy_fork_begin(hy_trainer *t) {
-    bool is_coming = !t->engine.plan.choice.is_aside && !is_sure(t) && !t->course.fork.is_open;
+    bool is_coming =
+        !t->engine.plan.choice.prediction_is_disabled && !is_sure(t) && !t->course.fork.is_open;
     return t->course.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }
 
@@ -293,7 +297,7 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
     if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &t->engine.rows.row[i];
-        if (row->is_for_jumps) bytes += row->layout.bytes;
+        if (row->is_optional) bytes += row->layout.bytes;
     }
     return bytes;
 }

@@ -149,12 +149,12 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answer) {
     hy_engine *e = &t->engine;
     if (!t->team || !e->update.is_pending) return HY_OK;
     hy_status unused = answer == HY_OK ? unused_left(t) : HY_OK;
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error kept;
+    hy_error_save(&kept, unused);
     HY_TRY(hy_update_finish(e));
     if (unused == HY_OK) return HY_OK;
     t->fate.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
-    return hy_fail(unused, "%s", message);
+    return hy_error_restore(&kept);
 }
 
 static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
@@ -182,7 +182,7 @@ static hy_status ask(hy_trainer *t, hy_ask *what, hy_told *told) {
 
 /* ---- of several ranks -------------------------------------------------------------------------------- */
 
-static int32_t rank_of(const hy_trainer *t) { return t->engine.subject.ranks.rank; }
+static int32_t rank_of(const hy_trainer *t) { return t->engine.request.ranks.rank; }
 static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
 
 /* Numbers of each rank to all, of which the first is what its status was. The first that is none of HY_OK is what all
@@ -190,13 +190,13 @@ static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine
 static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t count, double *all) {
     own[0] = (double)mine;
     /* A failure in between is this thread's last; what the caller's was is needed below. */
-    char message[HY_ERROR_MESSAGE_MAX];
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error own_error;
+    hy_error_save(&own_error, mine);
     HY_TRY(hy_control_gather(t->team->control, own, count, all));
     bool is_well = true;
     for (int32_t r = 0; r < ranks_of(t); r++) is_well &= all[(int64_t)r * count] == HY_OK;
     if (is_well) return HY_OK;
-    if (mine != HY_OK) (void)hy_fail(mine, "%s", message);
+    (void)hy_error_restore(&own_error);
     return hy_ranks_agree(t, mine);
 }
 
@@ -363,7 +363,7 @@ static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numb
     return HY_OK;
 }
 
-/* A message to the other ranks has bounds (dist/control.h). */
+/* A message to the other ranks has bounds (comm/control.h). */
 #define TOLD_AT_ONCE 256
 
 /* Those [first, first + count) of all ranks, in their order. */
@@ -416,7 +416,7 @@ static bool has_ended(const hy_trainer *t, hy_status status) {
 static hy_status look_at(hy_trainer *t, hy_shown shown, hy_probe *probe,
                          hy_status (*work)(hy_trainer *, hy_probe *)) {
     hy_engine *e = &t->engine;
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error kept;
     hy_status status = hy_guest_show(e, shown);
     probe->counted = 0;
     if (status == HY_OK) status = work(t, probe);
@@ -425,7 +425,7 @@ static hy_status look_at(hy_trainer *t, hy_shown shown, hy_probe *probe,
         t->fate.life = HY_LIFE_FAILED;
         return status;
     }
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error_save(&kept, status);
     hy_status back = hy_guest_show(e, HY_SHOWN_WEIGHTS);
     while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
         back = hy_guest_show(e, HY_SHOWN_WEIGHTS);
@@ -434,7 +434,7 @@ static hy_status look_at(hy_trainer *t, hy_shown shown, hy_probe *probe,
         t->fate.life = HY_LIFE_FAILED;
         return back;
     }
-    return status == HY_OK ? HY_OK : hy_fail(status, "%s", message);
+    return hy_error_restore(&kept);
 }
 
 hy_status hy_guest_look(hy_trainer *t, hy_probe *probe) {
@@ -456,23 +456,23 @@ static hy_status evaluate(hy_trainer *t, hy_probe *probe) {
 /* Whoever evaluates between a jump and the end of its Correct leaves the jump as it is: it may still be undone. */
 hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
     void *kept = NULL;
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error error;
     if (!of_average) return look_at(t, HY_SHOWN_WEIGHTS, probe, evaluate);
     if (!hy_trainer_is_over(t)) HY_TRY(hy_guest_keep_snapshot(&t->engine, &kept));
     hy_status status = look_at(t, HY_SHOWN_AVERAGE, probe, evaluate);
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error_save(&error, status);
     hy_status back = hy_guest_return_snapshot(&t->engine, kept);
-    return status == HY_OK ? back : hy_fail(status, "%s", message);
+    return status == HY_OK ? back : hy_error_restore(&error);
 }
 
 /* ---- between calls ----------------------------------------------------------------------------------------- */
 
 hy_status hy_guest_hand_back(hy_trainer *t, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error error;
     if (!t->guest || t->fate.life != HY_LIFE_READY || has_ended(t, status)) return status;
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error_save(&error, status);
     hy_status shown = hy_trainer_retry(t, show_weights);
-    return status == HY_OK ? shown : hy_fail(status, "%s", message);
+    return status == HY_OK ? shown : hy_error_restore(&error);
 }
 
 hy_status hy_guest_has_none(const hy_trainer *t, const char *what) {

@@ -1,9 +1,9 @@
 /* join.h: a run as one of several on a machine: what each takes of it. */
 #pragma once
 
+#include "comm/nccl.h"
+#include "comm/team.h"
 #include "config/settings.h"
-#include "dist/nccl.h"
-#include "dist/team.h"
 
 /* HY_ERR_INPUT where several ranks cannot have these settings: data from standard input, which one process can read. */
 hy_status hy_rank_check(const hy_settings *settings);

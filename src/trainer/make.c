@@ -1,7 +1,7 @@
 /* make.c: a trainer from a configuration, tried again with less where memory is short. See trainer.h.
  *
- * What the system says is free and what it then gives are two things. A run that cannot have what was
- * planned is torn down and built again with a plan that needs less, a few times. */
+ * The system may give less memory than it said was free. A run that does not get what was planned is torn down
+ * and built again with a plan that needs less, a few times. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,21 +11,20 @@
 #include "trainer/join.h"
 #include "trainer/trainer.h"
 
-/* What earlier tries have taught. */
-typedef struct lesson {
+/* What is known from attempts that failed. */
+typedef struct retry_state {
     uint64_t device_cap, host_cap;
-    hy_rung rung; /* that was chosen: what changes no bit is tried first */
-    bool keeps_rung, is_rung_too_large;
-    hy_fp8_use fp8; /* likewise */
-    bool is_fp8_known;
+    /* Level and matmuls in fp8 that were chosen: what changes no bit is tried first. */
+    hy_plan_fixed fixed;
+    bool is_level_too_large;
     bool is_out_ours; /* the folder was made by one of them */
     hy_team *team;    /* it is opened once; NULL: this process is alone */
     bool is_lent;     /* the caller has said which; else the launcher does */
     hy_planned_ranks planned;
-} lesson;
+} retry_state;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, hy_guest *guest, const lesson *known) {
+                              bool is_plan, hy_guest *guest, const retry_state *known) {
     *t = (hy_trainer){.settings = *hy_config_settings(config),
                       .guest = guest,
                       .team = known->team,
@@ -34,12 +33,9 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
-                      .engine.subject = {.device_cap = known->device_cap,
+                      .engine.request = {.device_cap = known->device_cap,
                                          .host_cap = known->host_cap,
-                                         .rung = known->rung,
-                                         .keeps_rung = known->keeps_rung,
-                                         .fp8 = known->fp8,
-                                         .is_fp8_known = known->is_fp8_known},
+                                         .fixed = known->fixed},
                       .record.is_out_ours = known->is_out_ours};
     if (observer) t->observer = *observer;
     t->record.observer = t->observer;
@@ -54,16 +50,17 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     return hy_trainer_build(t);
 }
 
-/* A plan whose memory was refused was too large, whatever the system said: the next one gets less of what
- * was refused. Where nothing of the plan was refused, it was bad luck. */
-static void learn(const hy_trainer *t, lesson *known) {
+/* If memory was refused, the plan was too large, whatever the system said before: the next one gets less of that
+ * memory. If nothing of the plan was refused, the same plan is tried again. */
+static void learn(const hy_trainer *t, retry_state *known) {
+    const hy_plan_fixed *fixed = &t->engine.request.fixed;
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
     bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
-    known->rung = t->engine.subject.rung;
-    known->fp8 = t->engine.subject.fp8;
-    known->is_fp8_known = t->engine.subject.is_fp8_known;
-    known->keeps_rung = t->engine.subject.keeps_rung && !known->is_rung_too_large;
+    known->fixed = (hy_plan_fixed){.fp8 = fixed->fp8, .has_fp8 = fixed->has_fp8};
+    bool is_planned = t->engine.plan.choice.batch > 0;
+    known->fixed.has_level = (is_planned || fixed->has_level) && !known->is_level_too_large;
+    known->fixed.level = is_planned ? t->engine.plan.level : fixed->level;
     if (t->engine.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
@@ -80,8 +77,8 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
-/* One plan is made for all ranks: what one was refused, all do without. */
-static hy_status share_lesson(hy_trainer *t, lesson *known) {
+/* All ranks have one plan: the smallest cap counts for all. */
+static hy_status share_caps(hy_trainer *t, retry_state *known) {
     double caps[2] = {known->device_cap ? (double)known->device_cap : INFINITY,
                       known->host_cap ? (double)known->host_cap : INFINITY};
     HY_TRY(hy_ranks_least(t, caps, 2));
@@ -90,16 +87,17 @@ static hy_status share_lesson(hy_trainer *t, lesson *known) {
     return HY_OK;
 }
 
-/* What the next try does otherwise. */
-static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit, lesson *known) {
+/* What the next attempt does differently. */
+static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
+                          retry_state *known) {
     if (does_not_fit) {
         known->device_cap = known->host_cap = 0; /* then as it was: it may be free by now */
-        known->is_rung_too_large = true;         /* if it is not, smaller types are the next try */
+        known->is_level_too_large = true;        /* if it is not, smaller types are the next try */
         return HY_OK;
     }
     if (hy_trainer_leads(t)) tell_next_try(t, message);
     learn(t, known);
-    return share_lesson(t, known);
+    return share_caps(t, known);
 }
 
 /* A guest reads data of its own. */
@@ -122,14 +120,14 @@ static hy_status join(const hy_config *config, const hy_observer *observer, cons
 
 /* Owns the guest from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_guest *guest, const lesson *first_lesson, hy_trainer **out) {
+                      hy_guest *guest, const retry_state *begin, hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) {
         if (guest && guest->release) guest->release(guest);
         return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     }
-    lesson known = *first_lesson;
-    char first[HY_ERROR_MESSAGE_MAX] = "";
+    retry_state known = *begin;
+    hy_error first = {0};
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status =
         known.planned.count > 1 ? check_several(hy_config_settings(config), guest) : HY_OK;
@@ -142,11 +140,12 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
     while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
         if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
-        bool does_not_fit = first[0] && status == HY_ERR_INPUT;        /* nothing needs so little */
-        if (does_not_fit) status = hy_fail(HY_ERR_MEMORY, "%s", first);
+        bool does_not_fit =
+            first.status != HY_OK && status == HY_ERR_INPUT; /* nothing needs so little */
+        if (does_not_fit) status = hy_error_restore(&first);
         bool is_over = status != HY_ERR_MEMORY || tries-- == 0;
-        snprintf(first, sizeof first, "%s", hy_error_message());
-        if (!is_over) status = learn_of(t, first, does_not_fit, &known);
+        hy_error_save(&first, status);
+        if (!is_over) status = learn_of(t, first.text, does_not_fit, &known);
         if (is_over || status != HY_OK) {
             hy_trainer_destroy(t);
             return status;
@@ -159,7 +158,7 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out) {
-    lesson first = {.planned = making->planned};
+    retry_state first = {.planned = making->planned};
     hy_guest *guest = making->guest;
     *out = NULL;
     if (!guest) return make(config, observer, making->is_plan, NULL, &first, out);
@@ -176,7 +175,7 @@ hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
 
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
                              hy_trainer **out) {
-    lesson first = {.team = team, .is_lent = true};
+    retry_state first = {.team = team, .is_lent = true};
     *out = NULL;
     if (team) team->uses_nccl = false;
     if (team) team->link_name = hy_link_name(team->link);

@@ -30,7 +30,7 @@ static uint64_t most_planned(const hy_trainer *t) {
 }
 
 static double planned_of_device(const hy_trainer *t) {
-    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine.subject));
+    return hy_memory_share(most_planned(t), hy_budget_device(&t->engine.request));
 }
 
 /* What was planned, as shares of what there is at the start. */

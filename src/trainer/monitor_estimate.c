@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/sized.h"
+#include "hybrid_tools.h"
 #include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
@@ -14,12 +16,12 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->backend,
                          .seq = (int32_t)seq,
-                         .has_doc_starts = e->subject.has_doc_starts,
-                         .grad_dtype = e->types.grads,
-                         .fp8 = e->types.fp8,
-                         .types = {hy_types_step(&e->types, HY_FULL)},
+                         .has_doc_starts = e->request.has_doc_starts,
+                         .grad_dtype = e->plan.types.grads,
+                         .fp8 = e->plan.types.fp8,
+                         .types = {hy_types_step(&e->plan.types, HY_FULL)},
                          .type_count = 1,
-                         .budget = hy_budget_device(&e->subject)};
+                         .budget = hy_budget_device(&e->request)};
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     hy_batch_plan *plan;
     options.is_sizing = true;
@@ -30,7 +32,7 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
 }
 
 static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
-                          hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+                          hy_activation_estimate *out, size_t size) {
     for (int i = 0; i < HY_RECOMPUTE_LEVELS; i++) {
         hy_recompute level = (hy_recompute)i;
         hy_batch_bytes kept, offloaded;
@@ -47,11 +49,12 @@ static hy_status estimate(const hy_trainer *t, int64_t batch, int64_t seq,
         HY_TRY(size_plan(t, &choice, seq, &kept));
         choice.activations = HY_PINNED;
         HY_TRY(size_plan(t, &choice, seq, &offloaded));
-        out[i] = (hy_activation_estimate){.recompute = hy_choice_name("recompute", i),
-                                          .activations = kept.activations,
-                                          .workspace = kept.workspace,
-                                          .offloaded = offloaded.host,
-                                          .offload_device = offloaded.activations};
+        hy_activation_estimate one = {.recompute = hy_choice_name("recompute", i),
+                                      .activations = kept.activations,
+                                      .workspace = kept.workspace,
+                                      .offloaded = offloaded.host,
+                                      .offload_device = offloaded.activations};
+        hy_copy_sized((char *)out + (size_t)i * size, size, &one, sizeof one);
     }
     return HY_OK;
 }
@@ -71,13 +74,13 @@ static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
     return HY_OK;
 }
 
-hy_status hy_trainer_estimate_activations(const hy_trainer *t, int64_t batch, int64_t seq,
-                                          hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t batch, int64_t seq,
+                                                hy_activation_estimate *out, size_t size) {
     HY_TRY(hy_guest_has_none(t, "activations of ours"));
     if (batch == 0) batch = t->engine.plan.choice.batch;
     if (seq == 0) seq = t->settings.train.seq_len;
     HY_TRY(check_shape(t, batch, seq));
-    return estimate(t, batch, seq, out);
+    return estimate(t, batch, seq, out, size);
 }
 
 /* The parts of a run that shape and device decide; no data is opened. */
@@ -85,22 +88,26 @@ static hy_status prepare(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->settings = &t->settings;
     e->observer = &t->observer;
-    e->subject.is_plan = true;
+    e->request.is_plan = true;
+    e->request.settings = &t->settings;
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
-    HY_TRY(hy_engine_set_subject(e));
+    e->request.model = e->model;
+    e->request.backend = e->backend;
+    HY_TRY(hy_plan_request_complete(&e->request));
+    HY_TRY(hy_plan_begin_finest(&e->request, &e->plan));
+    e->plan.choice.batch = (int32_t)t->settings.train.batch_size;
     return hy_engine_lay_out(e);
 }
 
-hy_status hy_estimate_activations(const hy_config *config, int64_t batch, int64_t seq,
-                                  hy_activation_estimate out[HY_RECOMPUTE_LEVELS]) {
+hy_status hy_estimate_activations_sized(const hy_config *config, int64_t batch, int64_t seq,
+                                        hy_activation_estimate *out, size_t size) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
     t->fate.life = HY_LIFE_PLAN;
-    t->engine.plan.choice.batch = (int32_t)t->settings.train.batch_size;
     hy_status status = prepare(t);
-    if (status == HY_OK) status = hy_trainer_estimate_activations(t, batch, seq, out);
+    if (status == HY_OK) status = hy_trainer_estimate_activations_sized(t, batch, seq, out, size);
     hy_trainer_destroy(t);
     return status;
 }

@@ -15,7 +15,7 @@
 /* With lookahead the optimizer's state is on its way back before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
     const hy_engine *e = &t->engine;
-    bool moves = hy_offload_moves(e->trip.strategy);
+    bool moves = hy_offload_moves(e->plan.offload);
     bool is_early = phase == HY_PREDICT && moves && hy_mover_is_ahead(e);
     return hy_ledger_planned(&e->ledger, phase, HY_DEVICE) +
            (is_early ? e->plan.state.bytes[HY_PLAN_OPTIM] : 0);
@@ -52,7 +52,7 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
     pool->total = facts->memory_total;
     pool->free = is_ours && !is_fresh ? sample.memory_free : ask_backend(t, is_fresh);
     out->process_device = is_ours ? sample.process_memory : 0;
-    pool->budget = hy_budget_device(&t->engine.subject);
+    pool->budget = hy_budget_device(&t->engine.request);
     if (!pool->free) return;
     uint64_t card = hy_card_budget(facts->memory_free, pool->free, pool->reserved, HY_CARD_RESERVE);
     if (card < pool->budget) pool->budget = card;
@@ -67,7 +67,7 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
     if (t->engine.backend->facts.is_gpu) {
         look_at_card(t, is_fresh, out);
     } else {
-        out->device.budget = hy_budget_device(&t->engine.subject);
+        out->device.budget = hy_budget_device(&t->engine.request);
     }
     out->device.utilization = hy_memory_share(out->device.used, out->device.budget);
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/sized.h"
+#include "hybrid_tools.h"
 #include "trainer/monitor.h"
 
 typedef struct savings {
@@ -28,7 +30,8 @@ static hy_saving *add(savings *s, const char *name, const char *key, const char 
 /* Fills in what turning it round changes. */
 static hy_status compare(savings *s, hy_saving *it, const char *other) {
     hy_plan_bytes bytes;
-    HY_TRY(hy_advise_bytes(&s->t->engine.subject, s->settings, &s->choice, &bytes));
+    HY_TRY(hy_advise_bytes(&s->t->engine.request, &s->t->engine.plan, s->settings, &s->choice,
+                           &bytes));
     int sign = it->is_on ? 1 : -1;
     it->other = other;
     it->device_bytes = sign * (bytes.device - s->now.device);
@@ -52,7 +55,8 @@ static hy_status add_recompute(savings *s) {
 }
 
 static hy_status add_loss_chunks(savings *s) {
-    int32_t chunks = hy_plan_loss_chunks(&s->t->engine.subject, &s->t->engine.plan.choice);
+    int32_t chunks =
+        hy_plan_loss_chunks(&s->t->engine.request, &s->t->engine.plan, &s->t->engine.plan.choice);
     bool is_on = chunks > 1;
     char text[48];
     snprintf(text, sizeof text, "%d chunks", chunks);
@@ -66,7 +70,7 @@ static hy_status add_loss_chunks(savings *s) {
 static hy_status add_place(savings *s, const char *name, const char *key, size_t offset) {
     hy_place now = *(hy_place *)((char *)&s->t->engine.plan.choice + offset);
     bool is_on = now != HY_DEVICE;
-    if (now == HY_NOWHERE || (!is_on && !hy_subject_streams(&s->t->engine.subject))) return HY_OK;
+    if (now == HY_NOWHERE || (!is_on && !hy_request_streams(&s->t->engine.request))) return HY_OK;
     hy_saving *it = add(s, name, key, hy_place_name(now), is_on);
     *(hy_place *)((char *)&s->choice + offset) = is_on ? HY_DEVICE : HY_PINNED;
     return compare(s, it, is_on ? "device" : "pinned");
@@ -93,11 +97,11 @@ static hy_status add_places(savings *s) {
 }
 
 static hy_status add_types(savings *s) {
-    const hy_types *types = &s->t->engine.types;
+    const hy_types *types = &s->t->engine.plan.types;
     bool is_on = types->optim != HY_F32;
     const char *now = types->optim == HY_U8 ? "8bit" : hy_dtype_name(types->optim);
     hy_saving *it;
-    if (!s->t->engine.subject.rows.optimizer.kind->is_exact) {
+    if (!s->t->engine.plan.optimizer.kind->is_exact) {
         it = add(s, "small optimizer state", "optim_dtype", now, is_on);
         s->settings->optimizer.optim_dtype = is_on ? HY_DTYPE_F32 : HY_DTYPE_8BIT;
         HY_TRY(compare(s, it, is_on ? "fp32" : "8bit"));
@@ -128,7 +132,7 @@ static void add_offload(savings *s) {
     const hy_engine *e = &s->t->engine;
     const hy_cell *full = &e->ledger.cell[HY_OPTIM][HY_FULL];
     const hy_cell *predict = &e->ledger.cell[HY_OPTIM][HY_PREDICT];
-    hy_offload strategy = e->trip.strategy;
+    hy_offload strategy = e->plan.offload;
     if (!s->t->course.rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
     hy_saving *it = add(s, "optimizer state away in Predict", "offload_strategy",
@@ -193,13 +197,14 @@ static hy_status add_all(savings *s) {
     return has_passes ? add_gather(s) : HY_OK;
 }
 
-hy_status hy_trainer_savings(const hy_trainer *t, hy_savings *out) {
-    savings s = {.t = t, .out = out, .settings = malloc(sizeof *s.settings)};
-    *out = (hy_savings){0};
+hy_status hy_trainer_savings_sized(const hy_trainer *t, hy_savings *out, size_t size) {
+    hy_savings found = {0};
+    savings s = {.t = t, .out = &found, .settings = malloc(sizeof *s.settings)};
     if (!s.settings) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
-    hy_status status =
-        hy_advise_bytes(&t->engine.subject, &t->settings, &t->engine.plan.choice, &s.now);
+    hy_status status = hy_advise_bytes(&t->engine.request, &t->engine.plan, &t->settings,
+                                       &t->engine.plan.choice, &s.now);
     if (status == HY_OK) status = add_all(&s);
     free(s.settings);
+    hy_copy_sized(out, size, &found, sizeof found);
     return status;
 }

@@ -1,5 +1,6 @@
 /* monitor_state.c: the placement table as it is now, for hybrid.h. See monitor.h. */
 #include "base/error.h"
+#include "base/sized.h"
 #include "trainer/monitor.h"
 
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 #define LEAST_SHARE 0.01 /* what frees less is left out */
 
-static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_COUNT]) {
+static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_SLOTS]) {
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         const hy_cell *cell = &l->cell[cls][l->phase];
         out[cls] =
@@ -47,7 +48,7 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
     const hy_plan *plan = &t->engine.plan;
     hy_advice list[HY_ADVICE_MAX];
     int32_t count;
-    HY_TRY(hy_advise_less(&t->engine.subject, plan, list, &count));
+    HY_TRY(hy_advise_less(&t->engine.request, plan, list, &count));
     int64_t all = counted(state, (int64_t)plan->device, (int64_t)hy_plan_host_bytes(plan));
     state->advice_count = 0;
     for (int32_t i = 0; i < count && state->advice_count < HY_MEMORY_ADVICE; i++) {
@@ -58,9 +59,10 @@ static hy_status advise(const hy_trainer *t, hy_memory_state *state) {
     return HY_OK;
 }
 
-hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
+static hy_status describe_memory(const hy_trainer *t, hy_memory_state *out) {
     hy_memory_look look = hy_monitor_look(t, true);
-    *out = (hy_memory_state){.step = t->progress.step,
+    *out = (hy_memory_state){.size = sizeof *out,
+                             .step = t->progress.step,
                              .phase = t->engine.ledger.phase,
                              .is_unified = !t->engine.backend->facts.is_gpu,
                              .device = look.device,
@@ -80,4 +82,11 @@ hy_status hy_trainer_memory(const hy_trainer *t, hy_memory_state *out) {
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
     fill_classes(&t->engine.ledger, out->classes);
     return advise(t, out);
+}
+
+hy_status hy_trainer_memory_sized(const hy_trainer *t, hy_memory_state *out, size_t size) {
+    hy_memory_state state;
+    hy_status status = describe_memory(t, &state);
+    hy_copy_sized(out, size, &state, sizeof state);
+    return status;
 }

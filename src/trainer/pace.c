@@ -85,6 +85,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     bool is_over = left <= 0.5;
     bool trains = was->phase != HY_PREDICT && !t->guest;
     *info = (hy_step_info){
+        .size = sizeof *info,
         .step = p->step,
         .steps_total = is_over ? p->step : t->course.steps_total,
         .phase = was->phase,
@@ -101,7 +102,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .elapsed = p->seconds,
         .remaining = per_unit * left,
         .confidence = hy_confidence_value(&p->confidence),
-        .precision = trains ? t->engine.update.dtype : t->engine.types.of[was->phase],
+        .precision = trains ? t->engine.update.dtype : t->engine.plan.types.of[was->phase],
         .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
         .grad_accum = t->engine.plan.choice.accum,
         .vram_bytes = t->engine.ledger.live_in[HY_DEVICE],

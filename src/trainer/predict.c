@@ -32,7 +32,7 @@ static bool is_window_open(const hy_trainer *t) {
 
 /* Slow weights are set anew from the weights: may be done again. */
 static hy_status set_slow_weights(hy_trainer *t) {
-    hy_formulas begin = hy_predictor_begin(&t->engine.subject.predictor);
+    hy_formulas begin = hy_predictor_begin(&t->engine.plan.predictor);
     return hy_engine_apply(&t->engine, &begin);
 }
 
@@ -40,7 +40,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
     bool is_new =
         hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine.plan.choice.is_aside;
+    bool is_kept = !t->engine.plan.choice.prediction_is_disabled;
     return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
 }
 
@@ -48,7 +48,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
 
 /* How many optimizer steps the jump stands for, and by what it is scaled. */
 static hy_status measure_jump(hy_trainer *t, proposal *p) {
-    const hy_predictor *o = &t->engine.subject.predictor;
+    const hy_predictor *o = &t->engine.plan.predictor;
     double d[3];
     p->scale = 1;
     p->predicted_steps = (double)o->max_steps;
@@ -72,7 +72,7 @@ static uint64_t guard_sequences(const hy_trainer *t) {
 
 /* One forward pass over the guard's tokens: sequences that training has not reached. */
 static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, double *mean) {
-    hy_dtype dtype = t->engine.types.of[HY_PREDICT];
+    hy_dtype dtype = t->engine.plan.types.of[HY_PREDICT];
     uint64_t count = guard_sequences(t);
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
@@ -101,9 +101,9 @@ static double change_noise(const double *before, const double *after, uint64_t c
 }
 
 static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before, double *after) {
-    hy_formula whole = hy_predictor_candidate(&t->engine.subject.predictor, window_steps(t));
+    hy_formula whole = hy_predictor_candidate(&t->engine.plan.predictor, window_steps(t));
     hy_formula scaled = hy_formula_scaled(whole, p->scale);
-    hy_engine_propose(&t->engine, &scaled, t->engine.types.of[HY_PREDICT]);
+    hy_engine_propose(&t->engine, &scaled, t->engine.plan.types.of[HY_PREDICT]);
     HY_TRY(guard_pass(t, true, after, &p->after));
     p->noise = change_noise(before, after, guard_sequences(t));
     return HY_OK;
@@ -139,8 +139,7 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
 static hy_status judge(hy_trainer *t, proposal *p) {
     double *before = t->engine.work.guard_losses, *after = before + guard_sequences(t);
     HY_TRY(guard_pass(t, false, before, &p->before));
-    if (t->engine.subject.predictor.kind == HY_PREDICTOR_LINE)
-        return judge_line(t, p, before, after);
+    if (t->engine.plan.predictor.kind == HY_PREDICTOR_LINE) return judge_line(t, p, before, after);
     HY_TRY(try_candidate(t, p, before, after));
     p->verdict = hy_guard_judge(&t->progress.guard, p->before, p->after, p->noise);
     return HY_OK;
@@ -155,7 +154,7 @@ static hy_status take_snapshot(hy_trainer *t) {
 /* A jump that breaks off half-way is undone where the weights before it are kept; else the run has no
  * state to go on from. */
 static hy_status accept(hy_trainer *t, proposal *p) {
-    hy_formulas jump = hy_predictor_accept(&t->engine.subject.predictor, window_steps(t), p->scale);
+    hy_formulas jump = hy_predictor_accept(&t->engine.plan.predictor, window_steps(t), p->scale);
     t->fate.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(&t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT) && !t->team) {
@@ -196,12 +195,13 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
 static int64_t planned_batches(const hy_trainer *t) {
-    int64_t passes = t->engine.subject.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
+    int64_t passes = t->engine.plan.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     if (t->guest) return passes * (int64_t)guard_sequences(t);
     int64_t batches =
         passes * hy_probe_batches(&t->engine, t->engine.work.guard, guard_sequences(t));
     if (t->course.is_validation_due) {
-        const hy_batch_plan *plan = t->engine.work.eval[hy_plan_index(t->engine.types.of[HY_FULL])];
+        const hy_batch_plan *plan =
+            t->engine.work.eval[hy_plan_index(t->engine.plan.types.of[HY_FULL])];
         batches += hy_probe_batches(&t->engine, plan, hy_trainer_val_sequences(t));
     }
     return batches;

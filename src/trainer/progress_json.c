@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "kernels/grid.h"
+#include "plan/plan_value.h"
 #include "record/state_files.h"
 #include "trainer/trainer.h"
 
@@ -108,35 +109,6 @@ static bool is_other_hash(const hy_json_node *data, const char *key, uint64_t ou
     return has_hash && ours && strtoull(hex, NULL, 16) != ours;
 }
 
-/* How a step's sums are split: another split gives other bits. */
-static void write_split(const hy_trainer *t, hy_json_writer *w) {
-    hy_json_open_object(w, "split");
-    hy_json_put_int(w, "batch_size", t->engine.plan.choice.batch);
-    hy_json_put_int(w, "grad_accum_steps", t->engine.plan.choice.accum);
-    hy_json_put_int(w, "first_batch_size", t->first_batch);
-    hy_json_put_int(w, "loss_chunks", t->engine.plan.choice.loss_chunks);
-    hy_json_put_int(w, "chunk_budget", (int64_t)t->engine.subject.chunk_budget);
-    hy_json_close_object(w);
-}
-
-/* The number types of what is kept, and whether prediction has memory: kept by a run that is resumed. */
-static void write_kept(const hy_trainer *t, hy_json_writer *w) {
-    const hy_rung *rung = &t->engine.subject.rung;
-    hy_json_open_object(w, "kept");
-    hy_json_put_string(w, "master", hy_dtype_name(rung->master));
-    hy_json_put_string(w, "grads", hy_dtype_name(rung->grads));
-    hy_json_put_string(w, "optim", hy_dtype_name(rung->optim));
-    hy_json_put_bool(w, "small_predictor", rung->is_slow_8bit);
-    hy_json_put_bool(w, "predicts", rung->predicts);
-    hy_json_put_bool(w, "snapshot", rung->has_snapshot);
-    hy_json_put_bool(w, "is_aside", t->engine.plan.choice.is_aside);
-    if (t->engine.subject.is_fp8_known) {
-        hy_json_put_int(w, "fp8_weights", t->engine.subject.fp8.weights);
-        hy_json_put_int(w, "fp8_grads", t->engine.subject.fp8.grads);
-    }
-    hy_json_close_object(w);
-}
-
 static void write_best(hy_json_writer *w, const hy_best *best) {
     hy_json_open_object(w, "best");
     hy_json_put_double(w, "last", best->last);
@@ -183,7 +155,7 @@ static void write_own(const hy_guest *g, hy_json_writer *w) {
 
 /* The optimizer that a group gives a parameter; NULL: the run's. */
 static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
-    const hy_optimizer_kind *run = t->engine.subject.rows.optimizer.kind;
+    const hy_optimizer_kind *run = t->engine.plan.optimizer.kind;
     if (!p->own_optimizer) return NULL;
     const char *name = hy_optimizer_kind_of((hy_optimizer_id)(p->own_optimizer - 1))->name;
     return strcmp(name, run->name) == 0 ? NULL : name;
@@ -211,7 +183,7 @@ static void write_sets(const hy_trainer *t, hy_json_writer *w) {
  * what was frozen; they have one optimizer. */
 static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_params *params = &t->engine.model->params;
-    const char *run = t->engine.subject.rows.optimizer.kind->name;
+    const char *run = t->engine.plan.optimizer.kind->name;
     const hy_json_node *frozen = hy_json_get(root, "frozen");
     const hy_json_node *optimizers = hy_json_get(root, "own_optimizers");
     for (int32_t i = 0; i < params->count; i++) {
@@ -245,7 +217,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "model", t->settings.model);
     if (t->guest) write_own(t->guest, &w);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
-    hy_json_put_string(&w, "optimizer", t->engine.subject.rows.optimizer.kind->name);
+    hy_json_put_string(&w, "optimizer", t->engine.plan.optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
     write_sets(t, &w);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
@@ -299,8 +271,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_hash(&w, "val_hash", t->data.val_hash);
     hy_json_put_string(&w, "description", hy_trainer_data(t)->description);
     hy_json_close_object(&w);
-    write_split(t, &w);
-    write_kept(t, &w);
+    hy_plan_write_kept(&t->engine.request, &t->engine.plan, t->first_batch, &w);
     hy_json_put_bool(&w, HY_LACKS_BASE, t->engine.base_is_named);
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
@@ -380,7 +351,7 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
 
 /* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
-    const hy_optimizer_kind *ours = t->engine.subject.rows.optimizer.kind;
+    const hy_optimizer_kind *ours = t->engine.plan.optimizer.kind;
     int64_t arrays = t->engine.rows.optim_count, theirs;
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
@@ -476,84 +447,14 @@ hy_status hy_progress_read(hy_trainer *t, const char *path) {
     return status;
 }
 
-static hy_status read_split(hy_trainer *t, const hy_json *json) {
-    const hy_json_node *node = hy_json_get(hy_json_root(json), "split");
-    const hy_settings *s = &t->settings;
-    int64_t batch, accum, chunks;
-    if (!node) return HY_OK; /* it was saved before there was a choice */
-    HY_TRY(hy_json_int(json, node, "batch_size", &batch));
-    HY_TRY(hy_json_int(json, node, "grad_accum_steps", &accum));
-    HY_TRY(hy_json_int(json, node, "loss_chunks", &chunks));
-    int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
-                                         : s->train.batch_size * s->train.grad_accum_steps;
-    int64_t ranks =
-        hy_engine_ranks(&t->engine); /* it is a rank's: with another number it is another */
-    if (batch < 1 || accum < 1 || batch * accum * ranks != asked) return HY_OK;
-    bool is_newer = hy_json_get(node, "chunk_budget") != NULL;
-    if (is_newer) {
-        int64_t budget;
-        HY_TRY(hy_json_int(json, node, "first_batch_size", &t->first_batch));
-        HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));
-        t->engine.subject.chunk_budget = (uint64_t)budget;
-    }
-    if (t->first_batch < batch) t->first_batch = batch;
-    t->engine.subject.split = (hy_step_split){batch, accum, chunks};
-    return HY_OK;
-}
-
-static hy_status read_type(const hy_json *json, const hy_json_node *node, const char *key,
-                           const char *path, hy_dtype *out) {
-    const char *name;
-    HY_TRY(hy_json_string(json, node, key, &name, NULL));
-    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
-        *out = (hy_dtype)i;
-        if (strcmp(name, hy_dtype_name(*out)) == 0) return HY_OK;
-    }
-    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no type", path, name);
-}
-
-/* Which matmuls are in fp8, of a run that has any. */
-static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
-                          hy_subject *x) {
-    const int64_t most = (1 << HY_LINEARS) - 1;
-    int64_t weights, grads;
-    if (!hy_json_get(node, "fp8_weights")) return HY_OK;
-    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
-    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
-    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
-               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
-               (long long)weights, (long long)grads, (long long)most);
-    x->fp8.weights = (uint32_t)weights;
-    x->fp8.grads = (uint32_t)grads;
-    x->is_fp8_known = true;
-    return HY_OK;
-}
-
-/* Runs that were saved before there was a choice kept everything in fp32, with what prediction needs. */
-static hy_status read_kept(hy_trainer *t, const hy_json *json, const char *path) {
-    const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
-    hy_subject *x = &t->engine.subject;
-    x->rung = hy_rung_finest();
-    x->keeps_rung = true;
-    if (!node) return HY_OK;
-    HY_TRY(read_type(json, node, "master", path, &x->rung.master));
-    HY_TRY(read_type(json, node, "grads", path, &x->rung.grads));
-    HY_TRY(read_type(json, node, "optim", path, &x->rung.optim));
-    HY_TRY(hy_json_bool(json, node, "small_predictor", &x->rung.is_slow_8bit));
-    HY_TRY(hy_json_bool(json, node, "predicts", &x->rung.predicts));
-    HY_TRY(hy_json_bool(json, node, "snapshot", &x->rung.has_snapshot));
-    HY_TRY(read_fp8(json, node, path, x));
-    return hy_json_bool(json, node, "is_aside", &x->is_aside);
-}
-
 hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *g) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
     HY_FAIL_IF(!node, HY_ERR_INPUT,
                "%s is of a model or loop of a program's own, and of a version that did not note "
                "the types of its parameters; --plan-shapes plans them by a list",
                path);
-    HY_TRY(read_type(json, node, "dtype", path, &g->side.types.weights));
-    HY_TRY(read_type(json, node, "grad_dtype", path, &g->side.types.grads));
+    HY_TRY(hy_dtype_read(json, node, "dtype", path, &g->side.types.weights));
+    HY_TRY(hy_dtype_read(json, node, "grad_dtype", path, &g->side.types.grads));
     HY_TRY(hy_json_bool(json, node, "sums_gradients", &g->side.types.asks_each));
     HY_TRY(hy_json_bool(json, node, "uses_in_turn", &g->side.uses_in_turn));
     return hy_json_bool(json, node, "can_rewind", &g->can_rewind);
@@ -564,8 +465,9 @@ hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = HY_OK;
     if (!t->guest) status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
-    if (status == HY_OK) status = read_split(t, json);
-    if (status == HY_OK) status = read_kept(t, json, path);
+    if (status == HY_OK) {
+        status = hy_plan_read_kept(json, path, &t->engine.request, &t->first_batch);
+    }
     hy_json_free(json);
     return status;
 }

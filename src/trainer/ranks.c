@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/sized.h"
+#include "plan/plan_value.h"
 #include "trainer/join.h"
 #include "trainer/trainer.h"
 
@@ -57,8 +59,7 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
         t->team->link_name = "NCCL";
         return HY_OK;
     }
-    HY_TRY(hy_control_check(t->team->control));
-    if (asked == HY_LINK_NCCL) return status;
+    if (asked == HY_LINK_NCCL || hy_error_origin_of(status) != HY_ERROR_AGREED) return status;
     if (sharers->card <= 1) {
         hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
                hy_error_message(), t->team->link_name);
@@ -67,29 +68,29 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
 }
 
 hy_status hy_ranks_count_sharers(hy_trainer *t) {
-    hy_subject *x = &t->engine.subject;
+    hy_plan_request *r = &t->engine.request;
     hy_rank_sharers sharers;
     if (!t->team) return HY_OK;
     bool is_gpu = t->engine.backend->facts.is_gpu;
     HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings.device) : -1, &sharers));
-    x->sharers = sharers.machine;
-    x->card_sharers = sharers.card;
+    r->sharers = sharers.machine;
+    r->card_sharers = sharers.card;
     HY_TRY(choose_nccl(t, &sharers));
-    x->ranks.is_staged = is_gpu && !t->team->uses_nccl;
+    r->ranks.is_staged = is_gpu && !t->team->uses_nccl;
     return HY_OK;
 }
 
 /* InfiniBand is what machines are connected by: each rank is counted as one. */
 void hy_ranks_plan_sharers(hy_trainer *t) {
-    hy_subject *x = &t->engine.subject;
+    hy_plan_request *r = &t->engine.request;
     const hy_planned_ranks *p = &t->planned;
     bool is_gpu = t->engine.backend->facts.is_gpu;
     int32_t here = t->settings.card[0] ? 1 : hy_cuda_card_count();
     int32_t cards = p->has_cards ? p->count : is_gpu && here > 1 ? here : 1;
     bool is_apart = t->settings.ranks.link == HY_WIRE_IB200;
-    x->ranks.is_staged = is_gpu && !p->has_cards;
-    x->sharers = is_apart ? 1 : p->count;
-    x->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
+    r->ranks.is_staged = is_gpu && !p->has_cards;
+    r->sharers = is_apart ? 1 : p->count;
+    r->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
 }
 
 /* ---- what is timed ------------------------------------------------------------------------------------- */
@@ -97,7 +98,7 @@ void hy_ranks_plan_sharers(hy_trainer *t) {
 /* Of a rank's device, and what is chosen for it. */
 typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
-    int32_t is_fp8_known;
+    int32_t has_fp8;
     hy_fp8_use fp8;
     uint64_t chunk_budget; /* by which losses are cut: of free memory, which is never the same */
 } timed_choice;
@@ -116,107 +117,43 @@ static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
 }
 
 hy_status hy_ranks_share_fp8(hy_trainer *t) {
-    hy_subject *x = &t->engine.subject;
+    hy_plan_request *r = &t->engine.request;
     timed_choice own, all[HY_RANKS_MOST];
     if (!t->team) return HY_OK;
     memset(&own, 0, sizeof own);
-    own.is_fp8_known = x->is_fp8_known;
-    own.fp8 = x->fp8;
-    own.chunk_budget = x->chunk_budget;
+    own.has_fp8 = r->fixed.has_fp8;
+    own.fp8 = r->fixed.fp8;
+    own.chunk_budget = r->chunk_budget;
     snprintf(own.device, sizeof own.device, "%s", t->engine.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     tell_other_devices(t, all);
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
-    x->chunk_budget = all[0].chunk_budget;
-    x->is_fp8_known = all[0].is_fp8_known;
-    x->fp8 = all[0].fp8;
+    r->chunk_budget = all[0].chunk_budget;
+    r->fixed.has_fp8 = all[0].has_fp8;
+    r->fixed.fp8 = all[0].fp8;
     return HY_OK;
 }
 
 /* ---- the plan ------------------------------------------------------------------------------------------ */
 
-/* What a plan is made of again on another rank. */
-typedef struct shared_plan {
-    hy_plan_choice choice;
-    hy_rung rung;
-    int32_t stage;
-} shared_plan;
-
-static shared_plan shared_of(const hy_trainer *t, const hy_plan *plan) {
-    shared_plan out;
-    memset(&out, 0, sizeof out); /* they are compared as bytes */
-    out.choice = plan->choice;
-    out.rung = t->engine.subject.rung;
-    out.stage = t->engine.subject.ranks.stage;
-    return out;
+hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *r, hy_plan *plan) {
+    return t->team ? hy_plan_share(t->team, r, plan) : HY_OK;
 }
 
-/* Of this rank: its shard may be larger than another's, its memory smaller. */
-static hy_status plan_as(const hy_trainer *t, const shared_plan *as, hy_subject *x, hy_plan *plan) {
-    *x = t->engine.subject;
-    x->ranks.stage = as->stage;
-    HY_TRY(hy_subject_with(x, t->engine.settings, &as->rung, x));
-    return hy_plan_with(x, &as->choice, plan);
-}
-
-static hy_status follow_plan(hy_trainer *t, const shared_plan *as, hy_plan *plan) {
-    HY_TRY(plan_as(t, as, &t->engine.subject, plan));
-    hy_plan_tell(&t->engine.subject, plan, &t->facts);
-    return HY_OK;
-}
-
-hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan) {
-    shared_plan shared;
-    if (!t->team) return HY_OK;
-    memset(&shared, 0, sizeof shared);
-    if (hy_trainer_leads(t)) shared = shared_of(t, plan);
-    HY_TRY(hy_control_share(t->team->control, &shared, sizeof shared, 0));
-    return hy_trainer_leads(t) ? HY_OK : follow_plan(t, &shared, plan);
-}
-
-static bool has_room_for(const hy_trainer *t, const shared_plan *as) {
-    hy_subject x;
-    hy_plan plan;
-    return plan_as(t, as, &x, &plan) == HY_OK && plan.fits && hy_budget_check(&x, &plan) == HY_OK;
-}
-
-/* The first plan of a rank's that has room on all of them; where none has, rank 0's. */
-static hy_status find_plan(hy_trainer *t, const shared_plan *all, int32_t *chosen) {
-    double has_room[HY_RANKS_MOST];
-    int32_t count = rank_count(t);
-    *chosen = 0;
-    for (int32_t r = 0; r < count; r++) {
-        bool is_known = false, is_for_all = true;
-        for (int32_t k = 0; k < r; k++) is_known |= memcmp(&all[k], &all[r], sizeof *all) == 0;
-        if (is_known) continue;
-        double own = has_room_for(t, &all[r]);
-        HY_TRY(hy_control_gather(t->team->control, &own, 1, has_room));
-        for (int32_t k = 0; k < count; k++) is_for_all &= has_room[k] != 0;
-        if (!is_for_all) continue;
-        *chosen = r;
-        return HY_OK;
-    }
-    return HY_OK;
-}
-
-hy_status hy_ranks_choose_plan(hy_trainer *t) {
-    shared_plan own, all[HY_RANKS_MOST];
+hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
+    const hy_plan_request *r = &t->engine.request;
     int32_t chosen;
     if (!t->team) return HY_OK;
-    own = shared_of(t, &t->engine.plan);
-    HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
-    HY_TRY(find_plan(t, all, &chosen));
+    HY_TRY(hy_plan_agree(t->team, r, plan, &chosen));
     if (t->team->who.rank == chosen) return HY_OK;
     if (hy_trainer_leads(t)) {
         hy_say(t, HY_NOTE, "the plan is that of rank %d, which has less room than rank 0", chosen);
     }
-    return follow_plan(t, &all[chosen], &t->engine.plan);
+    hy_plan_tell(r, plan, &t->facts);
+    return HY_OK;
 }
 
 /* ---- agreeing ------------------------------------------------------------------------------------------ */
-
-/* It was met, and the run went on. */
-static void forget_failure(hy_trainer *t) { t->agreed.failure[0] = 0; }
 
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
@@ -224,27 +161,21 @@ hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
         char message[MESSAGE];
     } own = {.status = (int32_t)mine}, all[HY_RANKS_MOST];
     if (!t->team) return mine;
-    forget_failure(t);
     if (mine != HY_OK) snprintf(own.message, sizeof own.message, "%s", hy_error_message());
     int32_t count = rank_count(t);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     for (int32_t r = 0; r < count; r++) {
         if (all[r].status == HY_OK) continue;
         const hy_member *m = hy_control_member(t->team->control, r);
-        hy_status status = hy_fail((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
-                                   m->pid, all[r].message);
-        snprintf(t->agreed.failure, sizeof t->agreed.failure, "%s", hy_error_message());
-        t->engine.retries.agreed = t->agreed.failure;
-        return status;
+        return hy_fail_agreed((hy_status)all[r].status, "rank %d (%s, pid %d): %s", r, m->host,
+                              m->pid, all[r].message);
     }
     return HY_OK;
 }
 
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status) {
-    size_t length = strlen(t->agreed.failure);
     if (t->steering.is_saved_from_system) return true;
-    return status != HY_OK && length > 0 &&
-           strncmp(hy_error_message(), t->agreed.failure, length) == 0;
+    return status != HY_OK && hy_error_origin_of(status) == HY_ERROR_AGREED;
 }
 
 hy_status hy_ranks_fail(hy_trainer *t, hy_status status) {
@@ -273,7 +204,6 @@ hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
                         [IS_SHORT] = hy_trainer_is_short(t)};
     double all[TOLD * HY_RANKS_MOST];
     if (!t->team) return HY_OK;
-    forget_failure(t);
     HY_TRY(hy_control_gather(t->team->control, own, TOLD, all));
     *counted = 0;
     t->agreed.is_short = false;
@@ -318,24 +248,28 @@ hy_status hy_ranks_begin_figures(hy_trainer *t) {
     return hy_rank_figures_init(&t->rank_figures, rank_count(t), 0);
 }
 
-bool hy_trainer_ranks(const hy_trainer *t, hy_ranks_info *out) {
-    *out = (hy_ranks_info){0};
-    if (!t->team && t->planned.count > 1) {
-        bool has_nccl = t->planned.has_cards;
-        *out = (hy_ranks_info){.count = t->planned.count,
-                               .zero_stage = t->engine.subject.ranks.stage,
-                               .transport = has_nccl ? "NCCL" : "sockets"};
+bool hy_trainer_ranks_sized(const hy_trainer *t, hy_ranks_info *out, size_t size) {
+    hy_ranks_info info = {0};
+    bool is_planned = !t->team && t->planned.count > 1;
+    if (is_planned) {
+        info = (hy_ranks_info){.count = t->planned.count,
+                               .zero_stage = t->engine.plan.zero_stage,
+                               .transport = t->planned.has_cards ? "NCCL" : "sockets"};
+    } else if (t->team) {
+        info = (hy_ranks_info){.count = t->team->who.count,
+                               .rank = t->team->who.rank,
+                               .zero_stage = t->engine.plan.zero_stage,
+                               .transport = t->team->link_name};
     }
-    if (!t->team) return t->planned.count > 1;
-    *out = (hy_ranks_info){.count = t->team->who.count,
-                           .rank = t->team->who.rank,
-                           .zero_stage = t->engine.subject.ranks.stage,
-                           .transport = t->team->link_name};
-    return true;
+    hy_copy_sized(out, size, &info, sizeof info);
+    return is_planned || t->team;
 }
 
-bool hy_trainer_rank(const hy_trainer *t, int32_t rank, hy_rank_cost *out) {
-    return hy_rank_figures_of(&t->rank_figures, rank, out);
+bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out, size_t size) {
+    hy_rank_cost cost;
+    bool is_known = hy_rank_figures_of(&t->rank_figures, rank, &cost);
+    if (is_known) hy_copy_sized(out, size, &cost, sizeof cost);
+    return is_known;
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "formats/checkpoint.h"
+#include "hybrid_tools.h"
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {
@@ -35,7 +36,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .model = s->model,
         .device = t->engine.backend->facts.name,
         .data = hy_trainer_data(t)->description,
-        .predictor = hy_choice_name("predictor", (int)t->engine.subject.predictor.kind),
+        .predictor = hy_choice_name("predictor", (int)t->engine.plan.predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
@@ -43,8 +44,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .seq_len = t->guest ? 0 : s->train.seq_len,
         .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
         .grad_accum = t->engine.plan.choice.accum,
-        .vram_budget_bytes = hy_budget_device(&t->engine.subject),
-        .host_budget_bytes = hy_budget_host(&t->engine.subject),
+        .vram_budget_bytes = hy_budget_device(&t->engine.request),
+        .host_budget_bytes = hy_budget_host(&t->engine.request),
         .ranks = ranks.count,
         .zero_stage = are_several ? ranks.zero_stage : -1,
         .transport = ranks.transport,

@@ -44,11 +44,12 @@ void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) 
 }
 
 hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX], how[80] = "as it was";
-    HY_TRY(hy_engine_recover(&t->engine, status, message));
+    hy_error error;
+    char how[80] = "as it was";
+    HY_TRY(hy_engine_recover(&t->engine, status, &error));
     if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
     if (!how[0]) snprintf(how, sizeof how, "as it was: there is nothing that would need less");
-    hy_engine_tell_retry(&t->engine, message, how);
+    hy_engine_tell_retry(&t->engine, error.text, how);
     return HY_OK;
 }
 
@@ -61,20 +62,17 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 /* ---- what cannot be done again --------------------------------------------------------------------- */
 
 void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
-    if (t->fate.deferred[0]) return;
-    snprintf(t->fate.deferred, sizeof t->fate.deferred, "%s", hy_error_message());
-    t->fate.deferred_status = status;
+    if (t->fate.deferred.status != HY_OK) return;
+    hy_error_save(&t->fate.deferred, status);
     t->engine.retries.in_a_row = 0;
     (void)hy_engine_settle_again(&t->engine);
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    char message[HY_ERROR_MESSAGE_MAX];
     t->engine.retries.in_a_row = 0; /* the work is done: the next shortage is a first one */
-    if (!t->fate.deferred[0]) return HY_OK;
-    memcpy(message, t->fate.deferred, sizeof message);
-    t->fate.deferred[0] = 0;
-    return hy_fail(t->fate.deferred_status, "%s", message);
+    hy_status status = hy_error_restore(&t->fate.deferred);
+    t->fate.deferred.status = HY_OK;
+    return status;
 }
 
 /* ---- the reserve -------------------------------------------------------------------------------- */
@@ -97,7 +95,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
-    (void)hy_advise_less(&t->engine.subject, &t->engine.plan, list, &count);
+    (void)hy_advise_less(&t->engine.request, &t->engine.plan, list, &count);
     for (int32_t i = 0; i < count && added < LISTED_ADVICE; i++) {
         int64_t freed = list[i].device_bytes + list[i].host_bytes;
         if (freed <= 0) continue;
@@ -117,11 +115,11 @@ bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error error;
     hy_text advice = {0};
     bool lacks_data = hy_trainer_lacks_data(t, status);
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error_save(&error, status);
     if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->fate.life = HY_LIFE_FAILED;
     /* Of several ranks none can save alone. */
     bool is_together = !t->team || t->steering.is_saved_from_system;
@@ -132,13 +130,14 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     bool is_saved = can_be_saved && (t->fate.saved_step == t->progress.step ||
                                      hy_trainer_retry(t, hy_trainer_write_checkpoint) == HY_OK);
     if (!lacks_data) add_advice(t, &advice);
-    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = message});
+    hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = error.text});
     (void)hy_record_close(&t->record);
-    status = hy_fail(status, "%s; %s%s%s", message,
-                     is_saved       ? "the run is saved: --resume goes on with it"
-                     : t->folder[0] ? "what was saved before is untouched"
-                                    : "nothing was saved, because out is none",
-                     lacks_data ? "" : ";", hy_text_string(&advice));
+    (void)hy_error_restore(&error);
+    (void)hy_fail_hint(status, "%s%s%s",
+                       is_saved       ? "the run is saved: --resume goes on with it"
+                       : t->folder[0] ? "what was saved before is untouched"
+                                      : "nothing was saved, because out is none",
+                       lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);
     return status;
 }

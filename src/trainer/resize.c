@@ -36,7 +36,7 @@ int64_t hy_larger_batch(const hy_trainer *t) {
 static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
     choice.accum = (int32_t)(hy_rank_sequences(&t->engine) / batch);
     choice.batch = (int32_t)batch;
-    return hy_plan_with(&t->engine.subject, &choice, out);
+    return hy_plan_with(&t->engine.request, &t->engine.plan, &choice, out);
 }
 
 hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
@@ -46,7 +46,7 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
 /* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
 static void plan_columns(hy_engine *e) {
     hy_ledger before = e->ledger;
-    hy_plan_columns(&e->subject, &e->rows, &e->plan, &e->ledger);
+    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
             hy_cell *cell = &e->ledger.cell[cls][phase];
@@ -63,7 +63,7 @@ static void plan_columns(hy_engine *e) {
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(&t->engine);
     HY_TRY(hy_engine_enter_phase(&t->engine, phase));
-    hy_plan_tell(&t->engine.subject, &t->engine.plan, &t->facts);
+    hy_plan_tell(&t->engine.request, &t->engine.plan, &t->facts);
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
     hy_trainer_write_plan(t);
@@ -140,14 +140,16 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
 
 /* ---- all of it anew ------------------------------------------------------------------------------ */
 
-static void bound(hy_engine *e, uint64_t device_cap, uint64_t host_cap, hy_subject *out) {
+/* The request of the run as it is, within other bounds. */
+static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {
     const hy_plan_choice *c = &e->plan.choice;
-    *out = e->subject;
-    out->split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
-    out->device_cap = device_cap;
-    out->host_cap = host_cap;
-    out->host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);
-    if (!e->backend->facts.is_gpu) out->host_held += hy_engine_reserved(e, HY_DEVICE);
+    hy_plan_request out = hy_plan_request_keeping(&e->request, &e->plan);
+    out.fixed.split = (hy_step_split){c->batch, c->accum, c->loss_chunks};
+    out.device_cap = device_cap;
+    out.host_cap = host_cap;
+    out.host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);
+    if (!e->backend->facts.is_gpu) out.host_held += hy_engine_reserved(e, HY_DEVICE);
+    return out;
 }
 
 /* Who took the memory may give it back: a few tries. */
@@ -161,96 +163,83 @@ static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     return status;
 }
 
-/* Or as it was, subject and plan. */
-static hy_status follow_or_stay(hy_trainer *t, const hy_plan *plan, const hy_subject *before,
+/* The plan of another request; if its memory is refused, the run goes on with the plan it had. */
+static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, const hy_plan *plan,
                                 const char *what) {
-    hy_plan old = t->engine.plan;
-    hy_phase phase = t->engine.ledger.phase;
-    char text[HY_ERROR_MESSAGE_MAX];
+    hy_engine *e = &t->engine;
+    hy_plan_request old_request = e->request;
+    hy_plan old = e->plan;
+    hy_phase phase = e->ledger.phase;
+    hy_error kept;
     /* By all ranks, before one of them may have no room; one that fails here ends the run. */
-    HY_TRY(hy_team_fail(t->team, hy_update_finish(&t->engine)));
+    HY_TRY(hy_team_fail(t->team, hy_update_finish(e)));
+    e->request = *request;
+    e->request.host_held = 0;
     hy_status status = follow(t, plan, phase);
     if (status == HY_OK) return HY_OK;
-    snprintf(text, sizeof text, "%s", hy_error_message());
-    t->engine.subject = *before;
+    hy_error_save(&kept, status);
+    e->request = old_request;
     status = follow(t, &old, phase);
-    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, text);
+    return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
-/* What prediction keeps is laid aside or taken, with so many bytes beside the plan. */
-static hy_status plan_aside(const hy_trainer *t, bool is_aside, uint64_t beside,
-                            hy_subject *bounded, hy_plan *plan) {
+/* With what prediction keeps, or without; `beside`: bytes beside the plan. */
+static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
+                                 hy_plan *plan) {
     const hy_engine *e = &t->engine;
+    bool is_disabled = r->fixed.prediction_is_disabled;
     hy_plan_choice choice = e->plan.choice;
-    choice.is_aside = bounded->is_aside = is_aside;
-    HY_TRY(hy_subject_with(bounded, &t->settings, &e->subject.rung, bounded));
-    HY_TRY(hy_plan_with(bounded, &choice, plan));
-    if (!plan->fits && !is_aside && !t->team) { /* the rest may have to make room */
+    choice.prediction_is_disabled = is_disabled;
+    HY_TRY(hy_plan_at(r, &choice, plan));
+    if (!plan->fits && !is_disabled && !t->team) { /* the rest may have to make room */
         hy_plan_facts unused;
-        HY_TRY(hy_plan_make(bounded, plan, &unused));
-        HY_TRY(hy_budget_check(bounded, plan));
+        HY_TRY(hy_plan_make(r, plan, &unused));
+        HY_TRY(hy_budget_check(r, plan));
     }
-    HY_FAIL_IF(!plan->fits && !is_aside && t->team, HY_ERR_INPUT,
+    HY_FAIL_IF(!plan->fits && !is_disabled && t->team, HY_ERR_INPUT,
                "a paired fork needs more memory than the plan of these ranks leaves");
-    uint64_t limit = hy_budget_host(bounded), needed = hy_plan_host_bytes(plan) + beside;
+    uint64_t limit = hy_budget_host(r), needed = hy_plan_host_bytes(plan) + beside;
     if (!e->backend->facts.is_gpu) needed += plan->device;
-    HY_FAIL_IF(limit && needed > limit && !is_aside, HY_ERR_INPUT,
+    HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
                "a paired fork needs %s of host memory with what the run has, and %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
-    return hy_offload_settle(&e->rows, &plan->choice, &bounded->offload);
+    plan->cost = e->plan.cost; /* times stay those that were measured */
+    return HY_OK;
 }
 
-hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
-    hy_engine *e = &t->engine;
-    hy_subject before = e->subject, bounded;
+hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside) {
+    const hy_engine *e = &t->engine;
+    hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
     hy_plan plan;
-    bound(e, before.device_cap, before.host_cap, &bounded);
-    HY_TRY(hy_ranks_agree(t, plan_aside(t, is_aside, beside, &bounded, &plan)));
-    plan.cost = e->plan.cost;
-    e->subject = bounded;
-    e->subject.host_held = 0;
-    e->subject.split = before.split;
-    return follow_or_stay(t, &plan, &before, "memory for a paired fork");
+    request.fixed.prediction_is_disabled = is_disabled;
+    HY_TRY(hy_ranks_agree(t, plan_prediction(t, &request, beside, &plan)));
+    return follow_or_stay(t, &request, &plan, "memory for a paired fork");
 }
 
-/* For the bounded subject, which becomes the run's. */
-static hy_status plan_less(hy_trainer *t, const hy_subject *bounded, hy_plan *plan) {
-    hy_engine *e = &t->engine;
-    HY_TRY(hy_subject_with(bounded, &t->settings, &bounded->rung, &e->subject));
-    HY_TRY(hy_plan_make(&e->subject, plan, &t->facts));
-    HY_TRY(hy_trainer_settle_plan(t, plan));
-    HY_TRY(hy_budget_check(&e->subject, plan));
-    bool is_less = plan->fits || plan->device < e->plan.device;
+static hy_status plan_less(const hy_trainer *t, const hy_plan_request *r, hy_plan *plan,
+                           hy_plan_facts *facts) {
+    HY_TRY(hy_plan_make(r, plan, facts));
+    HY_TRY(hy_budget_check(r, plan));
+    bool is_less = plan->fits || plan->device < t->engine.plan.device;
     return is_less ? HY_OK : hy_fail(HY_ERR_INPUT, "no plan needs less device memory");
-}
-
-static hy_status share_less(hy_trainer *t, hy_plan *plan) {
-    HY_TRY(hy_ranks_share_plan(t, plan));
-    return hy_trainer_leads(t) ? HY_OK : hy_trainer_settle_plan(t, plan);
 }
 
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason) {
-    hy_engine *e = &t->engine;
-    hy_subject before = e->subject, bounded;
-    hy_plan_facts facts = t->facts;
+    hy_plan_request request = bound(&t->engine, device_cap, host_cap);
+    hy_plan_facts facts = t->facts, before = t->facts;
     hy_plan plan;
     char text[HY_ERROR_MESSAGE_MAX];
-    bound(e, device_cap, host_cap, &bounded);
-    hy_status status = hy_trainer_leads(t) ? plan_less(t, &bounded, &plan) : HY_OK;
-    if (!hy_trainer_leads(t)) e->subject = bounded;
+    hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
     status = hy_ranks_agree(t, status);
-    if (status == HY_OK) status = hy_ranks_agree(t, share_less(t, &plan));
-    e->subject.host_held = 0;
+    if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
     snprintf(text, sizeof text, "%s: a plan that needs less was not found", reason);
-    if (status == HY_OK) {
-        status = follow_or_stay(t, &plan, &before, text);
-    } else {
-        status = hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
-    }
+    if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
+    t->facts = facts; /* figures follow when the plan is taken */
+    hy_trainer_complete_facts(t);
+    status = follow_or_stay(t, &request, &plan, text);
     if (status != HY_OK) {
-        e->subject = before;
-        t->facts = facts;
+        t->facts = before;
         return status;
     }
     t->fate.plan_changes++;

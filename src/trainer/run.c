@@ -60,7 +60,8 @@ static bool is_save_due(const hy_trainer *t) {
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
 
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
+    double bytes =
+        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
     double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
     return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
 }
@@ -239,10 +240,10 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
 /* The last checkpoint and, at a run's end, its model. Where there is no room for a checkpoint there may be
  * some for the model. */
 static hy_status wind_up(hy_trainer *t, bool is_end) {
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error kept;
     if (t->guest) HY_TRY(hy_guest_end(t));
     hy_status saved = save_at_last(t), model = HY_OK;
-    snprintf(message, sizeof message, "%s", hy_error_message());
+    hy_error_save(&kept, saved);
     if (saved != HY_OK && saved != HY_ERR_IO) return saved;
     if (is_end || saved != HY_OK) model = hy_trainer_retry(t, write_model);
     if (saved == HY_OK) HY_TRY(model);
@@ -250,7 +251,8 @@ static hy_status wind_up(hy_trainer *t, bool is_end) {
     hy_status closed = hy_record_close(&t->record);
     if (saved == HY_OK) return status != HY_OK ? status : closed;
     bool has_model = model == HY_OK && t->settings.save.save_model;
-    return hy_fail(saved, "%s%s", message, has_model ? "; the model was written" : "");
+    (void)hy_error_restore(&kept);
+    return has_model ? hy_fail_hint(saved, "the model was written") : saved;
 }
 
 static void tell_early_stop(hy_trainer *t) {

@@ -29,7 +29,7 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     hy_progress *p = &t->progress;
     bool is_jump = p->machine.phase == HY_PREDICT;
     /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
-    bool is_overflow = hy_engine_scales(&t->engine, t->engine.types.of[p->machine.phase]) &&
+    bool is_overflow = hy_engine_scales(&t->engine, t->engine.plan.types.of[p->machine.phase]) &&
                        isfinite(loss) && !isfinite(grad_norm);
     hy_health health =
         is_jump || is_overflow
@@ -147,7 +147,7 @@ void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
 }
 
 hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
-    const hy_types *types = &t->engine.types;
+    const hy_types *types = &t->engine.plan.types;
     double share = t->progress.spent / (double)t->course.steps_total;
     double until = t->settings.train.fp8_until;
     bool is_over = until < 1 && share >= until;

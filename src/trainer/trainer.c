@@ -1,5 +1,6 @@
 /* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
 #include "trainer/trainer.h"
+#include "base/sized.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -23,18 +24,20 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
     return hy_trainer_make(config, observer, &(hy_making){0}, out);
 }
 
-void hy_trainer_plan_facts(const hy_trainer *t, hy_plan_facts *out) {
-    *out = t->facts;
-    out->problem = t->problem;
-    double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
-    out->save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
+void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
+    hy_plan_facts facts = t->facts;
+    facts.problem = t->problem.text;
+    double saved =
+        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
+    facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
+    memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
+    hy_copy_sized(out, size, &facts, sizeof facts);
 }
 
-bool hy_trainer_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
+static bool describe_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
     const char *at = t->settings.optimizer.groups;
     hy_group group = {0};
     hy_text changes = {0};
-    *out = (hy_group_info){0};
     if (i < 0 || !t->engine.model) return false;
     for (bool is_there = true; group.number <= i;) { /* they were read before: no failure */
         if (hy_groups_next(&at, &group, &is_there) != HY_OK || !is_there) return false;
@@ -45,6 +48,13 @@ bool hy_trainer_group(const hy_trainer *t, int32_t i, hy_group_info *out) {
     hy_text_free(&changes);
     return hy_group_count(&group, &t->engine.model->params, &out->parameters, &out->elements) ==
            HY_OK;
+}
+
+bool hy_trainer_group_sized(const hy_trainer *t, int32_t i, hy_group_info *out, size_t size) {
+    hy_group_info group = {0};
+    bool is_there = describe_group(t, i, &group);
+    hy_copy_sized(out, size, &group, sizeof group);
+    return is_there;
 }
 
 /* Memory to work in may be gone. */
@@ -59,7 +69,7 @@ static hy_status must_have_state(const hy_trainer *t) {
             HY_ERR_STATE,
             "step %lld failed half-way, so its state cannot be used; go on from the last "
             "checkpoint (%s)",
-            (long long)t->progress.step + 1, t->fate.failure);
+            (long long)t->progress.step + 1, t->fate.failure.text);
     }
 }
 
@@ -88,17 +98,18 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     bool is_outside = status == HY_ERR_MEMORY || t->guest || hy_trainer_lacks_data(t, status);
     bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
-        snprintf(t->fate.failure, sizeof t->fate.failure, "%s", hy_error_message());
+        hy_error_save(&t->fate.failure, status);
         t->fate.life = HY_LIFE_FAILED;
     }
     if (status == HY_OK) hy_monitor_step(t, info);
     return status;
 }
 
-hy_status hy_trainer_step(hy_trainer *t, hy_step_info *info) {
-    hy_step_info unused;
+hy_status hy_trainer_step_sized(hy_trainer *t, hy_step_info *info, size_t size) {
+    hy_step_info step;
     HY_TRY(hy_trainer_must_run(t));
-    hy_status status = hy_trainer_advance(t, info ? info : &unused);
+    hy_status status = hy_trainer_advance(t, &step);
+    if (status == HY_OK) hy_copy_sized(info, size, &step, sizeof step);
     return hy_ranks_fail(t, hy_guest_hand_back(t, status));
 }
 
@@ -171,9 +182,9 @@ static int64_t block_matmuls(const hy_trainer *t) {
 /* Of these in fp8: of a frozen matrix none where it is not stored so. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
-    const hy_fp8_use *use = &t->engine.types.fp8;
+    const hy_fp8_use *use = &t->engine.plan.types.fp8;
     int64_t count = 0;
-    if (!hy_types_have_fp8(&t->engine.types)) return 0;
+    if (!hy_types_have_fp8(&t->engine.plan.types)) return 0;
     for (int32_t i = 0; i < model->params.count; i++) {
         const hy_param *param = &model->params.list[i];
         uint32_t bit = hy_linear_bit(param->kind);
@@ -183,7 +194,7 @@ static int64_t fp8_matmuls(const hy_trainer *t) {
     return count;
 }
 
-void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
+static void summarise(const hy_trainer *t, hy_summary *out) {
     const hy_progress *p = &t->progress;
     const hy_settings *s = &t->settings;
     const hy_dataset_facts *data = hy_trainer_data(t);
@@ -207,7 +218,7 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .confidence = hy_confidence_value(&p->confidence),
         .fork_gain = p->confidence.gain_sum,
         .fork_gain_steps = p->fork_gain_steps,
-        .predictor = hy_choice_name("predictor", t->engine.subject.predictor.kind),
+        .predictor = hy_choice_name("predictor", t->engine.plan.predictor.kind),
         .why_not = why_not(t),
         .backward_passes = t->engine.progress.backward_passes,
         .skipped_steps = t->engine.progress.skipped,
@@ -233,13 +244,20 @@ void hy_trainer_summary(const hy_trainer *t, hy_summary *out) {
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside),
+        .checkpoint_bytes =
+            hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         summarise_phase(t, (hy_phase)i, &out->phases[i]);
     }
+}
+
+void hy_trainer_summary_sized(const hy_trainer *t, hy_summary *out, size_t size) {
+    hy_summary summary;
+    summarise(t, &summary);
+    hy_copy_sized(out, size, &summary, sizeof summary);
 }
 
 hy_status hy_model_parameters(const char *preset, int64_t *parameters) {

@@ -137,9 +137,8 @@ typedef enum hy_life {
 /* What has happened to it, and what is kept for the worst. */
 typedef struct hy_fate {
     hy_life life;
-    char failure[HY_ERROR_MESSAGE_MAX];  /* of HY_LIFE_FAILED */
-    char deferred[HY_ERROR_MESSAGE_MAX]; /* error with which the step in progress will end; "" */
-    hy_status deferred_status;
+    hy_error failure;                    /* of HY_LIFE_FAILED */
+    hy_error deferred;                   /* the step in progress will end with it; HY_OK: none */
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
@@ -154,10 +153,9 @@ typedef struct hy_fate {
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {
     bool stops, saves, keeps_best;
-    bool is_short;                      /* of memory: one of them */
-    char failure[HY_ERROR_MESSAGE_MAX]; /* the last that all of them have */
-    uint64_t sent;                      /* bytes that had left this rank when the step ended, */
-    double link_seconds;                /* and what exchanges had taken */
+    bool is_short;       /* of memory: one of them */
+    uint64_t sent;       /* bytes that had left this rank when the step ended, */
+    double link_seconds; /* and what exchanges had taken */
     /* Of each rank, in the step before the record's line: */
     double seconds[HY_RANKS_MOST];   /* what it took, */
     double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
@@ -190,7 +188,7 @@ struct hy_trainer {
     hy_steering steering;
     int64_t first_batch; /* micro-batch that the run began with */
     hy_plan_facts facts; /* of the plan, for --plan */
-    char problem[HY_ERROR_MESSAGE_MAX];
+    hy_error problem;    /* why this plan cannot run; "": it can */
     double ngram_loss, raw_val_loss;
     int64_t val_tokens;         /* of the last validation */
     struct hy_monitor *monitor; /* NULL: memory.monitor is off */
@@ -207,8 +205,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
 int64_t hy_trainer_step_tokens(const hy_trainer *t);
 /* What its data is; a guest's is not known. */
 const hy_dataset_facts *hy_trainer_data(const hy_trainer *t);
-/* What the run adds to a plan: the offload strategy that goes with it, and facts. */
-hy_status hy_trainer_settle_plan(hy_trainer *t, const hy_plan *plan);
+void hy_trainer_complete_facts(hy_trainer *t); /* what the run adds to those of a plan */
 
 /* trainer.c: what cannot be done with it as it is, is refused by name. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
@@ -232,8 +229,9 @@ void hy_ranks_plan_sharers(hy_trainer *t); /* as they would be, of ranks that a 
 hy_status hy_ranks_share_fp8(hy_trainer *t);
 /* At the beginning, when each rank has made one: the plan of all is rank 0's, or that of another rank where only that one
  * has room on every rank. */
-hy_status hy_ranks_choose_plan(hy_trainer *t);
-hy_status hy_ranks_share_plan(hy_trainer *t, hy_plan *plan); /* rank 0's, with its subject */
+hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan);
+/* Rank 0's plan for all, each for its own shard. */
+hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *request, hy_plan *plan);
 hy_status hy_ranks_begin_figures(hy_trainer *t);
 /* After a step: how each rank fared, for the record. Failures are met at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
@@ -301,14 +299,14 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
 /* Layers recompute everything from now on: the same bits in less memory. */
 bool hy_recomputes_all(const hy_plan_choice *choice);
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
-/* The fastest plan within other bounds (caps as in hy_subject), with steps split as they are; what of the
- * state has another place in it moves there. HY_ERR_INPUT: none can be had, and the run is as it was. */
+/* The fastest plan within other bounds (caps as in hy_plan_request), with steps split as they are; what of the
+ * state has another place in it moves there. HY_ERR_INPUT: no plan fits, and the run is as it was. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
 
 /* What prediction keeps is taken, with this much host memory beside it, or given back. HY_ERR_INPUT: there
  * is no room, and the run is as it was. */
-hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside);
+hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);
 
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);

@@ -24,10 +24,10 @@ text_pages() { pages | grep '\.md$'; }
 
 # ---- links ---------------------------------------------------------------------------------------
 
-# PAGE, LINK of every link that stays in the tree.
+# PAGE, LINK of every link that stays in the tree. The notebook is a record: only its links are checked.
 links() {
     local page
-    for page in $(text_pages); do
+    for page in $(text_pages) $(cd "$root" && ls docs/notebook/*.md); do
         grep -oE '\]\([^)]+\)' "$root/$page" | sed -e 's/^](//' -e 's/)$//' |
             grep -vE '^[a-z]+:' | sed "s|^|$page |"
     done

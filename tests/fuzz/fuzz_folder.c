@@ -13,9 +13,9 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "formats/checkpoint.h"
-#include "formats/hf_folder.h"
-#include "formats/hf_tensors.h"
 #include "hub/end_tokens.h"
+#include "hub/hf_folder.h"
+#include "hub/hf_tensors.h"
 #include "scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

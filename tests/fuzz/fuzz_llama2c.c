@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "formats/llama2c.h"
+#include "hub/llama2c.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

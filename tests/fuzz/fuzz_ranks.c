@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dist/ranks.h"
-#include "dist/slurm.h"
-#include "dist/wire.h"
+#include "comm/ranks.h"
+#include "comm/slurm.h"
+#include "comm/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

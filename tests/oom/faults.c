@@ -37,6 +37,7 @@ static fault_counts counts;
 static int64_t number; /* of allocations of the plan's kinds */
 static uint64_t ceiling;
 static bool is_counting;
+static _Thread_local int parsing; /* depth of calls inside libconfig: one may call the other */
 
 /* ---- live blocks ------------------------------------------------------------------------------- */
 
@@ -92,7 +93,7 @@ static bool is_chosen(void) {
 
 /* True when this one is to fail; called with the lock held. */
 static bool fails(fault_kind kind, size_t bytes) {
-    if (!is_counting) return false;
+    if (!is_counting || parsing) return false;
     counts.asked[kind]++;
     if (!(plan.kinds & FAULT_BIT(kind))) return false;
     number++;
@@ -260,6 +261,26 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
                           void *argument) {
     return refuses(FAULT_SYSTEM, 0) ? EAGAIN
                                     : __real_pthread_create(thread, attributes, run, argument);
+}
+
+/* ---- libconfig --------------------------------------------------------------------------------- */
+
+/* libconfig ends the process when memory is refused while it parses (docs/troubleshooting.md). Where
+ * it is linked statically its allocations come here, too: they are never refused. */
+void __real_config_init(void *config);
+int __real_config_read_string(void *config, const char *text);
+
+void __wrap_config_init(void *config) {
+    parsing++;
+    __real_config_init(config);
+    parsing--;
+}
+
+int __wrap_config_read_string(void *config, const char *text) {
+    parsing++;
+    int is_read = __real_config_read_string(config, text);
+    parsing--;
+    return is_read;
 }
 
 /* ---- launches ---------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-"""What HYBRID_ABI stands for: a line for each enumeration, struct and function of the headers.
+"""What HYBRID_ABI stands for: a line for each value, struct and function of the headers.
 
     python tests/python/abi.py > tests/python/abi.txt
 
-after the number was raised. What is only added needs no new number and no new file.
+after the number was raised. What is only added needs no new number and no new file. A struct that begins with `size` has
+a line for each member, with its position: new members at its end are only added lines. Any other struct is one line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def lines(header):
     for enum in header.enums.values():
         out += [f"enum {enum.name} {name}={value}" for name, value in enum.members if not name.endswith("_COUNT")]
     for struct in header.structs.values():
-        out.append(f"struct {struct.name} " + "; ".join(f"{word(f.type)} {f.name}" for f in struct.fields))
+        members = [f"{word(f.type)} {f.name}" for f in struct.fields]
+        if struct.is_sized:
+            out += [f"struct {struct.name} {i}: {member}" for i, member in enumerate(members)]
+        else:
+            out.append(f"struct {struct.name} " + "; ".join(members))
     for function in [*header.callbacks.values(), *header.functions.values()]:
         out.append(f"function {word(function.result)} {function.name}({', '.join(map(word, function.parameters))})")
     return out

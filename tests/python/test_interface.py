@@ -66,7 +66,11 @@ class Headers(unittest.TestCase):
         h = self.parsed(
             """#define N 3
             typedef struct s { const char *a, *b; /* two */ double c[N][2]; void (*call)(void *user, int x); } s;
-            hy_status f(const s *one, char **out, int list[N]);"""
+            hy_status f(const s *one, char **out, int list[N]);
+            #define HY_KNOWS(p, m) \\
+                ((p)->size > 1)
+            static inline int g(s *one);
+            static inline int g(s *one) { return f(one, 0, 0); }"""
         )
         fields = {f.name: f for f in h.structs["s"].fields}
         self.assertEqual(list(fields), ["a", "b", "c", "call"])
@@ -74,6 +78,7 @@ class Headers(unittest.TestCase):
         self.assertEqual(fields["c"].type.dims, ("N", "2"))
         self.assertEqual(len(fields["call"].type.function.parameters), 2)
         self.assertEqual([p.stars for p in h.functions["f"].parameters], [1, 2, 1])
+        self.assertEqual((list(h.functions), list(h.inlines)), (["f"], ["g"]))
 
     def test_what_is_installed_is_made_from_these_headers(self):
         header = headers.read_headers(ROOT / "include")
@@ -91,10 +96,45 @@ class Number(unittest.TestCase):
         hint = "raise HYBRID_ABI, then: python tests/python/abi.py > tests/python/abi.txt"
         self.assertEqual((str(now), gone), (number, []), hint)
 
-    def test_a_struct_that_grew_is_another_interface(self):
+    def gone_with(self, change):
+        """The lines that a change of the headers takes away."""
         header = headers.read_headers(ROOT / "include")
-        header.structs["hy_loop_step"].fields.append(headers.Field("more", headers.CType("int")))
-        self.assertTrue(set(abi.now()[1]) - set(abi.lines(header)))
+        change(header)
+        return set(abi.now()[1]) - set(abi.lines(header))
+
+    def test_a_struct_with_size_may_grow_at_its_end(self):
+        more = headers.Field("more", headers.CType("int"))
+        self.assertFalse(self.gone_with(lambda h: h.structs["hy_summary"].fields.append(more)))
+
+    def test_other_changes_of_structs_are_another_interface(self):
+        more = headers.Field("more", headers.CType("int"))
+        for change in (
+            lambda h: h.structs["hy_summary"].fields.insert(3, more),
+            lambda h: h.structs["hy_summary"].fields.pop(),
+            lambda h: h.structs["hy_phase_summary"].fields.append(more),
+            lambda h: h.constants.update(HY_PHASE_SLOTS=9),
+        ):
+            self.assertTrue(self.gone_with(change))
+
+    def test_structs_that_the_library_fills_carry_their_size(self):
+        header = headers.read_headers(ROOT / "include")
+        sized = {name for name, s in header.structs.items() if s.is_sized}
+        filled = set()
+        for name, f in header.inlines.items():
+            self.assertIn(f"{name}_sized", header.functions)
+            filled |= {p.base for p in f.parameters if p.base in header.structs and not p.is_const}
+        self.assertEqual(filled - sized, {"hy_merge_losses"})  # its two evaluations are passed one by one
+        for f in header.functions.values():
+            for p in f.parameters:
+                is_filled = p.base in header.structs and p.stars and not p.is_const
+                self.assertFalse(is_filled and not f.name.endswith("_sized"), f.name)
+
+    def test_a_struct_that_may_grow_is_no_part_of_another(self):
+        header = headers.read_headers(ROOT / "include")
+        for name, s in header.structs.items():
+            grown = [f.name for f in s.fields if not f.type.stars and f.type.base in header.structs]
+            inside = [n for n in grown if header.structs[{f.name: f for f in s.fields}[n].type.base].is_sized]
+            self.assertEqual(inside, ["trained", "folder"] if name == "hy_merge_losses" else [], name)
 
     def test_the_library_says_what_it_is(self):
         self.assertEqual(_library.lib.hy_abi(), _abi.HYBRID_ABI)
@@ -115,6 +155,12 @@ class Words(unittest.TestCase):
         self.assertEqual((state.step, len(state.advice), state.advice[0].key), (7, 1, "batch_size"))
         self.assertEqual(state.classes["optim"].live["pinned"], 12)
         self.assertEqual(state.to_dict()["classes"]["optim"]["live"]["pinned"], 12)
+
+    def test_members_that_an_older_library_does_not_have_are_zero(self):
+        c = _abi.hy_eval_info(step=3, loss=1.5, tokens=9, is_final=True)
+        c.size = _abi.hy_eval_info.tokens.offset
+        info = results.EvalInfo._of(c)
+        self.assertEqual((info.step, info.loss, info.tokens, info.is_final), (3, 1.5, 0, False))
 
     def test_results_that_are_filled_later_are_the_same(self):
         c = _abi.hy_step_info(step=3, loss=1.5, phase=_abi.HY_FULL, reason=b"why")

@@ -6,7 +6,8 @@
  *   TORTURE_COUNTS=FILE                writes "KIND CALLS" lines when the process exits
  *
  * A write that fails has written half, as on a full disk. Memory for a library that is being loaded is not
- * refused: libgfortran, which comes with OpenBLAS, answers that with recursion until the stack ends. */
+ * refused: libgfortran, which comes with OpenBLAS, answers that with recursion until the stack ends. Nor is
+ * memory for libconfig while it parses: it ends the process then (docs/troubleshooting.md). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -36,7 +37,7 @@ static atomic_long chosen; /* calls of the kinds that were chosen */
 static bool is_chosen[KINDS], is_lasting;
 static long at = -1;
 static int action;
-static _Thread_local int loading;
+static _Thread_local int loading; /* a library, or parsing in libconfig */
 
 __attribute__((constructor)) static void begin(void) {
     const char *text = getenv("TORTURE");
@@ -108,6 +109,18 @@ void *dlopen(const char *path, int mode) {
     void *handle = REAL(void *, dlopen, const char *, int)(path, mode);
     loading--;
     return handle;
+}
+
+void config_init(void *config) {
+    loading++;
+    REAL(void, config_init, void *)(config);
+    loading--;
+}
+int config_read_string(void *config, const char *text) {
+    loading++;
+    int is_read = REAL(int, config_read_string, void *, const char *)(config, text);
+    loading--;
+    return is_read;
 }
 
 ssize_t read(int fd, void *data, size_t size) {

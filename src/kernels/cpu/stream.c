@@ -125,8 +125,7 @@ struct hy_stream {
     uint64_t head,
         tail;      /* entries run, entries put; they count on, the ring index is modulo RING */
     double waited; /* seconds spent on ENTRY_WAIT */
-    hy_status failure;
-    char message[HY_ERROR_MESSAGE_MAX];
+    hy_error failure;
     entry *ring;
 };
 
@@ -164,7 +163,7 @@ static void *worker_main(void *argument) {
         while (s->head == s->tail) pthread_cond_wait(&s->has_work, &s->lock);
         const entry *e = &s->ring[s->head % RING];
         uint64_t index = s->head;
-        bool is_failed = s->failure != HY_OK;
+        bool is_failed = s->failure.status != HY_OK;
         pthread_mutex_unlock(&s->lock);
 
         delay(s, index);
@@ -175,10 +174,7 @@ static void *worker_main(void *argument) {
 
         pthread_mutex_lock(&s->lock);
         s->waited += waited;
-        if (status != HY_OK && s->failure == HY_OK) {
-            s->failure = status;
-            snprintf(s->message, sizeof s->message, "%s", hy_error_message());
-        }
+        if (status != HY_OK && !is_failed) hy_error_save(&s->failure, status);
         s->head++;
         pthread_cond_broadcast(&s->has_room);
     }
@@ -253,9 +249,8 @@ hy_status hy_cpu_stream_sync(hy_stream *s) {
     pthread_mutex_lock(&s->lock);
     uint64_t goal = s->tail;
     while (s->head < goal) pthread_cond_wait(&s->has_room, &s->lock);
-    hy_status status = s->failure;
-    if (status != HY_OK) hy_fail(status, "%s", s->message);
-    s->failure = HY_OK;
+    hy_status status = hy_error_restore(&s->failure);
+    s->failure.status = HY_OK;
     pthread_mutex_unlock(&s->lock);
     return status;
 }

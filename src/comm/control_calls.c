@@ -1,0 +1,219 @@
+/* control_calls.c: calls that all ranks make together: rank 0 collects and answers. See control.h.
+ *
+ * A rank waits for the answer of a call before it makes the next, so rank 0 holds at most one arrival of each. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/control_parts.h"
+
+/* ---- where a rank is, in words ---------------------------------------------------------------- */
+
+typedef struct place_text {
+    char text[96];
+} place_text;
+
+static place_text words(const call_place *p) {
+    place_text out;
+    unsigned long long number = p->number, bytes = p->bytes;
+    if (p->kind == CALL_BARRIER)
+        snprintf(out.text, sizeof out.text, "barrier %llu", number);
+    else if (p->kind == CALL_GATHER)
+        snprintf(out.text, sizeof out.text, "gather %llu of %llu bytes", number, bytes);
+    else
+        snprintf(out.text, sizeof out.text, "share %llu of %llu bytes from rank %d", number, bytes,
+                 p->root);
+    return out;
+}
+
+static bool is_same(const call_place *a, const call_place *b) {
+    return a->number == b->number && a->kind == b->kind && a->bytes == b->bytes &&
+           a->root == b->root;
+}
+
+static void differ(hy_control *c, int32_t a, int32_t b) {
+    char message[512];
+    snprintf(message, sizeof message,
+             "rank %d is at %s, rank %d at %s: all ranks make the same calls", a,
+             words(&c->arrivals[a].place).text, b, words(&c->arrivals[b].place).text);
+    hy_control_record(c, HY_ERR_INTERNAL, a, message);
+}
+
+/* ---- rank 0 collects -------------------------------------------------------------------------- */
+
+static bool keep(uint8_t **to, size_t *room, size_t size) {
+    if (size <= *room) return true;
+    uint8_t *data = realloc(*to, size);
+    if (!data) return false;
+    *to = data;
+    *room = size;
+    return true;
+}
+
+/* What this rank brings to such a call. */
+static size_t brought(const call_place *p, int32_t rank) {
+    bool brings = p->kind == CALL_GATHER || (p->kind == CALL_SHARE && p->root == rank);
+    return brings ? (size_t)p->bytes : 0;
+}
+
+static size_t answer_bytes(const hy_control *c, const call_place *p) {
+    size_t parts = p->kind == CALL_GATHER ? (size_t)c->ranks.count : p->kind == CALL_SHARE;
+    return parts * (size_t)p->bytes;
+}
+
+static void finish_call(hy_control *c) {
+    const call_place place = c->arrivals[0].place;
+    size_t size = answer_bytes(c, &place), used = 0;
+    if (!keep(&c->answer, &c->answer_room, size)) {
+        hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for the answer of a call");
+        return;
+    }
+    for (int32_t r = 0; r < c->ranks.count; r++) {
+        size_t part = brought(&place, r);
+        if (part) memcpy(c->answer + used, c->arrivals[r].data, part);
+        used += part;
+        c->arrivals[r].place.kind = 0;
+    }
+    hy_wire_head head = {.kind = HY_WIRE_RESULT,
+                         .what = (uint16_t)place.kind,
+                         .size = (uint32_t)size,
+                         .number = place.number};
+    for (int32_t r = 1; r < c->ranks.count; r++) hy_line_send(c, r, &head, c->answer);
+    c->answered = place.number;
+    c->answer_size = size;
+    pthread_cond_broadcast(&c->is_changed);
+}
+
+/* Whether `rank` stands where the first that waits stands; and nobody has gone home meanwhile. */
+static bool fits_others(hy_control *c, int32_t rank) {
+    for (int32_t r = 0; r < c->ranks.count; r++) {
+        const arrival *other = &c->arrivals[r];
+        if (r == rank || other->place.kind == 0) continue;
+        if (is_same(&other->place, &c->arrivals[rank].place)) continue;
+        differ(c, rank, r);
+        return false;
+    }
+    for (int32_t r = 1; r < c->ranks.count; r++) {
+        if (c->lines[r].state == LINE_LEFT) hy_control_left(c, r);
+    }
+    return !c->has_failed;
+}
+
+void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
+                       size_t size) {
+    arrival *a = &c->arrivals[rank];
+    if (c->has_failed) return;
+    if (!keep(&a->data, &a->room, size)) {
+        hy_control_record(c, HY_ERR_MEMORY, 0, "rank 0: no memory for a call");
+        return;
+    }
+    if (size) memcpy(a->data, data, size);
+    a->place = *place;
+    if (!fits_others(c, rank)) return;
+    for (int32_t r = 0; r < c->ranks.count; r++) {
+        if (c->arrivals[r].place.kind == 0) return;
+    }
+    finish_call(c);
+}
+
+void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *m) {
+    call_place place;
+    bool is_call = m->head.size >= sizeof place;
+    if (is_call) {
+        memcpy(&place, m->data, sizeof place);
+        is_call = place.kind >= CALL_BARRIER && place.kind <= CALL_SHARE &&
+                  place.bytes <= HY_WIRE_MOST && c->arrivals[rank].place.kind == 0 &&
+                  m->head.size - sizeof place == brought(&place, rank);
+    }
+    if (is_call)
+        hy_control_arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
+    else if (!c->has_failed)
+        hy_control_record(c, HY_ERR_INTERNAL, rank, "a control message that cannot be");
+}
+
+void hy_control_left(hy_control *c, int32_t rank) {
+    char message[512];
+    for (int32_t r = 0; r < c->ranks.count && !c->has_failed; r++) {
+        if (c->arrivals[r].place.kind == 0) continue;
+        snprintf(message, sizeof message, "%s has left, while rank %d is at %s",
+                 hy_control_name(c, rank).text, r, words(&c->arrivals[r].place).text);
+        hy_control_record(c, HY_ERR_INTERNAL, rank, message);
+    }
+}
+
+void hy_control_answer(hy_control *c, const hy_wire_message *m) {
+    if (!keep(&c->answer, &c->answer_room, m->head.size)) {
+        hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for the answer of a call");
+        return;
+    }
+    if (m->head.size) memcpy(c->answer, m->data, m->head.size);
+    c->answered = m->head.number;
+    c->answer_size = m->head.size;
+    pthread_cond_broadcast(&c->is_changed);
+}
+
+/* ---- the owner's side ------------------------------------------------------------------------- */
+
+static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
+    HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has left; rank %d is at %s",
+               c->ranks.rank, words(place).text);
+    HY_FAIL_IF(!keep(&c->call, &c->call_room, sizeof *place + size), HY_ERR_MEMORY,
+               "no memory for %zu bytes of a call", sizeof *place + size);
+    memcpy(c->call, place, sizeof *place);
+    if (size) memcpy(c->call + sizeof *place, data, size);
+    hy_wire_head head = {.kind = HY_WIRE_CALL,
+                         .what = (uint16_t)place->kind,
+                         .size = (uint32_t)(sizeof *place + size),
+                         .number = place->number};
+    hy_line_send(c, 0, &head, c->call);
+    return HY_OK;
+}
+
+/* Goes to the call and waits there until all have come. */
+static hy_status make_call(hy_control *c, call_place place, const void *mine, void *all) {
+    int32_t rank = c->ranks.rank;
+    size_t size = answer_bytes(c, &place);
+    HY_FAIL_IF(size + sizeof place > HY_WIRE_MOST, HY_ERR_INPUT,
+               "%zu bytes in one call of the control channel: expected at most %u", size,
+               HY_WIRE_MOST - (uint32_t)sizeof place);
+    pthread_mutex_lock(&c->lock);
+    place.number = ++c->number;
+    hy_status status = HY_OK;
+    if (!c->has_failed && rank == 0)
+        hy_control_arrive(c, 0, &place, mine, brought(&place, 0));
+    else if (!c->has_failed)
+        status = send_call(c, &place, mine, brought(&place, rank));
+    while (status == HY_OK && !c->has_failed && c->answered != place.number)
+        pthread_cond_wait(&c->is_changed, &c->lock);
+    if (status == HY_OK && c->answered != place.number) status = hy_error_restore(&c->failure);
+    if (status == HY_OK && c->answer_size != size)
+        status = hy_fail(HY_ERR_INTERNAL, "rank 0 answered %zu bytes to %s", c->answer_size,
+                         words(&place).text);
+    if (status == HY_OK && size) memcpy(all, c->answer, size);
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+hy_status hy_control_barrier(hy_control *c) {
+    if (c->ranks.count == 1) return HY_OK;
+    return make_call(c, (call_place){.kind = CALL_BARRIER}, NULL, NULL);
+}
+
+hy_status hy_control_gather_bytes(hy_control *c, const void *mine, size_t size, void *all) {
+    if (c->ranks.count == 1) {
+        if (size) memmove(all, mine, size);
+        return HY_OK;
+    }
+    return make_call(c, (call_place){.kind = CALL_GATHER, .bytes = size}, mine, all);
+}
+
+hy_status hy_control_gather(hy_control *c, const double *mine, int32_t count, double *all) {
+    return hy_control_gather_bytes(c, mine, (size_t)count * sizeof *mine, all);
+}
+
+hy_status hy_control_share(hy_control *c, void *data, size_t size, int32_t root) {
+    HY_FAIL_IF(root < 0 || root >= c->ranks.count, HY_ERR_INPUT,
+               "share from rank %d of %d: expected one of them", root, c->ranks.count);
+    if (c->ranks.count == 1) return HY_OK;
+    return make_call(c, (call_place){.kind = CALL_SHARE, .bytes = size, .root = root}, data, data);
+}

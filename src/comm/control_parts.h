@@ -1,0 +1,113 @@
+/* control_parts.h: what the files of the control channel share; nobody else includes it.
+ *
+ * `lock` guards everything below it. Whoever adds a message tries to send it at once; what the socket does not take is
+ * left to the thread, which is woken for it. All reading is the thread's. */
+#pragma once
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "comm/control.h"
+#include "comm/wire.h"
+
+#define HY_LISTENERS 8
+
+typedef enum line_state { LINE_NONE = 0, LINE_OPEN = 1, LINE_LEFT = 2 } line_state;
+
+/* A connection: of rank 0 to each other rank, of the others to rank 0. */
+typedef struct line {
+    int fd;
+    line_state state;
+    hy_wire_buffer in, out;
+    double heard; /* clock of the last byte */
+} line;
+
+typedef enum call_kind { CALL_BARRIER = 1, CALL_GATHER = 2, CALL_SHARE = 3 } call_kind;
+
+/* Where a rank is: what it called, with what sizes. */
+typedef struct call_place {
+    uint64_t number;
+    uint64_t bytes; /* of one rank */
+    int32_t root;
+    int32_t kind; /* call_kind; 0: it waits in no call */
+} call_place;
+
+/* On rank 0: a rank that has come to its next call, with what it brought. */
+typedef struct arrival {
+    call_place place;
+    uint8_t *data;
+    size_t room;
+} arrival;
+
+typedef struct listener {
+    void (*function)(void *user);
+    void *user;
+    bool is_told;
+} listener;
+
+struct hy_control {
+    hy_ranks ranks;
+    hy_control_options options;
+    hy_member *members; /* (count) */
+    int wake_fd, failure_fd;
+    struct pollfd *polled; /* (count + 1), the thread's */
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool has_failed;
+
+    pthread_mutex_t lock;
+    pthread_cond_t is_changed;
+    line *lines;       /* (count); others than rank 0 use lines[0] alone */
+    arrival *arrivals; /* (count), rank 0 */
+    uint64_t number;   /* of the owner's last call */
+    uint64_t answered; /* number of the last call that was answered, and the answer */
+    uint8_t *answer;
+    size_t answer_size, answer_room;
+    uint8_t *call; /* room to put a call together */
+    size_t call_room;
+    hy_error failure; /* the first one, on any rank */
+    int32_t failed_rank;
+    listener listeners[HY_LISTENERS];
+    bool is_telling; /* a listener is running */
+    bool is_leaving; /* the owner closes: others' goodbyes are awaited */
+    bool is_stopping;
+};
+
+/* ---- control_line.c --------------------------------------------------------------------------- */
+
+void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const void *data);
+void hy_line_flush(line *l);
+/* Reads what is there; false once the other side has closed. */
+bool hy_line_read(line *l);
+void hy_line_close(line *l);
+bool hy_line_is_idle(const hy_control *c); /* everything is sent */
+void hy_control_wake(hy_control *c);
+
+/* ---- control_open.c --------------------------------------------------------------------------- */
+
+hy_status hy_control_meet(hy_control *c); /* fills lines and members */
+/* "rank 2 (host, pid 77)" */
+typedef struct rank_name {
+    char text[128];
+} rank_name;
+rank_name hy_control_name(const hy_control *c, int32_t rank);
+
+/* ---- control_calls.c -------------------------------------------------------------------------- */
+
+/* Rank 0: a rank has come to a call. */
+void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
+                       size_t size);
+void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *m);
+/* Others: a result came. */
+void hy_control_answer(hy_control *c, const hy_wire_message *m);
+/* Rank 0: `rank` said goodbye; a failure where others wait for it. */
+void hy_control_left(hy_control *c, int32_t rank);
+
+/* ---- control_thread.c ------------------------------------------------------------------------- */
+
+hy_status hy_control_start(hy_control *c);
+void hy_control_stop(hy_control *c);
+/* Keeps the first failure and tells everybody. With the lock held. `message` is whole. */
+void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message);

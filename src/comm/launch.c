@@ -1,0 +1,386 @@
+/* launch.c: starting ranks, passing on what they print and what signals come. See launch.h. */
+#include "comm/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/net.h"
+#include "comm/ranks.h"
+
+#define STOPPED_ON_REQUEST 75
+#define CODE_REFUSED 2
+#define REFUSED_GRACE 2 /* seconds */
+#define NO_SUCH_COMMAND 127
+#define LINE_MOST ((size_t)64 << 10) /* a longer line is cut */
+#define NAP_MILLISECONDS 200
+
+extern char **environ;
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+
+typedef struct rank_process {
+    pid_t pid;        /* 0: it has ended */
+    bool was_asked;   /* to end, by the launcher */
+    bool was_stopped; /* once, by a signal */
+    int status;
+    int pipe; /* what it prints; -1: rank 0, or over */
+    hy_text line;
+} rank_process;
+
+typedef enum stage { RUNNING, WAITING, TERMINATING, KILLING } stage;
+
+typedef struct launcher {
+    const hy_launch_options *options;
+    rank_process *ranks;   /* (count) */
+    struct pollfd *polled; /* (count + 1) */
+    int signals;
+    sigset_t before;
+    int32_t first_failed; /* -1: none */
+    stage stage;
+    double deadline; /* of the stage */
+    char address[64], job[24];
+} launcher;
+
+/* ---- what ranks print -------------------------------------------------------------------------- */
+
+static void write_all(int fd, const char *data, size_t size) {
+    while (size > 0) {
+        ssize_t n = write(fd, data, size);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; /* nobody reads any more; ranks go on */
+        data += n;
+        size -= (size_t)n;
+    }
+}
+
+static int errors_of(const launcher *l) {
+    return l->options->errors ? l->options->errors : STDERR_FILENO;
+}
+
+/* One write for a line, so that lines of several writers do not mix. */
+static void print_line(const launcher *l, int32_t rank, const char *text, size_t size) {
+    hy_text line = {0};
+    hy_text_addf(&line, "rank %d: ", rank);
+    hy_text_add_bytes(&line, text, size);
+    hy_text_add(&line, "\n");
+    write_all(errors_of(l), hy_text_string(&line), line.size);
+    hy_text_free(&line);
+}
+
+static void print_lines(launcher *l, int32_t rank, bool is_over) {
+    hy_text *text = &l->ranks[rank].line;
+    size_t at = 0;
+    for (const char *end; at < text->size; at = (size_t)(end - text->data) + 1) {
+        end = memchr(text->data + at, '\n', text->size - at);
+        if (!end) break;
+        print_line(l, rank, text->data + at, (size_t)(end - text->data) - at);
+    }
+    size_t left = text->size - at;
+    if (left > 0 && (is_over || left >= LINE_MOST)) {
+        print_line(l, rank, text->data + at, left);
+        left = 0;
+    }
+    if (left > 0) memmove(text->data, text->data + text->size - left, left);
+    text->size = left;
+}
+
+static void read_rank(launcher *l, int32_t rank) {
+    rank_process *p = &l->ranks[rank];
+    char bytes[4096];
+    while (p->pipe >= 0) {
+        ssize_t n = read(p->pipe, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) break;
+        if (n > 0) hy_text_add_bytes(&p->line, bytes, (size_t)n);
+        if (n <= 0) hy_net_close(&p->pipe);
+        print_lines(l, rank, n <= 0);
+    }
+}
+
+/* ---- starting ---------------------------------------------------------------------------------- */
+
+static bool is_own_variable(const char *text) {
+    static const char *const names[] = {
+        "HYBRID_RANK=",        "HYBRID_RANKS=", "HYBRID_LOCAL_RANK=",
+        "HYBRID_LOCAL_RANKS=", "HYBRID_JOB=",   "HYBRID_ADDRESS="};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strncmp(text, names[i], strlen(names[i])) == 0) return true;
+    }
+    return false;
+}
+
+/* The environment of a rank, made before the fork: in between hardly anything is allowed. Our variables come first, as
+ * one block of text behind the list. */
+static char **make_environment(const launcher *l, int32_t rank) {
+    size_t count = 0, room = 512;
+    int n = l->options->count, used = 0;
+    while (environ[count]) count++;
+    char **list = calloc(1, (count + 7) * sizeof *list + room);
+    if (!list) return NULL;
+    char *text = (char *)(list + count + 7);
+    const char *names[] = {"HYBRID_RANK", "HYBRID_RANKS", "HYBRID_LOCAL_RANK",
+                           "HYBRID_LOCAL_RANKS"};
+    const int values[] = {rank, n, rank, n};
+    size_t at = 0;
+    for (int i = 0; i < 4; i++) {
+        list[at++] = text + used;
+        used += snprintf(text + used, room - (size_t)used, "%s=%d", names[i], values[i]) + 1;
+    }
+    list[at++] = text + used;
+    used += snprintf(text + used, room - (size_t)used, "HYBRID_ADDRESS=%s", l->address) + 1;
+    list[at++] = text + used;
+    snprintf(text + used, room - (size_t)used, "HYBRID_JOB=%s", l->job);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_own_variable(environ[i])) list[at++] = environ[i];
+    }
+    return list;
+}
+
+/* In the new process. */
+static void become_rank(const launcher *l, pid_t parent, int output, char **environment) {
+    char *const *argv = l->options->argv;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it ended before that */
+    setpgid(0, 0);
+    if (output >= 0) {
+        int nothing = open("/dev/null", O_RDONLY);
+        if (nothing >= 0) dup2(nothing, STDIN_FILENO); /* what is typed or piped is rank 0's */
+        dup2(output, STDOUT_FILENO);
+        dup2(output, STDERR_FILENO);
+    }
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+    execvpe(argv[0], argv, environment);
+    const char *why = errno == ENOENT ? ": there is no such command\n" : ": it cannot be run\n";
+    const char *parts[] = {"cannot run ", argv[0], why};
+    for (size_t i = 0; i < 3; i++) write_all(STDERR_FILENO, parts[i], strlen(parts[i]));
+    _exit(NO_SUCH_COMMAND);
+}
+
+static hy_status start_rank(launcher *l, int32_t rank) {
+    rank_process *p = &l->ranks[rank];
+    int ends[2] = {-1, -1};
+    char **environment = make_environment(l, rank);
+    HY_FAIL_IF(!environment, HY_ERR_MEMORY, "no memory to start rank %d", rank);
+    pid_t parent = getpid();
+    bool is_ready = rank == 0 || pipe2(ends, O_CLOEXEC) == 0;
+    p->pid = is_ready ? fork() : -1;
+    if (p->pid == 0) become_rank(l, parent, ends[1], environment);
+    int error = errno;
+    hy_net_close(&ends[1]);
+    free(environment);
+    p->pipe = ends[0];
+    if (p->pipe >= 0) fcntl(p->pipe, F_SETFL, O_NONBLOCK);
+    bool is_started = p->pid > 0;
+    if (!is_started) p->pid = 0;
+    HY_FAIL_IF(!is_started, HY_ERR_IO, "cannot start rank %d: %s", rank, strerror(error));
+    return HY_OK;
+}
+
+static hy_status find_place(launcher *l) {
+    int fd;
+    bool is_taken;
+    uint64_t number;
+    HY_TRY(hy_net_listen("127.0.0.1", 0, &fd, &is_taken));
+    snprintf(l->address, sizeof l->address, "127.0.0.1:%d", hy_net_port(fd));
+    hy_net_close(&fd); /* someone may take it before rank 0 does, which then takes the next */
+    HY_FAIL_IF(getrandom(&number, sizeof number, 0) != sizeof number, HY_ERR_IO,
+               "the system gives no random bytes");
+    snprintf(l->job, sizeof l->job, "%016llx", (unsigned long long)number);
+    return HY_OK;
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------- */
+
+static void signal_all(const launcher *l, int number) {
+    for (int32_t r = 0; r < l->options->count; r++) {
+        if (l->ranks[r].pid > 0) kill(l->ranks[r].pid, number);
+    }
+}
+
+static void hear_signals(launcher *l) {
+    struct signalfd_siginfo info;
+    while (read(l->signals, &info, sizeof info) == sizeof info) {
+        if (info.ssi_signo != SIGCHLD) signal_all(l, (int)info.ssi_signo);
+    }
+}
+
+static bool has_failed(int status) { return !WIFEXITED(status) || WEXITSTATUS(status) != 0; }
+
+static void enter_stage(launcher *l, stage next, double seconds) {
+    l->stage = next;
+    l->deadline = hy_clock() + seconds;
+}
+
+/* A rank that was asked for something wrong may end before it has met the others, who then wait for it in vain. */
+static double grace_after(const hy_launch_options *o, int status) {
+    double grace = o->grace > 0 ? o->grace : 90;
+    bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == CODE_REFUSED;
+    return is_refused && grace > REFUSED_GRACE ? REFUSED_GRACE : grace;
+}
+
+/* Takes note of ranks that have ended; how many are left. */
+static int32_t collect(launcher *l) {
+    int32_t running = 0;
+    const hy_launch_options *o = l->options;
+    for (int32_t r = 0; r < o->count; r++) {
+        rank_process *p = &l->ranks[r];
+        bool is_news = p->pid > 0 && waitpid(p->pid, &p->status, WNOHANG | WUNTRACED) == p->pid;
+        if (is_news && WIFSTOPPED(p->status)) {
+            p->was_stopped = true;
+        } else if (is_news) {
+            p->pid = 0;
+            if (has_failed(p->status) && l->first_failed < 0) l->first_failed = r;
+            if (has_failed(p->status) && l->stage == RUNNING)
+                enter_stage(l, WAITING, grace_after(o, p->status));
+        }
+        running += p->pid > 0;
+    }
+    return running;
+}
+
+/* When others have failed, one that was stopped may see it, and end. */
+static void wake_stopped(launcher *l) {
+    for (int32_t r = 0; r < l->options->count && l->stage != RUNNING; r++) {
+        rank_process *p = &l->ranks[r];
+        if (p->pid > 0 && p->was_stopped) kill(p->pid, SIGCONT);
+        p->was_stopped = false;
+    }
+}
+
+/* The others had their time. */
+static void press(launcher *l) {
+    wake_stopped(l);
+    if (l->stage == RUNNING || l->stage == KILLING || hy_clock() < l->deadline) return;
+    bool is_last = l->stage == TERMINATING;
+    double seconds = l->options->kill_after > 0 ? l->options->kill_after : 20;
+    for (int32_t r = 0; r < l->options->count; r++) {
+        if (l->ranks[r].pid == 0) continue;
+        l->ranks[r].was_asked = true;
+        dprintf(errors_of(l), "rank %d does not end by itself: %s\n", r,
+                is_last ? "it is killed" : "it is asked to end");
+    }
+    signal_all(l, is_last ? SIGKILL : SIGTERM);
+    if (!is_last) signal_all(l, SIGCONT); /* one that is stopped would not hear it */
+    enter_stage(l, is_last ? KILLING : TERMINATING, seconds);
+}
+
+static void wait_for_ranks(launcher *l) {
+    int32_t n = l->options->count;
+    while (collect(l) > 0) {
+        for (int32_t r = 0; r < n; r++)
+            l->polled[r] = (struct pollfd){.fd = l->ranks[r].pipe, .events = POLLIN};
+        l->polled[n] = (struct pollfd){.fd = l->signals, .events = POLLIN};
+        poll(l->polled, (nfds_t)n + 1, NAP_MILLISECONDS);
+        hear_signals(l);
+        for (int32_t r = 0; r < n; r++) {
+            if (l->polled[r].revents) read_rank(l, r);
+        }
+        press(l);
+    }
+    for (int32_t r = 0; r < n; r++) {
+        read_rank(l, r);
+        print_lines(l, r, true); /* a grandchild may still hold the pipe */
+    }
+}
+
+/* ---- the end ----------------------------------------------------------------------------------- */
+
+static void name_failure(const launcher *l) {
+    int32_t r = l->first_failed;
+    int status = r >= 0 ? l->ranks[r].status : 0;
+    if (r < 0) return;
+    if (WIFSIGNALED(status))
+        dprintf(errors_of(l), "rank %d was ended by signal %d (%s)\n", r, WTERMSIG(status),
+                strsignal(WTERMSIG(status)));
+    else if (WEXITSTATUS(status) != STOPPED_ON_REQUEST)
+        dprintf(errors_of(l), "rank %d ended with exit code %d\n", r, WEXITSTATUS(status));
+}
+
+static int code_of(const launcher *l) {
+    int status = l->ranks[0].status;
+    bool by_itself = WIFEXITED(status) && !l->ranks[0].was_asked;
+    if (l->first_failed < 0) return 0;
+    return by_itself && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 1;
+}
+
+static hy_status start_all(launcher *l) {
+    sigset_t heard;
+    sigemptyset(&heard);
+    sigaddset(&heard, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
+        struct sigaction now;
+        /* nohup(1) and its like: a hangup that is ignored stays so, here and in the ranks. A shell lets whatever it
+         * starts in the background ignore SIGINT, too; one that is sent is meant all the same. */
+        bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
+                          now.sa_handler == SIG_IGN;
+        if (!is_ignored) sigaddset(&heard, passed_on[i]);
+    }
+    sigprocmask(SIG_BLOCK, &heard, &l->before);
+    l->signals = signalfd(-1, &heard, SFD_NONBLOCK | SFD_CLOEXEC);
+    HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "no descriptor for signals: %s", strerror(errno));
+    HY_TRY(find_place(l));
+    for (int32_t r = 0; r < l->options->count; r++) HY_TRY(start_rank(l, r));
+    return HY_OK;
+}
+
+static void end_launcher(launcher *l) {
+    for (int32_t r = 0; r < l->options->count; r++) {
+        hy_net_close(&l->ranks[r].pipe);
+        hy_text_free(&l->ranks[r].line);
+    }
+    if (l->signals >= 0) {
+        hear_signals(l); /* what came too late is not to come again */
+        hy_net_close(&l->signals);
+    }
+    sigprocmask(SIG_SETMASK, &l->before, NULL);
+}
+
+static hy_status launch(launcher *l, int *exit_code) {
+    sigprocmask(SIG_BLOCK, NULL, &l->before);
+    for (int32_t r = 0; r < l->options->count; r++) l->ranks[r].pipe = -1;
+    hy_status status = start_all(l);
+    if (status == HY_OK) {
+        wait_for_ranks(l);
+        name_failure(l);
+        *exit_code = code_of(l);
+    } else {
+        signal_all(l, SIGKILL);
+        while (collect(l) > 0) poll(NULL, 0, 1);
+    }
+    end_launcher(l);
+    return status;
+}
+
+hy_status hy_launch(const hy_launch_options *options, int *exit_code) {
+    int32_t n = options->count;
+    *exit_code = 1;
+    HY_FAIL_IF(n < 1 || n > HY_RANKS_MOST, HY_ERR_INPUT, "%d ranks: expected 1 to %d", n,
+               HY_RANKS_MOST);
+    launcher l = {.options = options,
+                  .ranks = calloc((size_t)n, sizeof *l.ranks),
+                  .polled = calloc((size_t)n + 1, sizeof *l.polled),
+                  .signals = -1,
+                  .first_failed = -1};
+    hy_status status = HY_ERR_MEMORY;
+    if (l.ranks && l.polled)
+        status = launch(&l, exit_code);
+    else
+        hy_fail(status, "no memory for %d ranks", n);
+    free(l.ranks);
+    free(l.polled);
+    return status;
+}

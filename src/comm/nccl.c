@@ -1,0 +1,308 @@
+/* nccl.c: NCCL behind the few declarations that are needed here. See nccl.h.
+ *
+ * Communicators are non-blocking, so every call of the library returns soon and `lock` is never held for long: the
+ * control's thread can take it at any time to abort. After an abort `comm` is NULL. */
+#include "comm/nccl.h"
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+
+#define OLDEST 21400 /* 2.14: ncclCommInitRankConfig, ncclCommFinalize */
+#define CONFIG_MAGIC 0xcafebeefu
+#define BYTES 0 /* ncclInt8 */
+
+enum { SUCCESS = 0, IN_PROGRESS = 7 };
+
+typedef void *communicator;
+typedef struct unique_id {
+    char internal[128];
+} unique_id;
+
+/* As version 2.14 has it; newer ones take it for what it is by size and version. */
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} config;
+
+typedef struct functions {
+    int (*get_version)(int *out);
+    int (*get_unique_id)(unique_id *out);
+    int (*init)(communicator *out, int count, unique_id id, int rank, config *how);
+    int (*finalize)(communicator comm);
+    int (*destroy)(communicator comm);
+    int (*abort)(communicator comm);
+    int (*async_error)(communicator comm, int *out);
+    int (*send)(const void *data, size_t count, int type, int peer, communicator comm,
+                void *stream);
+    int (*receive)(void *data, size_t count, int type, int peer, communicator comm, void *stream);
+    int (*group_start)(void);
+    int (*group_end)(void);
+    const char *(*error_string)(int result);
+} functions;
+
+struct hy_nccl {
+    functions api;
+    hy_control *control;
+    char version[16];
+    uint64_t sent, received;
+    pthread_mutex_t lock;
+    communicator comm; /* NULL: not there yet, or aborted */
+};
+
+/* ---- the library ------------------------------------------------------------------------------- */
+
+static hy_status open_library(void **out) {
+    const char *given = getenv("HYBRID_NCCL");
+    *out = NULL;
+    if (given && *given) {
+        *out = dlopen(given, RTLD_NOW | RTLD_LOCAL);
+        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "HYBRID_NCCL names no library that opens: %s", dlerror());
+        return HY_OK;
+    }
+    *out = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!*out) *out = dlopen("libnccl.so", RTLD_NOW | RTLD_LOCAL);
+    HY_FAIL_IF(
+        !*out, HY_ERR_DEVICE,
+        "NCCL is not here (libnccl.so.2, of package libnccl2): install it, set HYBRID_NCCL to its "
+        "path, or use sockets");
+    return HY_OK;
+}
+
+static hy_status find_functions(void *library, functions *api) {
+    const struct {
+        const char *name;
+        void *slot;
+    } wanted[] = {{"ncclGetVersion", &api->get_version},
+                  {"ncclGetUniqueId", &api->get_unique_id},
+                  {"ncclCommInitRankConfig", &api->init},
+                  {"ncclCommFinalize", &api->finalize},
+                  {"ncclCommDestroy", &api->destroy},
+                  {"ncclCommAbort", &api->abort},
+                  {"ncclCommGetAsyncError", &api->async_error},
+                  {"ncclSend", &api->send},
+                  {"ncclRecv", &api->receive},
+                  {"ncclGroupStart", &api->group_start},
+                  {"ncclGroupEnd", &api->group_end},
+                  {"ncclGetErrorString", &api->error_string}};
+    int version = 0;
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        void *found = dlsym(library, wanted[i].name);
+        memcpy(wanted[i].slot, &found, sizeof found);
+        /* The version comes first, so that an old library is called old rather than broken. */
+        if (i == 0 && found && api->get_version(&version) == SUCCESS && version < OLDEST) {
+            int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
+            return hy_fail(HY_ERR_DEVICE, "NCCL is %d.%d (%d): expected 2.14 or newer",
+                           version < 10000 ? version / 1000 : version / 10000, minor, version);
+        }
+        HY_FAIL_IF(!found, HY_ERR_DEVICE,
+                   "the NCCL library has no %s: it is not NCCL 2.14 or newer", wanted[i].name);
+    }
+    return HY_OK;
+}
+
+/* ---- failures ---------------------------------------------------------------------------------- */
+
+/* With or without the lock of the owner's calls: whoever comes first aborts. Called by the control's thread. */
+static void abort_all(void *user) {
+    hy_nccl *n = user;
+    pthread_mutex_lock(&n->lock);
+    if (n->comm) n->api.abort(n->comm);
+    n->comm = NULL;
+    pthread_mutex_unlock(&n->lock);
+}
+
+/* An error of NCCL is mostly a peer's death as seen from here; the control channel knows whose. */
+static hy_status failed(hy_nccl *n, const char *what, int result) {
+    struct pollfd failure = {.fd = hy_control_failure_fd(n->control), .events = POLLIN};
+    abort_all(n);
+    bool is_local = result == 4 || result == 5; /* invalid argument, invalid usage */
+    if (failure.fd >= 0 && !is_local)
+        poll(&failure, 1, (int)(1e3 * hy_control_timeout(n->control)));
+    HY_TRY(hy_control_check(n->control));
+    return hy_fail(HY_ERR_DEVICE, "NCCL %s: %s failed: %s%s", n->version, what,
+                   n->api.error_string(result),
+                   result == 5 ? " (two ranks on one device are such a case)" : "");
+}
+
+static hy_status was_aborted(hy_nccl *n, const char *what) {
+    HY_TRY(hy_control_check(n->control));
+    return hy_fail(HY_ERR_STATE, "%s after NCCL was aborted", what);
+}
+
+static bool is_fine(int result) { return result == SUCCESS || result == IN_PROGRESS; }
+
+/* Waits until the library has done what it was asked to enqueue. */
+static hy_status settle(hy_nccl *n, const char *what) {
+    for (long nap = 1000;; nap = nap < 1000000 ? 2 * nap : nap) {
+        int state = IN_PROGRESS, result = SUCCESS;
+        pthread_mutex_lock(&n->lock);
+        bool is_there = n->comm != NULL;
+        if (is_there) result = n->api.async_error(n->comm, &state);
+        pthread_mutex_unlock(&n->lock);
+        if (!is_there) return was_aborted(n, what);
+        if (result != SUCCESS) return failed(n, what, result);
+        if (state == SUCCESS) return HY_OK;
+        if (state != IN_PROGRESS) return failed(n, what, state);
+        nanosleep(&(struct timespec){.tv_nsec = nap}, NULL);
+    }
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------- */
+
+static void write_version(int version, char out[16]) {
+    snprintf(out, 16, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+}
+
+static hy_status agree_on_version(hy_nccl *n) {
+    int32_t count = hy_control_count(n->control);
+    double *all = calloc((size_t)count, sizeof *all), mine;
+    int version = 0;
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for %d ranks", count);
+    n->api.get_version(&version);
+    write_version(version, n->version);
+    mine = version;
+    hy_status status = hy_control_gather(n->control, &mine, 1, all);
+    for (int32_t r = 0; r < count && status == HY_OK; r++) {
+        if (all[r] != all[0])
+            status = hy_fail(
+                HY_ERR_DEVICE,
+                "rank %d has NCCL of version %.0f, rank 0 of %.0f: expected one on all ranks", r,
+                all[r], all[0]);
+    }
+    free(all);
+    return status;
+}
+
+static hy_status connect_all(hy_nccl *n) {
+    unique_id id = {{0}};
+    config how = {.size = sizeof how, .magic = CONFIG_MAGIC, .version = OLDEST};
+    int32_t rank = hy_control_rank(n->control), count = hy_control_count(n->control);
+    int result = rank == 0 ? n->api.get_unique_id(&id) : SUCCESS;
+    if (result != SUCCESS) return failed(n, "ncclGetUniqueId", result);
+    HY_TRY(hy_control_share(n->control, &id, sizeof id, 0));
+    pthread_mutex_lock(&n->lock);
+    result = n->api.init(&n->comm, count, id, rank, &how);
+    pthread_mutex_unlock(&n->lock);
+    if (!is_fine(result)) return failed(n, "ncclCommInitRankConfig", result);
+    HY_TRY(hy_control_on_failure(n->control, abort_all, n));
+    return settle(n, "connecting");
+}
+
+/* The file that a function came from. */
+static void find_path(const functions *api, char *out, size_t size) {
+    void *function;
+    Dl_info found;
+    memcpy(&function, &api->get_version, sizeof function);
+    out[0] = 0;
+    if (!dladdr(function, &found) || !found.dli_fname) return;
+    size_t length = strlen(found.dli_fname), cut = length < size ? 0 : length + 1 - size;
+    snprintf(out, size, "%s", found.dli_fname + cut);
+}
+
+hy_status hy_nccl_look(hy_nccl_library *out) {
+    void *library;
+    functions api;
+    int version = 0;
+    HY_TRY(open_library(&library));
+    HY_TRY(find_functions(library, &api));
+    bool is_known = api.get_version(&version) == SUCCESS;
+    HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
+               "NCCL is version %d.%d.%d: expected 2.14 or newer", version / 10000,
+               version / 100 % 100, version % 100);
+    if (out) write_version(version, out->version);
+    if (out) find_path(&api, out->path, sizeof out->path);
+    return HY_OK;
+}
+
+hy_status hy_nccl_open(hy_control *control, hy_nccl **out) {
+    void *library; /* stays open: CUDA does not survive being unloaded */
+    functions api;
+    *out = NULL;
+    HY_TRY(open_library(&library));
+    HY_TRY(find_functions(library, &api));
+    hy_nccl *n = calloc(1, sizeof *n);
+    HY_FAIL_IF(!n, HY_ERR_MEMORY, "no memory for NCCL");
+    n->api = api;
+    n->control = control;
+    pthread_mutex_init(&n->lock, NULL);
+    hy_status status = agree_on_version(n);
+    if (status == HY_OK) status = connect_all(n);
+    if (status == HY_OK)
+        *out = n;
+    else
+        hy_nccl_close(n);
+    return status;
+}
+
+void hy_nccl_close(hy_nccl *n) {
+    if (!n) return;
+    hy_control_off_failure(n->control, abort_all, n);
+    if (n->comm && hy_control_check(n->control) == HY_OK && is_fine(n->api.finalize(n->comm)) &&
+        settle(n, "closing") == HY_OK && n->comm) {
+        n->api.destroy(n->comm);
+        n->comm = NULL;
+    }
+    abort_all(n);
+    pthread_mutex_destroy(&n->lock);
+    free(n);
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const hy_nccl *n, const hy_transfer *list, int32_t count) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (list[i].peer != hy_control_rank(n->control)) sum += list[i].bytes;
+    }
+    return sum;
+}
+
+/* With the lock. Pieces of no bytes are left out: both sides know them. */
+static int enqueue(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
+                   const hy_transfer *receives, int32_t receive_count, void *stream) {
+    const functions *api = &n->api;
+    int result = api->group_start();
+    for (int32_t i = 0; i < send_count && is_fine(result); i++) {
+        const hy_transfer *p = &sends[i];
+        if (p->bytes) result = api->send(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
+    }
+    for (int32_t i = 0; i < receive_count && is_fine(result); i++) {
+        const hy_transfer *p = &receives[i];
+        if (p->bytes) result = api->receive(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
+    }
+    int ended = api->group_end(); /* also where a call in between failed */
+    return is_fine(result) ? ended : result;
+}
+
+hy_status hy_nccl_exchange(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
+                           const hy_transfer *receives, int32_t receive_count, void *stream) {
+    HY_TRY(hy_control_check(n->control));
+    pthread_mutex_lock(&n->lock);
+    bool is_there = n->comm != NULL;
+    int result =
+        is_there ? enqueue(n, sends, send_count, receives, receive_count, stream) : SUCCESS;
+    pthread_mutex_unlock(&n->lock);
+    if (!is_there) return was_aborted(n, "an exchange");
+    if (!is_fine(result)) return failed(n, "an exchange", result);
+    HY_TRY(settle(n, "an exchange"));
+    n->sent += bytes_of(n, sends, send_count);
+    n->received += bytes_of(n, receives, receive_count);
+    return HY_OK;
+}
+
+hy_status hy_nccl_check(hy_nccl *n) {
+    HY_TRY(hy_control_check(n->control));
+    return settle(n, "an exchange");
+}
+
+const char *hy_nccl_version(const hy_nccl *n) { return n->version; }
+uint64_t hy_nccl_bytes_sent(const hy_nccl *n) { return n->sent; }
+uint64_t hy_nccl_bytes_received(const hy_nccl *n) { return n->received; }

@@ -1,0 +1,284 @@
+/* ranks.c: reading launchers' variables. See ranks.h. */
+#include "comm/ranks.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "comm/slurm.h"
+
+/* Steps from here on are the batch script, a shell of salloc and the like: nobody started tasks there. */
+#define FIRST_SPECIAL_STEP 0xfffffff0LL
+
+/* One launcher: its four variables, where it says them, and what all of its ranks have alike. */
+typedef struct launcher {
+    hy_ranks_source id;
+    const char *name;
+    const char *rank, *count, *local_rank, *local_count;
+    bool needs_local_count;
+    const char *alike[3];
+} launcher;
+
+static const launcher launchers[] = {
+    {HY_RANKS_LAUNCHER,
+     "hybrid-train",
+     "HYBRID_RANK",
+     "HYBRID_RANKS",
+     "HYBRID_LOCAL_RANK",
+     "HYBRID_LOCAL_RANKS",
+     true,
+     {"HYBRID_JOB", "HYBRID_ADDRESS"}},
+    /* Programs that set torchrun's variables themselves often leave out LOCAL_WORLD_SIZE. */
+    {HY_RANKS_TORCHRUN,
+     "torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     false,
+     {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"}},
+    {HY_RANKS_OPENMPI,
+     "Open MPI",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     true,
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+    {HY_RANKS_PMI,
+     "PMI",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     true,
+     {"PMI_JOBID", "PMI_PORT"}},
+    {HY_RANKS_SLURM,
+     "Slurm",
+     "SLURM_PROCID",
+     "SLURM_NTASKS",
+     "SLURM_LOCALID",
+     NULL,
+     false,
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+};
+#define LAUNCHERS (sizeof launchers / sizeof launchers[0])
+
+static const launcher *launcher_of(hy_ranks_source source) {
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        if (launchers[i].id == source) return &launchers[i];
+    }
+    static const launcher nobody = {.name = "", .count = ""};
+    return &nobody;
+}
+
+const char *hy_ranks_source_name(hy_ranks_source source) { return launcher_of(source)->name; }
+const char *hy_ranks_count_variable(hy_ranks_source source) { return launcher_of(source)->count; }
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* NULL for a variable that is not set, or set to nothing. */
+static const char *value_of(const char *name) {
+    const char *value = name ? getenv(name) : NULL;
+    return value && *value ? value : NULL;
+}
+
+static hy_status number_of(const char *name, int64_t least, int64_t most, int32_t *out) {
+    const char *value = value_of(name);
+    char *end;
+    errno = 0;
+    long long number = strtoll(value, &end, 10);
+    bool is_number = *end == 0 && strspn(value, "0123456789") == strlen(value);
+    HY_FAIL_IF(!is_number || errno != 0 || number < least || number > most, HY_ERR_INPUT,
+               "%s is \"%s\": expected a number from %lld to %lld", name, value, (long long)least,
+               (long long)most);
+    *out = (int32_t)number;
+    return HY_OK;
+}
+
+hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
+                           uint16_t *port) {
+    const char *colon = strrchr(text, ':'), *from = text;
+    char *end = NULL;
+    long number = colon ? strtol(colon + 1, &end, 10) : 0;
+    size_t length = colon ? (size_t)(colon - text) : 0;
+    bool is_port = end && end > colon + 1 && *end == 0 && number >= 1 && number <= 65535;
+    if (length > 2 && text[0] == '[' && text[length - 1] == ']') {
+        from++;
+        length -= 2;
+    } else if (memchr(text, ':', length)) {
+        is_port = false; /* an IPv6 address without brackets has no clear end */
+    }
+    HY_FAIL_IF(!is_port || length == 0 || length >= HY_ADDRESS_MAX, HY_ERR_INPUT,
+               "%s is \"%s\": expected host:port, as in 10.0.0.1:29500 or [fd00::1]:29500", name,
+               text);
+    memcpy(host, from, length);
+    host[length] = 0;
+    *port = (uint16_t)number;
+    return HY_OK;
+}
+
+/* Systems give out ports from 32768 on; what has a name of its own is mostly below 10000. */
+uint16_t hy_port_of(uint64_t number) {
+    return (uint16_t)(15000 + hy_hash_bytes(&number, sizeof number, 0) % 15000);
+}
+
+/* ---- one launcher ---------------------------------------------------------------------------- */
+
+/* A step that srun started: the variables of a job alone are also those of its script. */
+static bool is_in_slurm_step(void) {
+    const char *step = value_of("SLURM_STEP_ID"), *id = step ? step : value_of("SLURM_STEPID");
+    return id && value_of("SLURM_PROCID") && strtoll(id, NULL, 10) < FIRST_SPECIAL_STEP;
+}
+
+static bool is_here(const launcher *l) {
+    bool is_slurm_step = is_in_slurm_step();
+    if (l->id == HY_RANKS_SLURM) return is_slurm_step;
+    /* srun speaks PMI too, and then says the same as Slurm's own variables. */
+    if (l->id == HY_RANKS_PMI && is_slurm_step) return false;
+    return value_of(l->rank) || value_of(l->count) || value_of(l->local_rank) ||
+           value_of(l->local_count);
+}
+
+static hy_status must_be_set(const launcher *l) {
+    const char *names[] = {l->rank, l->count, l->local_rank,
+                           l->needs_local_count ? l->local_count : NULL};
+    const char *set = NULL, *missing = NULL;
+    for (int i = 3; i >= 0; i--) {
+        if (!names[i]) continue;
+        if (value_of(names[i]))
+            set = names[i];
+        else
+            missing = names[i];
+    }
+    if (!set) set = l->local_count;
+    HY_FAIL_IF(missing, HY_ERR_INPUT,
+               "%s is set (%s), but %s is not: a launcher sets both; unset %s to train with one "
+               "process",
+               set, l->name, missing, set);
+    return HY_OK;
+}
+
+/* srun says how many tasks each node has in one list for all. */
+static void find_slurm_local_count(hy_ranks *out) {
+    const char *list = value_of("SLURM_STEP_TASKS_PER_NODE"), *node = value_of("SLURM_NODEID");
+    int64_t tasks = 0;
+    if (!list) list = value_of("SLURM_TASKS_PER_NODE");
+    bool is_known = list && node && hy_slurm_tasks_of_node(list, strtoll(node, NULL, 10), &tasks);
+    bool is_count = is_known && tasks > out->local_rank && tasks <= out->count;
+    out->local_count = is_count ? (int32_t)tasks : 0;
+}
+
+static hy_status read_launcher(const launcher *l, hy_ranks *out) {
+    *out = (hy_ranks){.source = l->id};
+    HY_TRY(must_be_set(l));
+    HY_TRY(number_of(l->count, 1, HY_RANKS_MOST, &out->count));
+    HY_TRY(number_of(l->rank, 0, HY_RANKS_MOST - 1, &out->rank));
+    HY_TRY(number_of(l->local_rank, 0, HY_RANKS_MOST - 1, &out->local_rank));
+    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
+               l->rank, out->rank, l->count, out->count);
+    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
+               l->local_rank, out->local_rank, l->count, out->count);
+    if (value_of(l->local_count)) {
+        HY_TRY(number_of(l->local_count, 1, out->count, &out->local_count));
+        HY_FAIL_IF(out->local_rank >= out->local_count, HY_ERR_INPUT,
+                   "%s is %d and %s is %d: expected less", l->local_rank, out->local_rank,
+                   l->local_count, out->local_count);
+    }
+    if (l->id == HY_RANKS_SLURM) find_slurm_local_count(out);
+    return HY_OK;
+}
+
+/* ---- where rank 0 waits ---------------------------------------------------------------------- */
+
+/* A number that all ranks of a job make alike. Without a name for the job it is the parent's number, which ranks
+ * on one machine share. */
+static uint64_t job_of(const launcher *l) {
+    hy_hash hash;
+    bool is_named = false;
+    hy_hash_init(&hash, (uint64_t)l->id);
+    for (size_t i = 0; i < 3; i++) {
+        const char *value = value_of(l->alike[i]);
+        if (value) hy_hash_add(&hash, value, strlen(value) + 1);
+        is_named = is_named || value;
+    }
+    long parent = is_named ? 0 : (long)getppid();
+    hy_hash_add(&hash, &parent, sizeof parent);
+    return hy_hash_value(&hash);
+}
+
+static hy_status address_from_slurm(hy_ranks *out) {
+    const char *name =
+        value_of("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+    const char *list = value_of(name);
+    HY_FAIL_IF(!list, HY_ERR_INPUT,
+               "SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is: "
+               "HYBRID_ADDRESS=host:port can say where rank 0 runs");
+    HY_FAIL_IF(!hy_slurm_first_host(list, out->address, sizeof out->address), HY_ERR_INPUT,
+               "%s is \"%s\": expected a list of nodes, as in node[01-04]", name, list);
+    return HY_OK;
+}
+
+/* torchrun itself listens on MASTER_PORT where workers are told to use its store. */
+static bool is_port_taken(void) {
+    const char *value = value_of("TORCHELASTIC_USE_AGENT_STORE");
+    return value && strcmp(value, "True") == 0;
+}
+
+static hy_status address_from_master(const launcher *l, hy_ranks *out) {
+    const char *host = value_of("MASTER_ADDR"), *port = value_of("MASTER_PORT");
+    int32_t number = 0;
+    HY_FAIL_IF(!host || !port, HY_ERR_INPUT, "%s is set (%s), but %s is not: where is rank 0?",
+               host ? "MASTER_ADDR" : l->rank, l->name, host ? "MASTER_PORT" : "MASTER_ADDR");
+    HY_TRY(number_of("MASTER_PORT", 1, 65535, &number));
+    HY_FAIL_IF(strlen(host) >= sizeof out->address, HY_ERR_INPUT,
+               "MASTER_ADDR has %zu letters: expected a host", strlen(host));
+    snprintf(out->address, sizeof out->address, "%s", host);
+    out->port = (uint16_t)(number + (is_port_taken() && number < 65535));
+    return HY_OK;
+}
+
+static hy_status find_address(const launcher *l, hy_ranks *out) {
+    const char *own = value_of("HYBRID_ADDRESS");
+    out->job = job_of(l);
+    out->port = hy_port_of(out->job);
+    if (own) return hy_address_parse("HYBRID_ADDRESS", own, out->address, &out->port);
+    HY_FAIL_IF(l->id == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
+               "HYBRID_RANK is set, but HYBRID_ADDRESS is not: expected host:port of rank 0");
+    if (l->id == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR")) return address_from_master(l, out);
+    if (l->id == HY_RANKS_SLURM) return address_from_slurm(out);
+    if (out->local_count == out->count) snprintf(out->address, sizeof out->address, "127.0.0.1");
+    return HY_OK;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static hy_status must_agree(const launcher *a, const hy_ranks *first, const launcher *b) {
+    hy_ranks second;
+    HY_TRY(read_launcher(b, &second));
+    HY_FAIL_IF(first->rank != second.rank || first->count != second.count, HY_ERR_INPUT,
+               "%s and %s disagree: %s is %d of %d by %s, %s is %d of %d by %s; unset those of "
+               "the launcher that did not start this process",
+               a->name, b->name, a->rank, first->rank, first->count, a->count, b->rank, second.rank,
+               second.count, b->count);
+    return HY_OK;
+}
+
+hy_status hy_ranks_find(hy_ranks *out) {
+    const launcher *found = NULL;
+    *out = (hy_ranks){.count = 1, .local_count = 1};
+    for (size_t i = 0; i < LAUNCHERS; i++) {
+        const launcher *l = &launchers[i];
+        if (!is_here(l) || (found && l->id == HY_RANKS_SLURM)) continue;
+        if (found)
+            HY_TRY(must_agree(found, out, l));
+        else
+            HY_TRY(read_launcher(l, out));
+        if (!found) found = l;
+    }
+    return found && out->count > 1 ? find_address(found, out) : HY_OK;
+}

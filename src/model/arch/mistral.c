@@ -1,0 +1,22 @@
+/* mistral.c: Mistral, and Ministral, which has a window in some layers. See arch.h. */
+#include "model/arch/arch.h"
+
+const hy_family hy_mistral = {
+    .name = "mistral",
+    .class_name = "MistralForCausalLM",
+    .base_class = "MistralModel",
+    HY_LIKE_LLAMA,
+    .keys = HY_LLAMA_KEYS "sliding_window ",
+    .has_window = true,
+    .biases = HY_BIASES(0),
+};
+
+const hy_family hy_ministral = {
+    .name = "ministral",
+    .class_name = "MinistralForCausalLM",
+    .base_class = "MinistralModel",
+    HY_LIKE_LLAMA,
+    .keys = HY_LLAMA_KEYS "sliding_window ",
+    .has_window = true,
+    .biases = HY_BIASES(0),
+};

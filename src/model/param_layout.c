@@ -1,0 +1,132 @@
+/* param_layout.c: the types in which parameters are stored, and layouts of them. See param_layout.h. */
+#include "model/param_layout.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "kernels/coded.h"
+
+#define SMALL_TENSOR 4096
+
+int32_t hy_param_block(const hy_param *param, hy_dtype dtype) {
+    return param->ndim == 2 ? hy_coded_block(dtype, param->shape[0], param->shape[1]) : 0;
+}
+
+hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
+    const hy_param *param = &p->list[index];
+    bool is_real = param->is_trainable || param->stays_real;
+    if (is_real || !hy_param_block(param, p->frozen_codes)) return dtype;
+    switch (param->kind) {
+    case HY_P_QKV:
+    case HY_P_OUT:
+    case HY_P_UP:
+    case HY_P_DOWN: return p->frozen_codes;
+    case HY_P_TOKENS: /* nf4: as in others' files; fp8 is what matmuls of blocks have */
+        if (p->frozen_codes != HY_I8) return dtype;
+        return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
+    default: return dtype;
+    }
+}
+
+int32_t hy_param_group(const hy_param *param, hy_dtype dtype) {
+    int32_t block = hy_param_block(param, dtype), group = hy_coded_most(dtype);
+    for (int32_t i = 0; block && group && i < hy_param_pieces(param); i++) {
+        int64_t blocks = hy_param_piece_rows(param, i) * param->shape[1] / block;
+        while (blocks % group) group /= 2;
+    }
+    return block ? group : 0;
+}
+
+hy_layout_item hy_params_item(const hy_params *p, int32_t index, hy_dtype dtype) {
+    const hy_param *param = &p->list[index];
+    return (hy_layout_item){.unit = param->unit,
+                            .dtype = dtype,
+                            .count = param->count,
+                            .block = hy_param_block(param, dtype),
+                            .group = p->has_plain_scales ? 0 : hy_param_group(param, dtype)};
+}
+
+/* ---- layouts ----------------------------------------------------------------------------------- */
+
+static hy_layout_item *new_items(const hy_params *p) {
+    return calloc((size_t)p->count, sizeof(hy_layout_item));
+}
+
+/* Lays out the items of those parameters that have elements, and frees the list. */
+static hy_status lay_out(const hy_params *p, hy_layout_item *items, hy_layout *out) {
+    int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
+    int32_t count = 0;
+    hy_status status = items && item_of ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        item_of[i] = items[i].count > 0 ? count : -1;
+        if (items[i].count > 0) items[count++] = items[i];
+    }
+    if (status == HY_OK) status = hy_layout_init(out, items, count, p->units);
+    if (status == HY_OK && count < p->count) {
+        status = hy_layout_set_items(out, item_of, p->count);
+        if (status != HY_OK) hy_layout_fini(out);
+    }
+    free(items);
+    free(item_of);
+    return status;
+}
+
+/* 8-bit values with scales for what is large, fp32 for what is small. */
+static void set_8bit(hy_layout_item *item) {
+    bool is_small = item->count < SMALL_TENSOR;
+    item->dtype = is_small ? HY_F32 : HY_U8;
+    item->block = is_small ? 0 : HY_QUANT_BLOCK;
+}
+
+hy_status hy_params_layout(const hy_params *p, hy_param_set set, hy_dtype dtype, hy_layout *out) {
+    hy_layout_item *items = new_items(p);
+    for (int32_t i = 0; items && i < p->count; i++) {
+        bool is_there = set == HY_SET_ALL || p->list[i].is_trainable == (set == HY_SET_TRAINABLE);
+        if (!is_there) continue;
+        bool is_real = set == HY_SET_TRAINABLE;
+        items[i] = hy_params_item(p, i, is_real ? dtype : hy_params_stored(p, i, dtype));
+        if (dtype == HY_U8) set_8bit(&items[i]);
+    }
+    return lay_out(p, items, out);
+}
+
+hy_status hy_params_extents_layout(const hy_params *p, const hy_param_extent *extents,
+                                   hy_dtype dtype, hy_layout *out) {
+    hy_layout_item *items = new_items(p);
+    for (int32_t i = 0; items && i < p->count; i++) {
+        items[i] = (hy_layout_item){.unit = p->list[i].unit,
+                                    .dtype = extents[i].is_exact ? HY_F32 : dtype,
+                                    .count = extents[i].count};
+        if (items[i].dtype == HY_U8) set_8bit(&items[i]);
+    }
+    return lay_out(p, items, out);
+}
+
+/* ---- fp8 --------------------------------------------------------------------------------------- */
+
+hy_fp8_use hy_params_fp8_possible(const hy_params *p) {
+    hy_fp8_use use = {.is_frozen = p->frozen_codes == HY_E4M3};
+    for (int32_t i = 0; i < p->count; i++) {
+        const hy_param *param = &p->list[i];
+        uint32_t bit = hy_linear_bit(param->kind);
+        if (param->is_trainable) use.grads |= bit;
+        if (param->is_trainable || use.is_frozen) use.weights |= bit;
+    }
+    return use;
+}
+
+hy_dtype hy_params_fp8_stored(const hy_params *p, int32_t index, const hy_fp8_use *use) {
+    const hy_param *param = &p->list[index];
+    bool is_block = param->unit > 0 && param->unit < p->units - 1;
+    if (!is_block || !param->is_trainable) return HY_DTYPE_COUNT;
+    return use->weights & hy_linear_bit(param->kind) ? HY_E4M3 : HY_BF16;
+}
+
+hy_status hy_params_fp8_layout(const hy_params *p, const hy_fp8_use *use, hy_layout *out) {
+    hy_layout_item *items = new_items(p);
+    for (int32_t i = 0; items && i < p->count; i++) {
+        hy_dtype dtype = hy_params_fp8_stored(p, i, use);
+        if (dtype != HY_DTYPE_COUNT) items[i] = hy_params_item(p, i, dtype);
+    }
+    return lay_out(p, items, out);
+}

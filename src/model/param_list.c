@@ -1,0 +1,167 @@
+/* param_list.c: parameters that a caller lists, for a model that is not ours. See param_list.h. */
+#include "model/param_list.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "formats/safetensors.h"
+
+#define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
+
+/* Of a model that is not ours: by what tables of tokens and heads are usually called. */
+static bool sounds_hidden(const char *name) {
+    static const char *const others[] = {"wte", "wpe", "head", "lm_head"};
+    if (strstr(name, "emb")) return false;
+    for (const char *word = name; *word; word += *word == '.' || *word == '/') {
+        size_t length = strcspn(word, "./");
+        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+            if (strlen(others[i]) == length && !strncmp(word, others[i], length)) return false;
+        }
+        word += length;
+    }
+    return true;
+}
+
+static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t index) {
+    const char *name = spec->name ? spec->name : "";
+    HY_FAIL_IF(!name[0], HY_ERR_INPUT, "parameter number %d has no name", index);
+    HY_FAIL_IF(strlen(name) >= HY_PARAM_NAME_MAX, HY_ERR_INPUT,
+               "the name of parameter number %d has %zu letters; accepted are up to %d", index,
+               strlen(name), HY_PARAM_NAME_MAX - 1);
+    HY_FAIL_IF(
+        !hy_safetensors_can_name(name), HY_ERR_INPUT,
+        "\"%s\" cannot be the name of a parameter: files of tensors have names in UTF-8, and "
+        "none is called __metadata__",
+        name);
+    HY_FAIL_IF(spec->ndim < 0 || spec->ndim > HY_PARAM_DIMS, HY_ERR_INPUT,
+               "parameter %s has %d dimensions; accepted are 0 to %d", name, spec->ndim,
+               HY_PARAM_DIMS);
+    *out = (hy_param){.kind = HY_P_KIND_COUNT,
+                      .ndim = spec->ndim,
+                      .shape = {1},
+                      .count = 1,
+                      .is_trainable = true,
+                      .has_decay = spec->decay >= 0 || spec->ndim >= 2,
+                      .own_decay = spec->decay,
+                      .lr_scale = spec->lr_scale,
+                      .is_hidden = spec->ndim == 2 && sounds_hidden(name)};
+    snprintf(out->name, sizeof out->name, "%s", name);
+    for (int32_t i = 0; i < spec->ndim; i++) {
+        HY_FAIL_IF(spec->shape[i] < 1, HY_ERR_INPUT,
+                   "parameter %s: dimension %d has %lld elements; at least 1 is expected", name, i,
+                   (long long)spec->shape[i]);
+        bool is_too_large = __builtin_mul_overflow(out->count, spec->shape[i], &out->count) ||
+                            out->count > INT64_MAX / 64;
+        HY_FAIL_IF(is_too_large, HY_ERR_INPUT, "parameter %s has more elements than can be counted",
+                   name);
+        out->shape[i] = spec->shape[i];
+    }
+    out->stored = out->count;
+    return HY_OK;
+}
+
+int64_t hy_param_whole_count(const hy_param *p) {
+    int64_t count = 1;
+    for (int32_t i = 0; i < p->ndim && p->part > 0; i++) count *= p->shape[i];
+    return p->part > 0 ? count : p->count;
+}
+
+static int compare_names(const void *a, const void *b) {
+    const char *const *x = a, *const *y = b;
+    return strcmp(*x, *y);
+}
+
+static hy_status check_sorted(const char *const *names, int32_t count) {
+    static const char scale[] = ".scale"; /* of state in 8 bits, in files */
+    for (int32_t i = 0; i < count; i++) {
+        char of[HY_PARAM_NAME_MAX];
+        const char *key = of;
+        HY_FAIL_IF(i > 0 && strcmp(names[i - 1], names[i]) == 0, HY_ERR_INPUT,
+                   "two parameters are both called %s", names[i]);
+        size_t length = strlen(names[i]), suffix = sizeof scale - 1;
+        if (length <= suffix || strcmp(names[i] + length - suffix, scale) != 0) continue;
+        snprintf(of, sizeof of, "%.*s", (int)(length - suffix), names[i]);
+        HY_FAIL_IF(
+            bsearch(&key, names, (size_t)count, sizeof *names, compare_names), HY_ERR_INPUT,
+            "there are parameters %s and %s: the latter is what the scales of the former are "
+            "called in files",
+            of, names[i]);
+    }
+    return HY_OK;
+}
+
+/* No two are alike. */
+static hy_status check_names(const hy_param_spec *list, int32_t count) {
+    const char **names = malloc((size_t)count * sizeof *names);
+    if (!names) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d names", count);
+    for (int32_t i = 0; i < count; i++) names[i] = list[i].name;
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    hy_status status = check_sorted(names, count);
+    free(names);
+    return status;
+}
+
+/* Into how many parts, and how large: blocks of 8-bit codes do not cross a border. */
+static int64_t parts_of(int64_t count, int64_t *part) {
+    int64_t parts = (count + UNIT_ELEMENTS - 1) / UNIT_ELEMENTS;
+    *part = (count + parts - 1) / parts;
+    *part = (*part + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK * HY_QUANT_BLOCK;
+    return (count + *part - 1) / *part;
+}
+
+/* Adds a parameter, in its parts, behind what fills the present unit. */
+static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
+    int64_t part, parts = parts_of(whole->count, &part);
+    for (int64_t i = 0; i < parts; i++) {
+        hy_param *param = &p->list[p->count++];
+        *param = *whole;
+        if (parts > 1) {
+            param->part = part;
+            param->part_at = i * part;
+            param->count = whole->count - i * part < part ? whole->count - i * part : part;
+            param->stored = param->count;
+        }
+        bool is_full = *in_unit > 0 && *in_unit + param->count > UNIT_ELEMENTS;
+        p->units += is_full;
+        *in_unit = (is_full ? 0 : *in_unit) + param->count;
+        param->unit = p->units;
+        param->first = p->elements;
+        p->elements += param->count;
+    }
+}
+
+static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+    int64_t in_unit = 0, entries = 0, part;
+    hy_param whole;
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(set_listed(&whole, &list[i], i));
+        HY_FAIL_IF(whole.count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
+                   "parameter %s: all together have more elements than can be counted", whole.name);
+        p->elements += whole.count;
+        entries += parts_of(whole.count, &part);
+    }
+    HY_FAIL_IF(entries > INT32_MAX, HY_ERR_INPUT, "these parameters are too large: %lld elements",
+               (long long)p->elements);
+    HY_TRY(check_names(list, count));
+    p->elements = 0;
+    p->list = calloc((size_t)entries, sizeof *p->list);
+    if (!p->list) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", count);
+    for (int32_t i = 0; i < count; i++) {
+        HY_TRY(set_listed(&whole, &list[i], i));
+        whole.whole = i;
+        add_listed(p, &whole, &in_unit);
+    }
+    p->units++;
+    return HY_OK;
+}
+
+hy_status hy_params_init_list(hy_params *p, const hy_param_spec *list, int32_t count) {
+    *p = (hy_params){0};
+    HY_FAIL_IF(!list || count < 1, HY_ERR_INPUT,
+               "a model needs at least one parameter, %d were given", count);
+    hy_status status = set_list(p, list, count);
+    if (status != HY_OK) hy_params_fini(p);
+    return status;
+}

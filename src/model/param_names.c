@@ -1,0 +1,150 @@
+/* param_names.c: what parameters are called, and which of them a list of names means. See param_names.h. */
+#include "model/param_names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+static const char *const kind_names[HY_P_KIND_COUNT] = {
+    [HY_P_TOKENS] = "embed.tokens.weight",
+    [HY_P_POSITIONS] = "embed.positions.weight",
+    [HY_P_NORM1] = "norm1.weight",
+    [HY_P_NORM1_BIAS] = "norm1.bias",
+    [HY_P_QKV] = "attn.qkv.weight",
+    [HY_P_QKV_BIAS] = "attn.qkv.bias",
+    [HY_P_Q_NORM] = "attn.q_norm.weight",
+    [HY_P_K_NORM] = "attn.k_norm.weight",
+    [HY_P_OUT] = "attn.out.weight",
+    [HY_P_OUT_BIAS] = "attn.out.bias",
+    [HY_P_NORM2] = "norm2.weight",
+    [HY_P_NORM2_BIAS] = "norm2.bias",
+    [HY_P_UP] = "mlp.up.weight",
+    [HY_P_UP_BIAS] = "mlp.up.bias",
+    [HY_P_DOWN] = "mlp.down.weight",
+    [HY_P_DOWN_BIAS] = "mlp.down.bias",
+    [HY_P_FINAL_NORM] = "final_norm.weight",
+    [HY_P_FINAL_NORM_BIAS] = "final_norm.bias",
+    [HY_P_HEAD] = "head.weight",
+    [HY_P_QKV_A] = "attn.qkv.lora_a",
+    [HY_P_QKV_B] = "attn.qkv.lora_b",
+    [HY_P_OUT_A] = "attn.out.lora_a",
+    [HY_P_OUT_B] = "attn.out.lora_b",
+    [HY_P_UP_A] = "mlp.up.lora_a",
+    [HY_P_UP_B] = "mlp.up.lora_b",
+    [HY_P_DOWN_A] = "mlp.down.lora_a",
+    [HY_P_DOWN_B] = "mlp.down.lora_b",
+};
+
+const char *hy_param_kind_name(hy_param_kind kind, bool is_gated) {
+    static const char *const gated[HY_P_KIND_COUNT] = {[HY_P_UP] = "mlp.gate_up.weight",
+                                                       [HY_P_UP_A] = "mlp.gate_up.lora_a",
+                                                       [HY_P_UP_B] = "mlp.gate_up.lora_b"};
+    return is_gated && gated[kind] ? gated[kind] : kind_names[kind];
+}
+
+hy_param_kind hy_param_weight_of(hy_param_kind kind) {
+    switch (kind) {
+    case HY_P_NORM1_BIAS:
+    case HY_P_QKV_BIAS:
+    case HY_P_OUT_BIAS:
+    case HY_P_NORM2_BIAS:
+    case HY_P_UP_BIAS:
+    case HY_P_DOWN_BIAS:
+    case HY_P_FINAL_NORM_BIAS: return (hy_param_kind)(kind - 1);
+    default: return kind;
+    }
+}
+
+/* ---- lists of names ----------------------------------------------------------------------------- */
+
+/* When letters do not agree, the last star takes one more: each star is gone back to once, so that no pattern
+ * takes long. */
+static bool matches(const char *pattern, const char *name) {
+    const char *star = NULL, *after_star = NULL;
+    while (*name) {
+        if (*pattern == '*') {
+            star = pattern++;
+            after_star = name;
+        } else if (*pattern && (*pattern == '?' || *pattern == *name)) {
+            pattern++;
+            name++;
+        } else if (star) {
+            pattern = star + 1;
+            name = ++after_star;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == 0;
+}
+
+static hy_status fail_no_match(const hy_params *p, const char *entry) {
+    const hy_param *last = &p->list[p->count - 1];
+    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; they are called %s, %s, %s%s", entry,
+                   p->list[0].name, p->list[p->count / 2].name, last->name,
+                   p->count > 3 ? " and so on" : "");
+}
+
+/* Adds what one entry of a list means. A guest has no blocks. */
+static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
+    int32_t layers = p->units - 2, found = 0;
+    bool is_last = p->at && strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
+    char *end;
+    long last = is_last ? strtol(entry + 5, &end, 10) : 0;
+    HY_FAIL_IF(is_last && (end == entry + 5 || *end || last < 0 || last > layers), HY_ERR_INPUT,
+               "%s: accepted are last:0 to last:%d, the number of blocks", entry, layers);
+    for (int32_t i = 0; i < p->count; i++) {
+        bool is_meant = is_last ? p->list[i].unit > layers - last && p->list[i].unit > 0
+                                : is_all || matches(entry, p->list[i].name);
+        is_chosen[i] |= is_meant;
+        found += is_meant;
+    }
+    return found ? HY_OK : fail_no_match(p, entry);
+}
+
+hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen) {
+    for (const char *at = names, *name; at;) {
+        char entry[HY_PARAM_NAME_MAX];
+        size_t size;
+        at = hy_next_entry(at, &name, &size);
+        HY_FAIL_IF(size >= sizeof entry, HY_ERR_INPUT,
+                   "\"%.40s...\" is %zu bytes long; names of parameters have at most %zu", name,
+                   size, sizeof entry - 1);
+        memcpy(entry, name, size);
+        entry[size] = 0;
+        HY_TRY(match_entry(p, entry, is_chosen));
+    }
+    return HY_OK;
+}
+
+/* Which parameters `names` means, as a list that the caller frees, also after a failure. */
+static bool *list_meant(const hy_params *p, const char *names, hy_status *status) {
+    bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
+    *status = is_meant ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);
+    if (*status == HY_OK) *status = hy_params_match(p, names, is_meant);
+    return is_meant;
+}
+
+hy_status hy_params_select(hy_params *p, const char *names) {
+    hy_status status;
+    bool *is_meant = list_meant(p, names, &status);
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        p->list[i].is_trainable = is_meant[i];
+    }
+    free(is_meant);
+    return status;
+}
+
+hy_status hy_params_mark_beside(hy_params *p, const char *names) {
+    hy_status status;
+    bool *is_meant = list_meant(p, names, &status);
+    for (int32_t i = 0; i < p->count && status == HY_OK; i++) {
+        p->list[i].is_beside = is_meant[i] && !hy_is_adapter(p->list[i].kind);
+    }
+    free(is_meant);
+    return status;
+}

@@ -1,0 +1,366 @@
+/* levels.c: how small the state is kept: the planner's choice of a precision level. See request.h.
+ *
+ * What the settings leave open is tried from the finest to the smallest that they allow: types of the state
+ * (fp32; optimizer state in 8 bits; gradients in bf16; weights in bf16 alone, rounded stochastically), and what
+ * is kept for prediction (all; no snapshot; 8 bits; nothing). Each level is planned in full. The fastest wins,
+ * but speed is not worth every loss: a finer level that is nearly as fast is taken instead, and prediction,
+ * which saves a few percent of a run's compute, is given up only if it costs more than that. If the finest fits
+ * with nothing streamed and nothing recomputed, there is nothing to gain. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "plan/request.h"
+
+#define NEARLY_AS_FAST 0.97  /* of the fastest: finer types are worth the rest */
+#define PREDICTION_PAYS 0.10 /* of a run's compute: the most that jumps were measured to save */
+
+enum { TYPES = 4, MEMORIES = 4 }; /* of the state, and of what prediction keeps */
+
+/* One level, planned. */
+typedef struct trial {
+    bool is_there; /* it is allowed, and different from those before it */
+    bool has_snapshot;
+    hy_plan plan;
+} trial;
+
+typedef struct trials {
+    trial at[MEMORIES][TYPES];
+    int memory, types; /* what was chosen */
+    hy_pass_memo passes;
+} trials;
+
+/* ---- the levels ------------------------------------------------------------------------------------ */
+
+/* How many kinds of types the settings allow. */
+static int allowed_types(const hy_settings *s, const hy_plan *finest) {
+    hy_small_types small = s->memory.small_types;
+    bool may_round = finest->types.of[HY_FULL] == HY_BF16;
+    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1; /* it makes 8 bits of fp32 itself */
+    return small == HY_SMALL_NONE ? 1 : small == HY_SMALL_OPTIMIZER || !may_round ? 2 : TYPES;
+}
+
+static hy_precision_level level_at(int memory, int types) {
+    hy_precision_level level = hy_precision_finest();
+    if (types >= 1) level.optim = HY_U8;
+    if (types >= 2) level.grads = HY_BF16;
+    if (types >= 3) level.master = HY_BF16;
+    level.has_snapshot = memory < 1;
+    level.is_slow_8bit = memory == 2;
+    level.predicts = memory < 3;
+    return level;
+}
+
+static bool is_same(const trial *a, const trial *b) {
+    const hy_types *x = &a->plan.types, *y = &b->plan.types;
+    return x->master == y->master && x->grads == y->grads && x->optim == y->optim &&
+           x->slow == y->slow && a->plan.predictor.kind == b->plan.predictor.kind &&
+           a->has_snapshot == b->has_snapshot;
+}
+
+/* Begins the plan of a level; is_there stays false if settings or device do not go with it, or if it is the
+ * same as one before. */
+static void place_level(trials *l, const hy_plan_request *r, int memory, int types) {
+    trial *t = &l->at[memory][types];
+    hy_precision_level level = level_at(memory, types);
+    bool is_small = r->settings->memory.small_types == HY_SMALL_ALL;
+    if (level.is_slow_8bit && !is_small) return;
+    if (hy_plan_begin(r, &level, &t->plan) != HY_OK) return;
+    t->has_snapshot = hy_plan_rows(r, &t->plan).has_snapshot;
+    for (int m = 0; m <= memory; m++) {
+        for (int k = 0; k < TYPES; k++) {
+            bool is_before = m < memory || k < types;
+            const trial *other = &l->at[m][k];
+            if (is_before && other->is_there && is_same(other, t)) return;
+        }
+    }
+    t->is_there = true;
+}
+
+static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
+                            hy_plan *plan) {
+    hy_plan_setup setup;
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, passes));
+    hy_status status = hy_plan_choose(&setup.problem, plan);
+    hy_plan_setup_end(&setup);
+    return status;
+}
+
+/* What is fixed may not go with the finest types: predictor_dtype 8bit with an fp32 master. */
+hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
+    hy_error why;
+    hy_precision_level level = r->fixed.has_level ? r->fixed.level : level_at(0, 0);
+    hy_status status = hy_plan_begin(r, &level, out);
+    bool may_be_smaller = r->settings->memory.small_types == HY_SMALL_ALL && !r->fixed.has_level;
+    if (status != HY_ERR_INPUT || !may_be_smaller) return status;
+    hy_error_save(&why, status);
+    for (int types = 1; types < TYPES; types++) {
+        level = level_at(0, types);
+        if (hy_plan_begin(r, &level, out) == HY_OK) return HY_OK;
+    }
+    return hy_error_restore(&why);
+}
+
+/* The smallest level needs least. */
+hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool *fits) {
+    hy_plan finest, smallest;
+    hy_plan_setup setup;
+    HY_TRY(hy_plan_begin_finest(r, &finest));
+    smallest = finest;
+    int types = r->fixed.has_level ? 0 : allowed_types(r->settings, &finest);
+    while (types-- > 0) {
+        hy_precision_level level = level_at(MEMORIES - 1, types);
+        if (hy_plan_begin(r, &level, &smallest) == HY_OK) break;
+    }
+    HY_TRY(hy_plan_setup_begin(&setup, r, &smallest, rates, NULL));
+    hy_status status = hy_plan_leanest(&setup.problem, false, &smallest);
+    hy_plan_setup_end(&setup);
+    *fits = status == HY_OK && smallest.fits;
+    return status;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------------- */
+
+static double speed_of(const trial *t) {
+    return t->is_there && t->plan.fits ? t->plan.cost.tokens_per_second : 0;
+}
+
+static double fastest_with(const trials *l, int memory) {
+    double best = 0;
+    for (int k = 0; k < TYPES; k++) {
+        double speed = speed_of(&l->at[memory][k]);
+        if (speed > best) best = speed;
+    }
+    return best;
+}
+
+/* If nothing fits, the level that is least short of device memory, then of host memory. */
+static void choose_least_short(trials *l) {
+    const hy_plan *best = NULL;
+    for (int m = 0; m < MEMORIES; m++) {
+        for (int k = 0; k < TYPES; k++) {
+            const hy_plan *p = &l->at[m][k].plan;
+            if (!l->at[m][k].is_there) continue;
+            bool is_less = !best || p->device_short < best->device_short ||
+                           (p->device_short == best->device_short &&
+                            p->host_short + p->disk_short < best->host_short + best->disk_short);
+            if (!is_less) continue;
+            best = p;
+            l->memory = m;
+            l->types = k;
+        }
+    }
+}
+
+static void choose(trials *l) {
+    double fastest = 0, wanted;
+    for (int m = 0; m < MEMORIES; m++) {
+        if (fastest_with(l, m) > fastest) fastest = fastest_with(l, m);
+    }
+    if (fastest == 0) {
+        choose_least_short(l);
+        return;
+    }
+    wanted = fastest * (1 - PREDICTION_PAYS);
+    while (fastest_with(l, l->memory) < wanted) l->memory++;
+    wanted = fastest_with(l, l->memory) * NEARLY_AS_FAST;
+    while (speed_of(&l->at[l->memory][l->types]) < wanted) l->types++;
+}
+
+/* ---- why ------------------------------------------------------------------------------------------- */
+
+static void add_reason(hy_plan_facts *facts, const char *text) {
+    if (facts->reason_count == HY_PLAN_REASONS) return;
+    snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT, "%s", text);
+}
+
+/* What the finer level would have cost. */
+static void say_why_not(const trial *finer, const trial *taken, const char *than, const char *so,
+                        hy_text *out) {
+    const hy_plan *p = &finer->plan;
+    if (p->fits) {
+        double seconds = taken->plan.cost.seconds;
+        hy_text_addf(out, "the run is %.2f times as fast%s",
+                     seconds > 0 ? p->cost.seconds / seconds : 1, so);
+    } else if (p->device_short) {
+        hy_text_addf(out, "%s would be %s short of device memory", than,
+                     hy_bytes_as_text(p->device_short).text);
+    } else {
+        hy_text_addf(out, "%s would be %s short of %s", than,
+                     hy_bytes_as_text(p->host_short ? p->host_short : p->disk_short).text,
+                     p->host_short ? "host memory" : "disk");
+    }
+}
+
+static void explain_types(const trials *l, const hy_settings *s, const trial *finest,
+                          hy_plan_facts *facts) {
+    const trial *taken = &l->at[l->memory][l->types];
+    if (l->at[l->memory][0].is_there) finest = &l->at[l->memory][0]; /* types alone differ */
+    const hy_precision_level *now = &taken->plan.level, *fine = &finest->plan.level;
+    bool is_8bit_asked = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
+    bool is_exact = taken->plan.optimizer.kind->is_exact;
+    bool is_open[] = {s->optimizer.optim_dtype == HY_DTYPE_AUTO && !is_8bit_asked && !is_exact,
+                      s->train.grad_dtype == HY_DTYPE_AUTO,
+                      s->optimizer.master_dtype == HY_DTYPE_AUTO};
+    bool is_small[] = {now->optim != HY_F32, now->grads != HY_F32, now->master != HY_F32};
+    static const char *const words[] = {"optimizer state in 8 bits", "gradients in bf16",
+                                        "weights in bf16, rounded stochastically"};
+    hy_text text = {0};
+    for (int i = 0; i < 3; i++) {
+        if (is_open[i] && is_small[i]) hy_text_addf(&text, "%s%s", text.size ? ", " : "", words[i]);
+    }
+    if (text.size > 0) {
+        bool is_asked = now->optim == fine->optim && now->master == fine->master;
+        hy_text_add(&text, ": ");
+        if (is_asked) {
+            hy_text_add(&text, "what is fixed asks for it");
+        } else {
+            say_why_not(finest, taken, "fp32", "", &text);
+        }
+        add_reason(facts, hy_text_string(&text));
+    }
+    hy_text_free(&text);
+}
+
+static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
+    static const char *const words[MEMORIES] = {
+        "", "no snapshot for a late rejection of jumps: ", "what the predictor keeps in 8 bits: ",
+        "prediction is disabled: "};
+    static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
+                                               "with it the run"};
+    const trial *taken = &l->at[l->memory][l->types], *finer = finest;
+    bool had = hy_plan_predicts(&finest->plan);
+    for (int m = 0; m < l->memory; m++) {
+        if (l->at[m][l->types].is_there) finer = &l->at[m][l->types];
+    }
+    if (l->memory == 0 || !had) return;
+    hy_text text = {0};
+    hy_text_add(&text, words[l->memory]);
+    say_why_not(finer, taken, than[l->memory], l->memory == 3 ? " without it" : "", &text);
+    add_reason(facts, hy_text_string(&text));
+    if (l->memory == 3)
+        snprintf(facts->no_prediction, sizeof facts->no_prediction, "%s", hy_text_string(&text));
+    hy_text_free(&text);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------------- */
+
+/* The finest level with nothing streamed and nothing recomputed. */
+static bool is_settled(const hy_plan *plan, const hy_plan_problem *problem) {
+    const hy_plan_choice *c = &plan->choice;
+    bool recomputes = problem->open.recompute && c->recompute != HY_RECOMPUTE_NONE;
+    return plan->fits && !recomputes && !hy_choice_streams(c) && c->activations == HY_DEVICE;
+}
+
+static bool has_fixed_places(const hy_settings *s) {
+    const hy_place places[] = {s->memory.weights_place, s->memory.master_place,
+                               s->memory.grads_place, s->memory.optim_place,
+                               s->memory.activations_place};
+    bool is_fixed = false;
+    for (int i = 0; i < 5; i++) is_fixed |= places[i] != HY_PLACE_AUTO;
+    return is_fixed;
+}
+
+static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan,
+                        hy_plan_facts *facts) {
+    hy_plan_setup setup;
+    hy_plan_reasons reasons = {0};
+    hy_plan settled = *plan; /* advice is about the strategy that was asked for */
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+    hy_status status = hy_plan_explain(&setup.problem, plan, &reasons);
+    if (status == HY_OK) status = hy_offload_settle(&setup.rows, &settled);
+    hy_plan_setup_end(&setup);
+    HY_TRY(status);
+    hy_plan_tell(r, plan, facts);
+    const char *no_fp8 = hy_fp8_why_none(r, &plan->types);
+    if (no_fp8) add_reason(facts, no_fp8);
+    if (hy_types_have_fp8(&plan->types)) {
+        char words[HY_PLAN_TEXT];
+        hy_fp8_describe(&r->model->params, &plan->types.fp8, words, sizeof words);
+        add_reason(facts, words);
+    }
+    for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
+    if (!plan->fits) {
+        HY_TRY(hy_advise_fit(r, plan, rates, facts));
+    } else if (!r->guest) {
+        HY_TRY(hy_advise_tokens(r, plan, rates, facts));
+    }
+    plan->offload = settled.offload;
+    return HY_OK;
+}
+
+/* Planned at its level; rates are measured only if somebody asks how fast it is, or something has to give. */
+static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
+                            bool *is_best) {
+    hy_plan_setup setup;
+    *rates = hy_plan_nominal_rates(r->backend);
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+    hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
+    bool is_kept = setup.problem.keeps_batch || setup.problem.prefers_batch;
+    bool needs_rates = r->is_plan || !plan->fits || !is_kept;
+    if (status == HY_OK && needs_rates) {
+        *rates = hy_plan_measured_rates(r);
+        hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
+        HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
+    }
+    if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
+    *is_best = is_settled(plan, &setup.problem);
+    hy_plan_setup_end(&setup);
+    return status;
+}
+
+static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates *rates,
+                            const trial *finest) {
+    int types = allowed_types(r->settings, &finest->plan);
+    l->at[0][0] = *finest;
+    for (int m = 0; m < MEMORIES; m++) {
+        for (int k = 0; k < types; k++) {
+            trial *t = &l->at[m][k];
+            if (m + k > 0) place_level(l, r, m, k);
+            if (m + k > 0 && t->is_there) HY_TRY(plan_level(r, rates, &l->passes, &t->plan));
+        }
+    }
+    choose(l);
+    return HY_OK;
+}
+
+static hy_status choose_level(const hy_plan_request *r, const hy_rates *rates, const trial *finest,
+                              hy_plan *plan, hy_plan_facts *facts) {
+    trials *l = calloc(1, sizeof *l);
+    if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for planning");
+    hy_status status = try_levels(l, r, rates, finest);
+    if (status == HY_OK) {
+        *plan = l->at[l->memory][l->types].plan;
+        explain_types(l, r->settings, finest, facts);
+        explain_prediction(l, finest, facts);
+    }
+    free(l);
+    return status;
+}
+
+static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
+    hy_rates rates;
+    trial finest = {.is_there = true};
+    bool is_best;
+    *facts = (hy_plan_facts){0};
+    HY_TRY(hy_plan_begin_finest(r, &finest.plan));
+    finest.has_snapshot = hy_plan_rows(r, &finest.plan).has_snapshot;
+    HY_TRY(plan_as_is(r, &rates, &finest.plan, &is_best));
+    *plan = finest.plan;
+    /* Who says where state lives gets the same bits there: only what does not fit has to give. */
+    bool may_choose = !r->fixed.has_level && (!finest.plan.fits || !has_fixed_places(r->settings));
+    if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
+    return finish(r, &rates, plan, facts);
+}
+
+/* Ranks share weights too only if nothing fits without; those of a custom model are whole in its memory. */
+hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
+    bool is_open = r->settings->ranks.zero_stage == HY_ZERO_AUTO && !r->fixed.has_stage;
+    HY_TRY(make_at_stage(r, plan, facts));
+    if (plan->fits || !is_open || r->ranks.count <= 1 || r->guest) return HY_OK;
+    hy_plan_request sharded = *r;
+    sharded.fixed.has_stage = true;
+    sharded.fixed.zero_stage = HY_ZERO_WEIGHTS;
+    return make_at_stage(&sharded, plan, facts);
+}

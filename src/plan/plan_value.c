@@ -1,0 +1,277 @@
+/* plan_value.c: the decisions of a plan, one line each. See plan_value.h.
+ *
+ * A decision is a number in hy_plan. The table says where it is, what kind of number it is and under which key
+ * files have it. Packed, all decisions are an array of integers: ranks send it and compare it. Number types,
+ * offload strategy, bytes and seconds are not in it: they follow, on each rank from its own request. */
+#include "plan/plan_value.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/derived.h"
+
+typedef enum kind { NUMBER, FLAG, TYPE, PLACE, RECOMPUTE, UPDATE } kind;
+typedef enum group { CHOICES, KEPT, OTHER } group;
+
+typedef struct decision {
+    const char *key;
+    group group; /* the object in a file */
+    kind kind;
+    size_t at; /* in hy_plan */
+} decision;
+
+#define IN(member) offsetof(hy_plan, member)
+static const decision decisions[] = {
+    {"batch_size", CHOICES, NUMBER, IN(choice.batch)},
+    {"grad_accum_steps", CHOICES, NUMBER, IN(choice.accum)},
+    {"recompute", CHOICES, RECOMPUTE, IN(choice.recompute)},
+    {"recompute_layers", CHOICES, NUMBER, IN(choice.recompute_layers)},
+    {"loss_chunks", CHOICES, NUMBER, IN(choice.loss_chunks)},
+    {"weights_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_WEIGHTS])},
+    {"master_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_MASTER])},
+    {"grads_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_GRADS])},
+    {"optim_place", CHOICES, PLACE, IN(choice.state[HY_PLAN_OPTIM])},
+    {"activations_place", CHOICES, PLACE, IN(choice.activations)},
+    {"predictor_place", CHOICES, PLACE, IN(choice.predictor)},
+    {"update", CHOICES, UPDATE, IN(choice.updates_on_gather)},
+    {"ring_depth", CHOICES, NUMBER, IN(choice.ring_depth)},
+    {"resident_units", CHOICES, NUMBER, IN(choice.resident_units)},
+    {"master", KEPT, TYPE, IN(level.master)},
+    {"grads", KEPT, TYPE, IN(level.grads)},
+    {"optim", KEPT, TYPE, IN(level.optim)},
+    {"small_predictor", KEPT, FLAG, IN(level.is_slow_8bit)},
+    {"predicts", KEPT, FLAG, IN(level.predicts)},
+    {"snapshot", KEPT, FLAG, IN(level.has_snapshot)},
+    {"is_aside", KEPT, FLAG, IN(choice.prediction_is_disabled)},
+    {"zero_stage", OTHER, NUMBER, IN(zero_stage)},
+};
+enum { DECISIONS = sizeof decisions / sizeof decisions[0] };
+
+_Static_assert(sizeof(hy_dtype) == sizeof(int32_t) && sizeof(hy_place) == sizeof(int32_t) &&
+                   sizeof(hy_recompute) == sizeof(int32_t),
+               "every decision is an int32_t or a bool");
+
+static bool is_bool(const decision *d) { return d->kind == FLAG || d->kind == UPDATE; }
+
+static int32_t value_of(const hy_plan *plan, const decision *d) {
+    const char *at = (const char *)plan + d->at;
+    return is_bool(d) ? *(const bool *)at : *(const int32_t *)(const void *)at;
+}
+
+static void set_value(hy_plan *plan, const decision *d, int32_t value) {
+    char *at = (char *)plan + d->at;
+    if (is_bool(d)) {
+        *(bool *)at = value != 0;
+    } else {
+        *(int32_t *)(void *)at = value;
+    }
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------ */
+
+/* A class that is not there counts as on the device. */
+static void write_one(const decision *d, int32_t value, hy_json_writer *w) {
+    switch (d->kind) {
+    case NUMBER: hy_json_put_int(w, d->key, value); break;
+    case FLAG: hy_json_put_bool(w, d->key, value); break;
+    case TYPE: hy_json_put_string(w, d->key, hy_dtype_name((hy_dtype)value)); break;
+    case RECOMPUTE: hy_json_put_string(w, d->key, hy_choice_name("recompute", value)); break;
+    case UPDATE: hy_json_put_string(w, d->key, value ? "gather" : "now"); break;
+    case PLACE:
+        hy_json_put_string(w, d->key,
+                           hy_place_name(value == HY_NOWHERE ? HY_DEVICE : (hy_place)value));
+        break;
+    }
+}
+
+static void write_group(const hy_plan *plan, group which, hy_json_writer *w) {
+    for (int i = 0; i < DECISIONS; i++) {
+        if (decisions[i].group == which) {
+            write_one(&decisions[i], value_of(plan, &decisions[i]), w);
+        }
+    }
+}
+
+void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w) {
+    hy_plan plan = {.choice = *choice};
+    hy_json_open_object(w, "choices");
+    write_group(&plan, CHOICES, w);
+    hy_json_close_object(w);
+}
+
+/* Another split of a step gives other bits. */
+void hy_plan_write_kept(const hy_plan_request *r, const hy_plan *plan, int64_t first_batch,
+                        hy_json_writer *w) {
+    hy_json_open_object(w, "split");
+    hy_json_put_int(w, "batch_size", plan->choice.batch);
+    hy_json_put_int(w, "grad_accum_steps", plan->choice.accum);
+    hy_json_put_int(w, "first_batch_size", first_batch);
+    hy_json_put_int(w, "loss_chunks", plan->choice.loss_chunks);
+    hy_json_put_int(w, "chunk_budget", (int64_t)r->chunk_budget);
+    hy_json_close_object(w);
+    hy_json_open_object(w, "kept");
+    write_group(plan, KEPT, w);
+    if (r->fixed.has_fp8) {
+        hy_json_put_int(w, "fp8_weights", r->fixed.fp8.weights);
+        hy_json_put_int(w, "fp8_grads", r->fixed.fp8.grads);
+    }
+    hy_json_close_object(w);
+}
+
+hy_status hy_dtype_read(const hy_json *json, const hy_json_node *node, const char *key,
+                        const char *path, hy_dtype *out) {
+    const char *name;
+    HY_TRY(hy_json_string(json, node, key, &name, NULL));
+    for (int i = 0; i < HY_DTYPE_COUNT; i++) {
+        *out = (hy_dtype)i;
+        if (strcmp(name, hy_dtype_name(*out)) == 0) return HY_OK;
+    }
+    return hy_fail(HY_ERR_INPUT, "%s: %s is \"%s\", which is no number type", path, key, name);
+}
+
+static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *first_batch) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "split");
+    const hy_settings *s = r->settings;
+    hy_step_split split;
+    if (!node) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "batch_size", &split.batch));
+    HY_TRY(hy_json_int(json, node, "grad_accum_steps", &split.accum));
+    HY_TRY(hy_json_int(json, node, "loss_chunks", &split.loss_chunks));
+    int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
+                                         : s->train.batch_size * s->train.grad_accum_steps;
+    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split is that of one rank */
+    if (split.batch < 1 || split.accum < 1 || split.batch * split.accum * ranks != asked) {
+        return HY_OK;
+    }
+    if (hy_json_get(node, "chunk_budget")) { /* older checkpoints do not have it */
+        int64_t budget;
+        HY_TRY(hy_json_int(json, node, "first_batch_size", first_batch));
+        HY_TRY(hy_json_int(json, node, "chunk_budget", &budget));
+        r->chunk_budget = (uint64_t)budget;
+    }
+    if (*first_batch < split.batch) *first_batch = split.batch;
+    r->fixed.split = split;
+    return HY_OK;
+}
+
+/* Which matmuls are in fp8, of a run that has any. */
+static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
+                          hy_plan_fixed *fixed) {
+    const int64_t most = (1 << HY_LINEARS) - 1;
+    int64_t weights, grads;
+    if (!hy_json_get(node, "fp8_weights")) return HY_OK;
+    HY_TRY(hy_json_int(json, node, "fp8_weights", &weights));
+    HY_TRY(hy_json_int(json, node, "fp8_grads", &grads));
+    HY_FAIL_IF(weights < 0 || weights > most || grads < 0 || grads > most, HY_ERR_INPUT,
+               "%s: fp8_weights %lld and fp8_grads %lld, expected 0 to %lld", path,
+               (long long)weights, (long long)grads, (long long)most);
+    fixed->fp8.weights = (uint32_t)weights;
+    fixed->fp8.grads = (uint32_t)grads;
+    fixed->has_fp8 = true;
+    return HY_OK;
+}
+
+hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_request *r,
+                            int64_t *first_batch) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
+    hy_plan_fixed *fixed = &r->fixed;
+    hy_plan plan = {.level = hy_precision_finest(),
+                    .choice.prediction_is_disabled = fixed->prediction_is_disabled};
+    HY_TRY(read_split(json, r, first_batch));
+    for (int i = 0; i < DECISIONS && node; i++) {
+        const decision *d = &decisions[i];
+        hy_dtype type = HY_F32;
+        bool flag = false;
+        if (d->group != KEPT) continue;
+        HY_TRY(d->kind == TYPE ? hy_dtype_read(json, node, d->key, path, &type)
+                               : hy_json_bool(json, node, d->key, &flag));
+        set_value(&plan, d, d->kind == TYPE ? (int32_t)type : flag);
+    }
+    fixed->has_level = true;
+    fixed->level = plan.level;
+    fixed->prediction_is_disabled = plan.choice.prediction_is_disabled;
+    return node ? read_fp8(json, node, path, fixed) : HY_OK;
+}
+
+/* ---- for people ------------------------------------------------------------------------------------ */
+
+static const char *type_word(hy_dtype dtype) {
+    return dtype == HY_U8 ? "8-bit" : hy_dtype_name(dtype);
+}
+
+void hy_plan_describe(const hy_plan_request *r, const hy_plan *plan, hy_text *out) {
+    const hy_plan_choice *c = &plan->choice;
+    const hy_types *types = &plan->types;
+    const hy_place *place = c->state;
+    hy_text_addf(
+        out,
+        "%s weights on %s, %s gradients on %s, %s optimizer state on %s, activations on %s; "
+        "micro-batches of %d x %lld, %d in a step; recompute %s; about %.0f tokens/s",
+        type_word(types->master), hy_place_name(place[HY_PLAN_WEIGHTS]), type_word(types->grads),
+        hy_place_name(place[HY_PLAN_GRADS]), type_word(types->optim),
+        hy_place_name(place[HY_PLAN_OPTIM]),
+        hy_place_name(plan->work.train.host > 0 ? HY_PINNED : HY_DEVICE), c->batch,
+        (long long)r->settings->train.seq_len, c->accum, hy_choice_name("recompute", c->recompute),
+        r->guest ? 0 : plan->cost.tokens_per_second);
+}
+
+/* ---- between ranks --------------------------------------------------------------------------------- */
+
+typedef struct packed {
+    int32_t value[DECISIONS];
+} packed;
+
+static packed pack(const hy_plan *plan) {
+    packed out;
+    for (int i = 0; i < DECISIONS; i++) out.value[i] = value_of(plan, &decisions[i]);
+    return out;
+}
+
+static bool is_same(const packed *a, const packed *b) { return memcmp(a, b, sizeof *a) == 0; }
+
+/* The plan of this rank: its shard may be larger than another's, its memory smaller. */
+static hy_status unpack(const hy_plan_request *r, const packed *from, hy_plan *out) {
+    hy_plan decided = {0};
+    for (int i = 0; i < DECISIONS; i++) set_value(&decided, &decisions[i], from->value[i]);
+    hy_plan_request same = hy_plan_request_keeping(r, &decided);
+    return hy_plan_at(&same, &decided.choice, out);
+}
+
+hy_status hy_plan_share(hy_team *team, const hy_plan_request *r, hy_plan *plan) {
+    packed shared = {0};
+    if (team->who.rank == 0) shared = pack(plan);
+    HY_TRY(hy_control_share(team->control, &shared, sizeof shared, 0));
+    return team->who.rank == 0 ? HY_OK : unpack(r, &shared, plan);
+}
+
+static bool has_room_for(const hy_plan_request *r, const packed *decided) {
+    hy_plan plan;
+    return unpack(r, decided, &plan) == HY_OK && plan.fits && hy_budget_check(r, &plan) == HY_OK;
+}
+
+static hy_status find_plan(hy_team *team, const hy_plan_request *r, const packed *all,
+                           int32_t *chosen) {
+    double has_room[HY_RANKS_MOST];
+    int32_t count = team->who.count;
+    *chosen = 0;
+    for (int32_t rank = 0; rank < count; rank++) {
+        bool is_known = false, is_for_all = true;
+        for (int32_t k = 0; k < rank; k++) is_known |= is_same(&all[k], &all[rank]);
+        if (is_known) continue;
+        double own = has_room_for(r, &all[rank]);
+        HY_TRY(hy_control_gather(team->control, &own, 1, has_room));
+        for (int32_t k = 0; k < count; k++) is_for_all &= has_room[k] != 0;
+        if (!is_for_all) continue;
+        *chosen = rank;
+        return HY_OK;
+    }
+    return HY_OK;
+}
+
+hy_status hy_plan_agree(hy_team *team, const hy_plan_request *r, hy_plan *plan, int32_t *chosen) {
+    packed own = pack(plan), all[HY_RANKS_MOST];
+    HY_TRY(hy_control_gather_bytes(team->control, &own, sizeof own, all));
+    HY_TRY(find_plan(team, r, all, chosen));
+    return team->who.rank == *chosen ? HY_OK : unpack(r, &all[*chosen], plan);
+}

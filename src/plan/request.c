@@ -1,0 +1,167 @@
+/* request.c: what follows from a plan request before any choice is looked at. See request.h.
+ *
+ * Types, optimizer, predictor and offload strategy follow from the settings and a precision level. What the
+ * request leaves open and only the machine can tell (which matmuls are faster in fp8, how much memory a loss
+ * may take at a time) is measured here, once. */
+#include "plan/request.h"
+#include "base/error.h"
+#include "config/derived.h"
+
+/* ---- the settings at a precision level ------------------------------------------------------------- */
+
+static hy_fp8_use fp8_use(const hy_plan_request *r) {
+    hy_fp8_use use = hy_params_fp8_possible(&r->model->params);
+    if (r->fixed.has_fp8) {
+        use.weights &= r->fixed.fp8.weights;
+        use.grads &= r->fixed.fp8.grads;
+    }
+    use.gradient = (hy_dtype)r->settings->train.fp8_grad;
+    use.is_fast = r->settings->train.fp8_fast;
+    return use;
+}
+
+/* What the predictor keeps in 8 bits is a difference of bounded size: that of AdamW's steps. */
+static hy_status check_slow_groups(const hy_plan_request *r, const hy_plan *plan) {
+    const hy_params *params = &r->model->params;
+    if (plan->types.slow != HY_U8 || !hy_plan_predicts(plan)) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
+        bool is_own = p->is_trainable && p->own_optimizer; /* choose_types.c looks at the run's */
+        HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
+                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits reach as far "
+                   "as the steps of AdamW go; accepted are adamw in all groups, or "
+                   "predictor_dtype = auto, fp32 or bf16",
+                   p->name, kind->name);
+    }
+    return HY_OK;
+}
+
+/* Numbers that are divided by do not go through codes with a sign (choose_types.c looks at the run's optimizer). */
+static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *plan) {
+    const hy_params *params = &r->model->params;
+    if (r->settings->memory.offload_strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
+    for (int32_t i = 0; i < params->count; i++) {
+        const hy_param *p = &params->list[i];
+        const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
+        HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
+                   "offload_strategy is compress and the optimizer of %s is %s: its state is small "
+                   "and stays exact; accepted are none, cpu, pinned and drop",
+                   p->name, kind->name);
+    }
+    return HY_OK;
+}
+
+/* bf16 unless the run is in fp32 or the card has no bf16: the range of fp16 is too small for it. */
+static hy_dtype matrix_dtype(const hy_plan_request *r, const hy_types *types) {
+    const hy_device_facts *facts = &r->backend->facts;
+    bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
+    return types->of[HY_FULL] == HY_F32 || !has_bf16 ? HY_F32 : HY_BF16;
+}
+
+/* The longest steps are those of the largest learning rate. */
+static double largest_lr_scale(const hy_params *params) {
+    double most = 1;
+    for (int32_t i = 0; i < params->count; i++) {
+        if (params->list[i].lr_scale > most) most = params->list[i].lr_scale;
+    }
+    return most;
+}
+
+/* Ranks share optimizer state and gradients unless the settings say otherwise. Sharing less saves no time,
+ * because as much goes between ranks; shared weights have to be gathered for every pass. */
+static int32_t stage_of(const hy_plan_request *r) {
+    hy_zero_choice asked = r->settings->ranks.zero_stage;
+    if (r->ranks.count == 0) return 0;
+    if (r->fixed.has_stage) return r->fixed.zero_stage;
+    return asked == HY_ZERO_AUTO ? HY_ZERO_GRADS : (int32_t)asked;
+}
+
+static hy_status choose_types(const hy_plan_request *r, const hy_precision_level *level,
+                              hy_types *types) {
+    if (r->guest) return hy_types_choose_guest(r->settings, level, r->guest, types);
+    HY_TRY(hy_types_choose(r->settings, level, &r->backend->facts, types));
+    if (hy_types_have_fp8(types)) types->fp8 = fp8_use(r);
+    for (int i = 0; i < HY_PHASE_COUNT; i++) { /* no matmul is: it is bf16 */
+        types->is_fp8[i] = types->is_fp8[i] && hy_uses_fp8(&types->fp8);
+    }
+    return HY_OK;
+}
+
+hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *level, hy_plan *out) {
+    const hy_settings *s = r->settings;
+    hy_plan p = {.level = *level,
+                 .optimizer = hy_optimizer_from_settings(s),
+                 .zero_stage = stage_of(r),
+                 .choice.prediction_is_disabled = r->fixed.prediction_is_disabled};
+    if (level->predicts) {
+        p.predictor = hy_predictor_from_settings(s, largest_lr_scale(&r->model->params));
+    }
+    if (hy_plan_predicts(&p) && !p.choice.prediction_is_disabled)
+        p.offload = s->memory.offload_strategy;
+    HY_TRY(choose_types(r, level, &p.types));
+    p.optimizer.matrix_dtype = matrix_dtype(r, &p.types);
+    HY_TRY(check_slow_groups(r, &p));
+    HY_TRY(check_exact_groups(r, &p));
+    *out = p;
+    return HY_OK;
+}
+
+hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
+    const hy_settings *s = r->settings;
+    hy_rows_spec rows = {.types = p->types,
+                         .optimizer = p->optimizer,
+                         .slow_count = hy_predictor_buffers(p->predictor.kind),
+                         .ranks = {.rank = r->ranks.rank,
+                                   .count = r->ranks.count,
+                                   .stage = p->zero_stage,
+                                   .is_staged = r->ranks.is_staged},
+                         .has_average = s->phases.tail_share > 0};
+    rows.has_snapshot = s->phases.snapshot && p->level.has_snapshot && rows.slow_count > 0;
+    if (!r->guest) return rows;
+    rows.is_guest = true;
+    rows.sums_grads = r->guest->sums_grads;
+    /* Proposed weights are written where these are, which have to wait somewhere. */
+    bool is_tried = rows.slow_count > 0 || rows.has_average;
+    rows.has_snapshot |= is_tried && !p->types.has_low;
+    return rows;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------- */
+
+hy_plan_request hy_plan_request_keeping(const hy_plan_request *r, const hy_plan *plan) {
+    hy_plan_request out = *r;
+    out.fixed.has_level = out.fixed.has_stage = true;
+    out.fixed.level = plan->level;
+    out.fixed.zero_stage = plan->zero_stage;
+    out.fixed.prediction_is_disabled = plan->choice.prediction_is_disabled;
+    return out;
+}
+
+static hy_status find_largest_rank(hy_plan_request *r, const hy_plan *plan) {
+    hy_rows_spec spec = hy_plan_rows(r, plan);
+    uint64_t most = 0;
+    for (spec.ranks.rank = 0; spec.ranks.rank < r->ranks.count; spec.ranks.rank++) {
+        hy_rows rows;
+        HY_TRY(hy_rows_init(&rows, &r->model->params, &spec));
+        uint64_t bytes = rows.arriving;
+        for (int i = 0; i < HY_ROW_COUNT; i++) bytes += rows.row[i].layout.bytes;
+        if (bytes > most) r->ranks.rank = spec.ranks.rank;
+        if (bytes > most) most = bytes;
+        hy_rows_fini(&rows);
+    }
+    return HY_OK;
+}
+
+hy_status hy_plan_request_complete(hy_plan_request *r) {
+    hy_plan plan;
+    HY_TRY(hy_plan_begin_finest(r, &plan));
+    if (hy_types_have_fp8(&plan.types)) {
+        r->fixed.fp8 = hy_fp8_choose(r, &plan.types);
+        r->fixed.has_fp8 = true;
+        HY_TRY(hy_plan_begin(r, &plan.level, &plan));
+    }
+    if (r->chunk_budget == 0) r->chunk_budget = hy_budget_device(r);
+    bool is_elsewhere = r->is_plan && r->ranks.count > 1; /* ranks that nobody has started */
+    return is_elsewhere ? find_largest_rank(r, &plan) : HY_OK;
+}

@@ -1,0 +1,403 @@
+/* rows.c: which rows a run has, and what a choice of places makes of them. See rows.h. */
+#include "state/rows.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* ---- which rows a run has ------------------------------------------------------------------------ */
+
+static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
+    if (spec->ranks.count == 0) return false;
+    switch (kind->sharding) {
+    case HY_WHOLE: return false;
+    case HY_SHARDED_STATE: return spec->ranks.stage > 0;
+    case HY_SHARDED_WEIGHTS: return spec->ranks.stage > 2;
+    case HY_SHARDED_BYTES:
+        return spec->ranks.stage > 2 && !spec->is_guest; /* its passes are not ours */
+    }
+    return false;
+}
+
+/* The average is tried by the candidate; a custom model's weights wait in the snapshot meanwhile. */
+static bool is_optional(hy_row_id id, const hy_state_kind *kind, const hy_rows_spec *spec) {
+    bool serves_average = id == HY_ROW_CANDIDATE || (id == HY_ROW_SNAPSHOT && spec->is_guest);
+    return kind->need == HY_NEEDED_BY_JUMPS && !(serves_average && spec->has_average);
+}
+
+static const char *tensor_prefix(hy_row_id id, const hy_state_kind *kind,
+                                 const hy_rows_spec *spec) {
+    static const char *const buffers[HY_PREDICTOR_BUFFERS] = {"slot0", "slot1"};
+    if (kind->cls == HY_OPTIM) return hy_optimizer_array_name(&spec->optimizer, id - HY_ROW_OPTIM);
+    return kind == &hy_state_kinds[HY_KIND_SLOW] ? buffers[id - HY_ROW_SLOW] : kind->name;
+}
+
+/* All of it, in units. */
+static hy_status lay_out_whole(const hy_params *params, const hy_rows_spec *spec, hy_row_id id,
+                               const hy_row *row, hy_layout *out) {
+    if (id == HY_ROW_FP8) return hy_params_fp8_layout(params, &spec->types.fp8, out);
+    if (row->kind->cls == HY_OPTIM) {
+        return hy_optimizer_layout(&spec->optimizer, params, id - HY_ROW_OPTIM, row->dtype, out);
+    }
+    return hy_params_layout(params, row->kind->set, row->dtype, out);
+}
+
+static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
+                         hy_row_id id) {
+    hy_row *row = &rows->row[id];
+    if (row->kind->is_tiled) {
+        return hy_tiles_layout(&rows->tiles, params, row->dtype, row->block, &row->layout);
+    }
+    if (!row->is_sharded) return lay_out_whole(params, spec, id, row, &row->layout);
+    HY_TRY(lay_out_whole(params, spec, id, row, &row->whole));
+    if (row->kind->sharding != HY_SHARDED_BYTES) {
+        return hy_shard_layout(&rows->shard, params, &row->whole, &row->layout);
+    }
+    HY_TRY(hy_layout_copy(&row->layout, &row->whole));
+    return hy_layout_cut(&row->layout, spec->ranks.rank, spec->ranks.count);
+}
+
+/* Everything about a row that depends on the run follows here. */
+static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
+                         hy_row_id id, hy_state_kind_id kind_id, hy_dtype dtype) {
+    const hy_state_kind *kind = &hy_state_kinds[kind_id];
+    bool is_optim = kind_id == HY_KIND_OPTIM, is_sum = kind_id == HY_KIND_GRADS && spec->sums_grads;
+    /* Slow weights in 8 bits are differences to the weights; the other buffers have scales. */
+    bool has_scales = kind_id == HY_KIND_SLOW && id > HY_ROW_SLOW && dtype == HY_U8;
+    rows->row[id] =
+        (hy_row){.kind = kind,
+                 .dtype = dtype,
+                 .block = has_scales ? HY_QUANT_BLOCK : 0,
+                 .is_signed = is_optim ? hy_optim_array_is_signed(id - HY_ROW_OPTIM) : has_scales,
+                 .is_sharded = is_sharded(kind, spec),
+                 .is_callers = kind->is_callers && spec->is_guest && !is_sum,
+                 .is_optional = is_optional(id, kind, spec),
+                 .name = tensor_prefix(id, kind, spec),
+                 .version = 1}; /* derived rows were made of version 0: not yet */
+    return lay_out(rows, params, spec, id);
+}
+
+static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    HY_TRY(add_row(rows, params, spec, HY_ROW_MASTER, t->has_low ? HY_KIND_MASTER : HY_KIND_WEIGHTS,
+                   t->master));
+    if (t->has_low) HY_TRY(add_row(rows, params, spec, HY_ROW_WORKING, HY_KIND_WORKING, t->low));
+    if (hy_types_have_fp8(t)) {
+        bool is_gathered = is_sharded(&hy_state_kinds[HY_KIND_WORKING], spec);
+        HY_TRY(add_row(rows, params, spec, HY_ROW_FP8,
+                       is_gathered ? HY_KIND_FP8_GATHERED : HY_KIND_FP8, HY_E4M3));
+    }
+    HY_TRY(add_row(rows, params, spec, HY_ROW_GRADS, HY_KIND_GRADS, t->grads));
+    for (int i = 0; i < rows->optim_count; i++) {
+        HY_TRY(add_row(rows, params, spec, HY_ROW_OPTIM + i, HY_KIND_OPTIM, t->optim));
+    }
+    bool has_frozen = false;
+    for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
+    if (!has_frozen) return HY_OK;
+    /* In the type that Full computes in; passes of another type read it through a cast. */
+    return add_row(rows, params, spec, HY_ROW_FROZEN,
+                   spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN, t->of[HY_FULL]);
+}
+
+/* Memory to decode 8-bit buffers of the predictor in: no more of it than their largest tile fills. */
+static void plan_scratch(hy_rows *rows) {
+    int64_t largest = 0;
+    rows->piece = HY_TILE_ELEMENTS;
+    if (rows->slow_count == 0 || rows->row[HY_ROW_SLOW].dtype != HY_U8) return;
+    const hy_layout *layout = &rows->row[HY_ROW_SLOW].layout;
+    for (int32_t i = 0; i < layout->item_count; i++) {
+        if (layout->items[i].count > largest) largest = layout->items[i].count;
+    }
+    rows->piece = largest < HY_TILE_PIECE ? largest : HY_TILE_PIECE;
+    for (int s = 0; s < HY_PREDICTOR_BUFFERS; s++) {
+        const hy_row *row = &rows->row[HY_ROW_SLOW + s];
+        uint64_t bytes = row->kind ? hy_dtype_bytes(hy_row_decoded(row), rows->piece) : 0;
+        rows->scratch[s + 1] = rows->scratch[s] + hy_align(bytes);
+    }
+}
+
+static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    for (int i = 0; i < spec->slow_count; i++) {
+        HY_TRY(add_row(rows, params, spec, HY_ROW_SLOW + i, HY_KIND_SLOW, t->slow));
+    }
+    plan_scratch(rows);
+    if (spec->has_average) {
+        HY_TRY(add_row(rows, params, spec, HY_ROW_AVERAGE, HY_KIND_AVERAGE, HY_F32));
+    }
+    if (spec->has_snapshot) {
+        HY_TRY(add_row(rows, params, spec, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
+    }
+    bool is_tried = spec->slow_count > 0 || spec->has_average;
+    if (!is_tried || spec->is_guest)
+        return HY_OK; /* a custom model sees it where the weights are */
+    bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
+    return add_row(rows, params, spec, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE,
+                   is_low ? t->low : HY_F32);
+}
+
+/* ---- of several ranks ------------------------------------------------------------------------------ */
+
+static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_rank_spec *r = &spec->ranks;
+    if (r->count == 0) return HY_OK;
+    bool *is_whole = calloc((size_t)params->count, sizeof *is_whole);
+    HY_FAIL_IF(!is_whole, HY_ERR_MEMORY, "no memory for the shards of %d ranks", r->count);
+    hy_optimizer_mark_whole(&spec->optimizer, params, is_whole);
+    hy_status status = hy_shard_init(&rows->shard, params, is_whole, r->rank, r->count);
+    free(is_whole);
+    return status;
+}
+
+/* A pass in some phase reads weights that are sharded. */
+static bool gathers_weights(const hy_rows *rows, const hy_types *t) {
+    bool is_gathered = false;
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        is_gathered |= rows->row[hy_weights_row(t, t->of[i])].is_sharded;
+    }
+    return is_gathered;
+}
+
+static uint64_t largest_unit(const hy_layout *layout) {
+    uint64_t most = 0;
+    for (int32_t u = 0; u < layout->unit_count; u++) {
+        if (layout->unit_bytes[u] > most) most = layout->unit_bytes[u];
+    }
+    return most;
+}
+
+/* What an exchange moves at most: a unit of gradients and the parts that come for it, or a unit of
+ * weights. A single rank receives as much as it sends, and its parts are whole. */
+static uint64_t wire_staging(const hy_rows *rows) {
+    bool is_alone = rows->shard.count == 1;
+    uint64_t most = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &rows->row[i];
+        if (!row->kind || row->kind->is_tiled || i == HY_ROW_FP8) continue;
+        bool is_whole = !row->is_sharded || is_alone;
+        bool is_moved = hy_row_is_exchanged(row) || row->kind->set == HY_SET_TRAINABLE;
+        uint64_t bytes = is_whole && is_moved ? largest_unit(&row->layout) : 0;
+        if (bytes > most) most = bytes;
+    }
+    return hy_align(is_alone ? 2 * most : most + rows->arriving / 2);
+}
+
+/* A single rank sums its gradients where they are kept. */
+static hy_status add_partial(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    int32_t table = hy_params_tied_table(params);
+    if (rows->shard.count == 1) return HY_OK;
+    HY_TRY(add_row(rows, params, spec, HY_ROW_PARTIAL, HY_KIND_PARTIAL, spec->types.grads));
+    hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
+    /* A tied head begins the sum of the table, which goes on at the end of the pass. */
+    partial->keeps_first = table >= 0 && params->list[table].is_trainable;
+    rows->arriving =
+        2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
+    return HY_OK;
+}
+
+static hy_status add_exchanged(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    const hy_types *t = &spec->types;
+    if (!hy_rows_shard(rows)) return HY_OK;
+    HY_TRY(add_partial(rows, params, spec));
+    if (rows->row[HY_ROW_FROZEN].is_sharded) {
+        HY_TRY(add_row(rows, params, spec, HY_ROW_GATHERED_FROZEN, HY_KIND_GATHERED_FROZEN,
+                       rows->row[HY_ROW_FROZEN].dtype));
+        rows->row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
+    }
+    /* A custom model's tensors lie apart, and pass through it unit by unit. */
+    if (!gathers_weights(rows, t) && !spec->is_guest) return HY_OK;
+    bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_guest);
+    for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
+    HY_TRY(add_row(rows, params, spec, HY_ROW_GATHERED, HY_KIND_GATHERED,
+                   is_low ? t->low : t->master));
+    rows->row[HY_ROW_GATHERED].layout.has_small = true;
+    return HY_OK;
+}
+
+hy_status hy_rows_init(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
+    *rows = (hy_rows){.optim_count = hy_optimizer_arrays(&spec->optimizer, params),
+                      .slow_count = spec->slow_count};
+    for (int32_t i = params->count - 1; i >= 0; i--) {
+        if (params->list[i].is_trainable) rows->lowest_trained = params->list[i].unit;
+    }
+    hy_status status = cut_params(rows, params, spec);
+    if (status == HY_OK) status = hy_tiles_init(&rows->tiles, params, hy_rows_shard(rows));
+    if (status == HY_OK) status = add_state(rows, params, spec);
+    if (status == HY_OK) status = add_predictor(rows, params, spec);
+    if (status == HY_OK) status = add_exchanged(rows, params, spec);
+    if (status == HY_OK && spec->ranks.is_staged) rows->wire_staging = wire_staging(rows);
+    if (status != HY_OK) hy_rows_fini(rows);
+    return status;
+}
+
+void hy_rows_fini(hy_rows *rows) {
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        hy_layout_fini(&rows->row[i].layout);
+        hy_layout_fini(&rows->row[i].whole);
+    }
+    hy_tiles_fini(&rows->tiles);
+    hy_shard_fini(&rows->shard);
+    *rows = (hy_rows){0};
+}
+
+/* ---- what a choice makes of them ------------------------------------------------------------------ */
+
+hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
+    if (row->kind->state >= 0) return c->state[row->kind->state];
+    return row->kind->is_tiled && hy_row_is_used(row, c) ? c->predictor : HY_NOWHERE;
+}
+
+uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *c) {
+    hy_place place = hy_row_place(row, c);
+    if (place == HY_NOWHERE || place == HY_DEVICE) return place ? row->layout.bytes : 0;
+    hy_ring_plan ring = hy_row_ring(row, c);
+    return place == HY_DISK ? ring.disk_bytes : ring.backing_bytes;
+}
+
+int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *c) {
+    return row->kind->ring_depth ? row->kind->ring_depth : c->ring_depth;
+}
+
+static int32_t residents(const hy_row *row, const hy_plan_choice *c) {
+    int32_t wanted = row->kind->state >= 0 ? c->resident_units : 0, most = row->layout.unit_count;
+    return wanted < most ? wanted : most;
+}
+
+hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *c) {
+    return hy_store_plan_ring(&row->layout, hy_row_ring_depth(row, c), residents(row, c));
+}
+
+/* The same ones are asked for again and again while choices are compared. */
+static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
+                            hy_ring_memo *memo) {
+    const hy_row *row = &rows->row[id];
+    int32_t depth = hy_row_ring_depth(row, c), resident = residents(row, c);
+    assert(depth >= 0 && depth <= HY_RING_MAX && resident >= 0);
+    if (!memo) return hy_row_ring(row, c);
+    hy_ring_plan *known = &memo->of[id][depth * (row->layout.unit_count + 1) + resident];
+    if (known->bytes == 0) *known = hy_row_ring(row, c);
+    return *known;
+}
+
+/* Of a row's bytes that pass, those of blocks: the first and the last unit never stay. */
+static uint64_t share_of_blocks(const hy_row *row, uint64_t streamed) {
+    const hy_layout *l = &row->layout;
+    uint64_t ends = l->unit_bytes[0] + l->unit_bytes[l->unit_count - 1];
+    return streamed > ends ? streamed - ends : 0;
+}
+
+/* Of a row's bytes that pass, those of units below all that is trained. */
+static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t streamed) {
+    uint64_t below = rows->lowest_trained < row->layout.unit_count
+                         ? row->layout.unit_offset[rows->lowest_trained]
+                         : row->layout.bytes;
+    return (uint64_t)((double)streamed * (double)below / (double)row->layout.bytes);
+}
+
+/* A row with a place of its own in a choice; the fp8 copy is counted apart from the weights. */
+static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
+                       const hy_ring_plan *ring, hy_plan_state *out) {
+    bool is_fp8 = row == &rows->row[HY_ROW_FP8], is_frozen = row->kind->set == HY_SET_FROZEN;
+    uint64_t bytes = row->layout.bytes, streamed = ring->backing_bytes;
+    *(is_fp8 ? &out->fp8 : &out->bytes[row->kind->state]) += bytes;
+    if (is_frozen) out->frozen += bytes;
+    out->rings += ring->bytes;
+    out->step_rings += hy_row_step_ring(row, ring);
+    if (place == HY_PINNED) out->pinned += streamed;
+    if (place == HY_DEVICE) {
+        out->device += row->is_callers ? 0 : bytes;
+        return;
+    }
+    *(is_fp8 ? &out->fp8_streamed : &out->streamed[row->kind->state]) += streamed;
+    bool is_read = hy_row_is_exchanged(&rows->row[HY_ROW_FP8]); /* to make the fp8 copy */
+    bool is_weights = row->kind->state == HY_PLAN_WEIGHTS && !is_frozen && !is_fp8;
+    if (is_weights && !is_read) out->blocks_streamed = share_of_blocks(row, streamed);
+    if (is_frozen) {
+        out->frozen_streamed += streamed;
+        out->forward_only += share_below(rows, row, streamed);
+    }
+}
+
+void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *memo,
+                  hy_plan_state *out) {
+    *out = (hy_plan_state){.work_rings =
+                               c->prediction_is_disabled ? 0 : rows->scratch[HY_PREDICTOR_BUFFERS],
+                           .rings = rows->arriving,
+                           .staging = rows->wire_staging};
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &rows->row[i];
+        if (!hy_row_is_used(row, c)) continue;
+        hy_place place = hy_row_place(row, c);
+        hy_ring_plan ring = {0};
+        if (place != HY_DEVICE) ring = ring_of(rows, i, c, memo);
+        if (hy_row_is_exchanged(row)) {
+            out->rings += ring.bytes;
+            out->step_rings += hy_row_step_ring(row, &ring);
+            out->fp8_gathered += i == HY_ROW_FP8 ? row->layout.bytes : 0;
+        } else if (hy_row_rings_in_work(row)) {
+            out->work_rings += ring.bytes;
+            out->kept += place == HY_NOWHERE ? 0 : row->layout.bytes;
+            if (place == HY_PINNED) out->kept_pinned += row->layout.bytes;
+        } else {
+            add_placed(rows, row, place, &ring, out);
+        }
+        if (place == HY_DISK) {
+            out->disk += ring.disk_bytes;
+            out->staging += hy_store_staging_bytes(&ring, HY_DISK_BUFFERS);
+        }
+    }
+}
+
+/* Elements of all parameters that are trained, of which several ranks have tiles. */
+static int64_t trained_elements(const hy_rows *rows) {
+    const hy_row *master = &rows->row[HY_ROW_MASTER];
+    const hy_layout *layout = master->is_sharded ? &master->whole : &master->layout;
+    int64_t count = 0;
+    for (int32_t i = 0; i < layout->item_count; i++) count += layout->items[i].count;
+    return count;
+}
+
+/* All ranks together have it once. */
+static uint64_t saved_bytes(const hy_rows *rows, const hy_row *row) {
+    if (row->is_sharded) return row->whole.bytes;
+    if (!row->kind->is_tiled || !hy_rows_shard(rows)) return row->layout.bytes;
+    int64_t elements = trained_elements(rows);
+    uint64_t scales = row->block ? (uint64_t)(elements / row->block) * sizeof(float) : 0;
+    return hy_dtype_bytes(row->dtype, elements) + scales;
+}
+
+uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &rows->row[i];
+        bool is_kept = row->kind && row->kind->file && !(row->is_optional && is_disabled);
+        /* A snapshot is saved only until its jump is corrected. */
+        if (is_kept && i != HY_ROW_SNAPSHOT) bytes += saved_bytes(rows, row);
+    }
+    return bytes;
+}
+
+uint64_t hy_rows_forked_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &rows->row[i];
+        if (row->kind && row->kind->is_restored) bytes += row->layout.bytes;
+    }
+    return bytes;
+}
+
+uint64_t hy_rows_optim_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < rows->optim_count; i++) bytes += rows->row[HY_ROW_OPTIM + i].layout.bytes;
+    return bytes;
+}
+
+uint64_t hy_offload_compressed_bytes(const hy_rows *rows) {
+    uint64_t bytes = 0;
+    for (int i = 0; i < rows->optim_count; i++) {
+        const hy_layout *l = &rows->row[HY_ROW_OPTIM + i].layout;
+        for (int32_t k = 0; k < l->item_count; k++) bytes += hy_quant_bytes(l->items[k].count);
+    }
+    return bytes;
+}
