@@ -33,7 +33,7 @@ void hy_arena_fini(hy_arena *arena) {
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out) {
     bytes = hy_align(bytes);
     HY_FAIL_IF(bytes > arena->size - arena->used, HY_ERR_INTERNAL,
-               "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
+               "the plan gave %s %llu bytes on %s; %llu are in use and %llu more were requested",
                hy_class_name(cls), (unsigned long long)arena->size, hy_place_name(arena->place),
                (unsigned long long)arena->used, (unsigned long long)bytes);
     *out = arena->data + arena->used;
@@ -47,7 +47,7 @@ void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
     assert(arena->used >= bytes);
     arena->used -= bytes;
 #ifdef HY_POISON
-    /* A card's memory cannot be written from here. */
+    /* The host cannot write to the memory of a card. */
     bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
     if (is_ours) memset(arena->data + arena->used, 0xff, bytes);
 #endif
