@@ -31,6 +31,11 @@ hy_status hy_text_take(hy_text *text, char **out);
 bool hy_has_ending(const char *string, const char *ending);
 /* Whether `word` is in the list, in which single blanks surround each word: " one two three ". */
 bool hy_word_is_in(const char *list, const char *word);
+/* Reads the next entry of a comma-separated list, without the spaces around it; returns where the
+ * following entry begins, or NULL after the last. */
+const char *hy_next_entry(const char *at, const char **entry, size_t *length);
+/* Whether a comma-separated list has this entry. */
+bool hy_list_has(const char *list, const char *entry, size_t length);
 /* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'); NULL if none
  * is near enough to be a likely typing error. */
 const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count);

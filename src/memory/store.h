@@ -219,6 +219,9 @@ bool hy_store_has_item(const hy_store *store, int32_t item);
 hy_status hy_store_zero(hy_store *store, hy_stream *stream);
 /* Copies a whole class from another of the same size; their layouts may cut it differently. */
 hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);
+/* Copies a unit of a class on the device to or from other memory: enqueued, not waited for. */
+hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, char *other,
+                             bool is_out);
 /* Copies only resident units, from a store with the same resident units and the same backing
  * store. */
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream);
