@@ -1,6 +1,7 @@
-/* error.c: the calling thread's last error. See error.h.
+/* error.c: the last error of the calling thread. See error.h.
  *
- * A text is formatted aside before it is stored: its arguments may point into the last one. */
+ * A text is formatted into a temporary buffer first, because its arguments may point into the last
+ * error. */
 #include "base/error.h"
 
 #include <stdio.h>
@@ -34,7 +35,7 @@ hy_status hy_fail_agreed(hy_status status, const char *format, ...) {
     return status;
 }
 
-/* "front" and "behind" with something between; what is too long loses its end. */
+/* Joins "front" and "behind" with `between`; a text that is too long loses its end. */
 static void join(const char *front, size_t front_size, const char *between, const char *behind) {
     char whole[2 * HY_ERROR_MESSAGE_MAX + 8] = "";
     snprintf(whole, sizeof whole, "%.*s%s%s", (int)front_size, front, between, behind);
