@@ -66,11 +66,11 @@ static uint64_t part_bytes(const parts *p, int r) { return p->bytes[r + 1] - p->
 /* Own part to everybody. */
 static void gather(hy_link *link, const parts *p) {
     int rank = hy_link_rank(link), n = hy_link_count(link);
-    hy_piece sends[MOST_RANKS], receives[MOST_RANKS];
+    hy_transfer sends[MOST_RANKS], receives[MOST_RANKS];
     for (int i = 1; i < n; i++) {
         int to = (rank + i) % n, from = (rank + n - i) % n;
-        sends[i - 1] = (hy_piece){to, p->whole + p->bytes[rank], part_bytes(p, rank)};
-        receives[i - 1] = (hy_piece){from, p->whole + p->bytes[from], part_bytes(p, from)};
+        sends[i - 1] = (hy_transfer){to, p->whole + p->bytes[rank], part_bytes(p, rank)};
+        receives[i - 1] = (hy_transfer){from, p->whole + p->bytes[from], part_bytes(p, from)};
     }
     must(hy_link_exchange(link, sends, n - 1, receives, n - 1));
 }
@@ -79,11 +79,11 @@ static void gather(hy_link *link, const parts *p) {
 static void sum_parts(hy_link *link, const parts *p) {
     int rank = hy_link_rank(link), n = hy_link_count(link);
     uint64_t bytes = part_bytes(p, rank);
-    hy_piece sends[MOST_RANKS], receives[MOST_RANKS];
+    hy_transfer sends[MOST_RANKS], receives[MOST_RANKS];
     for (int i = 1; i < n; i++) {
         int to = (rank + i) % n, from = (rank + n - i) % n;
-        sends[i - 1] = (hy_piece){to, p->whole + p->bytes[to], part_bytes(p, to)};
-        receives[i - 1] = (hy_piece){from, p->scratch + (uint64_t)(i - 1) * bytes, bytes};
+        sends[i - 1] = (hy_transfer){to, p->whole + p->bytes[to], part_bytes(p, to)};
+        receives[i - 1] = (hy_transfer){from, p->scratch + (uint64_t)(i - 1) * bytes, bytes};
     }
     must(hy_link_exchange(link, sends, n - 1, receives, n - 1));
     float *sum = (float *)(void *)(p->whole + p->bytes[rank]);

@@ -71,7 +71,7 @@ typedef enum hy_class {
     HY_PREDICTOR = 4, /* slow weights and velocity */
     HY_SNAPSHOT = 5,  /* weights before a jump */
     HY_ACTIVATIONS = 6,
-    HY_LOGITS = 7,
+    HY_LOGITS = 7, /* reserved: logits lie in the workspace, and this class never holds bytes */
     HY_WORKSPACE = 8,
     HY_QUANTS = 9,
     HY_DATA = 10,

@@ -38,7 +38,7 @@ static inline bool has_bytes(const uint8_t *data, uint64_t bytes, uint64_t numbe
 static inline void check_exchanges(hy_link *link, int rounds, uint64_t most) {
     int rank = hy_link_rank(link), n = hy_link_count(link);
     for (int round = 0; round < rounds; round++) {
-        hy_piece sends[RIG_MOST * PIECES], receives[RIG_MOST * PIECES];
+        hy_transfer sends[RIG_MOST * PIECES], receives[RIG_MOST * PIECES];
         int send_count = 0, receive_count = 0;
         uint64_t before = hy_link_bytes_sent(link), out = 0;
         for (int p = 0; p < n; p++) {
@@ -47,13 +47,13 @@ static inline void check_exchanges(hy_link *link, int rounds, uint64_t most) {
                          bytes = piece_bytes(number, most);
                 uint8_t *data = malloc(bytes + 1);
                 fill_bytes(data, bytes, number);
-                sends[send_count++] = (hy_piece){.peer = p, .data = data, .bytes = bytes};
+                sends[send_count++] = (hy_transfer){.peer = p, .data = data, .bytes = bytes};
                 out += p == rank ? 0 : bytes;
             }
             for (int i = 0; i < piece_count(round, p, rank); i++) {
                 uint64_t bytes = piece_bytes(piece_number(round, p, rank, i), most);
                 receives[receive_count++] =
-                    (hy_piece){.peer = p, .data = calloc(1, bytes + 1), .bytes = bytes};
+                    (hy_transfer){.peer = p, .data = calloc(1, bytes + 1), .bytes = bytes};
             }
         }
         require(hy_link_exchange(link, sends, send_count, receives, receive_count) == HY_OK);

@@ -34,8 +34,8 @@ static void exchange_large(const hy_ranks *ranks, rig_result *mine, const void *
     hy_link *link = open_link(c, NULL);
     int peer = 1 - ranks->rank;
     fill_bytes(out, bytes, (uint64_t)ranks->rank);
-    hy_piece send = {.peer = peer, .data = out, .bytes = bytes};
-    hy_piece receive = {.peer = peer, .data = in, .bytes = bytes};
+    hy_transfer send = {.peer = peer, .data = out, .bytes = bytes};
+    hy_transfer receive = {.peer = peer, .data = in, .bytes = bytes};
     /* More than any buffer, both ways at once. */
     require(hy_link_exchange(link, &send, 1, &receive, 1) == HY_OK);
     require(has_bytes(in, bytes, (uint64_t)peer));
@@ -57,7 +57,7 @@ static void exchange_wrong(const hy_ranks *ranks, rig_result *mine, const void *
     uint8_t data[4096] = {0};
     hy_control *c = rig_open(ranks, 5);
     hy_link *link = open_link(c, NULL);
-    hy_piece piece = {.peer = 1 - ranks->rank % 2, .data = data, .bytes = 8};
+    hy_transfer piece = {.peer = 1 - ranks->rank % 2, .data = data, .bytes = 8};
     bool is_pair = ranks->rank < 2;
     require(hy_link_exchange(link, &piece, is_pair, &piece, is_pair) == HY_OK);
     require(hy_control_barrier(c) == HY_OK);
@@ -91,10 +91,11 @@ static void exchange_for_ever(const hy_ranks *ranks, rig_result *mine, const voi
     char *out = calloc(1, bytes), *in = calloc(RIG_MOST, bytes);
     hy_status status = HY_OK;
     while (status == HY_OK) {
-        hy_piece sends[RIG_MOST], receives[RIG_MOST];
+        hy_transfer sends[RIG_MOST], receives[RIG_MOST];
         for (int p = 0; p < ranks->count; p++) {
-            sends[p] = (hy_piece){.peer = p, .data = out, .bytes = bytes};
-            receives[p] = (hy_piece){.peer = p, .data = in + (uint64_t)p * bytes, .bytes = bytes};
+            sends[p] = (hy_transfer){.peer = p, .data = out, .bytes = bytes};
+            receives[p] =
+                (hy_transfer){.peer = p, .data = in + (uint64_t)p * bytes, .bytes = bytes};
         }
         atomic_fetch_add(&mine->stage, 1);
         status = hy_link_exchange(link, sends, ranks->count, receives, ranks->count);
@@ -162,8 +163,8 @@ static slow_rank begin_slowly(const hy_ranks *ranks, const void *options) {
 }
 
 static void send_slowly(slow_rank *s, uint64_t sent, uint64_t got) {
-    require(hy_link_exchange(s->link, &(hy_piece){s->peer, s->out, sent}, 1,
-                             &(hy_piece){s->peer, s->in, got}, 1) == HY_OK);
+    require(hy_link_exchange(s->link, &(hy_transfer){s->peer, s->out, sent}, 1,
+                             &(hy_transfer){s->peer, s->in, got}, 1) == HY_OK);
 }
 
 static void end_slowly(slow_rank *s) {
@@ -233,8 +234,8 @@ static void refuse_nonsense(const hy_ranks *ranks, rig_result *mine, const void 
     hy_control *c = rig_open(ranks, 5);
     hy_link *link = open_link(c, NULL);
     char byte = 0;
-    require(hy_link_exchange(link, &(hy_piece){2, &byte, 1}, 1, NULL, 0) == HY_ERR_INPUT);
-    require(hy_link_exchange(link, &(hy_piece){ranks->rank, &byte, 1}, 1, NULL, 0) ==
+    require(hy_link_exchange(link, &(hy_transfer){2, &byte, 1}, 1, NULL, 0) == HY_ERR_INPUT);
+    require(hy_link_exchange(link, &(hy_transfer){ranks->rank, &byte, 1}, 1, NULL, 0) ==
             HY_ERR_INTERNAL);
     require(hy_control_barrier(c) == HY_OK);
     hy_link_destroy(link);

@@ -62,7 +62,7 @@ static int wait_for_one_that_fails(void) {
         rig_sleep(0.5); /* mpirun ends all when the first does; the others want to print */
         return give_up(c, link, status);
     }
-    return give_up(c, link, hy_link_exchange(link, NULL, 0, &(hy_piece){1, &byte, 1}, 1));
+    return give_up(c, link, hy_link_exchange(link, NULL, 0, &(hy_transfer){1, &byte, 1}, 1));
 }
 
 static int send_too_little(bool sends_more) {
@@ -71,7 +71,7 @@ static int send_too_little(bool sends_more) {
     hy_link *link;
     char bytes[64] = "";
     open_all(&ranks, &c, &link);
-    hy_piece sent = {0, bytes, sends_more ? 40 : 8}, expected = {1, bytes, 16};
+    hy_transfer sent = {0, bytes, sends_more ? 40 : 8}, expected = {1, bytes, 16};
     hy_status status = ranks.rank == 0 ? hy_link_exchange(link, NULL, 0, &expected, 1)
                                        : hy_link_exchange(link, &sent, 1, NULL, 0);
     if (status == HY_OK)

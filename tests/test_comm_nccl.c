@@ -27,18 +27,18 @@ static void leave_folder(void) { remove_folder(folder); }
 /* ---- exchanges --------------------------------------------------------------------------------- */
 
 static void exchange_round(hy_nccl *nccl, int rank, int n, int round) {
-    hy_piece sends[RIG_MOST * PIECES], receives[RIG_MOST * PIECES];
+    hy_transfer sends[RIG_MOST * PIECES], receives[RIG_MOST * PIECES];
     int send_count = 0, receive_count = 0;
     for (int p = 0; p < n; p++) {
         for (int i = 0; i < piece_count(round, rank, p); i++) {
             uint64_t number = piece_number(round, rank, p, i), bytes = piece_bytes(number, 300000);
-            sends[send_count] = (hy_piece){.peer = p, .data = malloc(bytes + 1), .bytes = bytes};
+            sends[send_count] = (hy_transfer){.peer = p, .data = malloc(bytes + 1), .bytes = bytes};
             fill_bytes(sends[send_count++].data, bytes, number);
         }
         for (int i = 0; i < piece_count(round, p, rank); i++) {
             uint64_t bytes = piece_bytes(piece_number(round, p, rank, i), 300000);
             receives[receive_count++] =
-                (hy_piece){.peer = p, .data = calloc(1, bytes + 1), .bytes = bytes};
+                (hy_transfer){.peer = p, .data = calloc(1, bytes + 1), .bytes = bytes};
         }
     }
     require(hy_nccl_exchange(nccl, sends, send_count, receives, receive_count, NULL) == HY_OK);
@@ -85,10 +85,10 @@ static void exchange_twice(const hy_ranks *ranks, rig_result *mine, const void *
     uint64_t bytes = 1 << 20;
     uint8_t *out = malloc(bytes), *first = malloc(bytes), *second = malloc(bytes);
     fill_bytes(out, bytes, (uint64_t)ranks->rank);
-    require(hy_nccl_exchange(nccl, &(hy_piece){peer, out, bytes}, 1,
-                             &(hy_piece){peer, first, bytes}, 1, NULL) == HY_OK);
-    require(hy_nccl_exchange(nccl, &(hy_piece){peer, out, bytes / 2}, 1,
-                             &(hy_piece){peer, second, bytes / 2}, 1, NULL) == HY_OK);
+    require(hy_nccl_exchange(nccl, &(hy_transfer){peer, out, bytes}, 1,
+                             &(hy_transfer){peer, first, bytes}, 1, NULL) == HY_OK);
+    require(hy_nccl_exchange(nccl, &(hy_transfer){peer, out, bytes / 2}, 1,
+                             &(hy_transfer){peer, second, bytes / 2}, 1, NULL) == HY_OK);
     require(wait_for_stream() == 0);
     require(has_bytes(first, bytes, (uint64_t)peer) &&
             has_bytes(second, bytes / 2, (uint64_t)peer));
@@ -113,8 +113,8 @@ static void wait_for_a_dead_rank(const hy_ranks *ranks, rig_result *mine, const 
     char byte[8] = {0};
     require(hy_nccl_open(c, &nccl) == HY_OK);
     int next = (ranks->rank + 1) % ranks->count, last = (ranks->rank + 2) % ranks->count;
-    require(hy_nccl_exchange(nccl, &(hy_piece){next, byte, 4}, 1, &(hy_piece){last, byte + 4, 4}, 1,
-                             NULL) == HY_OK);
+    require(hy_nccl_exchange(nccl, &(hy_transfer){next, byte, 4}, 1,
+                             &(hy_transfer){last, byte + 4, 4}, 1, NULL) == HY_OK);
     require(wait_for_stream() == 0);
     require(hy_control_barrier(c) == HY_OK);
     atomic_store(&mine->stage, 1);
@@ -124,10 +124,11 @@ static void wait_for_a_dead_rank(const hy_ranks *ranks, rig_result *mine, const 
         rig_sleep(20);
     } else {
         /* Rank 1 never sends: the stream stands still until somebody aborts. */
-        hy_status status = hy_nccl_exchange(nccl, NULL, 0, &(hy_piece){1, byte, 8}, 1, NULL);
+        hy_status status = hy_nccl_exchange(nccl, NULL, 0, &(hy_transfer){1, byte, 8}, 1, NULL);
         if (status == HY_OK) require(wait_for_stream() == 1);
         rig_keep(mine, hy_nccl_check(nccl));
-        require(hy_nccl_exchange(nccl, NULL, 0, &(hy_piece){1, byte, 8}, 1, NULL) == mine->status);
+        require(hy_nccl_exchange(nccl, NULL, 0, &(hy_transfer){1, byte, 8}, 1, NULL) ==
+                mine->status);
     }
     hy_nccl_close(nccl);
     hy_control_close(c);

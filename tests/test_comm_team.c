@@ -51,7 +51,8 @@ START_TEST(a_process_alone_that_asks_for_nccl_is_a_team_of_one) {
     ck_assert_int_eq(team->who.count, 1);
     ck_assert_int_eq(team->core_sharers, 1);
     char from = 'a', to = 'b';
-    must(hy_link_exchange(team->link, &(hy_piece){0, &from, 1}, 1, &(hy_piece){0, &to, 1}, 1));
+    must(
+        hy_link_exchange(team->link, &(hy_transfer){0, &from, 1}, 1, &(hy_transfer){0, &to, 1}, 1));
     ck_assert_int_eq(to, 'a');
     hy_team_close(team);
 }
@@ -92,7 +93,7 @@ static void open_slowly(const hy_ranks *ranks, rig_result *mine, const void *use
     if (mine->status != HY_OK) return;
     int other = 1 - ranks->rank;
     double began = hy_clock();
-    hy_piece out = {other, bytes, sizeof bytes}, in = {other, bytes, sizeof bytes};
+    hy_transfer out = {other, bytes, sizeof bytes}, in = {other, bytes, sizeof bytes};
     require(hy_link_exchange(team->link, &out, 1, &in, 1) == HY_OK);
     mine->seconds = hy_clock() - began;
     hy_team_close(team);
@@ -206,7 +207,7 @@ static void fail_on_rank_1(const hy_ranks *ranks, rig_result *mine, const void *
     else if (ranks->rank == 0)
         status = hy_control_barrier(team->control);
     else
-        status = hy_link_exchange(team->link, NULL, 0, &(hy_piece){1, &byte, 1}, 1);
+        status = hy_link_exchange(team->link, NULL, 0, &(hy_transfer){1, &byte, 1}, 1);
     status = hy_team_fail(team, status);
     hy_team_close(team);
     rig_keep(mine, status); /* closing leaves the message */

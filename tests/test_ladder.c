@@ -297,7 +297,7 @@ static bool was_said(const tuned *u, const char *words) {
 
 /* Until a fork is due there is no memory for it; a window before it there is; and after it only where the
  * fork has spoken for prediction. */
-START_TEST(prediction_that_stands_aside_takes_no_memory) {
+START_TEST(disabled_prediction_takes_no_memory) {
     tuned first = {.stop_at = 40}, later = {0};
     char folder[256];
     temp_folder(folder);
@@ -305,7 +305,7 @@ START_TEST(prediction_that_stands_aside_takes_no_memory) {
     uint64_t weights = cell_of(t, HY_WEIGHTS, HY_FULL).planned_bytes;
     hy_trainer_destroy(t);
     tune(&first, SMALL_RUN TUNING, folder, NULL);
-    ck_assert(was_said(&first, "stands aside and takes no memory"));
+    ck_assert(was_said(&first, "is disabled and uses no memory"));
     ck_assert(was_said(&first, "fork at step"));
     ck_assert_uint_eq(first.early, 0);
     ck_assert_uint_gt(first.most, 2 * weights);
@@ -361,7 +361,7 @@ static Suite *ladder_suite(void) {
     tcase_add_test(plans, a_cut_that_nobody_asked_for_is_the_planners_where_state_streams);
     tcase_add_test(plans, a_step_that_mostly_waits_is_told_what_a_longer_one_gives);
     tcase_add_test(runs, a_run_keeps_its_types_when_it_is_resumed);
-    tcase_add_test(runs, prediction_that_stands_aside_takes_no_memory);
+    tcase_add_test(runs, disabled_prediction_takes_no_memory);
     tcase_add_loop_test(runs, a_run_resumed_before_a_fork_asks_as_it_would_have, 0, 4);
     tcase_add_test(runs, a_fork_that_has_no_room_is_left_out);
     suite_add_tcase(suite, plans);

@@ -32,7 +32,7 @@ static bool is_zero(size_t from, size_t to) {
     return true;
 }
 
-/* ---- functions that fill a struct ------------------------------------------------------------------- */
+/* ---- functions that fill a struct ------------------------------------------------------------ */
 
 static hy_trainer *trainer;
 
@@ -109,7 +109,7 @@ START_TEST(a_program_with_a_longer_struct_gets_zeros_for_what_the_library_does_n
 }
 END_TEST
 
-/* ---- lists -------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 START_TEST(entries_of_a_list_are_as_far_apart_as_the_program_has_them) {
     size_t size = sizeof(hy_activation_estimate), sizes[] = {size - 8, size, size + 16};
@@ -151,7 +151,7 @@ START_TEST(json_of_a_shorter_struct_has_the_members_that_it_has) {
 }
 END_TEST
 
-/* ---- callbacks, and structs that are only pointed to -------------------------------------------------- */
+/* ---- callbacks, and structs that are only pointed to ----------------------------------------- */
 
 static struct { size_t step, eval; } carried;
 

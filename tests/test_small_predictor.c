@@ -3,13 +3,13 @@
  *
  * That places, forks and divergences change no bit of such a run: test_engine_exact.c. The codes themselves:
  * test_kernels_predict.c. */
+#include "run_facts.h"
 #include "small_run.h"
-
-#include <math.h>
 
 #include "kernels/grid.h"
 #include "kernels/half.h"
-#include "trainer/trainer.h"
+#include "phases/predictor.h"
+#include "plan/tiles.h"
 
 /* Jumps every six optimizer steps. */
 #define MOVING_RUN                                                                                 \
@@ -21,10 +21,10 @@ static hy_trainer *open_run(const char *const *pairs) {
     return small_trainer(MOVING_RUN, "none", NULL, pairs);
 }
 
-static hy_summary summary_of(hy_trainer *t) {
-    hy_summary summary;
-    hy_trainer_summary(t, &summary);
-    return summary;
+/* Jumps that were made or refused so far. */
+static int64_t verdicts_of(const hy_trainer *t) {
+    hy_summary s = summary_of(t);
+    return s.moves + s.rejected_moves;
 }
 
 START_TEST(two_buffers_take_two_bytes_of_a_parameter_and_a_line_one) {
@@ -35,16 +35,15 @@ START_TEST(two_buffers_take_two_bytes_of_a_parameter_and_a_line_one) {
     for (int i = 0; i < 3; i++) {
         hy_trainer *t = open_run(PAIRS("predictor", kinds[i].predictor, "predictor_dtype",
                                        kinds[i].dtype, "max_predict_steps", "4"));
-        while (t->progress.machine.rejections + t->progress.machine.moves < 2)
-            must(hy_trainer_step(t, NULL));
+        while (verdicts_of(t) < 2) must(hy_trainer_step(t, NULL));
         hy_summary s = summary_of(t);
-        double each = (double)s.phases[HY_FULL].memory[HY_PREDICTOR].planned_bytes /
-                      (double)t->engine.model->params.elements;
+        double each =
+            (double)s.phases[HY_FULL].memory[HY_PREDICTOR].planned_bytes / (double)s.parameters;
         ck_assert_double_ge(each, kinds[i].least);
         ck_assert_double_le(each, kinds[i].most);
         for (int phase = HY_FULL; phase <= HY_CORRECT; phase++) {
             const hy_phase_summary *p = &s.phases[phase];
-            if (t->engine.ledger.phase_peak[phase] == 0) continue;
+            if (p->steps == 0) continue;
             ck_assert_uint_eq(p->memory[HY_PREDICTOR].measured_bytes,
                               p->memory[HY_PREDICTOR].planned_bytes);
             ck_assert_uint_eq(p->vram_peak_bytes, p->vram_planned_bytes);
@@ -56,47 +55,67 @@ END_TEST
 
 /* ---- the numbers that it keeps ---- */
 
-/* A parameter's codes of slow weights read beside the weights as they are now. */
-static void read_slow(hy_trainer *t, int32_t param, uint16_t *out) {
-    hy_store *slow = hy_store_of(&t->engine, HY_ROW_SLOW);
-    const uint16_t *theta = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), param);
-    must(hy_store_settle(slow));
-    const uint8_t *codes = hy_store_backing(slow, t->engine.rows.tiles.first[param]);
-    for (int64_t i = 0; i < t->engine.model->params.list[param].count; i++)
-        out[i] = hy_grid_unwrap(codes[i], theta[i], t->engine.progress.slow_exponent);
+/* A tensor's codes of slow weights in the newest checkpoint, read beside the weights there. */
+static uint16_t *read_slow(const char *folder, const char *name, int64_t *count) {
+    char slot[100];
+    uint64_t bytes, codes_bytes;
+    snprintf(slot, sizeof slot, "slot0.%s", name);
+    uint16_t *theta = saved_tensor(folder, "weights.safetensors", name, &bytes);
+    uint8_t *codes = saved_tensor(folder, "predictor.safetensors", slot, &codes_bytes);
+    int32_t exponent = (int32_t)saved_number(folder, "slow_exponent");
+    *count = (int64_t)(bytes / sizeof *theta);
+    ck_assert_uint_eq(codes_bytes, (uint64_t)*count);
+    for (int64_t i = 0; i < *count; i++) theta[i] = hy_grid_unwrap(codes[i], theta[i], exponent);
+    free(codes);
+    return theta;
+}
+
+/* How far slow weights are from those of another checkpoint. */
+typedef struct nearness {
+    int64_t all, exact, moved;
+} nearness;
+
+static void compare_slow(const char *folder, const hy_safetensors *first, const char *name,
+                         nearness *out) {
+    uint64_t bytes;
+    int64_t count;
+    double step = ldexp(1, (int)saved_number(folder, "slow_exponent"));
+    uint16_t *then = read_tensor(first, name, &bytes);
+    uint16_t *now = saved_tensor(folder, "weights.safetensors", name, &bytes);
+    uint16_t *slow = read_slow(folder, name, &count);
+    for (int64_t i = 0; i < count; i++) {
+        double is = (double)hy_bf16_to_f32(slow[i]), was = (double)hy_bf16_to_f32(then[i]);
+        double allowed = fabs(was) < 128 * step ? step / 2 : 0;
+        if (fabs(is - was) > allowed) ck_abort_msg("%s: %g, was %g", name, is, was);
+        out->exact += slow[i] == then[i];
+        out->moved += now[i] != then[i];
+    }
+    out->all += count;
+    free(then);
+    free(now);
+    free(slow);
 }
 
 START_TEST(slow_weights_are_those_at_the_start_of_the_window) {
-    hy_trainer *t = open_run(PAIRS("predictor_dtype", "8bit", "predict_from", "0.25"));
-    while (t->progress.spent < 15) must(hy_trainer_step(t, NULL)); /* 0.25 of 60 steps */
-    const hy_params *params = &t->engine.model->params;
-    uint16_t *first = malloc(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
-    memcpy(first, hy_store_of(&t->engine, HY_ROW_MASTER)->data,
-           hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes);
-    while (t->progress.machine.phase != HY_PREDICT) must(hy_trainer_step(t, NULL));
-    ck_assert_int_eq(t->progress.machine.window, 6);
-    double step = ldexp(1, t->engine.progress.slow_exponent);
-    int64_t exact = 0, moved = 0;
-    for (int32_t p = 0; p < params->count; p++) {
-        const uint16_t *now = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), p);
-        const uint16_t *then =
-            first + (now - (uint16_t *)(void *)hy_store_of(&t->engine, HY_ROW_MASTER)->data);
-        uint16_t *slow = malloc((size_t)params->list[p].count * sizeof *slow);
-        read_slow(t, p, slow);
-        for (int64_t i = 0; i < params->list[p].count; i++) {
-            double is = (double)hy_bf16_to_f32(slow[i]), was = (double)hy_bf16_to_f32(then[i]);
-            double allowed = fabs(was) < 128 * step ? step / 2 : 0;
-            if (fabs(is - was) > allowed)
-                ck_abort_msg("%s: %g, was %g", params->list[p].name, is, was);
-            exact += slow[i] == then[i];
-            moved += now[i] != then[i];
-        }
-        free(slow);
+    char folder[256];
+    hy_step_info info = {0};
+    nearness near = {0};
+    hy_trainer *t = small_trainer(MOVING_RUN, temp_folder(folder), NULL,
+                                  PAIRS("predictor_dtype", "8bit", "predict_from", "0.25"));
+    while (info.spent < 15) must(hy_trainer_step(t, &info)); /* 0.25 of 60 steps */
+    must(hy_trainer_save(t));
+    hy_safetensors *first = open_saved(folder, "weights.safetensors");
+    while (info.obstacle[0]) must(hy_trainer_step(t, &info));
+    must(hy_trainer_save(t));
+    ck_assert_double_eq(saved_number(folder, "window"), 6);
+    for (size_t i = 0; i < hy_safetensors_count(first); i++) {
+        compare_slow(folder, first, hy_safetensors_at(first, i)->name, &near);
     }
-    ck_assert_int_gt(exact, params->elements / 4); /* those from 128 steps on, and many below */
-    ck_assert_int_gt(moved, params->elements / 2);
-    free(first);
+    ck_assert_int_gt(near.exact, near.all / 4); /* those from 128 steps on, and many below */
+    ck_assert_int_gt(near.moved, near.all / 2);
+    hy_safetensors_close(first);
     hy_trainer_destroy(t);
+    remove_folder(folder);
 }
 END_TEST
 
@@ -109,8 +128,8 @@ static void moves_alike(const char *predictor) {
                *byte = open_run(PAIRS("predictor", predictor, "max_predict_steps", "6",
                                       "predictor_dtype", "8bit"));
     int jumps = 0;
-    while (half->progress.step < 54) {
-        hy_step_info a, b;
+    hy_step_info a = {0}, b;
+    while (a.step < 54) {
         must(hy_trainer_step(half, &a));
         must(hy_trainer_step(byte, &b));
         ck_assert_int_eq(a.phase, b.phase);
@@ -145,22 +164,15 @@ END_TEST
 START_TEST(line_in_8_bits_decides_as_in_16) { moves_alike("line"); }
 END_TEST
 
-/* A tile is decoded piece by piece. */
-START_TEST(the_size_of_a_piece_changes_no_bit) {
-    double whole[30], cut[30];
-    hy_trainer *t = open_run(PAIRS("predictor_dtype", "8bit"));
-    next_losses(t, 30, whole);
-    ck_assert_int_ge(t->progress.machine.moves, 2);
-    hy_trainer_destroy(t);
-    t = open_run(PAIRS("predictor_dtype", "8bit"));
-    t->engine.rows.piece = 512;
-    next_losses(t, 30, cut);
-    ck_assert_mem_eq(whole, cut, sizeof whole);
-    hy_trainer_destroy(t);
-}
-END_TEST
-
 /* ---- resuming ---- */
+
+/* To the third step of the window that follows a jump. */
+static void go_into_a_window(hy_trainer *t) {
+    hy_step_info info;
+    do must(hy_trainer_step(t, &info));
+    while (info.phase != HY_PREDICT || info.was_rejected);
+    for (int i = 0; i < 3; i++) must(hy_trainer_step(t, &info));
+}
 
 /* After a jump, in the middle of the window that began with it, and on to the next jumps. The vocabulary is
  * padded in the middle of a block of codes: what a file does not hold of a block is zero. */
@@ -173,11 +185,11 @@ START_TEST(a_run_resumes_in_the_middle_of_a_window_bit_for_bit) {
         temp_folder(folder);
 #define PADDED_RUN MOVING_RUN "vocab 1025 predictor_dtype 8bit max_predict_steps 6 "
         hy_trainer *t = small_trainer(PADDED_RUN, folder, NULL, pairs);
-        while (t->progress.machine.moves == 0 || t->progress.machine.window != 3)
-            must(hy_trainer_step(t, NULL));
+        go_into_a_window(t);
         must(hy_trainer_save(t));
+        ck_assert_double_eq(saved_number(folder, "window"), 3);
         for (int k = 0; k < 16; k++) must(hy_trainer_step(t, &straight[k]));
-        ck_assert_int_ge(t->progress.machine.moves + t->progress.machine.rejections, 3);
+        ck_assert_int_ge(verdicts_of(t), 3);
         hy_trainer_destroy(t);
         t = small_trainer(PADDED_RUN "resume auto ", folder, NULL, pairs);
         for (int k = 0; k < 16; k++) {
@@ -185,10 +197,6 @@ START_TEST(a_run_resumes_in_the_middle_of_a_window_bit_for_bit) {
             ck_assert(resumed.loss == straight[k].loss);
             ck_assert(resumed.predicted_steps == straight[k].predicted_steps);
         }
-        const hy_param *table = &t->engine.model->params.list[0];
-        const uint16_t *weights = hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), 0);
-        ck_assert(table->stored < table->count && table->stored % 256 != 0);
-        for (int64_t k = table->stored; k < table->count; k++) ck_assert_uint_eq(weights[k], 0);
         hy_trainer_destroy(t);
         remove_folder(folder);
     }
@@ -209,13 +217,11 @@ START_TEST(tiles_with_scales_between_them_resume_bit_for_bit) {
     double straight[4], resumed[4];
     temp_folder(folder);
     hy_trainer *t = small_trainer(LARGE_RUN, folder, NULL, NULL);
-    const hy_layout *layout = &t->engine.rows.row[HY_ROW_SLOW + 1].layout;
-    ck_assert_int_eq(t->engine.rows.tiles.first[1], 2);
-    ck_assert_uint_gt(layout->unit_offset[1], (uint64_t)HY_TILE_ELEMENTS);
-    while (t->progress.machine.moves < 1) must(hy_trainer_step(t, NULL));
+    ck_assert_int_gt(66000 * 256, HY_TILE_ELEMENTS);
+    while (summary_of(t).moves < 1) must(hy_trainer_step(t, NULL));
     must(hy_trainer_save(t));
     next_losses(t, 4, straight);
-    ck_assert_int_eq(t->progress.machine.moves + t->progress.machine.rejections, 2);
+    ck_assert_int_eq(verdicts_of(t), 2);
     hy_trainer_destroy(t);
     t = small_trainer(LARGE_RUN "resume auto ", folder, NULL, NULL);
     next_losses(t, 4, resumed);
@@ -231,26 +237,23 @@ START_TEST(another_learning_rate_after_resuming_is_a_new_grid_with_the_next_wind
     temp_folder(folder);
     const char *words = MOVING_RUN "predictor_dtype 8bit ";
     hy_trainer *t = small_trainer(words, folder, NULL, NULL);
-    while (t->progress.machine.moves == 0 || t->progress.machine.window != 3)
-        must(hy_trainer_step(t, NULL));
-    int before = t->engine.progress.slow_exponent;
-    ck_assert_int_eq(before, t->engine.plan.predictor.exponent);
+    go_into_a_window(t);
     must(hy_trainer_save(t));
-    int32_t item = hy_params_find(&t->engine.model->params, 1, HY_P_QKV);
-    size_t bytes = (size_t)t->engine.model->params.list[item].count * sizeof(uint16_t);
-    uint16_t *expected = malloc(bytes), *found = malloc(bytes);
-    read_slow(t, item, expected);
+    double before = saved_number(folder, "slow_exponent");
     hy_trainer_destroy(t);
+    int64_t count;
+    uint16_t *expected = read_slow(folder, "blocks.0.attn.qkv.weight", &count);
     t = small_trainer(MOVING_RUN "predictor_dtype 8bit resume auto ", folder, NULL,
                       PAIRS("lr", "0.024"));
-    ck_assert_int_eq(t->engine.plan.predictor.exponent, before + 3);
-    ck_assert_int_eq(t->engine.progress.slow_exponent, before);
-    read_slow(t, item, found);
-    ck_assert_mem_eq(expected, found, bytes);
+    must(hy_trainer_save(t));
+    ck_assert_double_eq(saved_number(folder, "slow_exponent"), before);
+    uint16_t *found = read_slow(folder, "blocks.0.attn.qkv.weight", &count);
+    ck_assert_mem_eq(expected, found, (size_t)count * sizeof *found);
     hy_step_info info;
     do must(hy_trainer_step(t, &info));
     while (info.phase != HY_PREDICT);
-    ck_assert_int_eq(t->engine.progress.slow_exponent, before + 3);
+    must(hy_trainer_save(t));
+    ck_assert_double_eq(saved_number(folder, "slow_exponent"), before + 3);
     free(expected);
     free(found);
     hy_trainer_destroy(t);
@@ -308,7 +311,6 @@ static Suite *small_predictor_suite(void) {
     tcase_add_test(tests, slow_weights_are_those_at_the_start_of_the_window);
     tcase_add_test(tests, outer_in_8_bits_decides_as_in_16);
     tcase_add_test(tests, line_in_8_bits_decides_as_in_16);
-    tcase_add_test(tests, the_size_of_a_piece_changes_no_bit);
     tcase_add_test(tests, a_run_resumes_in_the_middle_of_a_window_bit_for_bit);
     tcase_add_test(tests, tiles_with_scales_between_them_resume_bit_for_bit);
     tcase_add_test(tests, another_learning_rate_after_resuming_is_a_new_grid_with_the_next_window);

@@ -23,10 +23,10 @@ enum {
  * who do not tell red from green. */
 enum { PIECES = HY_CLASS_COUNT + 1 };
 static const char *const colours[PIECES] = {
-    [HY_WEIGHTS] = "#0072b2",     [HY_MASTER] = "#56b4e9",    [HY_GRADS] = "#e69f00",
-    [HY_OPTIM] = "#d55e00",       [HY_PREDICTOR] = "#cc79a7", [HY_SNAPSHOT] = "#8c6bb1",
-    [HY_ACTIVATIONS] = "#009e73", [HY_LOGITS] = "#a1d99b",    [HY_WORKSPACE] = "#bdbdbd",
-    [HY_QUANTS] = "#f0e442",      [HY_DATA] = "#525252",      [HY_CLASS_COUNT] = "#f4b6a0"};
+    [HY_WEIGHTS] = "#0072b2",     [HY_MASTER] = "#56b4e9",     [HY_GRADS] = "#e69f00",
+    [HY_OPTIM] = "#d55e00",       [HY_PREDICTOR] = "#cc79a7",  [HY_SNAPSHOT] = "#8c6bb1",
+    [HY_ACTIVATIONS] = "#009e73", [HY_WORKSPACE] = "#bdbdbd",  [HY_QUANTS] = "#f0e442",
+    [HY_DATA] = "#525252",        [HY_CLASS_COUNT] = "#f4b6a0"};
 
 typedef struct panel {
     double base, unit, most; /* y of zero; bytes of a unit of the axis; top of the axis in bytes */

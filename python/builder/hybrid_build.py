@@ -154,7 +154,7 @@ def _licences(files: dict[str, Path]) -> dict[str, Path]:
     for name, package in (("libconfig", "libconfig9"), ("libpcre2", "libpcre2-8-0")):
         theirs = Path(f"/usr/share/doc/{package}/copyright")
         if any(file.startswith(name) for file in files) and theirs.exists():
-            out[f"LICENCE.{name.removeprefix('lib')}"] = theirs
+            out[f"LICENCE.{name}"] = theirs
     return out
 
 

@@ -8,8 +8,8 @@
 
 #include <stddef.h>
 
-/* Copies `from`, of from_size bytes, to `to`, of to_size bytes: the bytes that both have. The rest of
- * `to` becomes zero, and its first member the number of bytes copied. `to` may be NULL. */
+/* Copies `from`, of from_size bytes, to `to`, of to_size bytes: the bytes that both have. The rest
+ * of `to` becomes zero, and its first member the number of bytes copied. `to` may be NULL. */
 void hy_copy_sized(void *to, size_t to_size, const void *from, size_t from_size);
 
 #endif

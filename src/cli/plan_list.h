@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cli/inspect.h"
+#include "hybrid_tools.h"
 
 typedef enum hy_cli_way { HY_CLI_FULL, HY_CLI_LORA, HY_CLI_QLORA, HY_CLI_WAYS } hy_cli_way;
 

@@ -34,25 +34,25 @@ hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what) {
 }
 
 /* Checks peers and counts the bytes that leave or enter the rank. */
-static hy_status count_bytes(const hy_link *link, const hy_piece *list, int32_t count,
+static hy_status count_bytes(const hy_link *link, const hy_transfer *list, int32_t count,
                              uint64_t *out) {
     *out = 0;
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(list[i].peer < 0 || list[i].peer >= link->count, HY_ERR_INPUT,
-                   "a piece for rank %d of %d: expected one of them", list[i].peer, link->count);
+                   "a transfer for rank %d of %d: expected one of them", list[i].peer, link->count);
         if (list[i].peer != link->rank) *out += list[i].bytes;
     }
     return HY_OK;
 }
 
-static int32_t next_own(const hy_link *link, const hy_piece *list, int32_t count, int32_t from) {
+static int32_t next_own(const hy_link *link, const hy_transfer *list, int32_t count, int32_t from) {
     while (from < count && list[from].peer != link->rank) from++;
     return from;
 }
 
 /* Pieces from this rank to itself. */
-static hy_status copy_own(const hy_link *link, const hy_piece *sends, int32_t send_count,
-                          const hy_piece *receives, int32_t receive_count) {
+static hy_status copy_own(const hy_link *link, const hy_transfer *sends, int32_t send_count,
+                          const hy_transfer *receives, int32_t receive_count) {
     int32_t s = -1, r = -1;
     for (;;) {
         s = next_own(link, sends, send_count, s + 1);
@@ -65,8 +65,8 @@ static hy_status copy_own(const hy_link *link, const hy_piece *sends, int32_t se
     }
 }
 
-hy_status hy_link_exchange(hy_link *link, const hy_piece *sends, int32_t send_count,
-                           const hy_piece *receives, int32_t receive_count) {
+hy_status hy_link_exchange(hy_link *link, const hy_transfer *sends, int32_t send_count,
+                           const hy_transfer *receives, int32_t receive_count) {
     uint64_t out, in;
     HY_TRY(count_bytes(link, sends, send_count, &out));
     HY_TRY(count_bytes(link, receives, receive_count, &in));

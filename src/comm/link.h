@@ -1,11 +1,11 @@
 /* link.h: moving host memory between ranks, with one primitive: a group of sends and receives.
  *
  * A link is made by one of its kinds: sockets (hy_link_open_sockets) or MPI (link_mpi.h). All ranks make the same
- * exchanges in the same order, from one thread at a time. The n-th piece that a rank sends to a peer is the n-th that
+ * exchanges in the same order, from one thread at a time. The n-th transfer that a rank sends to a peer is the n-th that
  * the peer receives from it, and their sizes must be equal; a peer may be the rank itself. Everything in a group
  * goes at once and both ways, so no order or size can make ranks wait for each other in a circle.
  *
- * An exchange ends with all pieces moved, or with an error that names a rank: a peer that is gone, sizes that differ,
+ * An exchange ends with all transfers moved, or with an error that names a rank: a peer that is gone, sizes that differ,
  * or whatever the control channel knows (control.h). After an error the link is of no more use; whoever notices one
  * tells the others with hy_control_fail(). A rank that is slow but alive is waited for. */
 #pragma once
@@ -14,11 +14,11 @@
 
 typedef struct hy_link hy_link;
 
-typedef struct hy_piece {
+typedef struct hy_transfer {
     int32_t peer;
     void *data; /* read only where it is sent */
     uint64_t bytes;
-} hy_piece;
+} hy_transfer;
 
 typedef struct hy_link_options {
     /* Sockets, for tests: no more than so many bytes a second leave a rank, and an exchange begins so many seconds
@@ -33,12 +33,12 @@ hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *optio
 void hy_link_destroy(hy_link *link); /* NULL is fine */
 
 /* Any list may be empty. */
-hy_status hy_link_exchange(hy_link *link, const hy_piece *sends, int32_t send_count,
-                           const hy_piece *receives, int32_t receive_count);
+hy_status hy_link_exchange(hy_link *link, const hy_transfer *sends, int32_t send_count,
+                           const hy_transfer *receives, int32_t receive_count);
 
 const char *hy_link_name(const hy_link *link); /* "sockets", "MPI" */
 int32_t hy_link_rank(const hy_link *link);
 int32_t hy_link_count(const hy_link *link);
-/* Bytes of pieces that went to other ranks and came from them, so far. Any thread. */
+/* Bytes of transfers that went to other ranks and came from them, so far. Any thread. */
 uint64_t hy_link_bytes_sent(const hy_link *link);
 uint64_t hy_link_bytes_received(const hy_link *link);

@@ -7,9 +7,9 @@
 
 typedef struct hy_link_kind {
     const char *name;
-    /* Peers are in range; pieces of the rank itself are to be passed over. */
-    hy_status (*exchange)(hy_link *link, const hy_piece *sends, int32_t send_count,
-                          const hy_piece *receives, int32_t receive_count);
+    /* Peers are in range; transfers of the rank itself are to be passed over. */
+    hy_status (*exchange)(hy_link *link, const hy_transfer *sends, int32_t send_count,
+                          const hy_transfer *receives, int32_t receive_count);
     void (*destroy)(hy_link *link); /* frees the struct too */
 } hy_link_kind;
 

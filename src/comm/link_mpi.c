@@ -79,8 +79,8 @@ void hy_mpi_finish(bool has_failed) {
 
 /* ---- the link ---------------------------------------------------------------------------------- */
 
-static hy_status exchange(hy_link *link, const hy_piece *sends, int32_t send_count,
-                          const hy_piece *receives, int32_t receive_count) {
+static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_count,
+                          const hy_transfer *receives, int32_t receive_count) {
     return mpi.exchange(sends, send_count, receives, receive_count, link->control);
 }
 

@@ -1,6 +1,6 @@
 /* link_socket.c: a link of sockets, one between every two ranks. See link.h.
  *
- * A piece goes as a head (its number between the two ranks, its size) and its bytes. All sockets are non-blocking: a
+ * A transfer goes as a head (its number between the two ranks, its size) and its bytes. All sockets are non-blocking: a
  * rank moves what can be moved, either way, with any peer, and sleeps in poll() when nothing can, where it also hears of
  * failures. */
 #include <errno.h>
@@ -20,25 +20,25 @@
 #include "comm/link_kind.h"
 #include "comm/net.h"
 
-#define PIECE_MAGIC 0x31504b48u
+#define TRANSFER_MAGIC 0x31504b48u
 #define BUFFER_BYTES (4 << 20) /* asked for; the system may give less */
 #define OPEN_SECONDS 60.0
 #define NAP_SECONDS 1
 #define MOST_LATE 5e-4                   /* seconds: of a sleeper */
 #define MOST_AT_ONCE ((uint64_t)1 << 30) /* of one call to the system */
 
-typedef struct piece_head {
+typedef struct transfer_head {
     uint32_t magic, reserved;
     uint64_t number, bytes;
-} piece_head;
+} transfer_head;
 
-/* One way between this rank and a peer, and how far its pieces are. */
+/* One way between this rank and a peer, and how far its transfers are. */
 typedef struct way {
-    int32_t at;      /* in the list; -1: none yet */
-    bool is_over;    /* of this exchange */
-    piece_head head; /* sent, or being received */
-    uint64_t number; /* of pieces over, ever */
-    uint64_t done;   /* bytes of the current piece, head first */
+    int32_t at;         /* in the list; -1: none yet */
+    bool is_over;       /* of this exchange */
+    transfer_head head; /* sent, or being received */
+    uint64_t number;    /* of transfers over, ever */
+    uint64_t done;      /* bytes of the current transfer, head first */
 } way;
 
 typedef struct lane {
@@ -56,28 +56,28 @@ typedef struct socket_link {
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
-/* ---- pieces ------------------------------------------------------------------------------------ */
+/* ---- transfers ------------------------------------------------------------------------------------ */
 
-/* Goes to the next piece for this peer. */
-static void next_piece(way *w, int32_t peer, const hy_piece *list, int32_t count) {
+/* Goes to the next transfer for this peer. */
+static void next_transfer(way *w, int32_t peer, const hy_transfer *list, int32_t count) {
     do w->at++;
     while (w->at < count && list[w->at].peer != peer);
     w->is_over = w->at >= count;
     w->done = 0;
     if (!w->is_over)
-        w->head =
-            (piece_head){.magic = PIECE_MAGIC, .number = w->number, .bytes = list[w->at].bytes};
+        w->head = (transfer_head){
+            .magic = TRANSFER_MAGIC, .number = w->number, .bytes = list[w->at].bytes};
 }
 
 /* What is left of head and bytes; returns how many parts. */
-static int parts_left(way *w, const hy_piece *piece, uint64_t most, struct iovec parts[2]) {
+static int parts_left(way *w, const hy_transfer *transfer, uint64_t most, struct iovec parts[2]) {
     int count = 0;
     uint64_t data_done = w->done > sizeof w->head ? w->done - sizeof w->head : 0;
     if (w->done < sizeof w->head)
         parts[count++] = (struct iovec){(char *)&w->head + w->done, sizeof w->head - w->done};
-    uint64_t left = piece->bytes - data_done;
+    uint64_t left = transfer->bytes - data_done;
     if (left > most) left = most;
-    if (left) parts[count++] = (struct iovec){(char *)piece->data + data_done, left};
+    if (left) parts[count++] = (struct iovec){(char *)transfer->data + data_done, left};
     return count;
 }
 
@@ -134,7 +134,7 @@ static moved outcome(ssize_t n) {
     return n < 0 && (errno == EAGAIN || errno == EINTR) ? MOVED_NOTHING : MOVED_NEVER;
 }
 
-static moved send_some(socket_link *s, int32_t peer, const hy_piece *list, int32_t count) {
+static moved send_some(socket_link *s, int32_t peer, const hy_transfer *list, int32_t count) {
     lane *l = &s->lanes[peer];
     struct iovec parts[2];
     uint64_t most = is_limited(s) ? allowed(s) : MOST_AT_ONCE;
@@ -148,17 +148,18 @@ static moved send_some(socket_link *s, int32_t peer, const hy_piece *list, int32
     s->sent_now += (uint64_t)n;
     if (l->out.done == sizeof l->out.head + list[l->out.at].bytes) {
         l->out.number++;
-        next_piece(&l->out, peer, list, count);
+        next_transfer(&l->out, peer, list, count);
     }
     return MOVED_SOME;
 }
 
 /* Head and bytes come in one call: a head that is wrong ends the exchange anyway. */
-static moved receive_some(socket_link *s, int32_t peer, const hy_piece *list, int32_t count,
+static moved receive_some(socket_link *s, int32_t peer, const hy_transfer *list, int32_t count,
                           bool *is_wrong) {
     way *w = &s->lanes[peer].in;
     struct iovec parts[2];
-    piece_head expected = {.magic = PIECE_MAGIC, .number = w->number, .bytes = list[w->at].bytes};
+    transfer_head expected = {
+        .magic = TRANSFER_MAGIC, .number = w->number, .bytes = list[w->at].bytes};
     struct msghdr message = {
         .msg_iov = parts, .msg_iovlen = (size_t)parts_left(w, &list[w->at], MOST_AT_ONCE, parts)};
     ssize_t n = recvmsg(s->lanes[peer].fd, &message, 0);
@@ -168,7 +169,7 @@ static moved receive_some(socket_link *s, int32_t peer, const hy_piece *list, in
     if (w->done >= sizeof w->head) *is_wrong = memcmp(&w->head, &expected, sizeof expected) != 0;
     if (!*is_wrong && w->done == sizeof w->head + list[w->at].bytes) {
         w->number++;
-        next_piece(w, peer, list, count);
+        next_transfer(w, peer, list, count);
     }
     return MOVED_SOME;
 }
@@ -176,17 +177,17 @@ static moved receive_some(socket_link *s, int32_t peer, const hy_piece *list, in
 /* ---- an exchange ------------------------------------------------------------------------------- */
 
 typedef struct group {
-    const hy_piece *sends, *receives;
+    const hy_transfer *sends, *receives;
     int32_t send_count, receive_count;
 } group;
 
-static hy_status wrong_head(const socket_link *s, int32_t peer, const hy_piece *expected) {
+static hy_status wrong_head(const socket_link *s, int32_t peer, const hy_transfer *expected) {
     const way *w = &s->lanes[peer].in;
-    bool is_piece = w->head.magic == PIECE_MAGIC && w->head.number == w->number;
-    HY_FAIL_IF(!is_piece, HY_ERR_INTERNAL, "rank %d received bytes from rank %d that are no piece",
-               s->base.rank, peer);
+    bool is_transfer = w->head.magic == TRANSFER_MAGIC && w->head.number == w->number;
+    HY_FAIL_IF(!is_transfer, HY_ERR_INTERNAL,
+               "rank %d received bytes from rank %d that are no transfer", s->base.rank, peer);
     return hy_fail(HY_ERR_INTERNAL,
-                   "rank %d sends %llu bytes where rank %d expects %llu (piece %llu from one to "
+                   "rank %d sends %llu bytes where rank %d expects %llu (transfer %llu from one to "
                    "the other)",
                    peer, (unsigned long long)w->head.bytes, s->base.rank,
                    (unsigned long long)expected->bytes, (unsigned long long)w->number);
@@ -197,7 +198,7 @@ static hy_status serve(socket_link *s, int32_t peer, const group *g, bool *has_m
     lane *l = &s->lanes[peer];
     bool is_wrong = false;
     moved sent = MOVED_NOTHING, received = MOVED_NOTHING;
-    const hy_piece *expected = l->in.is_over ? NULL : &g->receives[l->in.at];
+    const hy_transfer *expected = l->in.is_over ? NULL : &g->receives[l->in.at];
     if (!l->in.is_over) received = receive_some(s, peer, g->receives, g->receive_count, &is_wrong);
     if (is_wrong) return wrong_head(s, peer, expected);
     if (!l->out.is_over) sent = send_some(s, peer, g->sends, g->send_count);
@@ -230,7 +231,8 @@ static bool begin(socket_link *s, const group *g) {
     bool has_work = false;
     s->sent_now = s->to_send = 0;
     for (int32_t i = 0; i < g->send_count; i++) {
-        if (g->sends[i].peer != s->base.rank) s->to_send += g->sends[i].bytes + sizeof(piece_head);
+        if (g->sends[i].peer != s->base.rank)
+            s->to_send += g->sends[i].bytes + sizeof(transfer_head);
     }
     if (is_limited(s)) begin_wire(s);
     for (int32_t r = 0; r < s->base.count; r++) {
@@ -238,15 +240,15 @@ static bool begin(socket_link *s, const group *g) {
         l->out.at = l->in.at = -1;
         l->out.is_over = l->in.is_over = true;
         if (l->fd < 0) continue;
-        next_piece(&l->out, r, g->sends, g->send_count);
-        next_piece(&l->in, r, g->receives, g->receive_count);
+        next_transfer(&l->out, r, g->sends, g->send_count);
+        next_transfer(&l->in, r, g->receives, g->receive_count);
         has_work = has_work || !l->out.is_over || !l->in.is_over;
     }
     return has_work;
 }
 
-static hy_status exchange(hy_link *link, const hy_piece *sends, int32_t send_count,
-                          const hy_piece *receives, int32_t receive_count) {
+static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_count,
+                          const hy_transfer *receives, int32_t receive_count) {
     socket_link *s = (socket_link *)link;
     group g = {sends, receives, send_count, receive_count};
     bool has_work = begin(s, &g);

@@ -24,7 +24,7 @@ typedef struct hy_mpi_calls {
     hy_status (*start)(int32_t *rank, int32_t *count);
     /* Everybody's `data` becomes that of rank 0; HY_ERR_IO after so many seconds. */
     hy_status (*share)(void *data, size_t bytes, double seconds);
-    hy_status (*exchange)(const hy_piece *sends, int32_t send_count, const hy_piece *receives,
+    hy_status (*exchange)(const hy_transfer *sends, int32_t send_count, const hy_transfer *receives,
                           int32_t receive_count, hy_control *control);
     /* Ends MPI; where something failed it is left alone, because ending waits for all ranks. */
     void (*finish)(bool has_failed);

@@ -257,7 +257,7 @@ void hy_nccl_close(hy_nccl *n) {
 
 /* ---- exchanges --------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const hy_nccl *n, const hy_piece *list, int32_t count) {
+static uint64_t bytes_of(const hy_nccl *n, const hy_transfer *list, int32_t count) {
     uint64_t sum = 0;
     for (int32_t i = 0; i < count; i++) {
         if (list[i].peer != hy_control_rank(n->control)) sum += list[i].bytes;
@@ -266,24 +266,24 @@ static uint64_t bytes_of(const hy_nccl *n, const hy_piece *list, int32_t count) 
 }
 
 /* With the lock. Pieces of no bytes are left out: both sides know them. */
-static int enqueue(hy_nccl *n, const hy_piece *sends, int32_t send_count, const hy_piece *receives,
-                   int32_t receive_count, void *stream) {
+static int enqueue(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
+                   const hy_transfer *receives, int32_t receive_count, void *stream) {
     const functions *api = &n->api;
     int result = api->group_start();
     for (int32_t i = 0; i < send_count && is_fine(result); i++) {
-        const hy_piece *p = &sends[i];
+        const hy_transfer *p = &sends[i];
         if (p->bytes) result = api->send(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
     }
     for (int32_t i = 0; i < receive_count && is_fine(result); i++) {
-        const hy_piece *p = &receives[i];
+        const hy_transfer *p = &receives[i];
         if (p->bytes) result = api->receive(p->data, p->bytes, BYTES, p->peer, n->comm, stream);
     }
     int ended = api->group_end(); /* also where a call in between failed */
     return is_fine(result) ? ended : result;
 }
 
-hy_status hy_nccl_exchange(hy_nccl *n, const hy_piece *sends, int32_t send_count,
-                           const hy_piece *receives, int32_t receive_count, void *stream) {
+hy_status hy_nccl_exchange(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
+                           const hy_transfer *receives, int32_t receive_count, void *stream) {
     HY_TRY(hy_control_check(n->control));
     pthread_mutex_lock(&n->lock);
     bool is_there = n->comm != NULL;

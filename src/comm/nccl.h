@@ -1,7 +1,7 @@
 /* nccl.h: moving device memory between ranks with NCCL, which is opened at run time.
  *
  * The same primitive as a link has (link.h), but on a CUDA stream: an exchange is enqueued, and what follows on the
- * stream finds the pieces moved. Looked for: HYBRID_NCCL (a path), libnccl.so.2, libnccl.so; 2.14 or newer, because
+ * stream finds the transfers moved. Looked for: HYBRID_NCCL (a path), libnccl.so.2, libnccl.so; 2.14 or newer, because
  * calls must not block: a rank that waits for a dead one has to be freed. When the control channel learns of a failure
  * its thread aborts NCCL, which ends kernels that wait for the others, so that whoever waits for the stream goes on; the
  * next call here then names the rank. */
@@ -27,8 +27,8 @@ void hy_nccl_close(hy_nccl *nccl);
 
 /* Enqueues a group of sends and receives on `stream`, a cudaStream_t. Returns when it is enqueued, which may wait for
  * peers the first time that two ranks talk. */
-hy_status hy_nccl_exchange(hy_nccl *nccl, const hy_piece *sends, int32_t send_count,
-                           const hy_piece *receives, int32_t receive_count, void *stream);
+hy_status hy_nccl_exchange(hy_nccl *nccl, const hy_transfer *sends, int32_t send_count,
+                           const hy_transfer *receives, int32_t receive_count, void *stream);
 /* Whether what was enqueued has failed so far; for who waits for the stream. A failure aborts. */
 hy_status hy_nccl_check(hy_nccl *nccl);
 

@@ -10,12 +10,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "comm/exchange.h"
 #include "config/derived.h"
 #include "data/loader.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "plan/request.h"
+#include "state/gather.h"
 
 /* ---- its parts ------------------------------------------------------------------------------------ */
 
@@ -133,21 +133,16 @@ typedef struct hy_guest_side {
     bool uses_in_turn;   /* the caller says when it comes to a parameter (hy_guest_use) */
 } hy_guest_side;
 
-/* Gradients of a unit on the wire: other ranks' parts of this rank's share arrive. */
-typedef struct hy_given_unit {
-    hy_job *job; /* NULL: none are */
+/* Gradients of a unit whose reduce-scatter is on its way. */
+typedef struct hy_reducing {
+    bool is_begun;
     int32_t unit;
-    char *partial;  /* this rank's gradients of the unit */
-    char *arriving; /* where the others' come */
-    bool is_first, is_last;
-} hy_given_unit;
+    bool is_first, is_last; /* micro-batch of the step */
+    uint64_t own_begin;     /* of this rank's part in the unit */
+    hy_reduction reduction;
+} hy_reducing;
 
-typedef struct hy_fetched_unit {
-    hy_job *job;    /* NULL: none */
-    hy_store *held; /* whose buffer it comes into; NULL: it lies on the device */
-} hy_fetched_unit;
-
-/* Several ranks: what is on its way between them (shards.c). */
+/* Several ranks: what is on its way between them (collectives.c). */
 typedef struct hy_shards {
     hy_exchange net;
     hy_arena arena;
@@ -155,14 +150,11 @@ typedef struct hy_shards {
     hy_arena staging; /* pinned: what a card sends and receives passes through it; empty: nothing */
     int turn;
     bool is_first, is_last; /* of the step's passes, the one that goes on */
-    hy_given_unit given;
-    hy_fetched_unit *fetched; /* (units) weights on the wire */
-    int source;               /* row that is gathered for passes, -1: they read one that is whole */
-    int in_place;     /* row of a single rank that passes read while it sends it; -1: none */
-    int32_t fetching; /* unit that a pass comes to next, while it is updated; -1: none */
-    /* Weights that are not trained, where ranks have parts: (units) on the wire, and which was gathered last. */
-    hy_job **frozen;
-    int32_t frozen_last;
+    hy_reducing reducing;
+    hy_gathering *fetched, *frozen; /* (units) trained and frozen weights on their way */
+    int source;          /* row that is gathered for passes, -1: they read one that is whole */
+    int32_t fetching;    /* unit that a pass comes to next, while it is updated; -1: none */
+    int32_t frozen_last; /* unit of frozen weights that was gathered last */
 } hy_shards;
 
 /* Memory that ran out and was there again. */
@@ -266,9 +258,10 @@ void hy_work_drop(hy_engine *e);           /* the same where nothing has used it
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */
 hy_status hy_engine_return_rings(hy_engine *e);
-/* Parts that evaluation without a plan takes by itself. */
-hy_status hy_work_take_staging(hy_engine *e, size_t rows);
-hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec);
+/* The buffers that hy_work_close has counted, filled where they are constant; evaluation without a plan takes
+ * them by itself. */
+hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
+                               const hy_plan_work *work);
 
 /* ---- algorithms.c: the same on all ranks -------------------------------------------------------------- */
 
@@ -348,7 +341,7 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
 
-/* ---- shards.c: several ranks; nothing of it does anything with one -------------------------------------- */
+/* ---- collectives.c: what ranks exchange; no-ops with a single rank --------------------------------------- */
 
 hy_status hy_shards_take(hy_engine *e);    /* its memory; meets nobody */
 hy_status hy_shards_connect(hy_engine *e); /* when all ranks have theirs */
@@ -360,7 +353,6 @@ hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
 hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates);
 /* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
 hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_shards_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_shards_take_last(hy_engine *e); /* after the last pass: all gradients are summed */
 /* The weights that passes read of this row: itself where it is whole. */
@@ -384,22 +376,12 @@ static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(&e->rows) != NULL;
 }
 
-/* ---- frozen.c: weights that are not trained, where each rank has a part of them -------------------------- */
-
-hy_status hy_frozen_take(hy_engine *e); /* memory for what is on its way */
-void hy_frozen_abandon(hy_engine *e);
 /* Hooks of a pass whose trained weights are made otherwise; and of one to which all weights come. */
 hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
 hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
-/* ---- outside.c: the same for units in a caller's memory -------------------------------------------------- */
-
-/* This rank's part of a unit comes into a buffer that has it in one piece, and is held there; when the others' parts
- * have come there, they are written where the caller has them, and the buffer is released. */
-hy_status hy_outside_depart(hy_engine *e, hy_stream *stream, int32_t unit);
-hy_status hy_outside_arrive(hy_engine *e, hy_stream *stream, int32_t unit);
-hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get the weights of rank 0 */
+hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get a caller's weights of rank 0 */
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 

@@ -24,8 +24,6 @@ typedef struct share {
     int64_t first, count;
     hy_dtype dtype;
     char *out;
-    hy_coding *coding; /* or NULL: what is made of the numbers then, whole rows */
-    char *codes;       /* NULL: they are only looked at */
 } share;
 
 static void round_batch(const float *from, int64_t count, hy_dtype dtype, char *out) {
@@ -47,16 +45,7 @@ static void *make_share(void *argument) {
         hy_param_initial(s->param, s->seed, s->first + at, count, batch);
         round_batch(batch, count, s->dtype, s->out + hy_dtype_bytes(s->dtype, at));
     }
-    const float *numbers = (const float *)(const void *)s->out;
-    if (s->codes) hy_coding_rows(s->coding, numbers, s->first, s->count, s->codes);
-    if (s->coding && !s->codes) hy_coding_look(s->coding, numbers, s->count);
     return NULL;
-}
-
-/* The share's own part of a chunk, in whole rows where codes are made of them. */
-static int64_t share_begin(const share *whole, int i, int threads) {
-    int64_t width = whole->coding ? whole->param->shape[1] : 1;
-    return whole->count / width * i / threads * width;
 }
 
 /* Elements [first, first + count) of a parameter into `out`. A thread that cannot be started does not
@@ -66,12 +55,11 @@ static void make_chunk(const share *whole, int threads) {
     share part[MOST_THREADS];
     bool runs[MOST_THREADS] = {false};
     for (int i = 0; i < threads; i++) {
-        int64_t begin = share_begin(whole, i, threads), end = share_begin(whole, i + 1, threads);
+        int64_t begin = whole->count * i / threads, end = whole->count * (i + 1) / threads;
         part[i] = *whole;
         part[i].first += begin;
         part[i].count = end - begin;
         part[i].out += hy_dtype_bytes(whole->dtype, begin);
-        if (whole->codes) part[i].codes += hy_dtype_bytes(whole->coding->item.dtype, begin);
         if (i > 0) runs[i] = pthread_create(&thread[i], NULL, make_share, &part[i]) == 0;
     }
     for (int i = 0; i < threads; i++) {
@@ -97,50 +85,26 @@ static void tell(const hy_engine *e, int64_t done) {
     e->observer->on_progress(e->observer->user, "initialising weights", (double)done / elements);
 }
 
-/* All of a matrix in chunks of whole rows, looked at or sent as codes: `staging` has room for the numbers of
- * a chunk in fp32, and for codes behind them. */
-static hy_status send_coded(hy_engine *e, hy_store *store, int32_t item, char *staging,
-                            hy_coding *coding, bool is_looking) {
-    const hy_param *param = coding->param;
-    int64_t chunk = CHUNK / 2 / param->shape[1] * param->shape[1];
-    hy_dtype dtype = coding->item.dtype;
-    for (int64_t first = 0; first < param->count; first += chunk) {
-        int64_t count = param->count - first < chunk ? param->count - first : chunk;
-        share whole = {.param = param,
-                       .seed = (uint64_t)e->settings->seed,
-                       .first = first,
-                       .count = count,
-                       .dtype = HY_F32,
-                       .out = staging,
-                       .coding = coding};
-        if (!is_looking) whole.codes = staging + (uint64_t)count * sizeof(float);
-        make_chunk(&whole, threads_for(e, count));
-        tell(e, param->first + first + (is_looking ? 0 : count));
-        if (is_looking) continue;
-        uint64_t at = hy_store_offset(store, item) + hy_dtype_bytes(dtype, first);
-        HY_TRY(hy_store_write(store, e->compute, at, whole.codes, hy_dtype_bytes(dtype, count)));
-    }
+typedef struct coded_matrix {
+    const hy_param *param;
+    uint64_t seed;
+} coded_matrix;
+
+static hy_status make_numbers(void *context, int64_t first, int64_t count, float *out) {
+    const coded_matrix *matrix = context;
+    hy_param_initial(matrix->param, matrix->seed, first, count, out);
     return HY_OK;
 }
 
-static hy_status send_scales(hy_engine *e, hy_store *store, int32_t item, hy_coding *coding) {
-    uint64_t at = hy_store_offset(store, item) + hy_layout_scales_at(&coding->item);
-    return hy_store_write(store, e->compute, at, hy_coding_scales(coding),
-                          hy_layout_scale_bytes(&coding->item));
-}
-
-static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index, char *staging) {
-    const hy_param *param = &e->model->params.list[index];
-    int32_t item = hy_store_item_of(store, index);
-    hy_coding coding;
-    hy_status status = hy_coding_begin(&coding, param, &store->layout.items[item]);
-    if (status == HY_OK && hy_coding_looks_first(&coding)) {
-        status = send_coded(e, store, item, staging, &coding, true);
-    }
-    if (status == HY_OK) status = send_coded(e, store, item, staging, &coding, false);
-    if (status == HY_OK) status = send_scales(e, store, item, &coding);
-    hy_coding_end(&coding);
-    return status;
+static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) {
+    coded_matrix matrix = {&e->model->params.list[index], (uint64_t)e->settings->seed};
+    const hy_param *param = matrix.param;
+    hy_coding_source from = {&matrix, make_numbers, threads_for(e, param->count)};
+    hy_coding_target to = {
+        .store = store, .stream = e->compute, .item = hy_store_item_of(store, index)};
+    HY_TRY(hy_coding_run(param, &store->layout.items[to.item], &from, &to));
+    tell(e, param->first + param->count);
+    return HY_OK;
 }
 
 /* Where the host reaches the parameter the numbers are made in place; else they are made in `staging` and
@@ -150,7 +114,7 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     int32_t item = hy_store_item_of(store, index);
     if (item < 0 || !hy_store_has_item(store, item)) return HY_OK; /* another row's or rank's */
     hy_dtype dtype = store->layout.items[item].dtype;
-    if (hy_is_coded(dtype)) return initialise_coded(e, store, index, staging);
+    if (hy_is_coded(dtype)) return initialise_coded(e, store, index);
     char *in_place = hy_store_host(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
     int64_t end = entry->begin + entry->count; /* of several ranks it may be a slice */

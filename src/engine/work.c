@@ -146,7 +146,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
 
 /* ---- taking ------------------------------------------------------------------------------------------ */
 
-hy_status hy_work_take_staging(hy_engine *e, size_t rows) {
+static hy_status take_staging(hy_engine *e, size_t rows) {
     hy_backend *b = e->backend;
     e->work.staging_rows = rows;
     for (int i = 0; i < 2; i++) {
@@ -162,53 +162,7 @@ hy_status hy_work_take_staging(hy_engine *e, size_t rows) {
     return HY_OK;
 }
 
-/* An array with a value for each token. */
-static hy_status push_array(hy_engine *e, void *out) {
-    return hy_arena_push(&e->work.data, HY_DATA, e->plan.work.rows * 4, out);
-}
-
-static size_t seen_bytes(const hy_engine *e) {
-    return (size_t)e->model->params.units * HY_SEEN * sizeof(double);
-}
-
-static hy_status take_buffers(hy_engine *e, const hy_pass_spec *spec) {
-    hy_pass_buffers *b = &e->work.buffers;
-    hy_arena *arena = &e->work.data;
-    uint64_t rope = hy_work_rope_bytes(spec), sums = e->plan.work.sums;
-    uint64_t seen = hy_work_seen_bytes(spec);
-    void *reduce;
-    HY_TRY(push_array(e, &b->tokens));
-    HY_TRY(push_array(e, &b->targets));
-    if (spec->has_doc_starts) HY_TRY(push_array(e, &b->doc_starts));
-    HY_TRY(push_array(e, &b->losses));
-    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->loss_sum));
-    HY_TRY(hy_arena_push(arena, HY_DATA, sizeof(double), (void **)&b->square_sum));
-    HY_TRY(hy_arena_push(arena, HY_DATA, 3 * sizeof(double), (void **)&b->dots));
-    size_t clip = 2 * sizeof(float), seed = 2 * sizeof(int32_t);
-    HY_TRY(hy_arena_push(arena, HY_DATA, clip + seed, (void **)&b->clip));
-    b->dropout_seed = (int32_t *)(void *)(b->clip + 2);
-    if (seen) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, seen, (void **)&b->seen));
-        b->largest = (float *)(b->seen + HY_SEEN * e->model->params.units);
-    }
-    if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
-    HY_TRY(hy_arena_push(arena, HY_DATA, sums, &reduce));
-    b->reduce_workspace = hy_tensor_1d(reduce, HY_U8, (int64_t)sums);
-    HY_TRY(hy_work_take_staging(e, (size_t)e->plan.work.rows));
-    if (seen) {
-        HY_TRY(e->backend->alloc(e->backend, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
-    }
-    /* What comes back to the host. */
-    size_t guarded =
-        2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice, spec->ranks);
-    e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
-    if (!e->work.guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
-    return e->backend->alloc(e->backend, HY_PINNED, sizeof *e->work.result,
-                             (void **)&e->work.result);
-}
-
-hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec) {
-    size_t bytes = (size_t)hy_work_rope_bytes(spec);
+static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes) {
     if (!bytes) return HY_OK;
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
@@ -217,6 +171,51 @@ hy_status hy_work_fill_rope(hy_engine *e, const hy_pass_spec *spec) {
     if (status == HY_OK) status = e->backend->stream_sync(e->compute);
     free(table);
     return status;
+}
+
+static size_t seen_bytes(const hy_engine *e) {
+    return (size_t)e->model->params.units * HY_SEEN * sizeof(double);
+}
+
+hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec *spec,
+                               const hy_plan_work *work) {
+    uint64_t bytes[HY_BUFFER_COUNT];
+    void *at[HY_BUFFER_COUNT] = {0};
+    hy_work_buffers(spec, work, bytes);
+    for (int i = 0; i < HY_BUFFER_COUNT; i++) {
+        if (bytes[i]) HY_TRY(hy_arena_push(arena, HY_DATA, bytes[i], &at[i]));
+    }
+    hy_pass_buffers b = {
+        .tokens = at[HY_BUFFER_TOKENS],
+        .targets = at[HY_BUFFER_TARGETS],
+        .doc_starts = at[HY_BUFFER_DOC_STARTS],
+        .losses = at[HY_BUFFER_LOSSES],
+        .loss_sum = at[HY_BUFFER_LOSS_SUM],
+        .square_sum = at[HY_BUFFER_SQUARE_SUM],
+        .dots = at[HY_BUFFER_DOTS],
+        .clip = at[HY_BUFFER_CLIP],
+        .seen = at[HY_BUFFER_FP8],
+        .rope = at[HY_BUFFER_ROPE],
+        .reduce_workspace = hy_tensor_1d(at[HY_BUFFER_SUMS], HY_U8, (int64_t)bytes[HY_BUFFER_SUMS]),
+    };
+    b.dropout_seed = (int32_t *)(void *)(b.clip + 2);
+    if (b.seen) b.largest = (float *)(b.seen + HY_SEEN * e->model->params.units);
+    e->work.buffers = b;
+    HY_TRY(take_staging(e, (size_t)work->rows));
+    return fill_rope(e, spec, (size_t)bytes[HY_BUFFER_ROPE]);
+}
+
+/* What comes back to the host. */
+static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
+    hy_backend *b = e->backend;
+    if (e->work.buffers.seen) {
+        HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
+    }
+    size_t guarded =
+        2 * (size_t)hy_guard_sequences(spec->guard_share, &e->plan.choice, spec->ranks);
+    e->work.guard_losses = malloc(guarded * sizeof *e->work.guard_losses);
+    if (!e->work.guard_losses) return hy_fail(HY_ERR_MEMORY, "no memory for the guard's losses");
+    return b->alloc(b, HY_PINNED, sizeof *e->work.result, (void **)&e->work.result);
 }
 
 /* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
@@ -288,13 +287,14 @@ hy_status hy_work_take(hy_engine *e) {
     w->passes = part_of(e, &e->ledger, 0, area);
     w->data = part_of(e, &e->ledger, area, need->data);
     w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
-    uint64_t scratch = e->plan.choice.is_aside ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
+    uint64_t scratch =
+        e->plan.choice.prediction_is_disabled ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, e->is_in_predict));
     place_plans(e);
     HY_TRY(take_activations(e));
-    HY_TRY(take_buffers(e, &spec));
-    return hy_work_fill_rope(e, &spec);
+    HY_TRY(hy_work_take_buffers(e, &w->data, &spec, need));
+    return take_results(e, &spec);
 }
 
 /* ---- giving back --------------------------------------------------------------------------------------- */

@@ -1,13 +1,11 @@
 /* hf_load.c: reads a model's weights into a store. See hf_load.h.
  *
- * The work is cut into jobs, some rows of a part each; threads take them in order. What has to come from
- * the disk comes past the page cache into the thread's buffer, and from there in its final form to its
- * place: one copy, which the processor makes while other threads' reads are under way. What the cache has
- * is read from there, straight into place where type and order are right. A backing store that the host
- * does not reach is sent to, one thread at a time. */
+ * The work is cut into jobs, some rows of a part each; threads take them in order. A thread reads its rows
+ * into its own buffer (part_read.c) and writes them in their final form to their place: one copy, while
+ * other threads' reads are under way. A backing store that the host does not reach gets them one thread at a
+ * time. Matrices that become quantised values follow, one after the other (model/coding.h). */
 #include <pthread.h>
 #include <stdatomic.h>
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,19 +19,11 @@
 #define JOB_ELEMENTS (2 << 20)
 #define MOST_THREADS 8
 #define LEAST_THREADS 4 /* some wait for the disk while others convert */
-#define WIDEST 4        /* bytes of an element, at most */
 
 typedef struct job {
     const hy_weight_part *part;
     int64_t first, rows; /* of the part */
 } job;
-
-/* A parameter that becomes codes: from its first job to its last. */
-typedef struct coded_item {
-    hy_coding coding;
-    bool has_begun;
-    int64_t jobs_left;
-} coded_item;
 
 typedef struct loading {
     const hy_model *model;
@@ -42,18 +32,16 @@ typedef struct loading {
     const hy_load_options *options;
     job *jobs;
     int64_t count, next;
-    int64_t looks;     /* jobs whose rows are looked at before any is coded */
-    bool is_looking;   /* a first pass over these */
-    int64_t largest;   /* elements of a job */
-    coded_item *coded; /* for each item of the store */
-    atomic_llong done;
-    pthread_mutex_t gate; /* around sending, and around `coded` */
+    int64_t largest;      /* elements of a job */
+    int64_t elements;     /* that the store gets, those that are quantised on the way among them */
+    atomic_llong done;    /* of these */
+    pthread_mutex_t gate; /* around sending */
 } loading;
 
 /* A thread's job and its own memory: what the file has, and the same as the store wants it. */
 typedef struct worker {
     const job *job;
-    char *raw, *made;
+    hy_part_room room;
     bool tells; /* the calling thread's */
 } worker;
 
@@ -69,6 +57,12 @@ static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
     return rows < part->rows ? rows : part->rows;
 }
 
+/* Quantised values of the file that the store takes as they are; their scales follow in quantise_all. */
+static bool is_kept(const hy_weight_part *part, hy_dtype wanted) {
+    return part->coded && wanted == HY_NF4;
+}
+
+/* A list of jobs over all parts that are not quantised on the way. */
 static hy_status cut(loading *l, const hy_weight_files *files) {
     int64_t count = 0;
     for (int32_t i = 0; i < files->count; i++) {
@@ -76,16 +70,16 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
         count += (files->parts[i].rows + rows - 1) / rows;
     }
     l->jobs = calloc((size_t)count + 1, sizeof *l->jobs);
-    l->coded = calloc((size_t)l->store->layout.item_count + 1, sizeof *l->coded);
-    if (!l->jobs || !l->coded) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
+    if (!l->jobs) return hy_fail(HY_ERR_MEMORY, "no memory to read weights");
     for (int32_t i = 0; i < files->count; i++) {
         const hy_weight_part *part = &files->parts[i];
         int64_t most = rows_of_job(l, part);
         int32_t item = hy_store_item_of(l->store, part->param);
         if (item < 0 || !hy_store_has_item(l->store, item)) continue; /* another store's */
+        l->elements += part->rows * part->cols;
+        hy_dtype wanted = l->store->layout.items[item].dtype;
+        if (hy_is_coded(wanted) && !is_kept(part, wanted)) continue; /* quantise_all does it */
         for (int64_t first = 0; first < part->rows; first += most) {
-            l->coded[item].jobs_left++;
-            l->looks += hy_coded_as_one(l->store->layout.items[item].dtype);
             int64_t rows = part->rows - first < most ? part->rows - first : most;
             l->jobs[l->count++] = (job){part, first, rows};
             if (rows * part->cols > l->largest) l->largest = rows * part->cols;
@@ -96,145 +90,11 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
 
 /* ---- one job ----------------------------------------------------------------------------------- */
 
-static uint64_t row_bytes(const hy_weight_part *p) { return hy_dtype_bytes(p->dtype, p->cols); }
-
-/* A job's rows are columns of a transposed part: a strip of each of its rows. */
-static hy_status read_strips(const job *j, char *raw) {
-    const hy_weight_part *p = j->part;
-    uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)j->rows * size;
-    for (int64_t c = 0; c < p->cols; c++) {
-        uint64_t at = p->offset + (uint64_t)(c * p->rows + j->first) * size;
-        HY_TRY(hy_reader_get(p->reader, at, raw + (uint64_t)c * strip, strip));
-    }
-    return HY_OK;
-}
-
-/* Reads a job into `raw`, or into `place` where it may go there at once; *data is where it is. */
-static hy_status read_job(const job *j, char *raw, char *place, char **data) {
-    const hy_reader *reader = j->part->reader;
-    uint64_t bytes = (uint64_t)j->rows * row_bytes(j->part);
-    uint64_t offset = j->part->offset + (uint64_t)j->first * row_bytes(j->part);
-    *data = raw;
-    bool is_whole = j->part->order != HY_PART_TRANSPOSED || j->rows == j->part->rows;
-    if (!is_whole) return read_strips(j, raw);
-
-    if (hy_reader_is_cold(reader, offset, bytes)) {
-        return hy_reader_get_direct(reader, offset, bytes, raw, data);
-    }
-    if (place) *data = place;
-    return hy_reader_get(reader, offset, *data, bytes);
-}
-
-/* Rows 2i and 2i+1 of a head become its rows i and i + D/2. */
-static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head, char *out) {
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t in_head = r % head, begin = r - in_head;
-        int64_t to = begin + in_head / 2 + (in_head % 2 ? head / 2 : 0);
-        memcpy(out + (size_t)to * row_bytes, raw + (size_t)r * row_bytes, row_bytes);
-    }
-}
-
-/* In the store's order, still of the file's type: as it is, or in the other buffer, which changes places
- * with the first. */
-static const char *put_in_order(const char *data, worker *b) {
-    const job *j = b->job;
-    const hy_weight_part *p = j->part;
-    if (p->order == HY_PART_PLAIN) return data;
-    if (p->order == HY_PART_TRANSPOSED) {
-        hy_transpose(data, j->rows, p->cols, hy_dtype_size(p->dtype), b->made);
-    } else {
-        unpair(data, j->rows, (size_t)row_bytes(p), p->head_size, b->made);
-    }
-    char *ordered = b->made;
-    b->made = b->raw;
-    b->raw = ordered;
-    return ordered;
-}
-
 static hy_status send_bytes(loading *l, uint64_t at, const void *data, uint64_t bytes) {
     pthread_mutex_lock(&l->gate);
     hy_status status = hy_store_write(l->store, l->stream, at, data, bytes);
     pthread_mutex_unlock(&l->gate);
     return status;
-}
-
-/* The coding of an item, which its first job begins. */
-static hy_status coding_of(loading *l, int32_t item, int32_t param, hy_coding **out) {
-    coded_item *c = &l->coded[item];
-    hy_status status = HY_OK;
-    pthread_mutex_lock(&l->gate);
-    if (!c->has_begun) {
-        status = hy_coding_begin(&c->coding, &l->model->params.list[param],
-                                 &l->store->layout.items[item]);
-        c->has_begun = status == HY_OK;
-        if (status != HY_OK) hy_coding_end(&c->coding);
-    }
-    pthread_mutex_unlock(&l->gate);
-    *out = &c->coding;
-    return status;
-}
-
-/* The last job of an item brings its scales to their place. */
-static hy_status end_coded_job(loading *l, int32_t item) {
-    coded_item *c = &l->coded[item];
-    const hy_layout_item *entry = &l->store->layout.items[item];
-    pthread_mutex_lock(&l->gate);
-    bool is_last = --c->jobs_left == 0;
-    pthread_mutex_unlock(&l->gate);
-    if (!is_last) return HY_OK;
-    uint64_t behind = hy_store_offset(l->store, item) + hy_layout_scales_at(entry);
-    HY_TRY(send_bytes(l, behind, hy_coding_scales(&c->coding), hy_layout_scale_bytes(entry)));
-    hy_coding_end(&c->coding);
-    return HY_OK;
-}
-
-/* A job's numbers in `made`, as fp32. */
-static hy_status read_numbers(worker *b) {
-    const job *j = b->job;
-    const hy_weight_part *p = j->part;
-    int64_t count = j->rows * p->cols;
-    char *data;
-    if (p->coded) {
-        return hy_bnb_read(p->coded, j->first * p->cols, count, (float *)(void *)b->made);
-    }
-    HY_TRY(read_job(j, b->raw, NULL, &data));
-    const char *ordered = put_in_order(data, b);
-    hy_convert(ordered, p->dtype, count, b->made, HY_F32);
-    return HY_OK;
-}
-
-/* Codes of the file that are the store's: they go there as they are, and all scales with the first of them. */
-static hy_status keep_codes(loading *l, hy_coding *coding, uint64_t at, worker *b) {
-    const job *j = b->job;
-    const hy_weight_part *p = j->part;
-    char *data;
-    if (j->first == 0) {
-        HY_TRY(hy_bnb_put_scales(p->coded, p->row * p->cols / coding->item.block, coding));
-    }
-    HY_TRY(read_job(j, b->raw, NULL, &data));
-    return send_bytes(l, at, data, hy_dtype_bytes(HY_NF4, j->rows * p->cols));
-}
-
-/* Rows become codes, at `at` of the store, unless they are; scales follow behind all codes of the item. */
-static hy_status do_coded(loading *l, int32_t item, uint64_t at, worker *b) {
-    const job *j = b->job;
-    const hy_weight_part *p = j->part;
-    int64_t count = j->rows * p->cols, before = (p->row + j->first) * p->cols;
-    hy_coding *coding;
-    HY_TRY(coding_of(l, item, p->param, &coding));
-    if (p->coded && coding->item.dtype == HY_NF4) {
-        HY_TRY(keep_codes(l, coding, at, b));
-        return end_coded_job(l, item);
-    }
-    HY_TRY(read_numbers(b));
-    const float *numbers = (const float *)(const void *)b->made;
-    if (l->is_looking) {
-        hy_coding_look(coding, numbers, count);
-        return HY_OK;
-    }
-    hy_coding_rows(coding, numbers, before, count, b->raw);
-    HY_TRY(send_bytes(l, at, b->raw, hy_dtype_bytes(coding->item.dtype, count)));
-    return end_coded_job(l, item);
 }
 
 /* The numbers of a job; of several ranks this one may have some of them. */
@@ -262,37 +122,36 @@ static bool is_elsewhere(const loading *l, int32_t item, int64_t first, int64_t 
     return l->store->layout.part_begin && !hy_store_clip(l->store, &at, &bytes);
 }
 
-/* Codes of the file become numbers: in `raw`, or where the store has them if the host reaches that. */
-static hy_status do_decoded(loading *l, hy_dtype wanted, char *backing, int32_t item, worker *b) {
-    int64_t count = b->job->rows * b->job->part->cols;
-    char *to = backing ? backing : b->raw;
-    HY_TRY(read_numbers(b));
-    hy_convert(b->made, HY_F32, count, to, wanted);
-    return backing ? HY_OK : send_numbers(l, item, b->job, to);
-}
-
-static hy_status do_job(loading *l, worker *b) {
-    const job *j = b->job;
+static hy_status do_job(loading *l, worker *w) {
+    const job *j = w->job;
     const hy_weight_part *p = j->part;
     int32_t item = hy_store_item_of(l->store, p->param);
-    hy_dtype wanted = l->store->layout.items[item].dtype;
     const hy_layout_item *entry = &l->store->layout.items[item];
+    hy_dtype wanted = entry->dtype;
     int64_t elements = j->rows * p->cols, first = (p->row + j->first) * p->cols;
-    if (hy_is_coded(wanted)) { /* all of it is here */
-        uint64_t before = hy_dtype_bytes(wanted, first);
-        return do_coded(l, item, hy_store_offset(l->store, item) + before, b);
+    const char *data;
+    if (is_kept(p, wanted)) {
+        HY_TRY(hy_part_fetch(p, j->first, j->rows, &w->room, NULL, &data));
+        uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(wanted, first);
+        return send_bytes(l, at, data, hy_dtype_bytes(wanted, elements));
     }
     if (has_none(entry, first, elements) || is_elsewhere(l, item, first, elements)) return HY_OK;
     bool is_as_wanted = p->order == HY_PART_PLAIN && p->dtype == wanted;
-    char *data, *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
+    char *backing = hy_store_host(l->store, item); /* NULL: the host does not reach it */
     if (!has_all(entry, first, elements)) backing = NULL;
     if (backing) backing += hy_dtype_bytes(wanted, first - entry->begin);
-    if (p->coded) return do_decoded(l, wanted, backing, item, b);
-    HY_TRY(read_job(j, b->raw, is_as_wanted ? backing : NULL, &data));
+    hy_dtype from = p->coded ? HY_F32 : p->dtype;
+    if (p->coded) {
+        float *decoded = (float *)(void *)w->room.raw;
+        HY_TRY(hy_bnb_read(p->coded, j->first * p->cols, elements, decoded));
+        data = w->room.raw;
+    } else {
+        char *place = is_as_wanted ? backing : NULL;
+        HY_TRY(hy_part_fetch(p, j->first, j->rows, &w->room, place, &data));
+    }
     if (data == backing && backing) return HY_OK;
-    const char *ordered = put_in_order(data, b);
-    char *to = backing ? backing : b->made;
-    hy_convert(ordered, p->dtype, elements, to, wanted);
+    char *to = backing ? backing : w->room.made;
+    hy_convert(data, from, elements, to, wanted);
     return backing ? HY_OK : send_numbers(l, item, j, to);
 }
 
@@ -301,34 +160,37 @@ static hy_status do_job(loading *l, worker *b) {
 static bool next_job(void *context, void *slot) {
     loading *l = context;
     worker *w = slot;
-    while (l->next < l->count) {
-        w->job = &l->jobs[l->next++];
-        int32_t item = hy_store_item_of(l->store, w->job->part->param);
-        if (!l->is_looking || hy_coded_as_one(l->store->layout.items[item].dtype)) return true;
+    if (l->next == l->count) return false;
+    w->job = &l->jobs[l->next++];
+    return true;
+}
+
+/* Adds to what is done; the calling thread reports it. */
+static void count_done(loading *l, int64_t elements, bool tells) {
+    double done = (double)(atomic_fetch_add(&l->done, elements) + elements);
+    if (tells && l->options && l->options->on_progress) {
+        l->options->on_progress(l->options->user, done / (double)l->elements);
     }
-    return false;
 }
 
 static hy_status work(void *context, void *slot) {
     loading *l = context;
     worker *w = slot;
-    size_t bytes = HY_DIRECT_ROOM(l->largest * WIDEST + HY_ALIGNMENT);
-    if (!w->raw) w->raw = aligned_alloc(HY_DIRECT, bytes);
-    if (!w->made) w->made = aligned_alloc(HY_DIRECT, bytes);
-    HY_FAIL_IF(!w->raw || !w->made, HY_ERR_MEMORY, "no memory to read weights");
+    HY_TRY(hy_part_room_init(&w->room, l->largest));
     HY_TRY(do_job(l, w));
-    double done = (double)atomic_fetch_add(&l->done, 1) + 1;
-    if (w->tells && l->options && l->options->on_progress) {
-        l->options->on_progress(l->options->user, done / (double)(l->count + l->looks));
-    }
+    count_done(l, w->job->rows * w->job->part->cols, w->tells);
     return HY_OK;
+}
+
+static int thread_count(const loading *l) {
+    int asked = l->options && l->options->threads > 0 ? l->options->threads : hy_machine_threads();
+    int most = asked < MOST_THREADS ? asked : MOST_THREADS;
+    return most < LEAST_THREADS ? LEAST_THREADS : most;
 }
 
 static hy_status run_jobs(loading *l) {
     worker workers[MOST_THREADS] = {{.tells = true}};
-    int asked = l->options && l->options->threads > 0 ? l->options->threads : hy_machine_threads();
-    int most = asked < MOST_THREADS ? asked : MOST_THREADS;
-    if (most < LEAST_THREADS) most = LEAST_THREADS;
+    int most = thread_count(l);
     if (l->count < most) most = (int)l->count;
     hy_in_order jobs = {.context = l,
                         .next = next_job,
@@ -337,11 +199,59 @@ static hy_status run_jobs(loading *l) {
                         .slot_size = sizeof *workers,
                         .workers = most < 1 ? 1 : most};
     hy_status status = hy_in_order_run(&jobs);
-    for (worker *w = workers; w < workers + MOST_THREADS; w++) {
-        free(w->raw);
-        free(w->made);
-    }
+    for (worker *w = workers; w < workers + MOST_THREADS; w++) hy_part_room_fini(&w->room);
     return status;
+}
+
+typedef struct matrix {
+    const hy_weight_files *files;
+    int32_t param;
+} matrix;
+
+static hy_status read_matrix(void *context, int64_t first, int64_t count, float *out) {
+    const matrix *m = context;
+    return hy_weight_files_read(m->files, m->param, first, count, out);
+}
+
+/* A matrix of which the files hold quantised values that are kept: their scales, and the rest quantised. */
+static hy_status keep_scales(const hy_weight_files *files, const matrix *m, hy_coding *coding,
+                             const hy_coding_source *from, const hy_coding_target *to) {
+    for (int32_t i = 0; i < files->count; i++) {
+        const hy_weight_part *p = &files->parts[i];
+        int64_t first = p->row * p->cols;
+        if (p->param != m->param) continue;
+        HY_TRY(p->coded ? hy_bnb_put_scales(p->coded, first / coding->item.block, coding)
+                        : hy_coding_fill(coding, first, p->rows * p->cols, from, to));
+    }
+    return hy_coding_put_scales(coding, to);
+}
+
+static hy_status quantise(loading *l, const hy_weight_files *files, int32_t index, int32_t item) {
+    const hy_param *param = &l->model->params.list[index];
+    const hy_layout_item *entry = &l->store->layout.items[item];
+    matrix m = {files, index};
+    hy_coding_source from = {&m, read_matrix, thread_count(l)};
+    hy_coding_target to = {.store = l->store, .stream = l->stream, .item = item};
+    if (!files->coded || entry->dtype != HY_NF4) return hy_coding_run(param, entry, &from, &to);
+    hy_coding coding;
+    hy_status status = hy_coding_begin(&coding, param, entry);
+    if (status == HY_OK) status = keep_scales(files, &m, &coding, &from, &to);
+    hy_coding_end(&coding);
+    return status;
+}
+
+/* Matrices that the store has quantised, one after the other. */
+static hy_status quantise_all(loading *l, const hy_weight_files *files) {
+    for (int32_t i = 0; i < l->model->params.count; i++) {
+        int32_t item = hy_store_item_of(l->store, i);
+        if (item < 0 || !hy_store_has_item(l->store, item)) continue;
+        hy_dtype dtype = l->store->layout.items[item].dtype;
+        if (!hy_is_coded(dtype)) continue;
+        HY_TRY(quantise(l, files, i, item));
+        bool is_counted = files->coded && dtype == HY_NF4; /* by the jobs that kept its values */
+        if (!is_counted) count_done(l, l->model->params.list[i].stored, true);
+    }
+    return HY_OK;
 }
 
 /* Rows behind the vocabulary; scales of theirs are there with the others. */
@@ -388,15 +298,9 @@ static hy_status load(loading *l, const hy_weight_files *files) {
     if (counts) count_parts(l, files, l->options->counts);
     HY_TRY(cut(l, files));
     HY_TRY(hy_store_settle(l->store));
-    if (l->looks >
-        0) { /* the files are read twice: one scale for all rows comes before the codes */
-        l->is_looking = true;
-        HY_TRY(run_jobs(l));
-        l->is_looking = false;
-        l->next = 0;
-    }
     HY_TRY(run_jobs(l));
     hy_store_forget(l->store); /* what was put in place past it */
+    HY_TRY(quantise_all(l, files));
     HY_TRY(zero_padding(l));
     return hy_store_settle(l->store);
 }
@@ -409,10 +313,6 @@ hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *
     pthread_mutex_init(&l.gate, NULL);
     hy_status status = load(&l, &files);
     pthread_mutex_destroy(&l.gate);
-    for (int32_t i = 0; l.coded && i < store->layout.item_count; i++) {
-        hy_coding_end(&l.coded[i].coding);
-    }
-    free(l.coded);
     free(l.jobs);
     hy_weight_files_close(&files);
     return status;

@@ -1,8 +1,8 @@
 /* hf_load.h: weights from a model's files into a store, wherever its backing store is.
  *
- * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; hf_load.c
- * reads piece by piece with several threads, converts, and puts each piece in its final place. Nothing is
- * held twice: what is needed beside the store is a few pieces. */
+ * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; part_read.c
+ * reads rows of them; hf_load.c reads piece by piece with several threads, converts, and puts each piece in
+ * its final place. Nothing is held twice: what is needed beside the store is a few pieces. */
 #pragma once
 
 #include "hub/bnb.h"
@@ -45,7 +45,7 @@ typedef struct hy_weight_files {
 /* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is missing,
  * one too many, or of another shape. */
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out);
-/* Elements [first, first + count) of a parameter, whole rows of a matrix, as fp32. */
+/* Elements [first, first + count) of a parameter as fp32. Threads may call it at the same time. */
 hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int64_t first,
                                int64_t count, float *out);
 void hy_weight_files_close(hy_weight_files *files);
@@ -77,7 +77,22 @@ const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *famil
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
-/* hf_parts.c: numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols).
- * */
+/* ---- part_read.c ---- */
+
+/* Buffers for rows of a part with so many elements, of any type. */
+typedef struct hy_part_room {
+    char *raw, *made;
+} hy_part_room;
+hy_status hy_part_room_init(hy_part_room *room, int64_t elements); /* once is enough */
+void hy_part_room_fini(hy_part_room *room);                        /* {0} too */
+/* Rows [first, first + rows) of a part that is not quantised, in our order and the file's type: at *data, in
+ * the room's `raw` or, where they need no change, in `place`, which may be NULL. Whole heads where rows are
+ * paired. `made` stays free for the caller. Of quantised ones, the codes. */
+hy_status hy_part_fetch(const hy_weight_part *part, int64_t first, int64_t rows, hy_part_room *room,
+                        char *place, const char **data);
+/* Elements [first, first + count) of a part as fp32. */
+hy_status hy_part_read(const hy_weight_part *part, int64_t first, int64_t count, float *out);
+
+/* Numbers of one type as another's; (cols, rows) of elements of `size` bytes as (rows, cols). */
 void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type);
 void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to);

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "hub/hf_load.h"
-#include "kernels/cpu/rows.h"
 
 /* ---- Hugging Face folders ---------------------------------------------------------------------- */
 
@@ -264,113 +263,10 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     return status;
 }
 
-/* One number of a part's row, wherever its order has put it. */
-static uint64_t element_at(const hy_weight_part *p, int64_t row, int64_t col) {
-    int64_t half = p->head_size / 2, in_head = p->head_size ? row % p->head_size : 0;
-    if (p->order == HY_PART_PAIRED) {
-        row += (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1) - in_head;
-    }
-    int64_t at = p->order == HY_PART_TRANSPOSED ? col * p->rows + row : row * p->cols + col;
-    return p->offset + (uint64_t)at * hy_dtype_size(p->dtype);
-}
-
-/* Columns of one row; those of a transposed part lie apart. */
-static hy_status read_row(const hy_weight_part *p, int64_t row, int64_t col, int64_t count,
-                          float *out) {
-    enum { MOST = 1024 };
-    float raw[MOST]; /* of the widest type */
-    bool is_apart = p->order == HY_PART_TRANSPOSED;
-    size_t size = hy_dtype_size(p->dtype);
-    for (int64_t at = 0, some; at < count; at += some) {
-        some = is_apart ? 1 : count - at < MOST ? count - at : MOST;
-        HY_TRY(hy_reader_get(p->reader, element_at(p, row, col + at), raw, (uint64_t)some * size));
-        hy_convert(raw, p->dtype, some, out + at, HY_F32);
-    }
-    return HY_OK;
-}
-
-/* All of a transposed part at once: number by number it would take for ever. */
-static hy_status read_transposed(const hy_weight_part *p, float *out) {
-    int64_t count = p->rows * p->cols;
-    uint64_t bytes = hy_dtype_bytes(p->dtype, count);
-    char *raw = malloc(bytes), *turned = malloc(bytes);
-    hy_status status =
-        raw && turned ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for a matrix that is turned");
-    if (status == HY_OK) status = hy_reader_get(p->reader, p->offset, raw, bytes);
-    if (status == HY_OK) {
-        hy_transpose(raw, p->rows, p->cols, hy_dtype_size(p->dtype), turned);
-        hy_convert(turned, p->dtype, count, out, HY_F32);
-    }
-    free(raw);
-    free(turned);
-    return status;
-}
-
-hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int64_t first,
-                               int64_t count, float *out) {
-    int64_t end = first + count;
-    for (int32_t i = 0; i < files->count; i++) {
-        const hy_weight_part *p = &files->parts[i];
-        int64_t begin = p->row * p->cols, behind = begin + p->rows * p->cols;
-        if (p->param != param || behind <= first || begin >= end) continue;
-        int64_t at = first > begin ? first : begin, stop = end < behind ? end : behind;
-        if (p->coded) {
-            HY_TRY(hy_bnb_read(p->coded, at - begin, stop - at, out + (at - first)));
-            continue;
-        }
-        if (p->order == HY_PART_TRANSPOSED && at == begin && stop == behind) {
-            HY_TRY(read_transposed(p, out + (at - first)));
-            continue;
-        }
-        while (at < stop) {
-            int64_t row = (at - begin) / p->cols, col = (at - begin) % p->cols;
-            int64_t some = p->cols - col < stop - at ? p->cols - col : stop - at;
-            HY_TRY(read_row(p, row, col, some, out + (at - first)));
-            at += some;
-        }
-    }
-    return HY_OK;
-}
-
 void hy_weight_files_close(hy_weight_files *files) {
     hy_hf_tensors_close(files->tensors);
     if (files->llama2c.reader) hy_llama2c_close(&files->llama2c);
     free(files->parts);
     free(files->coded);
     *files = (hy_weight_files){0};
-}
-
-/* ---- numbers in another type, rounded to nearest, or another order --------------------------- */
-
-/* Types by way of fp32, a batch at a time. Equal types are copied bit for bit. */
-
-#define BATCH 1024
-#define TILE 16 /* rows that are transposed together: a cache line of fp32 */
-
-void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type) {
-    float batch[BATCH], raw[BATCH]; /* `from` and `to` may lie on any byte */
-    size_t from_size = hy_dtype_size(from_type), to_size = hy_dtype_size(to_type);
-    if (from_type == to_type) {
-        memcpy(to, from, (size_t)count * from_size);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += BATCH) {
-        int64_t some = count - at < BATCH ? count - at : BATCH;
-        memcpy(raw, (const char *)from + (size_t)at * from_size, (size_t)some * from_size);
-        hy_cpu_widen(from_type, raw, batch, some);
-        hy_cpu_narrow(to_type, batch, raw, some);
-        memcpy((char *)to + (size_t)at * to_size, raw, (size_t)some * to_size);
-    }
-}
-
-void hy_transpose(const void *from, int64_t rows, int64_t cols, size_t size, void *to) {
-    for (int64_t first = 0; first < rows; first += TILE) {
-        int64_t end = first + TILE < rows ? first + TILE : rows;
-        for (int64_t c = 0; c < cols; c++) {
-            for (int64_t r = first; r < end; r++) {
-                memcpy((char *)to + (size_t)(r * cols + c) * size,
-                       (const char *)from + (size_t)(c * rows + r) * size, size);
-            }
-        }
-    }
 }

@@ -122,34 +122,6 @@ void hy_peft_close(hy_peft_file *file) {
 
 /* ---- reading ------------------------------------------------------------------------------------------ */
 
-/* Elements as the file has them, one behind the other. */
-static hy_status read_span(const hy_peft_file *file, const hy_safetensors_entry *entry,
-                           int64_t first, int64_t count, float *out) {
-    enum { SOME = 4096 };
-    float raw[SOME]; /* of the widest type */
-    for (int64_t at = 0, some; at < count; at += some) {
-        some = count - at < SOME ? count - at : SOME;
-        HY_TRY(hy_safetensors_read(file->tensors, entry, hy_dtype_bytes(entry->dtype, first + at),
-                                   raw, hy_dtype_bytes(entry->dtype, some)));
-        hy_convert(raw, entry->dtype, some, out + at, HY_F32);
-    }
-    return HY_OK;
-}
-
-/* Rows [row, row + rows) of a matrix that the file has as (cols, all rows): a strip of each of its rows. */
-static hy_status read_strips(const hy_peft_file *file, const hy_safetensors_entry *entry,
-                             const hy_hf_name *name, int64_t row, int64_t rows, float *out) {
-    float *strip = malloc((size_t)rows * sizeof *strip);
-    hy_status status = strip ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
-    for (int64_t c = 0; c < name->cols && status == HY_OK; c++) {
-        status = read_span(file, entry, c * name->rows + row, rows, strip);
-        if (status != HY_OK) break;
-        for (int64_t r = 0; r < rows; r++) out[r * name->cols + c] = strip[r];
-    }
-    free(strip);
-    return status;
-}
-
 /* An adapter that diverged while it was trained makes every answer nonsense. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
                               int64_t rows, const float *numbers) {
@@ -166,8 +138,12 @@ static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, 
 hy_status hy_peft_read(const hy_peft_file *file, int32_t i, int64_t row, int64_t rows, float *out) {
     const hy_hf_name *name = &file->names[i];
     const hy_safetensors_entry *entry = hy_safetensors_find(file->tensors, name->name);
-    HY_TRY(name->is_transposed ? read_strips(file, entry, name, row, rows, out)
-                               : read_span(file, entry, row * name->cols, rows * name->cols, out));
+    hy_weight_part part = {.rows = name->rows,
+                           .cols = name->cols,
+                           .order = name->is_transposed ? HY_PART_TRANSPOSED : HY_PART_PLAIN,
+                           .dtype = entry->dtype};
+    part.reader = hy_safetensors_place(file->tensors, entry, &part.offset);
+    HY_TRY(hy_part_read(&part, row * name->cols, rows * name->cols, out));
     return check_finite(file, name, row, rows, out);
 }
 

@@ -1,24 +1,22 @@
 /* requantise.h: weights as training had them.
  *
- * Stands between whoever has a model's weights and whoever merges or writes them: a matrix that training kept as codes
- * is coded again, whole, and comes out as the numbers that its codes stand for. Nothing is held but the codes and
- * scales of one matrix. Codes are made as hf_load.c makes them, of the same numbers and pieces, and so are the same. */
+ * A reader of weights between the one that has a model's weights and the one that merges or writes them. A
+ * matrix that training kept quantised is quantised again, whole, and comes out as the numbers that its codes
+ * mean: the same ones as in training. It holds codes and scales of one matrix at a time. */
 #pragma once
 
 #include "hub/hf_export.h"
 
 typedef struct hy_requantise {
-    const hy_shape *shape;
     const hy_params *params; /* say which are frozen, and as which codes */
     hy_weight_reader read;
     void *context;
-    int32_t held; /* the matrix whose codes are at hand; -1: none */
-    void *codes;
-    float *scales; /* of each block */
+    int32_t held;  /* the matrix whose codes are at hand; -1: none */
+    char *codes;   /* with the scales behind them, as a store has them */
+    float *scales; /* of each block, in fp32 */
 } hy_requantise;
 
-hy_requantise hy_requantise_begin(const hy_shape *shape, const hy_params *params,
-                                  hy_weight_reader read, void *context);
+hy_requantise hy_requantise_begin(const hy_params *params, hy_weight_reader read, void *context);
 /* A hy_weight_reader, which is asked for even numbers of elements. */
 hy_status hy_requantise_read(void *requantise, int32_t param, int64_t first, int64_t count,
                              float *out);

@@ -19,34 +19,23 @@
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
-static uint64_t rows_of(const hy_batch_plan *plan) {
-    return (uint64_t)plan->size.batch * (uint64_t)plan->size.seq;
-}
-
-static uint64_t work_bytes(const hy_pass_spec *spec, const hy_batch_plan *plan) {
-    return hy_align(plan->bytes.activations) + hy_align(plan->bytes.workspace) +
-           hy_align(hy_work_rope_bytes(spec)) + 4 * hy_align(rows_of(plan) * sizeof(int32_t));
+static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan) {
+    hy_plan_work work = {0};
+    hy_work_add(&work, plan);
+    hy_work_close(&work, spec, 0);
+    return work;
 }
 
 static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan *plan) {
     hy_arena *arena = &e->work.arena;
-    hy_pass_buffers *b = &e->work.buffers;
-    uint64_t row_bytes = rows_of(plan) * sizeof(int32_t), rope = hy_work_rope_bytes(spec);
+    hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
-    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, work_bytes(spec, plan),
+    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, hy_plan_work_bytes(&work),
                          "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->tokens));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->targets));
-    HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->losses));
-    if (spec->has_doc_starts) {
-        HY_TRY(hy_arena_push(arena, HY_DATA, row_bytes, (void **)&b->doc_starts));
-    }
-    if (rope) HY_TRY(hy_arena_push(arena, HY_DATA, rope, (void **)&b->rope));
     hy_batch_plan_place(plan, activations, workspace);
-    HY_TRY(hy_work_take_staging(e, (size_t)rows_of(plan)));
-    return hy_work_fill_rope(e, spec);
+    return hy_work_take_buffers(e, arena, spec, &work);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
@@ -123,7 +112,8 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     *plan = NULL;
     HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
     e->work.eval[hy_plan_index(dtype)] = *plan;
-    HY_TRY(hy_model_load(m, work_bytes(&spec, *plan), from));
+    hy_plan_work work = work_of(&spec, *plan);
+    HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
     return take_work(e, &spec, *plan);
 }
 
@@ -205,6 +195,7 @@ hy_status hy_evaluate_each_sized(const hy_config *config, const hy_observer *obs
     }
     free(list);
     *out = (hy_evaluation *)(void *)copies;
+    if (!copies) *count = 0;
     return copies ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for evaluations");
 }
 

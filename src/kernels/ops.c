@@ -229,14 +229,14 @@ static bool bind_length(int64_t *known, char letter, int64_t length) {
     return *slot == length;
 }
 
-/* The length that a letter stands for, or the letter while that is open. */
-static void print_letter(const int64_t *known, char letter, char out[24]) {
-    int64_t length = known[(unsigned char)letter];
+/* A length, or the letter that stands for it while it is open. */
+static const char *length_text(int64_t length, char letter, char out[24]) {
     if (length > 0) {
         snprintf(out, 24, "%lld", (long long)length);
     } else {
         snprintf(out, 24, "%c", letter);
     }
+    return out;
 }
 
 static hy_status check_shape(const hy_op_call *call, int position, int64_t *known) {
@@ -252,20 +252,22 @@ static hy_status check_shape(const hy_op_call *call, int position, int64_t *know
         return wrong_shape(call, position, "%lld elements like %s", (long long)count,
                            hy_op_tensor_name(call->kind, 0));
     }
-    char rows[24], cols[24];
-    print_letter(known, pattern[0], rows);
+    /* What the letters stood for before this tensor, for the message: most checks need none. */
+    int64_t rows = known[(unsigned char)pattern[0]], cols = known[(unsigned char)pattern[1]];
+    char a[24], b[24];
     if (pattern[1] == 0) {
         if (bind_length(known, pattern[0], hy_tensor_count(t))) return HY_OK;
-        return wrong_shape(call, position, "(%s)", rows);
+        return wrong_shape(call, position, "(%s)", length_text(rows, pattern[0], a));
     }
-    print_letter(known, pattern[1], cols);
     int64_t batch = is_matmul ? hy_matmul_batch(call) : 1;
     bool rows_agree = hy_tensor_height(t) % batch == 0 &&
                       bind_length(known, pattern[0], hy_tensor_height(t) / batch);
     bool cols_agree = bind_length(known, pattern[1], hy_tensor_width(t));
     if (t->ndim >= 2 && rows_agree && cols_agree) return HY_OK;
-    if (batch == 1) return wrong_shape(call, position, "(%s, %s)", rows, cols);
-    return wrong_shape(call, position, "(%lld times %s, %s)", (long long)batch, rows, cols);
+    length_text(rows, pattern[0], a);
+    length_text(cols, pattern[1], b);
+    if (batch == 1) return wrong_shape(call, position, "(%s, %s)", a, b);
+    return wrong_shape(call, position, "(%lld times %s, %s)", (long long)batch, a, b);
 }
 
 /* Codes have a scale for each block; a block of 8-bit optimizer state is what a warp of a GPU holds, or

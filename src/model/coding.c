@@ -5,6 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/in_order.h"
+
+#define SOME_ELEMENTS (1 << 20) /* that a thread codes at a time */
+#define MOST_THREADS 16
 
 hy_status hy_coding_begin(hy_coding *c, const hy_param *param, const hy_layout_item *item) {
     *c = (hy_coding){.param = param, .item = *item};
@@ -84,4 +88,122 @@ const void *hy_coding_scales(hy_coding *c) {
                           pairs + at / group * 2, stored_codes(c) + at);
     }
     return c->stored;
+}
+
+/* ---- whole matrices ---------------------------------------------------------------------------- */
+
+typedef struct filling {
+    hy_coding *coding;
+    const hy_coding_source *from;
+    const hy_coding_target *to;
+    int64_t next, end, most; /* elements; at most so many at a time */
+    bool is_looking;         /* for the largest magnitude; nothing is written */
+} filling;
+
+/* A thread's own rows. */
+typedef struct rows_in_hand {
+    int64_t first, count;
+    float *numbers;
+    char *codes;
+} rows_in_hand;
+
+static hy_status put(const hy_coding_target *to, uint64_t at, const void *bytes, uint64_t size) {
+    if (!to->memory) {
+        at += hy_store_offset(to->store, to->item);
+        return hy_store_write(to->store, to->stream, at, bytes, size);
+    }
+    memcpy(to->memory + at, bytes, size);
+    return HY_OK;
+}
+
+static bool take_rows(void *context, void *slot) {
+    filling *f = context;
+    rows_in_hand *rows = slot;
+    rows->first = f->next;
+    rows->count = f->end - f->next < f->most ? f->end - f->next : f->most;
+    f->next += rows->count;
+    return rows->count > 0;
+}
+
+static hy_status code_rows(void *context, void *slot) {
+    const filling *f = context;
+    rows_in_hand *rows = slot;
+    hy_coding *c = f->coding;
+    int64_t there = c->param->stored - rows->first; /* the rest is padding */
+    if (there > rows->count) there = rows->count;
+    if (there < 0) there = 0;
+    if (!rows->numbers) rows->numbers = malloc((size_t)f->most * sizeof *rows->numbers);
+    if (!rows->codes) rows->codes = malloc(hy_dtype_bytes(c->item.dtype, f->most));
+    HY_FAIL_IF(!rows->numbers || !rows->codes, HY_ERR_MEMORY, "no memory to quantise %s",
+               c->param->name);
+    if (there > 0) HY_TRY(f->from->read(f->from->context, rows->first, there, rows->numbers));
+    memset(rows->numbers + there, 0, (size_t)(rows->count - there) * sizeof *rows->numbers);
+    if (f->is_looking)
+        hy_coding_look(c, rows->numbers, rows->count);
+    else
+        hy_coding_rows(c, rows->numbers, rows->first, rows->count, rows->codes);
+    return HY_OK;
+}
+
+static hy_status put_rows(void *context, void *slot, bool is_caller) {
+    const filling *f = context;
+    const rows_in_hand *rows = slot;
+    hy_dtype dtype = f->coding->item.dtype;
+    (void)is_caller;
+    return put(f->to, hy_dtype_bytes(dtype, rows->first), rows->codes,
+               hy_dtype_bytes(dtype, rows->count));
+}
+
+static hy_status fill_once(filling f, int threads) {
+    rows_in_hand rows[MOST_THREADS] = {0};
+    hy_in_order work = {.context = &f,
+                        .next = take_rows,
+                        .work = code_rows,
+                        .done = f.is_looking ? NULL : put_rows,
+                        .slots = rows,
+                        .slot_size = sizeof *rows,
+                        .workers = threads};
+    hy_status status = hy_in_order_run(&work);
+    for (int i = 0; i < MOST_THREADS; i++) {
+        free(rows[i].numbers);
+        free(rows[i].codes);
+    }
+    return status;
+}
+
+hy_status hy_coding_fill(hy_coding *c, int64_t first, int64_t count, const hy_coding_source *from,
+                         const hy_coding_target *to) {
+    int64_t width = c->param->shape[1], rows = count / width, most = SOME_ELEMENTS / width;
+    int threads = from->threads < 1              ? 1
+                  : from->threads > MOST_THREADS ? MOST_THREADS
+                                                 : from->threads;
+    if (threads > rows) threads = (int)rows;
+    if (most > (rows + threads - 1) / threads) most = (rows + threads - 1) / threads;
+    filling f = {.coding = c,
+                 .from = from,
+                 .to = to,
+                 .next = first,
+                 .end = first + count,
+                 .most = (most < 1 ? 1 : most) * width};
+    if (hy_coding_looks_first(c)) {
+        f.is_looking = true;
+        HY_TRY(fill_once(f, threads));
+        f.is_looking = false;
+    }
+    return fill_once(f, threads);
+}
+
+hy_status hy_coding_put_scales(hy_coding *c, const hy_coding_target *to) {
+    const void *scales = hy_coding_scales(c);
+    return put(to, hy_layout_scales_at(&c->item), scales, hy_layout_scale_bytes(&c->item));
+}
+
+hy_status hy_coding_run(const hy_param *param, const hy_layout_item *item,
+                        const hy_coding_source *from, const hy_coding_target *to) {
+    hy_coding coding;
+    hy_status status = hy_coding_begin(&coding, param, item);
+    if (status == HY_OK) status = hy_coding_fill(&coding, 0, param->count, from, to);
+    if (status == HY_OK) status = hy_coding_put_scales(&coding, to);
+    hy_coding_end(&coding);
+    return status;
 }

@@ -1,22 +1,25 @@
-/* coding.h: a matrix becomes codes, some rows at a time.
+/* coding.h: a matrix of numbers becomes quantised values (codes) and their scales.
  *
- * Codes of a row are made of that row alone, but scales of two levels (kernels/nf4.h) need all scales of a
- * matrix before the first of them is stored. So the codes leave as they are made, in any order, and the
- * scales are kept in fp32, for nf4 a sixteenth of a byte per element, until all are there. Where a matrix has
- * one scale (fp8), its rows are looked at once before the first is coded. What initial weights, a model's files
- * and a checkpoint of another type have in common. */
+ * hy_coding_run does it for a whole matrix, from whoever has the numbers to a store or to memory. Initial
+ * weights, a model's files, checkpoints of another type and exports all go through it.
+ *
+ * Codes of a row depend on that row alone, so rows may come in any order and from several threads. Scales of
+ * two levels (kernels/nf4.h) need all scales of the matrix, so these are kept in fp32 until the last row is
+ * coded. A type with one scale for the matrix (fp8) needs the largest magnitude first: its rows are read
+ * twice. */
 #pragma once
 
 #include <stdatomic.h>
 
 #include "kernels/coded.h"
+#include "memory/store.h"
 #include "model/param_layout.h"
 
 typedef struct hy_coding {
     const hy_param *param;
     hy_layout_item item;
-    float *scales;       /* of all blocks; of rows that are not given they are 0: padding */
-    void *stored;        /* the same as the store has them */
+    float *scales;       /* of all blocks; 0 for rows that were not given: padding */
+    void *stored;        /* the scales in the form of the store */
     atomic_uint largest; /* bits of the largest magnitude, where there is one scale for all */
     bool is_kept[HY_PARAM_PIECES]; /* pieces whose scales there are as they came */
 } hy_coding;
@@ -49,3 +52,32 @@ void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_ke
 
 /* After the last rows: the scales, hy_layout_scale_bytes(item), which go behind all codes. */
 const void *hy_coding_scales(hy_coding *coding);
+
+/* ---- whole matrices ---------------------------------------------------------------------------- */
+
+/* Who has the numbers of a matrix. */
+typedef struct hy_coding_source {
+    void *context;
+    /* Elements [first, first + count), whole rows, as fp32. With several threads, several at a time. */
+    hy_status (*read)(void *context, int64_t first, int64_t count, float *out);
+    int threads; /* below 2: the calling thread alone */
+} hy_coding_source;
+
+/* Where codes and scales go: to an item of a store, or to memory of as many bytes as the item has. */
+typedef struct hy_coding_target {
+    hy_store *store;
+    hy_stream *stream;
+    int32_t item;
+    char *memory; /* instead of the store */
+} hy_coding_target;
+
+/* Codes of elements [first, first + count), whole rows, to their place; padding of the parameter becomes
+ * zero without being read. Where the type has one scale for all, the rows must be those of the whole
+ * matrix. */
+hy_status hy_coding_fill(hy_coding *coding, int64_t first, int64_t count,
+                         const hy_coding_source *from, const hy_coding_target *to);
+/* The scales to their place, behind the codes. */
+hy_status hy_coding_put_scales(hy_coding *coding, const hy_coding_target *to);
+/* All of it: begin, fill, scales, end. */
+hy_status hy_coding_run(const hy_param *param, const hy_layout_item *item,
+                        const hy_coding_source *from, const hy_coding_target *to);

@@ -25,11 +25,6 @@ hy_status hy_shard_init(hy_shard *shard, const hy_params *params, const bool *is
                         int32_t rank, int32_t count);
 void hy_shard_fini(hy_shard *shard);
 
-/* Ranks that this one exchanges with: the others. One that is alone sends all to itself. */
-static inline int32_t hy_shard_peers(const hy_shard *shard) {
-    return shard->count > 1 ? shard->count - 1 : 1;
-}
-
 /* What a rank has of a parameter. */
 static inline hy_slice hy_shard_of(const hy_shard *shard, int32_t param, int32_t rank) {
     return shard->slices[(int64_t)param * shard->count + rank];

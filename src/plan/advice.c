@@ -294,7 +294,7 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
     hy_plan_setup setup;
     hy_plan with_host = {0}, with_both = {0};
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     setup.problem.host = UINT64_MAX;
     hy_status status = hy_plan_leanest(&setup.problem, false, &with_host);
     setup.problem.device = UINT64_MAX;
@@ -355,7 +355,7 @@ static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, cons
     settings->train.step_tokens = tokens;
     other.settings = settings;
     hy_status status = hy_plan_begin(&other, &plan->level, out);
-    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, out, rates);
+    if (status == HY_OK) status = hy_plan_setup_begin(&setup, &other, out, rates, NULL);
     if (status == HY_OK) {
         status = hy_plan_choose(&setup.problem, out);
         hy_plan_setup_end(&setup);

@@ -119,7 +119,7 @@ hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
     *p = (hy_types){0};
     HY_TRY(choose_fp8(s, facts, p));
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        /* auto: 16 bits on a GPU; fp32 on a CPU, whose arithmetic is fp32 anyway. */
+        /* auto: 16 bits on a GPU; fp32 on a CPU, which computes in fp32 anyway. */
         hy_dtype_choice choice = hy_settings_precision(s, (hy_phase)i);
         if (choice == HY_DTYPE_FP8) choice = HY_DTYPE_BF16;
         hy_dtype low = has_bf16(facts) ? HY_BF16 : HY_F16;

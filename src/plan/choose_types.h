@@ -19,17 +19,17 @@ static inline hy_precision_level hy_precision_finest(void) {
     return (hy_precision_level){HY_F32, HY_F32, HY_F32, false, true, true};
 }
 
-/* What a guest brings: the types of weights and gradients in their memory. */
+/* What a custom model brings: the types of weights and gradients in its memory. */
 typedef struct hy_guest_types {
     hy_dtype weights, grads;
-    bool asks_each;  /* for gradients of each micro-batch by itself; else for those of a step */
-    bool sums_grads; /* theirs are added up in a row of ours: then, and of several ranks */
+    bool asks_each;  /* it gives the gradients of each micro-batch; else those of a whole step */
+    bool sums_grads; /* they are added up in a row of ours: then, and with several ranks */
 } hy_guest_types;
 
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,
                           const hy_device_facts *facts, hy_types *out);
-/* The same for a guest, of whose types those of the passes follow. */
+/* As above, for a custom model: passes have the types of its weights. */
 hy_status hy_types_choose_guest(const hy_settings *settings, const hy_precision_level *level,
                                 const hy_guest_types *guest, hy_types *out);
 

@@ -28,6 +28,7 @@ typedef struct trial {
 typedef struct trials {
     trial at[MEMORIES][TYPES];
     int memory, types; /* what was chosen */
+    hy_pass_memo passes;
 } trials;
 
 /* ---- the levels ------------------------------------------------------------------------------------ */
@@ -77,9 +78,10 @@ static void place_level(trials *l, const hy_plan_request *r, int memory, int typ
     t->is_there = true;
 }
 
-static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_plan *plan) {
+static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_pass_memo *passes,
+                            hy_plan *plan) {
     hy_plan_setup setup;
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, passes));
     hy_status status = hy_plan_choose(&setup.problem, plan);
     hy_plan_setup_end(&setup);
     return status;
@@ -111,7 +113,7 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
         hy_precision_level level = level_at(MEMORIES - 1, types);
         if (hy_plan_begin(r, &level, &smallest) == HY_OK) break;
     }
-    HY_TRY(hy_plan_setup_begin(&setup, r, &smallest, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, &smallest, rates, NULL));
     hy_status status = hy_plan_leanest(&setup.problem, false, &smallest);
     hy_plan_setup_end(&setup);
     *fits = status == HY_OK && smallest.fits;
@@ -224,7 +226,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
 static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
     static const char *const words[MEMORIES] = {
         "", "no snapshot for a late rejection of jumps: ", "what the predictor keeps in 8 bits: ",
-        "prediction stands aside: "};
+        "prediction is disabled: "};
     static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
                                                "with it the run"};
     const trial *taken = &l->at[l->memory][l->types], *finer = finest;
@@ -265,7 +267,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     hy_plan_setup setup;
     hy_plan_reasons reasons = {0};
     hy_plan settled = *plan; /* advice is about the strategy that was asked for */
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     hy_status status = hy_plan_explain(&setup.problem, plan, &reasons);
     if (status == HY_OK) status = hy_offload_settle(&setup.rows, &settled);
     hy_plan_setup_end(&setup);
@@ -293,14 +295,14 @@ static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *
                             bool *is_best) {
     hy_plan_setup setup;
     *rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, &setup.problem.base, plan);
     bool is_kept = setup.problem.keeps_batch || setup.problem.prefers_batch;
     bool needs_rates = r->is_plan || !plan->fits || !is_kept;
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
         hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
-        HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates));
+        HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     }
     if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
     *is_best = is_settled(plan, &setup.problem);
@@ -316,7 +318,7 @@ static hy_status try_levels(trials *l, const hy_plan_request *r, const hy_rates 
         for (int k = 0; k < types; k++) {
             trial *t = &l->at[m][k];
             if (m + k > 0) place_level(l, r, m, k);
-            if (m + k > 0 && t->is_there) HY_TRY(plan_level(r, rates, &t->plan));
+            if (m + k > 0 && t->is_there) HY_TRY(plan_level(r, rates, &l->passes, &t->plan));
         }
     }
     choose(l);

@@ -43,7 +43,7 @@ static const decision decisions[] = {
     {"small_predictor", KEPT, FLAG, IN(level.is_slow_8bit)},
     {"predicts", KEPT, FLAG, IN(level.predicts)},
     {"snapshot", KEPT, FLAG, IN(level.has_snapshot)},
-    {"is_aside", KEPT, FLAG, IN(choice.is_aside)},
+    {"is_aside", KEPT, FLAG, IN(choice.prediction_is_disabled)},
     {"zero_stage", OTHER, NUMBER, IN(zero_stage)},
 };
 enum { DECISIONS = sizeof decisions / sizeof decisions[0] };
@@ -177,7 +177,7 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     const hy_json_node *node = hy_json_get(hy_json_root(json), "kept");
     hy_plan_fixed *fixed = &r->fixed;
     hy_plan plan = {.level = hy_precision_finest(),
-                    .choice.is_aside = fixed->prediction_is_disabled};
+                    .choice.prediction_is_disabled = fixed->prediction_is_disabled};
     HY_TRY(read_split(json, r, first_batch));
     for (int i = 0; i < DECISIONS && node; i++) {
         const decision *d = &decisions[i];
@@ -190,7 +190,7 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     }
     fixed->has_level = true;
     fixed->level = plan.level;
-    fixed->prediction_is_disabled = plan.choice.is_aside;
+    fixed->prediction_is_disabled = plan.choice.prediction_is_disabled;
     return node ? read_fp8(json, node, path, fixed) : HY_OK;
 }
 

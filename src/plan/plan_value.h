@@ -29,6 +29,7 @@ void hy_plan_describe(const hy_plan_request *request, const hy_plan *plan, hy_te
 
 /* All ranks take rank 0's plan; each makes of its decisions the plan of its own shard and memory. */
 hy_status hy_plan_share(hy_team *team, const hy_plan_request *request, hy_plan *plan);
-/* All ranks take the first plan of theirs that has room on every rank, else rank 0's. chosen: whose. */
+/* All ranks take the plan of the first rank that has room on every rank; if there is none, that of rank 0.
+ * chosen: the rank. */
 hy_status hy_plan_agree(hy_team *team, const hy_plan_request *request, hy_plan *plan,
                         int32_t *chosen);

@@ -44,7 +44,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
     bool ends_in_16_bits = types->is_fp8[HY_FULL] && s->train.fp8_until < 1;
     if (ends_in_16_bits) add_type(spec->types, &spec->type_count, of[HY_FULL]);
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_FULL]);
-    if (!hy_plan_predicts(plan) || plan->choice.is_aside) return;
+    if (!hy_plan_predicts(plan) || plan->choice.prediction_is_disabled) return;
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_CORRECT));
     add_type(spec->eval_types, &spec->eval_type_count, of[HY_PREDICT]);
 }
@@ -80,7 +80,7 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
-    p->base.is_aside = basis->choice.is_aside;
+    p->base.prediction_is_disabled = basis->choice.prediction_is_disabled;
     p->open.predictor = s->memory.predictor_place == HY_PLACE_AUTO;
     p->base.activations = place_of(s->memory.activations_place);
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
@@ -165,7 +165,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
 }
 
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, const hy_plan *basis,
-                              const hy_rates *rates) {
+                              const hy_rates *rates, hy_pass_memo *passes) {
     const hy_settings *s = r->settings;
     bool is_gpu = r->backend->facts.is_gpu, may_stream = hy_request_streams(r);
     uint64_t device = hy_budget_device(r), host = hy_budget_host(r);
@@ -173,6 +173,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     hy_plan_problem *p = &setup->problem;
     int64_t window = s->phases.full_steps + s->phases.correct_steps;
     *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
+                                       .passes = passes,
                                        .moves_optim = hy_offload_moves(basis->offload),
                                        .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
@@ -298,7 +299,7 @@ hy_status hy_plan_with(const hy_plan_request *r, const hy_plan *basis, const hy_
                        hy_plan *out) {
     hy_plan_setup setup;
     hy_rates rates = hy_plan_nominal_rates(r->backend);
-    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, basis, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
     hy_plan_setup_end(&setup);
     return status;
@@ -308,7 +309,7 @@ hy_status hy_plan_at(const hy_plan_request *r, const hy_plan_choice *choice, hy_
     hy_plan_setup setup;
     hy_rates rates = hy_plan_nominal_rates(r->backend);
     HY_TRY(hy_plan_begin(r, &r->fixed.level, out));
-    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates));
+    HY_TRY(hy_plan_setup_begin(&setup, r, out, &rates, NULL));
     hy_status status = hy_plan_evaluate(&setup.problem, choice, out);
     if (status == HY_OK) status = hy_offload_settle(&setup.rows, out);
     hy_plan_setup_end(&setup);

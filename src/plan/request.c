@@ -52,7 +52,7 @@ static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *pla
     return HY_OK;
 }
 
-/* fp32 if the run is in fp32, and on cards whose tensor cores know no bf16; fp16 has too small a range for it. */
+/* bf16 unless the run is in fp32 or the card has no bf16: the range of fp16 is too small for it. */
 static hy_dtype matrix_dtype(const hy_plan_request *r, const hy_types *types) {
     const hy_device_facts *facts = &r->backend->facts;
     bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
@@ -68,8 +68,8 @@ static double largest_lr_scale(const hy_params *params) {
     return most;
 }
 
-/* Ranks share optimizer state and gradients unless they are told otherwise: sharing less saves no time, because
- * as much goes between ranks, and weights that are shared have to come for every pass. */
+/* Ranks share optimizer state and gradients unless the settings say otherwise. Sharing less saves no time,
+ * because as much goes between ranks; shared weights have to be gathered for every pass. */
 static int32_t stage_of(const hy_plan_request *r) {
     hy_zero_choice asked = r->settings->ranks.zero_stage;
     if (r->ranks.count == 0) return 0;
@@ -93,11 +93,12 @@ hy_status hy_plan_begin(const hy_plan_request *r, const hy_precision_level *leve
     hy_plan p = {.level = *level,
                  .optimizer = hy_optimizer_from_settings(s),
                  .zero_stage = stage_of(r),
-                 .choice.is_aside = r->fixed.prediction_is_disabled};
+                 .choice.prediction_is_disabled = r->fixed.prediction_is_disabled};
     if (level->predicts) {
         p.predictor = hy_predictor_from_settings(s, largest_lr_scale(&r->model->params));
     }
-    if (hy_plan_predicts(&p) && !p.choice.is_aside) p.offload = s->memory.offload_strategy;
+    if (hy_plan_predicts(&p) && !p.choice.prediction_is_disabled)
+        p.offload = s->memory.offload_strategy;
     HY_TRY(choose_types(r, level, &p.types));
     p.optimizer.matrix_dtype = matrix_dtype(r, &p.types);
     HY_TRY(check_slow_groups(r, &p));
@@ -133,7 +134,7 @@ hy_plan_request hy_plan_request_keeping(const hy_plan_request *r, const hy_plan 
     out.fixed.has_level = out.fixed.has_stage = true;
     out.fixed.level = plan->level;
     out.fixed.zero_stage = plan->zero_stage;
-    out.fixed.prediction_is_disabled = plan->choice.is_aside;
+    out.fixed.prediction_is_disabled = plan->choice.prediction_is_disabled;
     return out;
 }
 

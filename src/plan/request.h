@@ -115,9 +115,10 @@ typedef struct hy_plan_setup {
 int32_t hy_plan_loss_chunks(const hy_plan_request *request, const hy_plan *basis,
                             const hy_plan_choice *choice);
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *request, const hy_plan *plan);
-/* `basis` has what hy_plan_begin decides, and outlives the set-up. */
+/* `basis` has what hy_plan_begin decides, and outlives the set-up. passes: shared by set-ups of one request
+ * and the same rates; NULL: its own. */
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *request,
-                              const hy_plan *basis, const hy_rates *rates);
+                              const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
 void hy_plan_setup_end(hy_plan_setup *setup);
 
 /* levels.c: the fastest plan that fits, with reasons; if nothing fits, what would change that. */

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -58,18 +59,29 @@ void hy_work_add(hy_plan_work *w, const hy_batch_plan *plan) {
               (uint64_t)plan->size.batch * (uint64_t)plan->size.seq);
 }
 
-uint64_t hy_work_rope_bytes(const hy_pass_spec *spec) {
+void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *w,
+                     uint64_t bytes[HY_BUFFER_COUNT]) {
     const hy_shape *shape = &spec->model->shape;
-    if (!shape->has_rope) return 0;
-    return (uint64_t)spec->seq * (uint64_t)shape->head_size * sizeof(float);
+    uint64_t units = (uint64_t)spec->model->params.units,
+             rope = (uint64_t)spec->seq * sizeof(float);
+    uint64_t array = w->rows * sizeof(int32_t);
+    const uint64_t all[HY_BUFFER_COUNT] = {
+        [HY_BUFFER_TOKENS] = array,
+        [HY_BUFFER_TARGETS] = array,
+        [HY_BUFFER_DOC_STARTS] = spec->has_doc_starts ? array : 0,
+        [HY_BUFFER_LOSSES] = array,
+        [HY_BUFFER_LOSS_SUM] = sizeof(double),
+        [HY_BUFFER_SQUARE_SUM] = sizeof(double),
+        [HY_BUFFER_DOTS] = 3 * sizeof(double),
+        [HY_BUFFER_CLIP] = 2 * sizeof(float) + 2 * sizeof(int32_t),
+        [HY_BUFFER_FP8] = hy_uses_fp8(&spec->fp8)
+                              ? units * (HY_SEEN * sizeof(double) + HY_LINEARS * sizeof(float))
+                              : 0,
+        [HY_BUFFER_ROPE] = shape->has_rope ? rope * (uint64_t)shape->head_size : 0,
+        [HY_BUFFER_SUMS] = w->sums,
+    };
+    memcpy(bytes, all, sizeof all);
 }
-
-uint64_t hy_work_seen_bytes(const hy_pass_spec *spec) {
-    uint64_t each = HY_SEEN * sizeof(double) + HY_LINEARS * sizeof(float);
-    return hy_uses_fp8(&spec->fp8) ? (uint64_t)spec->model->params.units * each : 0;
-}
-
-uint64_t hy_work_array_bytes(const hy_plan_work *w) { return hy_align(w->rows * 4); }
 
 uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, hy_backend *b,
                        hy_dtype grad_dtype) {
@@ -84,8 +96,7 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
 }
 
 /* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind it:
- * there may have to be more than training needs. Behind both lie tokens, targets, losses and document
- * masks; the table of rotations; four small results; what fp8 sees of numbers; sums. */
+ * there may have to be more than training needs. Behind both lie the buffers of its data. */
 void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->activations = hy_align(w->train.activations);
     w->workspace = w->train.workspace;
@@ -97,21 +108,22 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     hy_op_call sum = {.kind = HY_OP_SUM};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)w->rows);
     w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));
-    uint64_t arrays = spec->has_doc_starts ? 4 : 3;
-    w->data = arrays * hy_work_array_bytes(w) + hy_align(hy_work_rope_bytes(spec)) +
-              4 * hy_align(24) + hy_align(w->sums) + hy_align(hy_work_seen_bytes(spec));
+    uint64_t bytes[HY_BUFFER_COUNT];
+    hy_work_buffers(spec, w, bytes);
+    w->data = 0;
+    for (int i = 0; i < HY_BUFFER_COUNT; i++) w->data += hy_align(bytes[i]);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
 /* The newest first: choices come in runs. */
 static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *key) {
-    for (int32_t i = z->pass_count - 1; i >= 0; i--) {
-        const hy_sized_pass *a = &z->passes[i];
+    for (int32_t i = z->passes->count - 1; i >= 0; i--) {
+        const hy_sized_pass *a = &z->passes->pass[i];
         if (a->batch == key->batch && a->chunks == key->chunks && a->recompute == key->recompute &&
             a->recompute_layers == key->recompute_layers && a->offloads == key->offloads &&
             a->ring_depth == key->ring_depth && a->is_eval == key->is_eval &&
-            a->dtype == key->dtype) {
+            a->dtype == key->dtype && a->grad_dtype == key->grad_dtype) {
             return a;
         }
     }
@@ -131,6 +143,7 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
 
 /* `out` says what is asked for; the rest is filled in. */
 static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
+    out->grad_dtype = z->spec.grad_dtype;
     const hy_sized_pass *known = find_pass(z, out);
     hy_plan_choice choice = {.batch = out->batch,
                              .loss_chunks = out->chunks,
@@ -149,7 +162,7 @@ static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
     out->bytes = plan->bytes;
     if (!out->is_eval) time_pass(z, plan, out);
     hy_batch_plan_destroy(plan);
-    if (z->pass_count < HY_SIZED_PASSES) z->passes[z->pass_count++] = *out;
+    if (z->passes->count < HY_SIZED_PASSES) z->passes->pass[z->passes->count++] = *out;
     return HY_OK;
 }
 
@@ -266,7 +279,8 @@ void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *ou
 /* ---- life ------------------------------------------------------------------------------------------ */
 
 hy_status hy_sizer_begin(hy_sizer *z) {
-    z->passes = calloc(HY_SIZED_PASSES, sizeof *z->passes);
+    z->owns_passes = !z->passes;
+    if (!z->passes) z->passes = calloc(1, sizeof *z->passes);
     bool has_all = z->passes != NULL;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         if (!z->rows->row[i].kind) continue;
@@ -279,6 +293,6 @@ hy_status hy_sizer_begin(hy_sizer *z) {
 
 void hy_sizer_end(hy_sizer *z) {
     for (int i = 0; i < HY_ROW_COUNT; i++) free(z->rings.of[i]);
-    free(z->passes);
+    if (z->owns_passes) free(z->passes);
     *z = (hy_sizer){0};
 }

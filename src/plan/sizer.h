@@ -9,16 +9,22 @@
 #include "state/rows.h"
 
 /* A batch plan that was asked for. */
-#define HY_SIZED_PASSES 1024
+#define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
     int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
     hy_recompute recompute;
     bool offloads, is_eval;
-    hy_dtype dtype;
+    hy_dtype dtype, grad_dtype;
     hy_batch_bytes bytes;
     double forward, backward; /* seconds of embedding and layers */
     double head;
 } hy_sized_pass;
+
+/* Those that were asked for so far, by sizers that differ in the types of the state alone. */
+typedef struct hy_pass_memo {
+    int32_t count;
+    hy_sized_pass pass[HY_SIZED_PASSES];
+} hy_pass_memo;
 
 /* How fast ops are. */
 typedef struct hy_plan_speed {
@@ -60,10 +66,25 @@ uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *choice, in
 /* The work area, summed up pass by pass: begin with {0}, add every pass, close. */
 void hy_work_add(hy_plan_work *work, const hy_batch_plan *plan);
 void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings);
-/* Bytes of its parts. */
-uint64_t hy_work_rope_bytes(const hy_pass_spec *spec);  /* 0: the model has none */
-uint64_t hy_work_seen_bytes(const hy_pass_spec *spec);  /* 0: no step is in fp8 */
-uint64_t hy_work_array_bytes(const hy_plan_work *work); /* of a value for each token */
+
+/* The buffers of its data, in order. */
+typedef enum hy_work_buffer {
+    HY_BUFFER_TOKENS, /* a value for each token: these, targets, document starts, losses */
+    HY_BUFFER_TARGETS,
+    HY_BUFFER_DOC_STARTS,
+    HY_BUFFER_LOSSES,
+    HY_BUFFER_LOSS_SUM,
+    HY_BUFFER_SQUARE_SUM,
+    HY_BUFFER_DOTS,
+    HY_BUFFER_CLIP, /* and the seed of dropout */
+    HY_BUFFER_FP8,  /* statistics of numbers that became fp8, and largest magnitudes */
+    HY_BUFFER_ROPE, /* table of rotations */
+    HY_BUFFER_SUMS, /* workspace of reductions */
+    HY_BUFFER_COUNT
+} hy_work_buffer;
+/* Their bytes; 0: not there. The only place that knows them. */
+void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
+                     uint64_t bytes[HY_BUFFER_COUNT]);
 
 typedef struct hy_sizer {
     hy_pass_spec spec;
@@ -71,11 +92,11 @@ typedef struct hy_sizer {
     bool moves_optim; /* the optimizer's state goes to the host in Predict */
     hy_plan_speed speed;
     hy_ring_memo rings;
-    hy_sized_pass *passes;
-    int32_t pass_count;
+    hy_pass_memo *passes;
+    bool owns_passes;
 } hy_sizer;
 
-/* spec, rows, moves_optim and speed are set by the caller before. The three functions are those of a
+/* spec, rows, moves_optim and speed are set by the caller before; passes may be, and stay the caller's. The three functions are those of a
  * problem whose user is the sizer. */
 hy_status hy_sizer_begin(hy_sizer *z);
 void hy_sizer_end(hy_sizer *z);

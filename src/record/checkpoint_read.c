@@ -259,32 +259,37 @@ typedef struct state_source {
     double scale;
 } state_source;
 
-/* Elements [first, first + count) as ours, at `raw`; what the file does not hold is zero. */
+/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in hy_read_floats. */
+static hy_status read_numbers(const state_source *from, const hy_state_tensor *tensor,
+                              const hy_param *param, int64_t first, int64_t count, float *out,
+                              char *raw) {
+    const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
+    if (!sum) {
+        const hy_safetensors_entry *entry = hy_safetensors_find(from->file, tensor->name);
+        return hy_read_floats(from->file, entry, param, first, count, out, raw);
+    }
+    HY_TRY(hy_read_floats(from->sum, sum, param, first, count, out, raw));
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(out[i] * from->scale);
+    return HY_OK;
+}
+
+/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold is zero. */
 static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
                            const hy_param *param, int64_t first, int64_t count, float *numbers,
                            char *raw) {
-    const hy_safetensors *st = from->file;
-    const hy_safetensors_entry *entry = hy_safetensors_find(st, tensor->name);
-    const hy_safetensors_entry *sum = from->sum ? sum_of(from->sum, tensor->name) : NULL;
-    bool is_converted = sum || entry->dtype != tensor->dtype;
-    if (sum) st = from->sum;
-    if (sum) entry = sum;
+    const hy_safetensors_entry *entry = hy_safetensors_find(from->file, tensor->name);
+    bool has_sum = from->sum && sum_of(from->sum, tensor->name);
     int64_t held = first < tensor->count ? tensor->count - first : 0;
     if (held > count) held = count;
-    uint64_t begin = hy_dtype_bytes(tensor->dtype, held),
-             end = hy_dtype_bytes(tensor->dtype, count);
-    if (held > 0 && !is_converted) {
-        HY_TRY(hy_safetensors_read(st, entry, hy_dtype_bytes(tensor->dtype, first), raw, begin));
+    uint64_t begin = hy_dtype_bytes(tensor->dtype, held);
+    if (held > 0 && !has_sum && entry->dtype == tensor->dtype) {
+        HY_TRY(hy_safetensors_read(from->file, entry, hy_dtype_bytes(tensor->dtype, first), raw,
+                                   begin));
     } else if (held > 0) {
-        HY_TRY(hy_read_floats(st, entry, param, first, held, numbers, raw));
-        for (int64_t i = 0; sum && i < held; i++) numbers[i] = (float)(numbers[i] * from->scale);
-        if (!hy_is_coded(tensor->dtype)) hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
+        HY_TRY(read_numbers(from, tensor, param, first, held, numbers, raw));
+        hy_convert(numbers, HY_F32, held, raw, tensor->dtype);
     }
-    if (hy_is_coded(tensor->dtype) && is_converted) {
-        memset(numbers + held, 0, (size_t)(count - held) * sizeof *numbers);
-    } else {
-        memset(raw + begin, tensor->zero, end - begin);
-    }
+    memset(raw + begin, tensor->zero, hy_dtype_bytes(tensor->dtype, count) - begin);
     return HY_OK;
 }
 
@@ -295,51 +300,53 @@ static bool is_elsewhere(const hy_engine *e, const hy_state_tensor *tensor, uint
     return !hy_store_clip(hy_store_of(e, tensor->row), &offset, &bytes);
 }
 
-/* Elements from file to store; `coding` for those that become codes on the way, or NULL. */
+/* Elements from file to store. */
 static hy_status load_elements(hy_engine *e, const state_source *from,
-                               const hy_state_tensor *tensor, char *staging, hy_coding *coding,
-                               bool is_looking) {
+                               const hy_state_tensor *tensor, char *staging) {
     const hy_param *param = &e->model->params.list[tensor->param];
-    int64_t most = (int64_t)CHUNK_ELEMENTS;
-    if (coding) most = most / tensor->shape[1] * tensor->shape[1];
     float *numbers = (float *)(void *)staging;
     char *raw = staging + HY_STATE_STAGING;
     for (int64_t first = 0, count; first < tensor->in_memory; first += count) {
         int64_t left = tensor->in_memory - first;
-        count = left < most ? left : most;
+        count = left < (int64_t)CHUNK_ELEMENTS ? left : (int64_t)CHUNK_ELEMENTS;
         uint64_t offset;
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
-        if (!coding && is_elsewhere(e, tensor, offset, count)) continue;
+        if (is_elsewhere(e, tensor, offset, count)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
-        if (is_looking) {
-            hy_coding_look(coding, numbers, count);
-            continue;
-        }
-        if (coding) hy_coding_rows(coding, numbers, first, count, raw);
         HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
 }
 
-/* Numbers of the file become codes of ours, and scales. */
+/* A tensor on its way to quantised values; `raw` as in hy_read_floats. */
+typedef struct coded_tensor {
+    const state_source *from;
+    const hy_state_tensor *tensor;
+    const hy_param *param;
+    char *raw;
+} coded_tensor;
+
+static hy_status read_coded(void *context, int64_t first, int64_t count, float *out) {
+    const coded_tensor *c = context;
+    int64_t most = (int64_t)CHUNK_ELEMENTS;
+    for (int64_t at = 0, some; at < count; at += some) {
+        some = count - at < most ? count - at : most;
+        HY_TRY(read_numbers(c->from, c->tensor, c->param, first + at, some, out + at, c->raw));
+    }
+    return HY_OK;
+}
+
+/* Numbers of the file become quantised values of ours, with scales. */
 static hy_status load_as_codes(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
-    hy_store *store = hy_store_of(e, tensor->row);
-    const hy_layout_item *item = &store->layout.items[tensor->item];
-    hy_coding coding;
-    if (!hy_store_has_item(store, tensor->item)) return HY_OK; /* another rank's */
-    hy_status status = hy_coding_begin(&coding, &e->model->params.list[tensor->param], item);
-    if (status == HY_OK && hy_coding_looks_first(&coding)) {
-        status = load_elements(e, from, tensor, staging, &coding, true);
-    }
-    if (status == HY_OK) status = load_elements(e, from, tensor, staging, &coding, false);
-    if (status == HY_OK) {
-        status = hy_store_write(store, e->compute, tensor->scales, hy_coding_scales(&coding),
-                                hy_layout_scale_bytes(item));
-    }
-    hy_coding_end(&coding);
-    return status;
+    hy_coding_target to = {
+        .store = hy_store_of(e, tensor->row), .stream = e->compute, .item = tensor->item};
+    if (!hy_store_has_item(to.store, to.item)) return HY_OK; /* another rank's */
+    const hy_param *param = &e->model->params.list[tensor->param];
+    coded_tensor coded = {from, tensor, param, staging};
+    return hy_coding_run(param, &to.store->layout.items[to.item],
+                         &(hy_coding_source){&coded, read_coded, 1}, &to);
 }
 
 static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_state_tensor *tensor,
@@ -348,7 +355,7 @@ static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_st
     hy_dtype theirs = hy_safetensors_find(from->file, tensor->name)->dtype;
     bool becomes_coded = hy_is_coded(tensor->dtype) && theirs != tensor->dtype;
     return becomes_coded ? load_as_codes(e, from, tensor, staging)
-                         : load_elements(e, from, tensor, staging, NULL, false);
+                         : load_elements(e, from, tensor, staging);
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {

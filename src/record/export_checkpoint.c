@@ -203,7 +203,7 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
     if (s->lacks_base) HY_TRY(open_base(s, settings));
     /* What the checkpoint itself or a quantised folder holds as codes is read as what they stand for. */
     bool is_recoded = s->lacks_base && !*as_files && !s->base.coded;
-    m->base = hy_requantise_begin(shape, params, read_saved, s);
+    m->base = hy_requantise_begin(params, read_saved, s);
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,
                             is_recoded ? (void *)&m->base : s);
     return HY_OK;

@@ -51,9 +51,8 @@ typedef struct chart {
     LAYER(key, HY_WEIGHTS, "weights"), LAYER(key, HY_MASTER, "master"),                            \
         LAYER(key, HY_GRADS, "grads"), LAYER(key, HY_OPTIM, "optim"),                              \
         LAYER(key, HY_PREDICTOR, "predictor"), LAYER(key, HY_SNAPSHOT, "snapshot"),                \
-        LAYER(key, HY_ACTIVATIONS, "activations"), LAYER(key, HY_LOGITS, "logits"),                \
-        LAYER(key, HY_WORKSPACE, "workspace"), LAYER(key, HY_QUANTS, "quants"),                    \
-        LAYER(key, HY_DATA, "data")
+        LAYER(key, HY_ACTIVATIONS, "activations"), LAYER(key, HY_WORKSPACE, "workspace"),          \
+        LAYER(key, HY_QUANTS, "quants"), LAYER(key, HY_DATA, "data")
 
 static const chart charts[] = {
     {"loss", "Loss", "nats per token", HY_FIGURE_LOSS, .is_wide = true,

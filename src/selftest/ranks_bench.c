@@ -61,37 +61,26 @@ void hy_bench_close(hy_bench *b) {
     *b = (hy_bench){0};
 }
 
-/* ---- exchanges, as engine/shards.c makes them ----------------------------------------------------- */
+/* ---- collectives -------------------------------------------------------------------------------- */
 
-static uint64_t place_of(const hy_bench *b, int32_t rank) {
-    return (uint64_t)hy_bench_cut(b, rank) * sizeof(uint32_t);
-}
-static uint64_t bytes_of(const hy_bench *b, int32_t rank) {
-    return place_of(b, rank + 1) - place_of(b, rank);
-}
-
-/* Everybody gets everybody's part. */
-hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_job **out) {
-    HY_TRY(hy_job_begin(&b->net, out));
-    for (int32_t i = 1; i <= b->peers; i++) {
-        int32_t to = (b->rank + i) % b->count, from = (b->rank + b->count - i) % b->count;
-        hy_job_send(*out, to, b->whole + place_of(b, b->rank), bytes_of(b, b->rank));
-        hy_job_receive(*out, from, hy_bench_gathered(b) + place_of(b, from), bytes_of(b, from));
+static void cut(const hy_bench *b, hy_comm_part *parts) {
+    for (int32_t r = 0; r < b->count; r++) {
+        uint64_t begin = (uint64_t)hy_bench_cut(b, r), end = (uint64_t)hy_bench_cut(b, r + 1);
+        parts[r] = (hy_comm_part){begin * sizeof(uint32_t), (end - begin) * sizeof(uint32_t)};
     }
-    return hy_job_go(*out, after);
 }
 
-/* Each gets the others' parts of what is its own, one behind the other. */
-hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_job **out) {
-    uint64_t own = bytes_of(b, b->rank);
-    HY_TRY(hy_job_begin(&b->net, out));
-    for (int32_t i = 1; i <= b->peers; i++) {
-        int32_t to = (b->rank + i) % b->count, from = (b->rank + b->count - i) % b->count;
-        uint64_t place = (uint64_t)(from > b->rank ? from - 1 : from) * own;
-        hy_job_send(*out, to, b->whole + place_of(b, to), bytes_of(b, to));
-        hy_job_receive(*out, from, b->arriving + place, own);
-    }
-    return hy_job_go(*out, after);
+hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_comm_op **out) {
+    hy_comm_part parts[HY_RANKS_MOST];
+    cut(b, parts);
+    return hy_all_gather(&b->net, after, b->whole + parts[b->rank].begin, hy_bench_gathered(b),
+                         parts, out);
+}
+
+hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_reduction *out) {
+    hy_comm_part parts[HY_RANKS_MOST];
+    cut(b, parts);
+    return hy_reduce_scatter(&b->net, after, b->whole, parts, b->arriving, out);
 }
 
 hy_status hy_bench_sync(hy_bench *b) {

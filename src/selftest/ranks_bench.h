@@ -4,7 +4,7 @@
  * and a small buffer has parts of nothing. Word i of rank r is a formula of the two: whoever receives it knows it. */
 #pragma once
 
-#include "comm/exchange.h"
+#include "comm/collectives.h"
 #include "selftest/ranks.h"
 
 #define HY_BENCH_MOST ((uint64_t)64 << 20) /* bytes of a buffer */
@@ -31,8 +31,8 @@ static inline char *hy_bench_gathered(const hy_bench *b) {
     return b->count > 1 ? b->whole : b->arriving;
 }
 
-/* One exchange of the buffer: enqueued behind `after`, with an event that job->is_done has. */
-hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_job **out);
-hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_job **out);
+/* One exchange of the buffer, enqueued behind `after`. */
+hy_status hy_bench_gather(hy_bench *b, hy_stream *after, hy_comm_op **out);
+hy_status hy_bench_scatter(hy_bench *b, hy_stream *after, hy_reduction *out);
 
 hy_status hy_bench_sync(hy_bench *b); /* both streams; failures of exchanges too */

@@ -63,9 +63,9 @@ static hy_status fill_own(hy_bench *b) {
 }
 
 static hy_status gather(hy_bench *b) {
-    hy_job *job;
-    HY_TRY(hy_bench_gather(b, b->run->device.stream, &job));
-    return hy_job_await(job, b->run->device.stream);
+    hy_comm_op *op;
+    HY_TRY(hy_bench_gather(b, b->run->device.stream, &op));
+    return hy_comm_wait(op, b->run->device.stream);
 }
 
 static hy_status compare_gathered(hy_bench *b, hy_finding *finding) {
@@ -100,24 +100,10 @@ static hy_status fill_reals(hy_bench *b) {
     return copy_up(b);
 }
 
-static hy_status add_parts(hy_bench *b) {
-    int64_t begin = hy_bench_cut(b, b->rank), own = hy_bench_cut(b, b->rank + 1) - begin;
-    bool is_alone = b->count == 1;
-    hy_op_call add = {.kind = HY_OP_ADD_PARTS,
-                      .attr.add_parts = {.count = b->count, .rank = b->rank, .stride = own}};
-    if (own == 0) return HY_OK;
-    char *mine = is_alone ? b->arriving : b->whole + begin * (int64_t)sizeof(float);
-    add.t[HY_ADD_PARTS_OWN] = hy_tensor_1d(mine, HY_F32, own);
-    if (!is_alone) add.t[HY_ADD_PARTS_PARTS] = hy_tensor_1d(b->arriving, HY_F32, own * b->peers);
-    add.t[HY_ADD_PARTS_OUT] = hy_tensor_1d(b->sum, HY_F32, own);
-    return b->run->device.backend->enqueue(b->run->device.stream, &add);
-}
-
 static hy_status scatter(hy_bench *b) {
-    hy_job *job;
-    HY_TRY(hy_bench_scatter(b, b->run->device.stream, &job));
-    HY_TRY(hy_job_await(job, b->run->device.stream));
-    return add_parts(b);
+    hy_reduction sums;
+    HY_TRY(hy_bench_scatter(b, b->run->device.stream, &sums));
+    return hy_reduce_scatter_end(&sums, b->run->device.stream, HY_F32, false, b->sum);
 }
 
 static hy_status compare_sums(hy_bench *b, hy_finding *finding) {
@@ -150,7 +136,7 @@ static hy_status fill_numbers(hy_bench *b) {
 static hy_status sum_numbers(hy_bench *b) {
     double *each[HY_EXCHANGE_NUMBERS];
     for (int i = 0; i < HY_EXCHANGE_NUMBERS; i++) each[i] = b->numbers + i;
-    return hy_exchange_sum(&b->net, b->run->device.stream, each, HY_EXCHANGE_NUMBERS);
+    return hy_all_reduce(&b->net, b->run->device.stream, each, HY_EXCHANGE_NUMBERS);
 }
 
 static hy_status compare_numbers(hy_bench *b, hy_finding *finding) {

@@ -59,9 +59,9 @@ static void release_matmul(hy_selftest_device *d, hy_op_call *call) {
 static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
     hy_selftest_device *d = &r->bench.run->device;
     int rounds = exchanges > 0 ? exchanges : 1;
-    hy_job *job;
+    hy_comm_op *op;
     for (int i = 0; i < rounds; i++) {
-        if (exchanges > 0) HY_TRY(hy_bench_gather(&r->bench, r->free, &job));
+        if (exchanges > 0) HY_TRY(hy_bench_gather(&r->bench, r->free, &op));
         int until = (int)((int64_t)matmuls * (i + 1) / rounds);
         for (int k = (int)((int64_t)matmuls * i / rounds); k < until; k++)
             HY_TRY(d->backend->enqueue(d->stream, &r->matmul));

@@ -19,7 +19,8 @@ typedef struct hy_plan_choice {
     hy_place state[HY_PLAN_STATES];
     hy_place activations;
     hy_place predictor; /* of what it keeps: pinned or disk */
-    bool is_aside;      /* prediction has to be asked for by a fork first: nothing is kept for it */
+    bool
+        prediction_is_disabled; /* until a paired fork shows that it pays: nothing is kept for it */
     bool updates_on_gather;
     int32_t ring_depth, resident_units;
 } hy_plan_choice;

@@ -97,7 +97,7 @@ static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? H
 /* The row has memory by this choice: the run has it, and does not only need it for prediction that is
  * disabled. */
 static inline bool hy_row_is_used(const hy_row *row, const hy_plan_choice *choice) {
-    return row->kind && !(row->is_optional && choice->is_aside);
+    return row->kind && !(row->is_optional && choice->prediction_is_disabled);
 }
 
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */

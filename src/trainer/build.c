@@ -78,7 +78,7 @@ static void tell_disabled(const hy_trainer *t) {
     bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
     if (t->facts.no_prediction[0]) {
         hy_say(t, HY_NOTE, "%s; Warmup and Full only", t->facts.no_prediction);
-    } else if (is_asked_for && plan->choice.is_aside) {
+    } else if (is_asked_for && plan->choice.prediction_is_disabled) {
         bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->course.regime == HY_FINE_TUNING

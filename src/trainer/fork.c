@@ -78,7 +78,7 @@ void hy_fork_end(hy_trainer *t) {
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
     uint64_t bytes = hy_rows_forked_bytes(&e->rows);
-    hy_status status = hy_trainer_set_aside(t, false, bytes);
+    hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
         status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
     }
@@ -100,7 +100,8 @@ static hy_status take_for_fork(hy_trainer *t) {
     hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
            kept.text);
     hy_fork_end(t);
-    return e->plan.choice.is_aside ? HY_OK : hy_trainer_set_aside(t, true, 0);
+    return e->plan.choice.prediction_is_disabled ? HY_OK
+                                                 : hy_trainer_disable_prediction(t, true, 0);
 }
 
 /* Before a window's first step. */
@@ -113,8 +114,9 @@ static hy_status settle_memory(hy_trainer *t) {
     if (!rules->has_predictor || !begins || is_sure(t) || t->course.fork.is_open) return HY_OK;
     if (is_allowed(t, window(t))) return t->course.fork_state ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
-    bool is_free = !t->engine.plan.choice.is_aside && !t->engine.progress.has_snapshot;
-    return is_free ? hy_trainer_set_aside(t, true, 0) : HY_OK;
+    bool is_free =
+        !t->engine.plan.choice.prediction_is_disabled && !t->engine.progress.has_snapshot;
+    return is_free ? hy_trainer_disable_prediction(t, true, 0) : HY_OK;
 }
 
 static hy_status compare_pass(hy_trainer *t, double *each) {
@@ -272,7 +274,8 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 }
 
 hy_status hy_fork_begin(hy_trainer *t) {
-    bool is_coming = !t->engine.plan.choice.is_aside && !is_sure(t) && !t->course.fork.is_open;
+    bool is_coming =
+        !t->engine.plan.choice.prediction_is_disabled && !is_sure(t) && !t->course.fork.is_open;
     return t->course.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }
 

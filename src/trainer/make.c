@@ -1,7 +1,7 @@
 /* make.c: a trainer from a configuration, tried again with less where memory is short. See trainer.h.
  *
- * What the system says is free and what it then gives are two things. A run that cannot have what was
- * planned is torn down and built again with a plan that needs less, a few times. */
+ * The system may give less memory than it said was free. A run that does not get what was planned is torn down
+ * and built again with a plan that needs less, a few times. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,8 +50,8 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     return hy_trainer_build(t);
 }
 
-/* A plan whose memory was refused was too large, whatever the system said: the next one gets less of what
- * was refused. Where nothing of the plan was refused, it was bad luck. */
+/* If memory was refused, the plan was too large, whatever the system said before: the next one gets less of that
+ * memory. If nothing of the plan was refused, the same plan is tried again. */
 static void learn(const hy_trainer *t, retry_state *known) {
     const hy_plan_fixed *fixed = &t->engine.request.fixed;
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
@@ -77,7 +77,7 @@ static void tell_next_try(const hy_trainer *t, const char *message) {
            is_smaller ? "a plan that needs less" : "the same plan");
 }
 
-/* One plan is made for all ranks: what one was refused, all do without. */
+/* All ranks have one plan: the smallest cap counts for all. */
 static hy_status share_caps(hy_trainer *t, retry_state *known) {
     double caps[2] = {known->device_cap ? (double)known->device_cap : INFINITY,
                       known->host_cap ? (double)known->host_cap : INFINITY};
@@ -87,7 +87,7 @@ static hy_status share_caps(hy_trainer *t, retry_state *known) {
     return HY_OK;
 }
 
-/* What the next try does otherwise. */
+/* What the next attempt does differently. */
 static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
                           retry_state *known) {
     if (does_not_fit) {

@@ -40,7 +40,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
     bool is_new =
         hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
-    bool is_kept = !t->engine.plan.choice.is_aside;
+    bool is_kept = !t->engine.plan.choice.prediction_is_disabled;
     return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
 }
 

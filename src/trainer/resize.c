@@ -189,7 +189,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     const hy_engine *e = &t->engine;
     bool is_disabled = r->fixed.prediction_is_disabled;
     hy_plan_choice choice = e->plan.choice;
-    choice.is_aside = is_disabled;
+    choice.prediction_is_disabled = is_disabled;
     HY_TRY(hy_plan_at(r, &choice, plan));
     if (!plan->fits && !is_disabled && !t->team) { /* the rest may have to make room */
         hy_plan_facts unused;
@@ -207,11 +207,11 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     return HY_OK;
 }
 
-hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside) {
+hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside) {
     const hy_engine *e = &t->engine;
     hy_plan_request request = bound(e, e->request.device_cap, e->request.host_cap);
     hy_plan plan;
-    request.fixed.prediction_is_disabled = is_aside;
+    request.fixed.prediction_is_disabled = is_disabled;
     HY_TRY(hy_ranks_agree(t, plan_prediction(t, &request, beside, &plan)));
     return follow_or_stay(t, &request, &plan, "memory for a paired fork");
 }

@@ -13,7 +13,8 @@
 static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u << 20); }
 
 static uint64_t checkpoint_bytes(const hy_trainer *t) {
-    return with_margin(hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+    return with_margin(
+        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
 static uint64_t model_bytes(const hy_trainer *t) {
@@ -200,8 +201,9 @@ static void tell_saved(const hy_trainer *t, double begin) {
     char path[HY_PATH_MAX + 64];
     if (!t->observer.on_save) return;
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
-    t->observer.on_save(t->observer.user, path, hy_clock() - begin,
-                        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside));
+    t->observer.on_save(
+        t->observer.user, path, hy_clock() - begin,
+        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
 /* What cannot be linked or removed is no reason to count the new one as lost. */

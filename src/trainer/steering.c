@@ -1,6 +1,6 @@
 /* steering.c: between steps: does the micro-batch fit the memory there is now? See trainer.h.
  *
- * Several ranks do it together: each says what it would do, and all do what the one does that has least.
+ * Several ranks vote: all do what the rank with the least memory wants.
  *
  * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
  * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
@@ -79,20 +79,20 @@ static int64_t size_with_room(const hy_trainer *t, const memory *r) {
     return fits(t, r, batch, share) ? batch : now;
 }
 
-/* What a rank would have; of several, the least that one of them would. */
-typedef struct wish {
+/* What a rank wants; several ranks do the least that one of them wants. */
+typedef struct vote {
     int64_t batch;    /* the micro-batch; 0: no size would help, so that something else has to */
     bool keeps_forks; /* else host memory is short of what they keep */
     bool goes_on;     /* else the machine is about to kill it */
     double cap;       /* bytes of its card that another plan may take; below 0: it has none */
-} wish;
+} vote;
 
 /* Beside a card, copies for paired forks are the only thing on the host that a run can do without; on a CPU
  * they are the last. */
-static wish own_wish(hy_trainer *t, bool is_due) {
+static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
     bool is_gpu = t->engine.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
-    wish w = {.batch = t->engine.plan.choice.batch,
+    vote v = {.batch = t->engine.plan.choice.batch,
               .keeps_forks = true,
               .goes_on = true,
               .cap = !is_gpu         ? -1
@@ -100,23 +100,23 @@ static wish own_wish(hy_trainer *t, bool is_due) {
                                      : t->settings.memory.target_usage * (double)r.budget};
     if (is_less) {
         int64_t batch = size_that_fits(t, &r);
-        if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) w.batch = batch;
+        if (batch > 0 || r.status == HY_MEMORY_EMERGENCY) v.batch = batch;
     } else if (r.status == HY_MEMORY_NORMAL && is_due) {
-        w.batch = size_with_room(t, &r);
+        v.batch = size_with_room(t, &r);
     }
-    bool is_last = w.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
-    if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return w;
-    w.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
+    bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
+    if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
+    v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
     bool has_forks = t->course.fork_state && !t->course.fork.is_open;
-    if (w.keeps_forks || !has_forks) w.goes_on = !is_near_its_end(t);
-    return w;
+    if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
+    return v;
 }
 
-/* Ranks do what the one does that has least. */
-static hy_status agree(hy_trainer *t, wish *w) {
-    double told[] = {(double)w->batch, w->keeps_forks, w->goes_on, w->cap};
-    HY_TRY(hy_ranks_least(t, told, 4));
-    *w = (wish){(int64_t)told[0], told[1] != 0, told[2] != 0, told[3]};
+/* Ranks do what the one with the least memory wants. */
+static hy_status agree(hy_trainer *t, vote *v) {
+    double values[] = {(double)v->batch, v->keeps_forks, v->goes_on, v->cap};
+    HY_TRY(hy_ranks_least(t, values, 4));
+    *v = (vote){(int64_t)values[0], values[1] != 0, values[2] != 0, values[3]};
     return HY_OK;
 }
 
@@ -140,34 +140,34 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
     return HY_OK;
 }
 
-static hy_status use_less(hy_trainer *t, const wish *w) {
+static hy_status use_less(hy_trainer *t, const vote *v) {
     const char *reason = t->team                           ? "memory of a rank is short"
                          : t->engine.backend->facts.is_gpu ? "device memory is short"
                                                            : "memory is short";
     hy_trainer_back_off(t);
-    if (w->batch > 0) return hy_trainer_resize(t, w->batch, reason);
+    if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
-    return plan_anew(t, w->cap);
+    return plan_anew(t, v->cap);
 }
 
-static hy_status follow(hy_trainer *t, const wish *w) {
+static hy_status follow(hy_trainer *t, const vote *v) {
     int64_t now = t->engine.plan.choice.batch;
-    if (!w->goes_on) {
+    if (!v->goes_on) {
         t->steering.is_saved_from_system = true;
         return hy_fail(HY_ERR_MEMORY,
                        "the machine is running out of memory: what host_reserve leaves to "
                        "the rest of it is in use");
     }
-    if (!w->keeps_forks && t->course.fork_state && !t->course.fork.is_open) {
+    if (!v->keeps_forks && t->course.fork_state && !t->course.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is short: the copy that paired forks need is given back, "
                "and there will be no more of them");
     }
-    if (w->batch < now) return use_less(t, w);
-    if (w->batch == now) return HY_OK;
+    if (v->batch < now) return use_less(t, v);
+    if (v->batch == now) return HY_OK;
     t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
-    return hy_trainer_resize(t, w->batch, "there is room again");
+    return hy_trainer_resize(t, v->batch, "there is room again");
 }
 
 /* ---- the fastest ------------------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ hy_status hy_trainer_steer(hy_trainer *t) {
     if (!is_short) t->steering.near_end = 0;
     if (t->steering.trials > 0 && !is_short) return go_on_searching(t);
     if (!is_due && !is_short) return HY_OK;
-    wish w = own_wish(t, is_due);
-    HY_TRY(agree(t, &w));
-    return follow(t, &w);
+    vote v = own_vote(t, is_due);
+    HY_TRY(agree(t, &v));
+    return follow(t, &v);
 }

@@ -27,7 +27,8 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
     hy_plan_facts facts = t->facts;
     facts.problem = t->problem.text;
-    double saved = (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside);
+    double saved =
+        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
     facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
     memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
     hy_copy_sized(out, size, &facts, sizeof facts);
@@ -243,7 +244,8 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.is_aside),
+        .checkpoint_bytes =
+            hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);

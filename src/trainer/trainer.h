@@ -300,13 +300,13 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out);
 bool hy_recomputes_all(const hy_plan_choice *choice);
 hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason);
 /* The fastest plan within other bounds (caps as in hy_plan_request), with steps split as they are; what of the
- * state has another place in it moves there. HY_ERR_INPUT: none can be had, and the run is as it was. */
+ * state has another place in it moves there. HY_ERR_INPUT: no plan fits, and the run is as it was. */
 hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_cap,
                             const char *reason);
 
 /* What prediction keeps is taken, with this much host memory beside it, or given back. HY_ERR_INPUT: there
  * is no room, and the run is as it was. */
-hy_status hy_trainer_set_aside(hy_trainer *t, bool is_aside, uint64_t beside);
+hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_t beside);
 
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);

@@ -70,8 +70,8 @@ static void *handle(void) {
 /* ---- the library ------------------------------------------------------------------------------- */
 
 static void send_to_itself(hy_nccl *nccl, buffers *m) {
-    hy_piece send = {.peer = 0, .data = m->from, .bytes = m->bytes};
-    hy_piece receive = {.peer = 0, .data = m->to, .bytes = m->bytes};
+    hy_transfer send = {.peer = 0, .data = m->from, .bytes = m->bytes};
+    hy_transfer receive = {.peer = 0, .data = m->to, .bytes = m->bytes};
     if (!handle()) must(gpu.backend->stream_sync(gpu.stream)); /* the stand-in knows no stream */
     must(hy_nccl_exchange(nccl, &send, 1, &receive, 1, handle()));
 }
@@ -124,10 +124,10 @@ END_TEST
 
 /* ---- jobs -------------------------------------------------------------------------------------- */
 
-/* Each round copies, sends and copies back without a wait of the host in between; there are more rounds than jobs. */
-START_TEST(jobs_begin_after_one_stream_and_are_waited_for_by_it) {
+/* Each round copies, sends and copies back without a wait of the host in between; there are more rounds than ops. */
+START_TEST(ops_begin_after_one_stream_and_are_waited_for_by_it) {
     hy_exchange net;
-    hy_job *job;
+    hy_comm_op *op;
     if (!is_here) return;
     buffers m = take((1 << 20) + 512, 7);
     must(hy_exchange_open(&net, team, gpu.backend, 3));
@@ -135,11 +135,11 @@ START_TEST(jobs_begin_after_one_stream_and_are_waited_for_by_it) {
     ck_assert_ptr_nonnull(net.nccl);
     for (int round = 0; round < 10; round++) {
         must(gpu.backend->copy(gpu.stream, m.from, m.host, m.bytes));
-        must(hy_job_begin(&net, &job));
-        hy_job_send(job, 0, m.from, m.bytes);
-        hy_job_receive(job, 0, m.to, m.bytes);
-        must(hy_job_go(job, gpu.stream));
-        must(hy_job_await(job, gpu.stream));
+        must(hy_comm_begin(&net, &op));
+        hy_comm_send(op, 0, m.from, m.bytes);
+        hy_comm_receive(op, 0, m.to, m.bytes);
+        must(hy_comm_start(op, gpu.stream));
+        must(hy_comm_wait(op, gpu.stream));
         must_have_arrived(&m);
         m.host[round]++; /* the next round brings other bytes */
     }
@@ -211,7 +211,7 @@ static Suite *make_suite(void) {
     tcase_add_unchecked_fixture(all, open_team, close_team);
     tcase_add_test(all, what_a_rank_sends_to_itself_arrives_in_the_order_of_the_stream);
     tcase_add_test(all, how_fast_a_rank_sends_to_itself);
-    tcase_add_test(all, jobs_begin_after_one_stream_and_are_waited_for_by_it);
+    tcase_add_test(all, ops_begin_after_one_stream_and_are_waited_for_by_it);
     tcase_add_loop_test(all, a_run_that_goes_through_nccl_learns_the_same, 0, 2);
     suite_add_tcase(suite, all);
     return suite;

@@ -37,7 +37,7 @@ static fault_counts counts;
 static int64_t number; /* of allocations of the plan's kinds */
 static uint64_t ceiling;
 static bool is_counting;
-static _Thread_local bool is_parsing; /* inside libconfig */
+static _Thread_local int parsing; /* depth of calls inside libconfig: one may call the other */
 
 /* ---- live blocks ------------------------------------------------------------------------------- */
 
@@ -93,7 +93,7 @@ static bool is_chosen(void) {
 
 /* True when this one is to fail; called with the lock held. */
 static bool fails(fault_kind kind, size_t bytes) {
-    if (!is_counting || is_parsing) return false;
+    if (!is_counting || parsing) return false;
     counts.asked[kind]++;
     if (!(plan.kinds & FAULT_BIT(kind))) return false;
     number++;
@@ -271,15 +271,15 @@ void __real_config_init(void *config);
 int __real_config_read_string(void *config, const char *text);
 
 void __wrap_config_init(void *config) {
-    is_parsing = true;
+    parsing++;
     __real_config_init(config);
-    is_parsing = false;
+    parsing--;
 }
 
 int __wrap_config_read_string(void *config, const char *text) {
-    is_parsing = true;
+    parsing++;
     int is_read = __real_config_read_string(config, text);
-    is_parsing = false;
+    parsing--;
     return is_read;
 }
 

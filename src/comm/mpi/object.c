@@ -131,26 +131,26 @@ static bool make_room(int32_t count) {
     return r && s && m;
 }
 
-/* A piece of no bytes is a message too: whether both know of it is part of what is checked. */
-static hy_status post(const hy_piece *piece, bool is_receive) {
+/* A transfer of no bytes is a message too: whether both know of it is part of what is checked. */
+static hy_status post(const hy_transfer *transfer, bool is_receive) {
     uint64_t done = 0;
     do {
-        uint64_t left = piece->bytes - done;
+        uint64_t left = transfer->bytes - done;
         int bytes = (int)(left < MOST_AT_ONCE ? left : MOST_AT_ONCE), error;
-        char *data = (char *)piece->data + done;
+        char *data = (char *)transfer->data + done;
         if (!make_room(used + 1)) return fail(HY_ERR_MEMORY, "no memory for %d messages", used + 1);
         if (is_receive)
-            error = MPI_Irecv(data, bytes, MPI_BYTE, piece->peer, TAG, comm, &requests[used]);
+            error = MPI_Irecv(data, bytes, MPI_BYTE, transfer->peer, TAG, comm, &requests[used]);
         else
-            error = MPI_Isend(data, bytes, MPI_BYTE, piece->peer, TAG, comm, &requests[used]);
+            error = MPI_Isend(data, bytes, MPI_BYTE, transfer->peer, TAG, comm, &requests[used]);
         if (error != MPI_SUCCESS) return failed(is_receive ? "receiving" : "sending", error);
-        messages[used++] = (message){piece->peer, bytes, is_receive};
+        messages[used++] = (message){transfer->peer, bytes, is_receive};
         done += (uint64_t)bytes;
-    } while (done < piece->bytes);
+    } while (done < transfer->bytes);
     return HY_OK;
 }
 
-static hy_status post_all(const hy_piece *list, int32_t count, int own, bool is_receive) {
+static hy_status post_all(const hy_transfer *list, int32_t count, int own, bool is_receive) {
     hy_status status = HY_OK;
     for (int32_t i = 0; i < count && status == HY_OK; i++) {
         if (list[i].peer != own) status = post(&list[i], is_receive);
@@ -195,7 +195,7 @@ static hy_status wait_for_all(int own, hy_control *control) {
     }
 }
 
-static hy_status exchange(const hy_piece *sends, int32_t send_count, const hy_piece *receives,
+static hy_status exchange(const hy_transfer *sends, int32_t send_count, const hy_transfer *receives,
                           int32_t receive_count, hy_control *control) {
     int own;
     MPI_Comm_rank(comm, &own);

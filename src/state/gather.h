@@ -1,0 +1,40 @@
+/* gather.h: whole units out of the parts that ranks keep of them.
+ *
+ * Weights that ranks keep in parts (ZeRO stage 3) are gathered unit by unit into a ring of buffers
+ * while a pass goes over them: fetch begins the all-gather of a unit, await makes the stream wait for
+ * it. A unit that the ring still holds is not gathered again. The engine trains with it. The planner
+ * runs it dry, with a ring that has no memory and an exchange that counts, to know what ranks send. */
+#pragma once
+
+#include "comm/collectives.h"
+#include "memory/store.h"
+#include "model/shard.h"
+
+/* A unit on its way. */
+typedef struct hy_gathering {
+    bool is_begun; /* and not awaited yet */
+    hy_comm_op *op;
+    hy_store *held; /* released when the unit is here; NULL: none */
+} hy_gathering;
+
+typedef struct hy_gather {
+    hy_exchange *net;
+    const hy_params *params;
+    const hy_shard *shard;
+    bool is_cut;         /* parts are ranges of a unit's bytes, not slices of its parameters */
+    hy_store *from;      /* this rank's parts; NULL in a dry run */
+    hy_store *whole;     /* the ring */
+    hy_gathering *units; /* (units), the owner's */
+} hy_gather;
+
+/* Which bytes of a unit each rank has: slices of its parameters. (shard->count) */
+void hy_unit_parts(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
+                   int32_t unit, hy_comm_part *out);
+
+/* The unit is needed soon. *has_begun: it is on its way since this call; may be NULL. */
+hy_status hy_gather_fetch(const hy_gather *gather, hy_stream *stream, int32_t unit,
+                          bool *has_begun);
+/* It is needed now: the stream goes on when it is here. It may have left the ring since the fetch. */
+hy_status hy_gather_await(const hy_gather *gather, hy_stream *stream, int32_t unit);
+/* The same for a unit that was sent off otherwise. */
+hy_status hy_gathering_end(hy_gathering *on_its_way, hy_stream *stream, int32_t unit);
