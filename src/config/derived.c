@@ -10,6 +10,7 @@
 #include "kernels/coded.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "phases/table.h"
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double rank = (double)s->lora.lora_rank;

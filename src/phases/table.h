@@ -48,6 +48,10 @@ extern const hy_phase_row hy_phase_table[HY_PHASE_COUNT];
 static inline bool hy_phase_trains(const hy_phase_row *row) {
     return (row->passes & HY_RUNS_BACKWARD) != 0;
 }
+/* The weights change: by an optimizer step or a jump. */
+static inline bool hy_phase_advances(const hy_phase_row *row) {
+    return (row->passes & (HY_RUNS_UPDATE | HY_RUNS_JUMP)) != 0;
+}
 static inline bool hy_phase_keeps(const hy_phase_row *row, hy_class cls) {
     return (row->absent & HY_CLASS_BIT(cls)) == 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/derived.h"
+#include "phases/table.h"
 
 #define FIRST_WITH_BF16 80 /* compute capability from which tensor cores take bf16 */
 #define FIRST_WITH_FP8 89  /* and fp8 */
