@@ -42,14 +42,14 @@ static inline void check_growth(int steps) {
     for (int done = 0; done < steps; done += GROWTH_PERIOD) {
         if (done == growth_settled(steps)) {
             settled = process_now();
-            before = t->engine.ledger;
+            before = t->engine.state.ledger;
         }
         growth_period(t);
     }
     process_figures end = process_now();
     ck_assert_int_eq(t->engine.is_in_predict, false);
-    ck_assert_mem_eq(t->engine.ledger.live, before.live, sizeof before.live);
-    ck_assert_mem_eq(t->engine.ledger.peak_in, before.peak_in, sizeof before.peak_in);
+    ck_assert_mem_eq(t->engine.state.ledger.live, before.live, sizeof before.live);
+    ck_assert_mem_eq(t->engine.state.ledger.peak_in, before.peak_in, sizeof before.peak_in);
     ck_assert_int_eq(end.files, settled.files);
     printf("steps %d: rss %+ld bytes, files %+d, mappings %+d\n", steps, end.rss - settled.rss,
            end.files - settled.files, end.mappings - settled.mappings);

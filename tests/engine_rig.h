@@ -36,8 +36,9 @@ typedef struct engine_losses {
 /* Each item of the run's streams waits up to so many microseconds from here on. A stream of the CPU begins
  * with its options (stream.c), and is idle between steps. Cards have delays of their own. */
 static inline void engine_delay(hy_trainer *t, int microseconds) {
-    hy_stream *streams[] = {t->engine.compute, t->engine.copies, t->engine.returns};
-    for (int i = 0; i < 3 && !t->engine.backend->facts.is_gpu; i++) {
+    hy_stream *streams[] = {t->engine.device.compute, t->engine.device.copies,
+                            t->engine.device.returns};
+    for (int i = 0; i < 3 && !t->engine.device.backend->facts.is_gpu; i++) {
         hy_stream_options *options = (hy_stream_options *)streams[i];
         ck_assert_ptr_nonnull(options->execute);
         options->delay_microseconds = microseconds;
@@ -57,13 +58,13 @@ static inline void engine_check_plan(const hy_trainer *t) {
     hy_trainer_summary(t, &summary);
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         const hy_phase_summary *phase = &summary.phases[i];
-        if (t->engine.ledger.phase_peak[i] == 0) continue; /* not in this sitting */
+        if (t->engine.state.ledger.phase_peak[i] == 0) continue; /* not in this sitting */
         ck_assert_msg(phase->vram_peak_bytes == phase->vram_planned_bytes,
                       "%s: %llu bytes of the device planned, %llu measured",
                       hy_phase_name((hy_phase)i), (unsigned long long)phase->vram_planned_bytes,
                       (unsigned long long)phase->vram_peak_bytes);
     }
-    ck_assert_uint_le(t->engine.ledger.peak_in[HY_DEVICE], t->facts.vram_bytes);
+    ck_assert_uint_le(t->engine.state.ledger.peak_in[HY_DEVICE], t->facts.vram_bytes);
 }
 
 /* Half-way the run may be stopped and go on as `later` says; NULL: it is not. Validations come after what

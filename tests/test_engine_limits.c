@@ -49,14 +49,14 @@ static long train_some(const char *place, const char *resume, bool saves) {
                                         place, "resume", resume, "offload_folder", disk));
     next_losses(t, 3, losses);
     long training = process_now().peak_rss;
-    hy_ledger before = t->engine.ledger;
+    hy_ledger before = t->engine.state.ledger;
     if (saves) {
         ck_assert_uint_gt(hy_store_of(&t->engine, HY_ROW_MASTER)->layout.bytes,
                           (uint64_t)2 * (STAGING + NOISE));
         must(hy_trainer_save(t));
         check_bounded("saving", process_now().peak_rss, training);
-        ck_assert_mem_eq(t->engine.ledger.peak_in, before.peak_in, sizeof before.peak_in);
-        ck_assert_mem_eq(t->engine.ledger.live, before.live, sizeof before.live);
+        ck_assert_mem_eq(t->engine.state.ledger.peak_in, before.peak_in, sizeof before.peak_in);
+        ck_assert_mem_eq(t->engine.state.ledger.live, before.live, sizeof before.live);
     }
     hy_trainer_destroy(t);
     return training;
@@ -156,8 +156,8 @@ static hy_status enqueue_and_fail(hy_stream *stream, const hy_op_call *call) {
 
 static void begin_fault(hy_trainer *t, const disk_fault *fault) {
     if (fault->is_in_update) {
-        enqueue = t->engine.backend->enqueue;
-        t->engine.backend->enqueue = enqueue_and_fail;
+        enqueue = t->engine.device.backend->enqueue;
+        t->engine.device.backend->enqueue = enqueue_and_fail;
     } else if (fault->is_write) {
         set_file_limit(true);
     } else {

@@ -398,7 +398,7 @@ END_TEST
 /* ---- step by step -------------------------------------------------------------------------------- */
 
 static uint64_t sent_by(const hy_trainer *t) {
-    require(t->engine.backend->stream_sync(t->engine.shards.net.stream) == HY_OK);
+    require(t->engine.device.backend->stream_sync(t->engine.shards.net.stream) == HY_OK);
     return hy_link_bytes_sent(t->team->link);
 }
 

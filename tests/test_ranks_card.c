@@ -48,7 +48,7 @@ static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *us
     require(hy_team_for(hy_config_settings(config), NULL, NULL, &t.team) == HY_OK);
     bool is_other = *has_other_card && ranks->rank == 1;
     snprintf(backend.facts.name, sizeof backend.facts.name, is_other ? "a card" : "another");
-    t.engine.backend = &backend;
+    t.engine.device.backend = &backend;
     t.engine.request.fixed.fp8 = (hy_fp8_use){.weights = 1u << ranks->rank, .grads = 8};
     t.engine.request.fixed.has_fp8 = ranks->rank == 0;
     require(hy_ranks_share_fp8(&t) == HY_OK);
@@ -97,8 +97,8 @@ typedef struct memory_case {
 static void must_have_what_is_planned(const hy_engine *e) {
     require(hy_engine_reserved(e, HY_DEVICE) == e->plan.device);
     require(hy_engine_reserved(e, HY_PINNED) == e->plan.host);
-    require(e->ledger.live_in[HY_PINNED] == e->plan.host);
-    require(e->rows.wire_staging > 0 && card.live >= e->plan.device);
+    require(e->state.ledger.live_in[HY_PINNED] == e->plan.host);
+    require(e->state.rows.wire_staging > 0 && card.live >= e->plan.device);
 }
 
 static void take_memory(const hy_ranks *ranks, rig_result *mine, const void *user) {
@@ -113,7 +113,7 @@ static void take_memory(const hy_ranks *ranks, rig_result *mine, const void *use
     require(hy_trainer_run(t) == HY_OK);
     must_have_what_is_planned(e);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &e->ledger.cell[cls][e->ledger.phase];
+        const hy_cell *cell = &e->state.ledger.cell[cls][e->state.ledger.phase];
         require(cell->measured == cell->planned);
     }
     mine->number = (int64_t)e->plan.device;

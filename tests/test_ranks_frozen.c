@@ -244,8 +244,8 @@ static void measure(const hy_ranks *ranks, rig_result *mine, const void *user) {
         const hy_memory_cell *cell = &summary.phases[HY_FULL].memory[cls];
         if (cell->planned_bytes != cell->measured_bytes) mine->status = HY_ERR_INTERNAL;
     }
-    const hy_row *frozen = &t->engine.rows.row[HY_ROW_FROZEN];
-    const hy_row *gathered = &t->engine.rows.row[HY_ROW_GATHERED_FROZEN];
+    const hy_row *frozen = &t->engine.state.rows.row[HY_ROW_FROZEN];
+    const hy_row *gathered = &t->engine.state.rows.row[HY_ROW_GATHERED_FROZEN];
     uint64_t most = frozen->whole.bytes / (uint64_t)ranks->count +
                     HY_ALIGNMENT * (uint64_t)frozen->whole.unit_count;
     require(frozen->store.layout.bytes <= most);

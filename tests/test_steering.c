@@ -141,12 +141,12 @@ static void check_planned(const hy_ledger *now, const hy_ledger *before) {
 
 START_TEST(the_ledger_follows) {
     hy_trainer *t = begin("none", places[_i]);
-    hy_ledger before = t->engine.ledger;
+    hy_ledger before = t->engine.state.ledger;
     must(hy_trainer_resize(t, 2, "a test asks for it"));
-    ck_assert_uint_lt(t->engine.ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
+    ck_assert_uint_lt(t->engine.state.ledger.live_in[HY_DEVICE], before.live_in[HY_DEVICE]);
     must(hy_trainer_resize(t, 8, "a test asks for it"));
-    ck_assert_mem_eq(t->engine.ledger.live, before.live, sizeof before.live);
-    check_planned(&t->engine.ledger, &before);
+    ck_assert_mem_eq(t->engine.state.ledger.live, before.live, sizeof before.live);
+    check_planned(&t->engine.state.ledger, &before);
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -282,8 +282,8 @@ START_TEST(a_step_that_runs_out_is_done_again) {
     int64_t tokens[STEPS];
     run_plain(NULL, plain, tokens);
     hy_trainer *t = begin("none", NULL);
-    true_enqueue = t->engine.backend->enqueue;
-    t->engine.backend->enqueue = refuse;
+    true_enqueue = t->engine.device.backend->enqueue;
+    t->engine.device.backend->enqueue = refuse;
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         refused = i % 3; /* twice in a row: with smaller micro-batches */
@@ -292,7 +292,7 @@ START_TEST(a_step_that_runs_out_is_done_again) {
         if (i < 2) ck_assert(info.loss == plain[i]); /* the split has not changed yet */
     }
     ck_assert_int_gt(t->engine.retries.count, 10);
-    t->engine.backend->enqueue = true_enqueue;
+    t->engine.device.backend->enqueue = true_enqueue;
     hy_trainer_destroy(t);
 }
 END_TEST
@@ -310,13 +310,13 @@ START_TEST(after_too_many_in_a_row_the_run_is_saved) {
     must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
     next_losses(t, 3, resumed);
-    true_enqueue = t->engine.backend->enqueue;
-    t->engine.backend->enqueue = refuse;
+    true_enqueue = t->engine.device.backend->enqueue;
+    t->engine.device.backend->enqueue = refuse;
     refused = 1000000;
     ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "a launch could not be had"));
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
-    t->engine.backend->enqueue = true_enqueue;
+    t->engine.device.backend->enqueue = true_enqueue;
     hy_trainer_destroy(t);
     must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
     must(hy_trainer_create(config, NULL, &t));
@@ -449,8 +449,8 @@ static int64_t change_places(bool are_layers, int when, int64_t at, int64_t trie
         PAIRS(ALL_PINNED, "resident_units", "1", "layers", "3", "dynamic_batch", "off", "seq_len",
               "8", "recovery_tries", text);
     hy_trainer *t = begin("none", are_layers ? layers : moving);
-    take_plainly = t->engine.backend->alloc;
-    t->engine.backend->alloc = take_or_refuse;
+    take_plainly = t->engine.device.backend->alloc;
+    t->engine.device.backend->alloc = take_or_refuse;
     for (int i = 0; i < 18; i++) {
         hy_step_info info;
         if (i == 8 || i == 12) {
@@ -530,7 +530,7 @@ START_TEST(other_resident_layers_change_no_bit) {
                       plain[i]);
         uint64_t disk = 0;
         for (int r = 0; r < HY_ROW_COUNT; r++) {
-            const hy_row *row = &e->rows.row[r];
+            const hy_row *row = &e->state.rows.row[r];
             if (row->store.place != HY_DISK) continue;
             disk += row->store.ring.disk_bytes;
             ck_assert_uint_le(row->disk_at + row->store.ring.disk_bytes, 2 * most_disk);
@@ -550,7 +550,7 @@ START_TEST(weights_that_no_checkpoint_holds_move_with_their_numbers) {
     int64_t tokens[STEPS];
     run_plain(pairs, plain, tokens);
     hy_trainer *t = begin("none", pairs);
-    t->engine.rows.row[HY_ROW_FROZEN].kind = &hy_state_kinds[HY_KIND_FROZEN_BASE];
+    t->engine.state.rows.row[HY_ROW_FROZEN].kind = &hy_state_kinds[HY_KIND_FROZEN_BASE];
     for (int i = 0; i < STEPS; i++) {
         hy_step_info info;
         if (i % 4 == 1 && i / 4 < 3) {

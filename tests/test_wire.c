@@ -1,4 +1,4 @@
-/* test_wire.c: what ranks send in a step, by the planner's formulas and by the transport, to the byte. */
+/* test_wire.c: what ranks send in a step, by the planner's dry run and by the transport, to the byte. */
 #include "comm_rig.h"
 #include "rank_variables.h"
 
@@ -53,17 +53,16 @@ static hy_config *config_of(const wire_case *c) {
 
 static uint64_t sent_by(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    require(e->backend->stream_sync(e->shards.net.stream) == HY_OK);
+    require(e->device.backend->stream_sync(e->shards.net.stream) == HY_OK);
     return hy_link_bytes_sent(t->team->link);
 }
 
-/* What this rank sends in a step, by the formulas. */
+/* What this rank sends in a step, by the planner's dry run. */
 static uint64_t expected_of(const hy_trainer *t) {
     const hy_engine *e = &t->engine;
-    bool has_copy = hy_step_activations(e->plan.types.of[HY_FULL]) != e->plan.types.master;
     hy_plan_traffic traffic;
-    require(hy_plan_traffic_of(&e->rows, &e->model->params, e->plan.zero_stage,
-                               has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic) == HY_OK);
+    require(hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic) ==
+            HY_OK);
     return hy_plan_sent(&traffic, e->plan.choice.accum);
 }
 
@@ -93,7 +92,7 @@ static void train(const hy_ranks *ranks, rig_result *mine, const void *user) {
     hy_config_destroy(config);
 }
 
-/* Each rank sends what the formulas say, and the plan of ranks that nobody has started says it, too. */
+/* Each rank sends what the dry run says, and the plan of ranks that nobody has started says it, too. */
 static void must_be_as_planned(const wire_case *c) {
     rig it = rig_start(c->ranks, train, c);
     rig_wait(&it);

@@ -92,6 +92,25 @@ bool hy_word_is_in(const char *list, const char *word) {
     return false;
 }
 
+const char *hy_next_entry(const char *at, const char **entry, size_t *length) {
+    at += strspn(at, " ");
+    size_t all = strcspn(at, ",");
+    *entry = at;
+    *length = all;
+    while (*length > 0 && at[*length - 1] == ' ') --*length;
+    return at[all] == ',' ? at + all + 1 : NULL;
+}
+
+bool hy_list_has(const char *list, const char *entry, size_t length) {
+    const char *other;
+    size_t size;
+    while (list) {
+        list = hy_next_entry(list, &other, &size);
+        if (size == length && strncmp(entry, other, size) == 0) return true;
+    }
+    return false;
+}
+
 #define WORD_MAX 64 /* longer words are not compared: no name of ours is as long */
 
 static int fold(char c) { return c == '-' ? '_' : tolower((unsigned char)c); }

@@ -30,6 +30,11 @@ hy_status hy_text_take(hy_text *text, char **out);
 bool hy_has_ending(const char *string, const char *ending);
 /* Whether `word` is one of the list's, which stand between single blanks: " one two three ". */
 bool hy_word_is_in(const char *list, const char *word);
+/* The next entry of a list with commas between, without the spaces around it; returns where the one after it
+ * begins, NULL: it was the last. */
+const char *hy_next_entry(const char *at, const char **entry, size_t *length);
+/* Whether such a list has this entry. */
+bool hy_list_has(const char *list, const char *entry, size_t length);
 /* The candidate nearest to `word` by edit distance (case-insensitive, '-' equals '_'), or NULL when
  * none is near enough to be a likely slip. */
 const char *hy_nearest_word(const char *word, const char *const *candidates, size_t count);

@@ -21,7 +21,7 @@ static hy_status share_table(hy_engine *e, char **text) {
 }
 
 hy_status hy_engine_share_algorithms(hy_engine *e) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     bool leads = e->team && e->team->who.rank == 0;
     char *text = NULL;
     if (!e->team) return HY_OK;

@@ -22,10 +22,10 @@
 
 static hy_status take_staging(hy_engine *e) {
     hy_shards *s = &e->shards;
-    uint64_t bytes = e->rows.wire_staging;
+    uint64_t bytes = e->state.rows.wire_staging;
     void *data;
     if (bytes == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&s->staging, e->backend, &e->ledger, HY_PINNED, bytes,
+    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state.ledger, HY_PINNED, bytes,
                          "what goes between ranks"));
     HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
     s->net.staging = data;
@@ -41,13 +41,13 @@ hy_status hy_shards_take(hy_engine *e) {
     s->frozen = calloc((size_t)units, sizeof *s->frozen);
     HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY, "no memory for exchanges between ranks");
     s->source = s->fetching = -1;
-    HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
+    HY_TRY(hy_exchange_open(&s->net, e->team, e->device.backend, 4 * units + 16));
     HY_TRY(take_staging(e));
-    HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
-                         "gradients of other ranks"));
-    for (int i = 0; i < 2 && e->rows.arriving > 0; i++) {
+    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         e->state.rows.arriving, "gradients of other ranks"));
+    for (int i = 0; i < 2 && e->state.rows.arriving > 0; i++) {
         void *at;
-        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->rows.arriving / 2, &at));
+        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state.rows.arriving / 2, &at));
         s->arriving[i] = at;
     }
     return HY_OK;
@@ -90,7 +90,7 @@ static hy_status copy_slice(hy_engine *e, hy_stream *stream, const hy_store *out
     theirs = hy_tensor_rows(&theirs, slice.begin, slice.count);
     ours = hy_tensor_rows(&ours, slice.begin, slice.count);
     const hy_tensor *to = is_out ? &theirs : &ours, *from = is_out ? &ours : &theirs;
-    return e->backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
+    return e->device.backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
 static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outside, int32_t unit,
@@ -98,7 +98,8 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
     const hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit != unit) continue;
-        hy_slice own = hy_shard_own(&e->rows.shard, params, i), all = {0, params->list[i].count};
+        hy_slice own = hy_shard_own(&e->state.rows.shard, params, i),
+                 all = {0, params->list[i].count};
         hy_slice before = {0, own.begin}, behind = {own.begin + own.count, 0};
         behind.count = all.count - behind.begin;
         bool is_out = how == OTHERS_OUT || how == ALL_OUT;
@@ -111,7 +112,7 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
 
 /* The row that the caller sees. */
 static hy_store *callers_weights(const hy_engine *e) {
-    return hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    return hy_store_of(e, hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]));
 }
 
 hy_status hy_outside_tell_first(hy_engine *e) {
@@ -120,13 +121,15 @@ hy_status hy_outside_tell_first(hy_engine *e) {
     for (int32_t unit = 0; net->count > 1 && unit < e->model->params.units; unit++) {
         uint64_t bytes = transit->layout.unit_bytes[unit];
         hy_comm_op *op;
-        HY_TRY(hy_store_get_new(transit, e->compute, unit));
-        if (net->rank == 0) HY_TRY(copy_unit(e, e->compute, callers_weights(e), unit, ALL_IN));
+        HY_TRY(hy_store_get_new(transit, e->device.compute, unit));
+        if (net->rank == 0)
+            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_IN));
         char *data = hy_store_unit(transit, unit);
-        HY_TRY(hy_broadcast(&e->shards.net, e->compute, 0, data, bytes, &op));
-        HY_TRY(hy_comm_wait(op, e->compute));
-        if (net->rank > 0) HY_TRY(copy_unit(e, e->compute, callers_weights(e), unit, ALL_OUT));
-        HY_TRY(hy_store_release_changed(transit, e->compute, unit));
+        HY_TRY(hy_broadcast(&e->shards.net, e->device.compute, 0, data, bytes, &op));
+        HY_TRY(hy_comm_wait(op, e->device.compute));
+        if (net->rank > 0)
+            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_OUT));
+        HY_TRY(hy_store_release_changed(transit, e->device.compute, unit));
     }
     return HY_OK;
 }
@@ -150,9 +153,9 @@ static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *sto
         store = out->held;
     }
     char *whole = hy_store_unit(store, unit);
-    hy_unit_parts(&e->rows.shard, &e->model->params, &store->layout, unit, parts);
-    return hy_all_gather(&e->shards.net, stream, whole + parts[e->rows.shard.rank].begin, whole,
-                         parts, &out->op);
+    hy_unit_parts(&e->state.rows.shard, &e->model->params, &store->layout, unit, parts);
+    return hy_all_gather(&e->shards.net, stream, whole + parts[e->state.rows.shard.rank].begin,
+                         whole, parts, &out->op);
 }
 
 static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, hy_gathering *it) {
@@ -174,11 +177,11 @@ hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store
 
 hy_status hy_shards_spread_row(hy_engine *e, int row) {
     hy_store *store = hy_store_of(e, row);
-    if (!hy_engine_has_ranks(e) || e->rows.row[row].is_sharded) return HY_OK;
+    if (!hy_engine_has_ranks(e) || e->state.rows.row[row].is_sharded) return HY_OK;
     for (int32_t unit = 0; unit < store->layout.unit_count; unit++) {
-        HY_TRY(hy_store_get(store, e->compute, unit));
-        HY_TRY(hy_shards_spread_held(e, e->compute, store, unit));
-        HY_TRY(hy_store_release_changed(store, e->compute, unit));
+        HY_TRY(hy_store_get(store, e->device.compute, unit));
+        HY_TRY(hy_shards_spread_held(e, e->device.compute, store, unit));
+        HY_TRY(hy_store_release_changed(store, e->device.compute, unit));
     }
     return HY_OK;
 }
@@ -194,7 +197,7 @@ static hy_store *grads_of_pass(const hy_engine *e) {
 static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
     hy_reducing it = e->shards.reducing;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
-    bool is_whole = !e->rows.row[HY_ROW_GRADS].is_sharded;
+    bool is_whole = !e->state.rows.row[HY_ROW_GRADS].is_sharded;
     if (!it.is_begun) return HY_OK;
     e->shards.reducing.is_begun = false;
     HY_TRY(it.is_first ? hy_store_get_new(grads, stream, it.unit)
@@ -217,8 +220,8 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
         .is_begun = true, .unit = unit, .is_first = s->is_first, .is_last = s->is_last};
     if (!hy_engine_has_ranks(e) || !has_bytes(from, unit)) return HY_OK;
     char *data = hy_store_unit(from, unit);
-    hy_unit_parts(&e->rows.shard, &e->model->params, &from->layout, unit, parts);
-    next.own_begin = parts[e->rows.shard.rank].begin;
+    hy_unit_parts(&e->state.rows.shard, &e->model->params, &from->layout, unit, parts);
+    next.own_begin = parts[e->state.rows.shard.rank].begin;
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
     if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
@@ -231,7 +234,7 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-hy_status hy_shards_take_last(hy_engine *e) { return end_reduction(e, e->compute); }
+hy_status hy_shards_take_last(hy_engine *e) { return end_reduction(e, e->device.compute); }
 
 hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
     *accumulates = !is_first && !hy_has_row(e, HY_ROW_PARTIAL);
@@ -248,7 +251,7 @@ hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) 
 /* ---- weights ----------------------------------------------------------------------------------- */
 
 bool hy_shards_spreads(const hy_engine *e, int row) {
-    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->rows.row[row].is_sharded;
+    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->state.rows.row[row].is_sharded;
 }
 
 hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
@@ -270,15 +273,15 @@ hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t un
 
 hy_store *hy_shards_weights(hy_engine *e, int row) {
     hy_shards *s = &e->shards;
-    hy_row *gathered = &e->rows.row[HY_ROW_GATHERED];
-    const hy_row *source = &e->rows.row[row];
+    hy_row *gathered = &e->state.rows.row[HY_ROW_GATHERED];
+    const hy_row *source = &e->state.rows.row[row];
     bool is_gathered = hy_engine_has_ranks(e) && source->is_sharded, is_other = s->source != row;
     s->source = is_gathered ? row : -1;
     if (!is_gathered) return hy_store_of(e, row);
-    if (is_other || gathered->made_of != e->rows.row[HY_ROW_MASTER].version) {
+    if (is_other || gathered->made_of != e->state.rows.row[HY_ROW_MASTER].version) {
         hy_store_abandon(&gathered->store);
         hy_layout_retype(&gathered->store.layout, source->dtype);
-        gathered->made_of = e->rows.row[HY_ROW_MASTER].version;
+        gathered->made_of = e->state.rows.row[HY_ROW_MASTER].version;
     }
     return &gathered->store;
 }
@@ -287,7 +290,7 @@ static hy_gather gather_of(hy_engine *e, bool is_frozen) {
     hy_shards *s = &e->shards;
     return (hy_gather){.net = &s->net,
                        .params = &e->model->params,
-                       .shard = &e->rows.shard,
+                       .shard = &e->state.rows.shard,
                        .is_cut = is_frozen,
                        .from = hy_store_of(e, is_frozen ? HY_ROW_FROZEN : s->source),
                        .whole =
@@ -317,7 +320,7 @@ hy_status hy_shards_await(void *context, hy_stream *stream, int32_t unit) {
 hy_status hy_shards_await_all(hy_engine *e) {
     if (!e->shards.fetched || e->shards.source >= 0) return HY_OK;
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
-        HY_TRY(hy_shards_await(e, e->compute, unit));
+        HY_TRY(hy_shards_await(e, e->device.compute, unit));
     }
     return HY_OK;
 }
@@ -329,7 +332,7 @@ hy_status hy_shards_await_all(hy_engine *e) {
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->shards.frozen_last, next = unit + way;
-    int32_t lowest = way < 0 ? e->rows.lowest_trained : 0; /* that a pass this way comes to */
+    int32_t lowest = way < 0 ? e->state.rows.lowest_trained : 0; /* that a pass this way comes to */
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
     e->shards.frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
@@ -368,7 +371,7 @@ hy_status hy_weights_await(void *context, hy_stream *stream, int32_t unit) {
 /* ---- sums -------------------------------------------------------------------------------------- */
 
 hy_status hy_shards_sum(hy_engine *e, double *const *numbers, int32_t count) {
-    return hy_all_reduce(&e->shards.net, e->compute, numbers, count);
+    return hy_all_reduce(&e->shards.net, e->device.compute, numbers, count);
 }
 
 hy_status hy_shards_check(hy_engine *e) { return hy_exchange_check(&e->shards.net); }
@@ -377,9 +380,9 @@ hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param) {
     const hy_store *store = hy_store_of(e, row);
     const hy_params *params = &e->model->params;
     int32_t item = hy_store_item_of(store, param);
-    hy_slice own = hy_shard_own(hy_rows_shard(&e->rows), params, param);
+    hy_slice own = hy_shard_own(hy_rows_shard(&e->state.rows), params, param);
     if (item < 0 || own.count == 0) return (hy_tensor){0};
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    bool is_cut = own.count < params->list[param].count && !e->rows.row[row].is_sharded;
+    bool is_cut = own.count < params->list[param].count && !e->state.rows.row[row].is_sharded;
     return is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }

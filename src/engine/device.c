@@ -78,16 +78,16 @@ static hy_status open_card(hy_engine *e) {
                                .is_measuring = true,
                                .on_tuning = on_tuning,
                                .user = e};
-    HY_TRY(hy_cuda_backend_create(&options, &e->backend));
-    e->backend->facts.peak_flops = hy_card_peak(e->backend->facts.name);
-    e->nvml = hy_nvml_watch_create(e->backend->facts.name, options.device);
+    HY_TRY(hy_cuda_backend_create(&options, &e->device.backend));
+    e->device.backend->facts.peak_flops = hy_card_peak(e->device.backend->facts.name);
+    e->nvml = hy_nvml_watch_create(e->device.backend->facts.name, options.device);
     make_cache_folder(e);
     return HY_OK;
 }
 
 static hy_status open_cpu(hy_engine *e) {
     hy_cpu_options options = {.threads = (int)e->settings->threads};
-    return hy_cpu_backend_create(&options, &e->backend);
+    return hy_cpu_backend_create(&options, &e->device.backend);
 }
 
 static hy_status open_asked_card(hy_engine *e) {
@@ -108,7 +108,7 @@ static hy_status open_any(hy_engine *e) {
 
 /* A card by name stands in for the one that a plan is for. */
 static hy_status open_named_card(hy_engine *e) {
-    if (e->request.is_plan) return hy_card_backend_create(e->settings->card, &e->backend);
+    if (e->request.is_plan) return hy_card_backend_create(e->settings->card, &e->device.backend);
     return hy_fail(HY_ERR_INPUT,
                    "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
                    "device",
@@ -122,47 +122,60 @@ static hy_status open_backend(hy_engine *e) {
 }
 
 void hy_engine_tell_warning(hy_engine *e) {
-    char *warning = e->backend->facts.warning;
+    char *warning = e->device.backend->facts.warning;
     if (warning[0]) hy_say_to(e->observer, HY_WARNING, "%s", warning);
     warning[0] = 0;
+}
+
+static hy_status open_streams(hy_device *d) {
+    hy_backend *b = d->backend;
+    HY_TRY(b->stream_create(b, "compute", &d->compute));
+    HY_TRY(b->stream_create(b, "copies", &d->copies));
+    HY_TRY(b->stream_create(b, "returns", &d->returns));
+    return b->stream_create(b, "moves", &d->moves);
+}
+
+static hy_status open_state(hy_engine *e) {
+    const hy_settings *s = e->settings;
+    e->state.device = &e->device;
+    e->state.observer = e->observer;
+    e->state.folder = s->memory.offload_folder;
+    e->state.offload.lookahead = s->memory.async_restore ? s->memory.lookahead : 0;
+    return e->device.backend->event_create(e->device.backend, &e->state.offload.is_back);
 }
 
 hy_status hy_engine_open_device(hy_engine *e) {
     HY_TRY(open_backend(e));
     hy_engine_tell_warning(e);
-    HY_TRY(e->backend->stream_create(e->backend, "compute", &e->compute));
-    HY_TRY(e->backend->stream_create(e->backend, "copies", &e->copies));
-    HY_TRY(e->backend->stream_create(e->backend, "returns", &e->returns));
-    HY_TRY(e->backend->stream_create(e->backend, "moves", &e->trip.stream));
-    HY_TRY(e->backend->event_create(e->backend, &e->trip.is_back));
+    HY_TRY(open_streams(&e->device));
+    HY_TRY(open_state(e));
     return e->guest && !e->request.is_plan ? hy_guest_open(e) : HY_OK;
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream,
-                            e->shards.net.stream};
-    for (int i = 0; i < 5; i++) {
-        if (streams[i]) HY_TRY(e->backend->stream_sync(streams[i]));
-    }
-    return HY_OK;
+    hy_stream *between_ranks = e->shards.net.stream;
+    HY_TRY(hy_device_sync(&e->device));
+    return between_ranks ? e->device.backend->stream_sync(between_ranks) : HY_OK;
 }
 
 void hy_engine_close(hy_engine *e) {
-    hy_stream *streams[] = {e->compute, e->copies, e->returns, e->trip.stream};
-    if (e->backend) {
+    hy_stream *streams[] = {e->device.compute, e->device.copies, e->device.returns,
+                            e->device.moves};
+    if (e->device.backend) {
         for (int i = 0; i < 4; i++) {
-            if (streams[i]) (void)e->backend->stream_sync(streams[i]);
+            if (streams[i]) (void)e->device.backend->stream_sync(streams[i]);
         }
         hy_engine_release(e);
     }
     hy_guest_close(e);
-    if (e->backend) {
-        if (e->trip.is_back) e->backend->event_destroy(e->trip.is_back);
+    if (e->device.backend) {
+        hy_event *is_back = e->state.offload.is_back;
+        if (is_back) e->device.backend->event_destroy(is_back);
         for (int i = 0; i < 4; i++) {
-            if (streams[i]) e->backend->stream_destroy(streams[i]);
+            if (streams[i]) e->device.backend->stream_destroy(streams[i]);
         }
         hy_nvml_watch_destroy(e->nvml);
-        e->backend->destroy(e->backend);
+        e->device.backend->destroy(e->device.backend);
     }
     hy_model_destroy(e->model);
     *e = (hy_engine){0};

@@ -1,10 +1,9 @@
-/* engine.h: what runs a model: device and streams, the state table with its stores, the work area of
- * passes, the pending update.
+/* engine.h: what runs a model: device and streams, state, the work area of passes, the pending update.
  *
  * The engine is given a plan, a phase and batches. It knows neither data sets nor why a phase begins nor
  * folders: a run (src/trainer), evaluation and decoding (src/infer) stand on it. All memory is taken
  * before the first step; between steps the compute stream is idle. Everything that lives from step to
- * step is a row of `rows`: taking, releasing, settling, moving and accounting go over them. */
+ * step is a row of the state (state/state.h). */
 #pragma once
 
 #include "base/clock.h"
@@ -16,6 +15,7 @@
 #include "kernels/nvml.h"
 #include "plan/request.h"
 #include "state/gather.h"
+#include "state/state.h"
 
 /* ---- its parts ------------------------------------------------------------------------------------ */
 
@@ -71,16 +71,6 @@ typedef struct hy_work {
     double *guard_losses; /* of the guard's sequences, before and after */
     bool is_gone;         /* it was given back and could not be taken again */
 } hy_work;
-
-/* The optimizer's state in Predict: here, on its way to the host, away, on its way back. */
-typedef struct hy_trip {
-    hy_stream *stream; /* its own: nothing waits behind it */
-    char *host;        /* where it goes, by the plan's offload strategy; NULL: it stays */
-    hy_place place;    /* of that memory */
-    enum { HY_TRIP_HERE, HY_TRIP_LEAVING, HY_TRIP_AWAY, HY_TRIP_COMING } state;
-    hy_event *is_back;    /* on the device again */
-    int64_t batches_left; /* forward-only batches still to come in this Predict step */
-} hy_trip;
 
 /* How proposed weights are made: a formula over weights and slow weights, or the average. */
 typedef struct hy_candidate {
@@ -171,34 +161,28 @@ typedef struct hy_engine {
     bool base_is_named;
     const hy_settings *settings; /* the owner's */
     const hy_observer *observer; /* the owner's: who hears of it */
-    hy_backend *backend;
-    hy_stream *compute, *copies, *returns; /* copies come up, returns go down to the host */
-    hy_nvml_watch *nvml;                   /* GPU: its power and temperature; NULL: not known */
-    char tune_cache[HY_PATH_MAX];          /* file of tuned matmul algorithms; "": none */
+    hy_device device;
+    hy_nvml_watch *nvml;          /* GPU: its power and temperature; NULL: not known */
+    char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
     hy_model *model;
     hy_guest_side *guest;    /* the owner's; NULL: the model is ours */
     hy_plan_request request; /* what the plan was made for */
     hy_plan plan;            /* the plan in force */
-    hy_rows rows;
-    hy_spill *spill; /* one file for what lives on disk; NULL: nothing does */
+    hy_state state;
     hy_work work;
-    hy_ledger ledger;
     bool is_in_predict; /* which column of the table is live */
-    hy_trip trip;
     hy_candidate candidate;
     hy_pending_update update;
     hy_engine_progress progress;
     hy_retries retries;
     hy_team *team; /* the owner's; NULL: it is alone */
     hy_shards shards;
-    double host_waited;   /* seconds this thread stood still for copies, compute idle */
-    uint64_t bytes_moved; /* by the mover and by stores that are gone, since the session began */
 } hy_engine;
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
-    return (hy_store *)&e->rows.row[row].store;
+    return (hy_store *)&e->state.rows.row[row].store;
 }
-static inline bool hy_has_row(const hy_engine *e, int row) { return e->rows.row[row].kind; }
+static inline bool hy_has_row(const hy_engine *e, int row) { return e->state.rows.row[row].kind; }
 /* Sequences of a step: of this rank, and of all. */
 static inline int64_t hy_rank_sequences(const hy_engine *e) {
     return (int64_t)e->plan.choice.batch * e->plan.choice.accum;
@@ -220,40 +204,45 @@ hy_status hy_engine_sync(hy_engine *e);    /* all streams are idle */
 /* Everything it has taken is given back, device and model included; {0} is closed. */
 void hy_engine_close(hy_engine *e);
 
-/* ---- state.c: the rows' memory ---------------------------------------------------------------------- */
+/* ---- setup_model.c: the model of the settings ------------------------------------------------------- */
 
-/* Which parameters of a model are trained, which stand whole beside adapters, and how frozen ones are stored. Errors
- * name the key. */
+/* Which parameters of a model are trained, which stand whole beside adapters, and how frozen ones are
+ * stored. Errors name the key. */
 hy_status hy_settings_select(const hy_settings *settings, hy_model *model);
-/* The same of storage alone: the codes of frozen matrices, HY_F32 where they are none. */
+/* Only how frozen matrices are stored; HY_F32: as other weights. */
 hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model);
-
 /* The model of the settings, with the parameters that they train. */
 hy_status hy_engine_make_model(hy_engine *e);
-/* Makes the rows of the plan. */
-hy_status hy_engine_lay_out(hy_engine *e);
+
+/* ---- memory.c: the memory of state, exchanges and work area together -------------------------------- */
+
+hy_status hy_engine_lay_out(hy_engine *e); /* makes the rows of the plan */
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);
 void hy_engine_release(hy_engine *e); /* all memory; the device stays open */
-/* Another plan for the same rows, between steps: the work area is given back, rows whose place or ring is
- * another move, and the area is taken anew. HY_ERR_MEMORY: there is no area now; rows are whole, each where
- * it was or where it goes, and another plan may be tried. */
+/* Another plan for the same rows, between steps: the work area is given back, rows with another place or
+ * ring move, and the area is taken anew. HY_ERR_MEMORY: there is no area now; rows are whole, each at its
+ * old place or its new one, and another plan may be tried. */
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
-/* A row's store by itself, for engines without a plan: weights that are only used. */
+/* All weights, for engines without a plan, which only read them; `beside`: bytes that the device needs
+ * besides. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside);
-hy_status hy_row_zero(hy_engine *e, int row); /* on the device: enqueued */
-/* Streams are idle and nobody holds a unit any more; what was changed is in its backing store. */
+/* After a failure: streams are idle, nobody holds a unit any more, and what was changed is in its backing
+ * store. */
 hy_status hy_engine_settle(hy_engine *e);
+/* Every row that a fork restores, to host memory of hy_rows_forked_bytes and back. */
+hy_status hy_engine_copy_forked(hy_engine *e, char *host, bool to_host);
+/* Predict begins: the optimizer's state leaves the device by the plan's strategy. */
+hy_status hy_engine_begin_offload(hy_engine *e);
 uint64_t hy_engine_moved(const hy_engine *e); /* bytes between host and device so far */
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place);
 
 /* ---- work.c: the work area ---------------------------------------------------------------------------- */
 
-hy_status hy_work_prepare(hy_engine *e); /* its passes: hy_work_take does, unless it is done */
+hy_status hy_work_prepare(hy_engine *e); /* prepares batch plans; hy_work_take calls it if needed */
 hy_status hy_work_take(hy_engine *e);    /* for e->plan */
 void hy_work_release(hy_engine *e);
 hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
-void hy_work_drop(hy_engine *e);           /* the same where nothing has used it yet */
 /* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
 /* Before training uses the area: what the rings changed goes to its backing store. */
@@ -271,9 +260,6 @@ hy_status hy_engine_share_algorithms(hy_engine *e); /* what rank 0 has prepared 
 
 /* ---- update.c: derived rows -------------------------------------------------------------------------- */
 
-/* The row's numbers were changed: whatever is made of it is stale. */
-void hy_row_changed(hy_engine *e, int row);
-void hy_row_is_made(hy_engine *e, int row); /* of what its source is now */
 /* All of the master into the working copy, or a guest's working copy into the master: both agree then. */
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 /* The weights that a pass of this type uses; a rounded copy is made current first. */
@@ -287,24 +273,6 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
     if (hy_has_row(e, HY_ROW_GATHERED_FROZEN)) return hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     return hy_has_row(e, HY_ROW_FROZEN) ? hy_store_of(e, HY_ROW_FROZEN) : NULL;
 }
-
-/* ---- mover.c: rows that travel ------------------------------------------------------------------------ */
-
-/* Host memory for what leaves in Predict, unless it is there. */
-hy_status hy_mover_take(hy_engine *e);
-void hy_mover_release(hy_engine *e);
-uint64_t hy_mover_reserved(const hy_engine *e, hy_place place);
-hy_status hy_mover_leave(hy_engine *e);     /* Predict begins: the optimizer's state leaves */
-hy_status hy_mover_see_off(hy_engine *e);   /* waits until it has left */
-hy_status hy_mover_return(hy_engine *e);    /* Predict ends: it comes back beside what follows */
-hy_status hy_mover_await(hy_engine *e);     /* before an update */
-bool hy_mover_is_ahead(const hy_engine *e); /* it comes beside other work; else it is waited for */
-/* One forward-only batch of Predict is done: the prefetch begins when few enough are left. */
-hy_status hy_mover_count_down(hy_engine *e);
-/* Every row that a fork puts back, to host memory of hy_rows_forked_bytes and back. */
-hy_status hy_mover_copy_forked(hy_engine *e, char *host, bool to_host);
-/* All of the weights into a tiled row of their type, or back. */
-hy_status hy_mover_copy_weights(hy_engine *e, int row, bool to_row);
 
 /* ---- step.c, update.c: an optimizer step ---------------------------------------------------------------- */
 
@@ -373,7 +341,7 @@ hy_shards_check(hy_engine *e); /* whether anything failed between ranks, without
  * none. With one rank all of it. */
 hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param);
 static inline bool hy_engine_has_ranks(const hy_engine *e) {
-    return hy_rows_shard(&e->rows) != NULL;
+    return hy_rows_shard(&e->state.rows) != NULL;
 }
 
 /* Hooks of a pass whose trained weights are made otherwise; and of one to which all weights come. */
@@ -389,8 +357,8 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas);
 /* HY_OP_DIFF_DOT over everything: rows a, b, c, d; -1: none. */
 hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]);
 hy_status hy_engine_add_to_average(hy_engine *e);
-/* Of several ranks: this one's part of the weights into a tiled row of their type, or back. */
-hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row);
+/* All of the weights into a tiled row of their type, or back; of several ranks, this rank's slices. */
+hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row);
 /* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL) the
  * average; in which type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);

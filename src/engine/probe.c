@@ -50,12 +50,13 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     hy_pass_buffers *b = &e->work.buffers;
-    HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));
-    HY_TRY(e->backend->copy(e->compute, b->targets, staging->targets, rows * 4));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, staging->tokens, rows * 4));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, staging->targets, rows * 4));
     if (staging->doc_starts) {
-        HY_TRY(e->backend->copy(e->compute, b->doc_starts, staging->doc_starts, rows * 4));
+        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, staging->doc_starts,
+                                       rows * 4));
     }
-    hy_batch_input input = {.stream = e->compute,
+    hy_batch_input input = {.stream = e->device.compute,
                             .weights = weights,
                             .frozen = hy_engine_frozen(e),
                             .tokens = b->tokens,
@@ -68,8 +69,9 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
                                     : has_ranks         ? &brings_weights
                                                         : NULL};
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(e->backend->copy(e->compute, staging->losses, b->losses, rows * sizeof(float)));
-    return e->backend->event_record(staging->is_done, e->compute);
+    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, b->losses,
+                                   rows * sizeof(float)));
+    return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
 
 static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
@@ -102,7 +104,7 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
 static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
                                uint64_t first, const hy_staging *staging, double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch;
-    HY_TRY(e->backend->event_sync(staging->is_done));
+    HY_TRY(e->device.backend->event_sync(staging->is_done));
     *sum += sum_batch(plan, probe, first, staging);
     if (e->observer->on_progress && probe->split == HY_VAL) {
         e->observer->on_progress(e->observer->user, "validating",
@@ -120,7 +122,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     for (uint64_t first = 0; first < probe->count; first += round) {
         const hy_staging *staging = &e->work.staging[first / round % 2];
         HY_TRY(fill_batch(plan, probe, first + own, staging));
-        HY_TRY(hy_mover_count_down(e));
+        HY_TRY(hy_offload_count_down(&e->state));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
         if (before) HY_TRY(collect_batch(e, plan, probe, first - round + own, before, sum));
         before = staging;
@@ -183,7 +185,7 @@ hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
-    HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
+    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
     HY_TRY(hy_shards_check(e));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;

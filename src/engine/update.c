@@ -16,45 +16,34 @@
 
 /* ---- derived rows ------------------------------------------------------------------------------- */
 
-void hy_row_changed(hy_engine *e, int row) { e->rows.row[row].version++; }
-
-static bool is_stale(const hy_engine *e, const hy_row *row) {
-    return row->made_of != e->rows.row[row->kind->source].version;
-}
-
-void hy_row_is_made(hy_engine *e, int row) {
-    hy_row *derived = &e->rows.row[row];
-    derived->made_of = e->rows.row[derived->kind->source].version;
-}
-
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
     hy_store *from = hy_store_of(e, from_row), *to = hy_store_of(e, to_row);
     const hy_params *params = &e->model->params;
     for (int32_t unit = 0, param = 0; unit < params->units; unit++) {
-        HY_TRY(hy_store_get(from, e->compute, unit));
-        HY_TRY(hy_store_get(to, e->compute, unit));
+        HY_TRY(hy_store_get(from, e->device.compute, unit));
+        HY_TRY(hy_store_get(to, e->device.compute, unit));
         for (; param < params->count && params->list[param].unit == unit; param++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
             cast.t[HY_CAST_SRC] = hy_shards_view(e, from_row, param);
             cast.t[HY_CAST_DST] = hy_shards_view(e, to_row, param);
             bool is_there = hy_tensor_is_given(&cast.t[HY_CAST_SRC]);
-            if (is_there) HY_TRY(e->backend->enqueue(e->compute, &cast));
+            if (is_there) HY_TRY(e->device.backend->enqueue(e->device.compute, &cast));
         }
-        HY_TRY(hy_store_release(from, e->compute, unit));
-        if (!e->rows.row[to_row].is_sharded) {
-            HY_TRY(hy_shards_spread_held(e, e->compute, to, unit));
+        HY_TRY(hy_store_release(from, e->device.compute, unit));
+        if (!e->state.rows.row[to_row].is_sharded) {
+            HY_TRY(hy_shards_spread_held(e, e->device.compute, to, unit));
         }
-        HY_TRY(hy_store_release_changed(to, e->compute, unit));
+        HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
-    hy_row_is_made(e, HY_ROW_WORKING); /* of what the master is now */
+    hy_row_is_made(&e->state, HY_ROW_WORKING); /* of what the master is now */
     return HY_OK;
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    bool has_copy = hy_step_activations(dtype) != e->plan.types.master;
-    bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
-    if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING));
-    *out = hy_shards_weights(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_row_id row = hy_weights_row(&e->plan.types, dtype);
+    bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(&e->state, row);
+    if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
+    *out = hy_shards_weights(e, row);
     return HY_OK;
 }
 
@@ -74,7 +63,7 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     hy_tensor x = hy_store_tensor(from, source, hy_store_device(from, source));
     hy_tensor codes = hy_store_tensor(to, item, hy_store_device(to, item));
     if (codes.dtype == x.dtype) {
-        return e->backend->copy(stream, codes.data, x.data, hy_tensor_bytes(&x));
+        return e->device.backend->copy(stream, codes.data, x.data, hy_tensor_bytes(&x));
     }
     x.ndim = codes.ndim = 2;
     for (int i = 0; i < 2; i++) x.shape[i] = codes.shape[i] = param->shape[i];
@@ -84,13 +73,13 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     encode.t[HY_TO_FP8_X] = x;
     encode.t[HY_TO_FP8_LARGEST] = largest.t[HY_LARGEST_OUT];
     encode.t[HY_TO_FP8_CODES] = codes;
-    HY_TRY(e->backend->enqueue(stream, &largest));
-    return e->backend->enqueue(stream, &encode);
+    HY_TRY(e->device.backend->enqueue(stream, &largest));
+    return e->device.backend->enqueue(stream, &encode);
 }
 
 /* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
 static bool is_encoded_in_passes(const hy_engine *e) {
-    return hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]);
+    return hy_row_is_exchanged(&e->state.rows.row[HY_ROW_FP8]);
 }
 
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
@@ -112,7 +101,7 @@ static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, in
 }
 
 static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
     HY_TRY(hy_shards_await(e, stream, unit));
@@ -131,46 +120,41 @@ static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit
 
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
-    if (!*out || !is_stale(e, &e->rows.row[HY_ROW_FP8])) return HY_OK;
+    if (!*out || !hy_row_is_stale(&e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
         hy_store_forget(*out); /* codes of other weights */
-        hy_row_is_made(e, HY_ROW_FP8);
+        hy_row_is_made(&e->state, HY_ROW_FP8);
         return HY_OK;
     }
-    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
         if (has_next) HY_TRY(hy_store_gather(from, next));
-        HY_TRY(encode_unit(e, e->compute, unit));
+        HY_TRY(encode_unit(e, e->device.compute, unit));
     }
-    hy_row_is_made(e, HY_ROW_FP8);
+    hy_row_is_made(&e->state, HY_ROW_FP8);
     return HY_OK;
 }
 
 /* ---- the update --------------------------------------------------------------------------------- */
 
-/* What an update of a step in this type writes for passes to read. */
-static int updated_row(const hy_engine *e, hy_dtype dtype) {
-    return hy_step_activations(dtype) != e->plan.types.master ? HY_ROW_WORKING : HY_ROW_MASTER;
-}
-
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    bool has_copy = updated_row(e, dtype) == HY_ROW_WORKING;
+    hy_row_id read = hy_weights_row(&e->plan.types, dtype); /* it writes what passes read */
+    bool has_copy = read == HY_ROW_WORKING;
     bool is_shared = e->plan.zero_stage > 0; /* else every rank updates all of it */
     hy_optimizer_state state = {.optimizer = &e->plan.optimizer,
                                 .params = &e->model->params,
-                                .shard = is_shared ? hy_rows_shard(&e->rows) : NULL,
-                                .backend = e->backend,
-                                .weights =
-                                    hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
-                                .weights_go_on = hy_shards_spreads(e, updated_row(e, dtype)),
+                                .shard = is_shared ? hy_rows_shard(&e->state.rows) : NULL,
+                                .backend = e->device.backend,
+                                .weights = hy_store_of(e, read),
+                                .weights_go_on = hy_shards_spreads(e, read),
                                 .grads = hy_store_of(e, HY_ROW_GRADS),
                                 .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
                                 .square_sum = e->work.buffers.square_sum,
                                 .clip = e->work.buffers.clip,
                                 .workspace = e->work.buffers.reduce_workspace};
-    for (int i = 0; i < e->rows.optim_count; i++)
+    for (int i = 0; i < e->state.rows.optim_count; i++)
         state.arrays[i] = hy_store_of(e, HY_ROW_OPTIM + i);
     return state;
 }
@@ -189,7 +173,7 @@ static hy_status gather_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
     if (!e->plan.choice.updates_on_gather || ahead >= units) return HY_OK;
-    for (int i = 0; i < e->rows.optim_count; i++) {
+    for (int i = 0; i < e->state.rows.optim_count; i++) {
         hy_store *store = hy_store_of(e, HY_ROW_OPTIM + i);
         bool is_apart = hy_store_has_own_buffer(store, 0);
         if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
@@ -216,7 +200,8 @@ static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_s
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
-        HY_TRY(hy_shards_updated(e, stream, updated_row(e, u->pending_dtype), u->encoded));
+        HY_TRY(hy_shards_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
+                                 u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
     u->encoded++;
@@ -281,7 +266,7 @@ hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
 hy_status hy_update_gather(hy_engine *e) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     int32_t units = e->model->params.units, ahead = e->plan.choice.ring_depth - 1;
-    if (e->trip.state != HY_TRIP_HERE || e->update.is_pending) return HY_OK;
+    if (e->state.offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
     for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
     }
@@ -302,12 +287,13 @@ static hy_status gather_ahead(hy_engine *e, int32_t unit) {
 static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
     hy_pending_update *u = &e->update;
     int32_t from = u->at.unit;
-    HY_TRY(hy_optimizer_update_units(state, e->compute, &u->step, &u->at, end));
+    HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_shards_updated(e, e->compute, updated_row(e, u->pending_dtype), unit));
+        HY_TRY(hy_shards_updated(e, e->device.compute,
+                                 hy_weights_row(&e->plan.types, u->pending_dtype), unit));
     }
     for (; u->encoded < end; u->encoded++) {
-        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->compute, u->encoded));
+        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
     }
     u->is_pending = end < e->model->params.units;
     return HY_OK;
@@ -321,7 +307,7 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
     while (u->is_pending && u->encoded < end) {
         HY_TRY(gather_ahead(e, u->at.unit));
-        HY_TRY(update_unit(e, &state, e->compute));
+        HY_TRY(update_unit(e, &state, e->device.compute));
     }
     return HY_OK;
 }
@@ -330,15 +316,15 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};
-    own.shard = hy_rows_shard(&e->rows);
+    own.shard = hy_rows_shard(&e->state.rows);
     HY_TRY(hy_shards_take_last(e));
-    HY_TRY(hy_optimizer_norm_begin(&own, e->compute));
+    HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
     for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
         if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
-        HY_TRY(hy_optimizer_norm_add(&own, e->compute, unit));
+        HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
     HY_TRY(hy_shards_sum(e, numbers, 2));
-    return hy_optimizer_norm_end(&own, e->compute, grad_scale);
+    return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
@@ -347,14 +333,14 @@ hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
     if (hy_engine_has_ranks(e)) {
         HY_TRY(sum_over_ranks(e, &state, grad_scale));
     } else
-        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
-                                      : hy_optimizer_clip(&state, e->compute, grad_scale));
+        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
+                                      : hy_optimizer_clip(&state, e->device.compute, grad_scale));
     if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
-    if (e->trip.state != HY_TRIP_HERE) HY_TRY(hy_mover_await(e));
+    HY_TRY(hy_offload_await(&e->state));
     e->update.is_new = true;
     return HY_OK;
 }
@@ -368,12 +354,12 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->encoded = 0;
         u->is_pending = true;
         u->is_new = false;
-        hy_row_changed(e, HY_ROW_MASTER);
+        hy_row_changed(&e->state, HY_ROW_MASTER);
         /* What it writes beside the master. */
-        bool has_copy = hy_step_activations(u->dtype) != e->plan.types.master;
-        if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
+        bool has_copy = hy_weights_row(&e->plan.types, u->dtype) == HY_ROW_WORKING;
+        if (has_copy) hy_row_is_made(&e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
-        if (has_codes) hy_row_is_made(e, HY_ROW_FP8);
+        if (has_codes) hy_row_is_made(&e->state, HY_ROW_FP8);
     }
     /* What goes to other ranks then is waited for when a pass needs it. */
     return e->plan.choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);

@@ -16,7 +16,7 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan.choice, dtype, is_training);
     if (!is_training) options.batch = batch;
-    return *out ? HY_OK : hy_batch_plan_create(e->model, e->backend, &options, out);
+    return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
 /* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
@@ -25,7 +25,7 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
-    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->backend));
+    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->device.backend));
     if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
@@ -106,40 +106,22 @@ static hy_status push_parts(hy_engine *e, bool is_predict) {
     return HY_OK;
 }
 
-static void pop_parts(hy_engine *e, bool is_predict) {
-    part parts[3];
-    list_parts(e, is_predict, parts);
-    for (int i = 2; i >= 0; i--) {
-        if (parts[i].bytes) hy_arena_pop(&e->work.passes, parts[i].cls, parts[i].bytes);
-    }
-}
-
 /* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
-static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &e->rows.row[i];
-        if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
-        uint64_t bytes = row->is_callers               ? row->layout.bytes
-                         : row->store.place == HY_DISK ? row->store.ring.disk_bytes
-                                                       : row->backing.used;
-        mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
-        /* The optimizer's state is the mover's. */
-        if (row->kind->cls != HY_OPTIM) mark(&e->ledger, row->kind->cls, row->store.place, bytes);
-    }
-    uint64_t waiting = e->work.host_arena.used;
-    if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
+static void book_steps(hy_engine *e, bool is_live) {
+    hy_state_book_steps(&e->state, is_live);
+    hy_arena_set_live(&e->work.host_arena, is_live);
 }
 
 hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
     bool is_predict = phase == HY_PREDICT;
     if (is_predict == e->is_in_predict) {
-        hy_ledger_enter(&e->ledger, phase);
+        hy_ledger_enter(&e->state.ledger, phase);
         return HY_OK;
     }
-    pop_parts(e, e->is_in_predict);
-    if (is_predict) mark_steps(e, hy_ledger_give);
-    hy_ledger_enter(&e->ledger, phase);
-    if (!is_predict) mark_steps(e, hy_ledger_take);
+    hy_arena_clear(&e->work.passes);
+    if (is_predict) book_steps(e, false);
+    hy_ledger_enter(&e->state.ledger, phase);
+    if (!is_predict) book_steps(e, true);
     e->is_in_predict = is_predict;
     return push_parts(e, is_predict);
 }
@@ -147,7 +129,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
 /* ---- taking ------------------------------------------------------------------------------------------ */
 
 static hy_status take_staging(hy_engine *e, size_t rows) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     e->work.staging_rows = rows;
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work.staging[i];
@@ -167,8 +149,9 @@ static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes)
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
     hy_shape_rope_table(&e->model->shape, spec->seq, table);
-    hy_status status = e->backend->copy(e->compute, e->work.buffers.rope, table, bytes);
-    if (status == HY_OK) status = e->backend->stream_sync(e->compute);
+    hy_status status =
+        e->device.backend->copy(e->device.compute, e->work.buffers.rope, table, bytes);
+    if (status == HY_OK) status = e->device.backend->stream_sync(e->device.compute);
     free(table);
     return status;
 }
@@ -207,7 +190,7 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
 
 /* What comes back to the host. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     if (e->work.buffers.seen) {
         HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
     }
@@ -229,18 +212,18 @@ static hy_status take_activations(hy_engine *e) {
     uint64_t ring = e->plan.work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;
-    hy_arena place = {.backend = e->backend,
+    hy_arena place = {.backend = e->device.backend,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + e->plan.work.activations - ring,
                       .size = ring};
     HY_TRY(hy_batch_offload_layout(widest, &layout));
-    hy_status status = hy_arena_init(&e->work.host_arena, e->backend, &e->ledger, HY_PINNED,
-                                     layout.bytes, "activations");
+    hy_status status = hy_arena_init(&e->work.host_arena, e->device.backend, &e->state.ledger,
+                                     HY_PINNED, layout.bytes, "activations");
     if (status == HY_OK) {
         int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
         status = hy_store_init_streamed(&e->work.activations, &e->work.host_arena, &place,
                                         HY_ACTIVATIONS, &layout, depth,
-                                        &(hy_copies){e->copies, e->returns});
+                                        &(hy_copies){e->device.copies, e->device.returns});
     }
     hy_layout_fini(&layout);
     for (int i = 0; i < HY_PLAN_TYPES && status == HY_OK; i++) {
@@ -251,7 +234,7 @@ static hy_status take_activations(hy_engine *e) {
 
 /* A part of the whole block, from `at` on. */
 static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
-    return (hy_arena){.backend = e->backend,
+    return (hy_arena){.backend = e->device.backend,
                       .ledger = ledger,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + at,
@@ -282,13 +265,13 @@ hy_status hy_work_take(hy_engine *e) {
     count_work(e, &spec);
     const hy_plan_work *need = &e->plan.work;
     uint64_t area = need->activations + need->workspace;
-    HY_TRY(hy_arena_init(&w->arena, e->backend, &e->ledger, HY_DEVICE, area + need->data,
-                         "activations and workspace"));
-    w->passes = part_of(e, &e->ledger, 0, area);
-    w->data = part_of(e, &e->ledger, area, need->data);
+    HY_TRY(hy_arena_init(&w->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         area + need->data, "activations and workspace"));
+    w->passes = part_of(e, &e->state.ledger, 0, area);
+    w->data = part_of(e, &e->state.ledger, area, need->data);
     w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
     uint64_t scratch =
-        e->plan.choice.prediction_is_disabled ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
+        e->plan.choice.prediction_is_disabled ? 0 : e->state.rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
     HY_TRY(push_parts(e, e->is_in_predict));
     place_plans(e);
@@ -301,11 +284,11 @@ hy_status hy_work_take(hy_engine *e) {
 
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
+    e->state.bytes_moved += w->activations.bytes_moved; /* its count goes with it */
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -318,18 +301,11 @@ void hy_work_release(hy_engine *e) {
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
     if (w->seen) b->release(b, HY_PINNED, w->seen, seen_bytes(e));
     free(w->guard_losses);
+    hy_arena_clear(&w->passes);
+    hy_arena_clear(&w->data);
     hy_arena_fini(&w->host_arena);
     hy_arena_fini(&w->arena);
     *w = (hy_work){.is_gone = w->is_gone};
-}
-
-/* The ledger sees it go: the column of optimizer steps. */
-void hy_work_drop(hy_engine *e) {
-    uint64_t waiting = e->work.host_arena.used;
-    pop_parts(e, false);
-    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
-    if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
-    hy_work_release(e);
 }
 
 /* The column of optimizer steps is live meanwhile and afterwards. */
@@ -339,20 +315,16 @@ hy_status hy_work_give_back(hy_engine *e) {
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
     if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
-    hy_work_drop(e);
+    hy_work_release(e);
     return HY_OK;
 }
 
 hy_status hy_engine_return_rings(hy_engine *e) {
     if (!e->work.rings_are_used) return HY_OK;
-    HY_TRY(e->backend->stream_sync(e->compute));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
     double begin = hy_clock();
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
-        HY_TRY(hy_store_settle(hy_store_of(e, i)));
-        hy_store_forget(hy_store_of(e, i));
-    }
-    e->host_waited += hy_clock() - begin;
+    HY_TRY(hy_state_leave_work(&e->state));
+    e->state.host_waited += hy_clock() - begin;
     e->work.rings_are_used = false; /* last: one that fails is done again */
     return HY_OK;
 }

@@ -38,6 +38,19 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
+/* Whether two tensors have the same type and bytes. */
+hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                                 const hy_safetensors *other_file,
+                                 const hy_safetensors_entry *other, bool *is_same);
+/* fp32, bf16 or fp16: numbers that need no scale. */
+static inline bool hy_is_real(hy_dtype dtype) {
+    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+}
+/* "(3, 4)", for messages. */
+typedef struct hy_dims_text {
+    char text[HY_SAFETENSORS_DIMS * 22 + 3];
+} hy_dims_text;
+hy_dims_text hy_dims_to_text(const int64_t *shape, int32_t ndim);
 /* Where a tensor's bytes are: the file it was opened from, and where in it they begin. */
 struct hy_reader;
 const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,

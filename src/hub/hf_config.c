@@ -99,19 +99,25 @@ static hy_status read_arch(reader *r) {
     return status;
 }
 
+const char *hy_hf_dtype_word(hy_dtype dtype) {
+    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
+}
+
+bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
+    static const hy_dtype known[] = {HY_F32, HY_F16, HY_BF16};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(word, hy_hf_dtype_word(known[i])) != 0) continue;
+        *out = known[i];
+        return true;
+    }
+    return false;
+}
+
 /* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
 static hy_status read_dtype(reader *r) {
-    static const struct {
-        const char *name;
-        hy_dtype dtype;
-    } known[] = {{"float32", HY_F32}, {"float16", HY_F16}, {"bfloat16", HY_BF16}};
     const char *name;
     HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i].name) != 0) continue;
-        r->out->has_dtype = true;
-        r->out->dtype = known[i].dtype;
-    }
+    r->out->has_dtype = hy_hf_dtype_named(name, &r->out->dtype);
     return HY_OK;
 }
 
@@ -320,6 +326,12 @@ hy_status hy_hf_config_read(const char *folder, hy_hf_config *out) {
     hy_status status = hy_hf_config_parse(text, size, path, out);
     free(text);
     return status;
+}
+
+hy_status hy_hf_config_look(const char *folder, hy_hf_config *out) {
+    HY_TRY(hy_hf_config_read(folder, out));
+    hy_text_free(&out->notes);
+    return HY_OK;
 }
 
 void hy_hf_config_free(hy_hf_config *config) {

@@ -9,6 +9,10 @@
 #include "base/text.h"
 #include "model/arch/arch.h"
 
+/* "bfloat16", as transformers calls types; of a word whether it is one of fp32, bf16 and fp16. */
+const char *hy_hf_dtype_word(hy_dtype dtype);
+bool hy_hf_dtype_named(const char *word, hy_dtype *out);
+
 /* How the matrices of the blocks are stored in the files: as numbers, or as bitsandbytes quantises them, with
  * scales of two levels or one. Each tensor says for itself what it is. */
 typedef enum hy_hf_quant { HY_HF_PLAIN, HY_HF_NF4, HY_HF_NF4_SINGLE } hy_hf_quant;
@@ -24,6 +28,8 @@ typedef struct hy_hf_config {
 /* `name` is what errors call the text. *out is to be freed where HY_OK is returned. */
 hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy_hf_config *out);
 hy_status hy_hf_config_read(const char *folder, hy_hf_config *out);
+/* The same without notes: nothing is to be freed. */
+hy_status hy_hf_config_look(const char *folder, hy_hf_config *out);
 void hy_hf_config_free(hy_hf_config *config);
 
 /* The tokens that begin and end a text; -1: none. */

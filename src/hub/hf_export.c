@@ -57,9 +57,8 @@ static hy_status choose_names(export_job *e) {
     hy_hf_tensors *tensors;
     hy_arch wanted = e->shape.arch;
     if (has_source(e)) {
-        HY_TRY(hy_hf_config_read(e->w->source, &config));
+        HY_TRY(hy_hf_config_look(e->w->source, &config));
         wanted = config.shape.arch;
-        hy_hf_config_free(&config);
         if (!prefix && hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
             prefix = hy_hf_prefix_in(tensors, hy_family_of(wanted));
             hy_hf_tensors_close(tensors);
@@ -246,14 +245,12 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
         return hy_hf_config_write(&e->shape, e->w->dtype, NULL, tokens, text);
     }
     HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
-    HY_TRY(hy_hf_config_read(e->w->source, &config));
-    hy_status status = says_the_same(e, &config, &is_same);
-    hy_hf_config_free(&config);
-    HY_TRY(status);
+    HY_TRY(hy_hf_config_look(e->w->source, &config));
+    HY_TRY(says_the_same(e, &config, &is_same));
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
-                     : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
+    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
+                               : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
     return status;
 }

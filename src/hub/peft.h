@@ -21,8 +21,6 @@ typedef struct hy_peft_config {
 
 bool hy_peft_is_folder(const char *folder);
 hy_status hy_peft_config_read(const char *folder, hy_peft_config *out);
-/* Is it in a list of names with commas between? */
-bool hy_peft_has_name(const char *names, const char *name, size_t length);
 /* `base` is what the config names as the model; the shape has adapters. */
 hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, const char *base,
                                hy_text *text);

@@ -75,15 +75,6 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
     return check_beginning(root, path);
 }
 
-bool hy_peft_has_name(const char *names, const char *name, size_t length) {
-    for (const char *at = names; *at; at += *at == ',') {
-        size_t size = strcspn(at, ",");
-        if (size == length && strncmp(at, name, size) == 0) return true;
-        at += size;
-    }
-    return false;
-}
-
 /* Older versions of PEFT leave keys out, and some writers say null. */
 static bool is_said(const hy_json_node *node) {
     return node && hy_json_type_of(node) != HY_JSON_NULL;
@@ -111,7 +102,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
         if (is_short) name = hy_module_last_name(name);
-        if (hy_peft_has_name(out, name, strlen(name))) continue;
+        if (hy_list_has(out, name, strlen(name))) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
     }

@@ -147,14 +147,13 @@ void hy_peft_set_free(hy_peft_set *set) {
 
 /* What `more` has and `names` has not is added there. */
 static hy_status add_names(char names[HY_PATH_MAX], const char *more) {
-    for (const char *at = more; *at; at += *at == ',') {
-        size_t length = strcspn(at, ","), used = strlen(names);
-        if (!hy_peft_has_name(names, at, length)) {
-            HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
-                       "adapters: the names of their modules are too long together");
-            snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, at);
-        }
-        at += length;
+    for (const char *at = more, *name; at;) {
+        size_t length, used = strlen(names);
+        at = hy_next_entry(at, &name, &length);
+        if (length == 0 || hy_list_has(names, name, length)) continue;
+        HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
+                   "adapters: the names of their modules are too long together");
+        snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, name);
     }
     return HY_OK;
 }

@@ -136,7 +136,7 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
                              const hy_layout *layout, int32_t depth);
 /* Whether it is in the ring already. It then counts as used now: the next units take other buffers. */
 bool hy_store_touch(hy_store *store, int32_t unit);
-/* The same, and it does not. */
+/* As above, without marking it recently used. */
 static inline bool hy_store_holds(const hy_store *store, int32_t unit) {
     return store->units[unit].slot >= 0;
 }
@@ -209,6 +209,9 @@ bool hy_store_has_item(const hy_store *store, int32_t item); /* whether any byte
 hy_status hy_store_zero(hy_store *store, hy_stream *stream);
 /* All of a class from another of the same size: their layouts may cut it differently. */
 hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream);
+/* A unit of a class on the device, to or from other memory: enqueued, not waited for. */
+hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, char *other,
+                             bool is_out);
 /* Its resident units only, from a store that has the same ones and shares its backing store. */
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream);
 

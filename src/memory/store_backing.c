@@ -217,6 +217,15 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
     return hy_store_settle(to);
 }
 
+hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, char *other,
+                             bool is_out) {
+    char *own = hy_ring_backing_of(store, unit);
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    assert(is_on_device(store, unit) && !store->outside);
+    store->bytes_moved += bytes;
+    return store->backend->copy(stream, is_out ? other : own, is_out ? own : other, bytes);
+}
+
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream) {
     if (to->ring.resident == 0) return HY_OK;
     for (int32_t u = 0; u < to->layout.unit_count; u++) {

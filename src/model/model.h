@@ -160,6 +160,9 @@ void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
 /* Forward only; losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
+/* A dry run of one pass: comes to its units and leaves them, with all calls to hook and stores, and runs
+ * no op. The planner counts with it. */
+hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);
 /* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in
  * the plan's type; rows at most a chunk's. */
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,

@@ -107,6 +107,25 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     return hy_run_captured(plan, input, train_pass);
 }
 
+/* ---- a dry run --------------------------------------------------------------------------------- */
+
+hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass) {
+    const hy_batch_plan plan = {.model = (hy_model *)(uintptr_t)model};
+    hy_unit_plan unit = {0};
+    hy_frame f = {.plan = &plan, .unit = &unit, .input = input, .pass = pass};
+    int32_t last = model->params.units - 1; /* the head: training runs it in backward alone */
+    bool is_back = pass == HY_PASS_BACKWARD;
+    int32_t first = is_back ? last : 0, direction = is_back ? -1 : +1;
+    int32_t end = is_back ? model->lowest_trained : pass == HY_PASS_EVAL ? last : last - 1;
+    unit.pass[pass].uses_params = true;
+    HY_TRY(hy_visit_begin(&f, first));
+    for (f.unit_index = first; f.unit_index != end + direction; f.unit_index += direction) {
+        HY_TRY(hy_visit_enter(&f, direction));
+        HY_TRY(hy_visit_leave(&f));
+    }
+    return HY_OK;
+}
+
 /* ---- evaluation -------------------------------------------------------------------------------- */
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {

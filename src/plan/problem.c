@@ -153,13 +153,11 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
                              hy_plan_problem *p) {
     const hy_types *types = &basis->types;
     bool is_gpu = r->backend->facts.is_gpu, is_staged = r->ranks.is_staged;
-    bool has_copy = hy_step_activations(hy_types_step(types, HY_FULL)) != types->master;
     p->ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
     p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, &r->model->params, basis->zero_stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic));
+    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
     bool is_once = r->guest && !r->guest->asks_each;
     if (is_once) hy_plan_give_once(&p->traffic);
     return HY_OK;

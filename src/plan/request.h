@@ -12,11 +12,6 @@
 #include "plan/sizer.h"
 #include "state/rows.h"
 
-/* Does the state leave for the host? */
-static inline bool hy_offload_moves(hy_offload o) {
-    return o == HY_OFFLOAD_CPU || o == HY_OFFLOAD_PINNED;
-}
-
 /* How a step is split: a resumed run keeps it, so that every bit stays the same. Batch 0: not known. */
 typedef struct hy_step_split {
     int64_t batch, accum, loss_chunks;

@@ -1,9 +1,10 @@
 /* traffic.h: what goes between ranks in an optimizer step, and how long the wire takes for it.
  *
- * The formulas repeat engine/shards.c to the byte, for the planner, which asks before anything is there. A rank sends
- * others their parts of every unit's gradients in each micro-batch; and what has become of its own part: sums of
- * gradients (stage 0) or weights (stage 1 and 2) once a step, or weights each time that a pass comes to a unit which
- * its ring of gathered ones no longer holds (stage 3). docs/ranks.md has them in words. */
+ * The planner asks before any memory is taken: it runs the collectives, the ring of gathered weights and
+ * the walk of passes over units dry, and counts. Each micro-batch has a reduce-scatter of every unit's
+ * gradients. An all-gather follows: of the sums (stage 0) or of the updated weights (stage 1 and 2) once
+ * a step, or of a unit's weights each time that a pass comes to a unit which the ring no longer holds
+ * (stage 3). docs/ranks.md says it in words. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +14,8 @@
 #include "config/choices.h"
 
 struct hy_rows;
-struct hy_params;
+struct hy_model;
+struct hy_types;
 
 /* One rank's way to all others. */
 typedef struct hy_plan_wire {
@@ -45,9 +47,9 @@ typedef struct hy_plan_traffic {
 
 enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 
-/* Of the rank whose shard the rows have; weights_row: that passes read. */
-hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_params *params, int stage,
-                             int weights_row, hy_plan_traffic *out);
+/* Of the rank whose shard the rows have, in a step of Full. */
+hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_model *model,
+                             const struct hy_types *types, int stage, hy_plan_traffic *out);
 
 /* Gradients go once in a step, when all of it is computed. */
 void hy_plan_give_once(hy_plan_traffic *traffic);

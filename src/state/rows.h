@@ -6,6 +6,7 @@
  * which compares choices, and for the arenas that are taken. */
 #pragma once
 
+#include "config/choices.h"
 #include "state/kinds.h"
 #include "state/tiles.h"
 #include "state/types.h"
@@ -129,6 +130,11 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
 /* All that a checkpoint holds of them, and all that a fork restores. */
 uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
+
+/* Does an offload strategy move the optimizer's state to the host in Predict? */
+static inline bool hy_offload_moves(hy_offload strategy) {
+    return strategy == HY_OFFLOAD_CPU || strategy == HY_OFFLOAD_PINNED;
+}
 /* Bytes of the optimizer's state, and of it in 8 bits: what the strategy compress keeps in Predict. */
 uint64_t hy_rows_optim_bytes(const hy_rows *rows);
 uint64_t hy_offload_compressed_bytes(const hy_rows *rows);

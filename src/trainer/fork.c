@@ -14,7 +14,7 @@
 #define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
-    return hy_mover_copy_forked(&t->engine, t->course.fork_state, true);
+    return hy_engine_copy_forked(&t->engine, t->course.fork_state, true);
 }
 
 static int64_t window(const hy_trainer *t) {
@@ -77,18 +77,19 @@ void hy_fork_end(hy_trainer *t) {
  * host memory has no room nothing is asked. */
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
-        status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
+        status = e->device.backend->alloc(e->device.backend, HY_HOST, bytes,
+                                          (void **)&t->course.fork_state);
     }
     status = hy_ranks_agree(t, status);
     if (status == HY_OK) {
-        hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
+        hy_ledger_take(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
         return HY_OK;
     }
     if (t->course.fork_state) { /* another rank had no room */
-        e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
+        e->device.backend->release(e->device.backend, HY_HOST, t->course.fork_state, bytes);
         t->course.fork_state = NULL;
     }
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
@@ -148,14 +149,14 @@ static hy_status run_arm(hy_trainer *t) {
             HY_TRY(hy_trainer_run_step(t, &info));
         }
     }
-    return hy_mover_await(&t->engine);
+    return hy_offload_await(&t->engine.state);
 }
 
 /* The run as it was before the arm; without it there is nothing to go on from. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
-    while ((status = hy_mover_copy_forked(&t->engine, t->course.fork_state, false)) != HY_OK) {
+    while ((status = hy_engine_copy_forked(&t->engine, t->course.fork_state, false)) != HY_OK) {
         if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
         t->fate.life = HY_LIFE_FAILED;
         hy_error_save(&t->fate.failure, status);
@@ -293,10 +294,10 @@ bool hy_fork_is_possible(const hy_trainer *t) {
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_rows_forked_bytes(&t->engine.rows);
+    uint64_t bytes = hy_rows_forked_bytes(&t->engine.state.rows);
     if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &t->engine.rows.row[i];
+        const hy_row *row = &t->engine.state.rows.row[i];
         if (row->is_optional) bytes += row->layout.bytes;
     }
     return bytes;
@@ -304,9 +305,9 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
 
 void hy_fork_release(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     if (!t->course.fork_state) return;
-    e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
+    e->device.backend->release(e->device.backend, HY_HOST, t->course.fork_state, bytes);
     t->course.fork_state = NULL;
-    hy_ledger_give(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
+    hy_ledger_give(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
 }

@@ -131,7 +131,7 @@ hy_status hy_guest_load(hy_trainer *t, const char *checkpoint) {
 
 static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
     hy_dtype_choice choice = hy_settings_precision(&t->settings, phase);
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
     return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->guest->side.types.weights);
 }
@@ -236,7 +236,7 @@ static hy_status zero_grads(hy_trainer *t) {
         const hy_param *first = &e->model->params.list[g->side.first_part[i]];
         fill.t[HY_FILL_DST] =
             hy_tensor_1d(g->grads[i], g->side.types.grads, hy_param_whole_count(first));
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
     return HY_OK;
 }
@@ -340,7 +340,7 @@ static void add_told(hy_probe *probe, uint64_t i, const hy_told *told, hy_told *
 static hy_status look_alone(hy_trainer *t, hy_probe *probe, hy_told *sum) {
     hy_told told;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_mover_count_down(&t->engine));
+        HY_TRY(hy_offload_count_down(&t->engine.state));
         HY_TRY(ask_for_loss(t, probe->first + i, &told));
         add_told(probe, i, &told, sum);
     }
@@ -353,7 +353,7 @@ enum { LOOKED_LOSS, LOOKED_COUNTED, LOOKED_TOKENS, LOOKED };
 static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numbers) {
     hy_told told;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_mover_count_down(&t->engine));
+        HY_TRY(hy_offload_count_down(&t->engine.state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
         HY_TRY(ask_for_loss(t, probe->first + i, &told));
         numbers[LOOKED * i + LOOKED_LOSS] = told.loss_sum;

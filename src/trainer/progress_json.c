@@ -218,7 +218,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     if (t->guest) write_own(t->guest, &w);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.plan.optimizer.kind->name);
-    hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
+    hy_json_put_int(&w, "optimizer_arrays", t->engine.state.rows.optim_count);
     write_sets(t, &w);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
@@ -352,7 +352,7 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
 /* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_optimizer_kind *ours = t->engine.plan.optimizer.kind;
-    int64_t arrays = t->engine.rows.optim_count, theirs;
+    int64_t arrays = t->engine.state.rows.optim_count, theirs;
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;

@@ -60,8 +60,8 @@ static bool is_save_due(const hy_trainer *t) {
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
 
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes =
-        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
+    double bytes = (double)hy_rows_saved_bytes(&t->engine.state.rows,
+                                               t->engine.plan.choice.prediction_is_disabled);
     double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
     return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
 }

@@ -30,7 +30,7 @@ typedef struct memory {
 
 static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
-    if (t->engine.backend->facts.is_gpu) {
+    if (t->engine.device.backend->facts.is_gpu) {
         return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
@@ -91,7 +91,7 @@ typedef struct vote {
  * they are the last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
-    bool is_gpu = t->engine.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
     vote v = {.batch = t->engine.plan.choice.batch,
               .keeps_forks = true,
               .goes_on = true,
@@ -141,9 +141,9 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
 }
 
 static hy_status use_less(hy_trainer *t, const vote *v) {
-    const char *reason = t->team                           ? "memory of a rank is short"
-                         : t->engine.backend->facts.is_gpu ? "device memory is short"
-                                                           : "memory is short";
+    const char *reason = t->team                                  ? "memory of a rank is short"
+                         : t->engine.device.backend->facts.is_gpu ? "device memory is short"
+                                                                  : "memory is short";
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
@@ -189,7 +189,7 @@ static void begin_search(hy_trainer *t, const memory *r) {
 static bool wants_search(const hy_trainer *t) {
     return !t->team && t->settings.train.dynamic_batch == HY_AUTO &&
            t->settings.train.step_tokens > 0 && t->settings.train.normalize &&
-           t->engine.backend->facts.is_gpu && t->progress.step == 0 &&
+           t->engine.device.backend->facts.is_gpu && t->progress.step == 0 &&
            t->course.steps_total >= SHORTEST_SEARCH;
 }
 

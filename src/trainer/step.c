@@ -76,7 +76,7 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
 
 /* Everything up to where the gradients of the step are whole. May be done again. */
 static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
-    if (!hy_mover_is_ahead(&t->engine)) HY_TRY(hy_mover_await(&t->engine));
+    if (!hy_offload_is_ahead(&t->engine.state.offload)) HY_TRY(hy_offload_await(&t->engine.state));
     HY_TRY(hy_trainer_measure_residual(t));
     if (!t->guest) HY_TRY(count_targets(t, counted));
     HY_TRY(hy_trainer_begin_window(t));

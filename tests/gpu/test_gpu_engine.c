@@ -123,7 +123,7 @@ START_TEST(budgets_are_kept_and_change_no_bit) {
         hy_trainer_plan_facts(t, &tight);
         ck_assert_uint_le(tight.vram_bytes, allowed);
         next_losses(t, 10, there);
-        ck_assert_uint_le(t->engine.ledger.peak_in[HY_DEVICE], allowed);
+        ck_assert_uint_le(t->engine.state.ledger.peak_in[HY_DEVICE], allowed);
         check_same_losses(t, here, there);
         streamed += hy_store_of(&t->engine, HY_ROW_OPTIM)->place != HY_DEVICE ||
                     hy_store_of(&t->engine, HY_ROW_GRADS)->place != HY_DEVICE;

@@ -41,6 +41,8 @@ extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy
 extern const hy_modules
     hy_llama_modules[HY_P_KIND_COUNT]; /* of Llama and all that copy its names */
 extern const char *const hy_llama_ignored[];
+#define HY_LIKE_LLAMA                                                                              \
+    .prefix = "model.", .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
 #define HY_LLAMA_KEYS                                                                              \
     " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
     " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \
