@@ -28,13 +28,13 @@ typedef enum hy_borrower {
 /* When what has left the device must be there again. */
 typedef enum hy_return_rule {
     HY_RETURNS_NEVER, /* nothing leaves */
-    HY_RETURNS_AHEAD  /* before the next update; the way back begins `lookahead` batches before the end */
+    HY_RETURNS_AHEAD /* before the next update; the way back begins `lookahead` batches before the end */
 } hy_return_rule;
 
 #define HY_CLASS_BIT(cls) (1u << (cls))
 
 typedef struct hy_phase_row {
-    hy_phase phase; /* its column in the placement table */
+    hy_phase phase;     /* its column in the placement table */
     unsigned passes;    /* HY_RUNS_* */
     hy_phase precision; /* its passes compute in the types of this phase */
     unsigned absent;    /* classes (HY_CLASS_BIT) that need no memory while it runs */

@@ -8,7 +8,7 @@
 #include "plan/sizer.h"
 
 #define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* micro-batches in one forward-only batch, at most */
-#define ENOUGH_FACTOR 4   /* with so many, optimizer state stays where it is */
+#define ENOUGH_FACTOR 4                       /* with so many, optimizer state stays where it is */
 
 typedef struct block {
     int32_t row; /* 0: none, because the first row is weights */

@@ -174,8 +174,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
                                        .passes = passes,
                                        .moves_optim = hy_offload_moves(basis->offload),
-                                       .compresses_optim =
-                                           basis->offload == HY_OFFLOAD_COMPRESS,
+                                       .compresses_optim = basis->offload == HY_OFFLOAD_COMPRESS,
                                        .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
                            .seq = (int32_t)s->train.seq_len,

@@ -51,7 +51,8 @@ typedef struct hy_pass_spec {
     double guard_share;  /* of a step's sequences: a guard pass */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
-    bool lends; /* the device has memory of its own, which Evaluate may borrow while nothing trains */
+    bool
+        lends; /* the device has memory of its own, which Evaluate may borrow while nothing trains */
 } hy_pass_spec;
 
 /* Workspace of reductions over gradients and weights. */
@@ -90,7 +91,7 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
 typedef struct hy_sizer {
     hy_pass_spec spec;
     const hy_rows *rows;
-    bool moves_optim; /* the optimizer's state goes to the host in Predict */
+    bool moves_optim;      /* the optimizer's state goes to the host in Predict */
     bool compresses_optim; /* it becomes 8 bits in the memory of gradients there */
     hy_plan_speed speed;
     hy_ring_memo rings;

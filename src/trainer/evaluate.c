@@ -190,15 +190,15 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
 /* Between steps it is the phase Evaluate; in Predict it is a part of that. */
 static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
-    hy_phase before = t->engine.ledger.phase;
+    const hy_phase_row *before = hy_engine_phase(&t->engine);
     hy_account account;
-    if (!hy_phase_trains(&hy_phase_table[before])) return measure(t, info, comparable);
+    if (!hy_phase_trains(before)) return measure(t, info, comparable);
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_EVALUATE]));
     hy_status status = measure(t, info, comparable);
     if (status == HY_OK) t->progress.phase_steps[HY_EVALUATE]++;
     hy_account_close(t, &account);
-    hy_status left = hy_engine_enter_phase(&t->engine, &hy_phase_table[before]);
+    hy_status left = hy_engine_enter_phase(&t->engine, before);
     return status != HY_OK ? status : left;
 }
 
