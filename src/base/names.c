@@ -1,4 +1,4 @@
-/* names.c: the written form of the shared enumerations, as it appears in files and on screen. */
+/* names.c: the names of the shared enumerations, for files and the screen. */
 #include "hybrid_types.h"
 
 #define NAME_OF(table, value)                                                                      \

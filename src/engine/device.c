@@ -153,7 +153,7 @@ hy_status hy_engine_open_device(hy_engine *e) {
 }
 
 hy_status hy_engine_sync(hy_engine *e) {
-    hy_stream *between_ranks = e->shards.net.stream;
+    hy_stream *between_ranks = e->collectives.net.stream;
     HY_TRY(hy_device_sync(&e->device));
     return between_ranks ? e->device.backend->stream_sync(between_ranks) : HY_OK;
 }

@@ -11,10 +11,10 @@
 #include "base/file.h"
 #include "config/derived.h"
 #include "data/loader.h"
+#include "engine/collectives.h"
 #include "hybrid.h"
 #include "kernels/nvml.h"
 #include "plan/request.h"
-#include "state/gather.h"
 #include "state/state.h"
 
 /* ---- its parts ------------------------------------------------------------------------------------ */
@@ -125,30 +125,6 @@ typedef struct hy_guest_side {
     bool uses_in_turn;   /* the caller says when it comes to a parameter (hy_guest_use) */
 } hy_guest_side;
 
-/* Gradients of a unit whose reduce-scatter is on its way. */
-typedef struct hy_reducing {
-    bool is_begun;
-    int32_t unit;
-    bool is_first, is_last; /* micro-batch of the step */
-    uint64_t own_begin;     /* of this rank's part in the unit */
-    hy_reduction reduction;
-} hy_reducing;
-
-/* Several ranks: what is on its way between them (collectives.c). */
-typedef struct hy_shards {
-    hy_exchange net;
-    hy_arena arena;
-    char *arriving[2]; /* in it, used in turn */
-    hy_arena staging; /* pinned: what a card sends and receives passes through it; empty: nothing */
-    int turn;
-    bool is_first, is_last; /* of the step's passes, the one that goes on */
-    hy_reducing reducing;
-    hy_gathering *fetched, *frozen; /* (units) trained and frozen weights on their way */
-    int source;          /* row that is gathered for passes, -1: they read one that is whole */
-    int32_t fetching;    /* unit that a pass comes to next, while it is updated; -1: none */
-    int32_t frozen_last; /* unit of frozen weights that was gathered last */
-} hy_shards;
-
 /* Memory that ran out and was there again. */
 typedef struct hy_retries {
     int in_a_row;
@@ -178,7 +154,7 @@ typedef struct hy_engine {
     hy_engine_progress progress;
     hy_retries retries;
     hy_team *team; /* the owner's; NULL: it is alone */
-    hy_shards shards;
+    hy_collectives collectives;
 } hy_engine;
 
 static inline hy_store *hy_store_of(const hy_engine *e, int row) {
@@ -312,47 +288,9 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed);
 /* Applies what is pending: before anyone but a training pass looks at weights, state or gradients. */
 hy_status hy_update_finish(hy_engine *e);
 
-/* ---- collectives.c: what ranks exchange; no-ops with a single rank --------------------------------------- */
-
-hy_status hy_shards_take(hy_engine *e);    /* its memory; meets nobody */
-hy_status hy_shards_connect(hy_engine *e); /* when all ranks have theirs */
-void hy_shards_release(hy_engine *e);
-void hy_shards_abandon(hy_engine *e); /* after a failure: nothing is on its way */
-/* Where a pass leaves its gradients, and whether it adds to what is there. */
-hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates);
-/* The same where gradients are a guest's: how many passes the step has is its own. */
-hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates);
-/* Hooks of a pass (hy_unit_hook): gradients are left to the others, trained weights come from them. */
-hy_status hy_shards_give(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_shards_await(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_shards_take_last(hy_engine *e); /* after the last pass: all gradients are summed */
-/* The weights that passes read of this row: itself where it is whole. */
-hy_store *hy_shards_weights(hy_engine *e, int row);
-/* Does each rank update a part of what passes read whole? */
-bool hy_shards_spreads(const hy_engine *e, int row);
-/* This rank's part of a unit was updated: the others get it, as the stage wants it. */
-hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit);
-hy_status hy_shards_await_all(hy_engine *e); /* all that was updated is here */
-/* Each rank has made its part of a unit that it holds, or of all units of a row: everybody gets all of it. */
-hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit);
-hy_status hy_shards_spread_row(hy_engine *e, int row);
-/* Numbers on the device, summed over ranks in their order. */
-hy_status hy_shards_sum(hy_engine *e, double *const *numbers, int32_t count);
-hy_status
-hy_shards_check(hy_engine *e); /* whether anything failed between ranks, without waiting */
-/* This rank's slice of a parameter in a row whose unit is held, whole or sharded as the row is; absent where it has
- * none. With one rank all of it. */
-hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param);
 static inline bool hy_engine_has_ranks(const hy_engine *e) {
     return hy_rows_shard(&e->state.rows) != NULL;
 }
-
-/* Hooks of a pass whose trained weights are made otherwise; and of one to which all weights come. */
-hy_status hy_frozen_fetch(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_frozen_await(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_weights_fetch(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
-hy_status hy_outside_tell_first(hy_engine *e); /* all ranks get a caller's weights of rank 0 */
 
 /* ---- formulas.c: predictor formulas over rows ---------------------------------------------------------- */
 

@@ -186,7 +186,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
-    HY_TRY(hy_shards_check(e));
+    HY_TRY(hy_exchange_check(&e->collectives.net));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;

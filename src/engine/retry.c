@@ -1,9 +1,9 @@
-/* retry.c: what memory that runs out leaves behind is put in order, so that work can be done again. See
- * engine.h.
+/* retry.c: what memory that runs out leaves behind is put in order, so that work can be done again.
+ * See engine.h.
  *
- * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
- * what it needs, another program, the machine. Whoever took it may give it back at once, so that a pause
- * often helps; after too many shortages in a row the status is handed on. */
+ * Memory is taken before the first step, so a shortage later comes from outside: a driver that
+ * cannot load what it needs, another program, the machine. Whoever took it may give it back at
+ * once, so that a pause often helps; after too many shortages in a row the status is handed on. */
 #include <time.h>
 
 #include "base/error.h"
@@ -17,8 +17,8 @@ static void backoff(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Writing rows to their backing stores needs launches, too. Of several ranks this is one's own, and how often work was
- * done again is not: it is counted apart. */
+/* Writing rows to their backing stores needs launches, too. Of several ranks this is one's own, and
+ * how often work was done again is not: it is counted apart. */
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
     int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;

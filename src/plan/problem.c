@@ -37,7 +37,8 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share,
                            .ranks = r->ranks.count > 1 ? r->ranks.count : 1,
-                           .lends = hy_request_streams(r)};
+                           /* Shards differ from rank to rank, and all ranks need one batch. */
+                           .lends = hy_request_streams(r) && r->ranks.count <= 1};
     spec->state_sums =
         hy_state_sums(&plan->optimizer, &r->model->params, r->backend, spec->grad_dtype);
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_FULL));
@@ -159,7 +160,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
     HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
     bool is_once = r->guest && !r->guest->asks_each;
-    if (is_once) hy_plan_give_once(&p->traffic);
+    if (is_once) hy_plan_reduce_once(&p->traffic);
     return HY_OK;
 }
 
@@ -287,6 +288,8 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
+    facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
+    facts->eval_borrows = plan->work.loan[1] != 0;
     facts->tokens_per_second = r->guest ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;

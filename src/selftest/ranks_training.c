@@ -65,7 +65,8 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
 
 static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
     hy_plan_traffic traffic;
-    HY_TRY(hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
+    HY_TRY(
+        hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
     *out = hy_plan_sent(&traffic, e->plan.choice.accum);
     return HY_OK;
 }
@@ -75,8 +76,8 @@ static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
     hy_engine *e = &t->engine;
     *out = 0;
     if (!t->team) return HY_OK;
-    HY_TRY(e->device.backend->stream_sync(e->shards.net.stream));
-    *out = hy_exchange_sent(&e->shards.net);
+    HY_TRY(e->device.backend->stream_sync(e->collectives.net.stream));
+    *out = hy_exchange_sent(&e->collectives.net);
     return HY_OK;
 }
 
