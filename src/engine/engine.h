@@ -58,6 +58,8 @@ typedef struct hy_work {
     hy_arena arena;  /* all of it, and its parts: */
     hy_arena passes; /* activations and workspace: what is pushed there changes with the phase */
     hy_arena data;   /* buffers */
+    hy_arena
+        lent[2]; /* in memory of rows: activations and workspace of a large forward-only batch */
     hy_arena ring_arena; /* in passes: rings of what the predictor keeps */
     char *scratch;       /* there: where its codes are decoded; NULL: it has none */
     bool rings_are_used; /* since training last worked there */
@@ -146,7 +148,7 @@ typedef struct hy_engine {
     hy_plan plan;            /* the plan in force */
     hy_state state;
     hy_work work;
-    bool is_in_predict; /* which column of the table is live */
+    const hy_phase_row *phase; /* whose column of the table is live; NULL: Full's */
     hy_candidate candidate;
     hy_pending_update update;
     hy_engine_progress progress;
@@ -220,7 +222,8 @@ hy_status hy_work_take(hy_engine *e);    /* for e->plan */
 void hy_work_release(hy_engine *e);
 hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
 /* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
-hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase);
+hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *phase);
+const hy_phase_row *hy_engine_phase(const hy_engine *e);
 /* Before training uses the area: what the rings changed goes to its backing store. */
 hy_status hy_engine_return_rings(hy_engine *e);
 /* The buffers that hy_work_close has counted, filled where they are constant; evaluation without a plan takes

@@ -2,8 +2,9 @@
  *
  * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
  * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
- * back and taken anew between steps for another plan. What is live in it changes with the phase: the
- * column of optimizer steps or that of Predict is pushed on its arena, and the ledger sees just that. */
+ * back and taken anew between steps for another plan. What is live in it changes with the phase
+ * (phases/table.h): training's parts or those of forward-only batches are pushed on its arena, and the
+ * ledger sees just that. A large forward-only batch lies in memory that rows lend while nothing trains. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -12,9 +13,10 @@
 /* ---- batch plans ----------------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
-                           hy_batch_plan **out) {
+                           bool is_lent, hy_batch_plan **out) {
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan.choice, dtype, is_training);
+    if (is_lent) options.chunks *= batch / options.batch; /* as many logits at a time as training */
     if (!is_training) options.batch = batch;
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
@@ -29,13 +31,14 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
-        HY_TRY(make_plan(e, spec, dtype, 0, &w->train[hy_plan_index(dtype)]));
+        HY_TRY(make_plan(e, spec, dtype, 0, false, &w->train[hy_plan_index(dtype)]));
     }
     for (int i = 0; i < spec->eval_type_count; i++) {
         int k = hy_plan_index(spec->eval_types[i]);
-        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], &w->eval[k]));
+        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->loan[1],
+                         &w->eval[k]));
     }
-    return make_plan(e, spec, guarded, planned->guard_batch, &w->guard);
+    return make_plan(e, spec, guarded, planned->guard_batch, false, &w->guard);
 }
 
 #define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
@@ -51,16 +54,54 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
     return count;
 }
 
+/* A forward-only batch that lies in lent memory. */
+static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
+    return e->plan.work.loan[1] && !plan->options.is_training && plan != e->work.guard;
+}
+
+/* The memory that the plan's rows lend, by rows and plans as they are now. */
+static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
+    hy_plan_work *w = &e->plan.work;
+    w->lent = (hy_batch_bytes){0};
+    for (int i = 0; i < count; i++) {
+        uint64_t activations = hy_align(plans[i]->bytes.activations),
+                 workspace = hy_align(plans[i]->bytes.workspace);
+        if (!is_lent(e, plans[i])) continue;
+        if (activations > w->lent.activations) w->lent.activations = activations;
+        if (workspace > w->lent.workspace) w->lent.workspace = workspace;
+    }
+    bool is_one = w->loan[0] == w->loan[1];
+    for (int i = 0; i < 2; i++) {
+        hy_arena lent = {0};
+        uint64_t bytes = i == 0 ? w->lent.activations : w->lent.workspace;
+        if (w->loan[1]) lent = hy_state_lent(&e->state, w->loan[i]);
+        if (is_one && i == 0 && lent.data) { /* behind the workspace */
+            bool has_room = lent.size >= w->lent.workspace;
+            lent.data += has_room ? w->lent.workspace : 0;
+            lent.size -= has_room ? w->lent.workspace : lent.size;
+        }
+        e->work.lent[i] = lent;
+        if (lent.size < bytes) w->loan[0] = w->loan[1] = 0; /* prepared ops need more than sized */
+    }
+}
+
 /* What the plans that were made need, by the code that planned it. */
 static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
-    hy_plan_work counted = {.guard_batch = e->plan.work.guard_batch,
-                            .forward = e->plan.work.forward,
-                            .backward = e->plan.work.backward};
-    for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_work_add(&counted, plans[i]);
-    for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        counted.eval_batch[i] = e->plan.work.eval_batch[i];
+    int count = list_plans(e, plans);
+    count_lent(e, plans, count);
+    const hy_plan_work *planned = &e->plan.work;
+    hy_plan_work counted = {.guard_batch = planned->guard_batch,
+                            .forward = planned->forward,
+                            .backward = planned->backward,
+                            .loan = {planned->loan[0], planned->loan[1]}};
+    if (planned->loan[1]) counted.lent = planned->lent;
+    for (int i = 0; i < count; i++) {
+        uint64_t rows = (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq;
+        if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
+        if (rows > counted.rows) counted.rows = rows;
     }
+    for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
     hy_work_close(&counted, spec, e->plan.state.work_rings);
     e->plan.device -= hy_plan_work_bytes(&e->plan.work);
     e->plan.device += hy_plan_work_bytes(&counted);
@@ -80,30 +121,39 @@ typedef struct part {
     uint64_t bytes;
 } part;
 
-/* The parts of the area in one kind of phase, in order; the bytes of a part that is not there are 0. */
-static void list_parts(const hy_engine *e, bool is_predict, part out[3]) {
+/* The parts of the area in a phase, in order; the bytes of a part that is not there are 0. */
+static void list_parts(const hy_engine *e, const hy_phase_row *phase, part out[3]) {
     const hy_plan_work *w = &e->plan.work;
-    if (!is_predict) {
+    if (hy_phase_trains(phase)) {
         out[0] = (part){activation_class(w), w->activations};
         out[1] = (part){HY_WORKSPACE, w->workspace};
         out[2] = (part){HY_WORKSPACE, 0};
         return;
     }
-    out[0] = (part){HY_ACTIVATIONS, w->eval.activations};
-    out[1] = (part){HY_WORKSPACE, w->eval_area - w->eval.activations};
-    out[2] = (part){HY_WORKSPACE, e->plan.state.work_rings};
+    hy_forward_area area = hy_plan_forward_area(&e->plan, phase);
+    out[0] = (part){HY_ACTIVATIONS, area.activations - area.lent_activations};
+    out[1] = (part){HY_WORKSPACE, area.workspace - area.lent_workspace};
+    out[2] = (part){HY_WORKSPACE, area.rings};
 }
 
-static hy_status push_parts(hy_engine *e, bool is_predict) {
+static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     part parts[3];
     void *unused;
-    list_parts(e, is_predict, parts);
+    list_parts(e, phase, parts);
     for (int i = 0; i < 3; i++) {
         if (parts[i].bytes) {
             HY_TRY(hy_arena_push(&e->work.passes, parts[i].cls, parts[i].bytes, &unused));
         }
     }
-    return HY_OK;
+    if (hy_phase_trains(phase) || !e->plan.work.loan[1]) return HY_OK;
+    const hy_batch_bytes *lent = &e->plan.work.lent;
+    HY_TRY(hy_arena_push(&e->work.lent[0], HY_ACTIVATIONS, lent->activations, &unused));
+    return hy_arena_push(&e->work.lent[1], HY_WORKSPACE, lent->workspace, &unused);
+}
+
+static void clear_parts(hy_engine *e) {
+    hy_arena_clear(&e->work.passes);
+    for (int i = 0; i < 2; i++) hy_arena_clear(&e->work.lent[i]);
 }
 
 /* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
@@ -112,18 +162,42 @@ static void book_steps(hy_engine *e, bool is_live) {
     hy_arena_set_live(&e->work.host_arena, is_live);
 }
 
-hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
-    bool is_predict = phase == HY_PREDICT;
-    if (is_predict == e->is_in_predict) {
-        hy_ledger_enter(&e->state.ledger, phase);
+/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back, and
+ * optimizer state has left where its memory is lent. */
+static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
+    const int32_t *loan = e->plan.work.loan;
+    if (!loan[1]) return HY_OK;
+    HY_TRY(hy_update_finish(e));
+    HY_TRY(hy_engine_sync(e));
+    if (!(phase->passes & HY_RUNS_JUMP)) {
+        HY_TRY(hy_offload_begin(&e->state, hy_plan_offload_in(&e->plan, phase)));
+        HY_TRY(hy_offload_wait_away(&e->state));
+    }
+    for (int i = 0; i < 2; i++) HY_TRY(hy_state_vacate(&e->state, loan[i]));
+    return HY_OK;
+}
+
+const hy_phase_row *hy_engine_phase(const hy_engine *e) {
+    return e->phase ? e->phase : &hy_phase_table[HY_FULL];
+}
+
+hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
+    const hy_phase_row *from = hy_engine_phase(e);
+    bool trained = hy_phase_trains(from), trains = hy_phase_trains(to);
+    if (trained == trains && from->borrower == to->borrower) {
+        hy_ledger_enter(&e->state.ledger, to->phase);
+        e->phase = to;
         return HY_OK;
     }
-    hy_arena_clear(&e->work.passes);
-    if (is_predict) book_steps(e, false);
-    hy_ledger_enter(&e->state.ledger, phase);
-    if (!is_predict) book_steps(e, true);
-    e->is_in_predict = is_predict;
-    return push_parts(e, is_predict);
+    if (!trains) HY_TRY(vacate(e, to));
+    clear_parts(e);
+    if (trained && !trains) book_steps(e, false);
+    hy_ledger_enter(&e->state.ledger, to->phase);
+    if (trains && !trained) book_steps(e, true);
+    e->phase = to;
+    HY_TRY(push_parts(e, to));
+    /* After Predict the trainer says when. */
+    return trains && !(from->passes & HY_RUNS_JUMP) ? hy_offload_return(&e->state) : HY_OK;
 }
 
 /* ---- taking ------------------------------------------------------------------------------------------ */
@@ -246,6 +320,10 @@ static void place_plans(hy_engine *e) {
     char *activations = e->work.arena.data, *workspace = activations + e->plan.work.activations;
     for (int i = 0, count = list_plans(e, plans); i < count; i++) {
         char *after = activations + hy_align(plans[i]->bytes.activations);
+        if (is_lent(e, plans[i])) {
+            hy_batch_plan_place(plans[i], e->work.lent[0].data, e->work.lent[1].data);
+            continue;
+        }
         hy_batch_plan_place(plans[i], activations,
                             plans[i]->options.is_training ? workspace : after);
     }
@@ -273,7 +351,7 @@ hy_status hy_work_take(hy_engine *e) {
     uint64_t scratch =
         e->plan.choice.prediction_is_disabled ? 0 : e->state.rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
-    HY_TRY(push_parts(e, e->is_in_predict));
+    HY_TRY(push_parts(e, hy_engine_phase(e)));
     place_plans(e);
     HY_TRY(take_activations(e));
     HY_TRY(hy_work_take_buffers(e, &w->data, &spec, need));
@@ -301,7 +379,7 @@ void hy_work_release(hy_engine *e) {
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
     if (w->seen) b->release(b, HY_PINNED, w->seen, seen_bytes(e));
     free(w->guard_losses);
-    hy_arena_clear(&w->passes);
+    clear_parts(e);
     hy_arena_clear(&w->data);
     hy_arena_fini(&w->host_arena);
     hy_arena_fini(&w->arena);
@@ -314,7 +392,9 @@ hy_status hy_work_give_back(hy_engine *e) {
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
-    if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
+    if (!hy_phase_trains(hy_engine_phase(e))) {
+        HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_FULL]));
+    }
     hy_work_release(e);
     return HY_OK;
 }
