@@ -1,15 +1,16 @@
 /* work.c: where passes work: activations, workspace and buffers in one area. See engine.h.
  *
- * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
- * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
- * back and taken anew between steps for another plan. What is live in it changes with the phase: the
- * column of optimizer steps or that of Predict is pushed on its arena, and the ledger sees just that. */
+ * Passes of all sizes and types use the area in turn. So do the rings of the predictor's buffers,
+ * which lie behind the part that evaluation uses. The area holds nothing that outlives a step, so
+ * it can be given back between steps and taken again for another plan. What is live in it changes
+ * with the phase: either what optimizer steps use or what Predict uses is pushed on its arena, and
+ * the ledger sees just that. The sizes are those of the batch plans that were made (count_work). */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- batch plans ----------------------------------------------------------------------------------- */
+/* ---- batch plans ----------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
                            hy_batch_plan **out) {
@@ -19,8 +20,8 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
-/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
- * sequences. */
+/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
+ * few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
@@ -51,7 +52,7 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
     return count;
 }
 
-/* What the plans that were made need, by the code that planned it. */
+/* What the batch plans that were made need, counted by the planner's own code. */
 static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
     hy_plan_work counted = {.guard_batch = e->plan.work.guard_batch,
@@ -67,43 +68,24 @@ static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     e->plan.work = counted;
 }
 
-/* ---- what is live ---------------------------------------------------------------------------------- */
+/* ---- what is live ---------------------------------------------------------------------------- */
 
-/* A class has one place: where layers keep their activations on the host, what is left of them on the
- * device counts as workspace. */
-static hy_class activation_class(const hy_plan_work *w) {
-    return w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+static hy_status push_part(hy_engine *e, hy_class cls, uint64_t bytes) {
+    void *unused; /* place_plans says where passes work */
+    return bytes ? hy_arena_push(&e->work.passes, cls, bytes, &unused) : HY_OK;
 }
 
-typedef struct part {
-    hy_class cls;
-    uint64_t bytes;
-} part;
-
-/* The parts of the area in one kind of phase, in order; the bytes of a part that is not there are 0. */
-static void list_parts(const hy_engine *e, bool is_predict, part out[3]) {
-    const hy_plan_work *w = &e->plan.work;
-    if (!is_predict) {
-        out[0] = (part){activation_class(w), w->activations};
-        out[1] = (part){HY_WORKSPACE, w->workspace};
-        out[2] = (part){HY_WORKSPACE, 0};
-        return;
-    }
-    out[0] = (part){HY_ACTIVATIONS, w->eval.activations};
-    out[1] = (part){HY_WORKSPACE, w->eval_area - w->eval.activations};
-    out[2] = (part){HY_WORKSPACE, e->plan.state.work_rings};
-}
-
+/* What is live in the area, in optimizer steps or in Predict. A class has one place: if layers keep
+ * their activations on the host, those on the device count as workspace. */
 static hy_status push_parts(hy_engine *e, bool is_predict) {
-    part parts[3];
-    void *unused;
-    list_parts(e, is_predict, parts);
-    for (int i = 0; i < 3; i++) {
-        if (parts[i].bytes) {
-            HY_TRY(hy_arena_push(&e->work.passes, parts[i].cls, parts[i].bytes, &unused));
-        }
+    const hy_plan_work *w = &e->plan.work;
+    if (is_predict) {
+        HY_TRY(push_part(e, HY_ACTIVATIONS, w->eval.activations));
+        HY_TRY(push_part(e, HY_WORKSPACE, w->eval_area - w->eval.activations));
+        return push_part(e, HY_WORKSPACE, e->plan.state.work_rings);
     }
-    return HY_OK;
+    HY_TRY(push_part(e, w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS, w->activations));
+    return push_part(e, HY_WORKSPACE, w->workspace);
 }
 
 /* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
@@ -126,7 +108,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
     return push_parts(e, is_predict);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e, size_t rows) {
     hy_backend *b = e->device.backend;
@@ -201,8 +183,8 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     return b->alloc(b, HY_PINNED, sizeof *e->work.result, (void **)&e->work.result);
 }
 
-/* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
- * all types use it in turn. */
+/* Memory for activations that layers keep on the host, and the ring that these pass through, behind
+ * the other activations. Plans of all types use it in turn. */
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
@@ -280,7 +262,7 @@ hy_status hy_work_take(hy_engine *e) {
     return take_results(e, &spec);
 }
 
-/* ---- giving back --------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;
@@ -308,7 +290,7 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* The column of optimizer steps is live meanwhile and afterwards. */
+/* What optimizer steps use counts as live meanwhile and afterwards. */
 hy_status hy_work_give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */

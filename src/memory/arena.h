@@ -2,8 +2,8 @@
  *
  * An arena is taken from the backend before step 0 and never grows. Blocks are pushed and popped in
  * order; each belongs to a class, and the ledger sees it become live and released. In debug builds
- * (HY_POISON) released device memory is filled with a pattern that turns into NaN, so that a use after
- * release shows. */
+ * (HY_POISON) released device memory is filled with a pattern that turns into NaN, so that a use
+ * after release shows. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -22,8 +22,8 @@ typedef struct hy_arena {
 /* Takes `size` bytes; the message of a failure gives what the arena is for. */
 hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger, hy_place place,
                         uint64_t size, const char *purpose);
-/* An arena of any size without memory, for dry runs: stores in it can be walked over, and nothing that
- * they hold can be used. */
+/* An arena of any size without memory, for dry runs: stores in it can be walked over, and nothing
+ * that they hold can be used. */
 void hy_arena_init_dry(hy_arena *arena);
 /* Gives the memory back, and ends the booking of what is still in it. */
 void hy_arena_fini(hy_arena *arena);

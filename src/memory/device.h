@@ -1,7 +1,7 @@
 /* device.h: what computes: a backend and its streams.
  *
- * The engine opens it (engine/device.c) and closes it; modules that compute or move memory are given a
- * pointer to it. Streams run beside each other and are put in order by events. */
+ * The engine opens it (engine/device.c) and closes it; modules that compute or move memory are
+ * given a pointer to it. Streams run beside each other and are put in order by events. */
 #pragma once
 
 #include "kernels/kernels.h"
