@@ -61,8 +61,8 @@ static uint64_t sent_by(hy_trainer *t) {
 static uint64_t expected_of(const hy_trainer *t) {
     const hy_engine *e = &t->engine;
     hy_plan_traffic traffic;
-    require(hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic) ==
-            HY_OK);
+    require(hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage,
+                               &traffic) == HY_OK);
     return hy_plan_sent(&traffic, e->plan.choice.accum);
 }
 
