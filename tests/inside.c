@@ -29,7 +29,7 @@ void inside_set(hy_trainer *t, const char *key, const char *value) {
 hy_status inside_give_up(hy_trainer *t, hy_status status) { return hy_trainer_give_up(t, status); }
 
 hy_status inside_bytes_sent(hy_trainer *t, uint64_t *bytes) {
-    hy_status status = t->engine.backend->stream_sync(t->engine.shards.net.stream);
+    hy_status status = t->engine.device.backend->stream_sync(t->engine.collectives.net.stream);
     *bytes = hy_link_bytes_sent(t->team->link);
     return status;
 }

@@ -142,38 +142,28 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
-static void free_kept(hy_engine *e, void *kept) {
+hy_status hy_guest_keep_snapshot(hy_engine *e, hy_arena *kept) {
     uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    e->device.backend->release(e->device.backend, HY_HOST, kept, bytes);
-    hy_ledger_give(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
-}
-
-hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept) {
-    hy_backend *b = e->device.backend;
-    uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    *kept = NULL;
+    void *data;
+    *kept = (hy_arena){0};
     if (e->plan.types.has_low || !e->progress.has_snapshot) return HY_OK;
-    hy_status status = b->alloc(b, HY_HOST, bytes, kept);
-    if (status != HY_OK) {
-        return hy_fail_context(status, "the weights before the last jump are kept while the "
-                                       "average is looked at");
+    HY_TRY(hy_arena_init(kept, e->device.backend, &e->state.ledger, HY_HOST, bytes,
+                         "the weights before the last jump, while the average is evaluated"));
+    hy_status status = hy_arena_push(kept, HY_SNAPSHOT, bytes, &data);
+    if (status == HY_OK) {
+        status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->device.compute, 0, data, bytes);
     }
-    hy_ledger_take(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
-    status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->device.compute, 0, *kept, bytes);
-    if (status == HY_OK) return HY_OK;
-    free_kept(e, *kept);
-    *kept = NULL;
+    if (status != HY_OK) hy_arena_fini(kept);
     return status;
 }
 
-hy_status hy_guest_return_snapshot(hy_engine *e, void *kept) {
+hy_status hy_guest_return_snapshot(hy_engine *e, hy_arena *kept) {
     hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
-    if (!kept) return HY_OK;
+    if (!kept->data) return HY_OK;
     hy_row_changed(&e->state, HY_ROW_SNAPSHOT);
-    hy_status status = hy_store_write(store, e->device.compute, 0, kept,
-                                      e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes);
+    hy_status status = hy_store_write(store, e->device.compute, 0, kept->data, store->layout.bytes);
     if (status == HY_OK) status = hy_store_settle(store);
-    free_kept(e, kept);
+    hy_arena_fini(kept);
     e->progress.has_snapshot = status == HY_OK;
     return status;
 }

@@ -1,8 +1,8 @@
 /* memory.c: the memory of state, exchanges and work area together: taken, changed, given back. See
  * engine.h and state/state.h.
  *
- * Memory is taken before the first step. Another plan in mid-run gives the work area back, moves rows
- * and takes the area anew. */
+ * Memory is taken before the first step. Another plan in mid-run gives the work area back, moves
+ * rows and takes the area anew. */
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -12,7 +12,7 @@ hy_status hy_engine_lay_out(hy_engine *e) {
     return hy_rows_init(&e->state.rows, &e->model->params, &spec);
 }
 
-/* ---- taking and changing ---------------------------------------------------------------------------- */
+/* ---- taking and changing --------------------------------------------------------------------- */
 
 hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(hy_state_take(&e->state, &e->plan.choice, e->plan.state.disk));
@@ -46,10 +46,10 @@ void hy_engine_release(hy_engine *e) {
     hy_work_release(e);
 }
 
-/* ---- weights that are only used ---------------------------------------------------------------------- */
+/* ---- weights that are only used -------------------------------------------------------------- */
 
-/* On the device where they fit beside what else is needed there; else in pinned memory, passing through a
- * ring with every pass. */
+/* On the device where they fit beside what else is needed there; else in pinned memory, passing
+ * through a ring with every pass. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->state.rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;
@@ -65,7 +65,7 @@ hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     return hy_state_take(&e->state, choice, 0);
 }
 
-/* ---- all of it together ------------------------------------------------------------------------------ */
+/* ---- all of it together ---------------------------------------------------------------------- */
 
 hy_status hy_engine_settle(hy_engine *e) {
     const hy_device *d = &e->device;

@@ -1,8 +1,8 @@
 /* step.c: one optimizer step on the device. See engine.h.
  *
- * All micro-batches of the step are known before its first backward pass, so each token weighs the same
- * whatever the split: gradients are of (sum of losses) / (targets that count in the whole step). The host
- * enqueues everything and waits once, at the end. */
+ * All micro-batches of the step are known before its first backward pass, so each token has the
+ * same weight however the step is split: gradients are those of (sum of losses) / (counted targets
+ * of the whole step). The host enqueues everything and waits once, at the end. */
 #include <math.h>
 
 #include "base/error.h"
@@ -28,8 +28,8 @@ static hy_status forget_seen(hy_engine *e) {
     return e->device.backend->enqueue(e->device.compute, &fill);
 }
 
-/* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
- * know too. A fill is exact up to 24 bits. */
+/* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
+ * which a resumed run and a repeated step know too. A fill is exact up to 24 bits. */
 static hy_status set_dropout_seed(hy_engine *e) {
     uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
     uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
@@ -118,7 +118,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     return hy_exchange_check(&e->collectives.net);
 }
 
-/* ---- what it came to ------------------------------------------------------------------------------- */
+/* ---- what it came to ------------------------------------------------------------------------- */
 
 void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     if (was_skipped) {

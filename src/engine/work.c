@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- batch plans ----------------------------------------------------------------------------------- */
+/* ---- batch plans ----------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
                            bool is_lent, hy_batch_plan **out) {
@@ -21,8 +21,8 @@ static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtyp
     return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
-/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
- * sequences. */
+/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
+ * few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
@@ -108,7 +108,7 @@ static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     e->plan.work = counted;
 }
 
-/* ---- what is live ---------------------------------------------------------------------------------- */
+/* ---- what is live ---------------------------------------------------------------------------- */
 
 /* A class has one place: where layers keep their activations on the host, what is left of them on the
  * device counts as workspace. */
@@ -200,7 +200,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
     return trains && !(from->passes & HY_RUNS_JUMP) ? hy_offload_return(&e->state) : HY_OK;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e, size_t rows) {
     hy_backend *b = e->device.backend;
@@ -275,8 +275,8 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     return b->alloc(b, HY_PINNED, sizeof *e->work.result, (void **)&e->work.result);
 }
 
-/* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
- * all types use it in turn. */
+/* Memory for activations that layers keep on the host, and the ring that these pass through, behind
+ * the other activations. Plans of all types use it in turn. */
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
@@ -358,7 +358,7 @@ hy_status hy_work_take(hy_engine *e) {
     return take_results(e, &spec);
 }
 
-/* ---- giving back --------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;
@@ -386,7 +386,7 @@ void hy_work_release(hy_engine *e) {
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* The column of optimizer steps is live meanwhile and afterwards. */
+/* What optimizer steps use counts as live meanwhile and afterwards. */
 hy_status hy_work_give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */

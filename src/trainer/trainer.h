@@ -110,8 +110,8 @@ typedef struct hy_course {
     hy_regime regime;
     int64_t steps_total; /* budget: compute of this many full steps */
     hy_fork fork;
-    char *fork_state; /* host copy of the rows that a fork puts back */
-    bool is_in_fork;  /* running the arm with jumps */
+    hy_arena fork_state; /* host copy of the rows that a fork restores */
+    bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
     bool is_rest_owed; /* what follows the last step, validation and forks, was broken off */
     bool is_closed;    /* the closing validation was made */
