@@ -1,8 +1,8 @@
-/* answers.c: the CPU backend against answers known beforehand. See selftest.h.
+/* answers.c: tests the CPU backend against known answers. See selftest.h.
  *
- * Where there is no second device to compare with, a few ops are given numbers whose result is known on
- * paper. They touch what differs between machines: the matrix library and its core type, vector code
- * chosen at run time, threads. */
+ * Without a second device to compare with, a few ops run on numbers with a result that is known on
+ * paper. They cover what differs between machines: the matrix library and its core type, vector
+ * code chosen at run time, threads. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ static void tell(hy_selftest_run *run, const answer *a) {
                          .message = ""};
     if (isnan(op.error)) op.error = INFINITY;
     op.is_ok = op.error <= op.allowed;
-    if (!op.is_ok) op.message = "not the answer known beforehand";
+    if (!op.is_ok) op.message = "differs from the known answer";
     hy_selftest_tell_op(run, &op);
 }
 
@@ -59,7 +59,7 @@ static hy_status test_matmul(hy_selftest_run *run, float *memory) {
     return HY_OK;
 }
 
-/* All logits equal: the loss is the logarithm of how many there are. */
+/* All logits are equal: the loss is the logarithm of their number. */
 static hy_status test_loss(hy_selftest_run *run, float *memory) {
     int32_t target = 17;
     hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY,
@@ -74,7 +74,7 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
     return HY_OK;
 }
 
-/* All keys equal: every query takes the mean of the values it sees; v of token j is j. */
+/* All keys are equal: every query gets the mean of the values it attends to; v of token j is j. */
 static hy_status test_attention(hy_selftest_run *run, float *memory) {
     enum { TOKENS = 100, HEAD = 32 };
     float *qkv = memory, *out = qkv + TOKENS * 3 * HEAD, *lse = out + TOKENS * HEAD;
@@ -117,7 +117,7 @@ static hy_status test_norm(hy_selftest_run *run, float *memory) {
     return HY_OK;
 }
 
-/* gelu and silu of 1 and of 3, from their definitions. */
+/* gelu and silu of 1 and 3, from their definitions. */
 static hy_status test_activations(hy_selftest_run *run, float *memory) {
     float *x = memory, *y = x + 2 * SIZE;
     for (int i = 0; i < SIZE; i++) {
@@ -136,7 +136,7 @@ static hy_status test_activations(hy_selftest_run *run, float *memory) {
     return HY_OK;
 }
 
-/* The first step of Adam goes by the learning rate, whatever the gradient. */
+/* The length of Adam's first step is the learning rate, whatever the gradient. */
 static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     float *p = memory, *g = p + SIZE, *m = g + SIZE, *v = m + SIZE, *clip = v + SIZE;
     for (int i = 0; i < SIZE; i++) {
