@@ -235,7 +235,7 @@ static void write_topic(const hy_cli_terminal *terminal, const hy_cli_flag *flag
                                 : "built in");
 }
 
-static int say_unknown_topic(const char *topic) {
+static int fail_unknown_topic(const char *topic) {
     char name[64];
     snprintf(name, sizeof name, "--%s", topic + strspn(topic, "-"));
     const char *nearest = hy_cli_nearest_flag(name, strlen(name));
@@ -257,6 +257,6 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic) {
     else if (find_topic(topic, &flag))
         write_topic(terminal, &flag);
     else if (write_groups(terminal, topic) == 0)
-        return say_unknown_topic(topic);
+        return fail_unknown_topic(topic);
     return 0;
 }

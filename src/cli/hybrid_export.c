@@ -97,7 +97,7 @@ static uint64_t parse_size(const char *text) {
     return 0;
 }
 
-static void tell(void *user, hy_message_level level, const char *text) {
+static void on_message(void *user, hy_message_level level, const char *text) {
     const options *o = user;
     if (level == HY_WARNING)
         hy_cli_warning("%s", text);
@@ -188,7 +188,7 @@ static int check_options(options *o, int argc, char **argv) {
 
 int main(int argc, char **argv) {
     options o = {.eval_batches = UINT64_MAX};
-    hy_observer observer = {.user = &o, .on_message = tell};
+    hy_observer observer = {.user = &o, .on_message = on_message};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);

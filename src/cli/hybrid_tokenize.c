@@ -170,7 +170,7 @@ static int print_text(const options *o, const hy_tokenizer *t) {
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-static bool tell(void *user, const hy_tokenize_progress *p) {
+static bool on_progress(void *user, const hy_tokenize_progress *p) {
     hy_cli_progress *progress = user;
     char what[64];
     if (!progress->terminal->is_tty || progress->terminal->is_quiet) return true;
@@ -194,7 +194,7 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .shard_tokens = o->shard_tokens,
                                .threads = (int)o->threads,
                                .is_plain = o->is_plain,
-                               .on_progress = tell,
+                               .on_progress = on_progress,
                                .user = &progress};
     if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
         hy_cli_warning("%s has no eos token: documents will not be separated", o->tokenizer);

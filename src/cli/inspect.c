@@ -73,8 +73,8 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
 #define LOW_PIN_LIMIT (8ull << 30) /* less host memory than this is reported as low */
 #define LOW_DISK (4ull << 30)
 
-__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
-                                                      const char *what, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void
+print_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
     va_list arguments;
     fprintf(terminal->out, "  %-10s  ", what);
     va_start(arguments, format);
@@ -89,8 +89,8 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
 }
 
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
-    say(terminal, "CUDA", "%s", machine->cuda);
+    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
+    print_field(terminal, "CUDA", "%s", machine->cuda);
     if (!machine->has_cuda) {
         hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the folder "
                        "of this program");
@@ -98,17 +98,19 @@ static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine
             hint(terminal, "WSL uses the NVIDIA driver of Windows; do not install one in Linux");
         return;
     }
-    say(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
-        hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
-        machine->gpu_detail);
+    print_field(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
+                hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+                machine->gpu_detail);
     char peak[64] = "";
     if (machine->gpu_peak_flops > 0)
         snprintf(peak, sizeof peak, " of %.1f in the data sheet", 1e-12 * machine->gpu_peak_flops);
-    say(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops, peak,
-        machine->gpu_capability < 80 ? "fp16" : "bf16");
+    print_field(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
+                peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
     if (!(machine->download_bytes_per_second > 0)) return;
-    say(terminal, "", "device memory at %.0f GB/s", 1e-9 * machine->gpu_memory_bytes_per_second);
-    say(terminal, "",
+    print_field(terminal, "", "device memory at %.0f GB/s",
+                1e-9 * machine->gpu_memory_bytes_per_second);
+    print_field(
+        terminal, "",
         "copies at %.1f GB/s to the device, %.1f GB/s to the host, %.1f GB/s each way in parallel "
         "(pinned memory)",
         1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
@@ -124,12 +126,13 @@ static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine
                       const char *folder) {
     bool is_here = strcmp(folder, ".") == 0;
     if (machine->disk_problem[0] != '\0') {
-        say(terminal, "disk", "%s", machine->disk_problem);
+        print_field(terminal, "disk", "%s", machine->disk_problem);
         return;
     }
-    say(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
-        hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
-        1e-9 * machine->disk_read_bytes_per_second, 1e-9 * machine->disk_write_bytes_per_second);
+    print_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+                hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
+                is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
+                1e-9 * machine->disk_write_bytes_per_second);
     if (machine->disk_free < LOW_DISK)
         hint(terminal, "little space for checkpoints: choose an --out folder on another disk");
 }
@@ -149,27 +152,29 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options
     hy_status status = hy_machine_probe(folder, &machine);
     if (status != HY_OK) return hy_cli_fail(status);
     hy_cli_heading(terminal, "this machine");
-    say(terminal, "CPU", "%s, %d core%s available to this program", cpu_of(&machine), machine.cores,
-        machine.cores == 1 ? "" : "s");
-    say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas, machine.sgemm_gflops);
+    print_field(terminal, "CPU", "%s, %d core%s available to this program", cpu_of(&machine),
+                machine.cores, machine.cores == 1 ? "" : "s");
+    print_field(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas,
+                machine.sgemm_gflops);
     if (machine.blas_warning[0] != '\0') hint(terminal, machine.blas_warning);
     show_card(terminal, &machine);
     bool is_unlimited = machine.pin_limit == UINT64_MAX;
-    say(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
-        hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
-        1e-9 * machine.host_copy_bytes_per_second);
-    say(terminal, "pinnable", "%s: %s",
-        is_unlimited ? "no limit" : hy_cli_bytes(machine.pin_limit).text, machine.pin_reason);
+    print_field(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
+                hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
+                1e-9 * machine.host_copy_bytes_per_second);
+    print_field(terminal, "pinnable", "%s: %s",
+                is_unlimited ? "no limit" : hy_cli_bytes(machine.pin_limit).text,
+                machine.pin_reason);
     if (machine.has_cuda && machine.pin_limit < LOW_PIN_LIMIT)
         hint(terminal, "low: little room for state that does not fit on the card");
     show_disk(terminal, &machine, folder);
     if (machine.is_wsl) {
-        say(terminal, "system", "WSL: Linux inside Windows");
+        print_field(terminal, "system", "WSL: Linux inside Windows");
         hint(terminal, "Windows limits pinned memory, often to less than shown; to give WSL more "
                        "memory, set memory= in .wslconfig");
     }
     if (machine.is_container)
-        say(terminal, "system", "container: the limits shown are those of the container");
+        print_field(terminal, "system", "container: the limits shown are those of the container");
     status = hy_cli_doctor_profile(config);
     if (status == HY_OK) status = hy_cli_plan_list(terminal, options, config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
@@ -189,15 +194,16 @@ typedef struct report {
 
 /* ---- device and machine ---------------------------------------------------------------------- */
 
-static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    say(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores, machine->blas);
-    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
+static void print_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    print_field(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores,
+                machine->blas);
+    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
     if (machine->has_cuda)
-        say(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
-            hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
+        print_field(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
+                    hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
     else
-        say(terminal, "CUDA", "%s", machine->cuda);
-    if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
+        print_field(terminal, "CUDA", "%s", machine->cuda);
+    if (machine->is_wsl) print_field(terminal, "system", "WSL: Linux inside Windows");
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */
@@ -226,12 +232,12 @@ static void on_op(void *user, const hy_selftest_op *op) {
         char date[32];
         time_t now = time(NULL);
         strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-        say(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
+        print_field(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
         if (uname(&system) == 0) {
-            say(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
-                system.machine);
+            print_field(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
+                        system.machine);
         }
-        if (hy_machine_probe(".", &machine) == HY_OK) say_machine(r->terminal, &machine);
+        if (hy_machine_probe(".", &machine) == HY_OK) print_machine(r->terminal, &machine);
         fputc('\n', r->terminal->out);
     }
     if (!is_same) {

@@ -267,7 +267,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
 
 /* ---- error messages -------------------------------------------------------------------------- */
 
-static bool say_value_missing(const hy_cli_flag *flag) {
+static bool fail_value_missing(const hy_cli_flag *flag) {
     static const char *const numeric[] = {"integer", "number", "bytes"};
     const char *type = "";
     for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
@@ -310,7 +310,7 @@ static const struct {
     {"--verbosity", "use --verbose, or --quiet"},
 };
 
-static bool say_unknown(const char *argument) {
+static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (strlen(foreign[i].flag) != (size_t)length ||
@@ -337,7 +337,7 @@ static bool is_builtin(const char *kind, const char *name) {
 
 /* Reports an argument that belongs to no flag and names the flag that was probably meant. The name
  * of `previous` is NULL if there was no flag before. */
-static bool say_misplaced(const char *argument, const hy_cli_flag *previous) {
+static bool fail_misplaced(const char *argument, const hy_cli_flag *previous) {
     static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
     const char *end = strrchr(argument, '.');
     bool is_config = end != NULL && end != argument && strcmp(end, ".cfg") == 0;
@@ -372,8 +372,8 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         const char *argument = argv[i], *equals = strchr(argument, '=');
         const char *value = equals != NULL ? equals + 1 : NULL;
         bool is_negated;
-        if (argument[0] != '-' || argument[1] == '\0') return say_misplaced(argument, &flag);
-        if (!find_named(argument, &flag, &is_negated)) return say_unknown(argument);
+        if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument, &flag);
+        if (!find_named(argument, &flag, &is_negated)) return fail_unknown(argument);
         bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
         if (value != NULL && (is_negated || takes_none)) {
             hy_cli_error("--%s%s takes no value, but got \"%s\"", is_negated ? "no-" : "",
@@ -384,7 +384,7 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
             is_value_of(&flag, argv[i + 1]))
             value = argv[++i];
-        if (value == NULL && flag.takes == HY_CLI_VALUE) return say_value_missing(&flag);
+        if (value == NULL && flag.takes == HY_CLI_VALUE) return fail_value_missing(&flag);
         if (!take_flag(options, &flag, value)) return false;
     }
     return true;

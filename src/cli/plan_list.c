@@ -122,12 +122,12 @@ static bool is_on(const hy_config *config, const char *key) {
 
 /* All three ways, unless the settings fix one: adapters, no adapters, or a part of the model. */
 static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
-    bool is_said = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
-                   hy_cli_names(config, "train.train");
+    bool is_set = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
+                  hy_cli_names(config, "train.train");
     hy_cli_way only = is_on(config, "qlora")  ? HY_CLI_QLORA
                       : is_on(config, "lora") ? HY_CLI_LORA
                                               : HY_CLI_FULL;
-    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_said || w == (int)only;
+    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_set || w == (int)only;
 }
 
 static hy_status set_way(hy_config *config, hy_cli_way way) {
@@ -235,8 +235,7 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
               ? "  Planned values. card: GiB used on the card; host: GiB of pinned host memory.\n"
-              : "  Planned values. RAM: GiB used to compute; host: GiB for state kept elsewhere in "
-                "memory.\n",
+              : "  Planned values. RAM: GiB used as the device; host: GiB for streamed state.\n",
           terminal->out);
 }
 

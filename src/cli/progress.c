@@ -229,15 +229,15 @@ static void end_line(hy_cli_progress *progress) {
 
 /* Whether a text is new; remembers it. */
 static bool is_new_text(hy_cli_progress *progress, const char *text) {
-    for (int i = 0; i < progress->told_count; i++) {
-        if (strcmp(progress->told[i], text) == 0) return false;
+    for (int i = 0; i < progress->shown_count; i++) {
+        if (strcmp(progress->shown[i], text) == 0) return false;
     }
-    if (progress->told_count < HY_CLI_TOLD_MAX) progress->told[progress->told_count++] = text;
+    if (progress->shown_count < HY_CLI_SHOWN_MAX) progress->shown[progress->shown_count++] = text;
     return true;
 }
 
 /* A cycle of phases is reported once; problems are reported each time. */
-static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
+static void print_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
     bool is_wrong = info->was_rejected || info->was_rolled_back;
     if (!is_wrong && !is_new_text(progress, info->reason)) return;
@@ -251,11 +251,11 @@ static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
 }
 
 /* Printed once in long runs: the expected time and the disk traffic of checkpoints. */
-static void say_outlook(hy_cli_progress *progress) {
+static void print_expected_time(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     int64_t steps = info->step - progress->first_step + 1;
-    if (progress->told_outlook || steps < OUTLOOK_STEPS) return;
-    progress->told_outlook = true;
+    if (progress->has_shown_time || steps < OUTLOOK_STEPS) return;
+    progress->has_shown_time = true;
     if (!(info->remaining >= OUTLOOK_SECONDS)) return;
     FILE *out = begin_line(progress);
     fprintf(out, "expected time: %s", hy_cli_duration(info->remaining).text);
@@ -290,7 +290,7 @@ static void on_step(void *user, const hy_step_info *info) {
         double share = (1 - SMOOTHING) / progress->smoothed_weight;
         progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
     }
-    if (info->reason != NULL && info->reason[0] != '\0') say_phase(progress, info);
+    if (info->reason != NULL && info->reason[0] != '\0') print_phase(progress, info);
     /* Why there is no prediction; each reason once. Not during Warmup, which never predicts. */
     bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
     if (!is_plain && is_new_text(progress, info->obstacle)) {
@@ -301,7 +301,7 @@ static void on_step(void *user, const hy_step_info *info) {
         fprintf(begin_line(progress),
                 "step %" PRId64 ": skipped the update, because the gradient was not finite\n",
                 info->step);
-    say_outlook(progress);
+    print_expected_time(progress);
     if (!progress->terminal->is_tty) {
         if (is_plain_line_due(progress)) print_step(progress);
     } else if (is_last || progress->drawn_columns == 0 ||
@@ -341,17 +341,17 @@ static void on_progress(void *user, const char *what, double fraction) {
     bool is_new = strncmp(progress->work, what, sizeof progress->work - 1) != 0;
     if (is_new) {
         snprintf(progress->work, sizeof progress->work, "%s", what);
-        progress->work_told_at = now();
+        progress->work_shown_at = now();
     }
     if (progress->terminal->is_tty) {
         if (fraction >= 1)
             wipe(progress);
         else if (is_new || now() - progress->drawn_at >= REDRAW_SECONDS)
             hy_cli_draw_work(progress, what, fraction);
-    } else if (now() - progress->work_told_at >= PLAIN_SECONDS) {
+    } else if (now() - progress->work_shown_at >= PLAIN_SECONDS) {
         fprintf(progress->terminal->out, "%s: %.0f %%\n", what, 100 * fraction);
         fflush(progress->terminal->out);
-        progress->work_told_at = now();
+        progress->work_shown_at = now();
     }
     if (fraction >= 1) progress->work[0] = '\0';
 }

@@ -10,7 +10,7 @@
 
 hy_cli_colour hy_cli_phase_colour(hy_phase phase);
 
-#define HY_CLI_TOLD_MAX 16
+#define HY_CLI_SHOWN_MAX 16
 
 typedef struct hy_cli_progress {
     const hy_cli_terminal *terminal;
@@ -25,15 +25,15 @@ typedef struct hy_cli_progress {
     hy_step_info step;  /* the latest step; its reason is not kept */
     int64_t first_step; /* of this session */
     double smoothed_loss, smoothed_weight;
-    bool told_outlook;
-    const char *told[HY_CLI_TOLD_MAX]; /* reasons for phases that were already shown */
-    int told_count;
+    bool has_shown_time;
+    const char *shown[HY_CLI_SHOWN_MAX]; /* reasons for phases that were already shown */
+    int shown_count;
 
     int64_t printed_step; /* plain lines: the latest phase */
     double printed_at;
 
     char work[64]; /* other work in progress; "": none */
-    double work_told_at;
+    double work_shown_at;
 } hy_cli_progress;
 
 /* The terminal must outlive the progress; the progress must outlive the trainer that calls it. */

@@ -89,7 +89,7 @@ static bool has_saved(const char *out, time_t since) {
     return is_there;
 }
 
-static bool says(const char *text, const char *flag) {
+static bool is_flag(const char *text, const char *flag) {
     size_t length = strlen(flag);
     return strncmp(text, flag, length) == 0 && (text[length] == 0 || text[length] == '=');
 }
@@ -105,11 +105,11 @@ static char **command_again(char *const *argv, const char *out, time_t since) {
     if (!again) return NULL;
     for (int i = 0; i < count; i++) {
         bool is_named =
-            says(argv[i], "--resume") || (i > 0 && strcmp(argv[i - 1], "--resume") == 0);
+            is_flag(argv[i], "--resume") || (i > 0 && strcmp(argv[i - 1], "--resume") == 0);
         char *name = is_named ? strstr(argv[i], "/checkpoint-") : NULL;
         if (name) *name = 0;
         resumes |= is_named;
-        if (!says(argv[i], "--overwrite")) again[used++] = argv[i];
+        if (!is_flag(argv[i], "--overwrite")) again[used++] = argv[i];
     }
     if (!resumes && has_new) {
         again[used++] = resume;
@@ -184,10 +184,10 @@ int hy_cli_fail_as(const hy_rank_info *who, hy_status status) {
      * (host, pid 77) is gone". */
     const char *message = hy_error_message(), *end = strchr(message, ')');
     int whose = -1;
-    bool is_told = sscanf(message, "rank %d (", &whose) == 1 && end != NULL;
-    bool has_spoken = is_told && end[1] == ':';
-    bool is_said = !is_told || who->rank == 0 || whose == who->rank;
+    bool names_rank = sscanf(message, "rank %d (", &whose) == 1 && end != NULL;
+    bool has_message = names_rank && end[1] == ':';
+    bool is_printed = !names_rank || who->rank == 0 || whose == who->rank;
     /* printed for rank 0 if rank 0 is gone */
-    if (whose == 0 && !has_spoken) is_said |= who->rank == 1;
-    return is_said ? hy_cli_fail(status) : hy_cli_exit_code(status);
+    if (whose == 0 && !has_message) is_printed |= who->rank == 1;
+    return is_printed ? hy_cli_fail(status) : hy_cli_exit_code(status);
 }

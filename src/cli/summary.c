@@ -53,8 +53,8 @@ char *hy_cli_command_line(int argc, char *const *argv) {
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
-                                                      const char *what, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void
+print_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
     va_list arguments;
     fprintf(terminal->out, "%s%-8s%s  ", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
             hy_cli_colour_code(terminal, HY_CLI_PLAIN));
@@ -79,22 +79,22 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
 }
 
 /* One line per group: "groups    embed.*: decay 0, 1 parameter of 32,768 numbers". */
-static void say_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+static void print_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_group_info group;
     for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++) {
         bool is_one = group.parameters == 1;
-        say(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
-            group.changes, hy_cli_count(group.parameters).text, is_one ? "parameter" : "parameters",
-            hy_cli_count(group.elements).text);
+        print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
+                    group.changes, hy_cli_count(group.parameters).text,
+                    is_one ? "parameter" : "parameters", hy_cli_count(group.elements).text);
     }
 }
 
 /* "ranks     2 (ZeRO stage 2, over sockets)". */
-static void say_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+static void print_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_ranks_info ranks;
     if (!hy_trainer_ranks(trainer, &ranks)) return;
-    say(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
-        ranks.transport);
+    print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
+                ranks.transport);
 }
 
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
@@ -103,25 +103,25 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     hy_summary facts, *summary = &facts;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
-    say(terminal, "model", "%s, %s parameters\n", summary->model,
-        hy_cli_count(summary->parameters).text);
-    say_groups(terminal, trainer);
-    say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
-    say_ranks(terminal, trainer);
-    say(terminal, "data", "%s\n", summary->data);
-    say(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
+    print_field(terminal, "model", "%s, %s parameters\n", summary->model,
+                hy_cli_count(summary->parameters).text);
+    print_groups(terminal, trainer);
+    print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    print_ranks(terminal, trainer);
+    print_field(terminal, "data", "%s\n", summary->data);
+    print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
     if (summary->steps > 0) fprintf(out, ", %s already done", hy_cli_count(summary->steps).text);
     fputc('\n', out);
     if (summary->out[0] == '\0') {
-        say(terminal, "out", "no files are written\n");
+        print_field(terminal, "out", "no files are written\n");
     } else {
-        say(terminal, "out", "%s, checkpoint size: %s\n", summary->out,
-            hy_cli_bytes(summary->checkpoint_bytes).text);
-        say(terminal, "saves", "%s", "");
+        print_field(terminal, "out", "%s, checkpoint size: %s\n", summary->out,
+                    hy_cli_bytes(summary->checkpoint_bytes).text);
+        print_field(terminal, "saves", "%s", "");
         hy_cli_saves(out, config, trainer);
-        say(terminal, "watch it", "hybrid-top %s\n", summary->out);
+        print_field(terminal, "watch it", "hybrid-top %s\n", summary->out);
     }
     fflush(out);
 }
@@ -155,7 +155,8 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
     /* compared with the data sheet, and with a measured matmul */
     FILE *out = terminal->out;
     if (summary->fp8_matmuls > 0)
-        say(terminal, "fp8", "%s of the %s block matmuls of a micro-batch; the others in bf16\n",
+        print_field(
+            terminal, "fp8", "%s of the %s block matmuls of a micro-batch; the others in bf16\n",
             hy_cli_count(summary->fp8_matmuls).text, hy_cli_count(summary->block_matmuls).text);
     if (summary->mfu > 0)
         fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
@@ -204,7 +205,8 @@ static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *tra
     if (slowest.seconds > 0 && !isnan(slowest.exchanged))
         snprintf(link, sizeof link, ", link in use %.0f %% of the time",
                  100 * slowest.exchanged / slowest.seconds);
-    say(terminal, "ranks",
+    print_field(
+        terminal, "ranks",
         "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s)%s, each sends %s per "
         "step, memory %s\n",
         ranks.count, found, hy_cli_count(slowest.slowest).text, hy_cli_count(slowest.steps).text,
@@ -289,8 +291,8 @@ void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *su
 
 /* Rows show savings that are on. Those that are off are listed in one line, if they would save a
  * noticeable part of the device memory. */
-#define WORTH_TELLING 0.02 /* share of the device memory in use */
-#define MOST_TOLD 4
+#define WORTH_SHOWING 0.02 /* share of the device memory in use */
+#define MOST_SHOWN 4
 
 /* "1.5 GiB", "-1.5 GiB" for a cost, "" for nothing. */
 static hy_cli_figure in_signed_bytes(int64_t bytes) {
@@ -330,16 +332,16 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_cli_section(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
     FILE *out = terminal->out;
-    int told = 0;
-    for (int i = 0; i < savings.count && told < MOST_TOLD; i++) {
+    int shown = 0;
+    for (int i = 0; i < savings.count && shown < MOST_SHOWN; i++) {
         const hy_saving *it = &savings.list[i];
-        bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)facts.vram_bytes;
+        bool is_worth_it = (double)it->device_bytes >= WORTH_SHOWING * (double)facts.vram_bytes;
         if (it->is_on || !is_worth_it) continue;
-        fprintf(out, "%s%s = %s %s", told ? ", " : "  would also save memory: ", it->key, it->other,
-                hy_cli_bytes((uint64_t)it->device_bytes).text);
-        told++;
+        fprintf(out, "%s%s = %s %s", shown ? ", " : "  would also save memory: ", it->key,
+                it->other, hy_cli_bytes((uint64_t)it->device_bytes).text);
+        shown++;
     }
-    if (told) fputc('\n', out);
+    if (shown) fputc('\n', out);
 }
 
 /* ---- prediction ------------------------------------------------------------------------------ */
@@ -443,8 +445,8 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
 
 /* ---- files and next commands ----------------------------------------------------------------- */
 
-static void say_command(FILE *out, const char *what, const char *program, const char *flag,
-                        const char *folder) {
+static void print_command(FILE *out, const char *what, const char *program, const char *flag,
+                          const char *folder) {
     fprintf(out, "%-19s", what);
     write_quoted(out, program);
     fprintf(out, " %s ", flag);
@@ -476,11 +478,11 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
     if (!is_saved) return;
     if (!was_stopped) {
         write_sibling(chat, sizeof chat, options->program, "hybrid-chat");
-        say_command(out, "talk to it:", chat, "--model", summary->out);
+        print_command(out, "talk to it:", chat, "--model", summary->out);
         fputc('\n', out);
     }
-    say_command(out, was_stopped ? "continue with:" : "train longer with:", options->program,
-                "--resume", summary->out);
+    print_command(out, was_stopped ? "continue with:" : "train longer with:", options->program,
+                  "--resume", summary->out);
     if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }

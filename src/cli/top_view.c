@@ -342,9 +342,9 @@ static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
         {"skipped", "skipped the update, because the gradient was not finite"},
     };
     if (!point->was_rolled_back && !point->was_rejected && !point->was_skipped) return false;
-    const char *const *said = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
-    *out = (hy_top_happening){.kind = said[0], .step = point->step};
-    snprintf(out->text, sizeof out->text, "%s", said[1]);
+    const char *const *chosen = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
+    *out = (hy_top_happening){.kind = chosen[0], .step = point->step};
+    snprintf(out->text, sizeof out->text, "%s", chosen[1]);
     return true;
 }
 

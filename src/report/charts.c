@@ -71,7 +71,7 @@ static const chart charts[] = {
      .curves = {{STEPS("tokens_per_second"), "speed", IS_NOISY}}},
     {"steps", "Speed", "steps per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
      .curves = {{STEPS("steps_per_second"), "speed", IS_NOISY}}},
-    {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
+    {"memory", "Device memory", "bytes in use by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
      .curves = {LAYERS("memory"),
                 {ALL("vram_bytes"), "in use at the end of the step", IS_SUM},

@@ -156,7 +156,7 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
     bool is_made = true;
     for (int k = 0; k < 3; k++) is_made &= hy_selftest_call_make(i, dtype, &calls[k]);
     if (is_made && !is_beyond(&run->gpu.backend->facts, &calls[0])) {
-        char said[HY_ERROR_MESSAGE_MAX], name[64];
+        char message[HY_ERROR_MESSAGE_MAX], name[64];
         snprintf(name, sizeof name, "%s%s", hy_op_name(calls[0].kind), added_to_name(&calls[0]));
         hy_selftest_op op = {.size = sizeof op,
                              .name = name,
@@ -164,9 +164,9 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
                              .tensor = "",
                              .message = ""};
         if (try_call(run, calls, &op) != HY_OK) {
-            snprintf(said, sizeof said, "%s", hy_error_message());
+            snprintf(message, sizeof message, "%s", hy_error_message());
             op.error = INFINITY;
-            op.message = said;
+            op.message = message;
             op.is_ok = false;
         }
         hy_selftest_tell_op(run, &op);

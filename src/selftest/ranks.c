@@ -25,19 +25,20 @@ void hy_finding_add(hy_finding *finding, const char *format, ...) {
     va_end(arguments);
 }
 
-static void tell(hy_ranks_run *run, hy_selftest_check *check) {
+static void report_result(hy_ranks_run *run, hy_selftest_check *check) {
     const hy_ranks_observer *o = run->observer;
     check->size = sizeof *check;
     if (hy_ranks_leads(run) && o && o->on_check) o->on_check(o->user, check);
 }
 
-void hy_ranks_tell(hy_ranks_run *run, const char *name, const char *format, ...) {
+void hy_ranks_report(hy_ranks_run *run, const char *name, const char *format, ...) {
     char text[2 * TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    tell(run, &(hy_selftest_check){.part = run->part, .name = name, .text = text, .message = ""});
+    report_result(
+        run, &(hy_selftest_check){.part = run->part, .name = name, .text = text, .message = ""});
 }
 
 void hy_ranks_progress(hy_ranks_run *run, const char *what) {
@@ -72,11 +73,12 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
         bool is_wrong = describe(run, all, message);
         run->result->checks++;
         run->result->failures += is_wrong;
-        tell(run, &(hy_selftest_check){.part = run->part,
-                                       .name = name,
-                                       .text = text,
-                                       .verdict = is_wrong ? HY_CHECK_FAILED : HY_CHECK_PASSED,
-                                       .message = message});
+        report_result(run,
+                      &(hy_selftest_check){.part = run->part,
+                                           .name = name,
+                                           .text = text,
+                                           .verdict = is_wrong ? HY_CHECK_FAILED : HY_CHECK_PASSED,
+                                           .message = message});
     }
     free(all);
     return status;

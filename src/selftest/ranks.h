@@ -38,7 +38,7 @@ void hy_finding_add(hy_finding *finding, const char *format, ...)
 hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *name,
                          const char *text);
 /* A line of information that is not a check. */
-void hy_ranks_tell(hy_ranks_run *run, const char *name, const char *format, ...)
+void hy_ranks_report(hy_ranks_run *run, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void hy_ranks_progress(hy_ranks_run *run, const char *what);
 

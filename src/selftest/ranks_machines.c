@@ -60,34 +60,34 @@ static void report_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
     else
         snprintf(how, sizeof how, "%d thread%s", f->threads, f->threads == 1 ? "" : "s");
     if (f->driver[0]) snprintf(driver, sizeof driver, ", driver %s", f->driver);
-    hy_ranks_tell(run, name, "%s, pid %d: %s (%s), %.1f of %.1f GiB free%s; %s", m->host, m->pid,
-                  f->device, how, (double)f->memory_free / 0x1p30, (double)f->memory_total / 0x1p30,
-                  driver, f->detail);
+    hy_ranks_report(run, name, "%s, pid %d: %s (%s), %.1f of %.1f GiB free%s; %s", m->host, m->pid,
+                    f->device, how, (double)f->memory_free / 0x1p30,
+                    (double)f->memory_total / 0x1p30, driver, f->detail);
 }
 
 static void tell_nccl(hy_ranks_run *run, const facts *all) {
     int32_t lacking = -1;
     for (int32_t r = run->team->who.count - 1; r >= 0; r--) lacking = all[r].has_nccl ? lacking : r;
     if (lacking < 0)
-        hy_ranks_tell(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
+        hy_ranks_report(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
     else
-        hy_ranks_tell(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
+        hy_ranks_report(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
 }
 
 static void report_transport(hy_ranks_run *run, const facts *all) {
     bool is_gpu = run->sharers.has_cards;
     const char *link = hy_link_name(run->team->link), *launcher;
     launcher = hy_ranks_source_name(run->team->who.source);
-    hy_ranks_tell(run, "started by", "%s",
-                  launcher[0] ? launcher : "itself: there is only one rank");
+    hy_ranks_report(run, "started by", "%s",
+                    launcher[0] ? launcher : "itself: there is only one rank");
     tell_nccl(run, all);
     if (run->has_nccl)
-        hy_ranks_tell(run, "transport", "NCCL%s; small messages use %s",
-                      is_gpu ? ", because each rank has its own card" : " (stand-in)", link);
+        hy_ranks_report(run, "transport", "NCCL%s; small messages use %s",
+                        is_gpu ? ", because each rank has its own card" : " (stand-in)", link);
     else
-        hy_ranks_tell(run, "transport", "%s; memory %s", link,
-                      is_gpu ? "copies card memory through pinned memory"
-                             : "sends memory directly");
+        hy_ranks_report(run, "transport", "%s; %s", link,
+                        is_gpu ? "card memory is copied through pinned memory"
+                               : "memory is sent directly");
 }
 
 /* ---- the part -------------------------------------------------------------------------------- */

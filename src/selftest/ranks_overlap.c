@@ -100,10 +100,10 @@ static hy_status measure(rivals *r) {
     HY_TRY(seconds_of(r, 0, r->exchanges, &exchange));
     HY_TRY(seconds_of(r, r->matmuls, r->exchanges, &both));
     double longer = matmul > exchange ? matmul : exchange, ratio = both / longer;
-    hy_ranks_tell(run, "matmuls alone", "%8.3f s", matmul);
-    hy_ranks_tell(run, "exchanges alone", "%8.3f s", exchange);
-    hy_ranks_tell(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
-                  ratio > 1.5 ? ": they slow each other down" : "");
+    hy_ranks_report(run, "matmuls alone", "%8.3f s", matmul);
+    hy_ranks_report(run, "exchanges alone", "%8.3f s", exchange);
+    hy_ranks_report(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
+                    ratio > 1.5 ? ": they slow each other down" : "");
     return HY_OK;
 }
 

@@ -206,8 +206,8 @@ static hy_status train_alone(hy_ranks_run *run, const precision *with, course *o
     if (hy_ranks_leads(run)) HY_TRY(train(run, &c));
     HY_TRY(hy_control_share(run->team->control, &c.found, sizeof c.found, 0));
     *out = c.found;
-    hy_ranks_tell(run, name, "loss %.4f to %.4f; %.1f ms per step", out->loss[0],
-                  out->loss[STEPS - 1], 1e3 * c.seconds);
+    hy_ranks_report(run, name, "loss %.4f to %.4f; %.1f ms per step", out->loss[0],
+                    out->loss[STEPS - 1], 1e3 * c.seconds);
     return HY_OK;
 }
 

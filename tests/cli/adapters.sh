@@ -657,7 +657,7 @@ test_adapters_that_cannot_be_side_by_side() {
         expect_err "two/adapter"
     fi
     run_tiny --init-from base --adapter one/adapter,three/adapter --out new
-    expect_refusal "begins with one adapter"
+    expect_refusal "starts from one adapter"
     run --eval-only --model one --adapter two/adapter --device cpu
     expect_refusal "adapters of its own"
 }
@@ -759,7 +759,7 @@ test_merging_shows_how_far_the_two_are_apart() {
     awk 'BEGIN { for (i = 0; i < 400; i++) printf "Nina kept %d cups.\n", i }' > text.txt
     run_other hybrid-export tuned --out more --merge --data text.txt --eval-batches 2 --device cpu
     expect_code 0
-    grep -q 'onto the folder.*; 128 tokens of ' "$stdout" || fail "$(cat "$stdout")"
+    grep -q 'into the original weights.*; 128 tokens of ' "$stdout" || fail "$(cat "$stdout")"
     mv base moved
     run_other hybrid-export tuned --out again --merge --base moved --eval-batches 1
     expect_code 0
@@ -794,7 +794,7 @@ test_an_adapter_that_cannot_be_merged() {
         "hybrid-export $export --base $golden/gpt2|is no matrix of this model" \
         "hybrid-export $export --base nano|shape without weights" \
         "hybrid-export $export --base nowhere|beside nowhere, which is not there; --base FOLDER" \
-        "hybrid-export tuned $export|in place of a checkpoint; unexpected argument tuned" \
+        "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \
         "hybrid-export --adapter $adapter --out merged|for --merge" \
         "hybrid-export $export --merge-onto trained|not onto trained" \
         "hybrid-export $export --eval-batches 3|need a run"; do

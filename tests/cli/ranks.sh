@@ -55,7 +55,7 @@ test_as_many_cards_as_gpus_are_enough() {
 
 test_gpus_on_the_cpu_are_refused_with_what_to_use() {
     run_tiny --gpus 2 --out out
-    expect_refusal "--gpus 2 needs cards" "device is cpu" "--ranks 2"
+    expect_refusal "--gpus 2 needs GPUs" "device is cpu" "--ranks 2"
     run --model nano --gpus 2 --device cuda:1 --out out
     expect_refusal "device is cuda:1" "expected auto or cuda"
 }
@@ -68,13 +68,13 @@ test_wrong_numbers_are_refused() {
     run_tiny --ranks
     expect_refusal "--ranks needs a value" "1 to 256"
     run_tiny --ranks 2 --gpus 2
-    expect_refusal "--gpus 2 and --ranks 2" "expected one of them"
+    expect_refusal "--gpus 2 and --ranks 2" "cannot be combined"
 }
 
 test_other_actions_have_one_process() {
     for action in --doctor --list-models --eval-only; do
         run --ranks 2 $action
-        expect_refusal "--ranks is for training"
+        expect_refusal "--ranks cannot be used with this action"
     done
     run_tiny --ranks 2 --zero-stage 2 --print-config
     expect_code 0
@@ -233,11 +233,11 @@ test_ranks_that_fail_are_started_again() {
     expect_code 0
     expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
     run_tiny --restarts 2 --out other
-    expect_refusal "--restarts 2" "expected --gpus or --ranks"
+    expect_refusal "--restarts 2" "add --gpus or --ranks"
     run_tiny --restarts 2 --ranks 2
-    expect_refusal "--restarts 2" "expected --out FOLDER"
+    expect_refusal "--restarts 2" "add --out FOLDER"
     run --selftest --ranks 2 --restarts 1 --out other
-    expect_refusal "--restarts 1" "expected one of them"
+    expect_refusal "--restarts 1" "cannot be used with --selftest"
     run_tiny --ranks 2 --restarts 3 --data nowhere.txt --out other
     expect_code 2
 }
@@ -327,11 +327,11 @@ test_a_plan_is_for_cards_that_are_not_here() {
 
 test_a_plan_of_ranks_is_refused_where_it_makes_no_sense() {
     run --plan --gpus 2 --card h100-80
-    expect_refusal "expected --model NAME"
+    expect_refusal "add --model NAME"
     run --plan --gpus 2 --ranks 2 --model nano
-    expect_refusal "expected one of them"
+    expect_refusal "cannot be combined"
     run --plan --gpus 2 --model nano --device cpu
-    expect_refusal "--gpus 2 needs cards"
+    expect_refusal "--gpus 2 needs GPUs"
     run --plan --ranks 3 --model nano --batch-size 4
     expect_refusal "which 3 ranks cannot share evenly"
 }
@@ -466,7 +466,7 @@ test_selftest_of_ranks_is_refused_like_their_training() {
     expect_code 2
     expect_err "NCCL moves memory of cards"
     run --selftest --gpus 2 --device cpu
-    expect_refusal "--gpus 2 needs cards"
+    expect_refusal "--gpus 2 needs GPUs"
     : > file
     run --selftest --ranks 2 --device cpu --out file/report
     expect_code 2
