@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "selftest/ranks.h"
 #include "trainer/trainer.h"
 

@@ -12,6 +12,7 @@
 #include "data/fingerprint.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 #include "trainer/monitor.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
