@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "selftest/ranks.h"
+#include "trainer/make.h"
 #include "trainer/trainer.h"
 
 enum { STEPS = 6, STAGES = 4 };
