@@ -65,7 +65,8 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
 
 static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
     hy_plan_traffic traffic;
-    HY_TRY(hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
+    HY_TRY(
+        hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
     *out = hy_plan_sent(&traffic, e->plan.choice.accum);
     return HY_OK;
 }
