@@ -274,7 +274,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
-    if (w.changes_weights) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
         if (is_slow) e->progress.slow_exponent = e->plan.predictor.exponent; /* all are new */
@@ -331,7 +331,7 @@ static hy_status copy_slices(hy_engine *e, int row, bool to_row) {
               .visit = copy_at,
               .context = &c};
     HY_TRY(walk_all(&w));
-    if (!to_row) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    if (!to_row) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     return e->device.backend->stream_sync(e->device.compute);
 }
 
@@ -399,7 +399,7 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
         use_slow_weights(&w, false);
     }
     HY_TRY(walk_all(&w));
-    return hy_shards_spread_row(e, candidate_row(e));
+    return hy_row_all_gather(e, candidate_row(e));
 }
 
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
@@ -416,7 +416,7 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     }
     HY_TRY(hy_store_get_new(store, stream, unit));
     HY_TRY(walk_unit(&w, unit));
-    HY_TRY(hy_shards_spread_held(e, stream, store, unit));
+    HY_TRY(hy_unit_all_gather(e, stream, store, unit));
     return hy_store_release_changed(store, stream, unit);
 }
 
@@ -455,7 +455,8 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->enqueue(e->device.compute, &begin));
     HY_TRY(walk_all(&w));
-    HY_TRY(hy_shards_sum(e, (double *const[]){sums, sums + 1, sums + 2}, 3));
+    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute,
+                         (double *const[]){sums, sums + 1, sums + 2}, 3));
     double *dots = e->work.result->dots;
     HY_TRY(
         e->device.backend->copy(e->device.compute, dots, e->work.buffers.dots, 3 * sizeof *dots));

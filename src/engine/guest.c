@@ -82,7 +82,7 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_guest_take_weights(hy_engine *e) {
-    HY_TRY(hy_outside_tell_first(e));
+    HY_TRY(hy_weights_broadcast(e));
     hy_row_changed(&e->state, HY_ROW_MASTER);
     return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
@@ -112,7 +112,7 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
-    HY_TRY(hy_shards_await_all(e)); /* what other ranks have updated of these */
+    HY_TRY(hy_weights_await_all(e)); /* what other ranks have updated of these */
     if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
     return hy_guest_lend(e);
 }
@@ -198,7 +198,7 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
         if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
     }
     bool is_given = status == HY_OK && hy_engine_has_ranks(e);
-    if (is_given) status = hy_shards_give(e, e->device.compute, unit);
+    if (is_given) status = hy_grads_reduce(e, e->device.compute, unit);
     hy_status released = hy_store_release_changed(to, e->device.compute, unit);
     HY_TRY(status);
     return released;
@@ -207,13 +207,13 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
 hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                              bool is_last) {
     bool has_ranks = hy_engine_has_ranks(e), accumulates;
-    hy_store *to = hy_shards_begin_pass(e, is_first, is_last, &accumulates);
+    hy_store *to = hy_grads_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
     for (int32_t i = 0; i < e->guest->count; i++) {
         HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
     }
     /* The last unit of the pass before may have the buffer that the first one takes. */
-    if (has_ranks) HY_TRY(hy_shards_take_last(e));
+    if (has_ranks) HY_TRY(hy_grads_reduce_end(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         HY_TRY(add_unit(e, to, unit, &param, at, scale, !accumulates));
     }

@@ -16,7 +16,7 @@ hy_status hy_engine_lay_out(hy_engine *e) {
 
 hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(hy_state_take(&e->state, &e->plan.choice, e->plan.state.disk));
-    HY_TRY(hy_shards_take(e));
+    HY_TRY(hy_collectives_take(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(hy_state_take_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
     return hy_offload_take(&e->state, e->plan.offload);
@@ -41,7 +41,7 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
 }
 
 void hy_engine_release(hy_engine *e) {
-    hy_shards_release(e);
+    hy_collectives_release(e);
     hy_state_release(&e->state); /* first: rings in the work area are written back */
     hy_work_release(e);
 }
@@ -69,11 +69,11 @@ hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
 
 hy_status hy_engine_settle(hy_engine *e) {
     const hy_device *d = &e->device;
-    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves, e->shards.net.stream};
+    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves, e->collectives.net.stream};
     for (int i = 0; i < 5; i++) {
         if (streams[i]) (void)d->backend->stream_sync(streams[i]); /* reported already */
     }
-    hy_shards_abandon(e);
+    hy_collectives_abandon(e);
     hy_store_abandon(&e->work.activations);
     HY_TRY(hy_state_settle(&e->state));
     return hy_store_settle(&e->work.activations);
@@ -100,6 +100,6 @@ uint64_t hy_engine_moved(const hy_engine *e) {
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
     return hy_state_reserved(&e->state, place) + hy_arena_reserved(&e->work.arena, place) +
            hy_arena_reserved(&e->work.host_arena, place) +
-           hy_arena_reserved(&e->shards.arena, place) +
-           hy_arena_reserved(&e->shards.staging, place);
+           hy_arena_reserved(&e->collectives.arena, place) +
+           hy_arena_reserved(&e->collectives.staging, place);
 }

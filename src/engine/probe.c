@@ -179,7 +179,7 @@ static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, 
     return status;
 }
 
-hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
@@ -187,8 +187,20 @@ hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
-    HY_TRY(hy_shards_check(e));
+    HY_TRY(hy_exchange_check(&e->collectives.net));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;
+}
+
+/* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
+hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+    const hy_phase_row *before = hy_engine_phase(e);
+    bool borrows = e->plan.work.loan[1] && plan != e->work.guard && hy_phase_trains(before);
+    if (!borrows) return probe_here(e, plan, probe);
+    HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
+    hy_status status = probe_here(e, plan, probe);
+    if (status != HY_OK)
+        return status; /* whoever tries again, or the next step, enters its phase */
+    return hy_engine_enter_phase(e, before);
 }

@@ -59,7 +59,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     }
     HY_TRY(set_dropout_seed(e));
     bool accumulates;
-    hy_store *grads = hy_shards_grads(e, index, &accumulates);
+    hy_store *grads = hy_grads_begin_micro_batch(e, index, &accumulates);
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->device.compute,
@@ -115,7 +115,7 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
             e->device.backend->copy(e->device.compute, e->work.seen, e->work.buffers.seen, bytes));
     }
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
-    return hy_shards_check(e);
+    return hy_exchange_check(&e->collectives.net);
 }
 
 /* ---- what it came to ------------------------------------------------------------------------- */

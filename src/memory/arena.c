@@ -23,7 +23,7 @@ hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger,
     return HY_OK;
 }
 
-/* ---- dry runs ---------------------------------------------------------------------------------- */
+/* ---- dry runs -------------------------------------------------------------------------------- */
 
 static hy_status no_event(hy_backend *b, hy_event **out) {
     (void)b;
@@ -39,7 +39,7 @@ static hy_status no_wait(hy_stream *s, hy_event *e) {
     return HY_OK;
 }
 
-/* As a card's, so that nobody writes there from here. */
+/* Counts as a card, so the host never writes to it. */
 static const hy_backend no_device = {.facts.is_gpu = true,
                                      .event_create = no_event,
                                      .event_record = no_record,
@@ -52,7 +52,7 @@ void hy_arena_init_dry(hy_arena *arena) {
                         .size = UINT64_MAX / 2};
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 void hy_arena_fini(hy_arena *arena) {
     hy_arena_set_live(arena, false);
@@ -74,7 +74,7 @@ void hy_arena_set_live(hy_arena *arena, bool is_live) {
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out) {
     bytes = hy_align(bytes);
     HY_FAIL_IF(bytes > arena->size - arena->used, HY_ERR_INTERNAL,
-               "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
+               "the plan gave %s %llu bytes on %s; %llu are in use and %llu more were requested",
                hy_class_name(cls), (unsigned long long)arena->size, hy_place_name(arena->place),
                (unsigned long long)arena->used, (unsigned long long)bytes);
     *out = arena->data + arena->used;
@@ -84,7 +84,7 @@ hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **ou
     return HY_OK;
 }
 
-/* Debug builds: who reads memory after its release reads NaN. A card's cannot be written from here. */
+/* Debug builds: fills released memory with NaN, except on a card, where the host cannot write. */
 static void poison(hy_arena *arena, uint64_t bytes) {
 #ifdef HY_POISON
     bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;

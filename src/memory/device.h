@@ -1,7 +1,7 @@
-/* device.h: what computes: a backend and its streams.
+/* device.h: a device: a backend and its streams.
  *
- * The engine opens it (engine/device.c) and closes it; modules that compute or move memory are
- * given a pointer to it. Streams run beside each other and are put in order by events. */
+ * The engine opens and closes it (engine/device.c) and passes a pointer to modules that compute or
+ * move memory. Streams run in parallel; events put them in order. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -9,9 +9,9 @@
 typedef struct hy_device {
     hy_backend *backend;
     hy_stream *compute;
-    hy_stream *copies, *returns; /* units of stores on their way to the device, and back */
+    hy_stream *copies, *returns; /* copies of units to the device, and back */
     hy_stream
-        *moves; /* optimizer state that leaves in Predict, and comes back: nothing waits behind */
+        *moves; /* optimizer state that leaves in Predict and returns; nothing queues after it */
 } hy_device;
 
 /* Waits until all streams are idle. */

@@ -270,6 +270,17 @@ hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *c) {
     return hy_store_plan_ring(&row->layout, hy_row_ring_depth(row, c), residents(row, c));
 }
 
+uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *c, bool has_left) {
+    hy_place place = hy_row_place(row, c);
+    bool is_idle = row->kind->need == HY_NEEDED_BY_STEPS && !row->is_callers;
+    if (!is_idle || hy_row_rings_in_work(row)) return 0;
+    if (place == HY_DEVICE) {
+        return row->kind->life != HY_LASTING || has_left ? row->layout.bytes : 0;
+    }
+    hy_ring_plan ring = hy_row_ring(row, c);
+    return hy_row_step_ring(row, &ring);
+}
+
 /* The same ones are asked for again and again while choices are compared. */
 static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
                             hy_ring_memo *memo) {

@@ -120,7 +120,11 @@ static inline uint64_t hy_row_step_ring(const hy_row *row, const hy_ring_plan *r
     return ring->bytes - (row->kind->life == HY_LASTING ? ring->resident_bytes : 0);
 }
 
-/* Ring plans that were computed before, kept by callers that ask often; NULL: not kept. */
+/* Device memory of it that is idle while nothing trains. Optimizer state on the device is, once it
+ * has left (`has_left`). */
+uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *choice, bool has_left);
+
+/* Ring plans that were asked for before, kept by who asks often; NULL: nobody keeps them. */
 typedef struct hy_ring_memo {
     hy_ring_plan *of[HY_ROW_COUNT];
 } hy_ring_memo;

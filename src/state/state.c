@@ -236,6 +236,25 @@ hy_status hy_row_zero(hy_state *s, int row) {
     return hy_store_zero(&s->rows.row[row].store, s->device->compute);
 }
 
+hy_arena hy_state_lent(hy_state *s, int id) {
+    const hy_row *row = &s->rows.row[id];
+    bool is_here = row->store.place == HY_DEVICE;
+    return (hy_arena){.backend = s->device->backend,
+                      .ledger = &s->ledger,
+                      .place = HY_DEVICE,
+                      .data = is_here ? row->backing.data : row->ring.data,
+                      .size =
+                          is_here ? row->layout.bytes : hy_row_step_ring(row, &row->store.ring)};
+}
+
+hy_status hy_state_vacate(hy_state *s, int id) {
+    hy_store *store = &s->rows.row[id].store;
+    if (store->place == HY_DEVICE) return HY_OK;
+    HY_TRY(hy_store_settle(store));
+    hy_store_forget(store);
+    return HY_OK;
+}
+
 hy_status hy_state_leave_work(hy_state *s) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         hy_row *row = &s->rows.row[i];

@@ -58,6 +58,10 @@ hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_ar
 
 /* Rows that Predict does without count as live, or no longer. */
 void hy_state_book_steps(hy_state *s, bool is_live);
+/* Device memory of a row that only steps need, while nothing trains: an arena that books what is pushed.
+ * hy_state_vacate goes before: what the row's ring changed is written back, and forgotten. */
+hy_arena hy_state_lent(hy_state *s, int row);
+hy_status hy_state_vacate(hy_state *s, int row);
 /* Writes back what rings in the work area changed, because others will use that memory. */
 hy_status hy_state_leave_work(hy_state *s);
 /* After a failure, with idle streams: nobody holds a unit any more, and what was changed is in its

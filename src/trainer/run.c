@@ -126,7 +126,9 @@ static hy_status catch_up(hy_trainer *t) {
 /* Optimizer steps and jumps. */
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
-    for (int i = 0; i < HY_PHASE_COUNT; i++) count += t->progress.phase_steps[i];
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (hy_phase_advances(&hy_phase_table[i])) count += t->progress.phase_steps[i];
+    }
     return count;
 }
 

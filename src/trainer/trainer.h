@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/derived.h"
 #include "engine/engine.h"
 #include "optim/schedule.h"
 #include "phases/confidence.h"

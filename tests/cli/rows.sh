@@ -22,7 +22,7 @@ test_malformed_rows_are_told_and_skipped() {
     expect_code 0
     expect_err "sums.jsonl:21: "
     expect_err 'sums.jsonl:22: "answer" is missing'
-    expect_err "2 of 42 rows were malformed and skipped"
+    expect_err "skipped 2 of 42 rows because they are malformed"
 }
 
 test_malformed_rows_stop_the_program_when_asked() {
@@ -108,7 +108,7 @@ test_several_paths_of_data_come_together_and_other_flags_say_which_counts() {
     expect_same "$(losses twice)" "$(losses commas)" "losses"
     run_tiny --seed 7 --seed 8 --print-config
     expect_code 0
-    expect_err "--seed is given more than once; 8 counts, not 7"
+    expect_err "--seed is given more than once; using 8 instead of 7"
     expect_out "seed = 8;"
 }
 
