@@ -63,20 +63,6 @@ __device__ __forceinline__ int64_t end_row(const adafactor_args &a) {
     return min((blockIdx.y + 1) * a.block_rows, a.rows);
 }
 
-/* The sum of x over a block of threads, in thread 0. */
-__device__ __forceinline__ double block_sum(double x) {
-    __shared__ double of_warp[WARPS];
-    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
-    __syncthreads(); /* of_warp may still be in use by the previous sum */
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    double sum = 0;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < WARPS; i++) sum += of_warp[i];
-    }
-    return sum;
-}
-
 /* ---- factored state -------------------------------------------------------------------------- */
 
 __global__ void __launch_bounds__(THREADS) squares_kernel(adafactor_args a) {
@@ -127,7 +113,7 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(adafactor_args a) {
     const float *rows = (const float *)a.state.data;
     double sum = 0;
     for (int64_t i = threadIdx.x; i < a.rows; i += THREADS) sum += (double)rows[i];
-    sum = block_sum(sum);
+    sum = hy_block_sum<WARPS>(sum);
     if (threadIdx.x == 0) {
         a.size->ratio = (float)(1 / fmax(sum / (double)a.rows, (double)a.attr.eps1));
     }
@@ -198,8 +184,8 @@ __global__ void __launch_bounds__(THREADS) measure_kernel(adafactor_args a) {
         updates += (double)of_updates;
         params += (double)of_params;
     }
-    updates = block_sum(updates);
-    params = block_sum(params);
+    updates = hy_block_sum<WARPS>(updates);
+    params = hy_block_sum<WARPS>(params);
     if (threadIdx.x != 0) return;
     int64_t block = blockIdx.y * (int64_t)gridDim.x + blockIdx.x;
     a.squares[block] = updates;
@@ -215,8 +201,8 @@ __global__ void __launch_bounds__(THREADS) size_kernel(adafactor_args a) {
         updates += a.squares[i];
         params += a.squares[blocks + i];
     }
-    updates = block_sum(updates);
-    params = block_sum(params);
+    updates = hy_block_sum<WARPS>(updates);
+    params = hy_block_sum<WARPS>(params);
     if (threadIdx.x != 0) return;
     double alpha = (double)a.attr.rate, length = sqrt(updates / (double)a.count);
     if (a.attr.is_relative) alpha *= fmax((double)a.attr.eps2, sqrt(params / (double)a.count));

@@ -176,3 +176,17 @@ __device__ __forceinline__ float hy_warp_max(float x) {
     for (int d = 16; d > 0; d >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
 }
+
+/* The sum of x over a block of `warps` warps, in thread 0. */
+template <int warps> __device__ __forceinline__ double hy_block_sum(double x) {
+    __shared__ double of_warp[warps];
+    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
+    __syncthreads(); /* of_warp may still be in use by the previous sum */
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    double sum = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < warps; i++) sum += of_warp[i];
+    }
+    return sum;
+}

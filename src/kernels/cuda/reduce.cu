@@ -74,20 +74,6 @@ struct difference_dots {
 
 /* ---- the kernels ----------------------------------------------------------------------------- */
 
-/* The sum of x over a block, in thread 0. */
-__device__ __forceinline__ double block_sum(double x) {
-    __shared__ double of_warp[THREADS / 32];
-    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
-    __syncthreads(); /* of_warp may still be in use by the previous sum */
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    double sum = 0;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < THREADS / 32; i++) sum += of_warp[i];
-    }
-    return sum;
-}
-
 __device__ __forceinline__ void put_sum(const reduce_args &a, int k, double sum) {
     a.out[k] = a.accumulate ? a.out[k] + sum : sum;
 }
@@ -103,7 +89,7 @@ __global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
         HY_EACH(i, in_flight) kind[i].add(a, sum);
     }
     HY_EACH(k, K::sums) {
-        double total = block_sum(sum[k]);
+        double total = hy_block_sum<THREADS / 32>(sum[k]);
         if (threadIdx.x != 0) continue;
         if (a.partial)
             a.partial[k * (int64_t)gridDim.x + blockIdx.x] = total;
@@ -117,7 +103,7 @@ __global__ void __launch_bounds__(THREADS) fold_kernel(reduce_args a, int blocks
     const double *partial = a.partial + (int64_t)blockIdx.x * blocks;
     double sum = 0;
     for (int i = threadIdx.x; i < blocks; i += THREADS) sum += partial[i];
-    double total = block_sum(sum);
+    double total = hy_block_sum<THREADS / 32>(sum);
     if (threadIdx.x == 0) put_sum(a, blockIdx.x, total);
 }
 
@@ -224,7 +210,7 @@ __global__ void __launch_bounds__(THREADS) unit_sums_kernel(unit_args a) {
         hy_widen(hy_fetch(x, at, hy_quad_length(at, a.cols)), x.dtype, values);
         HY_EACH(i, HY_QUAD) sum += (double)values[i] * (double)values[i];
     }
-    double total = block_sum(sum);
+    double total = hy_block_sum<THREADS / 32>(sum);
     if (threadIdx.x == 0) a.partial[blockIdx.y * (int64_t)gridDim.x + blockIdx.x] = total;
 }
 
@@ -233,7 +219,7 @@ __global__ void __launch_bounds__(THREADS) unit_scale_kernel(unit_args a) {
     hy_view x = row_of(a.x, blockIdx.y * a.cols), y = row_of(a.y, blockIdx.y * a.cols);
     int64_t step = (int64_t)gridDim.x * THREADS * HY_QUAD;
     const double *partial = a.partial + blockIdx.y * (int64_t)gridDim.x;
-    double total = block_sum(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0);
+    double total = hy_block_sum<THREADS / 32>(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0);
     if (threadIdx.x == 0) factor = (float)(1.0 / (sqrt(total) + (double)a.eps));
     __syncthreads();
     for (int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x); at < a.cols;
