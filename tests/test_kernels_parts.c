@@ -86,7 +86,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     call.attr.add_parts.rank = 3;
     refused(&call, "sum over ranks: the rank is 3 of 3");
     call.attr.add_parts.rank = -1;
-    refused(&call, "rank -1 of 3");
+    refused(&call, "the rank is -1 of 3");
     call.attr.add_parts.count = call.attr.add_parts.rank = 0;
     refused(&call, "rank 0 of 0");
     call = good_call();
