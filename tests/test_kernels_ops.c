@@ -220,7 +220,7 @@ START_TEST(a_document_that_begins_after_its_token_is_named) {
     trial t = embed_bwd_trial(12, 0, 2, 6, 10, 8);
     ((int32_t *)t.call.t[HY_EMBED_BWD_DOC_STARTS].data)[8] = 3;
     must_fail(rig_try(&cpu, &t.call), HY_ERR_INPUT,
-              "token 2 of its sequence has a document that begins at 3, expected 0 to 2");
+              "the document of token 2 begins at 3, expected 0 to 2");
     trial_end(&t);
 }
 END_TEST

@@ -496,7 +496,7 @@ static hy_status check_parts(const hy_op_call *call) {
         "sum over ranks: the rank is %d of %d, expected 0 or more and below the number of ranks",
         rank, count);
     if (out->dtype != HY_F32 && out->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s as own",
+        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s (the type of own)",
                       hy_dtype_name(out->dtype), hy_dtype_name(own->dtype));
     }
     HY_TRY(check_alias(call, HY_ADD_PARTS_OWN, HY_ADD_PARTS_OUT));
@@ -504,7 +504,7 @@ static hy_status check_parts(const hy_op_call *call) {
     if (!parts->data)
         return refuse(call, HY_ADD_PARTS_PARTS, "is missing; it is required with %d ranks", count);
     if (parts->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s as own",
+        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s (the type of own)",
                       hy_dtype_name(parts->dtype), hy_dtype_name(own->dtype));
     }
     HY_FAIL_IF(stride < n, HY_ERR_INPUT,

@@ -289,7 +289,7 @@ void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descrip
 static int64_t list_configs(hy_cudnn_graph *g, hy_cudnn_descriptor graph, int mode,
                             hy_cudnn_descriptor configs[CONFIGS]) {
     int64_t count = 0;
-    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, "asking for engines");
+    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, "querying engines");
     set_descriptor(g, heuristic, HEURISTIC_GRAPH, graph);
     set(g, heuristic, HEURISTIC_MODE, OF_HEURISTIC_MODE, 1, &mode);
     for (int i = 0; i < CONFIGS; i++) configs[i] = make(g, ENGINE_CONFIG, g->making);

@@ -17,7 +17,7 @@
 static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position], *d = &call->t[HY_MATMUL_D];
     if (!hy_has(t) || t->dtype == d->dtype) return HY_OK;
-    return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s as d",
+    return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s (the type of d)",
                         cuda->host.tensor_name(HY_OP_MATMUL, position), hy_dtype_name(t->dtype),
                         hy_dtype_name(d->dtype));
 }
@@ -31,7 +31,8 @@ static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
                             hy_dtype_name(in), hy_dtype_name(t[HY_MATMUL_B].dtype));
     }
     if (!is_fp8 && out != in && out != HY_F32) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s as a, or fp32",
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: d is %s, expected %s (the type of a) or fp32",
                             hy_dtype_name(out), hy_dtype_name(in));
     }
     HY_TRY(check_like_d(cuda, call, HY_MATMUL_C));
