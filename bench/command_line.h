@@ -1,7 +1,7 @@
 /* command_line.h: the flags of a measurement as a table: name, value, help.
  *
- * Values stay text; most are handed to hy_config_set, which knows what is accepted. --set KEY=VALUE may
- * stand several times, and --help prints the table. A wrong flag is told on standard error. */
+ * Values stay text; most are handed to hy_config_set, which knows what is accepted. --set KEY=VALUE
+ * may stand several times, and --help prints the table. A wrong flag is told on standard error. */
 #ifndef BENCH_COMMAND_LINE_H
 #define BENCH_COMMAND_LINE_H
 
@@ -34,8 +34,7 @@ static inline void bench_help(const bench_command *c) {
         const bench_flag *f = &c->flags[i];
         printf("  %-18s %s%s%s\n", f->name, f->help, f->value[0] ? "; " : "", f->value);
     }
-    printf("  %-18s %s\n", "--set KEY=VALUE",
-           "any setting of hybrid-train; may stand several times");
+    printf("  %-18s %s\n", "--set KEY=VALUE", "any setting of hybrid-train; may be repeated");
 }
 
 static inline bool bench_usage(const bench_command *c, const char *what, const char *value,
@@ -57,7 +56,7 @@ static inline bool bench_take_flag(bench_command *c, const char *name, const cha
         c->flags[i].value = value;
         return true;
     }
-    return bench_usage(c, "option", name, "one of those that --help lists");
+    return bench_usage(c, "option", name, "an option that --help lists");
 }
 
 static inline bool bench_command_parse(bench_command *c, int argc, char **argv) {

@@ -1,7 +1,7 @@
 /* cuda_driver.h: the few calls of NVIDIA's driver that measurements make themselves.
  *
- * The driver's library is opened at run time, so that programs build and start without one. Calls that
- * speak of a context mean that of the calling thread: one made here, or the trainer's. */
+ * The driver's library is opened at run time, so that programs build and start without one. Calls
+ * that speak of a context mean that of the calling thread: one made here, or the trainer's. */
 #ifndef BENCH_CUDA_DRIVER_H
 #define BENCH_CUDA_DRIVER_H
 

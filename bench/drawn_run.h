@@ -1,9 +1,10 @@
 /* drawn_run.h: data and weights that are drawn, so that a run on a GPU begins at once.
  *
- * Tokens are drawn so that id i has a share near 1/i, as words have, because the embedding's backward
- * pass depends on how often a token repeats. Weights are drawn on the device with the usual deviation:
- * zeros would cost less power and run faster than a real model does, and drawing on the host, as a run
- * does it, takes long for large models. A run that is to get them is made with init_std = 0. */
+ * Tokens are drawn so that id i has a share near 1/i, as words have, because the embedding's
+ * backward pass depends on how often a token repeats. Weights are drawn on the device with the
+ * usual deviation: zeros would cost less power and run faster than a real model does, and drawing
+ * on the host, as a run does it, takes long for large models. A run that is to get them is made
+ * with init_std = 0. */
 #ifndef BENCH_DRAWN_RUN_H
 #define BENCH_DRAWN_RUN_H
 
@@ -61,7 +62,7 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     uint64_t at = hy_store_offset(store, item), codes = hy_dtype_bytes(entry->dtype, entry->count);
     uint64_t scales = hy_layout_scale_bytes(entry), pairs = 0;
     float *numbers = malloc(scales + BYTES);
-    if (!numbers) return hy_fail(HY_ERR_MEMORY, "no memory for codes");
+    if (!numbers) return hy_fail(HY_ERR_MEMORY, "no memory for quantised values");
     uint8_t *random = (uint8_t *)numbers + scales;
     drawn_bytes(entry->dtype, random, BYTES);
     if (entry->group) pairs = (uint64_t)(entry->count / entry->block / entry->group) * 2;

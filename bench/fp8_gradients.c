@@ -1,10 +1,10 @@
 /* fp8_gradients.c: how near the gradients of a step in fp8 are to those in bf16.
  *
- * Makes one optimizer step from the same weights on the same batches in each, and compares the sums of gradients
- * matrix by matrix: cosine and ratio of lengths, the worst and the mean over the layers. For each kind of
- * parameter, so that a matmul that goes wrong shows, where a loss would hide it. Once with gradients as e4m3, once as
- * e5m2. The state has to lie on the device, gradients fp32.
- *
+ * Makes one optimizer step from the same weights on the same batches in each, and compares the sums
+ * of gradients matrix by matrix: cosine and ratio of lengths, the worst and the mean over the
+ * layers. For each kind of parameter, so that a matmul that goes wrong shows, where a loss would
+ * hide it. Once with gradients as e4m3, once as e5m2. The state has to lie on the device, gradients
+ * fp32.
  *   build/bench/fp8_gradients [--steps N] KEY=VALUE ...    as for gpu_loss
  *
  * The step that is compared is the one after N in bf16, so that all have the same weights. */
@@ -39,7 +39,7 @@ typedef struct kind_figures {
     int count;
 } kind_figures;
 
-/* ---- one run ------------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static hy_status set(hy_config *config, const char *pair) {
     char key[128];
@@ -104,7 +104,7 @@ static hy_status run(int argc, char **argv, const char *name, const char *const 
     return make_steps(*kept, steps, name, out);
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static void compare_param(const float *a, const float *b, int64_t n, kind_figures *k) {
     double aa = 0, bb = 0, ab = 0;
@@ -155,12 +155,12 @@ static hy_status compare_all(int argc, char **argv) {
     HY_TRY(run(argc, argv, "bf16", plain, &base, &t));
     hy_trainer_destroy(t);
     hy_status status = run(argc, argv, "fp8", fp8, &other, &t);
-    if (status == HY_OK) compare(t->engine.model, "fp8 against bf16", base, other);
+    if (status == HY_OK) compare(t->engine.model, "fp8 compared with bf16", base, other);
     if (status == HY_OK) hy_trainer_destroy(t);
     free(other);
     other = NULL;
     if (status == HY_OK) status = run(argc, argv, "fp8 e5m2", wider, &other, &t);
-    if (status == HY_OK) compare(t->engine.model, "fp8 with e5m2 against bf16", base, other);
+    if (status == HY_OK) compare(t->engine.model, "fp8 with e5m2 compared with bf16", base, other);
     if (status == HY_OK) hy_trainer_destroy(t);
     free(other);
     free(base);
@@ -169,7 +169,7 @@ static hy_status compare_all(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     if (argc == 1) {
-        puts("fp8_gradients: nothing to do without settings: model=gpt2-124m device=cuda ...");
+        puts("fp8_gradients: settings are missing, for example model=gpt2-124m device=cuda ...");
         return 0;
     }
     hy_status status = compare_all(argc, argv);

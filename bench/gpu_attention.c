@@ -1,10 +1,9 @@
 /* gpu_attention.c: our causal attention alone: time of forward and backward, and their results.
  *
- * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds of
- * the mean of many calls enqueued between two waits, as CUDA events around them would give it. Inputs
- * are random, or files that another program wrote; results can be written, so that another program
- * checks them: bench/peers/torch_attention.py does both and times PyTorch in the same run.
- *
+ * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds
+ * of the mean of many calls enqueued between two waits, as CUDA events around them would give it.
+ * Inputs are random, or files that another program wrote; results can be written, so that another
+ * program checks them: bench/peers/torch_attention.py does both and times PyTorch in the same run.
  *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
  *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
  *       [--attention own|cudnn|auto] [--card-mib N] [--json]
@@ -36,7 +35,7 @@ static int64_t number(const bench *b, const char *name, int64_t fallback) {
     return text ? strtoll(text, NULL, 10) : fallback;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static hy_status device_tensor(bench *b, hy_tensor shape, hy_tensor *out) {
     *out = shape;
@@ -85,20 +84,20 @@ static hy_status write_raw(bench *b, const char *name, const hy_tensor *t) {
     if (!path) return HY_OK;
     void *host = malloc(bytes);
     FILE *file = host ? fopen(path, "wb") : NULL;
-    hy_status status = file ? HY_OK : hy_fail(HY_ERR_IO, "%s cannot be written", path);
+    hy_status status = file ? HY_OK : hy_fail(HY_ERR_IO, "cannot write %s", path);
     if (status == HY_OK) status = b->backend->copy(b->stream, host, t->data, bytes);
     if (status == HY_OK) status = b->backend->stream_sync(b->stream);
     if (status == HY_OK && fwrite(host, 1, bytes, file) != bytes) {
-        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+        status = hy_fail(HY_ERR_IO, "could not write all of %s", path);
     }
     if (file && fclose(file) != 0 && status == HY_OK) {
-        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+        status = hy_fail(HY_ERR_IO, "could not write all of %s", path);
     }
     free(host);
     return status;
 }
 
-/* ---- the two ops ------------------------------------------------------------------------------- */
+/* ---- the two ops ----------------------------------------------------------------------------- */
 
 static hy_status ready(bench *b, hy_op_call *call) {
     size_t bytes = b->backend->workspace(b->backend, call);
@@ -143,7 +142,7 @@ static hy_status make_calls(bench *b) {
     return ready(b, &b->backward);
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -159,7 +158,7 @@ static hy_status time_call(bench *b, const hy_op_call *call, double *median) {
     double seconds[ROUNDS_MAX];
     int64_t rounds = number(b, "--rounds", 7), calls = number(b, "--calls", 20);
     if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1) {
-        return hy_fail(HY_ERR_INPUT, "1 to %d rounds of 1 call or more", ROUNDS_MAX);
+        return hy_fail(HY_ERR_INPUT, "expected 1 to %d rounds of 1 or more calls", ROUNDS_MAX);
     }
     HY_TRY(run_calls(b, call, calls));
     for (int64_t i = 0; i < rounds; i++) {

@@ -1,7 +1,7 @@
 /* gpu_heading.h: what every measurement on a GPU prints first: command line, card and date.
  *
- * A figure without them cannot be repeated. Also where a measurement ends at once, and why, on a machine
- * without NVIDIA's driver: so that running all measurements works anywhere. */
+ * A figure without them cannot be repeated. Also where a measurement ends at once, and why, on a
+ * machine without NVIDIA's driver: so that running all measurements works anywhere. */
 #ifndef BENCH_GPU_HEADING_H
 #define BENCH_GPU_HEADING_H
 
@@ -32,7 +32,7 @@ static inline bool gpu_is_asked(const char *device) { return strncmp(device, "cu
 /* True, after a line that says so, where there can be no card. */
 static inline bool gpu_is_absent(const char *program, const char *device) {
     if (!gpu_is_asked(device) || hy_cuda_has_driver()) return false;
-    printf("%s: skipped, there is no NVIDIA driver here\n", program);
+    printf("%s: skipped, no NVIDIA driver found\n", program);
     return true;
 }
 

@@ -1,20 +1,22 @@
 /* gpu_loss.c: trains with some settings and prints the held-out loss at the end.
  *
- * What bench/gpu_loss.sh and bench/gpu_profiles.sh are made of. Nothing is written but, with --dump, what
- * another program needs to train the very same run (gpu_loss/dump.h). The result is one JSON object on
- * standard output; what happens on the way goes to standard error.
- *
+ * What bench/gpu_loss.sh and bench/gpu_profiles.sh are made of. Nothing is written but, with
+ * --dump, what another program needs to train the very same run (gpu_loss/dump.h). The result is
+ * one JSON object on standard output; what happens on the way goes to standard error.
  *   build/bench/gpu_loss [--dump FOLDER] [--points N] [--evals N] [--inject STEP] KEY=VALUE ...
  *   build/bench/gpu_loss --only-dump FOLDER KEY=VALUE ...
  *
- * --evals takes the held-out loss after every Nth part of the run as well: "held_out" lists step, compute spent
- * in full steps, seconds of training up to there, and loss; "train_s" are those seconds at the end. Validation and
- * all that comes before the first step are not in them. --only-dump writes the folder and trains nothing.
+ * --evals takes the held-out loss after every Nth part of the run as well: "held_out" lists step,
+ * compute spent in full steps, seconds of training up to there, and loss; "train_s" are those
+ * seconds at the end. Validation and all that comes before the first step are not in them.
+ * --only-dump writes the folder and trains nothing.
  *
- * --inject makes an outlier of one channel: after that step the weight of one element of the second norm in the
- * middle layer is multiplied by 10,000, and stays what training makes of it. The state has to lie on the device.
+ * --inject makes an outlier of one channel: after that step the weight of one element of the second
+ * norm in the middle layer is multiplied by 10,000, and stays what training makes of it. The state
+ * has to lie on the device.
  *
- * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin steps=300
+ * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin
+ * steps=300
  *
  * Exit code: 0, 1 when something failed, 2 for wrong settings, 3 for a run that diverged. */
 #include <stdio.h>
@@ -24,6 +26,7 @@
 #include "base/error.h"
 #include "gpu_heading.h"
 #include "gpu_loss/dump.h"
+#include "trainer/evaluate.h"
 
 #define POINTS_MAX 1000
 #define INJECTED_CHANNEL 100
@@ -65,7 +68,7 @@ static hy_status inject(hy_trainer *t) {
     hy_tensor weight = hy_store_tensor(master, item, hy_store_device(master, item));
     float value = 0;
     HY_FAIL_IF(master->place != HY_DEVICE || weight.dtype != HY_F32, HY_ERR_INPUT,
-               "--inject wants fp32 weights on the device");
+               "--inject needs fp32 weights on the device");
     HY_TRY(hy_update_finish(e));
     char *at = (char *)weight.data + INJECTED_CHANNEL * sizeof value;
     HY_TRY(e->device.backend->copy(e->device.compute, &value, at, sizeof value));
@@ -79,7 +82,8 @@ static hy_status inject(hy_trainer *t) {
     return HY_OK;
 }
 
-/* An update that is still pending or under way belongs to the steps, not to the validation that follows. */
+/* An update that is still pending or under way belongs to the steps, not to the validation that
+ * follows. */
 static hy_status finish_update(const curve *c, int64_t step) {
     hy_engine *e = &c->trainer->engine;
     int64_t every = hy_trainer_eval_every(c->trainer);
@@ -127,7 +131,7 @@ static void on_message(void *user, hy_message_level level, const char *text) {
     fprintf(stderr, "  %s%s\n", level == HY_WARNING ? "warning: " : "", text);
 }
 
-/* ---- settings ---------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 static hy_status set(hy_config *config, const char *pair) {
     char key[128];
@@ -152,7 +156,7 @@ static hy_status configure(hy_config *config, int argc, char **argv) {
     return HY_OK;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void print(const hy_trainer *t, const curve *c, double created, double seconds) {
     hy_summary s;
@@ -225,7 +229,7 @@ int main(int argc, char **argv) {
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = configure(config, argc, argv);
     if (status == HY_OK && argc == 1) {
-        puts("gpu_loss: nothing to do without settings; bench/gpu_loss.sh runs it");
+        puts("gpu_loss: settings are missing; bench/gpu_loss.sh runs this program");
         hy_config_destroy(config);
         return 0;
     }

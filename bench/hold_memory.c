@@ -1,10 +1,10 @@
-/* hold_memory.c: takes memory of a card and keeps it, so that a large card behaves as a smaller one.
+/* hold_memory.c: takes memory of a card and keeps it, so that a large card behaves as a smaller
+ * one.
  *
- * Takes all that is free but --leave MiB, in large pieces first and smaller ones for the rest, prints one
- * line when it holds them, and waits. It lets go when it gets SIGTERM or SIGINT, or when its standard
- * input, where that is a pipe or a terminal, is closed. Whoever computes meanwhile pays for its own
- * context out of what is left, as on a real card.
- *
+ * Takes all that is free but --leave MiB, in large pieces first and smaller ones for the rest,
+ * prints one line when it holds them, and waits. It lets go when it gets SIGTERM or SIGINT, or when
+ * its standard input, where that is a pipe or a terminal, is closed. Whoever computes meanwhile
+ * pays for its own context out of what is left, as on a real card.
  *   build/bench/hold_memory --leave 16303 [--device N] &
  *
  * Without --leave it takes nothing and says how it is used. */
@@ -30,15 +30,15 @@ typedef struct held {
     size_t bytes;
 } held;
 
-/* ---- taking ------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static size_t free_bytes(const cuda_driver *d) {
     size_t now = 0, total = 0;
     return d->mem_info(&now, &total) == 0 ? now : 0;
 }
 
-/* A piece that is refused, or that would leave too little, is tried at half its size. What is free is
- * asked again before each: others take and give memory too. */
+/* A piece that is refused, or that would leave too little, is tried at half its size. What is free
+ * is asked again before each: others take and give memory too. */
 static void take(const cuda_driver *d, size_t leave, held *h) {
     for (size_t piece = LARGEST_PIECE; piece >= SMALLEST_PIECE && h->count < PIECES_MAX;) {
         bool has_room = free_bytes(d) >= leave + piece;
@@ -55,7 +55,7 @@ static void give_back(const cuda_driver *d, held *h) {
     while (h->count > 0) d->release(h->pieces[--h->count]);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t was_asked;
 
@@ -89,14 +89,12 @@ static void wait_for_end(void) {
     }
 }
 
-/* ---- the command line -------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 static int usage(FILE *to) {
-    fprintf(
-        to,
-        "usage: hold_memory --leave MIB [--device N]\n"
-        "Takes all free memory of a card but MIB mebibytes and holds it until SIGTERM, or until\n"
-        "a pipe or terminal at standard input is closed.\n");
+    fprintf(to, "usage: hold_memory --leave MIB [--device N]\nAllocates all free memory of a card "
+                "except MIB mebibytes. Holds it until SIGTERM, or until\na pipe or terminal at "
+                "standard input is closed.\n");
     return to == stderr ? 2 : 0;
 }
 
@@ -122,8 +120,9 @@ static int fail(const char *what, int error) {
 static int use_card(const cuda_driver *d, int ordinal) {
     int device, error;
     void *context;
-    if ((error = d->init(0)) != 0) return fail("the driver does not start", error);
-    if ((error = d->device_get(&device, ordinal)) != 0) return fail("there is no such card", error);
+    if ((error = d->init(0)) != 0) return fail("the driver cannot be initialised", error);
+    if ((error = d->device_get(&device, ordinal)) != 0)
+        return fail("there is no card with this number", error);
     if ((error = d->retain_context(&context, device)) != 0) return fail("no context", error);
     return (error = d->set_context(context)) == 0 ? 0 : fail("no context", error);
 }
@@ -136,7 +135,7 @@ int main(int argc, char **argv) {
     if (wants_help) return usage(stdout);
     if (!parse(argc, argv, &leave, &device)) return usage(stderr);
     if (!cuda_driver_open(&d)) {
-        fprintf(stderr, "hold_memory: there is no NVIDIA driver here\n");
+        fprintf(stderr, "hold_memory: no NVIDIA driver found\n");
         return 1;
     }
     if (use_card(&d, (int)device) != 0) return 1;

@@ -1,8 +1,9 @@
 /* links.c: how fast a link of sockets moves memory between ranks of this machine, beside memcpy.
  *
- * Every rank sends each other rank its own piece and receives theirs, all at once, as weights are gathered; then each
- * rank its piece of numbers, which are added as gradients are. Figures are bytes that a rank sends in a second, the median of several rounds; the last column is a
- * call of the control channel. */
+ * Every rank sends each other rank its own piece and receives theirs, all at once, as weights are
+ * gathered; then each rank its piece of numbers, which are added as gradients are. Figures are
+ * bytes that a rank sends in a second, the median of several rounds; the last column is a call of
+ * the control channel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

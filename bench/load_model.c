@@ -1,13 +1,14 @@
-/* load_model.c: how long a model's folder takes to load, beside what the disk takes to read its files.
- *
+/* load_model.c: how long a model's folder takes to load, beside what the disk takes to read its
+ * files.
  *     load_model [--dtype bf16|fp32] [--rounds N] [FOLDER]
  *
- * Without a folder one of 1.5B parameters in bf16 (Qwen2.5-1.5B's shape, in shards of 1 GB) is made in
- * $TMPDIR and removed at the end. A round reads all files, loads the model, and reads them again; before
- * each of the three the files are dropped from the page cache, and mincore says that they are gone. Reading
- * is what a disk can do and no more: as many threads as loading has, 8 MiB at a time, past the page cache
- * (O_DIRECT) and with it; the faster one counts. Loading is done by a child, whose peak of resident memory
- * is its own. Exit code 1 when the median ratio is above 1.2 or memory above 1.1 times the files. */
+ * Without a folder one of 1.5B parameters in bf16 (Qwen2.5-1.5B's shape, in shards of 1 GB) is made
+ * in $TMPDIR and removed at the end. A round reads all files, loads the model, and reads them
+ * again; before each of the three the files are dropped from the page cache, and mincore says that
+ * they are gone. Reading is what a disk can do and no more: as many threads as loading has, 8 MiB
+ * at a time, past the page cache (O_DIRECT) and with it; the faster one counts. Loading is done by
+ * a child, whose peak of resident memory is its own. Exit code 1 when the median ratio is above 1.2
+ * or memory above 1.1 times the files. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -41,7 +42,7 @@ static void stop(const char *what) {
         if ((call) != HY_OK) stop(#call);                                                          \
     } while (0)
 
-/* ---- a folder ---------------------------------------------------------------------------------- */
+/* ---- a folder -------------------------------------------------------------------------------- */
 
 static const hy_shape qwen_1_5b = {.layers = 28,
                                    .width = 1536,
@@ -106,10 +107,10 @@ static void list_files(const char *folder, file_list *out) {
         out->bytes += (uint64_t)info.st_size;
     }
     hy_dir_list_free(names, count);
-    if (out->count == 0) stop("no safetensors in the folder");
+    if (out->count == 0) stop("the folder has no safetensors files");
 }
 
-/* ---- the page cache ---------------------------------------------------------------------------- */
+/* ---- the page cache -------------------------------------------------------------------------- */
 
 /* Pages of a file that are in memory. */
 static uint64_t cached_pages(int fd, uint64_t size) {
@@ -140,7 +141,7 @@ static void cool(const file_list *files) {
     }
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 typedef struct reading {
     const file_list *files;
@@ -192,7 +193,7 @@ static double read_once(const file_list *files, bool is_direct) {
     return hy_clock() - begin;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 typedef struct loaded {
     double seconds;
@@ -242,7 +243,7 @@ static loaded load_once(const char *folder, const file_list *files, hy_dtype dty
     return result;
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------ */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;

@@ -20,10 +20,10 @@
 static bench_flag flags[] = {
     {"--model", "nano", "preset"},
     {"--device", "auto", "cpu or cuda"},
-    {"--steps", "200", "steps that are timed, after ten that are not"},
+    {"--steps", "200", "steps that are timed, after ten warm-up steps"},
     {"--batch-size", "", "sequences of a micro-batch"},
     {"--seq-len", "", "tokens of a sequence"},
-    {"--max-gpu-mem", "", "budget of the device"},
+    {"--max-gpu-mem", "", "memory budget on the device"},
 };
 #define FLAGS ((int)(sizeof flags / sizeof flags[0]))
 #define WARM_UP 10
@@ -74,7 +74,7 @@ static bool print_cost(const hy_trainer *t, long steps, double step_seconds, dou
            share < MOST_COST ? "reached" : "MISSED");
     double begin = hy_clock();
     (void)hy_monitor_look(t, true);
-    printf("%-28s %12.3f us\n", "a look that asks everyone", 1e6 * (hy_clock() - begin));
+    printf("%-28s %12.3f us\n", "a check that queries all sources", 1e6 * (hy_clock() - begin));
     return share < MOST_COST;
 }
 
@@ -133,7 +133,7 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
     printf("%-44s %10.1f MiB %10.1f MiB\n", "taken since the start: reserved, the driver's",
            (double)s->device.reserved / 0x1p20, gone / 0x1p20);
     if (s->process_device) {
-        printf("%-44s %10.1f MiB\n", "this process by the driver, context included",
+        printf("%-44s %10.1f MiB\n", "this process: reported by the driver, with its context",
                (double)s->process_device / 0x1p20);
     }
     return is_ok;
@@ -145,7 +145,7 @@ static hy_status compare(const hy_trainer *t, bool *is_ok) {
     printf("\n%-44s %14s %14s\n", "figure", "ours", "theirs");
     double resident = (double)hy_monitor_look(t, true).resident;
     *is_ok &= print_figure("resident: monitor, /proc/self/status", resident, status_resident());
-    *is_ok &= print_figure("live on the device: measured, planned", (double)s.device.used,
+    *is_ok &= print_figure("in use on the device: measured, planned", (double)s.device.used,
                            (double)s.device.planned);
     if (t->engine.device.backend->facts.is_gpu) *is_ok &= compare_card(t, &s);
     return HY_OK;
@@ -162,7 +162,7 @@ static hy_status measure(hy_trainer *t, long steps, bool *is_ok) {
 int main(int argc, char **argv) {
     bench_command c = {.program = "monitor_cost",
                        .about =
-                           "what the memory monitor costs, and its figures beside the driver's",
+                           "cost of the memory monitor, and its figures compared with the driver's",
                        .flags = flags,
                        .flag_count = FLAGS};
     hy_trainer *t = NULL;

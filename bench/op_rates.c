@@ -1,13 +1,12 @@
 /* op_rates.c: how fast each op runs at the sizes of a training step.
- *
  *   build/bench/op_rates [threads]                       the CPU backend, GPT-2 124M, 4 x 1024
  *   build/bench/op_rates --device cuda [gpt2|qwen]       the CUDA backend, whole steps in bf16
  *
- * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same
- * number of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the
- * best of several runs, timed around the queue, on random numbers. On a card, every op of a step of
- * GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share (op_rates/step_ops.h). On both, how
- * fast frozen weights of codes become numbers. */
+ * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the
+ * same number of threads; ops bound by memory as GB/s of what they must read and write. Each figure
+ * is the best of several runs, timed around the queue, on random numbers. On a card, every op of a
+ * step of GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share
+ * (op_rates/step_ops.h). On both, how fast frozen weights of codes become numbers. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,7 +127,7 @@ static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_
     printf("  %-34s %8.1f ms  %7.1f GFLOP/s", what, ours * 1e3, flops / ours * 1e-9);
     if (b->library_threads && dtype == HY_F32) {
         double theirs = library_seconds(b, &call);
-        printf("   OpenBLAS itself %7.1f: %.2f", flops / theirs * 1e-9, theirs / ours);
+        printf("   OpenBLAS alone %7.1f: %.2f", flops / theirs * 1e-9, theirs / ours);
     }
     printf("\n");
     release(b, &call);

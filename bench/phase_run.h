@@ -1,10 +1,10 @@
 /* phase_run.h: a short run that passes through all four phases, and what it kept in memory.
  *
- * Trains through hybrid.h; on a GPU data and weights are drawn (drawn_run.h), so that it begins at once.
- * Settings make Warmup, Full, Predict and Correct follow each other within a few steps: they are as
- * strong as a file's, so --set and flags win over them. Bytes of a phase are the library's own account:
- * planned before anything was taken, measured as the most that was live. What the driver and the system
- * count is noted beside it. */
+ * Trains through hybrid.h; on a GPU data and weights are drawn (drawn_run.h), so that it begins at
+ * once. Settings make Warmup, Full, Predict and Correct follow each other within a few steps: they
+ * are as strong as a file's, so --set and flags win over them. Bytes of a phase are the library's
+ * own account: planned before anything was taken, measured as the most that was live. What the
+ * driver and the system count is noted beside it. */
 #ifndef BENCH_PHASE_RUN_H
 #define BENCH_PHASE_RUN_H
 
@@ -45,7 +45,7 @@ typedef struct phase_run {
 /* Who looks on; may be NULL. */
 typedef void (*phase_run_watch)(const hy_step_info *info);
 
-/* ---- settings ---------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 static inline hy_status phase_run_set(hy_config *config, const char *const pairs[][2], int count,
                                       hy_origin origin) {
@@ -71,8 +71,8 @@ static inline hy_status phase_run_set_text(hy_config *config, const char *text, 
     return HY_OK;
 }
 
-/* Jumps are made as soon as a window of optimizer steps is there, whether they would pay or not. Nothing is
- * written, and the text is short: it is made anew for every run. */
+/* Jumps are made as soon as a window of optimizer steps is there, whether they would pay or not.
+ * Nothing is written, and the text is short: it is made anew for every run. */
 static inline hy_status phase_run_make_short(hy_config *config) {
     static const char *const often[][2] = {
         {"lr_warmup_steps", "2"}, {"full_steps", "2"},     {"correct_steps", "2"},
@@ -106,7 +106,7 @@ static inline const char *phase_run_text(const hy_config *config, const char *ke
     return text;
 }
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static inline int phase_run_by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -126,8 +126,8 @@ static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
     if (now > out->card_bytes) out->card_bytes = now;
 }
 
-/* Seconds of steps by kind. A Full step that begins a window also writes what the predictor keeps: with
- * windows as short as here such steps are many, so they are a kind of their own. */
+/* Seconds of steps by kind. A Full step that begins a window also writes what the predictor keeps:
+ * with windows as short as here such steps are many, so they are a kind of their own. */
 typedef struct phase_times {
     double seconds[HY_PHASE_COUNT + 1][PHASE_RUN_STEPS_MAX];
     int counts[HY_PHASE_COUNT + 1];
@@ -201,7 +201,7 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     }
     snprintf(out->choices, sizeof out->choices,
              "weights %.12s, %sgradients %.12s, m and v %.12s, activations %.12s; recompute "
-             "%.12s%s; loss in %d chunks; rings of %d, %d layers stay; updates %s",
+             "%.12s%s; loss in %d chunks; rings of %d, %d resident layers; updates %s",
              hy_place_name(c->state[HY_PLAN_WEIGHTS]), master,
              hy_place_name(c->state[HY_PLAN_GRADS]), hy_place_name(c->state[HY_PLAN_OPTIM]),
              hy_place_name(c->activations), hy_choice_name("recompute", c->recompute), layers,
@@ -248,7 +248,7 @@ static inline hy_status phase_run_go(const hy_config *config, bool is_drawn, pha
     int64_t steps = strtoll(phase_run_text(config, "steps"), NULL, 10);
     *out = (phase_run){.resident_bytes = phase_run_resident()};
     if (steps < 1 || steps > PHASE_RUN_STEPS_MAX) {
-        return hy_fail(HY_ERR_INPUT, "--steps is %lld; accepted are 1 to %d", (long long)steps,
+        return hy_fail(HY_ERR_INPUT, "--steps is %lld; accepted: 1 to %d", (long long)steps,
                        PHASE_RUN_STEPS_MAX);
     }
     HY_TRY(hy_trainer_create(config, NULL, &trainer));
@@ -268,7 +268,7 @@ static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
     int64_t seq = strtoll(phase_run_text(config, "seq_len"), NULL, 10);
     int64_t vocab = strtoll(phase_run_text(config, "vocab"), NULL, 10);
     snprintf(folder, 64, "%.40s/phase_run-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", folder);
+    if (!mkdtemp(folder)) return hy_fail(HY_ERR_IO, "cannot create a temporary folder %s", folder);
     snprintf(path, sizeof path, "%s/tokens.bin", folder);
     HY_TRY(drawn_tokens(path, (uint64_t)(PHASE_RUN_SEQUENCES * seq + 1), vocab));
     HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_FILE));
@@ -285,7 +285,7 @@ static inline hy_status phase_run_make(hy_config *config, phase_run_watch watch,
     return status;
 }
 
-/* ---- the program ------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 /* What a measurement does: runs and shows all; then says what is wrong, and how much. */
 typedef struct bench_work {
@@ -311,14 +311,15 @@ static inline int bench_main(bench_command *command, int argc, char **argv,
     return work->check(work->results) == 0 ? 0 : 1;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* Of Full steps that begin a window. */
 static inline double phase_run_window_rate(const phase_run *run) {
     return (double)run->summary.tokens_per_step / run->window_seconds;
 }
 
-/* Tokens that a second of this phase trains on; of Full without steps that begin a window; NaN for Predict, which trains on none. */
+/* Tokens that a second of this phase trains on; of Full without steps that begin a window; NaN for
+ * Predict, which trains on none. */
 static inline double phase_run_rate(const phase_run *run, hy_phase phase) {
     if (phase == HY_PREDICT) return NAN;
     return (double)run->summary.tokens_per_step / run->step_seconds[phase];

@@ -1,11 +1,10 @@
 /* predict_value.c: what predicting, or another optimizer, is worth, measured at equal compute.
  *
- * Trains the same model in several arms that may each spend the same compute, on paired seeds
- * and a grid of learning rates, then the baseline (AdamW, or what --baseline says) at longer and
- * shorter budgets, and prints how the held-out losses compare. Every finished run is kept, so that the work can be stopped and
- * continued. Training goes through hybrid.h alone. `predict_value --help` teaches it;
- * docs/prediction.md tells what was found.
- *
+ * Trains the same model in several arms that may each spend the same compute, on paired seeds and a
+ * grid of learning rates, then the baseline (AdamW, or what --baseline says) at longer and shorter
+ * budgets, and prints how the held-out losses compare. Every finished run is kept, so that the work
+ * can be stopped and continued. Training goes through hybrid.h alone. `predict_value --help`
+ * teaches it; docs/prediction.md tells what was found.
  *   build/bench/predict_value [--size smoke|cpu|lab|long] [--out DIR] ... */
 #include <stdio.h>
 #include <string.h>
@@ -114,7 +113,7 @@ static hy_status make_all(work *w, double units_beyond) {
     }
     for (int i = 0; i < w->runs.count; i++) {
         if (w->runs.list[i].is_done) continue;
-        if (pv_stop_asked()) return hy_fail(HY_STOPPED, "stopped between runs");
+        if (pv_stop_asked()) return hy_fail(HY_STOPPED, "stopped between two runs");
         HY_TRY(make_run(w, &w->runs.list[i]));
     }
     return HY_OK;
@@ -148,7 +147,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
         HY_TRY(pv_run_make(&again, w->o, title));
         repeated++;
         bool is = is_same(first, &again);
-        fprintf(stderr, "%s: %s\n", title, is ? "the same bits" : "OTHER BITS");
+        fprintf(stderr, "%s: %s\n", title, is ? "equal bits" : "OTHER BITS");
         if (is || (size_t)used >= sizeof check->detail) continue;
         check->verdict = PV_FAILED;
         used +=
@@ -157,7 +156,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
     }
     if (check->verdict == PV_PASSED) {
         snprintf(check->detail, sizeof check->detail,
-                 "%d runs repeated, losses on the way and at the end equal to the bit", repeated);
+                 "repeated %d runs; all their losses are equal to the bit", repeated);
     }
     return HY_OK;
 }
@@ -168,7 +167,7 @@ static hy_status report(const work *w) {
     static pv_results results; /* large for a stack */
     pv_check *bits = &results.checks[PV_SAME_BITS];
     pv_results_fill(&results, &w->runs, w->o);
-    *bits = (pv_check){.name = "same bits", .detail = "not asked for: --verify"};
+    *bits = (pv_check){.name = "same bits", .detail = "skipped: --verify is not set"};
     if (w->o->verifies) HY_TRY(verify(w, &results, bits));
     pv_table_print(&results, w->o);
     HY_TRY(pv_results_write(&results, &w->runs, w->o));
@@ -205,7 +204,7 @@ int main(int argc, char **argv) {
     pv_stop_install();
     hy_status status = measure(&w);
     if (status == HY_STOPPED) {
-        fprintf(stderr, "stopped; %d finished runs are in %s, the same command goes on\n", w.done,
+        fprintf(stderr, "stopped; %d finished runs are in %s; the same command continues\n", w.done,
                 options.out);
     } else if (status != HY_OK) {
         fprintf(stderr, "predict_value: %s\n", hy_error_message());

@@ -426,13 +426,13 @@ START_TEST(the_length_given_by_the_strongest_origin_counts) {
     is_value("steps", "500");
     set("tokens", "1M", HY_FROM_FLAG);
     is_value("steps", "0");
-    is_origin("steps", "yields to train.tokens");
+    is_origin("steps", "replaced by train.tokens");
     is_value("tokens", "1000000");
     ck_assert_int_eq(hy_config_settings(config)->train.steps, 0);
     ck_assert_int_eq(hy_config_settings(config)->train.tokens, 1000000);
     set("epochs", "2.5", HY_FROM_SET);
     is_value("epochs", "0");
-    is_origin("epochs", "yields to train.tokens");
+    is_origin("epochs", "replaced by train.tokens");
     set("steps", "50", HY_FROM_FLAG); /* the same origin: both stand, the trainer judges */
     is_value("steps", "50");
     is_value("tokens", "1000000");

@@ -43,11 +43,12 @@ START_TEST(wrong_models_are_refused) {
                 "c.cfg:2: shape.layers = 0", "1 to 1024");
     must_refuse(hy_config_set(config, "model", "nano", HY_FROM_PRESET), "preset or profile");
     must_refuse(hy_config_set(config, "model", "/none/of/it", HY_FROM_FLAG),
-                "model = /none/of/it: there is no such folder or file");
+                "model = /none/of/it: no such file or folder");
     char below[700], there[700];
     snprintf(below, sizeof below, "%s/models/Qwen", folder);
-    snprintf(there, sizeof there, "(%s is there)", folder);
-    must_refuse(hy_config_set(config, "model", below, HY_FROM_FLAG), "no such folder", there);
+    snprintf(there, sizeof there, "(%s exists)", folder);
+    must_refuse(hy_config_set(config, "model", below, HY_FROM_FLAG), "no such file or folder",
+                there);
     must_refuse(hy_config_load(config, file_with("d.cfg", "\nmodel = \"nono\";")),
                 "d.cfg:2: unknown model nono", "did you mean nano?");
 }
@@ -179,7 +180,8 @@ START_TEST(separators_escapes_and_comments_are_read_as_libconfig_does) {
     must_refuse(hy_config_load(config, file_with("x.cfg", "save: { keep = 1; };\nsave: {};")),
                 "x.cfg:2: duplicate setting name");
     must_refuse(hy_config_load(config, file_with("x.cfg", "prompt = \"\\x00\";")), "zero byte");
-    must_refuse(hy_config_load(config, file_with("x.cfg", "lr = .;")), "x.cfg:1: a number without");
+    must_refuse(hy_config_load(config, file_with("x.cfg", "lr = .;")),
+                "x.cfg:1: this number has no");
 }
 END_TEST
 
@@ -243,13 +245,13 @@ START_TEST(size_nesting_and_number_of_settings_are_bounded) {
     is_value("keep", "7");
     hy_text_add(&text, "#");
     must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
-                "x.cfg: 262145 bytes; a configuration file has at most 262144");
+                "x.cfg is too large: 262145 bytes; a configuration file can have at most 262144");
     hy_text_clear(&text);
     for (int i = 0; i < 1024; i++) hy_text_addf(&text, "key_%d = %d;\n", i, i);
     must_refuse(hy_config_load(config, file_with("x.cfg", text.data)), "x.cfg:1: unknown key");
     hy_text_add(&text, "last = 1;\n");
     must_refuse(hy_config_load(config, file_with("x.cfg", text.data)),
-                "x.cfg:1025: more than 1024");
+                "x.cfg:1025: the file has more than 1024");
     must_refuse(hy_config_load(config, file_with("x.cfg", "keep =\n((((((((1))))))));")),
                 "x.cfg:1: save.keep takes one value");
     for (const char *c = "([{"; *c; c++) {
@@ -298,12 +300,12 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
         {"\nprecision = bf16;", {"x.cfg:2: syntax error", "quotes", ""}},
         {"lr = 1;\nlr = 2;", {"x.cfg:2: duplicate", "", ""}},
         {"train: {\n steps = 5;", {"x.cfg:", "syntax error", ""}},
-        {"\nprompt = \"open;\n", {"x.cfg:2: the string that begins here is never closed", "", ""}},
-        {"\nprompt \"x\";", {"x.cfg:2: a string with no KEY = in front", "", ""}},
-        {"\ndata = [\"a\", \"b\"];", {"x.cfg:2: a string with no KEY =", "lists are not", ""}},
-        {"keep = 1,\n\"a\";", {"x.cfg:2: a string with no KEY =", "", ""}},
+        {"\nprompt = \"open;\n", {"x.cfg:2: the string that starts here is not closed", "", ""}},
+        {"\nprompt \"x\";", {"x.cfg:2: this string has no KEY = before", "", ""}},
+        {"\ndata = [\"a\", \"b\"];", {"x.cfg:2: this string has no KEY =", "lists are not", ""}},
+        {"keep = 1,\n\"a\";", {"x.cfg:2: this string has no KEY =", "", ""}},
         {"keep = [1, 2.0];", {"x.cfg:1: mismatched element type in array", "", ""}},
-        {"\n\n/* open", {"x.cfg:3: the comment that begins here is never closed", "", ""}},
+        {"\n\n/* open", {"x.cfg:3: the comment that starts here is not closed", "", ""}},
         {"\n @include \"y.cfg\"\n", {"x.cfg:2: @include is not accepted", "", ""}},
         {"profile = \"balancd\";", {"x.cfg:1: profile = balancd", "did you mean balanced?", ""}},
     };
@@ -313,7 +315,7 @@ START_TEST(wrong_files_are_refused_with_file_line_and_what_is_accepted) {
     }
     const char *path = file_with("x.cfg", "");
     must(hy_file_write_atomic(path, "steps = 5;\n\0lr = 1;", 20));
-    must_refuse(hy_config_load(config, path), "x.cfg:2: a zero byte");
+    must_refuse(hy_config_load(config, path), "x.cfg:2: the file contains a zero byte");
 }
 END_TEST
 
@@ -333,8 +335,8 @@ START_TEST(missing_files_are_refused_with_the_built_in_names) {
     must_refuse(hy_config_load(config, "gpt2-124m"), "--model gpt2-124m");
     must_refuse(hy_config_load(config, "balanced"), "--profile balanced");
     must_refuse(hy_config_load(config, folder), "is a folder");
-    must_refuse(hy_config_load(config, ""), "no name");
-    must_refuse(hy_config_load(config, NULL), "no name");
+    must_refuse(hy_config_load(config, ""), "file is empty");
+    must_refuse(hy_config_load(config, NULL), "file is empty");
 }
 END_TEST
 

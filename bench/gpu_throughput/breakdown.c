@@ -2,8 +2,8 @@
  *
  * The backend's enqueue is replaced for one step by a function that waits for the stream before and
  * after each op and takes the time. What an op that does nothing takes is measured the same way and
- * subtracted. Waiting keeps ops from overlapping at their ends, so the sum comes out somewhat above or
- * below the step; both are printed. One run at a time: enqueue has no place for a context. */
+ * subtracted. Waiting keeps ops from overlapping at their ends, so the sum comes out somewhat above
+ * or below the step; both are printed. One run at a time: enqueue has no place for a context. */
 #include "gpu_throughput/breakdown.h"
 
 #include <stdio.h>
@@ -36,7 +36,7 @@ static struct {
     table kinds, products;
 } watch;
 
-/* ---- tables ------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static entry *find(table *t, hy_op_kind kind, const char *label) {
     for (int i = 0; i < t->count; i++) {
@@ -85,7 +85,7 @@ static void note(table *t, const char *label, const hy_op_call *call, double sec
     t->total += seconds;
 }
 
-/* ---- watching ---------------------------------------------------------------------------------- */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
     char label[72];
@@ -133,7 +133,7 @@ static hy_status watch_step(hy_trainer *t) {
     return status;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static int by_time(const void *a, const void *b) {
     double x = ((const entry *)a)->seconds, y = ((const entry *)b)->seconds;
@@ -160,10 +160,9 @@ hy_status gt_breakdown(gt_work *w, double step) {
     HY_TRY(watch_step(w->trainer));
     double total = watch.kinds.total;
     if (total <= 0) return hy_fail(HY_ERR_STATE, "no op took any time");
-    printf(
-        "  one step, op by op: %.1f ms in all (%.1f ms as it runs; %.1f us of each op's time are "
-        "launching)\n",
-        total * 1e3, step * 1e3, watch.empty * 1e6);
+    printf("  one step, op by op: %.1f ms in total (%.1f ms in a real step; %.1f us of each op's "
+           "time are launching)\n",
+           total * 1e3, step * 1e3, watch.empty * 1e6);
     print_table(&watch.kinds, "op", total);
     print_table(&watch.products, "products (rows x columns x summed over)", total);
     return HY_OK;

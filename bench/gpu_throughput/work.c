@@ -14,17 +14,18 @@
 
 #define SHARD_SEQUENCES 2050 /* in the file; a run that needs more reads it again */
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static hy_status make_data(gt_work *w, int64_t vocab, char path[96]) {
     const char *base = getenv("TMPDIR");
     snprintf(w->folder, sizeof w->folder, "%.40s/gpu_throughput-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(w->folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", w->folder);
+    if (!mkdtemp(w->folder))
+        return hy_fail(HY_ERR_IO, "cannot create a temporary folder %s", w->folder);
     snprintf(path, 96, "%s/tokens.bin", w->folder);
     return drawn_tokens(path, (uint64_t)(SHARD_SEQUENCES * w->options.seq + 1), vocab);
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static hy_status set_number(hy_config *config, const char *key, int64_t value) {
     char text[32];
@@ -121,7 +122,7 @@ void gt_work_close(gt_work *w) {
     *w = (gt_work){0};
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -167,7 +168,7 @@ hy_status gt_time_steps(gt_work *w, gt_seconds *out) { return time_work(w, one_s
 
 hy_status gt_time_forward(gt_work *w, gt_seconds *out) { return time_work(w, one_forward, out); }
 
-/* ---- the card ---------------------------------------------------------------------------------- */
+/* ---- the card -------------------------------------------------------------------------------- */
 
 uint64_t gt_card_bytes(void) {
     size_t free_bytes = 0, total = 0;

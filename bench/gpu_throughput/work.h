@@ -1,4 +1,5 @@
-/* work.h: a run to be timed: a preset on tokens made up for it, nothing written, nothing predicted. */
+/* work.h: a run to be timed: a preset on tokens made up for it, nothing written, nothing
+ * predicted. */
 #ifndef BENCH_GPU_THROUGHPUT_WORK_H
 #define BENCH_GPU_THROUGHPUT_WORK_H
 
@@ -13,7 +14,8 @@ typedef struct gt_options {
     int64_t batch, seq, tokens; /* tokens: of an optimizer step; batch 0: chosen by the planner */
     int warmup, steps;
     bool
-        has_host_init; /* initial weights drawn as a run does it, on the host: slow for large models */
+        /* initial weights drawn as a run does it, on the host: slow for large models */
+        has_host_init;
 } gt_options;
 
 /* Median, least and most of some seconds. */

@@ -25,7 +25,7 @@ static change change_of(const ladder *l, const climbed *c) {
         .loss = c->run.val_loss - below->run.val_loss};
 }
 
-/* ---- standard output --------------------------------------------------------------------------- */
+/* ---- standard output ------------------------------------------------------------------------- */
 
 void ladder_print_heading(const ladder *l) {
     const phase_run *run = &l->rungs[0].run;
@@ -70,7 +70,7 @@ void ladder_print_rung(const ladder *l, int i) {
     fflush(stdout);
 }
 
-/* ---- JSON -------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void put_settings(hy_json_writer *w, const rung *r) {
     hy_json_open_object(w, "settings");

@@ -1,9 +1,10 @@
 /* rungs.h: the ladder: one way to save memory after the other, and what each came to.
  *
- * A rung has all settings of the rung it stands on and a few of its own. Most stand on the one before;
- * LoRA stands on "bf16", so that what it saves is beside training every parameter in the same types;
- * the strategies for Predict stand on "recompute all", because they move m and v in fp32 on the device.
- * The profiles stand on the ground: what they leave open, types among it, the planner chooses. */
+ * A rung has all settings of the rung it stands on and a few of its own. Most stand on the one
+ * before; LoRA stands on "bf16", so that what it saves is beside training every parameter in the
+ * same types; the strategies for Predict stand on "recompute all", because they move m and v in
+ * fp32 on the device. The profiles stand on the ground: what they leave open, types among it, the
+ * planner chooses. */
 #ifndef LADDER_RUNGS_H
 #define LADDER_RUNGS_H
 

@@ -1,9 +1,9 @@
 /* step_ops.c: see step_ops.h.
  *
- * bf16 activations and weights, fp32 gradients, master, m and v, nothing recomputed. Rows are timed by
- * many enqueues between two waits for the stream, so that launches overlap as they do in a step; what
- * fits into the card's cache then comes out faster here than in a step. Memory is filled with random
- * numbers: zeros cost less power and run faster. */
+ * bf16 activations and weights, fp32 gradients, master, m and v, nothing recomputed. Rows are timed
+ * by many enqueues between two waits for the stream, so that launches overlap as they do in a step;
+ * what fits into the card's cache then comes out faster here than in a step. Memory is filled with
+ * random numbers: zeros cost less power and run faster. */
 #include "op_rates/step_ops.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static struct {
     int64_t weight; /* how often in a step what is being recorded happens */
 } record;
 
-/* ---- recording --------------------------------------------------------------------------------- */
+/* ---- recording ------------------------------------------------------------------------------- */
 
 static bool is_same_op(const hy_op_call *a, const hy_op_call *b) {
     if (a->kind != b->kind || a->attr.accumulate != b->attr.accumulate) return false;
@@ -64,7 +64,7 @@ static hy_status write_down(hy_stream *stream, const hy_op_call *call) {
     return HY_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 typedef struct step_memory {
     hy_ledger ledger;
@@ -175,7 +175,7 @@ static hy_status fill_memory(step_memory *s, hy_backend *backend, hy_stream *str
     return status == HY_OK ? load_tokens(s, backend, stream, vocab) : status;
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static hy_status time_run(hy_backend *backend, hy_stream *stream, const hy_op_call *call, int times,
                           double *seconds) {
@@ -195,7 +195,7 @@ static hy_status time_row(hy_backend *backend, hy_stream *stream, op_row *row) {
     return time_run(backend, stream, &row->call, times, &row->seconds);
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 static double bytes_of(const hy_op_call *call) {
     double bytes = 0;
@@ -258,7 +258,7 @@ static void print_rows(const step_work *work) {
            (double)tokens / total, flops / total * 1e-12);
 }
 
-/* ---- a step ------------------------------------------------------------------------------------ */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Enqueues a micro-batch and an update while enqueue only writes down. */
 static hy_status write_step_down(const step_work *work, step_memory *s, hy_backend *backend,

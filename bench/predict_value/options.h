@@ -17,8 +17,8 @@ typedef struct pv_pair {
     char key[PV_WORD_MAX], value[2 * PV_WORD_MAX];
 } pv_pair;
 
-/* "outer:outer_mu=0.5:outer_eta=0.8" is the predictor `outer` with two settings of its own; "paid" is
- * `outer` with settings that move nothing. */
+/* "outer:outer_mu=0.5:outer_eta=0.8" is the predictor `outer` with two settings of its own; "paid"
+ * is `outer` with settings that move nothing. */
 typedef struct pv_arm {
     char label[PV_WORD_MAX];
     char predictor[PV_WORD_MAX]; /* "none" for adamw and plain */

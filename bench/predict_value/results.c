@@ -97,8 +97,8 @@ static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* An optimizer step is indivisible, so a run may miss its budget by one even where that is more than 1
- * %. */
+/* An optimizer step is indivisible, so a run may miss its budget by one even where that is more
+ * than 1 %. */
 static pv_check check_compute(const pv_runs *runs) {
     pv_check check = {.name = "equal compute", .verdict = PV_PASSED};
     double worst = 0;

@@ -1,8 +1,8 @@
 /* run.c: the settings of a run, its key, and its training. See runs.h.
  *
  * Origins order the settings: a size is the weakest, then --set, then flags, then what makes the
- * run the one it is. Arms that predict nothing get none of the settings of prediction, so that their
- * runs serve every variant. */
+ * run the one it is. Arms that predict nothing get none of the settings of prediction, so that
+ * their runs serve every variant. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -65,7 +65,7 @@ static void print_block(const pv_results *r, const pv_options *o, int width, boo
 }
 
 static void print_costs(const pv_results *r, const pv_options *o, int width) {
-    printf("\nWhat the runs spent, means over seeds (budget %lld)\n", (long long)o->steps);
+    printf("\nCompute spent, means over seeds (budget %lld)\n", (long long)o->steps);
     printf("  %-*s  %8s %8s %11s %6s %9s %15s\n", width, "arm", "spent", "seconds", "opt. steps",
            "moves", "rejected", "predicted steps");
     for (int a = 0; a < o->arm_count; a++) {

@@ -36,16 +36,16 @@ plan_error vp_card_error(const phase_run *run); /* as the driver says; nothing o
 bool vp_is_class_used(const phase_run *run, hy_class cls);
 bool vp_is_place_used(const phase_run *run, hy_place place);
 
-/* Prints what is wrong with a vp_results: phases that did not occur, plans beyond the bar. Returns how
- * many. */
+/* Prints what is wrong with a vp_results: phases that did not occur, plans beyond the bar. Returns
+ * how many. */
 int vp_check(const void *results);
 
 /* ---- types.c ---- */
 
 #define VP_TYPES_CHOSEN "chosen" /* leaves types to the planner */
 
-/* The settings of a rung of types by its name: "key=value ...", "" for the planner's choice; NULL: no
- * such name. */
+/* The settings of a rung of types by its name: "key=value ...", "" for the planner's choice; NULL:
+ * no such name. */
 const char *vp_types_settings(const char *name);
 /* Every rung there is, with commas between, for a list that says "all". */
 const char *vp_types_all(void);
@@ -61,7 +61,8 @@ const char *vp_ways_all(void);
 /* All runs in a line each: types, planned and measured. */
 void vp_lines_print(const vp_results *results);
 
-/* Where more than one way was run: each with what every phase had on the device, beside each other. */
+/* Where more than one way was run: each with what every phase had on the device, beside each
+ * other. */
 void vp_ways_print(const vp_results *results);
 
 void vp_table_print(const vp_run *run);

@@ -1,7 +1,8 @@
 /* types.c: rungs of types, from the finest to the smallest, and ways of training. See results.h.
  *
- * Each has the smaller types of those before it; the last has matmuls in fp8 too. They are the rungs on which the planner chooses
- * (src/plan/ladder.c), written as settings, so that each can be had whether it is needed or not. */
+ * Each has the smaller types of those before it; the last has matmuls in fp8 too. They are the
+ * rungs on which the planner chooses (src/plan/ladder.c), written as settings, so that each can be
+ * had whether it is needed or not. */
 #include "vram_phases/results.h"
 
 #define FP32_PREDICTOR "predictor_dtype=fp32 "

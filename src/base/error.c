@@ -4,18 +4,16 @@
  * error. */
 #include "base/error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static _Thread_local hy_error last;
 
-static hy_status fail_as(hy_error_origin origin, hy_status status, const char *format,
-                         va_list arguments) {
+hy_status hy_fail_list(hy_status status, const char *format, va_list arguments) {
     char text[HY_ERROR_MESSAGE_MAX] = "";
     vsnprintf(text, sizeof text, format, arguments);
     memcpy(last.text, text, sizeof text);
-    last.origin = origin;
+    last.origin = HY_ERROR_LOCAL;
     last.status = status;
     return status;
 }
@@ -23,7 +21,7 @@ static hy_status fail_as(hy_error_origin origin, hy_status status, const char *f
 hy_status hy_fail(hy_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail_as(HY_ERROR_LOCAL, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -31,8 +29,9 @@ hy_status hy_fail(hy_status status, const char *format, ...) {
 hy_status hy_fail_agreed(hy_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail_as(HY_ERROR_AGREED, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
+    last.origin = HY_ERROR_AGREED;
     return status;
 }
 
@@ -47,9 +46,10 @@ hy_status hy_fail_context(hy_status status, const char *format, ...) {
     hy_error before = last, context;
     va_list arguments;
     va_start(arguments, format);
-    fail_as(before.origin, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     context = last;
+    last.origin = before.origin;
     join(context.text, sizeof context.text, ": ", before.text);
     return status;
 }
@@ -58,9 +58,10 @@ hy_status hy_fail_hint(hy_status status, const char *format, ...) {
     hy_error before = last, hint;
     va_list arguments;
     va_start(arguments, format);
-    fail_as(before.origin, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     hint = last;
+    last.origin = before.origin;
     size_t needed = strlen("; ") + strlen(hint.text) + 1;
     size_t room = needed < sizeof hint.text ? sizeof hint.text - needed : 0;
     join(before.text, room, "; ", hint.text);

@@ -7,6 +7,8 @@
  * status and origin; the text is for people. Nothing here prints or exits. */
 #pragma once
 
+#include <stdarg.h>
+
 #include "hybrid_types.h"
 
 #define HY_ERROR_MESSAGE_MAX 1024
@@ -25,6 +27,9 @@ typedef struct hy_error {
 
 /* Leaves a local error and returns `status`, so that callers write `return hy_fail(...)`. */
 hy_status hy_fail(hy_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* As hy_fail, of a list of arguments. */
+hy_status hy_fail_list(hy_status status, const char *format, va_list arguments)
+    __attribute__((format(printf, 2, 0)));
 /* As hy_fail, with the origin HY_ERROR_AGREED. */
 hy_status hy_fail_agreed(hy_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

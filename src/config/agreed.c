@@ -1,4 +1,4 @@
-/* agreed.c: what ranks of one run must have alike, as one number. See settings.h. */
+/* agreed.c: a hash of the settings that all ranks of a run must share. See settings.h. */
 #include <string.h>
 
 #include "base/hash.h"
@@ -12,7 +12,7 @@ uint64_t hy_settings_agreed(const hy_settings *settings) {
         char text[HY_TEXT_MAX];
         if (setting->is_local) continue;
         hy_setting_format(setting, settings, text);
-        /* With their ends, so that no two lists of values read alike. */
+        /* The terminating zeros count too, so that no two lists of values give the same bytes. */
         hy_hash_add(&hash, setting->info.key, strlen(setting->info.key) + 1);
         hy_hash_add(&hash, text, strlen(text) + 1);
     }

@@ -1,44 +1,45 @@
-/* choices.h: the values of settings that have a fixed set of them.
+/* choices.h: enums for the settings that accept a fixed set of values.
  *
- * A choice is an enum of the module that acts on it where that module comes before config
- * (hy_place, hy_dtype, hy_tune, hy_link_choice, hy_chat_kind, hy_data_format, hy_recompute,
- * hy_schedule_kind, hy_cooldown_shape, hy_predictor_kind), and one of those below otherwise. The
- * words for the values stand in the table of settings.c alone; hy_choice_name gives them. */
+ * If the module that uses a choice comes before config, the enum is declared there (hy_place,
+ * hy_dtype, hy_tune, hy_link_choice, hy_chat_kind, hy_data_format, hy_recompute, hy_schedule_kind,
+ * hy_cooldown_shape, hy_predictor_kind). All others are declared below. The names of the values are
+ * only in the table of settings.c; hy_choice_name returns them. */
 #pragma once
 
 #include "hybrid_types.h"
 #include "phases/confidence.h"
 
-/* Places that are left to the planner. */
+/* The planner chooses the place. */
 #define HY_PLACE_AUTO HY_NOWHERE
 
-/* A type: those of hy_dtype, or a rule that leads to one. */
+/* A number type of hy_dtype, or a rule that leads to one. */
 typedef enum hy_dtype_choice {
     HY_DTYPE_AUTO = -3,
-    HY_DTYPE_SAME = -2,  /* of a phase: as train.precision */
-    HY_DTYPE_16BIT = -1, /* bf16 where the device has it, else fp16 */
+    HY_DTYPE_SAME = -2,  /* for a phase: the type of train.precision */
+    HY_DTYPE_16BIT = -1, /* bf16 if the device supports it, else fp16 */
     HY_DTYPE_F32 = HY_F32,
     HY_DTYPE_BF16 = HY_BF16,
     HY_DTYPE_F16 = HY_F16,
     HY_DTYPE_8BIT = HY_U8,
     HY_DTYPE_INT8 = HY_I8,
     HY_DTYPE_NF4 = HY_NF4,
-    HY_DTYPE_FP8 = HY_E4M3,           /* of passes: matmuls of the blocks; all else is bf16 */
-    HY_DTYPE_NF4_SINGLE = 64 + HY_NF4 /* of frozen weights: nf4 whose scales are fp32 */
+    /* for passes: matmuls of the blocks in fp8, everything else in bf16 */
+    HY_DTYPE_FP8 = HY_E4M3,
+    HY_DTYPE_NF4_SINGLE = 64 + HY_NF4 /* for frozen weights: nf4 with fp32 scales */
 } hy_dtype_choice;
 
 typedef enum hy_device_choice {
     HY_USE_ANY, /* auto */
     HY_USE_CPU,
     HY_USE_CUDA, /* the first card */
-    HY_USE_CARD  /* and those above it: card number 0, 1, ... */
+    HY_USE_CARD  /* this value and those above: card number 0, 1, ... */
 } hy_device_choice;
 
 typedef enum hy_on_off { HY_AUTO, HY_ON, HY_OFF } hy_on_off;
 
 typedef enum hy_profile { HY_CONSERVATIVE, HY_BALANCED, HY_AGGRESSIVE } hy_profile;
 
-/* Which matmuls are in fp8: those that are faster so, or all of the blocks'. */
+/* Which matmuls run in fp8: those that are faster in fp8, or all of the blocks. */
 typedef enum hy_fp8_choice { HY_FP8_AUTO, HY_FP8_ALL } hy_fp8_choice;
 
 /* The shape. */
@@ -48,15 +49,15 @@ typedef enum hy_activation { HY_ACTIVATION_GELU, HY_ACTIVATION_SWIGLU } hy_activ
 typedef enum hy_bias_in { HY_BIAS_IN_ALL, HY_BIAS_IN_ATTENTION, HY_BIAS_IN_MLP } hy_bias_in;
 typedef enum hy_rope_scaling { HY_ROPE_PLAIN, HY_ROPE_LLAMA3 } hy_rope_scaling;
 
-/* A hy_optimizer_id with two properties as bits. */
+/* A hy_optimizer_id with two flags in higher bits. */
 typedef enum hy_optimizer_choice {
-    HY_OPTIMIZER_ID = 0xff, /* mask */
+    HY_OPTIMIZER_ID = 0xff, /* mask of the id */
     HY_OPTIMIZER_8BIT = 0x100,
-    HY_OPTIMIZER_PAGED = 0x200, /* its state on the host unless optim_place says otherwise */
-    HY_OPTIMIZER_AUTO = 0x400   /* until recipe.h has spoken */
+    HY_OPTIMIZER_PAGED = 0x200, /* optimizer state in host memory unless optim_place is set */
+    HY_OPTIMIZER_AUTO = 0x400   /* until hy_recipe_of replaces it */
 } hy_optimizer_choice;
 
-#define HY_SCHEDULE_AUTO (-1) /* likewise */
+#define HY_SCHEDULE_AUTO (-1) /* until hy_recipe_of replaces it */
 
 typedef enum hy_loss_on { HY_LOSS_ON_ANSWERS, HY_LOSS_ON_ALL } hy_loss_on;
 typedef enum hy_bad_rows { HY_BAD_ROWS_SKIP, HY_BAD_ROWS_STOP } hy_bad_rows;
@@ -71,7 +72,7 @@ typedef enum hy_update_when { HY_UPDATE_AUTO, HY_UPDATE_NOW, HY_UPDATE_ON_GATHER
 
 typedef enum hy_micro_batch { HY_MICRO_AUTO, HY_MICRO_GIVEN, HY_MICRO_OPEN } hy_micro_batch;
 
-/* The wire between ranks that a plan counts with. */
+/* The link between ranks that a plan assumes. */
 typedef enum hy_wire_choice {
     HY_WIRE_AUTO,
     HY_WIRE_NVLINK,
@@ -80,14 +81,14 @@ typedef enum hy_wire_choice {
     HY_WIRE_IB200
 } hy_wire_choice;
 
-/* Types that the planner may make smaller where they are left open; each has those before it. */
+/* The types set to auto that the planner may make smaller; each value includes those before it. */
 typedef enum hy_small_types {
     HY_SMALL_NONE,
     HY_SMALL_OPTIMIZER, /* optimizer state in 8 bits */
     HY_SMALL_ALL        /* gradients and weights in bf16, a predictor in 8 bits */
 } hy_small_types;
 
-/* Which rows are cut among ranks: each stage has those of the stages below it. */
+/* What is sharded over the ranks; each stage includes the stages below it. */
 typedef enum hy_zero_choice {
     HY_ZERO_AUTO = -1, /* the planner's choice */
     HY_ZERO_NONE = 0,
@@ -96,7 +97,7 @@ typedef enum hy_zero_choice {
     HY_ZERO_WEIGHTS = 3
 } hy_zero_choice;
 
-/* What becomes of optimizer state in Predict. */
+/* What happens to optimizer state during Predict. */
 typedef enum hy_offload {
     HY_OFFLOAD_NONE,
     HY_OFFLOAD_CPU,

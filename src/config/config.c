@@ -1,10 +1,10 @@
-/* config.c: the configuration object: all values by origin, and the result they come to.
+/* config.c: the configuration object: all values by origin, and the settings that result.
  *
- * Every key keeps one text per origin, so precedence is a matter of looking, not of the order of
- * calls. A change is made on a copy of the values that stays when all of it went well: a failing
- * call leaves the configuration as it was. Always true between calls: every stored text is
- * canonical, the values of origin preset and profile are those of the winning "model" and
- * "profile", and `settings` is the result. */
+ * Every key keeps one text per origin, so the order of calls does not affect precedence. A change
+ * works on a copy of the values, which replaces them only if everything succeeds: a failed call
+ * leaves the configuration as it was. Always true between calls: every stored text is canonical,
+ * the values of origin preset and profile come from the winning "model" and "profile", and
+ * `settings` is the result of all values. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +27,11 @@
 enum { RANKS = HY_FROM_FLAG + 1, ORIGIN_MAX = HY_TEXT_MAX + 32 };
 
 typedef struct value {
-    const char *text; /* NULL: this origin says nothing */
+    const char *text; /* NULL: this origin does not set the key */
     const char *origin;
 } value;
 
-/* A text that values point to, kept as long as the configuration; each stands here once. */
+/* A text that values point to, kept as long as the configuration. Equal texts are stored once. */
 typedef struct kept_text {
     struct kept_text *next;
     char text[];
@@ -41,14 +41,16 @@ struct hy_config {
     value *values; /* [setting][rank] */
     kept_text *texts;
     char loaded_model[HY_TEXT_MAX], loaded_profile[HY_TEXT_MAX], loaded_adapter[HY_TEXT_MAX];
-    char *command; /* for the run's records; NULL: not told */
+    char *command; /* written to the records of the run; NULL: not known */
     hy_kept_origin kept;
-    const char *kept_model, *kept_tokenizer; /* values that it stands for */
+    /* texts of `model` and `tokenizer` that `kept` replaces */
+    const char *kept_model, *kept_tokenizer;
     bool is_reading_kept;
-    bool is_own; /* for a model or loop of the caller's own: presets say nothing */
+    bool is_own; /* for a custom model or loop: presets are not used */
     hy_recipe recipe;
-    char own_lr[32];    /* of an optimizer whose rate goes by a preset's; "": there is none */
-    char own_until[32]; /* where jumps end before predict_until; "": they do not */
+    char own_lr[32]; /* the learning rate if it is a multiple of the preset's; "": it is not */
+    /* the share of the run after which jumps stop, if before predict_until; "" */
+    char own_until[32];
     hy_settings settings;
 };
 
@@ -83,32 +85,32 @@ static int winning_rank(const hy_config *config, size_t setting) {
     return rank;
 }
 
-const char *hy_config_said(const hy_config *config, const char *key) {
+const char *hy_config_raw(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
     return value_at(config, i, winning_rank(config, i))->text;
 }
 
-int hy_config_said_rank(const hy_config *config, const char *key) {
+int hy_config_raw_rank(const hy_config *config, const char *key) {
     return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
 
-const char *hy_config_said_origin(const hy_config *config, const char *key) {
+const char *hy_config_raw_origin(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
     return value_at(config, i, winning_rank(config, i))->origin;
 }
 
-/* The length of a run is said in steps, tokens or epochs. One that a stronger origin gives makes
- * the others 0: --tokens on the command line must not lose against the steps of a preset. */
+/* Steps, tokens and epochs all set the length of a run. The one with the strongest origin counts
+ * and the others become 0: --tokens on the command line must win over the steps of a preset. */
 static const struct {
     const char *key, *note;
 } lengths[] = {
-    {"train.steps", "yields to train.steps"},
-    {"train.tokens", "yields to train.tokens"},
-    {"train.epochs", "yields to train.epochs"},
+    {"train.steps", "replaced by train.steps"},
+    {"train.tokens", "replaced by train.tokens"},
+    {"train.epochs", "replaced by train.epochs"},
 };
 
-/* What a length that is not used says about itself; NULL when the setting counts as it is. */
-static const char *yielding_note(const hy_config *config, size_t setting) {
+/* The origin shown for a length that is replaced by another; NULL: this key is not replaced. */
+static const char *replaced_note(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key, *note = NULL;
     int strongest = winning_rank(config, setting);
     if (!hy_word_is_in(" train.steps train.tokens train.epochs ", key)) return NULL;
@@ -123,18 +125,18 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
     return note;
 }
 
-/* What `auto` stands for; NULL: the key counts as it is. */
-static const char *settled_recipe(const hy_config *config, const char *key) {
+/* The value that replaces `auto`; NULL: the key keeps its value. */
+static const char *resolved_recipe(const hy_config *config, const char *key) {
     bool is_optimizer = !strcmp(key, "optimizer.optimizer");
     if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
-    if (!hy_config_says(config, key, "auto")) return NULL;
+    if (!hy_config_is(config, key, "auto")) return NULL;
     return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
 }
 
-/* The result of one of these two keys. */
+/* The resulting optimizer or schedule. */
 static const char *recipe_text(const hy_config *config, const char *key) {
-    const char *settled = settled_recipe(config, key);
-    return settled ? settled : hy_config_said(config, key);
+    const char *settled = resolved_recipe(config, key);
+    return settled ? settled : hy_config_raw(config, key);
 }
 
 static const hy_optimizer_kind *chosen_optimizer(const hy_config *config) {
@@ -143,12 +145,12 @@ static const hy_optimizer_kind *chosen_optimizer(const hy_config *config) {
     return hy_optimizer_kind_of(choice & HY_OPTIMIZER_ID);
 }
 
-/* What presets say was found with AdamW: another optimizer brings its own, which files and flags
- * overrule. NULL: it has nothing to say about this key. */
+/* Presets hold values for AdamW. Other optimizers replace them with their own defaults; files and
+ * flags win over both. NULL: the optimizer has no default for this key. */
 static const char *optimizer_default(const hy_config *config, size_t setting) {
     static const struct {
         const char *key;
-        size_t value; /* where it stands in a row of the table of optimizers */
+        size_t value; /* offset of the default in hy_optimizer_kind */
     } own[] = {{"optimizer.lr", offsetof(hy_optimizer_kind, lr)},
                {"optimizer.weight_decay", offsetof(hy_optimizer_kind, weight_decay)},
                {"optimizer.beta1", offsetof(hy_optimizer_kind, beta1)},
@@ -160,13 +162,13 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     if (i == 0 && config->own_lr[0]) return config->own_lr;
     const hy_optimizer_kind *kind = chosen_optimizer(config);
-    bool is_relative = hy_config_says(config, "optimizer.adafactor_relative", "true");
+    bool is_relative = hy_config_is(config, "optimizer.adafactor_relative", "true");
     bool is_like_adamw = kind == hy_optimizer_kind_of(HY_ADAFACTOR) && !is_relative;
-    /* its rate is then a step's length */
+    /* without adafactor_relative, adafactor uses the same learning rates as AdamW */
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
 }
 
-/* The rate of wsd falls to nothing, and jumps end where it begins to fall. */
+/* wsd decays the learning rate to 0, and jumps stop where the decay begins. */
 static const char *schedule_default(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
     bool is_wsd = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd");
@@ -176,54 +178,54 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
     return ends_jumps ? config->own_until : NULL;
 }
 
-/* Presets, profiles and defaults say how many tokens a step has, not how it is cut. Who writes one
- * of the two numbers above what micro_batch says, or where that is auto, wants them. NULL: it
- * counts as it is. */
-static const char *settled_micro_batch(const hy_config *config, size_t setting) {
+/* Presets, profiles and defaults set the tokens of a step, but not its split into micro-batches. If
+ * a file or flag sets batch_size or grad_accum_steps with a stronger origin than micro_batch, or
+ * micro_batch is auto, the split is "given". NULL: micro_batch keeps its value. */
+static const char *resolved_micro_batch(const hy_config *config, size_t setting) {
     if (strcmp(hy_setting_at(setting)->info.key, "train.micro_batch")) return NULL;
-    int batch = hy_config_said_rank(config, "train.batch_size");
-    int accum = hy_config_said_rank(config, "train.grad_accum_steps");
+    int batch = hy_config_raw_rank(config, "train.batch_size");
+    int accum = hy_config_raw_rank(config, "train.grad_accum_steps");
     int strongest = batch > accum ? batch : accum;
-    bool is_auto = hy_config_says(config, "train.micro_batch", "auto");
-    bool is_said = strongest >= HY_FROM_FILE;
-    if (!is_auto && !(is_said && strongest > winning_rank(config, setting))) return NULL;
-    return is_said ? "given" : "open";
+    bool is_auto = hy_config_is(config, "train.micro_batch", "auto");
+    bool is_set = strongest >= HY_FROM_FILE;
+    if (!is_auto && !(is_set && strongest > winning_rank(config, setting))) return NULL;
+    return is_set ? "given" : "open";
 }
 
-/* The share of a short run to which the steps of a preset are cut. With a tenth, the least that a
- * run of its usual length has, the loss of a short one jumps. */
+/* A preset's warm-up steps are limited to this share of a short run. With a tenth, which is the
+ * smallest share in a run of usual length, the loss of a short run spikes. */
 #define PRESET_WARMUP_SHARE "0.33"
 
-/* Warm-up in steps or as a share of the run. Who says one of them, by a file or above, means that
- * one, and the stronger origin counts; a preset's steps are cut to a share of a short run. The
- * result is one rule, so that it can be printed and read again: the steps, but no more than the
- * share; -1: the share. NULL: this key counts as it is. */
-static const char *settled_warmup(const hy_config *config, size_t setting) {
+/* Warm-up can be set in steps or as a share of the run. If a file or flag sets one of them, that
+ * one counts; the stronger origin wins. A preset's steps are limited to a share of a short run. The
+ * result is one rule that can be printed and read again: the steps, but at most the share; -1: the
+ * share. NULL: this key keeps its value. */
+static const char *resolved_warmup(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
-    int steps = hy_config_said_rank(config, "optimizer.lr_warmup_steps");
-    int ratio = hy_config_said_rank(config, "optimizer.lr_warmup_ratio");
-    bool has_steps = !hy_config_says(config, "optimizer.lr_warmup_steps", "-1");
+    int steps = hy_config_raw_rank(config, "optimizer.lr_warmup_steps");
+    int ratio = hy_config_raw_rank(config, "optimizer.lr_warmup_ratio");
+    bool has_steps = !hy_config_is(config, "optimizer.lr_warmup_steps", "-1");
     if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
     }
-    bool is_ratio_said = ratio >= HY_FROM_FILE && ratio > steps;
-    return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_said ? "-1" : NULL;
+    bool is_ratio_set = ratio >= HY_FROM_FILE && ratio > steps;
+    return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_set ? "-1" : NULL;
 }
 
-/* A key's result: its text and where that came from. */
+/* The resulting text of a key, and its origin. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
-    const char *key = hy_setting_at(setting)->info.key, *note = yielding_note(config, setting);
+    const char *key = hy_setting_at(setting)->info.key, *note = replaced_note(config, setting);
     const value *winner = value_at(config, setting, winning_rank(config, setting));
     const value results[] = {
         {note ? "0" : NULL, note},
         {optimizer_default(config, setting), "default of the optimizer"},
-        {settled_recipe(config, key), "auto"},
+        {resolved_recipe(config, key), "auto"},
         {schedule_default(config, setting), "default of the schedule"},
-        {hy_config_adapter_default(config, key), "by lora and qlora"},
-        {settled_micro_batch(config, setting), "by who says batch_size and grad_accum_steps"},
-        {settled_warmup(config, setting), "by who says lr_warmup_steps or lr_warmup_ratio"},
-        *winner, /* always has a text */
+        {hy_config_adapter_default(config, key), "set by lora or qlora"},
+        {resolved_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
+        {resolved_warmup(config, setting), "depends on lr_warmup_steps and lr_warmup_ratio"},
+        *winner, /* the winner always has a text */
     };
     const value *result = results;
     while (!result->text) result++;
@@ -233,7 +235,7 @@ static void look_up(const hy_config *config, size_t setting, const char **text,
 
 /* ---- putting one value in -------------------------------------------------------------------- */
 
-/* What can only be meant as a place on the disk, not as a preset or a name of the hub. */
+/* Whether `model` can only be a path, not a preset or a name on the hub. */
 static bool is_path(const char *model) {
     const char *slash = strchr(model, '/');
     size_t length = strlen(model);
@@ -242,7 +244,7 @@ static bool is_path(const char *model) {
            (slash && (slash[1] == '\0' || strchr(slash + 1, '/')));
 }
 
-/* The part of a path that is there tells where it was mistyped. */
+/* The message names the part of the path that exists, to show where the mistake is. */
 static hy_status fail_no_path(const char *model, const char *where) {
     char there[HY_HF_PATH_MAX];
     snprintf(there, sizeof there, "%s", model);
@@ -250,11 +252,10 @@ static hy_status fail_no_path(const char *model, const char *where) {
     while ((slash = strrchr(there, '/')) && slash > there) {
         *slash = '\0';
         if (hy_path_exists(there))
-            return hy_fail(HY_ERR_INPUT,
-                           "%s: model = %s: there is no such folder or file (%s is there)", where,
-                           model, there);
+            return hy_fail(HY_ERR_INPUT, "%s: model = %s: no such file or folder (%s exists)",
+                           where, model, there);
     }
-    return hy_fail(HY_ERR_INPUT, "%s: model = %s: there is no such folder or file", where, model);
+    return hy_fail(HY_ERR_INPUT, "%s: model = %s: no such file or folder", where, model);
 }
 
 static hy_status check_model(const char *model, const char *where) {
@@ -272,7 +273,7 @@ static hy_status check_model(const char *model, const char *where) {
     hy_builtin_list("model", &names);
     hy_status status = hy_fail(HY_ERR_INPUT,
                                "%s: unknown model %s; accepted: %s, a .cfg file with a shape "
-                               "group, or a model's folder or name in the hub's cache%s%s",
+                               "group, a model folder, or a model name in the hub cache%s%s",
                                where, *model ? model : "\"\"", hy_text_string(&names),
                                hy_did_you_mean(hy_builtin_nearest("model", model)).text,
                                hy_hf_how_to_fetch(model).text);
@@ -280,7 +281,8 @@ static hy_status check_model(const char *model, const char *where) {
     return status;
 }
 
-/* `where` opens messages, `origin` is kept: they differ for values of a preset or profile. */
+/* `where` begins error messages; `origin` is stored with the value. They differ for presets and
+ * profiles. */
 static hy_status put(hy_config *config, const char *key, const char *text, int rank,
                      const char *where, const char *origin) {
     const hy_setting_alias *alias;
@@ -312,10 +314,10 @@ typedef struct filling {
     hy_config *config;
     int rank;
     const char *name;   /* of the file, for messages */
-    const char *origin; /* kept with each value; NULL: the file and line */
+    const char *origin; /* stored with each value; NULL: file name and line */
 } filling;
 
-static bool brings_others(const char *key) {
+static bool loads_other_keys(const char *key) {
     const hy_setting *setting = hy_setting_find(key, NULL);
     return !strcmp(setting->info.key, "model") || !strcmp(setting->info.key, "profile");
 }
@@ -325,9 +327,9 @@ static hy_status fill(void *user, const char *key, const char *text, unsigned li
     char where[ORIGIN_MAX];
     if (line > 0)
         snprintf(where, sizeof where, "%s:%u", f->name, line);
-    else /* what follows from a model's or an adapter's files */
+    else /* values from the files of a model or adapter have no line */
         snprintf(where, sizeof where, "%s", f->name);
-    HY_FAIL_IF(f->rank < HY_FROM_FILE && brings_others(key), HY_ERR_INPUT,
+    HY_FAIL_IF(f->rank < HY_FROM_FILE && loads_other_keys(key), HY_ERR_INPUT,
                "%s: %s cannot be set in a preset or profile", where, key);
     return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);
 }
@@ -360,7 +362,8 @@ static hy_status load_preset(hy_config *config, const char *model) {
     char path[HY_HF_PATH_MAX];
     if (hy_builtin_text("model", model)) {
         HY_TRY(fill_from_builtin(&f, "model", model));
-    } else if (stands_for(config->kept_model, model)) { /* the run's file says it all */
+    } else if (stands_for(config->kept_model, model)) { /* the run's configuration file sets every
+                                                         * key */
         snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
         return HY_OK;
     } else {
@@ -374,20 +377,20 @@ static hy_status load_preset(hy_config *config, const char *model) {
         has_shape |= is_shape && value_at(config, i, HY_FROM_PRESET)->text;
     }
     HY_FAIL_IF(!has_shape, HY_ERR_INPUT,
-               "%s: no group \"shape\"; a model file says what the model is, for "
-               "example shape: { layers = 4; width = 128; heads = 4; };",
+               "%s: no group \"shape\"; a model file describes the model, for example shape: { "
+               "layers = 4; width = 128; heads = 4; };",
                model);
     snprintf(config->loaded_model, HY_TEXT_MAX, "%s", model);
     return HY_OK;
 }
 
-/* What an adapter says of itself weighs a little less than whoever named it: more than the file of
- * the run that it stands beside, less than flags of the same command. A run that began as one has
- * all of it in its own file. */
+/* The values of an adapter's folder have a rank one below the setting that names the adapter: they
+ * win over the configuration file of the run, and flags of the same command win over them. A run
+ * that was started with an adapter has all values in its own file. */
 static hy_status load_adapter(hy_config *config, const char *adapter) {
     char origin[ORIGIN_MAX];
     size_t count = hy_setting_count() * RANKS;
-    int rank = hy_config_said_rank(config, "lora.adapter") - 1;
+    int rank = hy_config_raw_rank(config, "lora.adapter") - 1;
     snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
     for (size_t i = 0; i < count; i++) {
         const char *said = config->values[i].origin;
@@ -395,9 +398,9 @@ static hy_status load_adapter(hy_config *config, const char *adapter) {
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
-    bool says_all =
-        rank == HY_FROM_FILE - 1 && hy_config_said_rank(config, "lora.lora_targets") > rank;
-    bool is_gone = says_all && !hy_path_exists(adapter);
+    bool sets_all =
+        rank == HY_FROM_FILE - 1 && hy_config_raw_rank(config, "lora.lora_targets") > rank;
+    bool is_gone = sets_all && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
     return HY_OK;
@@ -409,21 +412,21 @@ static hy_status load_profile(hy_config *config, const char *profile) {
     clear_rank(config, HY_FROM_PROFILE);
     filling f = {.config = config, .rank = HY_FROM_PROFILE, .origin = origin};
     HY_FAIL_IF(!hy_builtin_text("profile", profile), HY_ERR_INTERNAL,
-               "profile %s is not among the built-in files", profile);
+               "profile %s is not a built-in file", profile);
     HY_TRY(fill_from_builtin(&f, "profile", profile));
     snprintf(config->loaded_profile, HY_TEXT_MAX, "%s", profile);
     return HY_OK;
 }
 
-/* What presets say was found for our own models, and how profiles cut a step is about our own
- * batches: in a run of the caller's own nobody has chosen either. */
-static void forget_ours(hy_config *config) {
+/* Presets hold values for our own models, and profiles split the steps of our own batches. A custom
+ * model uses neither. */
+static void drop_presets(hy_config *config) {
     size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
     clear_rank(config, HY_FROM_PRESET);
     *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
 }
 
-/* Cleared first, so that equal values make equal bytes. */
+/* Cleared first, so that equal values give equal bytes. */
 static void store_all(hy_config *config) {
     hy_settings *s = &config->settings;
     memset(s, 0, sizeof *s);
@@ -432,62 +435,61 @@ static void store_all(hy_config *config) {
         look_up(config, i, &text, &origin);
         hy_setting_store(hy_setting_at(i), text, s);
     }
-    hy_config_adapter_settle(config, s);
-    if (stands_for(config->kept_model, hy_config_said(config, "model"))) s->kept = config->kept;
+    hy_config_adapter_resolve(config, s);
+    if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
     }
 }
 
-/* What an optimizer's own rate is by a preset's. In a run of the caller's own there is none to go
- * by. */
-static void settle_rate(hy_config *config) {
+/* The learning rate of an optimizer that defines it as a multiple of the preset's. A custom model
+ * has no preset. */
+static void resolve_rate(hy_config *config) {
     double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
     if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
-    double rate = strtod(hy_config_said(config, "optimizer.lr"), NULL);
+    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
     config->own_lr[0] = 0;
     if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
 }
 
-/* Jumps end where wsd's rate begins to fall. */
-static void settle_until(hy_config *config) {
-    double until = strtod(hy_config_said(config, "phases.predict_until"), NULL);
-    double falls_from = 1 - strtod(hy_config_said(config, "optimizer.cooldown"), NULL);
+/* Jumps stop where the learning rate of wsd begins to decay. */
+static void resolve_until(hy_config *config) {
+    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
+    double falls_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
     bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
     config->own_until[0] = 0;
     if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
 }
 
-/* The result of all values. What `auto` stands for needs a result with a usual recipe first. */
-static hy_status settle_values(hy_config *config) {
-    bool is_open = hy_config_says(config, "optimizer.optimizer", "auto");
-    bool is_auto = is_open || hy_config_says(config, "optimizer.schedule", "auto");
+/* Computes `settings` from all values. Replacing `auto` needs settings with a usual recipe
+ * first. */
+static hy_status resolve_values(hy_config *config) {
+    bool is_open = hy_config_is(config, "optimizer.optimizer", "auto");
+    bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto");
     config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
     for (int round = 0; round < (is_auto ? 2 : 1); round++) {
         if (round) {
             HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));
         }
-        settle_rate(config);
-        settle_until(config);
+        resolve_rate(config);
+        resolve_until(config);
         store_all(config);
     }
     return HY_OK;
 }
 
-/* Brings in what the winning model and profile say, where they are others than before, and makes
- * the result. */
-static hy_status settle(hy_config *config) {
-    const char *model = hy_config_said(config, "model"),
-               *profile = hy_config_said(config, "profile");
+/* Loads the winning model, adapter and profile if they have changed, and computes the settings. */
+static hy_status resolve(hy_config *config) {
+    const char *model = hy_config_raw(config, "model"), *profile = hy_config_raw(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
-    const char *adapter = hy_config_said(config, "lora.adapter");
+    const char *adapter = hy_config_raw(config, "lora.adapter");
     is_other |= strcmp(adapter, config->loaded_adapter) != 0;
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
-    if (config->is_own) forget_ours(config);
-    return settle_values(config);
+    if (config->is_own) drop_presets(config);
+    return resolve_values(config);
 }
 
 static hy_status fill_from_file(hy_config *config, const char *path) {
@@ -495,18 +497,19 @@ static hy_status fill_from_file(hy_config *config, const char *path) {
     if (hy_path_exists(path) && !hy_path_is_dir(path)) return fill_from_path(&f, path);
     const char *card = !strncmp(path, "gpu/", 4) ? path + 4 : path;
     if (hy_builtin_text("gpu", card)) return fill_from_builtin(&f, "gpu", card);
-    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s: is a folder; expected a configuration file",
+    HY_FAIL_IF(hy_path_is_dir(path), HY_ERR_INPUT, "%s is a folder; expected a configuration file",
                path);
     static const char *const kinds[] = {"model", "profile"};
     hy_text hint = {0}, names = {0};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         if (!hy_builtin_text(kinds[i], path)) continue;
-        hy_text_addf(&hint, "; as a %s it is given with --%s %s", kinds[i], kinds[i], path);
+        hy_text_addf(&hint, "; to use the built-in %s, write --%s %s", kinds[i], kinds[i], path);
     }
     if (!hint.size) hy_text_add(&hint, hy_did_you_mean(hy_builtin_nearest("gpu", path)).text);
     hy_builtin_list("gpu", &names);
-    hy_status status = hy_fail(HY_ERR_INPUT, "%s: configuration file not found; built in: %s%s",
-                               path, hy_text_string(&names), hy_text_string(&hint));
+    hy_status status =
+        hy_fail(HY_ERR_INPUT, "%s: configuration file not found; built-in files: %s%s", path,
+                hy_text_string(&names), hy_text_string(&hint));
     hy_text_free(&hint);
     hy_text_free(&names);
     return status;
@@ -528,7 +531,7 @@ void hy_config_destroy(hy_config *config) {
 
 hy_status hy_config_set_command(hy_config *config, const char *command) {
     char *copy = strdup(command);
-    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
+    if (!copy) return hy_fail(HY_ERR_MEMORY, "no memory for the text of the command");
     free(config->command);
     config->command = copy;
     return HY_OK;
@@ -547,7 +550,7 @@ hy_status hy_config_create(hy_config **out) {
         const hy_config_key_info *info = &hy_setting_at(i)->info;
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
     }
-    if (status == HY_OK) status = settle(config);
+    if (status == HY_OK) status = resolve(config);
     if (status == HY_OK) {
         *out = config;
     } else {
@@ -556,7 +559,7 @@ hy_status hy_config_create(hy_config **out) {
     return status;
 }
 
-/* A change is made on a copy of the values, and `before` has what they were. */
+/* A change works on a copy of the values; `before` keeps the old state. */
 static hy_status begin_change(hy_config *config, hy_config *before) {
     size_t bytes = hy_setting_count() * RANKS * sizeof *config->values;
     value *values = malloc(bytes);
@@ -566,9 +569,9 @@ static hy_status begin_change(hy_config *config, hy_config *before) {
     return HY_OK;
 }
 
-/* It stays when `status` and what follows from it are fine, and is forgotten otherwise. */
+/* Keeps the change if `status` is HY_OK and the new settings are valid; undoes it otherwise. */
 static hy_status end_change(hy_config *config, const hy_config *before, hy_status status) {
-    if (status == HY_OK) status = settle(config);
+    if (status == HY_OK) status = resolve(config);
     free(status == HY_OK ? before->values : config->values);
     if (status != HY_OK) {
         kept_text *texts = config->texts;
@@ -579,17 +582,18 @@ static hy_status end_change(hy_config *config, const hy_config *before, hy_statu
 }
 
 hy_status hy_config_load(hy_config *config, const char *path) {
-    if (!path || !*path) return hy_fail(HY_ERR_INPUT, "the configuration file has no name");
+    if (!path || !*path)
+        return hy_fail(HY_ERR_INPUT, "the name of the configuration file is empty");
     hy_config before;
     HY_TRY(begin_change(config, &before));
     return end_change(config, &before, fill_from_file(config, path));
 }
 
-/* What a run's file does not say because its program did not know it, it did not do. */
+/* Features that are newer than the run's program stay off: its file does not set their keys. */
 static hy_status add_unknown(hy_config *config) {
     static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        if (hy_config_said_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
+        if (hy_config_raw_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
         HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
     }
     return HY_OK;
@@ -620,11 +624,11 @@ hy_status hy_config_use_custom(hy_config *config) {
     HY_TRY(begin_change(config, &before));
     config->is_own = true;
     hy_status status = put(config, "optimizer.lr_warmup_steps", "0", HY_FROM_DEFAULT, "default",
-                           "default of a model or loop of your own");
+                           "default of a custom model or loop");
     return end_change(config, &before, status);
 }
 
-/* Texts belong to a configuration: the copy keeps its own. */
+/* The copy keeps its own texts, because a configuration owns the texts of its values. */
 hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     *out = NULL;
     hy_config *copy;
@@ -642,7 +646,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
     copy->is_own = config->is_own;
     if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
-    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_custom(copy);
+    if (status == HY_OK) status = copy->is_own ? resolve(copy) : hy_config_use_custom(copy);
     if (status != HY_OK) {
         hy_config_destroy(copy);
         return status;
@@ -651,7 +655,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     return HY_OK;
 }
 
-/* "--batch-size" for batch_size, train.batch_size and --batch-size. */
+/* Turns batch_size, train.batch_size or --batch-size into "--batch-size". */
 static void name_as_flag(const char *name, char *flag, size_t size) {
     const char *dot = strrchr(name, '.');
     const char *leaf = dot ? dot + 1 : name + (strncmp(name, "--", 2) ? 0 : 2);
@@ -681,20 +685,20 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
         [HY_FROM_CALLER] = "caller",
     };
     snprintf(out, size, "%s%s", words[origin],
-             origin == HY_FROM_PRESET    ? hy_config_said(config, "model")
-             : origin == HY_FROM_PROFILE ? hy_config_said(config, "profile")
+             origin == HY_FROM_PRESET    ? hy_config_raw(config, "model")
+             : origin == HY_FROM_PROFILE ? hy_config_raw(config, "profile")
              : origin == HY_FROM_FLAG    ? flag
                                          : "");
 }
 
 hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy_origin origin) {
-    if (!key || !text) return hy_fail(HY_ERR_INPUT, "a key and a value are needed, one is NULL");
+    if (!key || !text) return hy_fail(HY_ERR_INPUT, "the key or the value is NULL");
     HY_FAIL_IF((int)origin < 0 || origin > HY_FROM_CALLER, HY_ERR_INPUT,
                "%s: unknown origin %d; accepted: 0 to %d", key, (int)origin, (int)HY_FROM_CALLER);
     if (!hy_setting_find(key, NULL)) return refuse_unknown_key(key, origin);
     bool is_weak = origin == HY_FROM_PRESET || origin == HY_FROM_PROFILE;
-    HY_FAIL_IF(is_weak && brings_others(key), HY_ERR_INPUT,
-               "%s cannot be set as part of a preset or profile", key);
+    HY_FAIL_IF(is_weak && loads_other_keys(key), HY_ERR_INPUT,
+               "%s cannot be set with origin preset or profile", key);
     char where[ORIGIN_MAX];
     describe_origin(config, key, origin, where, sizeof where);
     int rank = origin == HY_FROM_CALLER ? HY_FROM_FLAG : (int)origin;

@@ -10,13 +10,13 @@
 #include "hub/hf_load.h"
 #include "hub/peft_set.h"
 
-/* How many times the rate of full fine-tuning suits adapters: "LoRA Without Regret" (Thinking
+/* The learning rate for adapters relative to full fine-tuning. "LoRA Without Regret" (Thinking
  * Machines, 2025) found ten; not measured here yet. */
 #define ADAPTER_RATE 10
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* What it was trained with is not all that one goes on with: dropout stays as it is said here. */
+/* Dropout is not read from the adapter: it stays as configured. */
 hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user) {
     hy_peft_config c;
     hy_peft_set set;
@@ -40,31 +40,33 @@ hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *u
 }
 
 static bool is_true(const hy_config *config, const char *key) {
-    return hy_config_says(config, key, "true");
+    return hy_config_is(config, key, "true");
 }
 
-/* Of the base: small with qlora, and in fp8 where matmuls are. */
+/* The type of the frozen base: nf4 with qlora, fp8 where the matmuls use fp8. */
 static const char *frozen_default(const hy_config *config, bool is_qlora, bool is_lora) {
     const char *key = "train.frozen_dtype";
-    int rank = hy_config_said_rank(config, key);
-    bool is_said = rank >= HY_FROM_FILE;
-    if (!hy_config_says(config, key, "auto")) return NULL; /* a quantised folder, or a person */
-    /* the file of a run that is looked at says all keys, "auto" of those that nobody had chosen */
-    bool is_open = hy_config_said_rank(config, "lora.qlora") > rank;
-    if (is_said && !is_open) return NULL;
-    bool is_fp8 = hy_config_says(config, "train.precision", "fp8");
-    return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
+    int rank = hy_config_raw_rank(config, key);
+    bool is_set = rank >= HY_FROM_FILE;
+    /* set by a quantised folder or by the user */
+    if (!hy_config_is(config, key, "auto")) return NULL;
+    /* the configuration file of an opened run sets every key, to "auto" if the user did not set
+     * it */
+    bool is_open = hy_config_raw_rank(config, "lora.qlora") > rank;
+    if (is_set && !is_open) return NULL;
+    bool is_fp8 = hy_config_is(config, "train.precision", "fp8");
+    return is_qlora ? "nf4" : is_lora && is_fp8 && !is_set ? "fp8" : NULL;
 }
 
-/* qlora is lora with a small base. A and B would be extrapolated as a product, so jumps go along a
- * line whose length is tested. */
+/* qlora is lora with a quantised base. The predictor is `line`, which tests the length of a jump:
+ * other predictors would extrapolate the product of A and B. */
 const char *hy_config_adapter_default(const hy_config *config, const char *key) {
     bool is_qlora = is_true(config, "lora.qlora"), is_lora = is_true(config, "lora.lora");
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
     if (!strcmp(key, "train.frozen_dtype")) return frozen_default(config, is_qlora, is_lora);
     if (strcmp(key, "phases.predictor") || !(is_lora || is_qlora)) return NULL;
-    bool is_said = hy_config_said_rank(config, key) >= HY_FROM_FILE;
-    return is_said || hy_config_says(config, key, "none") ? NULL : "line";
+    bool is_set = hy_config_raw_rank(config, key) >= HY_FROM_FILE;
+    return is_set || hy_config_is(config, key, "none") ? NULL : "line";
 }
 
 double hy_config_adapter_rate(const hy_config *config, double factor) {
@@ -72,28 +74,28 @@ double hy_config_adapter_rate(const hy_config *config, double factor) {
     return is_lora ? ADAPTER_RATE * (factor > 0 ? factor : 1) : factor;
 }
 
-static bool is_said(const hy_config *config, const char *key) {
-    const char *origin = hy_config_said_origin(config, key);
+static bool is_set(const hy_config *config, const char *key) {
+    const char *origin = hy_config_raw_origin(config, key);
     bool is_adapters = !strncmp(origin, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
-    return !is_adapters && hy_config_said_rank(config, key) >= HY_FROM_FILE;
+    return !is_adapters && hy_config_raw_rank(config, key) >= HY_FROM_FILE;
 }
 
-void hy_config_adapter_settle(const hy_config *config, hy_settings *s) {
+void hy_config_adapter_resolve(const hy_config *config, hy_settings *s) {
     if (!s->lora.adapter[0]) return;
-    s->adapter_said.alpha = is_said(config, "lora.lora_alpha");
-    s->adapter_said.rslora = is_said(config, "lora.rslora");
+    s->adapter_said.alpha = is_set(config, "lora.lora_alpha");
+    s->adapter_said.rslora = is_set(config, "lora.rslora");
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 hy_status hy_settings_check_adapters(const hy_settings *s) {
     HY_FAIL_IF(s->lora.lora && strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
-               "train.train is %s: with lora the adapters are trained; lora_modules names what is "
-               "trained whole beside them",
+               "train.train = %s cannot be combined with lora, which trains the adapters; use "
+               "lora_modules to name parameters that are trained as well",
                s->train.train);
     HY_FAIL_IF(hy_peft_count(s->lora.adapter) > 1, HY_ERR_INPUT,
-               "lora.adapter is %s: training begins with one adapter; several side by side are for "
-               "--eval-only and hybrid-chat",
+               "lora.adapter = %s: training starts from one adapter; only --eval-only and "
+               "hybrid-chat accept several",
                s->lora.adapter);
     return HY_OK;
 }
@@ -106,8 +108,8 @@ hy_status hy_settings_check_base(const hy_settings *s) {
     if (hy_settings_model_files(s, &kind, path) != HY_OK || kind == HY_FILES_NONE) return HY_OK;
     HY_TRY(hy_model_files_quant(kind, path, &quant));
     HY_FAIL_IF(quant != HY_HF_PLAIN, HY_ERR_INPUT,
-               "%s is quantised (bitsandbytes, NF4): its weights cannot be trained, but adapters "
-               "beside them can; add --lora, or begin with the model as it was before",
+               "%s is quantised (bitsandbytes, NF4), so its weights cannot be trained; add --lora "
+               "to train adapters, or use the original model",
                s->model);
     return HY_OK;
 }

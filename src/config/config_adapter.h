@@ -1,27 +1,26 @@
-/* config_adapter.h: what adapters bring to a configuration: the values of their folders, what
- * follows from them where nobody says otherwise, and what does not go together with them. */
+/* config_adapter.h: how adapters affect a configuration: the values in their folders, the defaults
+ * that lora and qlora change, and the checks of combinations that are not allowed. */
 #pragma once
 
 #include "config/config_file.h"
 #include "config/settings.h"
 
-/* Hands rank, alpha and targets of an adapter's folder, or of several, to the sink; its line is
- * 0. */
+/* Passes rank, alpha and targets of one or more adapter folders to the sink, with line 0. */
 hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *user);
-/* The origin of values that came so: this, and the folder. */
+/* The origin of these values: this prefix and the folder. */
 #define HY_ADAPTER_ORIGIN "adapter "
 
-/* What a key is by lora and qlora; NULL: they say nothing of it. */
+/* The default of a key with lora or qlora; NULL: they do not change it. */
 const char *hy_config_adapter_default(const hy_config *config, const char *key);
-/* What the learning rate of a preset is multiplied by: `factor`, or with adapters more; 0: it
- * counts as it is. */
+/* The factor for a preset's learning rate: `factor`, or a larger one with adapters; 0: no
+ * change. */
 double hy_config_adapter_rate(const hy_config *config, double factor);
 
-/* Fills what settings know of where the values of adapters came from. */
-void hy_config_adapter_settle(const hy_config *config, hy_settings *settings);
+/* Records in `settings` which adapter values the user set. */
+void hy_config_adapter_resolve(const hy_config *config, hy_settings *settings);
 
-/* HY_ERR_INPUT: what a run would train does not go together with adapters, or it begins with
- * several. */
+/* HY_ERR_INPUT: the parameters to train cannot be combined with adapters, or the run names several
+ * adapters. */
 hy_status hy_settings_check_adapters(const hy_settings *settings);
-/* HY_ERR_INPUT where the run would train weights that its model's files hold quantised. */
+/* HY_ERR_INPUT: the run would train weights that are stored quantised. */
 hy_status hy_settings_check_base(const hy_settings *settings);

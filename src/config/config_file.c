@@ -1,9 +1,9 @@
 /* config_file.c: reads configuration files with libconfig. See config_file.h.
  *
- * Every text passes config_guard.c first. Keys stand at the top or one level down, in the group
- * that the table gives them. Values become text and are checked like values from anywhere else;
- * only what text cannot tell apart (a number where words belong, a list where one value belongs) is
- * refused here. Files are parsed before anything else of a run is allocated. */
+ * Every text passes config_guard.c first. Keys are at the top level or one level down, in the group
+ * that the table gives them. Values become text and are checked like values from any other origin.
+ * Only what text cannot distinguish is rejected here: a number where a string is expected, or a
+ * list where one value is expected. Files are parsed before anything else of a run is allocated. */
 #include "config/config_file.h"
 
 #include <libconfig.h>
@@ -22,7 +22,7 @@ typedef struct reader {
     void *user;
 } reader;
 
-/* The value as text, in `buffer` unless it is a string. NULL: it is a group, a list or an array. */
+/* The value as text, in `buffer` unless it is a string. NULL: a group, a list or an array. */
 static const char *value_as_text(const config_setting_t *setting, char buffer[HY_NUMBER_MAX]) {
     switch (config_setting_type(setting)) {
     case CONFIG_TYPE_INT:
@@ -67,8 +67,8 @@ static hy_status read_group(const reader *r, const config_setting_t *group) {
     return HY_OK;
 }
 
-/* A setting that is in no group. "optimizer" is a group and also a key of that group: the kind of
- * its value decides which is meant. */
+/* Reads a setting outside any group. "optimizer" is both a group and a key of that group: the type
+ * of its value decides. */
 static hy_status read_top(const reader *r, const config_setting_t *setting) {
     const char *groups[GROUPS_MAX];
     char name[NAME_SIZE];
@@ -95,12 +95,13 @@ static hy_status read_top(const reader *r, const config_setting_t *setting) {
     return status;
 }
 
-/* libconfig ends the process when memory is refused while it parses. It takes at most about 50
- * bytes for each byte of text, so more than that is allocated and freed first. */
+/* libconfig ends the process if an allocation fails while it parses. It needs at most about 50
+ * bytes for each byte of text, so we allocate and free more than that first. */
 static hy_status ensure_memory(size_t text_size) {
     size_t bytes = 64 * text_size + (64 << 10);
-    void *volatile block = malloc(bytes); /* volatile: the compiler would leave out the pair */
-    HY_FAIL_IF(!block, HY_ERR_MEMORY, "no memory to parse a configuration: %zu bytes", bytes);
+    void *volatile block = malloc(bytes); /* volatile: the compiler would remove malloc and free */
+    HY_FAIL_IF(!block, HY_ERR_MEMORY, "no memory to parse a configuration: %zu bytes needed",
+               bytes);
     free(block);
     return HY_OK;
 }
@@ -112,7 +113,7 @@ static hy_status parse(config_t *file, const char *text, const char *name) {
     if (!strcmp(said, "syntax error")) {
         expected = " (expected: KEY = VALUE; or GROUP: { ... }; with text in quotes)";
     } else if (!strncmp(said, "duplicate", 9)) {
-        expected = ": a file sets a key once, and has one group of a name";
+        expected = ": a file can set a key only once and have a group only once";
     }
     return hy_fail(HY_ERR_INPUT, "%s:%d: %s%s", name, config_error_line(file), said, expected);
 }

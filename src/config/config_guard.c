@@ -1,11 +1,11 @@
 /* config_guard.c: makes a configuration text safe for libconfig.
  *
- * libconfig 1.5, which Debian and Ubuntu ship, opens the files that an @include names, cuts whole
- * numbers to 32 bits, compares each key with all keys before it, and leaks a string that it does
- * not expect. So size, nesting and number of settings are bounded here, and the rest is rewritten
- * or refused. The text is cut into comments, strings, numbers, names and single signs where
- * libconfig's own scanner cuts it, and copied piece by piece. What the pieces mean is left to
- * libconfig. Called by config_file.c for every text, built-in files included. */
+ * libconfig 1.5, which Debian and Ubuntu ship, opens the files that an @include names, truncates
+ * integers to 32 bits, compares each key with all keys before it, and leaks a string that it does
+ * not expect. So this file limits size, nesting and the number of settings, and rewrites or rejects
+ * the rest. It splits the text into comments, strings, numbers, names and single characters exactly
+ * as libconfig's scanner does, and copies them one by one. libconfig interprets the result.
+ * config_file.c calls this for every text, built-in files included. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const char name_signs[] =
 typedef struct guard {
     const char *text, *name;
     hy_text *out;
-    char before; /* first byte of the last piece that was neither blank nor comment */
+    char before; /* first byte of the last token that was not a blank or comment */
     int depth, settings;
 } guard;
 
@@ -44,13 +44,13 @@ static bool begins_comment(const char *p) {
     return *p == '#' || (p[0] == '/' && (p[1] == '/' || p[1] == '*'));
 }
 
-/* Each of these four copies the piece that begins at `begin` and moves *at behind it. */
+/* Each of these four functions copies the token at `begin` and moves *at behind it. */
 
-/* A comment becomes a blank and the line ends that it holds. */
+/* A comment becomes a blank and keeps its line ends. */
 static hy_status add_comment(guard *g, const char *begin, const char **at) {
     bool is_line = *begin == '#' || begin[1] == '/';
     const char *end = is_line ? begin + strcspn(begin, "\n") : strstr(begin + 2, "*/");
-    if (!end) return refuse(g, begin, "the comment that begins here is never closed");
+    if (!end) return refuse(g, begin, "the comment that starts here is not closed");
     hy_text_add(g->out, " ");
     for (const char *p = begin; p < end; p++) {
         if (*p == '\n') hy_text_add(g->out, "\n");
@@ -59,32 +59,33 @@ static hy_status add_comment(guard *g, const char *begin, const char **at) {
     return HY_OK;
 }
 
-/* An '@' is written as its code: @include in a string is then no more than text, in any version. */
+/* '@' is written as its code, so that @include in a string is plain text for every version. */
 static hy_status add_string(guard *g, const char *begin, const char **at) {
     if (!is_one_of(g->before, "=:\"")) {
-        return refuse(g, begin, "a string with no KEY = in front of it (lists are not accepted)");
+        return refuse(g, begin, "this string has no KEY = before it (lists are not accepted)");
     }
     hy_text_add(g->out, "\"");
     const char *p = begin + 1;
     while (*p && *p != '"') {
         size_t size = *p == '\\' && is_one_of(p[1], "\"\\") ? 2 : 1;
-        if (!strncasecmp(p, "\\x00", 4)) return refuse(g, p, "a zero byte in a string");
+        if (!strncasecmp(p, "\\x00", 4)) return refuse(g, p, "a string contains a zero byte");
         if (*p == '@') {
             hy_text_add(g->out, "\\x40");
-        } else if (!strncmp(p, "\\@", 2)) { /* this backslash must not take in the one of \x40 */
+        } else if (!strncmp(p, "\\@", 2)) { /* this backslash must not combine with the one of
+                                             * \x40 */
             hy_text_add(g->out, "\\\\");
         } else {
             hy_text_add_bytes(g->out, p, size);
         }
         p += size;
     }
-    if (!*p) return refuse(g, begin, "the string that begins here is never closed");
+    if (!*p) return refuse(g, begin, "the string that starts here is not closed");
     hy_text_add(g->out, "\"");
     *at = p + 1;
     return HY_OK;
 }
 
-/* A number without its sign. Whole ones end in L, which makes libconfig read all 64 bits. */
+/* A number without its sign. Integers get an L, so that libconfig reads all 64 bits. */
 static hy_status add_number(guard *g, const char *begin, const char **at) {
     bool is_hex = *begin == '0' && is_one_of(begin[1], "xX") && is_one_of(begin[2], hex_digits);
     const char *end = begin + (is_hex ? 2 + strspn(begin + 2, hex_digits) : strspn(begin, digits));
@@ -94,11 +95,11 @@ static hy_status add_number(guard *g, const char *begin, const char **at) {
     bool has_exponent = !is_hex && is_one_of(*end, "eE") && is_one_of(end[1 + sign], digits);
     if (has_exponent) end += 1 + sign + strspn(end + 1 + sign, digits);
     if (*begin == '.' && !is_one_of(begin[1], digits)) {
-        return refuse(g, begin, "a number without digits");
+        return refuse(g, begin, "this number has no digits");
     }
     hy_text_add_bytes(g->out, begin, (size_t)(end - begin));
     if (end == whole) {
-        /* Beyond 64 bits it is ULLONG_MAX. */
+        /* strtoull returns ULLONG_MAX if the number exceeds 64 bits */
         HY_FAIL_IF(strtoull(begin, NULL, is_hex ? 16 : 10) > INT64_MAX, HY_ERR_INPUT,
                    "%s:%u: %.*s is too large; accepted: at most %" PRId64, g->name,
                    line_of(g, begin), end - begin < 60 ? (int)(end - begin) : 60, begin, INT64_MAX);
@@ -108,15 +109,17 @@ static hy_status add_number(guard *g, const char *begin, const char **at) {
     return HY_OK;
 }
 
-/* A name, or a single byte of any other kind. */
+/* A name, or a single character of any other kind. */
 static hy_status add_sign(guard *g, const char *begin, const char **at) {
     g->depth += is_one_of(*begin, "{[(") - is_one_of(*begin, "}])");
     g->settings += is_one_of(*begin, "=:");
     if (*begin == '@') {
-        return refuse(g, begin, "@include is not accepted; load several files instead");
+        return refuse(g, begin,
+                      "@include is not accepted; pass several configuration files instead");
     }
-    if (g->depth > DEPTH_MAX) return refuse(g, begin, "groups or lists are nested deeper than 8");
-    if (g->settings > SETTINGS_MAX) return refuse(g, begin, "more than 1024 settings");
+    if (g->depth > DEPTH_MAX)
+        return refuse(g, begin, "groups or lists are nested more than 8 levels deep");
+    if (g->settings > SETTINGS_MAX) return refuse(g, begin, "the file has more than 1024 settings");
     size_t size = is_one_of(*begin, "-_") ? 1 : strspn(begin, name_signs);
     size += size == 0;
     hy_text_add_bytes(g->out, begin, size);
@@ -126,10 +129,12 @@ static hy_status add_sign(guard *g, const char *begin, const char **at) {
 
 hy_status hy_config_guard(const char *text, size_t size, const char *name, hy_text *out) {
     guard g = {.text = text, .name = name, .out = out, .before = ';'};
-    HY_FAIL_IF(size > BYTES_MAX, HY_ERR_INPUT, "%s: %zu bytes; a configuration file has at most %d",
-               name, size, BYTES_MAX);
+    HY_FAIL_IF(size > BYTES_MAX, HY_ERR_INPUT,
+               "%s is too large: %zu bytes; a configuration file can have at most %d", name, size,
+               BYTES_MAX);
     size_t length = strlen(text);
-    if (length != size) return refuse(&g, text + length, "a zero byte; expected a text file");
+    if (length != size)
+        return refuse(&g, text + length, "the file contains a zero byte; expected a text file");
     for (const char *at = text; *at;) {
         const char *begin = at;
         bool is_comment = begins_comment(begin);

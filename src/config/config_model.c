@@ -1,4 +1,4 @@
-/* config_model.c: a shape as settings: the way back from hy_shape_from_settings. See
+/* config_model.c: turns a model's shape into settings, the reverse of hy_shape_from_settings. See
  * config_model.h. */
 #include "config/config_model.h"
 
@@ -11,7 +11,8 @@
 #include "hub/hf_load.h"
 #include "hub/peft.h"
 
-/* Where most fine-tuning begins: a tenth of what training from scratch takes, or less. */
+/* Usual values for the start of fine-tuning: the rate is a tenth of the rate from scratch or
+ * less. */
 #define TUNING_LR 2e-5
 #define TUNING_WARMUP 20
 #define USUAL_SEQUENCE 1024
@@ -54,7 +55,7 @@ static hy_settings settings_of(const hy_shape *shape) {
     return settings;
 }
 
-/* Keys of rope are sent only for models that have it; the others keep the defaults. */
+/* Rope keys are passed on only for models with rope; other models keep the defaults. */
 static bool is_sent(const char *key, const hy_shape *shape) {
     static const char scaling[] = " shape.rope_factor shape.rope_low_freq shape.rope_high_freq "
                                   "shape.rope_original_context ";
@@ -71,15 +72,14 @@ static bool holds(const char *folder, const char *file) {
 
 void hy_config_hint_model(const char *folder) {
     static const struct {
-        const char *file, *hint; /* with the folder in place of @ */
+        const char *file, *hint; /* @ is replaced by the folder */
     } known[] = {
-        {"model/config.json", "it is the folder of a run, whose model is @/model"},
-        {"adapter/" HY_PEFT_CONFIG,
-         "it is the folder of a run with adapters: name the model that they stand beside, "
-         "and --adapter @/adapter"},
-        {HY_PEFT_CONFIG, "it is an adapter: name the model that it stands beside, and --adapter @"},
-        {"manifest.json", "it is a checkpoint: --init-from @ begins with its weights"},
-        {"config.cfg", "it is the folder of a run: --init-from @ begins with its weights"}};
+        {"model/config.json", "this is a run folder; its model is in @/model"},
+        {"adapter/" HY_PEFT_CONFIG, "this is a run folder with adapters; use --adapter @/adapter "
+                                    "and set --model to their base model"},
+        {HY_PEFT_CONFIG, "this is an adapter; use --adapter @ and set --model to its base model"},
+        {"manifest.json", "this is a checkpoint; to start from its weights, use --init-from @"},
+        {"config.cfg", "this is a run folder; to start from its weights, use --init-from @"}};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && !holds(folder, known[i].file)) i++;
     if (i == sizeof known / sizeof known[0]) return;
@@ -95,7 +95,7 @@ hy_status hy_config_model_read(hy_model_files kind, const char *path, hy_config_
     char text[HY_TEXT_MAX];
     HY_TRY(hy_model_files_shape(kind, path, &shape));
     HY_TRY(hy_model_files_quant(kind, path, &quant));
-    if (quant != HY_HF_PLAIN) { /* what is quantised stays as it is */
+    if (quant != HY_HF_PLAIN) { /* quantised weights keep their type */
         const char *stored = quant == HY_HF_NF4 ? "nf4" : "nf4_single";
         HY_TRY(sink(user, "train.frozen_dtype", stored, 0));
     }

@@ -1,20 +1,19 @@
-/* config_values.h: the values of a configuration as its origins have them: inside the config module
- * only.
+/* config_values.h: the values of a configuration by origin, for the config module only.
  *
- * What a key comes to may follow from others (config.c); this is what was said, by the strongest
- * origin. */
+ * The resulting value of a key may depend on other keys (config.c). These functions return the
+ * value that the strongest origin gives. */
 #pragma once
 
 #include <string.h>
 
 #include "config/settings.h"
 
-/* The text of the strongest origin that says this key, which origin that is (hy_origin, a caller's
- * as a flag's), and what it is called. */
-const char *hy_config_said(const hy_config *config, const char *key);
-int hy_config_said_rank(const hy_config *config, const char *key);
-const char *hy_config_said_origin(const hy_config *config, const char *key);
+/* The text that the strongest origin gives, the rank of that origin (hy_origin; a caller ranks as a
+ * flag), and its name. */
+const char *hy_config_raw(const hy_config *config, const char *key);
+int hy_config_raw_rank(const hy_config *config, const char *key);
+const char *hy_config_raw_origin(const hy_config *config, const char *key);
 
-static inline bool hy_config_says(const hy_config *config, const char *key, const char *text) {
-    return strcmp(hy_config_said(config, key), text) == 0;
+static inline bool hy_config_is(const hy_config *config, const char *key, const char *text) {
+    return strcmp(hy_config_raw(config, key), text) == 0;
 }

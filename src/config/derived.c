@@ -1,4 +1,4 @@
-/* derived.c: what follows from several settings together. See derived.h. */
+/* derived.c: values that depend on several settings. See derived.h. */
 #include "config/derived.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@
 #include "kernels/coded.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "phases/table.h"
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double rank = (double)s->lora.lora_rank;
@@ -58,12 +59,12 @@ hy_status hy_shape_from_settings(const hy_settings *s, hy_shape *out) {
         snprintf(out->sliding_layers, sizeof out->sliding_layers, "%s", s->shape.sliding_layers);
     }
     HY_TRY(hy_shape_complete(out));
-    /* A window may be added to a folder's model: another architecture is exported then. */
+    /* A window may be added to a loaded model; then the export uses another architecture. */
     bool is_other = s->shape.architecture != HY_ARCH_NONE && out->arch != s->shape.architecture;
     HY_FAIL_IF(is_other && !out->sliding_window, HY_ERR_INPUT,
-               "shape.architecture is %s, which cannot have this shape; %s%s",
+               "shape.architecture = %s does not support this shape; %s%s",
                hy_family_of(s->shape.architecture)->name,
-               out->arch ? "the one that can is " : "none can",
+               out->arch ? "supported by " : "no architecture does",
                out->arch ? hy_family_of(out->arch)->name : "");
     if (!s->lora.lora) return HY_OK;
     return set_adapter(s, out);
@@ -88,7 +89,7 @@ void hy_settings_trained(const hy_settings *s, char *out, size_t size) {
     }
 }
 
-/* A preset's name is a preset, whatever lies in the folder. */
+/* The name of a preset always means the preset, even if a folder has the same name. */
 hy_status hy_settings_model_files(const hy_settings *s, hy_model_files *kind,
                                   char path[HY_HF_PATH_MAX]) {
     *kind = HY_FILES_NONE;
@@ -135,10 +136,11 @@ const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *s) {
 }
 
 hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
-    hy_dtype_choice asked = phase == HY_WARMUP    ? s->phases.precision_warmup
-                            : phase == HY_FULL    ? s->phases.precision_full
-                            : phase == HY_PREDICT ? s->phases.precision_predict
-                                                  : s->phases.precision_correct;
+    hy_phase as = hy_phase_table[phase].precision;
+    hy_dtype_choice asked = as == HY_WARMUP    ? s->phases.precision_warmup
+                            : as == HY_FULL    ? s->phases.precision_full
+                            : as == HY_PREDICT ? s->phases.precision_predict
+                                               : s->phases.precision_correct;
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
 }
 

@@ -1,4 +1,4 @@
-/* derived.h: what follows from several settings together. */
+/* derived.h: values that depend on several settings. */
 #pragma once
 
 #include "config/settings.h"
@@ -8,44 +8,42 @@
 #include "phases/divergence.h"
 #include "phases/machine.h"
 
-/* The model that the shape group describes, completed; HY_ERR_INPUT when its values do not go
- * together. */
+/* The completed shape; HY_ERR_INPUT if the values of the shape group cannot be combined. */
 hy_status hy_shape_from_settings(const hy_settings *settings, hy_shape *out);
 
-/* The names of what is trained, for hy_params_select. */
+/* The names of the trained parameters, for hy_params_select. */
 void hy_settings_trained(const hy_settings *settings, char *out, size_t size);
 
 /* The files that `model` names; HY_FILES_NONE for a preset. */
 hy_status hy_settings_model_files(const hy_settings *settings, hy_model_files *kind,
                                   char path[HY_HF_PATH_MAX]);
-/* Those that its frozen weights are read from: where lora.base says, or the same. */
+/* The files of the frozen weights: those of lora.base, or of `model`. */
 hy_status hy_settings_base_files(const hy_settings *settings, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]);
-/* The weights begin as those of a model's files, also gone ones. */
+/* The initial weights come from a model's files, even if these no longer exist. */
 bool hy_settings_bring_files(const hy_settings *settings);
 
-bool hy_settings_bring_weights(
-    const hy_settings *settings); /* files, also gone ones; or init_from */
+bool hy_settings_bring_weights(const hy_settings *settings); /* as above, or from init_from */
 
 /* The card of cuda and cuda:N; -1 for auto and cpu. */
 int hy_device_card(hy_device_choice device);
 
-/* What frozen matrices are stored as, by the word of frozen_dtype: "nf4_single"; "": as passes read
- * them. */
+/* The name of the quantised type of frozen matrices, such as "nf4_single"; "": not quantised. */
 const char *hy_settings_frozen_name(const hy_settings *settings);
 
-/* The type that was asked for by name, or another where a rule was: auto, same, 16bit. */
+/* The type that a setting names, or `otherwise` if it is a rule: auto, same, 16bit. */
 hy_dtype hy_dtype_chosen(hy_dtype_choice choice, hy_dtype otherwise);
 const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *settings);
 
-/* Optimizer and learning rate; the schedule is of a run of `total` steps. */
+/* Optimizer and learning rate; the schedule covers a run of `total` steps. */
 hy_optimizer hy_optimizer_from_settings(const hy_settings *settings);
 hy_schedule hy_schedule_from_settings(const hy_settings *settings, int64_t total);
 
-/* Phases; `lr_scale` is the largest of any parameter, `warmup` the length of Warmup in steps. */
+/* Rules for phases; `lr_scale` is the largest of all parameters, `warmup` the length of Warmup in
+ * steps. */
 hy_predictor hy_predictor_from_settings(const hy_settings *settings, double lr_scale);
 hy_phase_rules hy_rules_from_settings(const hy_settings *settings, int64_t warmup);
 hy_divergence_limits hy_limits_from_settings(const hy_settings *settings);
 
-/* The precision that was asked for in a phase; never HY_DTYPE_SAME. */
+/* The precision configured for a phase; never HY_DTYPE_SAME. */
 hy_dtype_choice hy_settings_precision(const hy_settings *settings, hy_phase phase);

@@ -1,4 +1,4 @@
-/* recipe.c: what `auto` stands for. See recipe.h. */
+/* recipe.c: replaces `auto` in optimizer and schedule. See recipe.h. */
 #include "config/recipe.h"
 
 #include "base/error.h"
@@ -6,7 +6,7 @@
 #include "model/params.h"
 #include "optim/optimizer.h"
 
-/* Only missing memory is an error: whoever builds the model says what is wrong with its shape. */
+/* Fails only if memory is short: a wrong shape is reported where the model is built. */
 static hy_status pays_muon(const hy_settings *s, bool *out) {
     hy_shape shape;
     hy_params params;
@@ -23,7 +23,7 @@ static hy_status pays_muon(const hy_settings *s, bool *out) {
     return HY_OK;
 }
 
-/* A setting works with AdamW alone. */
+/* Settings that only AdamW supports. */
 static bool needs_adamw(const hy_settings *s) {
     return s->phases.predictor != HY_PREDICTOR_NONE && s->phases.predictor_dtype == HY_DTYPE_8BIT;
 }

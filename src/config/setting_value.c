@@ -1,8 +1,8 @@
-/* setting_value.c: one configuration value, from text to field and back.
+/* setting_value.c: converts a configuration value from text to its field and back.
  *
- * Values travel as text: hy_setting_check takes what a user wrote and gives the one canonical
- * spelling, that of the field it leads to. A canonical text checked again stays as it is, which is
- * what makes --print-config load back to the same values. Nothing here depends on the locale. */
+ * hy_setting_check takes the text of a user and returns its canonical spelling, which is the
+ * spelling of the field's value. A canonical text stays the same when it is checked again, so the
+ * output of --print-config loads as the same values. Nothing here depends on the locale. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +20,7 @@ enum { MAX_CHOICES = 16, SHOWN_MAX = 80 };
 
 /* ---- from text ------------------------------------------------------------------------------- */
 
-/* A whole number: "10k", "8GiB", and also "1.5G" or "1e6" where the product is whole and exact. */
+/* An integer: "10k", "8GiB", and also "1.5G" or "1e6" if the product is an exact integer. */
 static bool parse_whole(const char *text, int64_t *out) {
     if (hy_parse_count(text, out)) return true;
     size_t digits = strspn(text, "+-.0123456789eE");
@@ -49,7 +49,7 @@ bool hy_parse_switch(const char *text, bool *out) {
     return false;
 }
 
-/* The letters before the number of a choice like "cuda:N"; 0 for a plain word. */
+/* The length of the prefix before the number in a choice like "cuda:N"; 0 for a plain word. */
 static size_t numbered_stem(const char *choice) {
     const char *mark = strstr(choice, ":N");
     return mark ? (size_t)(mark + 1 - choice) : 0;
@@ -72,8 +72,8 @@ static bool is_in_range(const hy_setting *setting, double value) {
            (setting->excludes_max ? value < setting->max : value <= setting->max);
 }
 
-/* What a field holds, but for text. Fields are copied as bytes: an enum's type is the compiler's
- * choice. */
+/* The value of a field that is not text. Fields are copied as bytes, because the compiler chooses
+ * the type of an enum. */
 typedef union field_value {
     int64_t whole;
     double number;
@@ -81,7 +81,7 @@ typedef union field_value {
     int choice;
 } field_value;
 
-/* Into the field of `settings`; false when the text is not accepted. */
+/* Stores the value in its field of `settings`; false: the text is not accepted. */
 static bool parse(const hy_setting *setting, const char *text, hy_settings *settings) {
     char *field = (char *)settings + setting->offset;
     field_value v = {0};
@@ -94,7 +94,7 @@ static bool parse(const hy_setting *setting, const char *text, hy_settings *sett
     case HY_VALUE_NUMBER:
         is_accepted =
             hy_number_parse(text, strlen(text), &v.number) && is_in_range(setting, v.number);
-        if (v.number == 0) v.number = 0; /* no "-0" */
+        if (v.number == 0) v.number = 0; /* avoids "-0" */
         break;
     case HY_VALUE_SWITCH: is_accepted = hy_parse_switch(text, &v.is_on); break;
     case HY_VALUE_CHOICE: is_accepted = parse_choice(setting, text, &v.choice); break;
@@ -133,7 +133,7 @@ static void format_byte_count(int64_t bytes, char text[HY_TEXT_MAX]) {
     snprintf(text, HY_TEXT_MAX, "%" PRId64 "%s", bytes / units[i].bytes, units[i].name);
 }
 
-/* The choice for a value; one with a number stands for the values from its own on. */
+/* The choice for a value. A choice with a number covers all values from its own upwards. */
 static const hy_named_value *choice_of(const hy_setting *setting, int value) {
     const hy_named_value *c = setting->choices;
     while (c->name && c->value != value && !(numbered_stem(c->name) && value > c->value)) c++;
@@ -172,7 +172,7 @@ const char *hy_setting_format(const hy_setting *setting, const hy_settings *sett
 static const char *const type_in_words[] = {
     [HY_VALUE_INTEGER] = "a whole number such as 64 or 10k, ",
     [HY_VALUE_NUMBER] = "a number, ",
-    [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ", /* the others need no word */
+    [HY_VALUE_BYTES] = "bytes such as 8GiB or 500M, ", /* other types need no hint */
 };
 
 static hy_status refuse(const hy_setting *setting, const char *text, const char *origin) {
@@ -184,9 +184,9 @@ static hy_status refuse(const hy_setting *setting, const char *text, const char 
     for (const hy_named_value *c = setting->choices; c && c->name && count < MAX_CHOICES; c++) {
         words[count++] = c->name;
     }
-    /* Words of three letters are all near each other: "gpu" is no slip for "cpu". */
+    /* Short words are all similar: "gpu" is not a misspelt "cpu". */
     const char *near = strlen(text) > 3 ? hy_nearest_word(text, words, count) : NULL;
-    if (near && numbered_stem(near)) near = NULL; /* a pattern is no word to write */
+    if (near && numbered_stem(near)) near = NULL; /* a pattern such as cuda:N is not a suggestion */
     const char *type = type_in_words[setting->type], *end = strlen(text) > SHOWN_MAX ? "..." : "";
     return hy_fail(HY_ERR_INPUT, "%s: %s = %.*s%s is not accepted; accepted: %s%s%s", origin,
                    setting->info.key, SHOWN_MAX, *text ? text : "\"\"", end, type ? type : "",

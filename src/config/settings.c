@@ -1,10 +1,10 @@
-/* settings.c: the table of every configuration key, and finding a row in it.
+/* settings.c: the table of all configuration keys, and lookup by name.
  *
- * A row ties a key to its field in hy_settings and says type, accepted values, default and help.
- * All that a user sees of a key comes from here: flags, files, --print-config, help, completion and
- * the table in docs/configuration.md. Always true: leaves (the part after the dot) and aliases are
- * unique among all names, rows of one group lie together, and every default passes its own check.
- * */
+ * A row connects a key to its field in hy_settings and holds type, accepted values, default and
+ * help. Everything that a user sees of a key comes from here: flags, files, --print-config, help,
+ * completion and the table in docs/configuration.md. Always true: leaves (the part after the dot)
+ * and aliases are unique among all names, rows of one group are adjacent, and every default passes
+ * its own check. */
 #include "config/settings.h"
 
 #include <string.h>
@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "optim/optimizer.h"
 
-/* A row begins with its field, after which the key is named, and its flag; then come range, default
- * and help; .is_local behind them is for what a machine has of its own. */
+/* A row starts with its field, which also gives the key its name, and its flag. Range, default and
+ * help follow. .is_local at the end marks settings of one machine or process. */
 #define ROW(field, option, word, kind, range, default_text, sentence)                              \
     .type = HY_VALUE_##kind, .offset = offsetof(hy_settings, field),                               \
     .size = sizeof(((hy_settings *)NULL)->field), .info.key = #field, .info.flag = (option),       \
@@ -34,7 +34,7 @@
     ROW(field, option, "switch", SWITCH, "true, false", default_text, sentence)
 #define TEXT(field, option, range, default_text, sentence)                                         \
     ROW(field, option, "text", TEXT, range, default_text, sentence)
-/* Its last arguments are the names and their values. */
+/* The last arguments are pairs of a name and its value. */
 #define CHOICE(field, option, default_text, sentence, ...)                                         \
     ROW(field, option, "choice", CHOICE, &EACH(NAME, __VA_ARGS__)[2], default_text, sentence),     \
         .choices = (const hy_named_value[]) {                                                      \
@@ -68,10 +68,10 @@
     count
 #define JOIN(a, b) JOIN_NOW(a, b)
 #define JOIN_NOW(a, b) a##b
-#define NAME(name, value) ", " name /* the first comma is left out by [2] */
+#define NAME(name, value) ", " name /* [2] skips the first comma */
 #define PAIR(name, value) {name, value},
 
-/* Lists that several keys have. */
+/* Choices that several keys share. */
 #define AUTO_ON_OFF "auto", HY_AUTO, "on", HY_ON, "off", HY_OFF
 #define FP32_BF16 "fp32", HY_F32, "bf16", HY_BF16
 #define PHASE_TYPES                                                                                \
@@ -84,230 +84,227 @@ static const char *const groups[] = {"shape", "train", "lora",   "optimizer", "i
 
 static const hy_setting table[] = {
     {CHOICE(profile, "--profile", "balanced",
-            "How much to risk for speed: a set of preferences that files and flags override.",
+            "How much risk to take for speed: a set of defaults. Files and flags override it.",
             "conservative", HY_CONSERVATIVE, "balanced", HY_BALANCED, "aggressive", HY_AGGRESSIVE)},
     {TEXT(model, "--model",
-          "a preset's name, a model's folder or name on the hub, or a .cfg file with a shape group",
-          "nano",
-          "What to train; brings its shape and its usual training values with it, a folder its "
-          "weights too.")},
-    {TEXT(init_from, "--init-from", "a checkpoint or run folder, or nothing", "",
-          "Start from the weights of a checkpoint, with a new optimizer: fine-tuning.")},
+          "a preset, a model folder or hub name, or a .cfg file with a shape group", "nano",
+          "The model to train. It sets the shape and the usual training values; a model folder "
+          "also brings its weights.")},
+    {TEXT(init_from, "--init-from", "a checkpoint or run folder, or empty", "",
+          "Start from the weights of a checkpoint with a new optimizer (fine-tuning).")},
     {TEXT(data, "--data",
-          "builtin, a file or folder, - for standard input, or several with commas between them, "
-          "as PATH or PATH:WEIGHT",
+          "builtin, a file or folder, - for standard input, or a comma-separated list of PATH or "
+          "PATH:WEIGHT",
           "builtin",
-          "Training data: text, token shards, rows of JSON or CSV, also packed by gzip or zstd, or "
-          "the text source built into the program.")},
+          "Training data: text, token shards, rows of JSON or CSV (also compressed with gzip or "
+          "zstd), or the built-in text.")},
     {TEXT(val_data, "--val-data",
-          "a file or folder, - for standard input, several with commas between them, or nothing",
-          "", "Held-out data; without it the end of the training data is held out.")},
-    {TEXT(out, "--out", "a folder, none, or nothing", "",
-          "Folder of the run; empty means runs/MODEL-DATE-TIME, none writes nothing.")},
-    {TEXT(name, "--name", "a few words, or nothing", "",
-          "What the run is called in reports; without --out its folder, too.")},
-    {TEXT(notes, "--notes", "any text, or nothing", "", "A remark that stands in the report.")},
+          "a file or folder, - for standard input, a comma-separated list, or empty", "",
+          "Validation data. If empty, the end of the training data is held out.")},
+    {TEXT(out, "--out", "a folder, none, or empty", "",
+          "Run folder. Empty: runs/MODEL-DATE-TIME; none: write no files.")},
+    {TEXT(name, "--name", "a few words, or empty", "",
+          "Name of the run in reports. Without --out, also the name of its folder.")},
+    {TEXT(notes, "--notes", "any text, or empty", "", "A note that appears in the report.")},
     {CHOICE(device, "--device", "auto",
-            "Where to compute; auto takes the GPU when there is one, cuda:1 the second card.",
-            "auto", HY_USE_ANY, "cpu", HY_USE_CPU, "cuda", HY_USE_CUDA, "cuda:N", HY_USE_CARD),
+            "Device to compute on. auto: the GPU if there is one; cuda:1: the second card.", "auto",
+            HY_USE_ANY, "cpu", HY_USE_CPU, "cuda", HY_USE_CUDA, "cuda:N", HY_USE_CARD),
      .is_local = true},
     {CHOICE(tune, "--tune", "fast",
-            "GPU: time a few or many algorithms for each matmul, or take the library's guess.",
+            "GPU: time a few or many algorithms for each matmul; off: use the library's choice.",
             "off", HY_TUNE_OFF, "fast", HY_TUNE_FAST, "max", HY_TUNE_MAX)},
     {TEXT(tune_cache, "--tune-cache", "auto, none, or a file", "auto",
-          "GPU: file that keeps timed algorithms; auto: hybrid-train/ in the user's cache folder."),
+          "GPU: cache file for timed algorithms. auto: in hybrid-train/ of the user's cache "
+          "folder."),
      .is_local = true},
-    {CHOICE(
-        tf32, "--tf32", "auto",
-        "GPU: matmuls of fp32 on tensor cores, 10 bits of mantissa; auto: where Full has 16 bits.",
-        AUTO_ON_OFF)},
-    {CHOICE(
-        attention, "--attention", "auto",
-        "GPU: attention in 16 bits by our own kernels or NVIDIA's cuDNN; auto: the faster, timed.",
-        "auto", HY_ATTENTION_AUTO, "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN)},
+    {CHOICE(tf32, "--tf32", "auto",
+            "GPU: run fp32 matmuls on tensor cores with 10 bits of mantissa. auto: if Full uses 16 "
+            "bits.",
+            AUTO_ON_OFF)},
+    {CHOICE(attention, "--attention", "auto",
+            "GPU: kernels for 16-bit attention, ours or NVIDIA's cuDNN. auto: time both, use the "
+            "faster.",
+            "auto", HY_ATTENTION_AUTO, "own", HY_ATTENTION_OWN, "cudnn", HY_ATTENTION_CUDNN)},
     {INTEGER(seed, "--seed", 0, 9007199254740991, "1",
-             "Seed of initial weights, data order, the built-in text and samples.")},
+             "Random seed for initial weights, data order, the built-in text and samples.")},
     {INTEGER(threads, "--threads", 0, 1024, "0",
-             "CPU threads; 0 takes all cores this process may use."),
+             "CPU threads; 0: all cores that this process may use."),
      .is_local = true},
-    {TEXT(card, "--card", "a card's name such as rtx5080, or nothing", "",
-          "With --plan: plan for this card, which need not be here.")},
+    {TEXT(card, "--card", "a card name such as rtx5080, or empty", "",
+          "With --plan: plan for this card. It need not be in this machine.")},
 
     {INTEGER(shape.layers, "--layers", 1, 1024, "4", "Transformer blocks.")},
-    {INTEGER(shape.width, "--width", 1, 65536, "128", "Size of the residual stream.")},
-    {INTEGER(shape.heads, "--heads", 1, 4096, "4", "Attention heads for queries.")},
+    {INTEGER(shape.width, "--width", 1, 65536, "128", "Width of the residual stream.")},
+    {INTEGER(shape.heads, "--heads", 1, 4096, "4", "Number of query heads.")},
     {INTEGER(shape.kv_heads, "--kv-heads", 0, 4096, "0",
-             "Attention heads for keys and values; 0 means as many as heads.")},
+             "Number of key and value heads; 0: same as heads.")},
     {INTEGER(shape.head_size, "--head-size", 0, 65536, "0",
-             "Size of one head; 0 means width / heads.")},
+             "Size of one attention head; 0: width / heads.")},
     {INTEGER(shape.mlp_width, "--mlp-width", 0, 1048576, "0",
-             "Inner size of the MLP; 0 means 4 x width.")},
-    {INTEGER(shape.vocab, "--vocab", 2, 16777216, "256",
-             "Token ids lie below this; 256 for plain bytes.")},
+             "Hidden size of the MLP; 0: 4 x width.")},
+    {INTEGER(shape.vocab, "--vocab", 2, 16777216, "256", "Vocabulary size; 256 for plain bytes.")},
     {INTEGER(shape.context, "--context", 1, 16777216, "512",
-             "Longest sequence the model is made for.")},
+             "Longest sequence that the model supports.")},
     {CHOICE(shape.norm, "--norm", "rmsnorm", "Normalisation before attention, MLP and head.",
             "layernorm", HY_LAYERNORM, "rmsnorm", HY_RMSNORM)},
     {CHOICE(shape.positions, "--positions", "rope",
-            "How positions enter: a learned table, or rotation of queries and keys.", "learned",
+            "Position encoding: learned is a table, rope rotates queries and keys.", "learned",
             HY_POSITIONS_LEARNED, "rope", HY_POSITIONS_ROPE)},
     {CHOICE(shape.activation, "--activation", "swiglu",
-            "The MLP's nonlinearity; swiglu has a gate, so three matrices.", "gelu",
+            "Activation function of the MLP; swiglu has a gate and needs a third matrix.", "gelu",
             HY_ACTIVATION_GELU, "swiglu", HY_ACTIVATION_SWIGLU)},
-    {SWITCH(shape.qkv_bias, "--qkv-bias", "false", "Biases on queries, keys and values.")},
+    {SWITCH(shape.qkv_bias, "--qkv-bias", "false", "Add biases to queries, keys and values.")},
     {SWITCH(shape.proj_bias, "--proj-bias", "false",
-            "Biases on the attention output and in the MLP.")},
+            "Add biases to the attention output and the MLP.")},
     {CHOICE(shape.proj_bias_in, "--proj-bias-in", "all",
-            "What proj_bias reaches: both, or the attention output or the MLP alone.", "all",
-            HY_BIAS_IN_ALL, "attention", HY_BIAS_IN_ATTENTION, "mlp", HY_BIAS_IN_MLP)},
+            "Where proj_bias applies: attention output, MLP, or both (all).", "all", HY_BIAS_IN_ALL,
+            "attention", HY_BIAS_IN_ATTENTION, "mlp", HY_BIAS_IN_MLP)},
     {SWITCH(shape.qk_norm, "--qk-norm", "false",
-            "Normalise each head's queries and keys before the rotation (Qwen3).")},
-    {SWITCH(shape.tied_head, "--tied-head", "true", "Use the embedding as the output matrix too.")},
+            "Normalise the queries and keys of each head before the rotation (Qwen3).")},
+    {SWITCH(shape.tied_head, "--tied-head", "true",
+            "Use the embedding as the output matrix as well.")},
     {NUMBER(shape.norm_eps, "--norm-eps", 1e-12, 0.1, "1e-5",
-            "Added under the root when normalising.")},
+            "Epsilon of the normalisation, added under the square root.")},
     {NUMBER(shape.rope_theta, "--rope-theta", 1, 1000000000000, "10000",
-            "Base of the rotation frequencies.")},
+            "Base of the rotary frequencies (theta).")},
     {CHOICE(shape.rope_scaling, "--rope-scaling", "none",
-            "Stretching of the rotations to a longer context.", "none", HY_ROPE_PLAIN, "llama3",
-            HY_ROPE_LLAMA3)},
+            "Scaling of the rotary frequencies for a longer context.", "none", HY_ROPE_PLAIN,
+            "llama3", HY_ROPE_LLAMA3)},
     {NUMBER(shape.rope_factor, "--rope-factor", 1, 1024, "8",
-            "llama3 scaling: how many times slower the slow rotations turn.")},
-    {NUMBER(
-        shape.rope_low_freq, "--rope-low-freq", 0.001, 1024, "1",
-        "llama3 scaling: rotations with fewer turns in the original context are slowed fully.")},
+            "llama3 scaling: factor by which low frequencies are reduced.")},
+    {NUMBER(shape.rope_low_freq, "--rope-low-freq", 0.001, 1024, "1",
+            "llama3 scaling: frequencies with fewer turns in the original context are reduced by "
+            "the full factor.")},
     {NUMBER(shape.rope_high_freq, "--rope-high-freq", 0.001, 1024, "4",
-            "llama3 scaling: rotations with more turns in the original context stay as they are.")},
+            "llama3 scaling: frequencies with more turns in the original context stay unchanged.")},
     {INTEGER(shape.rope_original_context, "--rope-original-context", 1, 16777216, "8192",
-             "llama3 scaling: the context the frequencies were first made for.")},
+             "llama3 scaling: the original context length of the model.")},
     {INTEGER(shape.sliding_window, "--sliding-window", 0, 16777216, "0",
-             "Each token sees this many tokens, itself included; 0 means all before it.")},
+             "Attention window: each token attends to this many tokens, itself included; 0: to all "
+             "before it.")},
     {TEXT(shape.sliding_layers, "--sliding-layers", "all, or letters s and f", "all",
-          "Layers that have the window: a letter for each, s (sliding) or f (full), repeated over "
-          "the layers, as in ssf; or all.")},
-    {NUMBER(shape.init_std, "--init-std", 0, 10, "0.02", "Standard deviation of initial weights.")},
+          "Layers that use the window: all, or a pattern such as ssf, one letter per layer and "
+          "repeated. s: sliding window, f: full attention.")},
+    {NUMBER(shape.init_std, "--init-std", 0, 10, "0.02",
+            "Standard deviation of the initial weights.")},
     {CHOICE(
         shape.architecture, "--architecture", "auto",
-        "Architecture of transformers that the model is exported as; auto: the one that has this "
-        "shape.",
+        "Transformers architecture for the exported model. auto: the one that matches this shape.",
         "auto", HY_ARCH_NONE, "gpt2", HY_ARCH_GPT2, "llama", HY_ARCH_LLAMA, "mistral",
         HY_ARCH_MISTRAL, "ministral", HY_ARCH_MINISTRAL, "qwen2", HY_ARCH_QWEN2, "qwen3",
         HY_ARCH_QWEN3)},
 
     {INTEGER(train.steps, "--steps", 0, 1000000000, "0",
-             "Compute of the run in full steps, guard passes and forks included; 0: from tokens or "
-             "epochs.")},
+             "Compute budget of the run in full steps; guard passes and paired tests count too. 0: "
+             "set by tokens or epochs.")},
     {INTEGER(train.tokens, "--tokens", 0, 1000000000000000, "0",
-             "Length of the run in training tokens, instead of steps; 0 means not used.")},
+             "Length of the run in training tokens, instead of steps; 0: not used.")},
     {NUMBER(train.epochs, "--epochs", 0, 1000000, "0",
-            "Length of the run in passes over the data, instead of steps; 0 means not used.")},
+            "Length of the run in passes over the data, instead of steps; 0: not used.")},
     {INTEGER(train.batch_size, "--batch-size", 1, 65536, "4", "Sequences in one micro-batch.")},
     {INTEGER(train.seq_len, "--seq-len", 1, 1048576, "256", "Tokens in one sequence.")},
     {INTEGER(train.grad_accum_steps, "--grad-accum-steps", 1, 65536, "1",
-             "Micro-batches whose gradients make one optimizer step.")},
+             "Micro-batches per optimizer step; their gradients are added.")},
     {SWITCH(train.normalize, "--normalize", "true",
-            "Average over all tokens of a step; false sums the means of its micro-batches.")},
+            "Average the gradient over all tokens of a step; false: add the averages of the "
+            "micro-batches.")},
     {SWITCH(train.scale_lr, "--scale-lr", "false",
             "Multiply the learning rate by grad_accum_steps.")},
     {NUMBER(train.grad_clip, "--grad-clip", 0, 1000000, "1",
-            "Largest norm of the whole gradient; longer ones are scaled down; 0 turns it off.")},
-    {INTEGER(train.loss_chunks, "--loss-chunks", 0, 65536, "0",
-             "Pieces in which logits and loss are computed, to save memory; 0 means chosen.")},
+            "Clip the global norm of the gradient to this value; 0: no clipping.")},
+    {INTEGER(
+        train.loss_chunks, "--loss-chunks", 0, 65536, "0",
+        "Compute logits and loss in this many chunks to save memory; 0: chosen by the planner.")},
     {CHOICE(train.precision, "--precision", "auto",
-            "Storage of weights and activations; auto is bf16 on a GPU (fp16 before sm_80), fp32 "
-            "on a CPU; fp8 is bf16 with the blocks' matmuls in fp8 (sm_89 or newer).",
+            "Number type of weights and activations. auto: bf16 on a GPU (fp16 before sm_80), fp32 "
+            "on a CPU. fp8: bf16, with the matmuls of the blocks in fp8 (sm_89 or newer).",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16, "fp8", HY_DTYPE_FP8)},
     {CHOICE(train.fp8, "--fp8", "auto",
-            "With precision fp8: the matmuls that are faster so by measurement, or all of the "
-            "blocks' (on a CPU always all).",
+            "With precision fp8: which block matmuls use it. auto: those measured to be faster; "
+            "all: every one. On a CPU always all.",
             "auto", HY_FP8_AUTO, "all", HY_FP8_ALL)},
-    {CHOICE(
-        train.fp8_grad, "--fp8-grad", "e4m3",
-        "With precision fp8: the 8-bit type of gradients that go into matmuls: e4m3 has one bit "
-        "of mantissa more, e5m2 reaches further down.",
-        "e4m3", HY_E4M3, "e5m2", HY_E5M2)},
+    {CHOICE(train.fp8_grad, "--fp8-grad", "e4m3",
+            "With precision fp8: 8-bit type of the gradients in matmuls. e4m3 has one more bit of "
+            "mantissa, e5m2 a larger range.",
+            "e4m3", HY_E4M3, "e5m2", HY_E5M2)},
     {SWITCH(train.fp8_fast, "--fp8-fast", "true",
-            "With precision fp8: forward matmuls may sum with fewer bits than fp32 has, which is "
-            "faster on Ada and Hopper.")},
-    {NUMBER(
-        train.fp8_until, "--fp8-until", 0, 1, "1",
-        "With precision fp8: the share of the run after which it goes on in bf16; 0.9 makes the "
-        "last tenth bf16.")},
+            "With precision fp8: allow forward matmuls to accumulate with less than fp32 "
+            "precision. This is faster on Ada and Hopper.")},
+    {NUMBER(train.fp8_until, "--fp8-until", 0, 1, "1",
+            "With precision fp8: switch to bf16 after this share of the run; 0.9 runs the last "
+            "tenth in bf16.")},
     {CHOICE(train.grad_dtype, "--grad-dtype", "auto",
-            "Storage of gradients; micro-batches are added up in it; auto is fp32, or bf16 where "
-            "small_types allows it and it pays.",
+            "Number type of gradients and their sums. auto: fp32, or bf16 if small_types allows it "
+            "and it helps.",
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
     {TEXT(train.train, "--train", "all, last:N, or names with * and ?", "all",
-          "Parameters that are trained; the others are frozen: all, the last N blocks with final "
-          "norm "
-          "and head (last:N), or names, as in blocks.3.attn.*; several with commas between.")},
+          "Parameters to train; all others are frozen. all; last:N for the last N blocks with "
+          "final norm and head; or a list of name patterns, such as blocks.3.attn.*, separated by "
+          "commas.")},
+    {CHOICE(train.frozen_dtype, "--frozen-dtype", "auto",
+            "Number type of frozen weights. auto: the type that passes use; with lora and "
+            "precision fp8: fp8. fp8: one scale per matrix. int8: one scale per matrix row. nf4: 4 "
+            "bits and an 8-bit scale per 64 elements (QLoRA's double quantisation). nf4_single: "
+            "the same with fp32 scales. A quantised folder sets nf4 or nf4_single itself.",
+            "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
+            "nf4_single", HY_DTYPE_NF4_SINGLE)},
     {CHOICE(
-        train.frozen_dtype, "--frozen-dtype", "auto",
-        "Storage of frozen weights; auto is that of passes, with lora and precision fp8 that is "
-        "fp8 (a scale per matrix; matmuls of blocks read it as it is); int8 has a scale per row "
-        "of each matrix, nf4 has 4 bits and a scale of 8 bits per 64 elements, as in QLoRA "
-        "(double quantisation), nf4_single the same with scales in fp32; a folder that is "
-        "quantised says which of the two.",
-        "auto", HY_DTYPE_AUTO, "fp8", HY_DTYPE_FP8, "int8", HY_DTYPE_INT8, "nf4", HY_DTYPE_NF4,
-        "nf4_single", HY_DTYPE_NF4_SINGLE)},
-    {CHOICE(train.recompute, "--recompute", "auto",
-            "What the backward pass computes again instead of keeping it in memory.", "auto",
-            HY_RECOMPUTE_AUTO, "none", HY_RECOMPUTE_NONE, "norm", HY_RECOMPUTE_NORM, "attention",
-            HY_RECOMPUTE_ATTENTION, "mlp", HY_RECOMPUTE_MLP, "all", HY_RECOMPUTE_ALL)},
+        train.recompute, "--recompute", "auto",
+        "Which activations to recompute in the backward pass instead of keeping them in memory.",
+        "auto", HY_RECOMPUTE_AUTO, "none", HY_RECOMPUTE_NONE, "norm", HY_RECOMPUTE_NORM,
+        "attention", HY_RECOMPUTE_ATTENTION, "mlp", HY_RECOMPUTE_MLP, "all", HY_RECOMPUTE_ALL)},
     {INTEGER(train.recompute_layers, "--recompute-layers", 0, 1024, "0",
-             "Layers that recompute, spread evenly; 0 means all of them.")},
+             "Number of layers that recompute, evenly spread; 0: all.")},
     {INTEGER(train.step_tokens, "--step-tokens", 0, 1000000000000, "0",
-             "Tokens of one optimizer step, instead of batch_size and grad_accum_steps, which are "
-             "then chosen; 0 means not used.")},
-    {CHOICE(
-        train.micro_batch, "--micro-batch", "auto",
-        "How a step is cut: given, as batch_size says if that fits; open, as it is fastest where "
-        "state streams, with the same tokens per step; auto is given where batch_size or "
-        "grad_accum_steps is said by a file or flag, else open.",
-        "auto", HY_MICRO_AUTO, "given", HY_MICRO_GIVEN, "open", HY_MICRO_OPEN)},
+             "Tokens per optimizer step. batch_size and grad_accum_steps are then chosen "
+             "automatically; 0: not used.")},
+    {CHOICE(train.micro_batch, "--micro-batch", "auto",
+            "How a step is split into micro-batches. given: use batch_size if it fits. open: the "
+            "fastest split when state is streamed, with the same tokens per step. auto: given if a "
+            "file or flag sets batch_size or grad_accum_steps, else open.",
+            "auto", HY_MICRO_AUTO, "given", HY_MICRO_GIVEN, "open", HY_MICRO_OPEN)},
     {CHOICE(train.dynamic_batch, "--dynamic-batch", "auto",
-            "Smaller micro-batches and more of them when memory gets short, and back; auto: also "
-            "find the fastest at the start where step_tokens leaves it open.",
+            "Use smaller micro-batches while memory is short. auto: also find the fastest size at "
+            "the start if step_tokens leaves it open.",
             "off", HY_OFF, "on", HY_ON, "auto", HY_AUTO)},
     {INTEGER(train.min_batch_size, "--min-batch-size", 1, 65536, "1",
-             "Micro-batches never shrink below this many sequences.")},
-    {INTEGER(
-        train.max_batch_size, "--max-batch-size", 0, 65536, "0",
-        "Micro-batches never grow beyond this many sequences; 0: beyond what they began with.")},
+             "Smallest micro-batch for dynamic_batch, in sequences.")},
+    {INTEGER(train.max_batch_size, "--max-batch-size", 0, 65536, "0",
+             "Largest micro-batch for dynamic_batch, in sequences; 0: the size at the start.")},
     {INTEGER(train.batch_check_every, "--batch-check-every", 1, 1000000, "10",
-             "Steps between two looks at whether the micro-batch should change.")},
+             "Steps between two checks of the micro-batch size.")},
 
     {SWITCH(lora.lora, "--lora", "false",
-            "Train low-rank adapters beside frozen matrices instead of the weights (LoRA).")},
+            "Train low-rank adapters (LoRA) and freeze the weights.")},
     {SWITCH(lora.qlora, "--qlora", "false",
-            "The same with the frozen matrices quantised: frozen_dtype is then nf4 unless you say "
-            "another.")},
-    {TEXT(lora.adapter, "--adapter", "a folder that PEFT saved, a run, or nothing", "",
-          "Begin with the adapter of this folder, which brings rank, alpha and targets with it; "
-          "the model is the one it was trained beside. To look at or talk to: several with commas "
-          "between.")},
-    {TEXT(lora.base, "--base", "a model's folder or name on the hub, or nothing", "",
-          "Of a run with adapters that goes on or is looked at: where the model that they stand "
-          "beside is now, if it has moved; its weights must be those of then.")},
-    {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of adapters.")},
+            "LoRA with quantised frozen weights (QLoRA): frozen_dtype is nf4 unless you set it.")},
+    {TEXT(lora.adapter, "--adapter", "a folder saved by PEFT, a run, or empty", "",
+          "Start from the adapter in this folder. It sets rank, alpha and targets; use the base "
+          "model that it was trained with. For --eval-only and hybrid-chat: a comma-separated "
+          "list.")},
+    {TEXT(lora.base, "--base", "a model folder or hub name, or empty", "",
+          "For a resumed or opened run with adapters: the new location of its base model if that "
+          "has moved. The weights must be the same.")},
+    {INTEGER(lora.lora_rank, "--lora-rank", 1, 1024, "16", "Rank of the adapters.")},
     {NUMBER(lora.lora_alpha, "--lora-alpha", 0, 1000000, "0",
-            "What adapters add is multiplied by alpha / rank; 0 means twice the rank.")},
+            "The output of adapters is multiplied by alpha / rank; 0: alpha is twice the rank.")},
     {SWITCH(lora.rslora, "--rslora", "false",
-            "Multiply by alpha / sqrt(rank) instead, for large ranks.")},
+            "Multiply by alpha / sqrt(rank) instead (rsLoRA), for large ranks.")},
     {TEXT(lora.lora_targets, "--lora-targets", "names of matrices, attention, mlp, or all", "all",
-          "Which matrices of the blocks have adapters, commas between: q_proj, k_proj, v_proj, "
+          "Matrices of the blocks that get adapters, comma-separated: q_proj, k_proj, v_proj, "
           "o_proj, gate_proj, up_proj, down_proj; GPT-2: c_attn, attn.c_proj, c_fc, mlp.c_proj.")},
     {NUMBER_BELOW(lora.lora_dropout, "--lora-dropout", 0, 1, "0",
-                  "Share of an adapter's inputs that is left out in each pass of training.")},
+                  "Dropout of the adapters' inputs in training.")},
     {TEXT(lora.lora_modules, "--lora-modules",
           "none, embed, head, norm, modules, or names with * and ?", "none",
-          "What is trained whole beside the adapters, commas between; of the blocks norms, and "
-          "modules that lora_targets leaves out.")},
+          "Parameters that are trained in full besides the adapters, comma-separated. In the "
+          "blocks: norms, and modules that lora_targets does not name.")},
 
     {CHOICE(optimizer.optimizer, "--optimizer", "adamw",
-            "The update rule; auto: muon from scratch where it costs little, else adamw; muon "
-            "moves matrices along their orthogonal factor and leaves the rest "
-            "to adamw; 8bit stands for optim_dtype 8bit, paged_ keeps state in pinned host memory "
-            "unless optim_place says otherwise; sgd has momentum.",
+            "Optimizer. auto: muon from scratch if it costs little extra, else adamw. muon "
+            "orthogonalises the updates of matrices and uses adamw for other parameters. 8bit in a "
+            "name sets optim_dtype = 8bit; paged_ keeps optimizer state in pinned host memory "
+            "unless optim_place is set. sgd uses momentum.",
             "auto", HY_OPTIMIZER_AUTO, "adamw", HY_ADAMW, "adamw8bit", HY_ADAMW | HY_OPTIMIZER_8BIT,
             "paged_adamw", HY_ADAMW | HY_OPTIMIZER_PAGED, "paged_adamw8bit",
             HY_ADAMW | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "sgd", HY_SGD, "muon", HY_MUON,
@@ -317,317 +314,314 @@ static const hy_setting table[] = {
             "paged_lion8bit", HY_LION | HY_OPTIMIZER_PAGED | HY_OPTIMIZER_8BIT, "adafactor",
             HY_ADAFACTOR)},
     {CHOICE(optimizer.optim_dtype, "--optim-dtype", "auto",
-            "Storage of optimizer state; bf16 is rounded stochastically, 8bit has a scale for 256 "
-            "elements; auto is fp32, or 8bit where the optimizer's name says it or small_types "
-            "allows it and it "
-            "pays.",
+            "Number type of optimizer state. bf16: stochastic rounding; 8bit: one scale per 256 "
+            "elements. auto: fp32, or 8bit if the optimizer's name contains it or small_types "
+            "allows it and it helps.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
     {CHOICE(optimizer.master_dtype, "--master-dtype", "auto",
-            "Storage of the weights that the optimizer updates; bf16 is rounded stochastically and "
-            "is the only copy; auto is fp32, or bf16 where small_types allows it and it pays.",
+            "Number type of the weights that the optimizer updates. bf16: stochastic rounding, no "
+            "other copy of the weights. auto: fp32, or bf16 if small_types allows it and it helps.",
             "auto", HY_DTYPE_AUTO, FP32_BF16)},
-    {NUMBER(
-        optimizer.lr, "--lr", 0, 10, "0.001",
-        "Highest learning rate of the schedule; unless you set it, muon has four times and lion a "
-        "tenth of a preset's, which are for adamw, sgd 0.1 and adafactor 0.01.")},
-    {NUMBER_BELOW(
-        optimizer.beta1, "--beta1", 0, 1, "0.9",
-        "Decay of the running mean of gradients; lion, 0.9 unless you set it: how much of "
-        "that mean is in a step.")},
-    {NUMBER_BELOW(
-        optimizer.beta2, "--beta2", 0, 1, "0.95",
-        "Decay of the running mean of squared gradients; lion, unless you set it: 0.99, of "
-        "gradients; 0.99 beside muon.")},
+    {NUMBER(optimizer.lr, "--lr", 0, 10, "0.001",
+            "Peak learning rate. A preset's value is for adamw. Unless you set it, muon uses four "
+            "times that value, lion a tenth, sgd 0.1 and adafactor 0.01.")},
+    {NUMBER_BELOW(optimizer.beta1, "--beta1", 0, 1, "0.9",
+                  "Decay of the running mean of gradients. lion: share of that mean in an update, "
+                  "0.9 unless you set it.")},
+    {NUMBER_BELOW(optimizer.beta2, "--beta2", 0, 1, "0.95",
+                  "Decay of the running mean of squared gradients; 0.99 with muon unless you set "
+                  "it. lion: decay of the running mean of gradients, 0.99 unless you set it.")},
     {NUMBER(optimizer.adam_eps, "--adam-eps", 1e-16, 1, "1e-8",
-            "Added to the root of the second moment.")},
+            "Epsilon, added to the square root of the second moment.")},
     {NUMBER_BELOW(optimizer.momentum, "--momentum", 0, 1, "0.9",
-                  "sgd: how much of the last step goes on; 0 needs no optimizer state.")},
-    {SWITCH(optimizer.nesterov, "--nesterov", "false",
-            "sgd: Nesterov's momentum, which looks one step ahead.")},
-    {SWITCH(
-        optimizer.adafactor_relative, "--adafactor-relative", "true",
-        "adafactor: a step is a share of the parameter's own size, at most lr and 1 / sqrt(step) "
-        "of it; false: lr is its length, and lr and decay are as for adamw unless you set them.")},
+                  "sgd: momentum; 0 needs no optimizer state.")},
+    {SWITCH(optimizer.nesterov, "--nesterov", "false", "sgd: use Nesterov momentum.")},
+    {SWITCH(optimizer.adafactor_relative, "--adafactor-relative", "true",
+            "adafactor: scale each update by the size of its parameter, limited by lr and 1 / "
+            "sqrt(step). false: lr sets the size of an update; lr and weight_decay default to the "
+            "values for adamw.")},
     {NUMBER_BELOW(optimizer.muon_momentum, "--muon-momentum", 0, 1, "0.95",
-                  "muon: decay of the running mean of gradients of matrices.")},
-    {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true",
-            "muon: look one step ahead, as Nesterov does.")},
+                  "muon: momentum, the decay of the running mean of matrix gradients.")},
+    {SWITCH(optimizer.muon_nesterov, "--muon-nesterov", "true", "muon: use Nesterov momentum.")},
     {INTEGER(optimizer.muon_momentum_warmup, "--muon-momentum-warmup", 0, 1000000000, "1000",
-             "muon: steps in which its momentum rises to muon_momentum, from 0.1 below it.")},
+             "muon: steps in which the momentum rises from muon_momentum - 0.1 to muon_momentum.")},
     {INTEGER(optimizer.muon_steps, "--muon-steps", 1, 20, "5",
-             "muon: steps of Newton and Schulz towards the orthogonal factor.")},
+             "muon: Newton-Schulz iterations per update.")},
     {SWITCH(optimizer.cautious_decay, "--cautious-decay", "false",
-            "muon: matrices decay only where their step makes a weight smaller too.")},
+            "muon: apply weight decay only where the update also shrinks the weight.")},
     {NUMBER(optimizer.adamw_lr, "--adamw-lr", 0, 10, "0",
-            "muon: highest learning rate of what it leaves to adamw (embedding, head, norms, "
-            "biases); 0: that of lr.")},
-    {NUMBER(
-        optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
-        "Weight decay, on matrices only; sgd: part of the gradient, and 0.0001 unless you set it; "
-        "others: apart from it; 1 with lion, 0 with adafactor.")},
+            "muon: peak learning rate of the parameters that use adamw (embedding, head, norms, "
+            "biases); 0: same as lr.")},
+    {NUMBER(optimizer.weight_decay, "--weight-decay", 0, 10, "0.1",
+            "Weight decay of matrices. sgd: added to the gradient, 0.0001 unless you set it. Other "
+            "optimizers decouple it; unless you set it, lion uses 1 and adafactor 0.")},
     {CHOICE(optimizer.schedule, "--schedule", "auto",
-            "Course of the learning rate after its warm-up; wsd is flat, then falls at the end; "
-            "inverse_sqrt falls as sqrt(warm-up / step); auto: wsd from scratch, cosine in "
+            "Learning rate schedule after the warm-up. wsd: constant, then a decay at the end. "
+            "inverse_sqrt: proportional to sqrt(warm-up / step). auto: wsd from scratch, cosine in "
             "fine-tuning.",
             "auto", HY_SCHEDULE_AUTO, "constant", HY_SCHEDULE_CONSTANT, "linear",
             HY_SCHEDULE_LINEAR, "cosine", HY_SCHEDULE_COSINE, "wsd", HY_SCHEDULE_WSD,
             "inverse_sqrt", HY_SCHEDULE_INVERSE_SQRT)},
-    {INTEGER(optimizer.lr_warmup_steps, "--lr-warmup-steps", -1, 1000000000, "-1",
-             "Steps in which the learning rate rises from zero, taken as they are where a file or "
-             "flag gives them; a preset's are a third of the run at the most; -1: by "
-             "lr_warmup_ratio alone.")},
+    {INTEGER(
+        optimizer.lr_warmup_steps, "--lr-warmup-steps", -1, 1000000000, "-1",
+        "Steps in which the learning rate rises from zero. A preset's value is limited to a third "
+        "of the run; a value from a file or flag is not limited. -1: use lr_warmup_ratio.")},
     {NUMBER(optimizer.lr_warmup_ratio, "--lr-warmup-ratio", 0, 1, "0.1",
-            "The same as a share of the run; given by a file or flag it wins over a preset's "
-            "steps.")},
+            "Warm-up as a share of the run. Set in a file or flag, it replaces a preset's "
+            "lr_warmup_steps.")},
     {NUMBER(optimizer.min_lr_ratio, "--min-lr-ratio", 0, 1, "0.1",
-            "Last learning rate as a fraction of the highest; inverse_sqrt: the lowest; wsd has 0 "
+            "Final learning rate as a fraction of the peak; inverse_sqrt: the minimum. wsd uses 0 "
             "unless you set it.")},
     {NUMBER(optimizer.cooldown, "--cooldown", 0, 1, "0.4",
-            "wsd: fraction of the run in which the learning rate falls.")},
+            "wsd: fraction of the run in which the learning rate decays.")},
     {CHOICE(optimizer.cooldown_shape, "--cooldown-shape", "linear",
-            "wsd: falls along a line, or as 1 - sqrt, fast at first.", "sqrt", HY_COOLDOWN_SQRT,
-            "linear", HY_COOLDOWN_LINEAR)},
+            "wsd: shape of the decay. sqrt falls as 1 - sqrt, fast at first.", "sqrt",
+            HY_COOLDOWN_SQRT, "linear", HY_COOLDOWN_LINEAR)},
     {TEXT(optimizer.groups, "--groups", "NAMES: lr_scale X, decay X, optimizer NAME, frozen; ...",
           "",
-          "Groups of parameters with values of their own, by patterns of their names: a share of "
-          "the learning rate, a weight decay, an optimizer, or frozen.")},
+          "Parameter groups, by patterns of names. A group can set a factor for the learning rate, "
+          "a weight decay, an optimizer, or be frozen.")},
 
     {CHOICE(input.data_format, "--data-format", "auto",
-            "What files are taken for: auto looks at them, text is text whatever its name, bytes "
-            "are bytes as they lie there, for byte-level models.",
+            "How to read data files. auto: detect the format; text: always text; bytes: raw bytes, "
+            "for byte-level models.",
             "auto", HY_FORMAT_AUTO, "text", HY_FORMAT_TEXT, "bytes", HY_FORMAT_BYTES)},
     {NUMBER(input.val_fraction, "--val-fraction", 0.000001, 0.5, "0.05",
-            "Part of the data held out for validation when val_data is empty.")},
+            "Share of the data that is held out for validation if val_data is empty.")},
     {BYTES(input.builtin_bytes, "--builtin-bytes", "4KiB to 16GiB", 4096, 17179869184, "4M",
-           "Size of the built-in text, held-out part included.")},
+           "Size of the built-in text, including its held-out part.")},
     {SWITCH(input.shuffle, "--shuffle", "true",
-            "Read sequences in an order drawn anew each epoch.")},
+            "Read sequences in a new random order each epoch.")},
     {INTEGER(input.prefetch, "--prefetch", 0, 4096, "2",
-             "Micro-batches read ahead beyond one step.")},
+             "Micro-batches to read ahead, beyond one step.")},
     {TEXT(input.tokenizer, "--tokenizer", "auto, none, or a tokenizer.json or its folder", "auto",
-          "Turns text and rows into tokens; auto takes the one in the model's folder, none reads "
-          "bytes.")},
+          "Tokenizer for text and rows. auto: the one in the model folder; none: read bytes.")},
     {CHOICE(input.chat_template, "--chat-template", "auto",
-            "How conversations are written for the model; auto renders the template in its folder.",
-            "auto", HY_CHAT_AUTO, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
+            "Chat template for conversations. auto: the template in the model folder.", "auto",
+            HY_CHAT_AUTO, "chatml", HY_CHAT_CHATML, "llama2", HY_CHAT_LLAMA2, "llama3",
             HY_CHAT_LLAMA3, "mistral", HY_CHAT_MISTRAL, "alpaca", HY_CHAT_ALPACA)},
     {CHOICE(input.loss_on, "--loss-on", "answers",
-            "Rows: learn the assistant's turns alone, or all tokens.", "answers",
+            "Rows: which tokens are trained, only the assistant's turns or all.", "answers",
             HY_LOSS_ON_ANSWERS, "all", HY_LOSS_ON_ALL)},
     {CHOICE(input.packing, "--packing", "auto",
-            "Rows: several share a sequence without seeing each other; auto is on.", AUTO_ON_OFF)},
+            "Rows: pack several into one sequence; they do not attend to each other. auto: on.",
+            AUTO_ON_OFF)},
     {CHOICE(input.bad_rows, "--bad-rows", "skip",
-            "A malformed row is reported and left out, or ends the program.", "skip",
-            HY_BAD_ROWS_SKIP, "stop", HY_BAD_ROWS_STOP)},
+            "What to do with a malformed row: skip it with a warning, or stop with an error.",
+            "skip", HY_BAD_ROWS_SKIP, "stop", HY_BAD_ROWS_STOP)},
     {INTEGER(input.num_workers, "--num-workers", 0, 256, "0",
-             "Threads that turn data into tokens when it is opened; 0 takes all cores."),
+             "Threads that tokenize data when it is opened; 0: all cores."),
      .is_local = true},
     {BYTES(input.buffer_size, "--buffer-size", "64KiB to 1GiB", 65536, 1073741824, "16Mi",
-           "Bytes of data that these threads have in work at a time."),
+           "Bytes of data that these threads process at a time."),
      .is_local = true},
 
     {INTEGER(eval.eval_every, "--eval-every", -1, 1000000000, "-1",
-             "Steps between validations; 0 validates only at the end, -1 about twenty times a run, "
-             "in at most 3 % of its time.")},
+             "Steps between validations. 0: only at the end; -1: about twenty per run, using at "
+             "most 3 % of its time.")},
     {INTEGER(eval.eval_batches, "--eval-batches", -1, 1000000000, "-1",
-             "Batches of one validation, of batch_size sequences each; 0 takes all held-out data, "
-             "-1 what takes little of the run's time.")},
+             "Batches per validation. 0: all held-out data; -1: as many as take little of the "
+             "run's time.")},
     {INTEGER(eval.eval_batch_size, "--eval-batch-size", 0, 65536, "0",
-             "Sequences in a validation batch; 0 means as batch_size.")},
+             "Sequences per validation batch; 0: same as batch_size.")},
     {INTEGER(eval.early_stop, "--early-stop", 0, 1000000, "0",
-             "End the run after this many validations in a row without a lower loss; 0: never.")},
+             "Stop after this many validations in a row without a lower loss; 0: never.")},
     {NUMBER(eval.early_stop_delta, "--early-stop-delta", 0, 1000, "0",
-            "How much lower, in nats, a held-out loss must be to count as lower.")},
+            "Minimum decrease of the validation loss, in nats, that counts as lower.")},
     {INTEGER(eval.sample_tokens, "--sample-tokens", 0, 1048576, "200",
-             "Length of the text sampled at the end; 0 samples none.")},
+             "Tokens of the text sampled at the end; 0: no sample.")},
     {NUMBER(eval.temperature, "--temperature", 0, 100, "0.8",
-            "Of sampling; 0 always takes the likeliest token.")},
+            "Sampling temperature; 0: always the most likely token.")},
     {INTEGER(eval.top_k, "--top-k", 0, 16777216, "0",
-             "Sample among this many likeliest tokens; 0 means all.")},
+             "Sample from this many most likely tokens; 0: all.")},
     {TEXT(eval.prompt, "--prompt", "any text", "",
-          "Text the closing sample continues; empty begins freely.")},
+          "Prompt of the sample at the end; empty: none.")},
 
     {INTEGER(save.save_every, "--save-every", 0, 1000000000, "0",
-             "Steps between checkpoints; 0: by time alone (save_minutes).")},
+             "Steps between checkpoints; 0: use save_minutes only.")},
     {NUMBER(save.save_minutes, "--save-minutes", 0, 1000000, "30",
-            "A checkpoint is saved when so many minutes have passed since the last one, too; 0: by "
-            "steps alone. Where saving takes long they are up to ten times as far apart, so that "
-            "it takes "
-            "1 % of the time. One is saved at the end and when the run is stopped in any case.")},
-    {INTEGER(save.keep, "--keep", 0, 1000000, "2", "Newest checkpoints kept; 0 keeps all.")},
-    {TEXT(save.resume, "--resume", "auto, or a checkpoint or run folder, or nothing", "",
-          "Continue a run: auto takes the newest checkpoint of out.")},
+            "Minutes between checkpoints; 0: use save_every only. If saving is slow, the interval "
+            "grows up to ten times, so that saving takes 1 % of the time. A checkpoint is always "
+            "saved at the end and when the run is stopped.")},
+    {INTEGER(save.keep, "--keep", 0, 1000000, "2",
+             "Number of newest checkpoints to keep; 0: all.")},
+    {TEXT(save.resume, "--resume", "auto, a checkpoint or run folder, or empty", "",
+          "Continue a run from a checkpoint; auto: the newest one in --out.")},
     {SWITCH(save.overwrite, "--overwrite", "false",
-            "Start anew in a folder that holds an earlier run.")},
+            "Start over in a folder that contains an earlier run.")},
     {SWITCH(save.save_model, "--save-model", "true",
-            "At the end of the run write OUT/model, a folder that transformers loads.")},
+            "Write OUT/model at the end of the run, a folder that transformers can load.")},
     {CHOICE(save.model_dtype, "--model-dtype", "auto",
-            "Type of the weights in it; auto: as in the folder the model came from, or as in the "
-            "checkpoint.",
+            "Number type of the weights in OUT/model. auto: as in the original model folder, or as "
+            "in the checkpoint.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "fp16", HY_F16)},
     {BYTES(save.max_shard_size, "--max-shard-size", "1M to 1024TiB", 1000000, 0x1p50, "5G",
-           "Weights there are split into files of at most this size.")},
+           "Largest size of one weight file in OUT/model.")},
     {SWITCH(save.tensorboard, "--tensorboard", "true",
-            "Write event files for TensorBoard into OUT/tensorboard.")},
+            "Write TensorBoard event files to OUT/tensorboard.")},
     {SWITCH(save.report, "--report", "true",
             "Write OUT/report.html when the run ends or is stopped.")},
 
-    {CHOICE(phases.predictor, "--predictor", "outer", "How Predict moves the weights.", "outer",
+    {CHOICE(phases.predictor, "--predictor", "outer",
+            "How Predict extrapolates the weights; none: no prediction.", "outer",
             HY_PREDICTOR_OUTER, "line", HY_PREDICTOR_LINE, "ema", HY_PREDICTOR_EMA, "none",
             HY_PREDICTOR_NONE)},
     {INTEGER(phases.full_steps, "--full-steps", 0, 1000000, "15",
-             "Full steps of a window, after its Correct steps.")},
+             "Full steps per window, after its Correct steps.")},
     {INTEGER(phases.correct_steps, "--correct-steps", 1, 1000000, "5",
-             "Correct steps after a jump.")},
+             "Correct steps after each jump (the change of the weights in Predict).")},
     {INTEGER(phases.max_predict_steps, "--max-predict-steps", 1, 1000000, "30",
-             "Most predicted steps of one jump; longer ones are scaled.")},
-    {INTEGER(
-        phases.correction_interval, "--correction-interval", 1, 1000000, "10",
-        "Most predicted steps before a Correct step, for line; outer and ema jump once, whole.")},
+             "Longest jump, in optimizer steps; longer jumps are scaled down.")},
+    {INTEGER(phases.correction_interval, "--correction-interval", 1, 1000000, "10",
+             "line: longest jump before the next Correct step, in optimizer steps. outer and ema "
+             "make one jump per window.")},
     {NUMBER(phases.confidence_threshold, "--confidence-threshold", 0, 1, "0.75",
-            "Predict only when confidence that it pays is at least this.")},
+            "Predict only if the confidence that it saves compute is at least this.")},
     {CHOICE(phases.regime, "--regime", "auto",
-            "What confidence begins with; auto: fine-tuning when weights are given.", "auto",
-            HY_REGIME_AUTO, "scratch", HY_REGIME_SCRATCH, "fine-tuning", HY_REGIME_TUNING)},
+            "Starting value of the confidence. auto: fine-tuning if the run starts from trained "
+            "weights.",
+            "auto", HY_REGIME_AUTO, "scratch", HY_REGIME_SCRATCH, "fine-tuning", HY_REGIME_TUNING)},
     {NUMBER(phases.predict_from, "--predict-from", 0, 1, "0.1",
-            "Share of the run's compute before which nothing is predicted.")},
+            "Share of the compute budget at which prediction starts.")},
     {NUMBER(phases.predict_until, "--predict-until", 0, 1, "0.75",
-            "Share of the run's compute from which on nothing is predicted; unless you set it, not "
-            "while wsd's rate falls.")},
+            "Share of the compute budget at which prediction stops. Unless you set it, it also "
+            "stops when the learning rate of wsd starts to decay.")},
     {NUMBER_BELOW(phases.outer_mu, "--outer-mu", 0, 1, "0.7",
-                  "outer: how much velocity is kept from window to window.")},
-    {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7",
-            "outer: step length along the velocity.")},
+                  "outer: share of the velocity that is kept from one window to the next.")},
+    {NUMBER(phases.outer_eta, "--outer-eta", 0, 2, "0.7", "outer: step size along the velocity.")},
     {NUMBER_BELOW(phases.ema_beta, "--ema-beta", 0, 1, "0.5",
-                  "ema: how far to look ahead, as a share of the mean displacement of windows.")},
+                  "ema: length of a jump, as a share of the mean displacement per window.")},
     {NUMBER_BELOW(phases.ema_gamma, "--ema-gamma", 0, 1, "0.99",
-                  "ema: how much of that mean an optimizer step leaves; a window of K steps leaves "
-                  "its K-th power.")},
+                  "ema: decay of that mean per optimizer step.")},
     {NUMBER(phases.guard_share, "--guard-share", 0.001, 4, "0.25",
-            "Tokens of a guard pass, as a share of a step's; two passes check a jump.")},
+            "Tokens of one guard pass, as a share of a step's tokens. Two guard passes check each "
+            "jump.")},
     {NUMBER(phases.fork_budget, "--fork-budget", 0, 0.5, "0.03",
-            "Share of the run's compute that paired forks may cost; 0 turns them off.")},
+            "Share of the compute budget for paired tests, which compare training with and without "
+            "jumps; 0: none.")},
     {INTEGER(phases.fork_steps, "--fork-steps", 0, 100000, "0",
-             "Optimizer steps that each arm of a paired fork makes; 0 means half a window.")},
+             "Optimizer steps in each half of a paired test; 0: half a window.")},
     {SWITCH(phases.snapshot, "--snapshot", "true",
-            "Keep the weights before a jump where memory has room, so that a divergence can undo "
-            "it.")},
+            "Keep the weights before a jump if memory allows, so that the jump can be undone after "
+            "a divergence.")},
     {NUMBER(phases.tail_share, "--tail-share", 0, 0.9, "0",
             "Average the weights over this last share of the run; validation uses the average.")},
     {NUMBER(phases.loss_sigma, "--loss-sigma", 1, 1000, "6",
-            "A loss this many deviations above its course is a divergence.")},
+            "A loss this many standard deviations above its trend is a divergence.")},
     {NUMBER(phases.grad_explosion, "--grad-explosion", 1, 1000000000, "100",
-            "A gradient this many times its usual norm is a divergence.")},
+            "A gradient norm this many times its usual value is a divergence.")},
     {NUMBER(phases.grad_vanishing, "--grad-vanishing", 0, 1, "0.01",
-            "A gradient below this share of its usual norm is a divergence.")},
+            "A gradient norm below this share of its usual value is a divergence.")},
     {NUMBER(phases.divergence_factor, "--divergence-factor", 0, 1000000, "2",
-            "A run ends with exit code 3 when its loss is not finite, or above this many times its "
-            "first value and 2 nats above it, in 32 steps in a row; 0: a high loss ends no run.")},
+            "Stop with exit code 3 if in 32 steps in a row the loss is not finite, or exceeds its "
+            "first value by this factor and by 2 nats; 0: a high loss never stops the run.")},
     {INTEGER(phases.cooldown_steps, "--cooldown-steps", 1, 1000000, "40",
-             "Optimizer steps without Predict after a rejected jump or a divergence; doubles each "
-             "time.")},
+             "Optimizer steps without prediction after a rejected jump or a divergence. Doubles "
+             "each time.")},
     {CHOICE(phases.precision_warmup, "--precision-warmup", "same",
-            "Precision of Warmup; same: train.precision.", PHASE_TYPES)},
+            "Precision of Warmup; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_full, "--precision-full", "same",
-            "Precision of Full; same: train.precision.", PHASE_TYPES)},
+            "Precision of Full; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_predict, "--precision-predict", "same",
-            "Precision of Predict; same: train.precision.", PHASE_TYPES)},
+            "Precision of Predict; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.precision_correct, "--precision-correct", "same",
-            "Precision of Correct; same: train.precision.", PHASE_TYPES)},
+            "Precision of Correct; same: as train.precision.", PHASE_TYPES)},
     {CHOICE(phases.predictor_dtype, "--predictor-dtype", "auto",
-            "Storage of what the predictor keeps; auto is as the weights that are updated, or 8bit "
-            "where small_types allows it and memory is short; 8bit goes with master_dtype bf16, "
-            "adamw, and outer or line.",
+            "Number type of the predictor's state. auto: as the updated weights, or 8bit if "
+            "small_types allows it and memory is short. 8bit needs master_dtype bf16, adamw, and "
+            "outer or line.",
             "auto", HY_DTYPE_AUTO, FP32_BF16, "8bit", HY_U8)},
 
     {BYTES(memory.max_gpu_mem, "--max-gpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use on the device; 0 means what it has."),
+           "Most bytes to use on the device; 0: all of its memory."),
      .is_local = true},
     {BYTES(memory.cpu_mem, "--cpu-mem", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use of host memory; 0 means what is free."),
+           "Most bytes to use of host memory; 0: all that is free."),
      .is_local = true},
     {TEXT(memory.offload_folder, "--offload-folder", "a folder, or nothing", "",
-          "Folder on a fast disk for state that has room nowhere else."),
+          "Folder on a fast disk for state that fits neither on the device nor in host memory."),
      .is_local = true},
     {BYTES(memory.offload_size, "--offload-size", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Most bytes to use in offload_folder; 0 means what is free there."),
+           "Most bytes to use in offload_folder; 0: all that is free there."),
      .is_local = true},
     {CHOICE(memory.weights_place, "--weights-place", "auto",
-            "Where the weights that passes use live; from pinned host memory or disk they pass "
-            "through the device unit by unit. No place changes a bit.",
+            "Place of the working weights. From pinned host memory or disk they are streamed to "
+            "the device unit by unit. Places never change the results.",
             PLACES)},
     {CHOICE(memory.master_place, "--master-place", "auto",
-            "Where the fp32 weights of a 16-bit run live.", PLACES)},
-    {CHOICE(memory.grads_place, "--grads-place", "auto",
-            "Where gradients live; sums come and go with units.", PLACES)},
-    {CHOICE(memory.optim_place, "--optim-place", "auto", "Where optimizer state lives.", PLACES)},
+            "Place of the fp32 master weights in 16-bit training.", PLACES)},
+    {CHOICE(
+        memory.grads_place, "--grads-place", "auto",
+        "Place of gradients. From pinned host memory or disk they are streamed with their units.",
+        PLACES)},
+    {CHOICE(memory.optim_place, "--optim-place", "auto", "Place of optimizer state.", PLACES)},
     {CHOICE(memory.activations_place, "--activations-place", "auto",
-            "Where what a layer keeps for the backward pass waits for it.", "auto", HY_PLACE_AUTO,
-            "device", HY_DEVICE, "pinned", HY_PINNED)},
-    {CHOICE(memory.predictor_place, "--predictor-place", "auto",
-            "Where what the predictor keeps lives.", "auto", HY_PLACE_AUTO, "pinned", HY_PINNED,
-            "disk", HY_DISK)},
+            "Place of the activations that layers keep for the backward pass.", "auto",
+            HY_PLACE_AUTO, "device", HY_DEVICE, "pinned", HY_PINNED)},
+    {CHOICE(memory.predictor_place, "--predictor-place", "auto", "Place of the predictor's state.",
+            "auto", HY_PLACE_AUTO, "pinned", HY_PINNED, "disk", HY_DISK)},
     {CHOICE(memory.small_types, "--small-types", "optimizer",
-            "Which types that are auto may be small where fp32 does not fit or is slower: none; "
-            "optimizer: its state in 8 bits; all: also gradients and weights in bf16 and a "
-            "predictor in 8 bits.",
+            "Which types set to auto may become smaller if fp32 does not fit or is slower. "
+            "optimizer: its state in 8 bits; all: also gradients and weights in bf16 and predictor "
+            "state in 8 bits.",
             "none", HY_SMALL_NONE, "optimizer", HY_SMALL_OPTIMIZER, "all", HY_SMALL_ALL)},
     {CHOICE(memory.update, "--update", "auto",
-            "When weights are updated: at the end of a step, or each unit when the next step "
-            "brings it; auto: the latter where anything passes through. The result is the same.",
+            "When to update weights. now: at the end of a step; gather: each unit when the next "
+            "step loads it; auto: gather if state is streamed. The result is the same.",
             "auto", HY_UPDATE_AUTO, "now", HY_UPDATE_NOW, "gather", HY_UPDATE_ON_GATHER)},
     {INTEGER(memory.ring_depth, "--ring-depth", 0, 8, "0",
-             "Units of a class on the device at a time where it passes through, 2 at least; 0 "
-             "means chosen.")},
+             "Units of each streamed class on the device at a time, at least 2; 0: chosen by the "
+             "planner.")},
     {INTEGER(memory.resident_units, "--resident-units", -1, 1024, "-1",
-             "Layers whose state stays on the device although its class lives elsewhere; -1 means "
-             "chosen.")},
+             "Layers that keep their state on the device while other layers stream it; -1: chosen "
+             "by the planner.")},
     {CHOICE(memory.offload_strategy, "--offload-strategy", "none",
-            "What becomes of optimizer state on the device during Predict: stay, move to the host, "
-            "8 bits, "
-            "forgotten.",
+            "What to do with optimizer state on the device during Predict. none: keep it; cpu, "
+            "pinned: move it to host memory; compress: store it in 8 bits; drop: discard it.",
             "none", HY_OFFLOAD_NONE, "cpu", HY_OFFLOAD_CPU, "pinned", HY_OFFLOAD_PINNED, "compress",
             HY_OFFLOAD_COMPRESS, "drop", HY_OFFLOAD_DROP)},
     {SWITCH(memory.async_restore, "--async-restore", "true",
-            "Bring the optimizer's state back on a stream of its own, beside the last passes.")},
+            "Restore optimizer state on a separate stream, in parallel with the last passes of "
+            "Predict.")},
     {INTEGER(memory.lookahead, "--lookahead", 0, 1000, "2",
-             "Forward-only batches before the end of Predict at which the restore begins.")},
+             "Start the restore this many forward passes before the end of Predict.")},
     {NUMBER(memory.target_usage, "--target-usage", 0.01, 1, "0.90",
-            "Share of the memory budget that micro-batches may grow back into.")},
+            "Micro-batches may grow until memory usage reaches this share of the budget.")},
     {NUMBER(memory.warning_usage, "--warning-usage", 0.01, 1, "0.92",
-            "Share of the budget from which the monitor warns.")},
+            "The monitor warns when memory usage reaches this share of the budget.")},
     {NUMBER(memory.critical_usage, "--critical-usage", 0.01, 1, "0.95",
-            "Share of the budget from which micro-batches shrink.")},
+            "Micro-batches shrink when memory usage reaches this share of the budget.")},
     {NUMBER(memory.emergency_usage, "--emergency-usage", 0.01, 1, "0.97",
-            "Share of the budget from which a cheaper plan is taken.")},
+            "A plan with less memory is chosen when usage reaches this share of the budget.")},
     {CHOICE(memory.monitor, "--monitor", "on",
-            "Watch memory while the run goes on; silent: in the metrics only.", "on", HY_MONITOR_ON,
-            "silent", HY_MONITOR_SILENT, "off", HY_MONITOR_OFF)},
+            "Monitor memory during the run. silent: only write it to the metrics.", "on",
+            HY_MONITOR_ON, "silent", HY_MONITOR_SILENT, "off", HY_MONITOR_OFF)},
     {INTEGER(memory.monitor_every, "--monitor-every", 0, 1000000000, "100",
-             "Steps between two lines of the monitor; 0: only when its status changes.")},
+             "Steps between two lines of the monitor; 0: print only status changes.")},
     {INTEGER(memory.recovery_tries, "--recovery-tries", 0, 100, "3",
-             "How often in a row a step that ran out of memory is repeated with less, before the "
-             "run saves and stops.")},
+             "How many times in a row to retry a step that ran out of memory, with less memory "
+             "each time, before the run saves and stops.")},
     {BYTES(memory.host_reserve, "--host-reserve", "0 to 1024TiB", 0, 0x1p50, "0",
-           "Host memory left to the rest of the machine; 0: a sixteenth of it, at most 2 GiB."),
+           "Host memory to leave for other programs; 0: a sixteenth of all memory, at most 2 GiB."),
      .is_local = true},
 
     {CHOICE(ranks.zero_stage, "--zero-stage", "auto",
-            "What each of several ranks keeps a part of instead of the whole: 1 optimizer state "
-            "and master weights, 2 gradients too, 3 weights too; auto: what the planner chooses.",
+            "ZeRO stage: what is sharded over the ranks. 1: optimizer state and master weights; 2: "
+            "also gradients; 3: also weights. auto: chosen by the planner.",
             "auto", HY_ZERO_AUTO, "0", HY_ZERO_NONE, "1", HY_ZERO_OPTIMIZER, "2", HY_ZERO_GRADS,
             "3", HY_ZERO_WEIGHTS)},
     {CHOICE(ranks.transport, "--transport", "auto",
-            "What moves data between ranks; auto: NCCL between cards, MPI where mpirun started "
-            "ranks, else sockets.",
+            "Transport between ranks. auto: NCCL between cards, MPI if mpirun started the ranks, "
+            "else sockets.",
             "auto", HY_LINK_AUTO, "sockets", HY_LINK_SOCKETS, "mpi", HY_LINK_MPI, "nccl",
             HY_LINK_NCCL)},
     {CHOICE(ranks.link, "--link", "auto",
-            "Of a plan (--plan): the wire between ranks; auto: PCIe 4 between cards.", "auto",
+            "With --plan: the link between ranks. auto: PCIe 4 between cards.", "auto",
             HY_WIRE_AUTO, "nvlink", HY_WIRE_NVLINK, "pcie4", HY_WIRE_PCIE4, "pcie5", HY_WIRE_PCIE5,
             "ib200", HY_WIRE_IB200)},
     {NUMBER(ranks.rank_timeout, "--rank-timeout", 1, 86400, "60",
-            "Seconds without a sign of life after which a rank is lost and all others end.")},
+            "A rank that is silent for this many seconds is considered lost, and all other ranks "
+            "stop.")},
 };
 
 #define SWITCH_ALIAS(alias, option, target, on, off, sentence)                                     \
@@ -635,7 +629,7 @@ static const hy_setting table[] = {
     .info.flag = option, .info.type = "switch", .info.accepted = "true, false",                    \
     .info.fallback = "false", .info.help = sentence
 
-/* Names that users of other trainers type first. */
+/* Names from other trainers. */
 static const hy_setting_alias aliases[] = {
     {.name = "learning_rate", .key = "optimizer.lr"},
     {.name = "max_lr", .key = "optimizer.lr"},
@@ -677,11 +671,11 @@ static const hy_setting_alias aliases[] = {
     {.name = "vocab_size", .key = "shape.vocab"},
     {.name = "tie_word_embeddings", .key = "shape.tied_head"},
     {SWITCH_ALIAS("checkpoint_every_layer", "--checkpoint-every-layer", "train.recompute", "all",
-                  "auto", "Recompute every layer in the backward pass: recompute = all.")},
+                  "auto", "Recompute every layer in the backward pass; same as recompute = all.")},
     {SWITCH_ALIAS("gradient_checkpointing", "--gradient-checkpointing", "train.recompute", "all",
-                  "none", "True is recompute = all, false recompute = none.")},
+                  "none", "true: recompute = all; false: recompute = none.")},
     {SWITCH_ALIAS("no_checkpointing", "--no-checkpointing", "train.recompute", "none", "auto",
-                  "Keep all activations: recompute = none.")},
+                  "Keep all activations; same as recompute = none.")},
 };
 
 enum {
@@ -720,7 +714,7 @@ static const hy_setting *find_key(const char *name) {
     return NULL;
 }
 
-/* An alias alone, or in front of it the group of the key it stands for. */
+/* `name` is the alias alone, or the group of its key, a dot and the alias. */
 static bool names_alias(const char *name, const hy_setting_alias *alias) {
     if (is_same_name(name, alias->name)) return true;
     const char *dot = strchr(name, '.');
@@ -741,8 +735,8 @@ const hy_setting *hy_setting_find(const char *name, const hy_setting_alias **ali
     return setting;
 }
 
-/* A right leaf in a wrong group is the likeliest slip, then a misspelt full key, then a misspelt
- * leaf or alias. */
+/* Most likely mistakes first: a right leaf in a wrong group, a misspelt full key, a misspelt leaf
+ * or alias. */
 const hy_setting *hy_setting_nearest(const char *name) {
     if (!strncmp(name, "--", 2)) name += 2;
     const char *dot = strrchr(name, '.');

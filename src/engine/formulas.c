@@ -1,16 +1,19 @@
-/* formulas.c: predictor formulas run over weights and what predictors keep. See phases/predictor.h.
+/* formulas.c: predictor formulas run over weights and the predictor's buffers. See
+ * phases/predictor.h.
  *
- * A walk goes over the units of the weights; inside a unit it goes over the tiles of slow weights, snapshot
- * and average, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
- * reads is brought, all formulas run on it, what they changed goes back.
+ * A walk goes over the units of the weights. Inside a unit it goes over the tiles of slow weights,
+ * snapshot and average, which pass through small rings of their own (tiles.h). It visits each tile
+ * once: it brings the tiles that a formula reads, runs all formulas on them, and writes back those
+ * that changed.
  *
- * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch memory, the
- * formulas run on those, and what they changed is encoded. Slow weights are decoded beside the weights as
- * these are before the formulas (kernels/grid.h); their codes need nothing beside them.
+ * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch
+ * memory, the formulas run on these, and changed numbers are encoded again. Slow weights are
+ * decoded relative to the weights as they are before the formulas (kernels/grid.h); encoding needs
+ * no weights.
  *
- * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles and the
- * scratch memory as changed as they are, and is gone again without the ops that have been enqueued: no op
- * runs twice or never. */
+ * Most formulas cannot be run twice. A walk that runs out of memory leaves its tiles and the
+ * scratch memory as they are at that point. It is then repeated without the ops that were enqueued
+ * already: no op runs twice or never. */
 #include <string.h>
 
 #include "base/error.h"
@@ -38,7 +41,7 @@ typedef struct walk {
     int64_t enqueued, skip; /* ops of this walk so far; those of an earlier go that are not again */
 } walk;
 
-/* ---- walking ----------------------------------------------------------------------------------- */
+/* ---- walking --------------------------------------------------------------------------------- */
 
 /* What this rank has of a parameter. */
 static hy_slice slice_of(const hy_engine *e, int32_t param) {
@@ -83,7 +86,8 @@ static hy_status let_go(walk *w, int source) {
                                  : hy_store_release(store, w->stream, w->held[source]);
 }
 
-/* Those that end here, or all after a failure; goes on after one that fails, and tells the first. */
+/* Releases the units that end here, or all after a failure. Goes on after a release that fails, and
+ * returns the first failure. */
 static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
     hy_status first = HY_OK;
     for (int i = 0; i < SOURCES; i++) {
@@ -143,14 +147,14 @@ static hy_status walk_unit(walk *w, int32_t unit) {
     return released;
 }
 
-/* Enqueues an op, unless an earlier go has. */
+/* Enqueues an op, unless an earlier attempt has enqueued it. */
 static hy_status enqueue_once(walk *w, const hy_op_call *call) {
     if (w->enqueued >= w->skip) HY_TRY(w->e->device.backend->enqueue(w->stream, call));
     w->enqueued++;
     return HY_OK;
 }
 
-/* All units. What is pending is finished first; the rings lie where training's activations were. */
+/* All units, after the pending update. The rings lie in the memory of training's activations. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_update_finish(w->e));
     w->e->work.rings_are_used = true;
@@ -170,9 +174,9 @@ static hy_status walk_all(walk *w) {
     return HY_OK;
 }
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The numbers of a row at a spot: its own, or those that its codes are decoded to. */
+/* The numbers of a row at a spot; of an 8-bit row, the decoded ones. */
 static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     const hy_row *r = &e->state.rows.row[row];
     if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
@@ -180,7 +184,7 @@ static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
     return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
 }
 
-/* Decodes a row's codes at a spot, or encodes what became of them. */
+/* Decodes an 8-bit row at a spot, or encodes the changed numbers. */
 static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     hy_engine *e = w->e;
     const hy_row *r = &e->state.rows.row[row];
@@ -209,7 +213,7 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     return enqueue_once(w, &call);
 }
 
-/* ---- formulas ---------------------------------------------------------------------------------- */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 /* The op of one formula at one spot; `out` is where the result goes. */
 static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at,
@@ -270,7 +274,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
-    if (w.changes_weights) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
         if (is_slow) e->progress.slow_exponent = e->plan.predictor.exponent; /* all are new */
@@ -278,7 +282,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     return HY_OK;
 }
 
-/* ---- the average --------------------------------------------------------------------------------- */
+/* ---- the average ----------------------------------------------------------------------------- */
 
 static hy_status add_at(walk *w, const spot *at) {
     hy_op_call add = {.kind = HY_OP_COMBINE};
@@ -301,7 +305,7 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
     return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
 }
 
-/* ---- weights that are kept, and put back ----------------------------------------------------------- */
+/* ---- weights that are kept, and put back ----------------------------------------------------- */
 
 typedef struct copying {
     int row;
@@ -327,12 +331,12 @@ static hy_status copy_slices(hy_engine *e, int row, bool to_row) {
               .visit = copy_at,
               .context = &c};
     HY_TRY(walk_all(&w));
-    if (!to_row) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    if (!to_row) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     return e->device.backend->stream_sync(e->device.compute);
 }
 
-/* The row has the type of the weights, so both are laid out the same way: a parameter's tiles follow each
- * other. */
+/* The row has the type of the weights, so both are laid out the same way: a parameter's tiles
+ * follow each other. */
 hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
     HY_TRY(hy_update_finish(e));
@@ -346,14 +350,14 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
     return HY_OK;
 }
 
-/* ---- the proposed weights, one unit at a time --------------------------------------------------- */
+/* ---- the proposed weights, one unit at a time ------------------------------------------------ */
 
 /* The row that proposed weights are made in: a custom model reads them where its weights are. */
 static hy_row_id candidate_row(const hy_engine *e) {
     return e->guest ? hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]) : HY_ROW_CANDIDATE;
 }
 
-/* Its units are laid out for the widest type that it is ever made in. */
+/* The candidate's units are laid out for the widest type that it is ever made in. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
@@ -395,7 +399,7 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
         use_slow_weights(&w, false);
     }
     HY_TRY(walk_all(&w));
-    return hy_shards_spread_row(e, candidate_row(e));
+    return hy_row_all_gather(e, candidate_row(e));
 }
 
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
@@ -412,13 +416,13 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     }
     HY_TRY(hy_store_get_new(store, stream, unit));
     HY_TRY(walk_unit(&w, unit));
-    HY_TRY(hy_shards_spread_held(e, stream, store, unit));
+    HY_TRY(hy_unit_all_gather(e, stream, store, unit));
     return hy_store_release_changed(store, stream, unit);
 }
 
-/* ---- lengths and directions --------------------------------------------------------------------- */
+/* ---- lengths and directions ------------------------------------------------------------------ */
 
-/* Of rows a, b, c, d: which sums are taken is HY_OP_DIFF_DOT's. */
+/* Sums over rows a, b, c, d, as HY_OP_DIFF_DOT defines them. */
 static hy_status measure_at(walk *w, const spot *at) {
     const int *rows = w->context;
     hy_engine *e = w->e;
@@ -451,7 +455,8 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     HY_TRY(hy_update_finish(e));
     HY_TRY(e->device.backend->enqueue(e->device.compute, &begin));
     HY_TRY(walk_all(&w));
-    HY_TRY(hy_shards_sum(e, (double *const[]){sums, sums + 1, sums + 2}, 3));
+    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute,
+                         (double *const[]){sums, sums + 1, sums + 2}, 3));
     double *dots = e->work.result->dots;
     HY_TRY(
         e->device.backend->copy(e->device.compute, dots, e->work.buffers.dots, 3 * sizeof *dots));

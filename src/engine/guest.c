@@ -82,7 +82,7 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_guest_take_weights(hy_engine *e) {
-    HY_TRY(hy_outside_tell_first(e));
+    HY_TRY(hy_weights_broadcast(e));
     hy_row_changed(&e->state, HY_ROW_MASTER);
     return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
@@ -112,7 +112,7 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
-    HY_TRY(hy_shards_await_all(e)); /* what other ranks have updated of these */
+    HY_TRY(hy_weights_await_all(e)); /* what other ranks have updated of these */
     if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
     return hy_guest_lend(e);
 }
@@ -142,38 +142,28 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
-static void free_kept(hy_engine *e, void *kept) {
+hy_status hy_guest_keep_snapshot(hy_engine *e, hy_arena *kept) {
     uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    e->device.backend->release(e->device.backend, HY_HOST, kept, bytes);
-    hy_ledger_give(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
-}
-
-hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept) {
-    hy_backend *b = e->device.backend;
-    uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    *kept = NULL;
+    void *data;
+    *kept = (hy_arena){0};
     if (e->plan.types.has_low || !e->progress.has_snapshot) return HY_OK;
-    hy_status status = b->alloc(b, HY_HOST, bytes, kept);
-    if (status != HY_OK) {
-        return hy_fail_context(status, "the weights before the last jump are kept while the "
-                                       "average is looked at");
+    HY_TRY(hy_arena_init(kept, e->device.backend, &e->state.ledger, HY_HOST, bytes,
+                         "the weights before the last jump, while the average is evaluated"));
+    hy_status status = hy_arena_push(kept, HY_SNAPSHOT, bytes, &data);
+    if (status == HY_OK) {
+        status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->device.compute, 0, data, bytes);
     }
-    hy_ledger_take(&e->state.ledger, HY_SNAPSHOT, HY_HOST, bytes);
-    status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->device.compute, 0, *kept, bytes);
-    if (status == HY_OK) return HY_OK;
-    free_kept(e, *kept);
-    *kept = NULL;
+    if (status != HY_OK) hy_arena_fini(kept);
     return status;
 }
 
-hy_status hy_guest_return_snapshot(hy_engine *e, void *kept) {
+hy_status hy_guest_return_snapshot(hy_engine *e, hy_arena *kept) {
     hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
-    if (!kept) return HY_OK;
+    if (!kept->data) return HY_OK;
     hy_row_changed(&e->state, HY_ROW_SNAPSHOT);
-    hy_status status = hy_store_write(store, e->device.compute, 0, kept,
-                                      e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes);
+    hy_status status = hy_store_write(store, e->device.compute, 0, kept->data, store->layout.bytes);
     if (status == HY_OK) status = hy_store_settle(store);
-    free_kept(e, kept);
+    hy_arena_fini(kept);
     e->progress.has_snapshot = status == HY_OK;
     return status;
 }
@@ -208,7 +198,7 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
         if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
     }
     bool is_given = status == HY_OK && hy_engine_has_ranks(e);
-    if (is_given) status = hy_shards_give(e, e->device.compute, unit);
+    if (is_given) status = hy_grads_reduce(e, e->device.compute, unit);
     hy_status released = hy_store_release_changed(to, e->device.compute, unit);
     HY_TRY(status);
     return released;
@@ -217,13 +207,13 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
 hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                              bool is_last) {
     bool has_ranks = hy_engine_has_ranks(e), accumulates;
-    hy_store *to = hy_shards_begin_pass(e, is_first, is_last, &accumulates);
+    hy_store *to = hy_grads_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
     for (int32_t i = 0; i < e->guest->count; i++) {
         HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
     }
     /* The last unit of the pass before may have the buffer that the first one takes. */
-    if (has_ranks) HY_TRY(hy_shards_take_last(e));
+    if (has_ranks) HY_TRY(hy_grads_reduce_end(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         HY_TRY(add_unit(e, to, unit, &param, at, scale, !accumulates));
     }

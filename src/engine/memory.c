@@ -1,8 +1,8 @@
 /* memory.c: the memory of state, exchanges and work area together: taken, changed, given back. See
  * engine.h and state/state.h.
  *
- * Memory is taken before the first step. Another plan in mid-run gives the work area back, moves rows
- * and takes the area anew. */
+ * Memory is taken before the first step. Another plan in mid-run gives the work area back, moves
+ * rows and takes the area anew. */
 #include "base/error.h"
 #include "engine/engine.h"
 
@@ -12,11 +12,11 @@ hy_status hy_engine_lay_out(hy_engine *e) {
     return hy_rows_init(&e->state.rows, &e->model->params, &spec);
 }
 
-/* ---- taking and changing ---------------------------------------------------------------------------- */
+/* ---- taking and changing --------------------------------------------------------------------- */
 
 hy_status hy_engine_take(hy_engine *e) {
     HY_TRY(hy_state_take(&e->state, &e->plan.choice, e->plan.state.disk));
-    HY_TRY(hy_shards_take(e));
+    HY_TRY(hy_collectives_take(e));
     HY_TRY(hy_work_take(e));
     HY_TRY(hy_state_take_in_work(&e->state, &e->plan.choice, &e->work.ring_arena));
     return hy_offload_take(&e->state, e->plan.offload);
@@ -41,15 +41,15 @@ hy_status hy_engine_change(hy_engine *e, const hy_plan *plan) {
 }
 
 void hy_engine_release(hy_engine *e) {
-    hy_shards_release(e);
+    hy_collectives_release(e);
     hy_state_release(&e->state); /* first: rings in the work area are written back */
     hy_work_release(e);
 }
 
-/* ---- weights that are only used ---------------------------------------------------------------------- */
+/* ---- weights that are only used -------------------------------------------------------------- */
 
-/* On the device where they fit beside what else is needed there; else in pinned memory, passing through a
- * ring with every pass. */
+/* On the device where they fit beside what else is needed there; else in pinned memory, passing
+ * through a ring with every pass. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->state.rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;
@@ -65,15 +65,15 @@ hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     return hy_state_take(&e->state, choice, 0);
 }
 
-/* ---- all of it together ------------------------------------------------------------------------------ */
+/* ---- all of it together ---------------------------------------------------------------------- */
 
 hy_status hy_engine_settle(hy_engine *e) {
     const hy_device *d = &e->device;
-    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves, e->shards.net.stream};
+    hy_stream *streams[] = {d->compute, d->copies, d->returns, d->moves, e->collectives.net.stream};
     for (int i = 0; i < 5; i++) {
         if (streams[i]) (void)d->backend->stream_sync(streams[i]); /* reported already */
     }
-    hy_shards_abandon(e);
+    hy_collectives_abandon(e);
     hy_store_abandon(&e->work.activations);
     HY_TRY(hy_state_settle(&e->state));
     return hy_store_settle(&e->work.activations);
@@ -100,6 +100,6 @@ uint64_t hy_engine_moved(const hy_engine *e) {
 uint64_t hy_engine_reserved(const hy_engine *e, hy_place place) {
     return hy_state_reserved(&e->state, place) + hy_arena_reserved(&e->work.arena, place) +
            hy_arena_reserved(&e->work.host_arena, place) +
-           hy_arena_reserved(&e->shards.arena, place) +
-           hy_arena_reserved(&e->shards.staging, place);
+           hy_arena_reserved(&e->collectives.arena, place) +
+           hy_arena_reserved(&e->collectives.staging, place);
 }

@@ -1,12 +1,13 @@
 /* probe.c: losses of sequences, forward only. See engine.h.
  *
- * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
- * the held-out data under the current ones or their average. The last batch is filled up with sequences
- * whose targets do not count. Losses come back to the host and are summed there in order, while the next
- * batch is under way.
+ * A probe measures sequences of one split under some weights: the guard's tokens under proposed
+ * weights, held-out data under the current weights or their average. The last batch is filled up
+ * with sequences that have no counted targets. Losses come back to the host, which sums them in
+ * order while the next batch is computed.
  *
- * Several ranks take batches in turn: in each round a rank has one, though it may be all filler, because weights may have
- * to come from the others. Sums of sequences are told to all, and each adds them up in the order of sequences. */
+ * Several ranks take batches in turn. Every rank has a batch in each round, even if it is only
+ * filler, because ranks may have to gather weights together. Ranks share the sums of their
+ * sequences, and each adds them up in the order of sequences. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,9 +89,9 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
             counted++;
         }
         if (probe->sums) {
-            double *told = probe->sums + 2 * (first + (uint64_t)row);
-            told[0] = of_sequence;
-            told[1] = (double)counted;
+            double *of_rank = probe->sums + 2 * (first + (uint64_t)row);
+            of_rank[0] = of_sequence;
+            of_rank[1] = (double)counted;
             continue;
         }
         if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
@@ -132,18 +133,18 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences whose sums are told at once: a message to the other ranks has bounds (comm/control.h). */
-#define TOLD_AT_ONCE 512
+/* Sequences that ranks share the sums of with one message, which is limited (comm/control.h). */
+#define SHARED_AT_ONCE 512
 
-/* Each sequence was some rank's: the others have zeros there. */
-static void add_told(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
-                     const double *all, double *sum) {
+/* One rank has measured each sequence: the others have zeros there. */
+static void add_shared(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
+                       const double *all, double *sum) {
     for (uint64_t i = 0; i < count; i++) {
         double of_sequence = 0, counted = 0;
         for (int32_t r = 0; r < ranks; r++) {
-            const double *told = all + 2 * ((uint64_t)r * count + i);
-            of_sequence += told[0];
-            counted += told[1];
+            const double *of_rank = all + 2 * ((uint64_t)r * count + i);
+            of_sequence += of_rank[0];
+            counted += of_rank[1];
         }
         if (probe->each) probe->each[first + i] = of_sequence / counted;
         probe->counted += (int64_t)counted;
@@ -151,16 +152,16 @@ static void add_told(hy_probe *probe, uint64_t first, uint64_t count, int32_t ra
     }
 }
 
-static hy_status tell_sums(hy_engine *e, hy_probe *probe, double *sum) {
+static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
     int32_t ranks = hy_engine_ranks(e);
-    double *all = malloc(2 * TOLD_AT_ONCE * (size_t)ranks * sizeof *all);
+    double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
     hy_status status = HY_OK;
-    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
-        uint64_t left = probe->count - first, count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
+        uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         status =
             hy_control_gather(e->team->control, probe->sums + 2 * first, (int32_t)(2 * count), all);
-        if (status == HY_OK) add_told(probe, first, count, ranks, all, sum);
+        if (status == HY_OK) add_shared(probe, first, count, ranks, all, sum);
     }
     free(all);
     return status;
@@ -172,13 +173,13 @@ static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, 
     HY_FAIL_IF(!probe->sums, HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
                (unsigned long long)probe->count);
     hy_status status = run_batches(e, plan, probe, weights, sum);
-    if (status == HY_OK) status = tell_sums(e, probe, sum);
+    if (status == HY_OK) status = share_sums(e, probe, sum);
     free(probe->sums);
     probe->sums = NULL;
     return status;
 }
 
-hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
@@ -186,8 +187,20 @@ hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
-    HY_TRY(hy_shards_check(e));
+    HY_TRY(hy_exchange_check(&e->collectives.net));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;
+}
+
+/* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
+hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+    const hy_phase_row *before = hy_engine_phase(e);
+    bool borrows = e->plan.work.loan[1] && plan != e->work.guard && hy_phase_trains(before);
+    if (!borrows) return probe_here(e, plan, probe);
+    HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
+    hy_status status = probe_here(e, plan, probe);
+    if (status != HY_OK)
+        return status; /* whoever tries again, or the next step, enters its phase */
+    return hy_engine_enter_phase(e, before);
 }

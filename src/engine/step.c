@@ -1,8 +1,8 @@
 /* step.c: one optimizer step on the device. See engine.h.
  *
- * All micro-batches of the step are known before its first backward pass, so each token weighs the same
- * whatever the split: gradients are of (sum of losses) / (targets that count in the whole step). The host
- * enqueues everything and waits once, at the end. */
+ * All micro-batches of the step are known before its first backward pass, so each token has the
+ * same weight however the step is split: gradients are those of (sum of losses) / (counted targets
+ * of the whole step). The host enqueues everything and waits once, at the end. */
 #include <math.h>
 
 #include "base/error.h"
@@ -28,8 +28,8 @@ static hy_status forget_seen(hy_engine *e) {
     return e->device.backend->enqueue(e->device.compute, &fill);
 }
 
-/* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
- * know too. A fill is exact up to 24 bits. */
+/* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
+ * which a resumed run and a repeated step know too. A fill is exact up to 24 bits. */
 static hy_status set_dropout_seed(hy_engine *e) {
     uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
     uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
@@ -59,7 +59,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     }
     HY_TRY(set_dropout_seed(e));
     bool accumulates;
-    hy_store *grads = hy_shards_grads(e, index, &accumulates);
+    hy_store *grads = hy_grads_begin_micro_batch(e, index, &accumulates);
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
     hy_batch_input input = {.stream = e->device.compute,
@@ -115,10 +115,10 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
             e->device.backend->copy(e->device.compute, e->work.seen, e->work.buffers.seen, bytes));
     }
     HY_TRY(e->device.backend->stream_sync(e->device.compute));
-    return hy_shards_check(e);
+    return hy_exchange_check(&e->collectives.net);
 }
 
-/* ---- what it came to ------------------------------------------------------------------------------- */
+/* ---- what it came to ------------------------------------------------------------------------- */
 
 void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     if (was_skipped) {

@@ -1,20 +1,22 @@
-/* update.c: weights change: the optimizer's update, and the copies that are made of them. See engine.h.
+/* update.c: weights change: the optimizer's update, and the copies that are made of them. See
+ * engine.h.
  *
- * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
- * where state passes through the device its copies would then be all there is to wait for. A pending
- * update is applied to each unit as the next step first comes to it, while other units compute. Units that
- * stay on the device are updated together. The bits are the same either way (optim/optimizer.h). Whoever else looks at weights or optimizer state finishes it
- * first.
+ * Clipping needs the norm of all gradients, so an update can only follow the last backward pass. If
+ * state passes through the device, nothing would then run beside its copies. Therefore an update
+ * may stay pending: it is applied to each unit when the next step first comes to that unit, while
+ * other units compute. Units that stay on the device are updated together. The bits are the same
+ * either way (optim/optimizer.h). All other code that reads weights or optimizer state finishes the
+ * pending update first (hy_update_finish).
  *
- * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
- * type computes with a rounded copy, a derived row: made when it is first asked for after the truth
+ * The weights that are updated are fp32, or bf16 rounded stochastically. A phase in another type
+ * computes with a rounded copy, a derived row. It is made when a pass reads it after the weights
  * changed elsewhere; an update that writes both keeps it current. */
 #include <math.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- derived rows ------------------------------------------------------------------------------- */
+/* ---- derived rows ---------------------------------------------------------------------------- */
 
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
     hy_store *from = hy_store_of(e, from_row), *to = hy_store_of(e, to_row);
@@ -24,14 +26,14 @@ hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
         HY_TRY(hy_store_get(to, e->device.compute, unit));
         for (; param < params->count && params->list[param].unit == unit; param++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
-            cast.t[HY_CAST_SRC] = hy_shards_view(e, from_row, param);
-            cast.t[HY_CAST_DST] = hy_shards_view(e, to_row, param);
+            cast.t[HY_CAST_SRC] = hy_row_own_slice(e, from_row, param);
+            cast.t[HY_CAST_DST] = hy_row_own_slice(e, to_row, param);
             bool is_there = hy_tensor_is_given(&cast.t[HY_CAST_SRC]);
             if (is_there) HY_TRY(e->device.backend->enqueue(e->device.compute, &cast));
         }
         HY_TRY(hy_store_release(from, e->device.compute, unit));
         if (!e->state.rows.row[to_row].is_sharded) {
-            HY_TRY(hy_shards_spread_held(e, e->device.compute, to, unit));
+            HY_TRY(hy_unit_all_gather(e, e->device.compute, to, unit));
         }
         HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
@@ -43,7 +45,7 @@ hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     hy_row_id row = hy_weights_row(&e->plan.types, dtype);
     bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(&e->state, row);
     if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
-    *out = hy_shards_weights(e, row);
+    *out = hy_weights_for_passes(e, row);
     return HY_OK;
 }
 
@@ -52,7 +54,7 @@ hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
     return hy_engine_weights_raw(e, dtype, out);
 }
 
-/* ---- weights in fp8 ------------------------------------------------------------------------------ */
+/* ---- weights in fp8 -------------------------------------------------------------------------- */
 
 /* A matrix becomes codes by its largest magnitude; what stays in 16 bits is copied. */
 static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, const hy_store *from,
@@ -104,7 +106,7 @@ static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
     hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
-    HY_TRY(hy_shards_await(e, stream, unit));
+    HY_TRY(hy_trained_await(e, stream, unit));
     return encode_from(e, stream, from, unit);
 }
 
@@ -137,7 +139,7 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     return HY_OK;
 }
 
-/* ---- the update --------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
     hy_row_id read = hy_weights_row(&e->plan.types, dtype); /* it writes what passes read */
@@ -148,7 +150,7 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
                                 .shard = is_shared ? hy_rows_shard(&e->state.rows) : NULL,
                                 .backend = e->device.backend,
                                 .weights = hy_store_of(e, read),
-                                .weights_go_on = hy_shards_spreads(e, read),
+                                .weights_go_on = hy_row_is_all_gathered(e, read),
                                 .grads = hy_store_of(e, HY_ROW_GRADS),
                                 .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
                                 .square_sum = e->work.buffers.square_sum,
@@ -159,7 +161,7 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
     return state;
 }
 
-/* ---- the norm, while gradients are on the device ------------------------------------------------- */
+/* ---- the norm, while gradients are on the device --------------------------------------------- */
 
 /* A guest's passes are not ours: gradients that we sum for it come by once more. */
 static bool sums_norm_in_passes(const hy_engine *e) {
@@ -167,8 +169,8 @@ static bool sums_norm_in_passes(const hy_engine *e) {
     return !e->guest && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
-/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
- * units comes while the last ones are left, so that the next step can begin at once. */
+/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of
+ * the first units comes while the last ones are left, so that the next step can begin at once. */
 static hy_status gather_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
@@ -191,17 +193,17 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     return hy_optimizer_norm_add(&state, stream, unit);
 }
 
-/* ---- the pending update, as units come ----------------------------------------------------------- */
+/* ---- the pending update, as units come ------------------------------------------------------- */
 
-/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again, but for several ranks,
- * none of which does alone again what others wait for. */
+/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again,
+ * but for several ranks, none of which does alone again what others wait for. */
 static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
     hy_pending_update *u = &e->update;
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
-        HY_TRY(hy_shards_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
-                                 u->encoded));
+        HY_TRY(hy_unit_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
+                               u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
     u->encoded++;
@@ -221,8 +223,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     return update_unit(e, &state, stream);
 }
 
-/* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
- * to leave the buffers they share. */
+/* The head is large: what its update needs comes along with the blocks, once the embedding's has
+ * had time to leave the buffers they share. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.pending_dtype);
@@ -241,7 +243,7 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     }
     if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
     if (hy_engine_has_ranks(e)) {
-        u->hook.after = hy_shards_give;
+        u->hook.after = hy_grads_reduce;
         u->hook.fetch = hy_weights_fetch;
         bool is_encoded = hy_is_fp8(u->dtype) && is_encoded_in_passes(e);
         u->hook.await = is_encoded ? await_and_encode : hy_weights_await;
@@ -249,18 +251,19 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     return u->hook.before || u->hook.after ? &u->hook : NULL;
 }
 
-/* ---- a step's update ----------------------------------------------------------------------------- */
+/* ---- a step's update ------------------------------------------------------------------------- */
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     const hy_pending_update *u = &e->update;
     bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
-    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if it reads that row. */
+    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if
+     * it reads that row. */
     bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
     if (e->work.rings_are_used) HY_TRY(hy_engine_return_rings(e));
     if (u->is_pending && !is_carried) HY_TRY(hy_update_upto(e, e->model->params.units));
-    return is_awaited ? HY_OK : hy_shards_await_all(e);
+    return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
 hy_status hy_update_gather(hy_engine *e) {
@@ -289,8 +292,8 @@ static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, 
     int32_t from = u->at.unit;
     HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_shards_updated(e, e->device.compute,
-                                 hy_weights_row(&e->plan.types, u->pending_dtype), unit));
+        HY_TRY(hy_unit_updated(e, e->device.compute,
+                               hy_weights_row(&e->plan.types, u->pending_dtype), unit));
     }
     for (; u->encoded < end; u->encoded++) {
         if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
@@ -312,18 +315,19 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
-/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The loss goes along. */
+/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The
+ * loss goes along. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};
     own.shard = hy_rows_shard(&e->state.rows);
-    HY_TRY(hy_shards_take_last(e));
+    HY_TRY(hy_grads_reduce_end(e));
     HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
     for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
         if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
         HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
-    HY_TRY(hy_shards_sum(e, numbers, 2));
+    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute, numbers, 2));
     return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 
@@ -367,5 +371,5 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
 
 hy_status hy_update_finish(hy_engine *e) {
     if (e->update.is_pending) HY_TRY(hy_update_upto(e, e->model->params.units));
-    return hy_shards_await_all(e);
+    return hy_weights_await_all(e);
 }

@@ -1,8 +1,8 @@
 /* safetensors.c: the reader and the writer. See safetensors.h.
  *
- * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the data. The
- * header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counted from the start
- * of the data; "__metadata__", where present, maps strings to strings.
+ * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the
+ * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets
+ * counted from the start of the data; "__metadata__", where present, maps strings to strings.
  * Everything in the header is checked before hy_safetensors_open returns; after that an entry's
  * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
  * stays with the file. */

@@ -6,8 +6,8 @@
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
 
-/* Of a packed matrix one that was skipped is enough: the others can be decoded, and it cannot be coded without
- * becoming other numbers. */
+/* Of a packed matrix one that was skipped is enough: the others can be decoded, and it cannot be
+ * coded without becoming other numbers. */
 static void mark(const hy_hf_tensors *tensors, const hy_hf_name *names, int32_t count,
                  hy_params *params) {
     for (int32_t i = 0; i < params->count; i++) params->list[i].stays_real = false;

@@ -9,7 +9,7 @@
 
 #define LARGEST_SIZE (1 << 24)
 
-/* ---- single fields: null is as good as absent -------------------------------------------------- */
+/* ---- single fields: null is as good as absent ------------------------------------------------ */
 
 typedef struct reader {
     const char *name;         /* of the file */
@@ -67,7 +67,7 @@ static hy_status read_word(const reader *r, const char *key, const char *fallbac
     return hy_json_as_string(node, out, NULL) ? HY_OK : refuse(r, key, "a string");
 }
 
-/* ---- the architecture -------------------------------------------------------------------------- */
+/* ---- the architecture ------------------------------------------------------------------------ */
 
 static hy_status read_arch(reader *r) {
     const hy_json_node *list = field(r, "architectures");
@@ -121,7 +121,7 @@ static hy_status read_dtype(reader *r) {
     return HY_OK;
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 static hy_status read_rotations(const reader *r, hy_shape *s) {
     const char *kind;
@@ -151,7 +151,8 @@ static hy_status read_rotations(const reader *r, hy_shape *s) {
     return HY_OK;
 }
 
-/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and rope_scaling. */
+/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and
+ * rope_scaling. */
 static hy_status read_rope(const reader *r, hy_shape *s) {
     bool is_new = field(r, "rope_parameters") != NULL;
     const char *key = is_new ? "rope_parameters" : "rope_scaling";
@@ -168,7 +169,7 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
     return read_rotations(&inside, s);
 }
 
-/* ---- sliding windows --------------------------------------------------------------------------- */
+/* ---- sliding windows ------------------------------------------------------------------------- */
 
 /* A letter for each layer, as in hy_shape.sliding_layers, by the list of layer types. */
 static hy_status read_layer_types(const reader *r, char *letters, int32_t layers) {
@@ -189,7 +190,8 @@ static hy_status read_layer_types(const reader *r, char *letters, int32_t layers
     return HY_OK;
 }
 
-/* The window and the layers that have it: the shortest row of letters that repeats to all of them. */
+/* The window and the layers that have it: the shortest row of letters that repeats to all of them.
+ * */
 static hy_status set_window(const reader *r, const char *letters, int32_t window, hy_shape *s) {
     size_t layers = (size_t)s->layers, period = 1;
     bool has_full = memchr(letters, 'f', layers), has_sliding = memchr(letters, 's', layers);
@@ -206,8 +208,9 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     return HY_OK;
 }
 
-/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all layers.
- * A list of layer types goes before that; a Mistral with one is what AutoModel takes for a Ministral. */
+/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all
+ * layers. A list of layer types goes before that; a Mistral with one is what AutoModel takes for a
+ * Ministral. */
 static hy_status read_window(const reader *r, hy_shape *s) {
     bool is_used = true;
     int64_t first = 0;
@@ -235,7 +238,7 @@ static hy_status read_window(const reader *r, hy_shape *s) {
     return status;
 }
 
-/* ---- the two kinds of block -------------------------------------------------------------------------- */
+/* ---- the two kinds of block ------------------------------------------------------------------ */
 
 static hy_status check_act(const reader *r, const char *key, const char *fallback,
                            const char *first, const char *second) {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* ---- fields that follow from the shape --------------------------------------------------------- */
+/* ---- fields that follow from the shape ------------------------------------------------------- */
 
 static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_string(w, "activation_function", "gelu_new");
@@ -94,7 +94,7 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     }
 }
 
-/* ---- fields of the source ---------------------------------------------------------------------- */
+/* ---- fields of the source -------------------------------------------------------------------- */
 
 static void put_node(hy_json_writer *w, const char *key, const hy_json_node *node) {
     int64_t integer;

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "hub/hf_load.h"
 
-/* ---- Hugging Face folders ---------------------------------------------------------------------- */
+/* ---- Hugging Face folders -------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
     int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
@@ -39,8 +39,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A tied head may be stored a second time, but not as something else: versions of transformers disagree about
- * which of the two such a folder means. */
+/* A tied head may be stored a second time, but not as something else: versions of transformers
+ * disagree about which of the two such a folder means. */
 static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
     bool is_same;
     HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
@@ -154,7 +154,7 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
     return status;
 }
 
-/* ---- llama2.c files ---------------------------------------------------------------------------- */
+/* ---- llama2.c files -------------------------------------------------------------------------- */
 
 static const struct {
     hy_param_kind kind;
@@ -220,7 +220,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     return HY_OK;
 }
 
-/* ---- either ------------------------------------------------------------------------------------ */
+/* ---- either ---------------------------------------------------------------------------------- */
 
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out) {
     hy_model_files kind;

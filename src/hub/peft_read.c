@@ -10,7 +10,7 @@
 
 #define PIECE (1 << 20) /* elements read at a time */
 
-/* ---- what there has to be ---------------------------------------------------------------------------- */
+/* ---- what there has to be -------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
@@ -75,7 +75,7 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
     return HY_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Older versions of PEFT wrote a pickle instead, which is a program. */
 static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
@@ -109,7 +109,7 @@ void hy_peft_close(hy_peft_file *file) {
     *file = (hy_peft_file){0};
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* An adapter that diverged while it was trained makes every answer nonsense. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,

@@ -21,7 +21,7 @@ int32_t hy_peft_count(const char *names) {
     return count;
 }
 
-/* ---- what was typed ----------------------------------------------------------------------------------- */
+/* ---- what was typed -------------------------------------------------------------------------- */
 
 /* The folder of a run leads to its adapter. */
 static void add_folder(hy_text *out, const char *name, size_t length) {
@@ -54,7 +54,7 @@ void hy_peft_find_folders(char *names, size_t size) {
     hy_text_free(&found);
 }
 
-/* ---- folders ----------------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 static hy_status set_member(hy_peft_member *member, const char *name, size_t length) {
     char typed[PATH_MAX], path[PATH_MAX];
@@ -85,9 +85,10 @@ static hy_status check_twice(const hy_peft_set *set) {
     return HY_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* The end of a path that begins one folder further up than `name`; the whole where there is none. */
+/* The end of a path that begins one folder further up than `name`; the whole where there is none.
+ * */
 static const char *longer(const char *folder, const char *name) {
     const char *at = name - 1;
     if (name <= folder + 1) return folder;
@@ -143,7 +144,7 @@ void hy_peft_set_free(hy_peft_set *set) {
     *set = (hy_peft_set){0};
 }
 
-/* ---- together ---------------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 /* What `more` has and `names` has not is added there. */
 static hy_status add_names(char names[HY_PATH_MAX], const char *more) {

@@ -19,12 +19,11 @@ typedef struct hy_jinja_block {
 } block;
 
 void hy_jinja_fail(hy_jinja_work *work, const char *format, ...) {
-    char message[HY_ERROR_MESSAGE_MAX];
     va_list list;
     va_start(list, format);
-    vsnprintf(message, sizeof message, format, list);
+    hy_fail_list(HY_ERR_INPUT, format, list);
     va_end(list);
-    work->status = hy_fail(HY_ERR_INPUT, "%s, line %u: %s", work->name, work->line, message);
+    work->status = hy_fail_context(HY_ERR_INPUT, "%s, line %u", work->name, work->line);
     longjmp(work->failed, 1);
 }
 

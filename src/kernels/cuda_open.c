@@ -13,15 +13,9 @@
 
 #define LIBRARY HY_CUDA_LIBRARY
 
-static hy_status fail_in_words(hy_status status, const char *format, va_list arguments) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    vsnprintf(message, sizeof message, format, arguments);
-    return hy_fail(status, "%s", message);
-}
-
 static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .call_bytes = sizeof(hy_op_call),
-                                  .fail = fail_in_words,
+                                  .fail = hy_fail_list,
                                   .error_message = hy_error_message,
                                   .op_check = hy_op_check,
                                   .op_name = hy_op_name,

@@ -16,11 +16,11 @@ typedef struct hy_cell {
 } hy_cell;
 
 typedef struct hy_ledger {
-    hy_cell cell[HY_CLASS_COUNT][HY_PHASE_COUNT];
+    hy_cell cell[HY_CLASS_COUNT][HY_PHASE_SLOTS];
     uint64_t live[HY_CLASS_COUNT][HY_PLACE_COUNT];
     uint64_t live_in[HY_PLACE_COUNT];    /* sum over classes */
     uint64_t peak_in[HY_PLACE_COUNT];    /* since the start */
-    uint64_t phase_peak[HY_PHASE_COUNT]; /* device bytes, during the phase */
+    uint64_t phase_peak[HY_PHASE_SLOTS]; /* device bytes, during the phase */
     /* since a phase was last entered: within one step */
     uint64_t most[HY_CLASS_COUNT][HY_PLACE_COUNT];
     hy_phase phase;

@@ -1,8 +1,8 @@
 /* adapter_modules.c: modules that are trained whole beside adapters. See adapter.h.
  *
- * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours these are
- * follows from the tables of the families (model/arch). q, k and v are one matrix here, gate and up
- * another. */
+ * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours
+ * these are follows from the tables of the families (model/arch). q, k and v are one matrix here,
+ * gate and up another. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 #define MODULE_MAX 128 /* letters of a module's path */
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Is it the end of a module's path? */
 static bool is_end(const char *module, size_t length, const char *name) {
@@ -79,7 +79,7 @@ bool hy_adapter_module_params(const char *module, size_t length, char *out, size
     return true;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* The other modules of the same matrix are in the list too. */
 static hy_status check_entry(const hy_family *family, const char *names, const char *entry,
@@ -111,7 +111,7 @@ hy_status hy_adapter_check_modules(const char *names) {
     return HY_OK;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static const hy_param *at(const hy_params *params, int32_t unit, hy_param_kind kind) {
     int32_t index = hy_params_find(params, unit, kind);

@@ -1,4 +1,5 @@
-/* param_names.c: what parameters are called, and which of them a list of names means. See param_names.h. */
+/* param_names.c: what parameters are called, and which of them a list of names means. See
+ * param_names.h. */
 #include "model/param_names.h"
 
 #include <stdio.h>
@@ -58,10 +59,10 @@ hy_param_kind hy_param_weight_of(hy_param_kind kind) {
     }
 }
 
-/* ---- lists of names ----------------------------------------------------------------------------- */
+/* ---- lists of names -------------------------------------------------------------------------- */
 
-/* When letters do not agree, the last star takes one more: each star is gone back to once, so that no pattern
- * takes long. */
+/* When letters do not agree, the last star takes one more: each star is gone back to once, so that
+ * no pattern takes long. */
 static bool matches(const char *pattern, const char *name) {
     const char *star = NULL, *after_star = NULL;
     while (*name) {

@@ -1,13 +1,14 @@
 /* passes.c: enqueueing a micro-batch, unit after unit. See model.h.
  *
- * Every unit is come to, run and left in the same order whatever lies where; the host only enqueues, it
- * never waits here. */
+ * Every unit is come to, run and left in the same order whatever lies where; the host only
+ * enqueues, it never waits here. */
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after another. */
+/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after
+ * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t i = 0;
@@ -44,10 +45,10 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
         .plan = plan, .input = input, .pass = pass, .scratch = hy_batch_scratch(plan, pass)};
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
-/* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
- * the first runs, and a layer's own is written back after it has run. */
+/* Where layers offload, the residual leaving one is written into the unit of the next: that is held
+ * before the first runs, and a layer's own is written back after it has run. */
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
@@ -136,7 +137,8 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
                    plan->options.is_sizing ? "its figures" : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two residual buffers; the frame is left before the head. */
+/* Forward through embedding and blocks with two residual buffers; the frame is left before the
+ * head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);

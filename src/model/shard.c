@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* ---- cutting ------------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 /* Parameters [first, end) of a unit, and how many elements of them are trained. */
 typedef struct unit_params {
@@ -88,7 +88,7 @@ void hy_shard_fini(hy_shard *shard) {
     *shard = (hy_shard){0};
 }
 
-/* ---- layouts ------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static hy_status cut_layout(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                             hy_layout_item *items, int32_t *of, hy_layout *out) {
@@ -123,7 +123,7 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
     return status;
 }
 
-/* ---- a rank's part in the whole ------------------------------------------------------------------ */
+/* ---- a rank's part in the whole -------------------------------------------------------------- */
 
 /* The first parameter of a unit: they are listed in the order of units. */
 static int32_t first_of(const hy_params *params, int32_t unit) {

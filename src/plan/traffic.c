@@ -8,11 +8,11 @@
 #include "state/gather.h"
 #include "state/rows.h"
 
-/* ---- wires ------------------------------------------------------------------------------------------ */
+/* ---- wires ----------------------------------------------------------------------------------- */
 
-/* Data sheets, one way: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0), HDR InfiniBand 200 Gb/s. Of that
- * programs reach about 0.8 on cables of cards and 0.92 on InfiniBand. Sockets are those of one machine, measured.
- * Latencies are rules of thumb. */
+/* Data sheets, one way: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0), HDR
+ * InfiniBand 200 Gb/s. Of that programs reach about 0.8 on cables of cards and 0.92 on InfiniBand.
+ * Sockets are those of one machine, measured. Latencies are rules of thumb. */
 static const hy_plan_wire wires[] = {
     [HY_WIRE_AUTO] = {"sockets", 2e9, 50e-6, false},
     [HY_WIRE_NVLINK] = {"nvlink", 360e9, 10e-6, false},
@@ -32,7 +32,7 @@ double hy_plan_load_seconds(const hy_plan_wire *wire, double staging, const hy_p
     return bytes / wire->bytes_per_second + staged + (double)load->exchanges * wire->latency;
 }
 
-/* ---- a dry run ---------------------------------------------------------------------------------- */
+/* ---- a dry run ------------------------------------------------------------------------------- */
 
 enum { TRAINED, FROZEN, SETS };
 
@@ -56,7 +56,7 @@ static hy_plan_load take_load(dry_run *d) {
     return load;
 }
 
-/* ---- gradients, and weights that are whole ------------------------------------------------------- */
+/* ---- gradients, and weights that are whole --------------------------------------------------- */
 
 /* In the order of backward: *last is the load of the unit that it leaves last. */
 static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduced,
@@ -77,7 +77,7 @@ static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduce
     return HY_OK;
 }
 
-/* ---- weights that passes gather ------------------------------------------------------------------ */
+/* ---- weights that passes gather -------------------------------------------------------------- */
 
 static hy_status fetch(void *context, hy_stream *stream, int32_t unit) {
     dry_run *d = context;
@@ -145,16 +145,16 @@ static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
     return walk(d, out->other);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static hy_status run(dry_run *d, int stage, hy_plan_traffic *out) {
     const hy_row *row = d->rows->row, *read = &row[d->weights_row];
     hy_plan_load unused;
     HY_TRY(hy_all_reduce(&d->net, NULL, NULL, 2)); /* norm and loss */
     out->summed = take_load(d);
-    HY_TRY(exchange_row(d, &row[HY_ROW_PARTIAL].layout, true, &out->given, &out->last));
+    HY_TRY(exchange_row(d, &row[HY_ROW_PARTIAL].layout, true, &out->grads, &out->last));
     if (stage == 0) {
-        HY_TRY(exchange_row(d, &row[HY_ROW_GRADS].layout, false, &out->told, &unused));
+        HY_TRY(exchange_row(d, &row[HY_ROW_GRADS].layout, false, &out->grad_sums, &unused));
     } else if (!read->is_sharded) {
         HY_TRY(exchange_row(d, &read->layout, false, &out->updated, &unused));
     }
@@ -178,8 +178,8 @@ hy_status hy_plan_traffic_of(const hy_rows *rows, const hy_model *model, const h
     return status;
 }
 
-void hy_plan_give_once(hy_plan_traffic *t) {
-    t->told.bytes += t->given.bytes;
-    t->told.exchanges += t->given.exchanges;
-    t->given = t->last = (hy_plan_load){0};
+void hy_plan_reduce_once(hy_plan_traffic *t) {
+    t->grad_sums.bytes += t->grads.bytes;
+    t->grad_sums.exchanges += t->grads.exchanges;
+    t->grads = t->last = (hy_plan_load){0};
 }

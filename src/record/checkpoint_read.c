@@ -1,7 +1,8 @@
 /* checkpoint_read.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
  *
- * Names, shapes and types are all held against this run's model before the first tensor is loaded. A
- * checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted. */
+ * Names, shapes and types are all held against this run's model before the first tensor is loaded.
+ * A checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted.
+ * */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,8 @@ static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *te
            (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
-/* Scales of ours that are made with their codes, because the file has the numbers in another type. */
+/* Scales of ours that are made with their codes, because the file has the numbers in another type.
+ * */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     if (!tensor->is_scale) return false;
     char codes[HY_STATE_NAME_MAX];
@@ -51,7 +53,8 @@ static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     return entry && entry->dtype != tensor->codes;
 }
 
-/* A single number may have a dimension or none: earlier versions wrote (1) for both. Codes come in rows. */
+/* A single number may have a dimension or none: earlier versions wrote (1) for both. Codes come in
+ * rows. */
 static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tensor *tensor) {
     if (entry->ndim == 0 && hy_is_coded(entry->dtype)) return false;
     bool is_number = tensor->count == 1 && tensor->ndim <= 1 && entry->ndim <= 1;
@@ -95,8 +98,8 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
 
 #define ADAPTER ".lora_" /* in names */
 
-/* Weights of a model without adapters serve one that has them, and adapters one that has its weights from files:
- * what is not there stays as it is. */
+/* Weights of a model without adapters serve one that has them, and adapters one that has its
+ * weights from files: what is not there stays as it is. */
 static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
                         const hy_state_tensor *tensor) {
     bool is_adapter = strstr(tensor->name, ADAPTER) != NULL;
@@ -182,7 +185,7 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
                    other ? other : "");
 }
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 #define CHUNK_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
 
@@ -198,8 +201,9 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
     return hy_safetensors_find(file, scales);
 }
 
-/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room for what the
- * file holds of them behind. Those of two levels are all there, with those of padding. */
+/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room
+ * for what the file holds of them behind. Those of two levels are all there, with those of padding.
+ * */
 static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_entry *entry,
                              const hy_param *param, int64_t first, int64_t count, float *out) {
     const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
@@ -236,13 +240,15 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
     return HY_OK;
 }
 
-/* A file to read, and beside it the sum from which averages are made instead of its tensors, or NULL. */
+/* A file to read, and beside it the sum from which averages are made instead of its tensors, or
+ * NULL. */
 typedef struct state_source {
     const hy_safetensors *file, *sum;
     double scale;
 } state_source;
 
-/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in hy_read_floats. */
+/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in
+ * hy_read_floats. */
 static hy_status read_numbers(const state_source *from, const hy_state_tensor *tensor,
                               const hy_param *param, int64_t first, int64_t count, float *out,
                               char *raw) {
@@ -256,7 +262,8 @@ static hy_status read_numbers(const state_source *from, const hy_state_tensor *t
     return HY_OK;
 }
 
-/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold is zero. */
+/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold
+ * is zero. */
 static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
                            const hy_param *param, int64_t first, int64_t count, float *numbers,
                            char *raw) {

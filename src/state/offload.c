@@ -1,9 +1,10 @@
 /* offload.c: the optimizer's state leaves the device in Predict and comes back. See state.h.
  *
- * Predict needs no optimizer state. By strategy it stays (none), goes to the host and back (cpu, pinned),
- * is kept in 8 bits in the memory of the gradients (compress), or is forgotten and begun anew (drop). The
- * way back may begin while Predict's last forward passes run. Both ways have a stream of their own, and
- * the first update waits for an event. Results have the same bits with none, cpu and pinned. */
+ * Predict needs no optimizer state. By strategy it stays (none), goes to the host and back (cpu,
+ * pinned), is kept in 8 bits in the memory of the gradients (compress), or is forgotten and begun
+ * anew (drop). The way back may begin while Predict's last forward passes run. Both ways have a
+ * stream of their own, and the first update waits for an event. Results have the same bits with
+ * none, cpu and pinned. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -50,7 +51,7 @@ static void book_compressed(hy_state *s, bool is_live) {
     book(s, HY_DEVICE, hy_offload_compressed_bytes(&s->rows), is_live);
 }
 
-/* ---- 8 bits ------------------------------------------------------------------------------------------ */
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
 
 /* Quantises or restores a tensor; its 8-bit values and their scales lie at `at`. */
 static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bool to_codes) {
@@ -69,8 +70,8 @@ static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bo
     return s->device->backend->enqueue(s->device->compute, &call);
 }
 
-/* Every array of every parameter. The gradients' memory is large enough: 4 bytes an element, against a
- * byte and a little for each array (hy_offload_settle). */
+/* Every array of every parameter. The gradients' memory is large enough: 4 bytes an element,
+ * against a byte and a little for each array (hy_offload_settle). */
 static hy_status convert(hy_state *s, bool to_codes) {
     char *at = s->rows.row[HY_ROW_GRADS].store.data;
     for (int k = 0; k < s->rows.optim_count; k++) {
@@ -83,7 +84,7 @@ static hy_status convert(hy_state *s, bool to_codes) {
     return HY_OK;
 }
 
-/* ---- leaving ------------------------------------------------------------------------------------------- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 /* Unit by unit, so that copies of one unit can begin while others still wait. */
 static hy_status copy_units(hy_state *s, bool to_host) {
@@ -137,7 +138,7 @@ hy_status hy_offload_begin(hy_state *s, hy_offload strategy) {
     return HY_OK;
 }
 
-/* ---- coming back --------------------------------------------------------------------------------------- */
+/* ---- coming back ----------------------------------------------------------------------------- */
 
 /* Ahead of need, on its own stream. */
 static hy_status prefetch(hy_state *s) {

@@ -1,8 +1,8 @@
 /* state.c: rows get their memory, move to other places, give it back. See state.h.
  *
- * Arenas have exactly the bytes that rows.c counts for the plan. What a row has taken is booked when all
- * of it is taken, and its booking ends when it is given back: a failure in between leaves the ledger as
- * it was. */
+ * Arenas have exactly the bytes that rows.c counts for the plan. What a row has taken is booked
+ * when all of it is taken, and its booking ends when it is given back: a failure in between leaves
+ * the ledger as it was. */
 #include "state/state.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 typedef void booking(hy_ledger *, hy_class, hy_place, uint64_t); /* hy_ledger_take or _give */
 
-/* ---- what a row has taken ---------------------------------------------------------------------------- */
+/* ---- what a row has taken -------------------------------------------------------------------- */
 
 /* Bytes of the row where it lives. */
 static uint64_t live_bytes(const hy_row *row) {
@@ -45,7 +45,7 @@ static void release_row(hy_row *row) {
     hy_arena_fini(&row->staging);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_arena(hy_state *s, const hy_row *row, hy_arena *arena, hy_place place,
                             uint64_t bytes) {
@@ -68,7 +68,8 @@ static hy_status take_file(hy_state *s, uint64_t bytes) {
     return HY_OK;
 }
 
-/* The first place in the file that is large enough and that no row has: at its begin, or after a row. */
+/* The first place in the file that is large enough and that no row has: at its begin, or after a
+ * row. */
 static uint64_t find_room(const hy_state *s, uint64_t bytes) {
     uint64_t best = UINT64_MAX;
     for (int i = -1; i < HY_ROW_COUNT; i++) {
@@ -157,11 +158,12 @@ void hy_state_release(hy_state *s) {
     hy_rows_fini(&s->rows);
 }
 
-/* ---- another choice ---------------------------------------------------------------------------------- */
+/* ---- another choice -------------------------------------------------------------------------- */
 
-/* Takes the row's memory by another choice, brings its numbers along if they last, and gives the old
- * memory back: a failure leaves the row as it was. Until then there are both, of one row at a time. If
- * only the ring's depth changes, the backing store stays, and resident layers go from ring to ring. */
+/* Takes the row's memory by another choice, brings its numbers along if they last, and gives the
+ * old memory back: a failure leaves the row as it was. Until then there are both, of one row at a
+ * time. If only the ring's depth changes, the backing store stays, and resident layers go from ring
+ * to ring. */
 static hy_status move_row(hy_state *s, hy_row *row, const hy_plan_choice *choice,
                           hy_arena *work_rings) {
     hy_row fresh = *row;
@@ -227,11 +229,30 @@ hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_ar
     return HY_OK;
 }
 
-/* ---- the rows together ------------------------------------------------------------------------------- */
+/* ---- the rows together ----------------------------------------------------------------------- */
 
 hy_status hy_row_zero(hy_state *s, int row) {
     hy_row_changed(s, row);
     return hy_store_zero(&s->rows.row[row].store, s->device->compute);
+}
+
+hy_arena hy_state_lent(hy_state *s, int id) {
+    const hy_row *row = &s->rows.row[id];
+    bool is_here = row->store.place == HY_DEVICE;
+    return (hy_arena){.backend = s->device->backend,
+                      .ledger = &s->ledger,
+                      .place = HY_DEVICE,
+                      .data = is_here ? row->backing.data : row->ring.data,
+                      .size =
+                          is_here ? row->layout.bytes : hy_row_step_ring(row, &row->store.ring)};
+}
+
+hy_status hy_state_vacate(hy_state *s, int id) {
+    hy_store *store = &s->rows.row[id].store;
+    if (store->place == HY_DEVICE) return HY_OK;
+    HY_TRY(hy_store_settle(store));
+    hy_store_forget(store);
+    return HY_OK;
 }
 
 hy_status hy_state_leave_work(hy_state *s) {

@@ -1,9 +1,10 @@
 /* state.h: the rows' memory: taking it, moving it, counting it, giving it back.
  *
- * A row lives on the device, or elsewhere and passes through a ring there, except for its resident
- * layers, which live in the ring. A row's memory is its own, so that it can move between steps while
- * the others stay. The ledger counts what rows have taken: functions here book it, callers do not. The
- * engine calls these functions between steps; none of them knows plans, settings or ranks. */
+ * A row lives on the device, or elsewhere and passes through a ring there, except for its
+ * resident layers, which live in the ring. A row's memory is its own, so that it can move
+ * between steps while the others stay. The ledger counts what rows have taken: functions here
+ * book it, callers do not. The engine calls these functions between steps; none of them knows
+ * plans, settings or ranks. */
 #pragma once
 
 #include "hybrid.h"
@@ -40,29 +41,34 @@ typedef struct hy_state {
     uint64_t bytes_moved; /* besides what stores count: by moves, and by stores that are gone */
 } hy_state;
 
-/* ---- state.c ---------------------------------------------------------------------------------------- */
+/* ---- state.c --------------------------------------------------------------------------------- */
 
-/* Takes the memory of rows by a choice: first of those with rings of their own, and room for `disk` bytes
- * in the file; then of those with rings in a part of the work area. */
+/* Takes the memory of rows by a choice: first of those with rings of their own, and room for `disk`
+ * bytes in the file; then of those with rings in a part of the work area. */
 hy_status hy_state_take(hy_state *s, const hy_plan_choice *choice, uint64_t disk);
 hy_status hy_state_take_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings);
 /* Gives all memory back; the device stays open. */
 void hy_state_release(hy_state *s);
 
-/* Another choice, between steps: rows whose place or ring changes move there. If one fails, every row is
- * whole, at its old place or its new one. Then the same for rows with rings in the work area, which is
- * another one now. */
+/* Another choice, between steps: rows whose place or ring changes move there. If one fails, every
+ * row is whole, at its old place or its new one. Then the same for rows with rings in the work
+ * area, which is another one now. */
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice);
 hy_status hy_state_move_in_work(hy_state *s, const hy_plan_choice *choice, hy_arena *work_rings);
 
 /* Rows that Predict does without count as live, or no longer. */
 void hy_state_book_steps(hy_state *s, bool is_live);
+/* Device memory of a row that only steps need, while nothing trains: an arena that books what is pushed.
+ * hy_state_vacate goes before: what the row's ring changed is written back, and forgotten. */
+hy_arena hy_state_lent(hy_state *s, int row);
+hy_status hy_state_vacate(hy_state *s, int row);
 /* Writes back what rings in the work area changed, because others will use that memory. */
 hy_status hy_state_leave_work(hy_state *s);
 /* After a failure, with idle streams: nobody holds a unit any more, and what was changed is in its
  * backing store. */
 hy_status hy_state_settle(hy_state *s);
-/* Every row that a fork restores, to host memory of hy_rows_forked_bytes and back. Streams are idle. */
+/* Every row that a fork restores, to host memory of hy_rows_forked_bytes and back. Streams are
+ * idle. */
 hy_status hy_state_copy_forked(hy_state *s, char *host, bool to_host);
 
 uint64_t hy_state_moved(const hy_state *s); /* bytes between host and device so far */
@@ -81,7 +87,7 @@ static inline bool hy_row_is_stale(const hy_state *s, int row) {
 }
 hy_status hy_row_zero(hy_state *s, int row); /* on the device: enqueued */
 
-/* ---- offload.c: the optimizer's state in Predict ---------------------------------------------------- */
+/* ---- offload.c: the optimizer's state in Predict --------------------------------------------- */
 
 /* Host memory for what the strategy moves; gives back memory of another kind. */
 hy_status hy_offload_take(hy_state *s, hy_offload strategy);

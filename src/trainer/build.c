@@ -12,7 +12,15 @@
 #include "data/fingerprint.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 
@@ -429,7 +437,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, hy_engine_prepare_first(e)));
     HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
-    HY_TRY(hy_shards_connect(e));
+    HY_TRY(hy_exchange_connect(&e->collectives.net));
     /* What ops were asked for before they were prepared was the most they can need. */
     hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_plan_tell(&e->request, &e->plan, &t->facts);

@@ -13,6 +13,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "formats/checkpoint.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 hy_status hy_guest_settings(hy_guest *guest, int32_t ranks, hy_settings *s) {
@@ -455,13 +459,13 @@ static hy_status evaluate(hy_trainer *t, hy_probe *probe) {
 
 /* Whoever evaluates between a jump and the end of its Correct leaves the jump as it is: it may still be undone. */
 hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
-    void *kept = NULL;
+    hy_arena kept = {0};
     hy_error error;
     if (!of_average) return look_at(t, HY_SHOWN_WEIGHTS, probe, evaluate);
     if (!hy_trainer_is_over(t)) HY_TRY(hy_guest_keep_snapshot(&t->engine, &kept));
     hy_status status = look_at(t, HY_SHOWN_AVERAGE, probe, evaluate);
     hy_error_save(&error, status);
-    hy_status back = hy_guest_return_snapshot(&t->engine, kept);
+    hy_status back = hy_guest_return_snapshot(&t->engine, &kept);
     return status == HY_OK ? back : hy_error_restore(&error);
 }
 

@@ -4,6 +4,7 @@
  * matrix, head included, and causal attention at half its square (model/shape.c). */
 #include <math.h>
 
+#include "trainer/advance.h"
 #include "trainer/trainer.h"
 
 #define SMOOTHED_STEPS 10
@@ -64,7 +65,7 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
                       t->pace.stream_waited + data_waited(t) - t->data.waited;
     account->bytes_moved = moved - t->pace.bytes_accounted;
     t->pace.bytes_accounted = moved;
-    p->seconds += seconds;
+    if (hy_phase_advances(&hy_phase_table[phase])) p->seconds += seconds;
     p->phase_seconds[phase] += seconds;
     p->phase_wait[phase] += account->waited;
     p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;

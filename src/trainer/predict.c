@@ -8,6 +8,10 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \
@@ -219,9 +223,11 @@ static void tell(const hy_trainer *t, const proposal *p) {
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(
         &t->engine)); /* first, so that its memory is free when passes begin */
-    HY_TRY(hy_engine_enter_phase(&t->engine, HY_PREDICT));
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    t->engine.state.offload.batches_left = planned_batches(t);
+    /* Where validation borrows the state's memory, it comes back at the end of Predict. */
+    bool is_lent = hy_plan_offload_in(&t->engine.plan, &hy_phase_table[HY_EVALUATE]);
+    t->engine.state.offload.batches_left = is_lent ? 0 : planned_batches(t);
     HY_TRY(measure_jump(t, p));
     return judge(t, p);
 }

@@ -13,7 +13,10 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "plan/plan_value.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/join.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */
@@ -221,8 +224,8 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     enum { COUNT = HY_RANK_FIGURES };
     hy_agreed *a = &t->agreed;
     if (!t->team) return;
-    uint64_t sent = hy_exchange_sent(&t->engine.shards.net);
-    double busy = hy_exchange_seconds(&t->engine.shards.net);
+    uint64_t sent = hy_exchange_sent(&t->engine.collectives.net);
+    double busy = hy_exchange_seconds(&t->engine.collectives.net);
     double own[COUNT] = {[HY_RANK_SECONDS] = info->seconds,
                          [HY_RANK_WAITED] = info->wait_seconds,
                          [HY_RANK_EXCHANGED] = busy - a->link_seconds,

@@ -8,7 +8,12 @@
  * device). */
 #include <stdio.h>
 
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 /* ---- which sizes there are --------------------------------------------------------------------- */
 
@@ -62,7 +67,7 @@ static void plan_columns(hy_engine *e) {
 /* The engine has another plan: the rest of the run follows. */
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(&t->engine);
-    HY_TRY(hy_engine_enter_phase(&t->engine, phase));
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[phase]));
     hy_plan_tell(&t->engine.request, &t->engine.plan, &t->facts);
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);

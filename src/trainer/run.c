@@ -12,6 +12,12 @@
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* An n-gram table of more text than this would take longer to count than it tells. */
@@ -126,7 +132,9 @@ static hy_status catch_up(hy_trainer *t) {
 /* Optimizer steps and jumps. */
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
-    for (int i = 0; i < HY_PHASE_COUNT; i++) count += t->progress.phase_steps[i];
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (hy_phase_advances(&hy_phase_table[i])) count += t->progress.phase_steps[i];
+    }
     return count;
 }
 

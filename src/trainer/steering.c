@@ -11,7 +11,11 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
@@ -107,7 +111,7 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
-    bool has_forks = t->course.fork_state && !t->course.fork.is_open;
+    bool has_forks = t->course.fork_state.data && !t->course.fork.is_open;
     if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
     return v;
 }
@@ -158,7 +162,7 @@ static hy_status follow(hy_trainer *t, const vote *v) {
                        "the machine is running out of memory: what host_reserve leaves to "
                        "the rest of it is in use");
     }
-    if (!v->keeps_forks && t->course.fork_state && !t->course.fork.is_open) {
+    if (!v->keeps_forks && t->course.fork_state.data && !t->course.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is short: the copy that paired forks need is given back, "

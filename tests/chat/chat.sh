@@ -74,7 +74,7 @@ test_unknown_commands_end_what_no_person_types() {
     make_model
     run_chat_with '/nonsense\nab\n' --model model
     expect_code 2
-    expect_err "error: unknown command /nonsense; known are /reset, /adapter, /help and /exit"
+    expect_err "error: unknown command /nonsense; the commands are /reset, /adapter, /help and /exit"
     expect_empty "$stdout"
     run_chat_with '/adapter zz\nab\n' --model model
     expect_code 2
@@ -108,7 +108,7 @@ test_a_conversation_from_a_file_is_answered() {
     run_chat --model model/model --messages nowhere.json
     expect_chat_error "nowhere.json cannot be read"
     run_chat --model model/model --messages talk.json --system x
-    expect_chat_error "--system stands before a new conversation"
+    expect_chat_error "--system cannot be used with --messages"
 }
 
 test_a_template_that_cannot_be_rendered_is_told() {
@@ -153,9 +153,9 @@ test_wrong_usage() {
     run_chat --model
     expect_chat_error "--model needs a value"
     run_chat --model m --top-p 1.5
-    expect_chat_error '--top-p is "1.5"; accepted are numbers from 0 to 1'
+    expect_chat_error '--top-p is "1.5"; accepted: numbers from 0 to 1'
     run_chat --model m --max-tokens few
-    expect_chat_error '--max-tokens is "few"; accepted are whole numbers'
+    expect_chat_error '--max-tokens is "few"; accepted: whole numbers'
     run_chat --model nowhere
     expect_chat_error "nowhere"
     run_chat --model nano --prompt x
@@ -167,7 +167,7 @@ test_wrong_usage() {
 test_wrong_settings_are_named() {
     make_model
     run_chat --model model --context 100000 --prompt x
-    expect_chat_error "accepted are 1 to 512"
+    expect_chat_error "accepted: 1 to 512"
     run_chat --model model --chat-template jinja --prompt x
     expect_chat_error "jinja" "chatml"
     run_chat --model model --tokenizer nofile.json --prompt x

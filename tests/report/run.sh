@@ -61,7 +61,7 @@ a_run_told_not_to_leaves_none() {
 a_report_that_cannot_be_written_is_a_warning() {
     expect_code 0 train --steps 3 --out hindered || return 1
     rm hindered/report.html && mkdir -p hindered/report.html/full
-    expect_code 0 train --steps 5 --out hindered --resume hindered && grep -q 'there is no report' err
+    expect_code 0 train --steps 5 --out hindered --resume hindered && grep -q 'could not write the report' err
 }
 
 a_stopped_run_leaves_its_report() {

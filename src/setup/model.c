@@ -1,5 +1,5 @@
-/* setup_model.c: the model of a run, from its settings: shape, adapters, which parameters are trained and
- * how frozen ones are stored. See engine.h.
+/* setup_model.c: the model of a run, from its settings: shape, adapters, which parameters are
+ * trained and how frozen ones are stored. See engine.h.
  *
  * It is called before anything is planned. Errors name the key that is wrong. */
 #include "base/error.h"
@@ -10,8 +10,10 @@
 #include "hub/hf_load.h"
 #include "model/adapter.h"
 #include "optim/groups.h"
+#include "setup/setup.h"
 
-/* What a quantised folder left as it was is no code here either; files that are gone are told of when they are read. */
+/* Matrices that a quantised folder left as they were are not quantised here either. Files that are
+ * missing are reported when they are read. */
 static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];
