@@ -1,10 +1,10 @@
-/* report.c: the ladder on standard output, rung by rung, and as JSON. See rungs.h. */
+/* report.c: prints the ladder on standard output, row by row, and as JSON. See rungs.h. */
 #include "base/json.h"
 #include "base/text.h"
 #include "ladder/rungs.h"
 #include "save_text.h"
 
-/* What changed against the rung below. */
+/* The change from the row that this one is based on. */
 typedef struct change {
     double full_bytes, predict_bytes, pinned_bytes; /* measured */
     double speed;                                   /* ratio of tokens per second */

@@ -8,14 +8,13 @@
 
 #include "base/number.h"
 
-/* Predicting is forced on: this measures what it is worth, not whether it would have been
- * chosen. */
+/* Prediction is forced on: this measures its value, not whether it would be chosen. */
 #define FORCED_ON "confidence_threshold", "0", "fork_budget", "0", "cooldown_steps", "1"
 #define PLAIN                                                                                      \
     "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same",                   \
         "offload_strategy", "none", "sample_tokens", "0", "schedule", "cosine", "min_lr_ratio",    \
         "0.1"
-/* The model of the lab: GPT of 6 blocks, width 384; with a byte vocabulary 10.7M parameters. */
+/* The lab model: a GPT with 6 blocks of width 384; with a byte vocabulary 10.7M parameters. */
 #define LAB                                                                                        \
     "layers", "6", "width", "384", "heads", "6", "mlp_width", "1536", "activation", "gelu",        \
         "init_std", "0.02", "context", "512", "seq_len", "512", "batch_size", "64",                \
@@ -93,7 +92,7 @@ static const char *const cpu_pairs[] = {PLAIN,
                                         "tail_share",
                                         "0.05",
                                         NULL};
-/* The shape is that of the folder that --model names. */
+/* The shape comes from the model folder of --model. */
 static const char *const tune_pairs[] = {PLAIN,
                                          FORCED_ON,
                                          "seq_len",
@@ -192,7 +191,7 @@ static bool parse_whole(const char *text, int64_t *out) {
     return (double)*out == value;
 }
 
-/* Cuts the next word off a comma-separated list; false at its end. */
+/* Takes the next word from a comma-separated list; false at its end. */
 static bool next_word(const char **list, char word[2 * PV_WORD_MAX], char separator) {
     const char *end = strchr(*list, separator);
     size_t size = end ? (size_t)(end - *list) : strlen(*list);
@@ -261,7 +260,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         {"outer", "outer", ""},
         {"line", "line", ""},
         {"ema", "ema", ""},
-        /* phi + eta (mu b + D) is theta then, to the bit */
+        /* then phi + eta (mu b + D) is exactly theta */
         {"paid", "outer", "outer_mu=0:outer_eta=1"},
     };
     char word[2 * PV_WORD_MAX];
@@ -280,7 +279,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
     return wrong(flag, text, "adamw, plain, outer, line, ema, paid");
 }
 
-/* The baseline comes first, whether named or not: every other arm is compared with it. */
+/* The baseline is always first: every other arm is compared with it. */
 static bool parse_arms(const char *list, pv_options *o) {
     char word[2 * PV_WORD_MAX];
     const char *rest = list;
@@ -304,7 +303,7 @@ static bool find_size(const char *name, const pv_size **out) {
     return wrong("--size", name, "smoke, cpu, tune, lab or long");
 }
 
-/* A file that a size wants: in $HYBRID_DATA, then beside the checkout. */
+/* A file that a size needs: in $HYBRID_DATA, then next to the checkout. */
 static bool find_data(pv_options *o) {
     const char *folders[] = {getenv("HYBRID_DATA"), "../shared/data"};
     if (o->data[0]) return true;
@@ -341,7 +340,7 @@ static bool take_text(const char *flag, const char *value, char *target, size_t 
 
 static bool take_flag(const char *flag, const char *value, pv_options *o) {
     if (strcmp(flag, "--size") == 0 || strcmp(flag, "--baseline") == 0) {
-        return true; /* taken before the others */
+        return true; /* read before the others */
     }
     if (strcmp(flag, "--out") == 0) return take_text(flag, value, o->out, sizeof o->out);
     if (strcmp(flag, "--data") == 0) return take_text(flag, value, o->data, sizeof o->data);

@@ -172,7 +172,7 @@ static const example launches[] = {
      "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
      "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
      "      hybrid-train --data corpus/ --out runs/corpus"},
-    {"Test whether these GPUs work together; the report is written to report/selftest.txt",
+    {"Test whether these GPUs work together; writes report/selftest.txt",
      "hybrid-train --selftest --gpus 4 --out report"},
     {"Show the memory and traffic of each rank, for a machine that is not here",
      "hybrid-train --plan --gpus 8 --card h100-80 --link nvlink \\\n"
