@@ -91,9 +91,10 @@ static void wait_for_end(void) {
 /* ---- the command line ------------------------------------------------------------------------ */
 
 static int usage(FILE *to) {
-    fprintf(to, "usage: hold_memory --leave MIB [--device N]\nAllocates all free memory of a card "
-                "except MIB mebibytes. Holds it until SIGTERM, or until\na pipe or terminal at "
-                "standard input is closed.\n");
+    fprintf(to, "usage: hold_memory --leave MIB [--device N]\n"
+                "Allocates all free memory of a card except MIB mebibytes. Holds it until SIGTERM, "
+                "or until\n"
+                "a pipe or terminal at standard input is closed.\n");
     return to == stderr ? 2 : 0;
 }
 

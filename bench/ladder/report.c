@@ -29,11 +29,11 @@ static change change_of(const ladder *l, const climbed *c) {
 
 void ladder_print_heading(const ladder *l) {
     const phase_run *run = &l->rungs[0].run;
-    printf(
-        "%s; %s\n%s, %lld parameters, %lld x %lld tokens per step; MiB on the device, planned and "
-        "measured\n\n",
-        run->device, run->matmul, l->model, (long long)run->summary.parameters,
-        (long long)run->batch_size, (long long)run->seq_len);
+    printf("%s; %s\n"
+           "%s, %lld parameters, %lld x %lld tokens per step; MiB on the device, planned and "
+           "measured\n\n",
+           run->device, run->matmul, l->model, (long long)run->summary.parameters,
+           (long long)run->batch_size, (long long)run->seq_len);
     printf("%-20s %19s %19s %9s %9s %7s %9s   %s\n", "", "Full", "Predict", "pinned", "tokens/s",
            "waited", "loss", "change: Full, Predict, speed, loss");
 }

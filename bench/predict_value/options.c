@@ -138,32 +138,42 @@ static const pv_size sizes[] = {
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
 
 static const char *const help_text[] = {
-    "predict_value: what prediction saves at equal compute\n\nTrains the same model in several "
-    "arms with the same compute budget: a full step costs 1, a\nforward-only pass over as many "
-    "tokens 1/3. Compares held-out losses at the end, and computes how\nmany steps the baseline "
-    "needs for the same loss. That number over ours is the compute factor.\n\n  "
-    "build/bench/predict_value                      smoke size: minutes on two CPU cores\n  "
-    "build/bench/predict_value --verify             the same, and repeats a run of each arm\n  "
-    "build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n  "
-    "build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n  "
-    "build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
+    "predict_value: what prediction saves at equal compute\n\n"
+    "Trains the same model in several arms with the same compute budget: a full step costs 1, a\n"
+    "forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and computes "
+    "how\n"
+    "many steps the baseline needs for the same loss. That number over ours is the compute "
+    "factor.\n\n"
+    "  build/bench/predict_value                      smoke size: minutes on two CPU cores\n"
+    "  build/bench/predict_value --verify             the same, and repeats a run of each arm\n"
+    "  build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n"
+    "  build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n"
+    "  build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
     "Ctrl-C stops after the current step; the same command continues. Each finished run is a line "
-    "of\nOUT/runs.jsonl and is not repeated while all its settings are the same.\n\n  --size NAME  "
-    "    see below; smoke\n  --out DIR        runs.jsonl, results.json, curves.svg; "
-    "runs/predict_value-SIZE\n  --baseline ARM   the arm that others are compared with; always "
-    "included; adamw\n  --arms LIST      of adamw, plain, outer, line, ema, paid;\n                "
-    "   ARM:key=value:... is a variant with its own settings;\n                   outer,paid\n  "
-    "--lrs LIST       learning rates to try with every arm\n  --seeds LIST     a seed gives every "
-    "arm the same weights and the same data order\n  --steps N        the budget, in full steps\n  "
-    "--budgets LIST   further baseline runs at its best learning rate, in units of --steps\n  "
-    "--data FILE      text, folder or token shards; builtin\n  --model NAME     preset, .cfg file, "
-    "or a model folder to fine-tune; nano\n  --threads N      CPU threads; all cores\n  --set "
-    "KEY=VALUE  any setting of hybrid-train, for all arms\n  --verify         repeats one run of "
-    "each arm and requires equal bits\n\n",
+    "of\n"
+    "OUT/runs.jsonl and is not repeated while all its settings are the same.\n\n"
+    "  --size NAME      see below; smoke\n"
+    "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
+    "  --baseline ARM   the arm that others are compared with; always included; adamw\n"
+    "  --arms LIST      of adamw, plain, outer, line, ema, paid;\n"
+    "                   ARM:key=value:... is a variant with its own settings;\n"
+    "                   outer,paid\n"
+    "  --lrs LIST       learning rates to try with every arm\n"
+    "  --seeds LIST     a seed gives every arm the same weights and the same data order\n"
+    "  --steps N        the budget, in full steps\n"
+    "  --budgets LIST   further baseline runs at its best learning rate, in units of --steps\n"
+    "  --data FILE      text, folder or token shards; builtin\n"
+    "  --model NAME     preset, .cfg file, or a model folder to fine-tune; nano\n"
+    "  --threads N      CPU threads; all cores\n"
+    "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
+    "  --verify         repeats one run of each arm and requires equal bits\n\n",
     "Arms: adamw and plain do not predict; plain is for other optimizers (plain:optimizer=sgd). "
-    "outer\njumps ahead; line extends the direction of a window; ema extends the mean of windows. "
-    "paid is the\ncontrol: it pays for the guard of outer, but never changes the weights.\n\nExit "
-    "code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\nSizes:\n"};
+    "outer\n"
+    "jumps ahead; line extends the direction of a window; ema extends the mean of windows. paid is "
+    "the\n"
+    "control: it pays for the guard of outer, but never changes the weights.\n\n"
+    "Exit code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\n"
+    "Sizes:\n"};
 
 void pv_help(void) {
     for (size_t i = 0; i < sizeof help_text / sizeof help_text[0]; i++) fputs(help_text[i], stdout);
