@@ -7,7 +7,7 @@
 # python.mk.
 
 # Modules in order: each may use those before it and none after it.
-MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine record infer trainer own selftest
+MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer own selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:

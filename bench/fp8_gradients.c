@@ -76,10 +76,10 @@ static hy_status fetch(hy_trainer *t, float *out) {
         const hy_param *param = &e->model->params.list[i];
         int32_t item = hy_store_item_of(grads, i);
         size_t bytes = (size_t)param->count * sizeof *out;
-        HY_TRY(
-            e->backend->copy(e->compute, out + param->first, hy_store_device(grads, item), bytes));
+        HY_TRY(e->device.backend->copy(e->device.compute, out + param->first,
+                                       hy_store_device(grads, item), bytes));
     }
-    return e->backend->stream_sync(e->compute);
+    return e->device.backend->stream_sync(e->device.compute);
 }
 
 static hy_status make_steps(hy_trainer *t, int steps, const char *name, float **out) {

@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "gpu_heading.h"
 #include "gpu_loss/dump.h"
+#include "trainer/evaluate.h"
 
 #define POINTS_MAX 1000
 #define INJECTED_CHANNEL 100
@@ -70,12 +71,12 @@ static hy_status inject(hy_trainer *t) {
                "--inject needs fp32 weights on the device");
     HY_TRY(hy_update_finish(e));
     char *at = (char *)weight.data + INJECTED_CHANNEL * sizeof value;
-    HY_TRY(e->backend->copy(e->compute, &value, at, sizeof value));
-    HY_TRY(e->backend->stream_sync(e->compute));
+    HY_TRY(e->device.backend->copy(e->device.compute, &value, at, sizeof value));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
     value *= INJECTED_FACTOR;
-    HY_TRY(e->backend->copy(e->compute, at, &value, sizeof value));
-    HY_TRY(e->backend->stream_sync(e->compute));
-    hy_row_changed(e, HY_ROW_MASTER);
+    HY_TRY(e->device.backend->copy(e->device.compute, at, &value, sizeof value));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    hy_row_changed(&e->state, HY_ROW_MASTER);
     fprintf(stderr, "  unit %d, channel %d of its second norm: now %g\n", unit, INJECTED_CHANNEL,
             (double)value);
     return HY_OK;
@@ -87,7 +88,7 @@ static hy_status finish_update(const curve *c, int64_t step) {
     int64_t every = hy_trainer_eval_every(c->trainer);
     if (every <= 0 || step % every != 0) return HY_OK;
     HY_TRY(hy_update_finish(e));
-    return e->backend->stream_sync(e->compute);
+    return e->device.backend->stream_sync(e->device.compute);
 }
 
 static void on_eval(void *user, const hy_eval_info *info) {
@@ -161,7 +162,7 @@ static void print(const hy_trainer *t, const curve *c, double created, double se
     hy_summary s;
     hy_trainer_summary(t, &s);
     printf("{\"device\": \"%s\", \"model\": \"%s\", \"precision\": \"%s\", \"tf32\": \"%s\",\n",
-           t->engine.backend->facts.name, s.model,
+           t->engine.device.backend->facts.name, s.model,
            hy_dtype_name(hy_types_step(&t->engine.plan.types, HY_FULL)),
            hy_choice_name("tf32", t->settings.tf32));
     printf(" \"val_loss\": %.6f, \"train_loss\": %.6f, \"steps\": %lld, \"spent\": %.2f,\n",

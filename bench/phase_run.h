@@ -123,7 +123,7 @@ static inline double phase_run_median(double *values, int count) {
 
 /* The peak of memory in use on the card, read after every step. */
 static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
-    if (!trainer->engine.backend->facts.is_gpu) return;
+    if (!trainer->engine.device.backend->facts.is_gpu) return;
     uint64_t now = cuda_driver_in_use();
     if (now > out->card_bytes) out->card_bytes = now;
 }
@@ -236,7 +236,7 @@ static inline void phase_run_note(const hy_trainer *trainer, phase_run *out) {
     out->batch_size = trainer->engine.plan.choice.batch;
     out->seq_len = trainer->settings.train.seq_len;
     out->grad_accum = trainer->engine.plan.choice.accum;
-    out->pinned_bytes = trainer->engine.ledger.peak_in[HY_PINNED];
+    out->pinned_bytes = trainer->engine.state.ledger.peak_in[HY_PINNED];
     out->resident_bytes = now > before ? now - before : 0;
     phase_run_describe_types(trainer, out);
     phase_run_describe(trainer, out);

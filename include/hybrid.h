@@ -249,7 +249,7 @@ hy_status hy_trainer_plan(const hy_config *config, const hy_observer *observer, 
 hy_status hy_trainer_plan_ranks(const hy_config *config, int32_t count, bool has_cards,
                                 const hy_observer *observer, hy_trainer **out);
 
-#define HY_PLAN_REASONS 12
+#define HY_PLAN_REASONS 16
 #define HY_PLAN_CHANGES 6
 #define HY_PLAN_TEXT 200
 
@@ -286,6 +286,8 @@ typedef struct hy_plan_facts {
     double compute_seconds, bus_seconds; /* of a step: computing; copies of host, device and disk */
     const char *bound;                   /* the longest of the three: "compute", "bus" or "link" */
     char no_prediction[HY_PLAN_TEXT];    /* why too little memory disables prediction; else "" */
+    int32_t eval_batch_size;             /* sequences of a forward-only batch in Evaluate */
+    bool eval_borrows;                   /* it borrows memory that only optimizer steps need */
 } hy_plan_facts;
 static inline void hy_trainer_plan_facts(const hy_trainer *trainer, hy_plan_facts *out);
 

@@ -36,13 +36,14 @@ typedef enum hy_status {
     HY_STOPPED = 8 /* stopped on request, after saving where there is a folder (exit code 75) */
 } hy_status;
 
-/* The four phases a run cycles through. */
+/* The four phases a run cycles through, and Evaluate: a validation between two steps. */
 typedef enum hy_phase {
     HY_WARMUP = 0,
     HY_FULL = 1,
     HY_PREDICT = 2,
     HY_CORRECT = 3,
-    HY_PHASE_COUNT = 4
+    HY_EVALUATE = 4,
+    HY_PHASE_COUNT = 5
 } hy_phase;
 
 /* Element types. Sizes: hy_dtype_size(). */

@@ -22,10 +22,18 @@ $(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check 
 
 link-test = $(Q)mkdir -p $(@D) && $(LINK) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) $(LIBS) \
     $(CHECK_LIBS)
-# Programs that stand between the library and one of its functions: tests/skipped_time.h.
-$(addprefix $(OUT)/tests/,test_monitor_run): private WRAPPED := hy_clock
+# Programs that stand between the library and some of its functions: tests/skipped_time.h, tests/engine_rig.h.
+$(addprefix $(OUT)/tests/,test_monitor_run test_steering test_ranks_steering): private WRAPPED := hy_clock
+$(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_exact_all \
+    long/test_engine_growth gpu/test_gpu_engine): private WRAPPED := hy_cpu_stream_create \
+    hy_cpu_stream_destroy hy_cpu_stream_enqueue
 
-$(OUT)/tests/%: $(OBJ)/tests/%.o $(STATIC_LIB) $(LINK_STAMP)
+# tests/inside.c, for the programs that call it.
+TEST_RIG := $(OBJ)/tests/inside.a
+$(TEST_RIG): $(OBJ)/tests/inside.o
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
 
@@ -37,14 +45,14 @@ OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup st
     hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at config_init config_read_string
 OOM_OBJECTS := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tests/oom/*.c))
 $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tests/%.o \
-    $(OOM_OBJECTS) $(STATIC_LIB) $(LINK_STAMP)
+    $(OOM_OBJECTS) $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
 	    $(filter %.o %.a,$^) $(LIBS)
 
 # Ranks to which something happens at an exact allocation, launch or write.
 RANK_FAULTS := $(addprefix $(OUT)/tests/,test_ranks_faults long/test_ranks_killed long/test_ranks_refused)
-$(RANK_FAULTS): $(OUT)/tests/%: $(OBJ)/tests/%.o $(OBJ)/tests/oom/faults.o $(STATIC_LIB) $(LINK_STAMP)
+$(RANK_FAULTS): $(OUT)/tests/%: $(OBJ)/tests/%.o $(OBJ)/tests/oom/faults.o $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
 	    $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
@@ -162,7 +170,7 @@ MODULE_TESTS := $(patsubst tests/%.c,$(OUT)/tests/modules/%,$(MODULE_SOURCES))
 $(eval $(call remember,$(OBJ)/list-to-$(MODULE),$(MODULE_OBJECTS)))
 $(MODULE_LIB): $(MODULE_OBJECTS) $(OBJ)/list-to-$(MODULE)
 	$(Q)rm -f $@ && $(AR) rcs $@ $(MODULE_OBJECTS)
-$(OUT)/tests/modules/%: $(OBJ)/tests/%.o $(MODULE_LIB) $(LINK_STAMP)
+$(OUT)/tests/modules/%: $(OBJ)/tests/%.o $(TEST_RIG) $(MODULE_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
 .PHONY: module-tests

@@ -22,14 +22,17 @@ static struct {
     char *shown, *truth; /* device addresses, and where the bytes are */
     size_t used, live;   /* addresses given out; bytes that are not given back */
     /* what a test may choose and see */
-    size_t others; /* bytes that other programs hold */
-    size_t hidden; /* bytes that cannot be had, which nobody tells */
+    size_t others;                   /* bytes that other programs hold */
+    size_t hidden;                   /* bytes that cannot be had, which nobody tells */
+    int refused_launches;            /* the next so many */
+    int64_t takings, refused_taking; /* allocations so far, and the one that is refused; 0: none */
     int capability;
     size_t memory_free;
     hy_cuda_options options;
-    char name[64];    /* "": that of a H200 */
-    char table[64];   /* what was chosen here; "": CARD_TABLE */
-    char loaded[256]; /* text of the last load_matmul_table */
+    double fp8_seconds; /* that a matmul in fp8 takes where others take 1; 0: nothing is timed */
+    char name[64];      /* "": that of a H200 */
+    char table[64];     /* what was chosen here; "": CARD_TABLE */
+    char loaded[256];   /* text of the last load_matmul_table */
     int64_t prepared_before_load;
     /* Where weights in fp32 live on the card: what the first norm of all read, and the last one. */
     float *norm_weight, *last_norm_weight;
@@ -42,6 +45,9 @@ static void *card_true(const void *p) {
 }
 
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
+    if (++card.takings == card.refused_taking) {
+        return hy_fail(HY_ERR_MEMORY, "allocation %lld is refused", (long long)card.takings);
+    }
     if (place != HY_DEVICE) return card.cpu.alloc(b, place, bytes, out);
     bytes = (bytes + 255) / 256 * 256;
     size_t taken = card.live + card.others + card.hidden;
@@ -76,6 +82,10 @@ static hy_status card_copy(hy_stream *s, void *dst, const void *src, size_t byte
 
 static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_op_call true_call = *call;
+    if (card.refused_launches > 0) {
+        card.refused_launches--;
+        return hy_fail(HY_ERR_MEMORY, "a launch could not be had");
+    }
     if (call->kind == HY_OP_NORM) {
         card.last_norm_weight = card_true(call->t[HY_NORM_WEIGHT].data);
         if (!card.norm_weight) card.norm_weight = card.last_norm_weight;
@@ -91,6 +101,12 @@ static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
 static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
     if (!card.loaded[0]) card.prepared_before_load++;
     return card.cpu.prepare(b, call);
+}
+
+static double card_op_seconds(hy_backend *b, const hy_op_call *call) {
+    (void)b;
+    if (call->kind != HY_OP_MATMUL) return 0.01;
+    return hy_is_fp8(call->t[HY_MATMUL_A].dtype) ? card.fp8_seconds : 1;
 }
 
 static hy_status card_table(hy_backend *b, char **text) {
@@ -151,6 +167,7 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     b->copy = card_copy;
     b->enqueue = card_enqueue;
     b->prepare = card_prepare;
+    if (card.fp8_seconds > 0) b->op_seconds = card_op_seconds;
     b->matmul_table = card_table;
     b->load_matmul_table = card_load_table;
     b->destroy = card_destroy;

@@ -323,7 +323,7 @@ START_TEST(dropout_leaves_out_its_share_and_keeps_the_mean) {
     must(b->stream_sync(s));
     ck_assert_float_eq(y[COUNT - 1], 2 * before);
     call.t[HY_DROPOUT_SEED].data = NULL;
-    must_fail(b->supports(b, &call), HY_ERR_INPUT, "seed is absent");
+    must_fail(b->supports(b, &call), HY_ERR_INPUT, "seed is missing");
     b->stream_destroy(s);
     b->destroy(b);
     free(x);

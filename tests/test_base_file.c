@@ -128,7 +128,7 @@ START_TEST(a_reader_gives_any_piece_and_notices_a_shrunk_file) {
     must(hy_reader_get(reader, 3, piece, 4));
     ck_assert_str_eq(piece, "3456");
     ck_assert_int_eq(truncate(in_folder("f"), 5), 0);
-    must_fail(hy_reader_get(reader, 3, piece, 4), HY_ERR_IO, "ends at byte 5, 7 were expected");
+    must_fail(hy_reader_get(reader, 3, piece, 4), HY_ERR_IO, "ends at byte 5, expected 7 bytes");
     hy_reader_close(reader);
     hy_reader_close(NULL);
 }
@@ -388,7 +388,7 @@ END_TEST
 
 START_TEST(a_file_in_the_place_of_a_folder_is_named) {
     write_text(in_folder("f"), "x");
-    must_fail(hy_dir_make(in_folder("f")), HY_ERR_INPUT, "a file of that name is there");
+    must_fail(hy_dir_make(in_folder("f")), HY_ERR_INPUT, "a file with that name exists");
     must_fail(hy_dir_make(in_folder("f/below")), HY_ERR_INPUT, in_folder("f"));
     must_fail(hy_dir_remove(in_folder("f")), HY_ERR_INPUT, "Not a directory");
     must_fail(hy_dir_sync(in_folder("f")), HY_ERR_INPUT, in_folder("f"));
@@ -464,7 +464,7 @@ START_TEST(a_link_leads_to_the_old_target_or_the_new_one) {
         break;
     }
     write_text(in_folder("file"), "mine");
-    must_fail(hy_link_put(in_folder("file"), "new"), HY_ERR_INPUT, "is no link");
+    must_fail(hy_link_put(in_folder("file"), "new"), HY_ERR_INPUT, "is not a link");
     check_text(in_folder("file"), "mine");
 }
 END_TEST

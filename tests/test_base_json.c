@@ -141,20 +141,20 @@ START_TEST(what_is_no_json_is_refused_with_line_and_column) {
     static const struct {
         const char *text, *message;
     } rows[] = {
-        {"", "t:1:1: expected a value, but the text ends"},
-        {"  \n ", "t:2:2: expected a value, but the text ends"},
+        {"", "t:1:1: expected a value, found the end of the text"},
+        {"  \n ", "t:2:2: expected a value, found the end of the text"},
         {"[1,\n 2,\n 3 4]", "t:3:4: expected ',' or ']', found '4'"},
         {"[1,]", "t:1:4: expected a value, found ']'"},
         {"[,1]", "t:1:2: expected a value, found ','"},
-        {"[1", "t:1:3: expected ',' or ']', but the text ends"},
+        {"[1", "t:1:3: expected ',' or ']', found the end of the text"},
         {"[1}", "t:1:3: expected ',' or ']', found '}'"},
         {"{\"a\":1,}", "t:1:8: expected a key in double quotes, found '}'"},
         {"{a:1}", "t:1:2: expected a key in double quotes, found 'a'"},
         {"{\"a\" 1}", "t:1:6: expected ':' after the key, found '1'"},
         {"{\"a\":}", "t:1:6: expected a value, found '}'"},
         {"{\"a\":1 \"b\":2}", "t:1:8: expected ',' or '}', found '\"'"},
-        {"{\"a\":1", "but the text ends"},
-        {"{", "t:1:2: expected a key in double quotes, but the text ends"},
+        {"{\"a\":1", "found the end of the text"},
+        {"{", "t:1:2: expected a key in double quotes, found the end of the text"},
         {"1 2", "t:1:3: expected the end of the text, found '2'"},
         {"{} x", "expected the end of the text"},
         {"]", "t:1:1: expected a value, found ']'"},
@@ -207,8 +207,8 @@ START_TEST(a_zero_byte_is_not_the_end_of_the_text) {
     hy_json *json;
     must_fail(hy_json_parse("1\0", 2, "t", &json), HY_ERR_INPUT, "found byte 0x00");
     must_fail(hy_json_parse("\"a\0b\"", 5, "t", &json), HY_ERR_INPUT, "control character 0x00");
-    must_fail(hy_json_parse("[1]", 2, "t", &json), HY_ERR_INPUT, "but the text ends");
-    must_fail(hy_json_parse(NULL, 0, "t", &json), HY_ERR_INPUT, "but the text ends");
+    must_fail(hy_json_parse("[1]", 2, "t", &json), HY_ERR_INPUT, "found the end of the text");
+    must_fail(hy_json_parse(NULL, 0, "t", &json), HY_ERR_INPUT, "found the end of the text");
 }
 END_TEST
 

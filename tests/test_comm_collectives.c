@@ -1,5 +1,5 @@
-/* test_comm_collectives.c: all-gather, reduce-scatter, broadcast and all-reduce of forked ranks on the CPU, a closed
- * exchange (one rank), and a dry one, which counts what the others send. */
+/* test_comm_collectives.c: all-gather, reduce-scatter, broadcast and all-reduce of forked ranks on
+ * the CPU, a closed exchange (one rank), and a dry one, which counts what the others send. */
 #include "comm/collectives.h"
 #include "rank_variables.h"
 

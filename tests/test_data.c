@@ -493,7 +493,7 @@ START_TEST(missing_empty_and_unreadable_files_are_named) {
 END_TEST
 
 START_TEST(a_folder_without_usable_files_is_named) {
-    must_refuse(options_of(folder, 8), "holds no text and no token shards (0 other");
+    must_refuse(options_of(folder, 8), "contains no text and no token shards (0 other");
     write_text(".hidden", "text that does not count");
     write_bytes("picture", "a\0b", 3);
     must_refuse(options_of(folder, 8), "(2 other files were skipped)");
@@ -513,23 +513,23 @@ END_TEST
 START_TEST(too_few_tokens_are_told_with_the_counts) {
     write_run("short.txt", 0, 100);
     must_refuse(options_of(path_of("short.txt"), 256),
-                "short.txt holds 100 tokens; a sequence needs 257");
+                "short.txt has 100 tokens; a sequence needs 257");
     must_refuse(options_of(path_of("short.txt"), 50), "102 in all");
     hy_dataset_close(open_data(options_of(path_of("short.txt"), 49)));
 
     hy_dataset_options options = options_of(path_of("short.txt"), 99);
     options.val_path = path_of("val.txt");
     write_run("val.txt", 0, 99);
-    must_refuse(options, "val.txt holds 99 tokens; a sequence needs 100");
+    must_refuse(options, "val.txt has 99 tokens; a sequence needs 100");
     write_run("val.txt", 0, 100);
     hy_dataset_close(open_data(options));
     options.seq = 100;
     write_run("val.txt", 0, 101);
-    must_refuse(options, "short.txt holds 100 tokens; a sequence needs 101");
+    must_refuse(options, "short.txt has 100 tokens; a sequence needs 101");
 
     options = options_of("builtin", 256);
     options.builtin_bytes = 513;
-    must_refuse(options, "built-in text holds 513 tokens");
+    must_refuse(options, "built-in text has 513 tokens");
     options.builtin_bytes = 514;
     hy_dataset_close(open_data(options));
 }
@@ -542,13 +542,13 @@ START_TEST(ids_beyond_the_vocabulary_are_told_with_their_place) {
     options.vocab = 599;
     must_refuse(
         options,
-        "b.bin: the token at position 299 is 599, but the model's vocabulary has ids 0 to 598");
+        "b.bin: the token at position 299 is 599, but the model's vocabulary has the ids 0 to 598");
     options.vocab = 600;
     hy_dataset_close(open_data(options));
     write_run("text", 0, 300);
     options.path = path_of("text");
     options.vocab = 255;
-    must_refuse(options, "text is text, read as bytes 0 to 255");
+    must_refuse(options, "text is read as bytes 0 to 255");
     options.path = "builtin";
     must_refuse(options, "vocabulary has only 255");
 }
@@ -568,7 +568,7 @@ START_TEST(held_out_data_of_another_kind_is_refused) {
     write_shard("val.bin", 0, 100, 2);
     hy_dataset_options options = options_of(path_of("train.txt"), 8);
     options.val_path = path_of("val.bin");
-    must_refuse(options, "training data is text, but held-out data");
+    must_refuse(options, "the training data is text, but the held-out data");
     options.val_path = path_of("nothing");
     must_refuse(options, "nothing");
 }
@@ -579,7 +579,7 @@ START_TEST(absurd_numbers_are_refused) {
     must_refuse(options, "sequence length is 0");
     options = options_of("builtin", 8);
     options.vocab = 0;
-    must_refuse(options, "vocabulary of 0");
+    must_refuse(options, "the vocabulary size is 0");
     const double fractions[] = {0, -0.1, 0.51, NAN};
     for (int i = 0; i < 4; i++) {
         options = options_of("builtin", 8);
@@ -590,7 +590,7 @@ START_TEST(absurd_numbers_are_refused) {
     for (int i = 0; i < 3; i++) {
         options = options_of("builtin", 8);
         options.builtin_bytes = sizes[i];
-        must_refuse(options, "built-in text of");
+        must_refuse(options, "the built-in text has");
     }
 }
 END_TEST

@@ -218,7 +218,7 @@ START_TEST(turns_in_an_order_that_cannot_be_written_are_refused) {
     must(hy_chat_template_open(HY_CHAT_LLAMA2, tokenizer, NULL, &chat));
     must_fail(
         hy_chat_render(&chat, &(hy_conversation){.turns = turns, .count = 2}, false, &rendered),
-        HY_ERR_INPUT, "turn 2 is user, where the chat template llama2 expects assistant");
+        HY_ERR_INPUT, "turn 2 is user, but the chat template llama2 expects assistant");
     hy_rendered_free(&rendered);
 }
 END_TEST
@@ -254,10 +254,10 @@ START_TEST(a_folder_says_its_template) {
     ck_assert_str_eq(spell_with(folder), "four B");
     must(hy_file_write_atomic(path, "\n{% include 'x' %}", 18));
     must(hy_chat_template_open(HY_CHAT_AUTO, tokenizer, folder, &out));
-    must_fail(
-        hy_chat_template_check(&out), HY_ERR_INPUT,
-        "line 2: {% include %} is not known here; chat_template can be chatml, llama2, llama3, "
-        "mistral, alpaca instead");
+    must_fail(hy_chat_template_check(&out), HY_ERR_INPUT,
+              "line 2: {% include %} is not supported; choose one with chat_template: chatml, "
+              "llama2, llama3, "
+              "mistral, alpaca");
     must(hy_chat_template_open(HY_CHAT_CHATML, tokenizer, folder, &out));
     ck_assert_int_eq(out.kind, HY_CHAT_CHATML);
     write_config(folder, "{\"chat_template\": ");
@@ -274,7 +274,7 @@ START_TEST(a_template_whose_tokens_are_missing_is_refused) {
     must_fail(hy_chat_template_open(HY_CHAT_LLAMA3, NULL, NULL, &out), HY_ERR_INPUT,
               "<|begin_of_text|>");
     must_fail(hy_chat_kind_parse("vicuna", &out.kind), HY_ERR_INPUT,
-              "chat template \"vicuna\"; expected auto, chatml");
+              "chat template \"vicuna\" is unknown; expected auto, chatml");
 }
 END_TEST
 

@@ -316,28 +316,31 @@ END_TEST
 
 START_TEST(a_table_with_two_readings_is_refused) {
     must_fail(BUILD({"document", "<word>\n"}, {"word", "fig|figs"}), HY_ERR_INTERNAL, "\"word\"");
-    must_fail(BUILD({"document", "a|a"}), HY_ERR_INTERNAL, "begins like");
-    must_fail(BUILD({"document", "|a"}), HY_ERR_INTERNAL, "begins like");
-    must_fail(BUILD({"document", "<word>|a"}, {"word", "b"}), HY_ERR_INTERNAL, "begins like");
+    must_fail(BUILD({"document", "a|a"}), HY_ERR_INTERNAL, "begins with the complete first text");
+    must_fail(BUILD({"document", "|a"}), HY_ERR_INTERNAL, "begins with the complete first text");
+    must_fail(BUILD({"document", "<word>|a"}, {"word", "b"}), HY_ERR_INTERNAL,
+              "begins with the complete first text");
 }
 END_TEST
 
 START_TEST(a_table_that_cannot_be_run_is_refused) {
     must_fail(BUILD({"document", "<nobody>"}), HY_ERR_INTERNAL, "no rule \"nobody\"");
-    must_fail(BUILD({"document", "a<document>"}), HY_ERR_INTERNAL, "up the table");
+    must_fail(BUILD({"document", "a<document>"}), HY_ERR_INTERNAL, "refer to a rule above it");
     must_fail(BUILD({"document", "a<word"}, {"word", "b"}), HY_ERR_INTERNAL, "not closed");
     must_fail(BUILD({"document", "<X#>"}), HY_ERR_INTERNAL, "cannot read \"X#\"");
-    must_fail(BUILD({"document", "<X>"}), HY_ERR_INTERNAL, "no rule below it fills");
-    must_fail(BUILD({"document", "<X><X=word>"}, {"word", "b"}), HY_ERR_INTERNAL, "before it");
+    must_fail(BUILD({"document", "<X>"}), HY_ERR_INTERNAL, "no rule below fills it");
+    must_fail(BUILD({"document", "<X><X=word>"}, {"word", "b"}), HY_ERR_INTERNAL,
+              "before a rule fills it");
     must_fail(BUILD({"document", "<a><X>"}, {"a", "b|c<X=word>"}, {"word", "d"}), HY_ERR_INTERNAL,
-              "before it");
+              "before a rule fills it");
     must_fail(BUILD({"document", "<X=a><X=b>"}, {"a", "1"}, {"b", "2"}), HY_ERR_INTERNAL,
-              "one rule");
+              "the same rule");
     must_fail(BUILD({"document", "<X=a><Y>"}, {"a", "<Y=b>"}, {"b", "2"}), HY_ERR_INTERNAL,
               "uses letters itself");
-    must_fail(BUILD({"document", "<X=a><X?one/two>"}, {"a", "p|q|r"}), HY_ERR_INTERNAL, "divide");
+    must_fail(BUILD({"document", "<X=a><X?one/two>"}, {"a", "p|q|r"}), HY_ERR_INTERNAL,
+              "not a multiple");
     must_fail(BUILD({"document", "<X=a><X?one/two>"}, {"a", "pq"}), HY_ERR_INTERNAL,
-              "no choice ends");
+              "does not end with a choice");
     must_fail(BUILD({"document", "0~a|b"}), HY_ERR_INTERNAL, "bad weight");
     must_fail(BUILD({"document", "60~a|5~b"}), HY_ERR_INTERNAL, "bad weight");
 }

@@ -120,7 +120,7 @@ START_TEST(a_packed_file_that_is_cut_is_named_with_the_place) {
     for (size_t i = 0; i < 2; i++) {
         for (size_t size = 8; size < packed[i].size; size++) {
             char place[128];
-            snprintf(place, sizeof place, "%s: at byte %zu of %zu: it ends too early",
+            snprintf(place, sizeof place, "%s: at byte %zu of %zu: the file ends too early",
                      packed[i].name, size, size);
             must_refuse(options_of(write_bytes(packed[i].name, packed[i].bytes, size)), place);
         }
@@ -164,7 +164,7 @@ START_TEST(a_file_that_unpacks_beyond_measure_is_refused) {
     hy_text_add_bytes(&bomb, "\x28\xB5\x2F\xFD\x00\x38", 6);
     for (int i = 0; i < 1000; i++)
         hy_text_add_bytes(&bomb, i < 999 ? "\2\0\x10" : "\3\0\x10", 3), hy_text_add(&bomb, "a");
-    must_refuse(options_of(write_bytes("bomb.zst", bomb.data, bomb.size)), "which no text does");
+    must_refuse(options_of(write_bytes("bomb.zst", bomb.data, bomb.size)), "so this is not text");
     hy_text_free(&bomb);
 }
 END_TEST
@@ -265,11 +265,13 @@ END_TEST
 START_TEST(malformed_records_are_told_with_line_and_reason) {
     static const struct {
         const char *record, *reason;
-    } cases[] = {{"a\n", "rows.csv:4: 1 columns, but the first line names 2"},
-                 {"a,b,c\n", "rows.csv:4: 3 columns, but the first line names 2"},
-                 {"\"a\"b,c\n", "rows.csv:4: text behind a closing quote"},
-                 {"a\xFF,b\n", "rows.csv:4: the column \"prompt\" is not UTF-8"},
-                 {"a,\"b\n\n", "rows.csv:4: a quote that does not end; nothing behind it is read"}};
+    } cases[] = {
+        {"a\n", "rows.csv:4: the row has 1 columns, but the first line names 2"},
+        {"a,b,c\n", "rows.csv:4: the row has 3 columns, but the first line names 2"},
+        {"\"a\"b,c\n", "rows.csv:4: there is text after a closing quote"},
+        {"a\xFF,b\n", "rows.csv:4: the column \"prompt\" is not valid UTF-8"},
+        {"a,\"b\n\n",
+         "rows.csv:4: a quoted field has no closing quote; the rest of the file is ignored"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_text text = {0};
         hy_text_addf(&text, "prompt,completion\n\"two\nlines\",b\n%sc,d\ne,f\n", cases[i].record);
@@ -293,8 +295,8 @@ START_TEST(csv_without_known_columns_is_refused_by_their_names) {
     must_refuse(options_of(write_text("a.csv", "left,right\n1,2\n")), "(left, right)");
     must_refuse(options_of(write_text("a.csv", "left;right\n1,2\n")), "(left, right)");
     must_refuse(options_of(write_text("a.csv", "text,Text\n1,2\n")), "two columns have the name");
-    must_refuse(options_of(write_text("a.csv", "text\n")), "holds no rows");
-    must_refuse(options_of(write_text("a.csv", "")), "no line with the names of columns");
+    must_refuse(options_of(write_text("a.csv", "text\n")), "contains no rows");
+    must_refuse(options_of(write_text("a.csv", "")), "no line with column names");
     must_refuse(options_of(write_text("a.csv", "text,id\rone,1\r\"two\nlines\",2\rthree,3\r")),
                 "carriage returns alone");
     hy_dataset_options doubled =
@@ -316,7 +318,7 @@ START_TEST(what_is_not_text_is_refused_by_its_name) {
         const char *name;
     } cases[] = {
 #define KNOWN(bytes, name) {bytes, sizeof bytes - 1, name}
-        KNOWN("PAR1\x15\x04", "is a Parquet file, not plain text; this helps: python3 -c"),
+        KNOWN("PAR1\x15\x04", "is a Parquet file, not plain text; convert it: python3 -c"),
         KNOWN("ARROW1\0\0", "an Arrow file"),
         KNOWN("\xFF\xFF\xFF\xFF\x10", "an Arrow stream"),
         KNOWN("PK\x03\x04", "a zip archive"),
@@ -326,13 +328,13 @@ START_TEST(what_is_not_text_is_refused_by_its_name) {
         KNOWN("\x93NUMPY\x01", "a NumPy array"),
         KNOWN("\x40\0\0\0\0\0\0\0{\"a\"", "a safetensors file"),
         KNOWN("\177ELF\2", "a program (ELF)"),
-        KNOWN("\3757zXZ\0", "packed by xz, not plain text; this helps: xz -dc"),
-        KNOWN("BZh91AY&SY", "packed by bzip2"),
+        KNOWN("\3757zXZ\0", "compressed with xz, not plain text; convert it: xz -dc"),
+        KNOWN("BZh91AY&SY", "compressed with bzip2"),
         KNOWN("7z\xBC\xAF\x27\x1C", "a 7z archive"),
         KNOWN("\xFF\xFEt\0e\0", "text in UTF-16"),
         KNOWN("\xFF\xFE\0\0t\0\0\0", "text in UTF-32"),
         KNOWN("some\0thing", "zero bytes"),
-        KNOWN("\xF0\xD2\xC9\xD7\xC5\xD4 \xCD\xC9\xD2", "is not text in UTF-8: 90 %"),
+        KNOWN("\xF0\xD2\xC9\xD7\xC5\xD4 \xCD\xC9\xD2", "is not UTF-8 text: 90 %"),
 #undef KNOWN
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

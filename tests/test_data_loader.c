@@ -142,9 +142,9 @@ START_TEST(wrong_sizes_are_refused) {
     hy_loader *loader;
     must_fail(hy_loader_create(data, 0, 1, 0, NULL, &loader), HY_ERR_INPUT, "batch size is 0");
     ck_assert_ptr_null(loader);
-    must_fail(hy_loader_create(data, 1, 0, 0, NULL, &loader), HY_ERR_INPUT, "ahead 0");
+    must_fail(hy_loader_create(data, 1, 0, 0, NULL, &loader), HY_ERR_INPUT, "read ahead is 0");
     must_fail(hy_loader_create(data, INT32_MAX, INT32_MAX, 0, NULL, &loader), HY_ERR_MEMORY,
-              "no memory");
+              "not enough memory");
     loader = create(1, 2, 0);
     hy_batch batch;
     must_fail(hy_loader_peek(loader, 2, &batch), HY_ERR_STATE, "only 2 are read ahead");

@@ -122,7 +122,7 @@ START_TEST(a_template_that_mixes_turns_is_refused) {
     use("{% for m in messages %}{{ m.content[0] }}{% endfor %}"
         "{% for m in messages %}{{ m.content[1:] }}{% endfor %}");
     must_fail(render(ROW(SAYS("user", "Question") "," SAYS("assistant", "Answer")), false),
-              HY_ERR_INPUT, "the chat template writes other turns into turn 2");
+              HY_ERR_INPUT, "the chat template mixes turn 2 with other turns");
     chat.ignores_answers = true;
     must(render(ROW(SAYS("user", "Question") "," SAYS("assistant", "Answer")), false));
 }
@@ -131,7 +131,7 @@ END_TEST
 START_TEST(what_a_template_refuses_is_said_in_its_words) {
     use(MISTRAL);
     must_fail(render(ROW(SAYS("user", "Q") "," SAYS("user", "Q")), false), HY_ERR_INPUT,
-              "the template refuses: roles must alternate");
+              "the template raised an exception: roles must alternate");
 }
 END_TEST
 
@@ -209,8 +209,8 @@ START_TEST(conversations_with_tools_may_have_a_template_of_their_own) {
     check(ROW(SAYS("user", "Q")), "file Q");
     must_fail(
         render(with_tools, false), HY_ERR_INPUT,
-        "the template for tools cannot be rendered here: the chat template for tools, line 2: "
-        "{% include %} is not known here");
+        "the chat template for tools cannot be rendered: the chat template for tools, line 2: "
+        "{% include %} is not supported");
     remove_folder(folder);
 }
 END_TEST
@@ -221,10 +221,10 @@ START_TEST(built_in_templates_know_what_a_tool_gave_but_no_calls) {
     check(ROW(SAYS("tool", "42") "," SAYS("assistant", "A")),
           "<|im_start|>tool\n42<|im_end|>\n<|im_start|>assistant\n((A<|im_end|>))\n");
     must_fail(render(ROW(SAYS("user", "Q") "," CALL), false), HY_ERR_INPUT,
-              "turn 2 calls tools, for which the chat template chatml has no form");
+              "turn 2 calls tools, but the chat template chatml does not support tools");
     must(hy_chat_template_open(HY_CHAT_LLAMA2, tokenizer, NULL, &chat));
     must_fail(render(ROW(SAYS("user", "Q") "," SAYS("tool", "42")), false), HY_ERR_INPUT,
-              "turn 2 is tool, where the chat template llama2 expects assistant");
+              "turn 2 is tool, but the chat template llama2 expects assistant");
 }
 END_TEST
 
@@ -260,15 +260,15 @@ END_TEST
 START_TEST(messages_that_cannot_be_used_are_named) {
     use(CHATML);
     must_fail(render(ROW(PARTS("user", "{\"type\": \"image\", \"url\": \"x\"}")), false),
-              HY_ERR_INPUT, "a part of type \"image\"; only text can be used");
+              HY_ERR_INPUT, "the content has a part of type \"image\"; only text is supported");
     must_fail(render(ROW(PARTS("user", "{\"type\": \"text\"}")), false), HY_ERR_INPUT,
-              "has no \"text\" that is a string");
+              "needs a string \"text\"");
     must_fail(render(ROW(SAYS("ghost", "x")), false), HY_ERR_INPUT,
               "unknown role \"ghost\"; expected system, user, assistant or tool");
     must_fail(render(ROW("{\"role\": \"user\", \"content\": null}"), false), HY_ERR_INPUT,
-              "\"content\" is no string and no list of parts");
+              "\"content\" is neither a string nor a list of parts");
     must_fail(render("{\"tools\": 5, \"messages\": [" SAYS("user", "x") "]}", false), HY_ERR_INPUT,
-              "\"tools\" is no list");
+              "\"tools\" is not a list");
 }
 END_TEST
 

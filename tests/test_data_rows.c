@@ -186,7 +186,8 @@ START_TEST(long_conversations_are_cut_and_counted) {
     options.val_path = options.path;
     hy_dataset *data = open_data(options);
     ck_assert_uint_eq(hy_dataset_describe(data)->cut_rows, 2);
-    ck_assert_ptr_nonnull(strstr(last_warning, "2 of 3 rows are longer than the sequence of 50"));
+    ck_assert_ptr_nonnull(
+        strstr(last_warning, "cut 2 of 3 rows because they are longer than the sequence of 50"));
     ck_assert_ptr_nonnull(strstr(last_warning, "dropped"));
     /* The first is cut to 51 tokens: 49 targets after "ab"; the last has two. */
     ck_assert_uint_eq(hy_dataset_describe(data)->targets[HY_TRAIN], 49 + 2);
@@ -199,8 +200,8 @@ END_TEST
 static const char *const malformed[][2] = {
     {"{\"prompt\": \"a\", \"completion\": ", "column"},
     {"{\"prompt\": \"a\"}", "\"completion\" is missing"},
-    {"{\"prompt\": 3, \"completion\": \"b\"}", "\"prompt\" is no string"},
-    {"[1, 2]", "a row is an object"},
+    {"{\"prompt\": 3, \"completion\": \"b\"}", "\"prompt\" is not a string"},
+    {"[1, 2]", "a row must be a JSON object"},
     {"{\"prompt\": \"\xC3(\", \"completion\": \"b\"}", "UTF-8"},
     {"{\"prompt\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}", "column"},
 };
@@ -218,7 +219,7 @@ START_TEST(malformed_rows_are_named_and_skipped_or_fatal) {
         ck_assert_uint_eq(hy_dataset_describe(data)->rows, 3);
         ck_assert_uint_eq(hy_dataset_describe(data)->bad_rows, 1);
         ck_assert_int_eq(warnings, 2); /* the row, and the count */
-        ck_assert_str_eq(last_warning, "1 of 3 rows were malformed and skipped");
+        ck_assert_str_eq(last_warning, "skipped 1 of 3 rows because they are malformed");
         hy_dataset_close(data);
         options.stops_at_bad_row = true;
         must_refuse(options, "m.jsonl:2: ");
@@ -229,27 +230,27 @@ END_TEST
 
 START_TEST(files_without_a_usable_row_are_refused) {
     must_refuse(options_of(write_file("a.jsonl", "{\"a\": 1, \"b\": 2}\n"), 32),
-                "a.jsonl:1: a row with the keys (a, b); expected text, prompt and completion");
-    must_refuse(options_of(write_file("b.jsonl", "\n\n"), 32), "b.jsonl holds no rows");
-    must_refuse(options_of(write_file("c.jsonl", ""), 32), "c.jsonl holds no rows");
+                "a.jsonl:1: the row has the keys (a, b); expected text, prompt and completion");
+    must_refuse(options_of(write_file("b.jsonl", "\n\n"), 32), "b.jsonl contains no rows");
+    must_refuse(options_of(write_file("c.jsonl", ""), 32), "c.jsonl contains no rows");
     must_refuse(options_of(write_file("d.jsonl", "{\"messages\": [{\"role\": \"robot\", "
                                                  "\"content\": \"x\"}]}"),
                            32),
-                "nothing says how conversations are written");
+                "this model has no chat template");
     hy_dataset_options options = options_of(
         write_file("e.jsonl", "{\"messages\": [{\"role\": \"robot\", \"content\": \"x\"}]}"), 32);
     options.chat_template = HY_CHAT_ALPACA;
     must_refuse(options, "unknown role \"robot\"");
     options.path =
         write_file("f.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
-    must_refuse(options, "all are longer than the sequence of 32 tokens");
+    must_refuse(options, "the sequence of 32 tokens is too short");
     options.seq = 200;
     must_refuse(options, "no assistant's turn");
     options = options_of(write_file("g.jsonl", "{\"text\": \"\xC3\xA9t\xC3\xA9 abc\"}\n"), 32);
     options.val_path = options.path;
     options.vocab = 100;
     must_refuse(options,
-                "line 1: a row has the token 195, but the model's vocabulary has ids 0 to 99");
+                "line 1: a row has the token 195, but the model's vocabulary has the ids 0 to 99");
 }
 END_TEST
 
@@ -261,7 +262,7 @@ START_TEST(a_folder_of_rows_may_hold_a_readme_but_no_other_text) {
     ck_assert_uint_eq(hy_dataset_describe(data)->rows, 2);
     hy_dataset_close(data);
     write_file("c.txt", "text");
-    must_refuse(options_of(folder, 32), "holds both rows of JSON");
+    must_refuse(options_of(folder, 32), "contains both rows of JSON");
     must_refuse(options_of(folder, 32), "c.txt");
 }
 END_TEST
@@ -489,7 +490,7 @@ START_TEST(text_with_a_tokenizer_is_tokens) {
     hy_dataset_close(whole);
     hy_dataset_close(cut);
     options.vocab = 300;
-    must_refuse(options, "is this its tokenizer?");
+    must_refuse(options, "check that the tokenizer belongs to the model");
     hy_text_free(&text);
     hy_text_free(&back);
 }

@@ -170,7 +170,7 @@ START_TEST(a_thought_that_is_no_string_is_named) {
                               "\"reasoning_content\": 3}]}";
     must(hy_json_parse(row, sizeof row - 1, "row", &json));
     must_fail(hy_conversation_read(hy_json_root(json), HY_ROWS_MESSAGES, &conversation),
-              HY_ERR_INPUT, "\"reasoning_content\" is no string");
+              HY_ERR_INPUT, "\"reasoning_content\" is not a string");
     hy_conversation_free(&conversation);
     hy_json_free(json);
 }

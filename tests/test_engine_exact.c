@@ -5,8 +5,6 @@
  * half-way and go on with the choices of another run. See engine_rows.h. */
 #include "engine_rows.h"
 
-#include <math.h>
-
 START_TEST(the_list_of_rows_has_every_pair_of_values) {
     row rows[MOST_ROWS];
     int count = make_rows(1, rows);
@@ -28,11 +26,12 @@ END_TEST
 START_TEST(a_run_makes_moves_and_repeats_itself) {
     const row first = {{0}};
     hy_summary summary;
-    hy_trainer *t = small_trainer(models[0].words, "none", NULL, NULL);
+    hy_trainer *t = small_trainer(models[0].words, folder, NULL, NULL);
     next_losses(t, ENGINE_STEPS, plain.steps);
     hy_trainer_summary(t, &summary);
     ck_assert_int_ge(summary.moves, 2);
-    ck_assert_int_gt(t->engine.progress.average_samples, 1);
+    must(hy_trainer_save(t));
+    ck_assert_double_gt(saved_number(folder, "tail_samples"), 1);
     hy_trainer_destroy(t);
     run_plain(_i);
     check_row(_i, &first, &first);
@@ -41,26 +40,26 @@ END_TEST
 
 /* A choice that is not heeded changes no bit either. */
 START_TEST(choices_are_heeded) {
+    static const hy_class classes[] = {HY_WEIGHTS, HY_MASTER, HY_GRADS, HY_OPTIM};
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     const char *pairs[ENGINE_WORDS];
     for (int v = 0; v < 3; v++) {
         row r = {{v, v, v, v, v > 0, v == 2, v, v, v > 0, 4, v, v > 0, 0, 0, 0}};
         words_of(&r, pairs);
         hy_trainer *t = small_trainer(models[2].words, "none", NULL, pairs);
-        const hy_store *stores[] = {
-            hy_store_of(&t->engine, HY_ROW_WORKING), hy_store_of(&t->engine, HY_ROW_MASTER),
-            hy_store_of(&t->engine, HY_ROW_GRADS), hy_store_of(&t->engine, HY_ROW_OPTIM),
-            hy_store_of(&t->engine, HY_ROW_OPTIM + 1)};
-        for (int i = 0; i < 5; i++) ck_assert_int_eq(stores[i]->place, places[v]);
-        for (int i = 0; i < 2; i++) {
-            ck_assert_int_eq(hy_store_of(&t->engine, HY_ROW_SLOW + i)->place,
-                             v == 2 ? HY_DISK : HY_PINNED);
-            ck_assert(t->engine.work.train[i]->options.recompute != 0);
-            ck_assert_int_eq(t->engine.work.train[i]->options.recompute_layers, v);
-            ck_assert_int_eq(t->engine.work.train[i]->options.offloads, v > 0);
+        hy_memory_state memory;
+        must(hy_trainer_memory(t, &memory));
+        for (int i = 0; i < 4; i++) {
+            ck_assert_int_eq(memory.classes[classes[i]].place, places[v]);
+            ck_assert_uint_gt(memory.classes[classes[i]].live[places[v]], 0);
         }
-        ck_assert_int_eq(t->engine.plan.choice.updates_on_gather, v > 0);
-        ck_assert_int_eq(t->engine.plan.choice.resident_units, v);
+        ck_assert_int_eq(memory.classes[HY_PREDICTOR].place, v == 2 ? HY_DISK : HY_PINNED);
+        ck_assert_int_eq(memory.classes[HY_ACTIVATIONS].place, v > 0 ? HY_PINNED : HY_DEVICE);
+        must_plan(t, "choices.recompute", "all");
+        must_plan(t, "choices.update", v > 0 ? "gather" : "now");
+        ck_assert_int_eq(plan_number(t, "choices.recompute_layers"), v);
+        ck_assert_int_eq(plan_number(t, "choices.resident_units"), v);
+        ck_assert_int_eq(plan_number(t, "choices.ring_depth"), atoi(choices[6].values[v]));
         hy_trainer_destroy(t);
     }
 }
@@ -102,45 +101,41 @@ END_TEST
 
 /* ---- what rarely happens --------------------------------------------------------------------------- */
 
-/* Called before each step; true when what it is about has happened. */
-typedef bool (*trouble)(hy_trainer *t, int step);
+/* Called before each step with what the one before came to; true when what it is about has happened. */
+typedef bool (*trouble)(const hy_step_info *before, int step);
 
-/* A Correct step whose loss is taken for a divergence: the move is undone. */
-static bool diverge(hy_trainer *t, int step) {
-    if (step > 6 && t->progress.machine.phase == HY_CORRECT) {
-        t->progress.divergence = (hy_divergence){.count = 100, .loss_mean = 0.001, .grad_level = 0};
-    }
-    return t->progress.machine.divergences > 0;
+/* The gradients of this step are not finite. */
+static void overflow_op(hy_op_call *call) {
+    if (call->kind == HY_OP_CROSS_ENTROPY) call->attr.loss.scale = INFINITY;
 }
 
-/* An arm with moves is tried and thrown away. */
-static bool fork_off(hy_trainer *t, int step) {
-    (void)step;
-    must(hy_trainer_consider_fork(t));
-    return t->progress.fork_spent > 0;
+/* A Correct step that diverges: the move is undone. */
+static bool diverge(const hy_step_info *before, int step) {
+    bool is_move = before->phase == HY_PREDICT && !before->was_rejected;
+    engine_on_op = step > 6 && is_move ? overflow_op : NULL;
+    return before->was_rolled_back;
 }
 
 /* Gradients that are not finite: nothing is updated. */
-static bool overflow(hy_trainer *t, int step) {
-    if (step == 6 || step == 7) t->engine.progress.loss_scale.scale = INFINITY;
-    if (step == 8) t->engine.progress.loss_scale.scale = 1;
-    return t->engine.progress.skipped > 0;
+static bool overflow(const hy_step_info *before, int step) {
+    engine_on_op = step == 6 || step == 7 ? overflow_op : NULL;
+    return before->was_skipped;
 }
 
-static bool wait_for_moves(hy_trainer *t, int step) {
+static bool wait_for_moves(const hy_step_info *before, int step) {
     (void)step;
-    return t->progress.machine.moves + t->progress.machine.rejections > 0;
+    return before->phase == HY_PREDICT;
 }
 
 static const struct {
     const char *name, *words;
-    trouble trouble;
+    trouble trouble; /* NULL: an arm with moves is tried and thrown away */
 } rare[] = {
     {"a divergence", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", diverge},
     {"a fork",
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision fp32 regime fine-tuning fork_budget 0.5 "
                                          "fork_steps 3 schedule constant steps 40 ",
-     fork_off},
+     NULL},
     {"skipped steps", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 ", overflow},
     {"line", ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 "precision bf16 predictor line ", wait_for_moves},
     {"ema with a divergence", ENGINE_RUN ENGINE_MOVES ENGINE_LLAMA "precision bf16 predictor ema ",
@@ -156,22 +151,54 @@ static const struct {
      ENGINE_RUN ENGINE_MOVES ENGINE_GPT2 ALL_BF16
      "master_dtype bf16 predictor_dtype 8bit regime fine-tuning fork_budget 0.5 fork_steps 3 "
      "schedule constant steps 40 ",
-     fork_off},
+     NULL},
 };
 enum { RARE = sizeof rare / sizeof rare[0], RARE_STEPS = 20 };
+
+/* Forks are made by whole runs. */
+typedef struct forked {
+    hy_trainer *trainer;
+    double *losses;
+    int steps;
+} forked;
+
+static void note_loss(void *user, const hy_step_info *info) {
+    forked *f = user;
+    if (f->steps < RARE_STEPS) f->losses[f->steps++] = info->loss;
+    if (f->steps == RARE_STEPS) hy_trainer_request_stop(f->trainer);
+}
+
+static void fork_losses(int kind, const row *r, const char *out, const char *const *pairs,
+                        double losses[RARE_STEPS]) {
+    forked f = {.losses = losses};
+    hy_observer observer = {.user = &f, .on_step = note_loss};
+    hy_config *config = small_run(rare[kind].words, out, pairs);
+    must(hy_trainer_create(config, &observer, &f.trainer));
+    hy_config_destroy(config);
+    engine_delay(atoi(choices[DELAYS].values[r->value[DELAYS]]));
+    ck_assert_int_eq(hy_trainer_run(f.trainer), HY_STOPPED);
+    ck_assert_int_eq(f.steps, RARE_STEPS);
+    ck_assert_double_gt(saved_number(out, "fork_spent"), 0);
+    hy_trainer_destroy(f.trainer);
+}
 
 static void rare_losses(int kind, const row *r, const char *out, double losses[RARE_STEPS]) {
     const char *pairs[ENGINE_WORDS];
     bool has_happened = false;
+    hy_step_info info = {0};
     words_of(r, pairs);
+    if (!rare[kind].trouble) {
+        fork_losses(kind, r, out, pairs, losses);
+        return;
+    }
     hy_trainer *t = small_trainer(rare[kind].words, out, NULL, pairs);
-    engine_delay(t, atoi(choices[DELAYS].values[r->value[DELAYS]]));
+    engine_delay(atoi(choices[DELAYS].values[r->value[DELAYS]]));
     for (int i = 0; i < RARE_STEPS; i++) {
-        hy_step_info info;
-        has_happened |= rare[kind].trouble(t, i);
+        has_happened |= rare[kind].trouble(&info, i);
         must(hy_trainer_step(t, &info));
         losses[i] = info.loss;
     }
+    engine_on_op = NULL;
     ck_assert_msg(has_happened, "%s", rare[kind].name);
     must(hy_trainer_save(t));
     hy_trainer_destroy(t);

@@ -436,7 +436,7 @@ START_TEST(a_folder_that_another_process_writes_is_left_to_it) {
     must(hy_lock_take(partial, &theirs));
     must(hy_file_write_atomic(file, "x", 1));
     ck_assert_int_eq(hy_hf_write(&writing), HY_ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "is in use: process"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "is in use by process"));
     ck_assert(hy_path_exists(file) && !hy_path_exists(out));
     hy_lock_release(theirs);
     must(hy_hf_write(&writing)); /* it is gone: what it left is removed */

@@ -226,7 +226,7 @@ START_TEST(wrong_calls_are_refused_in_words) {
     fp8_case c = {16, 32, HY_F32, HY_E4M3, true, true, false};
     hy_op_call call = to_fp8_call(&c, 1), wrong = call;
     wrong.t[HY_TO_FP8_LARGEST].data = NULL;
-    must_fail(tried(&wrong), HY_ERR_INPUT, "largest is absent");
+    must_fail(tried(&wrong), HY_ERR_INPUT, "largest is missing");
     wrong = call;
     wrong.t[HY_TO_FP8_CODES].data = wrong.t[HY_TO_FP8_TRANSPOSED].data = NULL;
     must_fail(tried(&wrong), HY_ERR_INPUT, "neither codes nor transposed");

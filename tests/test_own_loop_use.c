@@ -24,7 +24,7 @@ START_TEST(numbers_that_are_not_finite_skip_the_update) {
         must(hy_loop_answer(loop, what ? NAN : loss, BATCH));
         ck_assert(hy_loop_last(loop, &done) && done.was_skipped);
         ck_assert_mem_eq(&before, &learned, sizeof before);
-        ck_assert(strstr(next_step(loop).obstacle, "cools down") != NULL);
+        ck_assert(strstr(next_step(loop).obstacle, "cooldown") != NULL);
     }
     run_to_the_end(loop);
     ck_assert_double_lt(held_out_loss(&learned), held_out_loss(&truth) + 0.02);

@@ -2,8 +2,8 @@
  *
  * Losses are those of one rank, but for the order of sums; stages of ZeRO agree in every bit of losses, weights and
  * checkpoints; what was killed goes on. A caller that fails or stops on one rank does so on all. */
+#include "inside.h"
 #include "own_ranks_rig.h"
-#include "trainer/trainer.h"
 
 #define SMALL .size = {700, 33, 1024, 5}
 #define NONE "predictor none "
@@ -397,21 +397,16 @@ END_TEST
 
 /* ---- step by step -------------------------------------------------------------------------------- */
 
-static uint64_t sent_by(const hy_trainer *t) {
-    require(t->engine.backend->stream_sync(t->engine.shards.net.stream) == HY_OK);
-    return hy_link_bytes_sent(t->team->link);
-}
-
 static int64_t take_steps(hy_trainer *t, int rank, int count) {
     hy_ranks_info info;
     hy_plan_facts facts;
     hy_eval_info held_out;
-    uint64_t before = 0;
+    uint64_t before = 0, now;
     require(hy_trainer_ranks(t, &info) && info.rank == rank && info.count == count);
     hy_trainer_plan_facts(t, &facts);
     for (int step = 0; step < 4; step++) {
         require(hy_trainer_step(t, NULL) == HY_OK);
-        uint64_t now = sent_by(t);
+        require(inside_bytes_sent(t, &now) == HY_OK);
         if (step > 0 && now - before != facts.link_bytes) {
             fprintf(stderr, "step %d: %llu bytes, planned were %llu\n", step,
                     (unsigned long long)(now - before), (unsigned long long)facts.link_bytes);

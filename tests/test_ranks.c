@@ -7,7 +7,6 @@
 #include "hybrid.h"
 #include "kernels/cpu/machine.h"
 #include "trainer/join.h"
-#include "trainer/trainer.h"
 
 /* ---- a machine that is shared ---------------------------------------------------------------------- */
 
@@ -72,7 +71,10 @@ static void join(const hy_ranks *ranks, rig_result *mine, const void *user) {
         require(sched_setaffinity(0, sizeof one, &one) == 0);
     }
     hy_settings settings = *hy_config_settings(config);
-    hy_status status = hy_team_for(&settings, NULL, NULL, &team);
+    hy_team_options options = {.link = settings.ranks.transport,
+                               .timeout = settings.ranks.rank_timeout,
+                               .agreed = hy_settings_agreed(&settings)};
+    hy_status status = hy_team_open(&options, &team);
     if (status == HY_OK) status = hy_team_fail(team, hy_rank_check(&settings));
     rig_keep(mine, status);
     if (mine->status == HY_OK) {

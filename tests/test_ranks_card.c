@@ -3,7 +3,7 @@
 #include "fake_card.h"
 #include "ranks_rig.h"
 
-#include "trainer/trainer.h"
+#include "plan/request.h"
 
 #define CARD_RUN RANKS_RUN "device cuda precision fp32 tune_cache none predictor none steps 2 "
 
@@ -36,31 +36,26 @@ static void load_table(const hy_ranks *ranks, rig_result *mine, const void *user
 START_TEST(matmuls_have_the_algorithms_of_rank_0_on_all_ranks) { rig_run(3, load_table, NULL); }
 END_TEST
 
-/* A trainer that has chosen, for the moment at which ranks agree. */
+/* Rank 0 finds fp8 faster, and rank 1 would find it slower. */
 static void agree_on_fp8(const hy_ranks *ranks, rig_result *mine, const void *user) {
-    static hy_trainer t;
-    hy_backend backend = {.matmul_table = card_table};
     const bool *has_other_card = user;
-    hy_config *config;
-    (void)mine;
-    set_rank_variables(ranks);
-    require(hy_config_create(&config) == HY_OK);
-    require(hy_team_for(hy_config_settings(config), NULL, NULL, &t.team) == HY_OK);
-    bool is_other = *has_other_card && ranks->rank == 1;
-    snprintf(backend.facts.name, sizeof backend.facts.name, is_other ? "a card" : "another");
-    t.engine.backend = &backend;
-    t.engine.request.fixed.fp8 = (hy_fp8_use){.weights = 1u << ranks->rank, .grads = 8};
-    t.engine.request.fixed.has_fp8 = ranks->rank == 0;
-    require(hy_ranks_share_fp8(&t) == HY_OK);
-    require(t.engine.request.fixed.has_fp8 == !is_other);
-    require(t.engine.request.fixed.fp8.weights == (is_other ? 2u : 1u));
-    hy_team_close(t.team);
-    hy_config_destroy(config);
+    hy_summary summary;
+    card.fp8_seconds = ranks->rank == 0 ? 0.5 : 2;
+    if (*has_other_card && ranks->rank == 1) snprintf(card.name, sizeof card.name, "another card");
+    hy_trainer *t = trainer_of(ranks, 2, "precision fp8 width 64 mlp_width 64", NULL);
+    hy_trainer_summary(t, &summary);
+    mine->number = summary.fp8_matmuls;
+    hy_trainer_destroy(t);
 }
 
 START_TEST(which_matmuls_are_in_fp8_is_rank_0s_choice_on_cards_like_its_own) {
     bool has_other_card = _i == 1;
-    rig_run(2, agree_on_fp8, &has_other_card);
+    rig it = rig_start(2, agree_on_fp8, &has_other_card);
+    rig_wait(&it);
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(it.codes[r], 0);
+    ck_assert_int_eq(it.results[0].number, 2 * 12);
+    ck_assert_int_eq(it.results[1].number, has_other_card ? 0 : 2 * 12);
+    rig_free(&it);
 }
 END_TEST
 
@@ -94,11 +89,17 @@ typedef struct memory_case {
     const char *limit_of_1; /* of rank 1 alone; likewise */
 } memory_case;
 
-static void must_have_what_is_planned(const hy_engine *e) {
-    require(hy_engine_reserved(e, HY_DEVICE) == e->plan.device);
-    require(hy_engine_reserved(e, HY_PINNED) == e->plan.host);
-    require(e->ledger.live_in[HY_PINNED] == e->plan.host);
-    require(e->rows.wire_staging > 0 && card.live >= e->plan.device);
+/* Bytes of its device. */
+static uint64_t must_have_what_is_planned(const hy_trainer *t) {
+    hy_memory_state memory;
+    hy_plan_facts facts;
+    hy_trainer_plan_facts(t, &facts);
+    require(hy_trainer_memory(t, &memory) == HY_OK);
+    require(memory.device.reserved == facts.vram_bytes);
+    require(memory.host.reserved == facts.host_pinned_bytes);
+    require(memory.host_pinned == facts.host_pinned_bytes); /* what passes through the host, too */
+    require(facts.host_pinned_bytes > 0 && card.live >= facts.vram_bytes);
+    return facts.vram_bytes;
 }
 
 static void take_memory(const hy_ranks *ranks, rig_result *mine, const void *user) {
@@ -108,15 +109,15 @@ static void take_memory(const hy_ranks *ranks, rig_result *mine, const void *use
     snprintf(words, sizeof words, "%s%s%s", c->words, limit ? " max_gpu_mem " : "",
              limit ? limit : "");
     hy_trainer *t = trainer_of(ranks, c->stage, words, NULL);
-    const hy_engine *e = &t->engine;
-    must_have_what_is_planned(e);
+    hy_summary summary;
+    must_have_what_is_planned(t);
     require(hy_trainer_run(t) == HY_OK);
-    must_have_what_is_planned(e);
+    mine->number = (int64_t)must_have_what_is_planned(t);
+    hy_trainer_summary(t, &summary);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &e->ledger.cell[cls][e->ledger.phase];
-        require(cell->measured == cell->planned);
+        const hy_memory_cell *cell = &summary.phases[HY_WARMUP].memory[cls];
+        require(cell->measured_bytes == cell->planned_bytes);
     }
-    mine->number = (int64_t)e->plan.device;
     hy_trainer_destroy(t);
 }
 

@@ -4,8 +4,6 @@
  * Among the fast tests each way of training has one number of ranks; tests/long/test_ranks_frozen_all.c has 2, 3 and 4. */
 #include "ranks_variants.h"
 
-#include "trainer/trainer.h"
-
 #ifdef HY_ALL_RANKS
 #define IS_LONG true
 #else
@@ -178,56 +176,9 @@ START_TEST(other_ranks_go_on_with_parts_of_a_checkpoint) {
 }
 END_TEST
 
-/* ---- another plan ------------------------------------------------------------------------------------ */
-
-enum { MOVED_STEPS = 6 };
-
-/* Parts move to another place between steps, on all ranks; what the last loss was. */
-static void train_and_move(const hy_ranks *ranks, rig_result *mine, const void *user) {
-    char out[] = "none";
-    const hy_place *places = user;
-    ranks_run run = {.count = ranks->count,
-                     .stage = 3,
-                     .words = RANKS_RUN,
-                     .more = QLORA "steps 6 layers 5 weights_place device max_gpu_mem 64MiB",
-                     .out = out};
-    hy_config *config = config_of(&run);
-    hy_trainer *t = NULL;
-    hy_step_info info;
-    set_rank_variables(ranks);
-    require(hy_trainer_create(config, NULL, &t) == HY_OK);
-    for (int i = 0; i < MOVED_STEPS; i++) {
-        if (places[i] != HY_NOWHERE) {
-            t->settings.memory.weights_place = places[i];
-            require(hy_trainer_replan(t, 0, 0, "a test asks for it") == HY_OK);
-            require(hy_store_of(&t->engine, HY_ROW_FROZEN)->place == places[i]);
-        }
-        require(hy_trainer_step(t, &info) == HY_OK);
-    }
-    mine->seconds = info.loss;
-    hy_trainer_destroy(t);
-    hy_config_destroy(config);
-}
-
-START_TEST(parts_that_move_change_no_bit) {
-    static const hy_place stay[MOVED_STEPS];
-    static const hy_place move[MOVED_STEPS] = {[2] = HY_PINNED, [4] = HY_DEVICE};
-    const hy_place *const places[] = {stay, move};
-    double loss[2];
-    for (int i = 0; i < 2; i++) {
-        rig it = rig_start(3, train_and_move, places[i]);
-        rig_wait(&it);
-        for (int r = 0; r < 3; r++) ck_assert_int_eq(it.codes[r], 0);
-        loss[i] = it.results[0].seconds;
-        rig_free(&it);
-    }
-    ck_assert_msg(loss[0] == loss[1], "%.17g, undisturbed %.17g", loss[1], loss[0]);
-}
-END_TEST
-
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-/* What a rank has of the weights that are not trained, and whether all that it has was planned. */
+/* What a rank has of the weights, and whether all that it has was planned. */
 static void measure(const hy_ranks *ranks, rig_result *mine, const void *user) {
     char config_out[] = "none";
     ranks_run run = {
@@ -244,34 +195,32 @@ static void measure(const hy_ranks *ranks, rig_result *mine, const void *user) {
         const hy_memory_cell *cell = &summary.phases[HY_FULL].memory[cls];
         if (cell->planned_bytes != cell->measured_bytes) mine->status = HY_ERR_INTERNAL;
     }
-    const hy_row *frozen = &t->engine.rows.row[HY_ROW_FROZEN];
-    const hy_row *gathered = &t->engine.rows.row[HY_ROW_GATHERED_FROZEN];
-    uint64_t most = frozen->whole.bytes / (uint64_t)ranks->count +
-                    HY_ALIGNMENT * (uint64_t)frozen->whole.unit_count;
-    require(frozen->store.layout.bytes <= most);
-    require(gathered->ring.size < frozen->whole.bytes);
-    uint64_t whole = ranks->rank == 0 ? frozen->whole.bytes : 0; /* once for all ranks */
-    mine->number = (int64_t)frozen->store.layout.bytes - (int64_t)whole;
+    mine->number = (int64_t)summary.phases[HY_FULL].memory[HY_WEIGHTS].planned_bytes;
     hy_trainer_destroy(t);
     hy_config_destroy(config);
 }
 
-START_TEST(a_rank_has_its_part_and_a_ring_as_planned) {
+START_TEST(a_rank_has_its_part_of_the_weights_as_planned) {
     static const char *const words[] = {
         LORA "steps 4 layers 12 lr_warmup_steps 0", QLORA "steps 4 layers 12 lr_warmup_steps 0",
         LORA "steps 4 layers 12 lr_warmup_steps 0 weights_place pinned max_gpu_mem 64MiB",
         NONE "steps 4 layers 12 lr_warmup_steps 0 train last:6 precision fp8 fp8 all width 64 "
              "mlp_width 64"};
     int count = 2 + _i % 2;
-    rig it = rig_start(count, measure, words[_i / 2]);
-    int64_t all = 0;
+    rig alone = rig_start(1, measure, words[_i / 2]), it = rig_start(count, measure, words[_i / 2]);
+    rig_wait(&alone);
     rig_wait(&it);
+    int64_t whole = alone.results[0].number, all = 0;
+    ck_assert_int_gt(whole, 0);
     for (int r = 0; r < count; r++) {
         ck_assert_int_eq(it.codes[r], 0);
         ck_assert_int_eq(it.results[r].status, HY_OK);
         all += it.results[r].number;
+        ck_assert_int_le(it.results[r].number, whole / count + whole / 50);
     }
-    ck_assert_int_eq(all, 0); /* together they have the whole once */
+    ck_assert_int_ge(all, whole); /* together they have the whole once, and what is rounded up */
+    ck_assert_int_le(all, whole + whole / 50);
+    rig_free(&alone);
     rig_free(&it);
 }
 END_TEST
@@ -285,8 +234,7 @@ static Suite *suite(void) {
     tcase_add_loop_test(c, a_base_of_files_is_read_in_parts_and_other_ranks_go_on_with_it, 0,
                         STORAGES);
     tcase_add_test(c, other_ranks_go_on_with_parts_of_a_checkpoint);
-    tcase_add_test(c, parts_that_move_change_no_bit);
-    tcase_add_loop_test(c, a_rank_has_its_part_and_a_ring_as_planned, 0, 8);
+    tcase_add_loop_test(c, a_rank_has_its_part_of_the_weights_as_planned, 0, 8);
     suite_add_tcase(s, c);
     return s;
 }

@@ -182,7 +182,7 @@ START_TEST(no_two_metrics_share_a_key_or_a_tag) {
 END_TEST
 
 static Suite *metrics_suite(void) {
-    Suite *suite = suite_create("formats_metrics");
+    Suite *suite = suite_create("report_metrics");
     TCase *table = tcase_create("table");
     tcase_add_test(table, every_metric_is_written_in_order_and_read_back);
     tcase_add_test(table, what_does_not_apply_is_left_out);

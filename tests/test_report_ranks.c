@@ -85,7 +85,7 @@ START_TEST(long_runs_keep_their_medians) {
 END_TEST
 
 static Suite *ranks_suite(void) {
-    Suite *suite = suite_create("formats_ranks");
+    Suite *suite = suite_create("report_ranks");
     TCase *figures = tcase_create("figures");
     tcase_add_test(figures, medians_are_in_the_middle_and_memory_is_the_most);
     tcase_add_test(figures, the_slowest_is_who_waits_least);

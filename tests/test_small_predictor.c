@@ -9,7 +9,7 @@
 #include "kernels/grid.h"
 #include "kernels/half.h"
 #include "phases/predictor.h"
-#include "plan/tiles.h"
+#include "state/tiles.h"
 
 /* Jumps every six optimizer steps. */
 #define MOVING_RUN                                                                                 \

@@ -140,7 +140,8 @@ START_TEST(a_decoder_may_not_multiply_a_token) {
                  "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%s\"}", many);
     hy_tokenizer *t = tokenizer_of(&(tokenizer_parts){.decoder = decoder.data});
     ck_assert_int_eq(hy_tokenizer_decode(t, (int32_t[]){98, 97}, 2, 0, &out), HY_ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "t.json: the decoder makes more than"));
+    ck_assert_ptr_nonnull(
+        strstr(hy_error_message(), "t.json: the decoder enlarges the text more than"));
     hy_tokenizer_close(t);
     hy_text_free(&decoder);
     hy_text_free(&out);

@@ -96,7 +96,7 @@ START_TEST(ids_that_are_no_token_are_refused_when_decoding) {
     hy_tokenizer *t = tokenizer_of(&(tokenizer_parts){.pre_tokenizer = BYTE_LEVEL});
     hy_text text = {0};
     must_fail(hy_tokenizer_decode(t, &(int32_t){256}, 1, 0, &text), HY_ERR_INPUT,
-              "ids are 0 to 255");
+              "expected 0 to 255");
     must_fail(hy_tokenizer_decode(t, &(int32_t){-1}, 1, 0, &text), HY_ERR_INPUT, "token id -1");
     hy_text_free(&text);
     hy_tokenizer_close(t);
@@ -140,9 +140,9 @@ static const struct {
     const char *fragment;
 } refused[] = {
     {{.normalizer = "{\"type\":\"Precompiled\"}"}, "normalizer \"Precompiled\""},
-    {{.normalizer = "{\"type\":\"Prepend\"}"}, "needs the text \"prepend\""},
+    {{.normalizer = "{\"type\":\"Prepend\"}"}, "needs the string \"prepend\""},
     {{.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"},
-     "its pattern is empty"},
+     "has an empty pattern"},
     {{.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"},
      "with a Regex"},
     {{.pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}"}, "pre_tokenizer \"BertPreTokenizer\""},
@@ -155,7 +155,7 @@ static const struct {
     {{.pre_tokenizer = "{\"type\":\"Digits\",\"individual_digits\":1}"}, "individual_digits"},
     {{.decoder = "{\"type\":\"WordPiece\"}"}, "decoder \"WordPiece\""},
     {{.decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Strip\"}]}"},
-     "where it is not accepted"},
+     "is not supported in this position"},
     {{.post_processor = "{\"type\":\"BertProcessing\"}"}, "post_processor \"BertProcessing\""},
     {{.post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}"}, "lacks Sequence A"},
     {{.settings = ",\"dropout\":0.1"}, "model has \"dropout\""},
@@ -167,17 +167,17 @@ static const struct {
     {{.merges = "\"a b c\""}, "merge number 1: it must be"},
     {{.merges = "[\"a\"]"}, "merge number 1: it must be"},
     {{.merges = "7"}, "merge number 1: it must be"},
-    {{.merges = "\" a\""}, "a part of it is empty"},
-    {{.vocab = ",\"\":256", .merges = "[\"\",\"a\"]"}, "a part of it is empty"},
+    {{.merges = "\" a\""}, "one of its parts is empty"},
+    {{.vocab = ",\"\":256", .merges = "[\"\",\"a\"]"}, "one of its parts is empty"},
     {{.vocab = ",\"ab\":256", .merges = "\"a b\",\"a c\""}, "merge number 2: its two parts"},
     {{.merges = "\"a zz\""}, "must be in the vocabulary"},
     {{.vocab = ",\"ab\":255"}, "has the id 255"},
-    {{.vocab = ",\"ab\":-1"}, "whole number"},
-    {{.vocab = ",\"ab\":1.5"}, "whole number"},
-    {{.vocab = ",\"ab\":2000000000"}, "id 2000000000 in a vocabulary of 257 tokens"},
+    {{.vocab = ",\"ab\":-1"}, "must be an integer"},
+    {{.vocab = ",\"ab\":1.5"}, "must be an integer"},
+    {{.vocab = ",\"ab\":2000000000"}, "id 2000000000 is too large for a vocabulary of 257 tokens"},
     {{.vocab = ",\"a\":256"}, "duplicate"},
     {{.added = "{\"id\":300}"}, "no content"},
-    {{.added = "{\"content\":\"x\"}"}, "whole number"},
+    {{.added = "{\"content\":\"x\"}"}, "must be an integer"},
     {{.added = "{\"content\":\"a\",\"id\":300}"}, "has the id 300"},
 };
 

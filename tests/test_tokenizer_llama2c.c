@@ -154,7 +154,7 @@ START_TEST(files_that_are_none_are_named) {
     must(hy_file_read(tokenizer_path, &data, &size));
     must(hy_file_write_atomic(tokenizer_path, data, size - 1));
     free(data);
-    must_fail(hy_tokenizer_open(tokenizer_path, &tokenizer), HY_ERR_INPUT, "is cut off");
+    must_fail(hy_tokenizer_open(tokenizer_path, &tokenizer), HY_ERR_INPUT, "is truncated");
     must_fail(hy_tokenizer_open("/no/such.bin", &tokenizer), HY_ERR_INPUT, "/no/such.bin");
 }
 END_TEST

@@ -17,10 +17,11 @@ static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
         size_t bytes = (size_t)params->list[i].stored * sizeof(float);
         float *host = malloc(bytes);
         if (!host) return hy_fail(HY_ERR_MEMORY, "no memory for %s", params->list[i].name);
-        hy_status status = t->engine.backend->copy(
-            t->engine.compute, host, hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i),
-            bytes);
-        if (status == HY_OK) status = t->engine.backend->stream_sync(t->engine.compute);
+        hy_status status = t->engine.device.backend->copy(
+            t->engine.device.compute, host,
+            hy_store_backing(hy_store_of(&t->engine, HY_ROW_MASTER), i), bytes);
+        if (status == HY_OK)
+            status = t->engine.device.backend->stream_sync(t->engine.device.compute);
         if (status == HY_OK) status = hy_safetensors_put(writer, host, bytes);
         free(host);
         HY_TRY(status);

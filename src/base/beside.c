@@ -1,4 +1,4 @@
-/* beside.c: shared objects that lie beside the program. See beside.h. */
+/* beside.c: opens shared objects next to the program. See beside.h. */
 #include "base/beside.h"
 
 #include <dlfcn.h>
@@ -11,7 +11,8 @@
 
 #define PATH_BYTES 4096
 
-/* The folder of the file that holds this function: bin/ of a program, lib/ of the shared library. */
+/* The folder of the file that contains this function: bin/ of a program, lib/ of the shared
+ * library. */
 static bool own_folder(char *out, size_t size) {
     Dl_info info;
     char real[PATH_BYTES];

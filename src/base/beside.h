@@ -1,10 +1,10 @@
-/* beside.h: opening a shared object of ours that belongs to this program. */
+/* beside.h: opens a shared object that belongs to this program. */
 #pragma once
 
 #include <stddef.h>
 
-/* Looked for, in this order: the path that the environment's `variable` gives; beside the library or program that holds
- * this code (lib/ of a build or an installation, lib/hybrid-train of a package); where the loader looks. The
- * first file that is there is opened. NULL: `why` says what was wrong with a file that is there, or is empty where there
- * is none. */
+/* Searches in this order: the path in the environment variable `variable`; next to the library or
+ * program that contains this code (lib/ of a build or an installation, lib/hybrid-train of a
+ * package); the search path of the loader. Opens the first file that exists. NULL: `why` says what
+ * is wrong with that file, or is empty if there is none. */
 void *hy_open_beside(const char *file, const char *variable, char *why, size_t size);

@@ -1,4 +1,4 @@
-/* bulk.c: a ring of blocks, each with a thread that writes it. See bulk.h. */
+/* bulk.c: a ring of blocks; each has a thread that writes it. See bulk.h. */
 #include "base/bulk.h"
 
 #include <errno.h>
@@ -19,15 +19,15 @@ typedef struct block {
     hy_bulk *bulk;
     char *data;
     uint64_t offset; /* in the file */
-    bool is_full;    /* its thread has it */
+    bool is_full;    /* owned by its thread */
     pthread_t thread;
 } block;
 
 struct hy_bulk {
     int fd;
     int threads;
-    uint64_t written; /* handed to blocks */
-    size_t filled;    /* of the block that is being filled */
+    uint64_t written; /* bytes passed to blocks */
+    size_t filled;    /* bytes in the current block */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool is_over;
@@ -35,7 +35,8 @@ struct hy_bulk {
     block block[BLOCKS];
 };
 
-/* The flag is of the open file: where one write shows that it does not work here, all do without. */
+/* The flag belongs to the open file: if one direct write fails here, all later writes are normal
+ * ones. */
 static int set_direct(int fd, bool is_direct) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0) return -1;
@@ -67,7 +68,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Ends the threads; what they have is written unless there was a failure. */
+/* Ends the threads; full blocks are written first unless there was a failure. */
 static void stop(hy_bulk *b) {
     pthread_mutex_lock(&b->lock);
     b->is_over = true;
@@ -86,7 +87,7 @@ static void release(hy_bulk *b) {
 static bool start_threads(hy_bulk *b) {
     sigset_t all, before;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for those who run the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* other threads handle signals */
     for (int i = 0; i < BLOCKS; i++) {
         block *k = &b->block[i];
         k->bulk = b;
@@ -117,7 +118,7 @@ hy_bulk *hy_bulk_begin(int fd, uint64_t size) {
     return NULL;
 }
 
-/* Hands the block that was filled to its thread, and waits until the next one is free. */
+/* Passes the full block to its thread and waits until the next one is free. */
 static void hand_over(hy_bulk *b) {
     pthread_mutex_lock(&b->lock);
     block *k = &b->block[b->written / BLOCK_SIZE % BLOCKS];
@@ -166,7 +167,7 @@ int hy_bulk_end(hy_bulk *b) {
     stop(b);
     const char *rest = b->block[b->written / BLOCK_SIZE % BLOCKS].data;
     int error = b->error;
-    (void)set_direct(b->fd, false); /* the rest is no whole number of sectors */
+    (void)set_direct(b->fd, false); /* the rest is not a multiple of the sector size */
     if (!error && b->filled > 0 && hy_disk_write_at(b->fd, rest, b->filled, b->written) != 0) {
         error = errno;
     }

@@ -1,7 +1,7 @@
 /* disk.c: counted system calls and the fault hook. See disk.h and, for the hook, file.h.
  *
- * The hook is the one piece of process-wide state in this module: faults must strike whichever thread
- * writes next. It is made of atomics, and disarmed it costs one load for each call. */
+ * The hook is the only process-wide state in this module: a fault must hit whichever thread writes
+ * next. It consists of atomics; while disarmed it costs one load per call. */
 #include "base/disk.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static struct {
     atomic_bool is_armed, is_lasting, is_kill, lacks_exchange;
     atomic_long at, count;
     atomic_ullong free_bytes;
-    atomic_int code; /* errno, or the exit status of a kill */
+    atomic_int code; /* errno, or the exit status for a kill */
 } fault;
 
 static void arm(long at, int code, bool is_lasting, bool is_kill) {
@@ -47,7 +47,7 @@ long hy_fault_disarm(void) {
     return was_armed ? atomic_load(&fault.count) : 0;
 }
 
-/* Counts a call. True when it is its turn to fail. */
+/* Counts a call. True if this call must fail. */
 static bool is_due(void) {
     if (!atomic_load(&fault.is_armed)) return false;
     long number = atomic_fetch_add(&fault.count, 1);
@@ -55,7 +55,7 @@ static bool is_due(void) {
     return number == at || (number > at && atomic_load(&fault.is_lasting));
 }
 
-/* Lets the fault happen: ends the process, or leaves errno and returns -1. */
+/* Executes the fault: ends the process, or sets errno and returns -1. */
 static int strike(void) {
     int code = atomic_load(&fault.code);
     if (atomic_load(&fault.is_kill)) _exit(code);
@@ -69,9 +69,7 @@ int hy_disk_open(const char *path, int flags) {
 }
 
 int hy_disk_create(const char *path) {
-    enum {
-        TRIES = 8
-    }; /* whoever plants a name again and again gets an error, not a file of ours */
+    enum { TRIES = 8 }; /* if another process keeps creating this name, it is an error */
     int fd = -1;
     for (int i = 0; i < TRIES; i++) {
         struct stat info;
@@ -98,7 +96,7 @@ static int write_all(int fd, const char *data, size_t size) {
 
 int hy_disk_write(int fd, const void *data, size_t size) {
     if (is_due()) {
-        /* Half of it arrives, as on a disk that fills up or a process killed on the way. */
+        /* Half of it is written, as on a full disk or when a process is killed. */
         if (write_all(fd, data, size / 2) != 0) return -1;
         return strike();
     }
@@ -145,7 +143,7 @@ int hy_disk_close(int fd) {
     bool fails = is_due();
     int result = close(fd);
     if (fails) return strike();
-    return result != 0 && errno == EINTR ? 0 : result; /* Linux has closed it all the same */
+    return result != 0 && errno == EINTR ? 0 : result; /* Linux has closed it anyway */
 }
 
 int hy_disk_mkdir(const char *path) { return is_due() ? strike() : mkdir(path, 0777); }

@@ -1,20 +1,19 @@
-/* error.c: the calling thread's last error. See error.h.
+/* error.c: the last error of the calling thread. See error.h.
  *
- * A text is formatted aside before it is stored, because its arguments may point into the last one. */
+ * A text is formatted into a temporary buffer first, because its arguments may point into the last
+ * error. */
 #include "base/error.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 static _Thread_local hy_error last;
 
-static hy_status fail_as(hy_error_origin origin, hy_status status, const char *format,
-                         va_list arguments) {
+hy_status hy_fail_list(hy_status status, const char *format, va_list arguments) {
     char text[HY_ERROR_MESSAGE_MAX] = "";
     vsnprintf(text, sizeof text, format, arguments);
     memcpy(last.text, text, sizeof text);
-    last.origin = origin;
+    last.origin = HY_ERROR_LOCAL;
     last.status = status;
     return status;
 }
@@ -22,7 +21,7 @@ static hy_status fail_as(hy_error_origin origin, hy_status status, const char *f
 hy_status hy_fail(hy_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail_as(HY_ERROR_LOCAL, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -30,12 +29,13 @@ hy_status hy_fail(hy_status status, const char *format, ...) {
 hy_status hy_fail_agreed(hy_status status, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
-    fail_as(HY_ERROR_AGREED, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
+    last.origin = HY_ERROR_AGREED;
     return status;
 }
 
-/* "front" and "behind" with something between; what is too long loses its end. */
+/* Joins "front" and "behind" with `between`; a text that is too long loses its end. */
 static void join(const char *front, size_t front_size, const char *between, const char *behind) {
     char whole[2 * HY_ERROR_MESSAGE_MAX + 8] = "";
     snprintf(whole, sizeof whole, "%.*s%s%s", (int)front_size, front, between, behind);
@@ -46,9 +46,10 @@ hy_status hy_fail_context(hy_status status, const char *format, ...) {
     hy_error before = last, context;
     va_list arguments;
     va_start(arguments, format);
-    fail_as(before.origin, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     context = last;
+    last.origin = before.origin;
     join(context.text, sizeof context.text, ": ", before.text);
     return status;
 }
@@ -57,9 +58,10 @@ hy_status hy_fail_hint(hy_status status, const char *format, ...) {
     hy_error before = last, hint;
     va_list arguments;
     va_start(arguments, format);
-    fail_as(before.origin, status, format, arguments);
+    hy_fail_list(status, format, arguments);
     va_end(arguments);
     hint = last;
+    last.origin = before.origin;
     size_t needed = strlen("; ") + strlen(hint.text) + 1;
     size_t room = needed < sizeof hint.text ? sizeof hint.text - needed : 0;
     join(before.text, room, "; ", hint.text);

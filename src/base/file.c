@@ -1,7 +1,7 @@
-/* file.c: reading files whole, mapped or at a place. See file.h.
+/* file.c: reads files: whole, mapped or at an offset. See file.h.
  *
- * Only regular files are read: folders, pipes and devices are refused by name, and opening one waits for
- * nobody. */
+ * Only regular files are read. Folders, pipes and devices are errors that name the path, and
+ * opening one never blocks. */
 #include "base/file.h"
 
 #include <errno.h>
@@ -18,12 +18,13 @@
 
 struct hy_reader {
     int fd;
-    int direct; /* the same file past the page cache; -1: the file system cannot */
+    int direct; /* the same file without the page cache; -1: not supported */
     uint64_t size;
     char *path;
 };
 
-/* Opens for reading what is a regular file; without O_NONBLOCK a pipe would wait for its writer. */
+/* Opens a regular file for reading. O_NONBLOCK is needed because opening a pipe would wait for its
+ * writer. */
 static hy_status open_regular(const char *path, int *fd, uint64_t *size) {
     struct stat info = {0};
     *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -61,14 +62,14 @@ hy_status hy_file_read(const char *path, char **data, size_t *size) {
     HY_TRY(open_regular(path, &fd, &expected));
     hy_status status = HY_OK;
     bool is_complete = false;
-    /* The size is only a first guess; one byte more to notice the end, one for the zero. */
+    /* The size is a first guess; one byte more shows the end, another is for the zero. */
     for (size_t room = (size_t)expected + 2; status == HY_OK && !is_complete; room *= 2) {
         bool is_long = expected > HY_FILE_READ_MOST || *size > HY_FILE_READ_MOST;
         char *grown = is_long ? NULL : realloc(*data, room);
         if (grown) *data = grown;
         ssize_t got = grown ? read_up_to(fd, grown + *size, room - 1 - *size) : 0;
         if (is_long) {
-            status = hy_fail(HY_ERR_INPUT, "cannot read %s: it has more than %zu MiB", path,
+            status = hy_fail(HY_ERR_INPUT, "cannot read %s: it is larger than %zu MiB", path,
                              HY_FILE_READ_MOST >> 20);
         } else if (!grown) {
             status = hy_fail(HY_ERR_MEMORY, "out of memory reading %s (%zu bytes)", path, room);
@@ -119,7 +120,7 @@ hy_status hy_reader_open(const char *path, hy_reader **out) {
         return status;
     }
     r->path = name;
-    char same[32]; /* the open file once more, whatever has its name by now */
+    char same[32]; /* reopens this file even if its name now belongs to another */
     snprintf(same, sizeof same, "/proc/self/fd/%d", r->fd);
     r->direct = open(same, O_RDONLY | O_DIRECT | O_CLOEXEC);
     *out = r;
@@ -134,7 +135,7 @@ hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t
             pread(r->fd, (char *)dst + done, (size_t)(size - done), (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return hy_fail_path("cannot read", r->path);
-        HY_FAIL_IF(got == 0, HY_ERR_IO, "cannot read %s: it ends at byte %llu, %llu were expected",
+        HY_FAIL_IF(got == 0, HY_ERR_IO, "cannot read %s: it ends at byte %llu, expected %llu bytes",
                    r->path, (unsigned long long)(offset + done),
                    (unsigned long long)(offset + size));
         done += (uint64_t)got;
@@ -142,7 +143,7 @@ hy_status hy_reader_get(const hy_reader *r, uint64_t offset, void *dst, uint64_t
     return HY_OK;
 }
 
-/* Pages are looked at that hold the beginning: what was read together is cached together. */
+/* Checks the pages at the beginning: bytes that were read together are cached together. */
 bool hy_reader_is_cold(const hy_reader *r, uint64_t offset, uint64_t size) {
     enum { MOST_PAGES = 256 };
     unsigned char is_there[MOST_PAGES];
@@ -169,7 +170,7 @@ hy_status hy_reader_get_direct(const hy_reader *r, uint64_t offset, uint64_t siz
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
         done += (uint64_t)got;
-        if (done % HY_DIRECT != 0) break; /* the end, or what it cannot do */
+        if (done % HY_DIRECT != 0) break; /* the end of the file, or not supported */
     }
     return done >= skipped + size ? HY_OK : hy_reader_get(r, offset, *data, size);
 }

@@ -1,6 +1,6 @@
-/* folder.c: making, listing, syncing and removing folders, and moving names. See file.h.
+/* folder.c: creates, lists, syncs and removes folders, and renames paths. See file.h.
  *
- * Removing works on descriptors, not on paths: it never follows a link out of the folder. */
+ * Removing works with descriptors, not with paths, so it never follows a link out of the folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +56,8 @@ hy_status hy_path_join(char *out, size_t size, const char *dir, const char *name
     int needed = snprintf(out, size, "%s%s%s", dir, between, name);
     if (needed >= 0 && (size_t)needed < size) return HY_OK;
     if (size) out[0] = '\0';
-    return hy_fail(HY_ERR_INPUT, "path %s/%s is too long: at most %zu characters", dir, name,
-                   size ? size - 1 : 0);
+    return hy_fail(HY_ERR_INPUT, "the path %s/%s is too long: the limit is %zu characters", dir,
+                   name, size ? size - 1 : 0);
 }
 
 hy_status hy_path_parent(char *out, size_t size, const char *path) {
@@ -66,7 +66,7 @@ hy_status hy_path_parent(char *out, size_t size, const char *path) {
     while (end > 0 && path[end - 1] != '/') end--; /* drop the name */
     while (end > 1 && path[end - 1] == '/') end--; /* and the slashes before it */
     if (end == 0) return hy_path_join(out, size, "", ".");
-    if (end >= size) return hy_fail(HY_ERR_INPUT, "path %s is too long", path);
+    if (end >= size) return hy_fail(HY_ERR_INPUT, "the path %s is too long", path);
     memcpy(out, path, end);
     out[end] = '\0';
     return HY_OK;
@@ -83,25 +83,26 @@ hy_status hy_dir_sync(const char *path) {
     return status;
 }
 
-/* Takes no memory: it is called when what it makes durable is already in place. */
+/* Allocates no memory, because it is called after the change that it makes durable. */
 hy_status hy_path_sync_parent(const char *path) {
     char parent[PATH_MAX];
     HY_TRY(hy_path_parent(parent, sizeof parent, path));
     return hy_dir_sync(parent);
 }
 
-/* Makes one folder whose parent exists. */
+/* Makes one folder; its parent must exist. */
 static hy_status make_one(const char *path) {
     if (hy_path_is_dir(path)) return HY_OK;
     if (hy_disk_mkdir(path) == 0) {
-        /* A parent that may be written but not read cannot be synced; the folder is good anyway. */
+        /* A parent that is writable but not readable cannot be synced; the folder is usable
+         * anyway. */
         hy_status synced = hy_path_sync_parent(path);
         return synced == HY_ERR_INPUT ? HY_OK : synced;
     }
     int error = errno;
-    if (error == EEXIST && hy_path_is_dir(path)) return HY_OK; /* someone else was faster */
+    if (error == EEXIST && hy_path_is_dir(path)) return HY_OK; /* another process made it first */
     if (error == EEXIST) {
-        return hy_fail(HY_ERR_INPUT, "cannot make folder %s: a file of that name is there", path);
+        return hy_fail(HY_ERR_INPUT, "cannot make folder %s: a file with that name exists", path);
     }
     errno = error;
     return hy_fail_path("cannot make folder", path);
@@ -126,7 +127,7 @@ hy_status hy_dir_make(const char *path) {
 
 static int remove_inside(int folder);
 
-/* Removes one name: a folder with all inside, anything else as it is. */
+/* Removes one name; a folder with its content. */
 static int remove_name(int folder, const char *name) {
     int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return hy_disk_unlink_at(folder, name, 0);
@@ -149,7 +150,7 @@ static int remove_inside(int folder) {
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         result = remove_name(folder, entry->d_name);
     }
-    int error = errno; /* of readdir or of the removal, 0 when both went well */
+    int error = errno; /* from readdir or from a removal; 0: both succeeded */
     closedir(stream);
     errno = error;
     return result != 0 || error != 0 ? -1 : 0;
@@ -157,7 +158,7 @@ static int remove_inside(int folder) {
 
 hy_status hy_dir_remove(const char *path) {
     struct stat info;
-    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) { /* the link goes, what it names stays */
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) { /* removes the link, not its target */
         if (hy_disk_unlink_at(AT_FDCWD, path, 0) == 0) return HY_OK;
         return hy_fail_path("cannot remove", path);
     }
@@ -189,12 +190,13 @@ hy_status hy_path_exchange(const char *a, const char *b) {
 hy_status hy_link_put(const char *path, const char *target) {
     char partial[PATH_MAX], folder[PATH_MAX], name[NAME_MAX + 16];
     HY_FAIL_IF(hy_path_exists(path) && !hy_path_is_link(path), HY_ERR_INPUT,
-               "%s is there and is no link; it is left alone", path);
+               "%s exists and is not a link; it was not changed", path);
     const char *slash = strrchr(path, '/');
     HY_TRY(hy_path_parent(folder, sizeof folder, path));
     snprintf(name, sizeof name, ".%.*s.partial", NAME_MAX, slash ? slash + 1 : path);
     HY_TRY(hy_path_join(partial, sizeof partial, folder, name));
-    if (hy_path_is_link(partial)) (void)hy_disk_unlink_at(AT_FDCWD, partial, 0); /* of a crash */
+    /* left by a crash */
+    if (hy_path_is_link(partial)) (void)hy_disk_unlink_at(AT_FDCWD, partial, 0);
     if (hy_disk_symlink(target, partial) != 0) return hy_fail_path("cannot make the link", path);
     hy_status status = hy_path_rename(partial, path);
     if (status != HY_OK) (void)hy_disk_unlink_at(AT_FDCWD, partial, 0);

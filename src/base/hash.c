@@ -1,7 +1,7 @@
 /* hash.c: XXH64, written from its specification (xxhash_spec.md, version 0.1.1). See hash.h.
  *
- * Input is eaten in stripes of 32 bytes, eight for each of four lanes; the rest of the last stripe
- * waits in the buffer. `buffered` is always below 32. */
+ * Input is processed in stripes of 32 bytes, eight for each of four lanes; the rest of the last
+ * stripe stays in the buffer. `buffered` is always below 32. */
 #include "base/hash.h"
 
 #include <endian.h>
@@ -33,7 +33,7 @@ static uint64_t mix(uint64_t lane, uint64_t word) {
     return rotate(lane + word * PRIME_2, 31) * PRIME_1;
 }
 
-/* Eats whole stripes; returns where they end. */
+/* Processes whole stripes; returns where they end. */
 static const uint8_t *eat_stripes(hy_hash *h, const uint8_t *p, size_t stripes) {
     uint64_t a = h->lane[0], b = h->lane[1], c = h->lane[2], d = h->lane[3];
     for (size_t i = 0; i < stripes; i++, p += STRIPE) {

@@ -1,7 +1,7 @@
 /* hash.h: XXH64 of memory (algorithm by Y. Collet), incremental.
  *
- * Fast and good at noticing damage; not meant against someone who wants two inputs to collide. The
- * same bytes give the same value however they are cut into pieces, on every machine. */
+ * It is fast and detects damage well, but an attacker can construct collisions. The same bytes give
+ * the same value, however they are split, on every machine. */
 #pragma once
 
 #include <stddef.h>
@@ -16,5 +16,5 @@ typedef struct hy_hash {
 
 void hy_hash_init(hy_hash *h, uint64_t seed);
 void hy_hash_add(hy_hash *h, const void *data, size_t size);
-uint64_t hy_hash_value(const hy_hash *h); /* of what was added so far; adding may go on */
+uint64_t hy_hash_value(const hy_hash *h); /* of all bytes so far; more may be added */
 uint64_t hy_hash_bytes(const void *data, size_t size, uint64_t seed);

@@ -1,10 +1,10 @@
-/* host_memory.c: reading /proc and the control groups through files that stay open. See
+/* host_memory.c: reads /proc and the control groups through files that stay open. See
  * host_memory.h.
  *
- * A control group's limit may stand on the process's own group or on any above it, and in a
- * container the names that /proc gives may not exist under /sys: every folder from the group up
- * to the root is looked at, and those that are not there say nothing. Files of the kernel make
- * their text anew whenever they are read from the beginning. */
+ * The limit of a control group may be set on the group of the process or on any group above it. In
+ * a container, the names in /proc may not exist under /sys. So every folder from the group up to
+ * the root is tried, and missing ones are ignored. The kernel generates the text again each time a
+ * file is read from the beginning. */
 #include "base/host_memory.h"
 
 #include <errno.h>
@@ -20,22 +20,21 @@
 #define PATH_BYTES 1024
 #define TEXT_BYTES 8192
 #define MOST_GROUPS 16
-/* Version 1 of control groups says "no limit" with a number near 2^63. */
+/* Version 1 of control groups writes "no limit" as a number near 2^63. */
 #define ABSURD ((uint64_t)1 << 60)
 
-/* A look is not repeated sooner than this, nor than a thousand times what it took. */
+/* Values are read again only after this time, and after a thousand times the duration of a read. */
 #define LEAST_SECONDS 0.1
 #define COST_SHARE 1000
 
 #define RESERVE_PART 16
 #define RESERVE_MOST ((uint64_t)2 << 30)
 
-/* With less than this part of the memory left, standing still means that there is too little of
- * it. */
+/* If less than this part of the memory is left, stalls mean that memory is short. */
 #define SCARCE_PART 8
 #define STALLED_MUCH 0.1
 
-/* How the two versions of control groups name things. */
+/* Names in the two versions of control groups. */
 typedef struct group_names {
     const char *mount; /* under /sys */
     const char *limit, *used, *cached;
@@ -48,7 +47,7 @@ static const group_names version_1 = {"fs/cgroup/memory", "memory.limit_in_bytes
 
 typedef struct group {
     const group_names *names;
-    int limit, used, statistics; /* files; -1: not there */
+    int limit, used, statistics; /* files; -1: missing */
 } group;
 
 struct hy_host_watch {
@@ -58,12 +57,12 @@ struct hy_host_watch {
     uint64_t page;
     double next_look; /* clock, seconds */
     hy_host_memory latest;
-    char text[TEXT_BYTES]; /* of the file that is being read */
+    char text[TEXT_BYTES]; /* content of the last file that was read */
 };
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Reads a file anew into the watch's text; "" when it cannot be. */
+/* Reads a file from its beginning into the watch's text; "" on failure. */
 static const char *read_text(hy_host_watch *w, int file) {
     size_t size = 0;
     while (file >= 0 && size < sizeof w->text - 1) {
@@ -76,7 +75,7 @@ static const char *read_text(hy_host_watch *w, int file) {
     return w->text;
 }
 
-/* What follows `key` at the beginning of a line; NULL when there is no such line. */
+/* The text after `key` at the beginning of a line; NULL: no such line. */
 static const char *find_line(const char *text, const char *key) {
     size_t length = strlen(key);
     while (text) {
@@ -87,7 +86,7 @@ static const char *find_line(const char *text, const char *key) {
     return NULL;
 }
 
-/* The number at the beginning of a text; `missing` when there is none, or a word ("max"). */
+/* The number at the beginning of a text; `missing` if there is none, or a word ("max"). */
 static uint64_t number_of(const char *text, uint64_t missing) {
     char *end;
     if (!text) return missing;
@@ -107,15 +106,15 @@ static void close_file(int file) {
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* The group's folder and all above it, up to where groups begin. Only groups that could ever limit are
- * kept open: those of version 2 and 1 that have the file. */
+/* Opens the folder of the group and all above it, up to the root of the groups. Only groups that
+ * have a file for the limit are kept. */
 static void walk_groups(hy_host_watch *w, const char *sys, const char *name,
                         const group_names *names) {
     char folder[PATH_BYTES];
     int root = snprintf(folder, sizeof folder, "%s/%s", sys, names->mount);
     int length = snprintf(folder, sizeof folder, "%s/%s%s", sys, names->mount, name);
     if (root >= (int)sizeof folder) return;
-    if (length >= (int)sizeof folder) folder[root] = '\0'; /* a name too long to follow */
+    if (length >= (int)sizeof folder) folder[root] = '\0'; /* the name is too long */
     if (strcmp(name, "/") == 0) folder[root] = '\0';
     while (w->group_count < MOST_GROUPS) {
         group *g = &w->groups[w->group_count];
@@ -152,14 +151,14 @@ static void open_groups(hy_host_watch *w, const char *proc, const char *sys) {
     walk_groups(w, sys, name_1, &version_1);
 }
 
-/* The group with the least left counts. Files in cache count as used there, though they give way when
- * memory is wanted. */
+/* The group with the least memory left counts. Cached files count as used in the group, but the
+ * kernel drops them when memory is needed, so they are added again. */
 static void read_groups(hy_host_watch *w, hy_host_memory *out) {
     out->group_limit = out->group_left = HY_HOST_NO_LIMIT;
     for (int i = 0; i < w->group_count; i++) {
         const group *g = &w->groups[i];
         uint64_t limit = number_of(read_text(w, g->limit), HY_HOST_NO_LIMIT);
-        if (limit == 0 || limit >= ABSURD) continue; /* with 0 nobody would run */
+        if (limit == 0 || limit >= ABSURD) continue; /* a limit of 0 is not a real limit */
         uint64_t used = number_of(read_text(w, g->used), 0);
         uint64_t cached = number_of(find_line(read_text(w, g->statistics), g->names->cached), 0);
         used -= cached < used ? cached : used;
@@ -178,10 +177,11 @@ static void read_all(hy_host_watch *w, hy_host_memory *out) {
         (hy_host_memory){.ram_total = number_of(find_line(meminfo, "MemTotal:"), 0) << 10,
                          .ram_available = number_of(find_line(meminfo, "MemAvailable:"), 0) << 10};
     read_groups(w, out);
-    /* "size resident shared ...", in pages. */
+    /* The file has "size resident shared ...", in pages. */
     const char *resident = strchr(read_text(w, w->statm), ' ');
     out->resident = resident ? number_of(resident + 1, 0) * w->page : 0;
-    /* "full avg10=1.25 avg60=..." in per cent; kernels before 4.20, and some containers, do not tell. */
+    /* The file has "full avg10=1.25 avg60=..." in percent; kernels before 4.20 and some containers
+     * have no such file. */
     const char *stalled = find_line(read_text(w, w->pressure), "full avg10=");
     out->stalled = stalled ? strtod(stalled, NULL) / 100 : 0;
     bool is_limited = out->group_limit != HY_HOST_NO_LIMIT &&
@@ -251,7 +251,7 @@ const hy_host_memory *hy_host_watch_look(hy_host_watch *w) {
     return hy_host_watch_read(w);
 }
 
-/* ---- how near to trouble --------------------------------------------------------------------- */
+/* ---- memory pressure ------------------------------------------------------------------------- */
 
 uint64_t hy_host_reserve(uint64_t total, int64_t asked) {
     if (asked > 0) return (uint64_t)asked;

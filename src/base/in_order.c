@@ -1,8 +1,8 @@
-/* in_order.c: threads that take turns at both ends of their work. See in_order.h.
+/* in_order.c: threads that share numbered work and deliver results in order. See in_order.h.
  *
- * Work is numbered as it is given out. Whoever has finished number n waits until n numbers were handed in:
- * nobody waits for a later one, so it cannot lock up. Messages of failures belong to threads; the first
- * is carried over to the caller. */
+ * Work is numbered as it is taken. A thread that has finished number n waits until n results were
+ * delivered; it never waits for a later one, so there is no deadlock. Error messages belong to
+ * threads; the first one is copied to the caller. */
 #include "base/in_order.h"
 
 #include <pthread.h>
@@ -34,7 +34,7 @@ static void *run(void *argument) {
         pthread_mutex_unlock(&s->lock);
         hy_status worked = s->job->work(s->job->context, w->slot);
         pthread_mutex_lock(&s->lock);
-        /* Waits for those before it, then hands in. The lock is held. */
+        /* Wait for earlier results, then deliver. The lock is held. */
         while (s->job->done && s->finished != number) pthread_cond_wait(&s->handed_in, &s->lock);
         if (s->job->done && worked == HY_OK && s->failure.status == HY_OK) {
             worked = s->job->done(s->job->context, w->slot, w->is_caller);
@@ -58,7 +58,7 @@ hy_status hy_in_order_run(const hy_in_order *job) {
         void *slot = (char *)job->slots + (size_t)i * job->slot_size;
         workers[i] = (worker){.all = &s, .slot = slot, .is_caller = i == 0};
     }
-    /* Threads that do not start are done without. Signals are the caller's business. */
+    /* A thread that does not start is simply missing. The caller's thread handles signals. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,34 +1,34 @@
-/* json_node.h: the tree as it lies in memory, for the two files that build and walk it.
+/* json_node.h: the tree in memory, for the two files that build and walk it.
  *
- * All nodes of a text lie in one array in the order of the text, 16 bytes each. A container's
- * children follow it; `next` is the distance to the next sibling, so the array may move while it
- * grows. The node right before a member holds its key. Strings point into a copy of the text,
- * decoded in place (a decoded string is never longer than it was written) and ended by a zero where
- * the quote was. */
+ * All nodes of a text are in one array in the order of the text, 16 bytes each. The children of a
+ * container follow it; `next` is the distance to the next sibling, so the array may move while it
+ * grows. The node before a member holds its key. Strings point into a copy of the text. They are
+ * decoded in place (a decoded string is never longer than its source) and end with a zero in place
+ * of the quote. */
 #pragma once
 
 #include "base/json.h"
 
-#define HY_JSON_TEXT_MAX ((size_t)1 << 28) /* texts are shorter: `next` then always fits */
+#define HY_JSON_TEXT_MAX ((size_t)1 << 28) /* texts are shorter, so `next` always fits */
 #define HY_JSON_NODES_MOST                                                                         \
-    ((size_t)1 << 25)    /* a text of "[1,1,..." takes half a gigabyte, not four */
+    ((size_t)1 << 25)    /* limits a text of "[1,1,..." to half a gigabyte instead of four */
 #define HY_JSON_SMALL 16 /* objects with more members get an index */
 
-/* Where the members of a large object are: open addressing by XXH64 of the key. */
+/* The members of a large object: open addressing by XXH64 of the key. */
 typedef struct hy_json_index {
-    struct hy_json_index *following; /* all indexes of a tree, for freeing */
-    uint32_t mask;                   /* slots - 1, a power of two less one */
-    uint32_t slot[];                 /* distance from the object to a member, 0: empty */
+    struct hy_json_index *following; /* list of all indexes of a tree, for freeing */
+    uint32_t mask;                   /* slots - 1; the number of slots is a power of two */
+    uint32_t slot[];                 /* distance from the object to a member; 0: empty */
 } hy_json_index;
 
 struct hy_json_node {
     union {
-        int64_t integer; /* also 0 or 1 of a boolean */
+        int64_t integer; /* also 0 or 1 for a boolean */
         double number;
         const char *string;
-        hy_json_index *index; /* of an object; NULL while it is small */
+        hy_json_index *index; /* of an object; NULL if it is small */
     } value;
-    uint32_t size; /* bytes of a string, members or elements of a container */
+    uint32_t size; /* bytes of a string, or members or elements of a container */
     uint32_t next : 27, type : 3, is_integer : 1, is_member : 1;
 };
 
@@ -40,5 +40,5 @@ struct hy_json {
     hy_json_index *indexes;
 };
 
-/* The slot of an index where `key` stands, or the empty one where it belongs. */
+/* The slot of `key` in an index, or the empty slot where it belongs. */
 uint32_t *hy_json_index_slot(const hy_json_node *object, const char *key, size_t size);

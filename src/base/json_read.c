@@ -1,8 +1,9 @@
-/* json_read.c: the JSON reader. See json.h for what it accepts, json_node.h for what it builds.
+/* json_read.c: the JSON reader. See json.h for what it accepts, json_node.h for the tree it builds.
  *
- * One loop and a stack of 128 open containers, no recursion: hostile nesting costs nothing. Work
- * and memory are linear in the text, duplicate keys included; the tree takes at most about twelve
- * times the text, for an array of one-digit numbers. Lines are counted once an error happens. */
+ * It is one loop with a stack of 128 open containers, without recursion, so hostile nesting costs
+ * nothing. Work and memory are linear in the text, also for duplicate keys; the tree takes at most
+ * about twelve times the text, for an array of one-digit numbers. Lines are counted only when an
+ * error happens. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,11 +21,11 @@
 
 typedef struct frame {
     uint32_t container; /* its node */
-    uint32_t last;      /* its latest child; 0: none yet */
+    uint32_t last;      /* its last child; 0: none yet */
 } frame;
 
 typedef struct parser {
-    const char *text; /* as given: error positions are counted here */
+    const char *text; /* original text, for error positions */
     char *base;       /* the copy that is decoded in place */
     char *p, *end;    /* in the copy; *end is 0 */
     hy_json *json;
@@ -53,22 +54,22 @@ __attribute__((format(printf, 3, 4))) static hy_status fail_at(const parser *s, 
 
 static hy_status fail_expected(const parser *s, const char *expected) {
     unsigned char c = (unsigned char)*s->p;
-    if (s->p == s->end) return fail_at(s, s->p, "expected %s, but the text ends", expected);
+    if (s->p == s->end) return fail_at(s, s->p, "expected %s, found the end of the text", expected);
     if (c > 0x20 && c < 0x7F) return fail_at(s, s->p, "expected %s, found '%c'", expected, c);
     return fail_at(s, s->p, "expected %s, found byte 0x%02X", expected, c);
 }
 
 static hy_status fail_memory(const parser *s) {
     HY_FAIL_IF(s->json->count == HY_JSON_NODES_MOST, HY_ERR_INPUT,
-               "%s: a JSON text of more than %zu values is not read", s->json->name,
+               "%s: the JSON text has more than %zu values, which is the limit", s->json->name,
                HY_JSON_NODES_MOST);
-    return hy_fail(HY_ERR_MEMORY, "%s: out of memory for a tree of %zu nodes", s->json->name,
+    return hy_fail(HY_ERR_MEMORY, "%s: not enough memory for a tree of %zu nodes", s->json->name,
                    s->json->count);
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-/* Adds a node at the end of the array; NULL when memory is out or there are too many. */
+/* Adds a node at the end of the array; NULL: not enough memory, or too many nodes. */
 static hy_json_node *add_node(parser *s, hy_json_type type) {
     hy_json *json = s->json;
     if (json->count == HY_JSON_NODES_MOST) return NULL;
@@ -80,7 +81,7 @@ static hy_json_node *add_node(parser *s, hy_json_type type) {
     return node;
 }
 
-/* Adds a value and hangs it into the innermost open container. */
+/* Adds a value to the innermost open container. */
 static hy_json_node *add_value(parser *s, hy_json_type type) {
     hy_json_node *node = add_node(s, type);
     if (!node || s->depth == 0) return node;
@@ -114,7 +115,7 @@ static bool read_hex4(const char *p, uint32_t *code) {
     return true;
 }
 
-/* \uXXXX, or two of them for a character beyond the basic plane. *from stands on the 'u'. */
+/* Reads \uXXXX, or two of them for a character beyond the basic plane. *from is at the 'u'. */
 static hy_status take_unicode(parser *s, char **from, char **to) {
     char *p = *from;
     uint32_t code, low;
@@ -140,15 +141,16 @@ static hy_status take_escape(parser *s, char **from, char **to) {
     if (c == 'u') return take_unicode(s, from, to);
     const char *letter = c ? strchr(letters, c) : NULL;
     if (!letter) {
-        return fail_at(s, *from - 1,
-                       "unknown escape; a backslash goes with \" \\ / b f n r t uXXXX");
+        return fail_at(
+            s, *from - 1,
+            "unknown escape; a backslash must be followed by \" \\ / b f n r t or uXXXX");
     }
     *(*to)++ = values[letter - letters];
     ++*from;
     return HY_OK;
 }
 
-/* One character of a string that is not plain: an escape, or more than one byte. */
+/* Reads a special character of a string: an escape, or a character of several bytes. */
 static hy_status take_special(parser *s, char **from, char **to) {
     char *p = *from;
     if (*p == '\\') return take_escape(s, from, to);
@@ -164,14 +166,14 @@ static hy_status take_special(parser *s, char **from, char **to) {
     return HY_OK;
 }
 
-/* Reads the string at s->p (on its quote) into a node's value. */
+/* Reads the string at s->p (at its quote) into a node's value. */
 static hy_status take_string(parser *s, const char **string, uint32_t *size) {
     char *start = s->p + 1, *from = start, *to = start;
     for (;;) {
         unsigned char c = (unsigned char)*from;
         if (c == '"') break;
         if (c >= 0x20 && c < 0x80 && c != '\\') {
-            *to++ = *from++; /* a no-op until the first escape moves `to` behind */
+            *to++ = *from++; /* a no-op until the first escape moves `to` behind `from` */
         } else {
             HY_TRY(take_special(s, &from, &to));
         }
@@ -192,7 +194,7 @@ static char *skip_digits(char *p) {
     return p;
 }
 
-/* Finds the end of the number at s->p by the grammar. */
+/* Finds the end of the number at s->p by the JSON grammar. */
 static hy_status scan_number(parser *s, char **number_end, bool *is_whole) {
     char *p = s->p;
     if (*p == '-') p++;
@@ -222,7 +224,7 @@ static hy_status take_number(parser *s) {
     HY_TRY(scan_number(s, &end, &is_whole));
     hy_json_node *node = add_value(s, HY_JSON_NUMBER);
     if (!node) return fail_memory(s);
-    if (is_whole && strncmp(s->p, "-0", 2) != 0) { /* a double can hold that zero, too */
+    if (is_whole && strncmp(s->p, "-0", 2) != 0) { /* "-0" becomes a double, which keeps its sign */
         errno = 0;
         node->value.integer = strtoll(s->p, NULL, 10);
         node->is_integer = errno == 0;
@@ -252,7 +254,7 @@ static hy_status fail_duplicate(const parser *s, const hy_json_node *member) {
     return fail_at(s, key - 1, "duplicate key \"%.100s\"", key);
 }
 
-/* Indexes an object's members; the same walk finds duplicates. */
+/* Builds the index of an object's members, and detects duplicates. */
 static hy_status index_members(parser *s, hy_json_node *object) {
     uint32_t slots = 64;
     while (slots < object->size * 2) slots *= 2;
@@ -292,7 +294,7 @@ static hy_status open_container(parser *s, hy_json_type type) {
     return HY_OK;
 }
 
-/* Reads `"key" :`, leaving the key in a node of its own. */
+/* Reads `"key" :` and stores the key in its own node. */
 static hy_status take_key(parser *s) {
     if (*s->p != '"') return fail_expected(s, "a key in double quotes");
     hy_json_node *key = add_node(s, HY_JSON_STRING);
@@ -324,8 +326,8 @@ static hy_status take_value(parser *s) {
     return take_string(s, &node->value.string, &node->size);
 }
 
-/* After a value or an opening bracket: closes what ends here and stops before the next value, or
- * outside everything. */
+/* After a value or an opening bracket: closes containers that end here, and stops before the next
+ * value or at the end. */
 static hy_status step_to_value(parser *s) {
     while (s->depth > 0) {
         skip_space(s);
@@ -365,7 +367,7 @@ static hy_status parse_text(parser *s) {
 hy_status hy_json_parse(const char *text, size_t size, const char *name, hy_json **out) {
     *out = NULL;
     HY_FAIL_IF(size >= HY_JSON_TEXT_MAX, HY_ERR_INPUT,
-               "%s: a JSON text of %zu bytes is too long, at most %zu are read", name, size,
+               "%s: the JSON text has %zu bytes; the limit is %zu", name, size,
                HY_JSON_TEXT_MAX - 1);
     hy_json *json = calloc(1, sizeof *json);
     if (!json) return hy_fail(HY_ERR_MEMORY, "%s: out of memory", name);
@@ -375,7 +377,7 @@ hy_status hy_json_parse(const char *text, size_t size, const char *name, hy_json
     json->nodes = malloc(json->capacity * sizeof *json->nodes);
     if (!json->name || !json->strings || !json->nodes) {
         hy_json_free(json);
-        return hy_fail(HY_ERR_MEMORY, "%s: out of memory for %zu bytes of JSON", name, size);
+        return hy_fail(HY_ERR_MEMORY, "%s: not enough memory for %zu bytes of JSON", name, size);
     }
     if (size) memcpy(json->strings, text, size);
     json->strings[size] = '\0';

@@ -1,6 +1,6 @@
-/* json_tree.c: walking a JSON tree and asking it typed questions. See json.h.
+/* json_tree.c: walks a JSON tree and reads typed values. See json.h.
  *
- * Nothing here changes the tree, so several threads may read one. */
+ * Nothing here changes the tree, so several threads may read it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +82,7 @@ bool hy_json_as_int(const hy_json_node *node, int64_t *out) {
         *out = node->value.integer;
         return true;
     }
-    /* 1e3 and 5.0 are whole numbers too, as long as a double holds each of them exactly. */
+    /* 1e3 and 5.0 count as integers if a double holds them exactly. */
     double number = node->value.number;
     if (!(fabs(number) <= 0x1p53) || number != floor(number)) return false;
     *out = (int64_t)number;
@@ -125,7 +125,7 @@ static hy_status fail_member(const hy_json *json, const hy_json_node *node, cons
     if (node->type == HY_JSON_NUMBER && !hy_json_as_int(node, &whole)) {
         found = "a number with a fraction or beyond 64 bits";
     }
-    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is %s, expected %s", json->name, key, found, expected);
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is %s; expected %s", json->name, key, found, expected);
 }
 
 hy_status hy_json_int(const hy_json *json, const hy_json_node *object, const char *key,

@@ -1,7 +1,7 @@
 /* json_write.c: the JSON writer. See json.h.
  *
- * Every value passes begin_value, which puts the comma, the line and the key; so a text written
- * with balanced calls is always well-formed. Memory failures are kept by the hy_text. */
+ * Every value passes through begin_value, which writes the comma, the line end and the key, so
+ * balanced calls always give well-formed text. The hy_text remembers memory failures. */
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -34,7 +34,7 @@ static void put_quoted(hy_text *text, const char *string) {
         } else if (*p < 0x80) {
             hy_text_addf(text, "\\u%04x", *p);
         } else {
-            hy_text_add(text, "\xEF\xBF\xBD"); /* U+FFFD in place of a byte that is no UTF-8 */
+            hy_text_add(text, "\xEF\xBF\xBD"); /* U+FFFD replaces an invalid UTF-8 byte */
         }
         p++;
     }
@@ -47,12 +47,12 @@ static void put_line(hy_json_writer *w) {
     for (int i = 0; i < w->depth; i++) hy_text_add(w->text, "  ");
 }
 
-/* What stands before any value: a comma, a new line, the key. */
+/* Writes what comes before a value: a comma, a new line, the key. */
 static void begin_value(hy_json_writer *w, const char *key) {
     uint64_t bit = (uint64_t)1 << w->depth;
     bool wants_key = (w->is_object & bit) != 0; /* members have keys, elements have none */
     assert((key != NULL) == wants_key);
-    assert(w->depth > 0 || !(w->has_members & bit)); /* one value at the top */
+    assert(w->depth > 0 || !(w->has_members & bit)); /* only one value at the top */
     (void)wants_key;
     if (w->has_members & bit) hy_text_add(w->text, ",");
     if (w->depth > 0) put_line(w);

@@ -1,7 +1,8 @@
 /* lock.c: FOLDER/.lock. See lock.h.
  *
- * The file is removed by its holder before the lock is given back. Whoever opened it before that gets the
- * lock of a file without a name, sees that, and tries again: two processes never hold two files. */
+ * The holder removes the file before it releases the lock. A process that opened the file before
+ * that locks a file without a name, notices this, and tries again. So two processes never hold two
+ * files. */
 #include "base/lock.h"
 
 #include <errno.h>
@@ -29,7 +30,7 @@ struct hy_lock {
 };
 
 typedef struct holder {
-    long pid; /* 0: not known */
+    long pid; /* 0: unknown */
     char host[256];
 } holder;
 
@@ -42,7 +43,8 @@ static void this_process(holder *out) {
     if (gethostname(out->host, sizeof out->host - 1) != 0) snprintf(out->host, 2, "?");
 }
 
-/* What the file says; it may be anybody's, so only a number and a plain name count. */
+/* Reads the content of the file. It may come from anyone, so only a number and a plain name are
+ * accepted. */
 static void read_holder(int fd, holder *out) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
     char text[320] = "", *end;
@@ -55,7 +57,7 @@ static void read_holder(int fd, holder *out) {
     snprintf(out->host, sizeof out->host, "%.*s", (int)length, end + 1);
 }
 
-/* The holder writes its name right after it has the lock: that is waited for. */
+/* The holder writes its name directly after it gets the lock; wait for that. */
 static hy_status refuse(const char *folder, int fd) {
     holder theirs;
     read_holder(fd, &theirs);
@@ -64,11 +66,10 @@ static hy_status refuse(const char *folder, int fd) {
         read_holder(fd, &theirs);
     }
     HY_FAIL_IF(theirs.pid == 0, HY_ERR_INPUT, "%s is in use by another process", folder);
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s is in use: process %ld on host %s works there; wait for its end, stop it, or "
-        "choose another --out",
-        folder, theirs.pid, theirs.host);
+    return hy_fail(HY_ERR_INPUT,
+                   "%s is in use by process %ld on host %s; wait until it ends, stop it, or choose "
+                   "another --out",
+                   folder, theirs.pid, theirs.host);
 }
 
 bool hy_lock_is_there(const hy_lock *lock) {
@@ -84,7 +85,7 @@ bool hy_lock_folder_is_there(const hy_lock *lock) {
            now.st_dev == lock->folder.st_dev && now.st_ino == lock->folder.st_ino;
 }
 
-/* Without locks of the file system: is the process that the file names alive on this host? */
+/* If the file system has no locks: whether the process in the file is alive on this host. */
 static bool is_held_by_living(int fd) {
     holder theirs, ours;
     read_holder(fd, &theirs);
@@ -93,7 +94,7 @@ static bool is_held_by_living(int fd) {
     return is_here && (kill((pid_t)theirs.pid, 0) == 0 || errno == EPERM);
 }
 
-/* HY_OK with *is_ours false: the file lost its name meanwhile. */
+/* HY_OK with *is_ours false: the file was removed meanwhile. */
 static hy_status try_once(const char *folder, hy_lock *lock, bool *is_ours) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     struct stat info;
@@ -111,12 +112,12 @@ static hy_status try_once(const char *folder, hy_lock *lock, bool *is_ours) {
     read_holder(lock->fd, &before);
     HY_FAIL_IF(*is_ours && before.pid == 0 && fstat(lock->fd, &info) == 0 && info.st_size > 0,
                HY_ERR_INPUT,
-               "%s is there and is no lock of a run; remove it or choose another folder",
+               "%s exists and is not the lock file of a run; remove it or choose another folder",
                lock->path);
     return HY_OK;
 }
 
-/* On a disk that is full the lock has no name in it, and holds all the same. */
+/* If the disk is full, the file stays empty, but the lock is held. */
 static void write_holder(const hy_lock *lock) {
     holder ours;
     char text[320];
@@ -129,7 +130,7 @@ hy_status hy_lock_take(const char *folder, hy_lock **out) {
     bool is_ours = false;
     hy_lock *lock = calloc(1, sizeof *lock);
     *out = NULL;
-    if (!lock) return hy_fail(HY_ERR_MEMORY, "no memory to lock %s", folder);
+    if (!lock) return hy_fail(HY_ERR_MEMORY, "not enough memory to lock %s", folder);
     lock->fd = -1;
     hy_status status = hy_path_join(lock->path, sizeof lock->path, folder, HY_LOCK_FILE);
     for (int i = 0; i < TRIES && status == HY_OK && !is_ours; i++) {
@@ -137,8 +138,8 @@ hy_status hy_lock_take(const char *folder, hy_lock **out) {
         status = try_once(folder, lock, &is_ours);
     }
     if (status == HY_OK && !is_ours) {
-        status =
-            hy_fail(HY_ERR_INPUT, "%s is in use: others take and leave %s", folder, lock->path);
+        status = hy_fail(HY_ERR_INPUT, "%s is in use: other processes keep locking %s", folder,
+                         lock->path);
     }
     if (status == HY_OK) {
         if (stat(folder, &lock->folder) != 0) lock->folder = (struct stat){0};

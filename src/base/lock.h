@@ -1,9 +1,9 @@
-/* lock.h: one process at a time in a folder.
+/* lock.h: allows one process at a time in a folder.
  *
- * FOLDER/.lock is held with a lock of the open file, which the system takes back when the process ends,
- * however it ends: a file that was left behind keeps nobody out. It says which process of which host
- * holds it. Where the file system has no locks, the process that the file names is asked for instead,
- * as far as it is on this host. */
+ * The process holds FOLDER/.lock with a lock on the open file. The system releases it when the
+ * process ends, however it ends, so a leftover file blocks nobody. The file names the process and
+ * host that hold it. If the file system has no locks, the process in the file is checked instead,
+ * if it is on this host. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,11 +14,11 @@
 
 typedef struct hy_lock hy_lock;
 
-/* HY_ERR_INPUT with process id and host of the holder where someone has it, or where a file of that name is not
- * one of these; nothing is changed then. */
+/* HY_ERR_INPUT names the process and host that hold the lock, or says that a file of that name is
+ * not a lock; nothing is changed then. */
 hy_status hy_lock_take(const char *folder, hy_lock **out);
-/* Whether the folder still has the file that is held: not where it was deleted or replaced. */
+/* Whether the lock file still exists: false if it was deleted or replaced. */
 bool hy_lock_is_there(const hy_lock *lock);
-/* Whether the folder is the one it was taken for, whatever became of the file in it. */
+/* Whether the folder is still the same folder, even if the lock file is gone. */
 bool hy_lock_folder_is_there(const hy_lock *lock);
-void hy_lock_release(hy_lock *lock); /* lock may be NULL; the file goes */
+void hy_lock_release(hy_lock *lock); /* lock may be NULL; removes the file */

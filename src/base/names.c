@@ -1,4 +1,4 @@
-/* names.c: the written form of the shared enumerations, as it appears in files and on screen. */
+/* names.c: the names of the shared enumerations, for files and the screen. */
 #include "hybrid_types.h"
 
 #define NAME_OF(table, value)                                                                      \
@@ -7,7 +7,7 @@
 static const char *const status_names[] = {"ok",       "wrong input",    "out of memory",
                                            "i/o",      "device",         "numeric",
                                            "sequence", "internal error", "stopped"};
-static const char *const phase_names[] = {"warmup", "full", "predict", "correct"};
+static const char *const phase_names[] = {"warmup", "full", "predict", "correct", "evaluate"};
 static const char *const dtype_names[] = {"fp32", "bf16", "fp16", "fp64", "i32", "u16",
                                           "u8",   "int8", "e4m3", "e5m2", "nf4"};
 static const size_t dtype_sizes[] = {4, 2, 2, 8, 4, 2, 1, 1, 1, 1, 1};

@@ -1,4 +1,4 @@
-/* number.c: doubles as text and back in the "C" locale. See number.h. */
+/* number.c: converts doubles to text and back in the "C" locale. See number.h. */
 #include "base/number.h"
 
 #include <locale.h>
@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* strtod takes all that these characters can spell, and with others hexadecimals, words and blanks. */
+/* strtod accepts everything these characters can spell; with others it would also accept
+ * hexadecimals, words and blanks. */
 bool hy_number_parse(const char *text, size_t size, double *out) {
     if (size == 0 || strspn(text, "0123456789+-.eE") < size) return false;
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);

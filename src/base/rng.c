@@ -1,4 +1,4 @@
-/* rng.c: Philox4x32-10 and what is drawn from it. See rng.h. */
+/* rng.c: Philox4x32-10 and the distributions drawn from it. See rng.h. */
 #include "base/rng.h"
 
 #include <assert.h>
@@ -68,6 +68,6 @@ uint64_t hy_rng_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t ind
             right = next;
         }
         x = left << half | right;
-    } while (x >= n); /* walk the cycle until it comes back into range */
+    } while (x >= n); /* cycle walking: repeat until it is in range */
     return x;
 }

@@ -1,13 +1,13 @@
 /* rng.h: random numbers as a pure function of (seed, stream, index).
  *
- * There is no generator state anywhere: a number is asked for by where it stands, so any step can be
- * replayed and the result does not depend on threads, devices or the order of asking. The function
- * is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
+ * There is no generator state: a number is addressed by its position, so any step can be replayed,
+ * and the result does not depend on threads, devices or the order of calls. The function is
+ * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). */
 #pragma once
 
 #include <stdint.h>
 
-/* Streams keep uses apart: the same seed never gives two uses the same numbers. */
+/* Streams separate uses: with one seed, two uses never get the same numbers. */
 typedef enum hy_rng_stream {
     HY_RNG_INIT = 1,     /* initial weights */
     HY_RNG_SHUFFLE = 2,  /* order of training windows */
@@ -27,6 +27,6 @@ double hy_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* in [0,
 double hy_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);  /* mean 0, deviation 1 */
 uint64_t hy_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n); /* in [0, n) */
 
-/* The image of `index` under a pseudo-random permutation of [0, n): a shuffled order without a table
- * (Feistel network with cycle walking). n must be at least 1 and index below n. */
+/* The image of `index` under a pseudo-random permutation of [0, n): a shuffled order without a
+ * table (Feistel network with cycle walking). n must be at least 1 and index below n. */
 uint64_t hy_rng_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t index);

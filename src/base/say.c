@@ -1,4 +1,4 @@
-/* say.c: messages are formatted and handed over. See say.h. */
+/* say.c: formats messages and passes them on. See say.h. */
 #include "base/say.h"
 
 #include <stdio.h>

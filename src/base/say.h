@@ -1,11 +1,11 @@
-/* say.h: messages for whoever observes a run. */
+/* say.h: messages for the observer of a run. */
 #pragma once
 
 #include <stdarg.h>
 
 #include "hybrid.h"
 
-/* Nothing happens where the observer takes no messages. Long ones are cut. */
+/* Does nothing if the observer takes no messages. Long messages are cut. */
 void hy_say_to(const hy_observer *observer, hy_message_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void hy_say_list(const hy_observer *observer, hy_message_level level, const char *format,

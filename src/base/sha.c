@@ -1,7 +1,7 @@
 /* sha.c: SHA-256 and SHA-1, written from FIPS 180-4. See sha.h.
  *
- * Both eat blocks of 64 bytes, as sixteen big-endian words that are then stretched; what is left of the
- * last block waits in `block`, total % 64 bytes of it. */
+ * Both process blocks of 64 bytes as sixteen big-endian words, which are then expanded. The rest of
+ * the last block stays in `block`: total % 64 bytes. */
 #include "base/sha.h"
 
 #include <endian.h>
@@ -102,7 +102,7 @@ void hy_sha_add(hy_sha *sha, const void *data, size_t size) {
 void hy_sha_text(const hy_sha *sha, char out[HY_SHA_HEX]) {
     hy_sha end = *sha;
     uint64_t bits = htobe64(sha->total * 8);
-    /* A one, zeros up to eight bytes before the end of a block, and how many bits there were. */
+    /* A one bit, zeros up to eight bytes before the end of a block, and the number of bits. */
     static const uint8_t padding[BLOCK] = {0x80};
     size_t held = sha->total % BLOCK;
     hy_sha_add(&end, padding, held < 56 ? 56 - held : 120 - held);

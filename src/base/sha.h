@@ -1,13 +1,13 @@
-/* sha.h: SHA-256 and SHA-1 of bytes that come in pieces (FIPS 180-4), for files that others vouch for.
+/* sha.h: SHA-256 and SHA-1 of bytes that come in pieces (FIPS 180-4), to check downloaded files.
  *
- * SHA-1 is there because git names files by it; it proves that bytes arrived as they were listed, not who
- * wrote them. */
+ * SHA-1 is needed because git names files by it. It shows that the bytes are those that were
+ * listed, not who wrote them. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define HY_SHA_HEX 65 /* room for the longest of them as text */
+#define HY_SHA_HEX 65 /* room for the longest hash as text */
 
 typedef enum hy_sha_kind { HY_SHA1, HY_SHA256 } hy_sha_kind;
 
@@ -20,5 +20,5 @@ typedef struct hy_sha {
 
 void hy_sha_init(hy_sha *sha, hy_sha_kind kind);
 void hy_sha_add(hy_sha *sha, const void *data, size_t size);
-/* The hash of what was added so far in small hexadecimal digits; adding may go on. */
+/* The hash of all bytes so far, in lower-case hexadecimal; more may be added. */
 void hy_sha_text(const hy_sha *sha, char out[HY_SHA_HEX]);

@@ -1,4 +1,4 @@
-/* shared_file.c: reading a file that is not ours. See shared_file.h. */
+/* shared_file.c: reads a file that other programs may change. See shared_file.h. */
 #include "base/shared_file.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "base/disk.h"
 #include "base/error.h"
 
-#define HELD_MAX 64 /* descriptors of all such files together */
+#define HELD_MAX 64 /* open descriptors, for all such files together */
 
 struct hy_shared_file {
     char *path;
@@ -37,7 +37,7 @@ hy_status hy_shared_file_open(const char *path, hy_shared_file **out) {
         return hy_fail(HY_ERR_MEMORY, "out of memory opening %s", path);
     }
     *f = (hy_shared_file){.path = name, .fd = -1};
-    /* A pipe would wait for its writer. */
+    /* O_NONBLOCK: opening a pipe would wait for its writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         status = hy_fail_path("cannot open", path);
@@ -84,7 +84,7 @@ static hy_status read_from(const hy_shared_file *f, int fd, uint64_t offset, voi
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return hy_fail_path("cannot read", f->path);
         HY_FAIL_IF(got == 0, HY_ERR_IO,
-                   "%s has become shorter since it was opened: byte %llu of %llu is not there",
+                   "%s has become shorter since it was opened: byte %llu of %llu is missing",
                    f->path, (unsigned long long)(offset + done), (unsigned long long)f->size);
         done += (uint64_t)got;
     }

@@ -1,4 +1,4 @@
-/* sized.c: see sized.h. */
+/* sized.c: copies public structs of different sizes. See sized.h. */
 #include "base/sized.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* text.c: growing strings, near names, and numbers as people write them. See text.h.
+/* text.c: growing strings, similar names, and numbers for people. See text.h.
  *
- * A text always keeps one byte beyond `size` for its terminating zero, so `data` can be read as a C
+ * A text always has one byte beyond `size` for its terminating zero, so `data` can be read as a C
  * string at any time. */
 #include "base/text.h"
 
@@ -92,14 +92,33 @@ bool hy_word_is_in(const char *list, const char *word) {
     return false;
 }
 
-#define WORD_MAX 64 /* longer words are not compared: no name of ours is as long */
+const char *hy_next_entry(const char *at, const char **entry, size_t *length) {
+    at += strspn(at, " ");
+    size_t all = strcspn(at, ",");
+    *entry = at;
+    *length = all;
+    while (*length > 0 && at[*length - 1] == ' ') --*length;
+    return at[all] == ',' ? at + all + 1 : NULL;
+}
+
+bool hy_list_has(const char *list, const char *entry, size_t length) {
+    const char *other;
+    size_t size;
+    while (list) {
+        list = hy_next_entry(list, &other, &size);
+        if (size == length && strncmp(entry, other, size) == 0) return true;
+    }
+    return false;
+}
+
+#define WORD_MAX 64 /* longer words are not compared: no name is that long */
 
 static int fold(char c) { return c == '-' ? '_' : tolower((unsigned char)c); }
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* Edits from a to b: insert, remove, replace, swap two neighbours (Damerau-Levenshtein, each place
- * edited once). Three rows of the table are enough. */
+/* Edits from a to b: insert, remove, replace, swap two neighbours (Damerau-Levenshtein, each
+ * position edited once). Three rows of the table are enough. */
 static int edit_distance(const char *a, int a_size, const char *b, int b_size) {
     int rows[3][WORD_MAX + 1];
     int *before = rows[0], *above = rows[1], *row = rows[2];
@@ -129,7 +148,7 @@ const char *hy_nearest_word(const char *word, const char *const *candidates, siz
     for (size_t i = 0; i < count; i++) {
         size_t other = strlen(candidates[i]);
         if (other == 0 || other > WORD_MAX) continue;
-        /* A third of the letters may be wrong, but never all of them. */
+        /* A third of the letters may differ, but never all of them. */
         int longest = (int)(size > other ? size : other);
         int limit = least(longest < 6 ? 1 : longest / 3, least(4, longest - 1));
         int distance = edit_distance(word, (int)size, candidates[i], (int)other);
@@ -148,7 +167,7 @@ hy_hint hy_did_you_mean(const char *near) {
 
 /* ---- numbers as people write them ------------------------------------------------------------ */
 
-/* The factor of a suffix that makes up the whole rest of the string; 0 when it is not one. */
+/* The factor of a suffix that is the whole rest of the string; 0: unknown suffix. */
 static int64_t suffix_factor(const char *suffix) {
     if (*suffix == '\0') return 1;
     const char *letters = "kmgt";
@@ -169,7 +188,7 @@ bool hy_parse_count(const char *string, int64_t *out) {
     errno = 0;
     int64_t value = strtoll(string, &end, 10);
     if (errno == ERANGE) return false;
-    if (end[0] == ' ' && end[1]) end++; /* "15 GiB" */
+    if (end[0] == ' ' && end[1]) end++; /* example: "15 GiB" */
     int64_t factor = suffix_factor(end);
     if (factor == 0 || __builtin_mul_overflow(value, factor, &value)) return false;
     *out = value;
@@ -184,7 +203,7 @@ char *hy_format_bytes(double bytes, char *buffer, size_t size) {
     }
     double value = fabs(bytes);
     size_t unit = 0;
-    /* Rounded to what is shown first: 1023.7 KiB reads better as 1.0 MiB. */
+    /* Compare the rounded value: 1023.7 KiB is printed as 1.0 MiB. */
     for (; value >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++) value /= 1024;
     int decimals = unit > 0 && value < 99.95 ? 1 : 0;
     snprintf(buffer, size, "%s%.*f %s", bytes < 0 ? "-" : "", decimals, value, units[unit]);

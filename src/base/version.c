@@ -1,4 +1,5 @@
-/* version.c: which library this is, for programs that were built against another header. See hybrid.h. */
+/* version.c: the version of this library, for programs built against another header. See
+ * hybrid.h. */
 #include "hybrid.h"
 
 const char *hy_version(void) { return HYBRID_VERSION; }

@@ -1,7 +1,7 @@
-/* writer.c: files written through a buffer, hashed on the way, and put in place whole. See file.h.
+/* writer.c: writes files through a buffer, hashes them, and renames complete files. See file.h.
  *
- * The first failure is kept as its errno and told again by every later call: bytes after a hole are
- * never written. */
+ * The first failure is kept as its errno, and every later call returns it again: bytes after a gap
+ * are never written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -19,11 +19,11 @@
 
 struct hy_writer {
     int fd;
-    int error;         /* errno of the first failure, 0: none */
-    const char *doing; /* what failed: "cannot write" */
-    char *path;        /* what is being written */
-    char *target;      /* where it goes at the end; NULL: it is there already */
-    hy_bulk *bulk;     /* a large file: takes what the buffer would have written */
+    int error;         /* errno of the first failure; 0: none */
+    const char *doing; /* the failed action: "cannot write" */
+    char *path;        /* path of the file that is written */
+    char *target;      /* its final path; NULL: the same */
+    hy_bulk *bulk;     /* a large file: replaces the buffer */
     size_t buffered;
     hy_hash hash;
     char buffer[BUFFER_SIZE];
@@ -39,7 +39,7 @@ static hy_status open_writer(const char *path, const char *target, hy_writer **o
     *out = NULL;
     hy_writer *w = malloc(sizeof *w);
     if (!w) return hy_fail(HY_ERR_MEMORY, "out of memory writing %s", path);
-    memset(w, 0, sizeof *w); /* the buffer's pages are taken now, not while a run goes on */
+    memset(w, 0, sizeof *w); /* touch the buffer's pages now, not during training */
     w->fd = -1;
     w->path = strdup(path);
     w->target = target ? strdup(target) : NULL;
@@ -87,7 +87,7 @@ static hy_status tell(const hy_writer *w) {
     return hy_fail_path(w->doing, w->target ? w->target : w->path);
 }
 
-/* Notes a failure unless there was one already. */
+/* Records a failure unless there is one already. */
 static void note(hy_writer *w, int result, const char *doing) {
     if (result == 0 || w->error) return;
     w->error = errno;
@@ -152,7 +152,7 @@ uint64_t hy_writer_hash(const hy_writer *w) { return hy_hash_value(&w->hash); }
 
 uint64_t hy_writer_size(const hy_writer *w) { return w->hash.total; }
 
-/* Whether what is written still has its name: another process may be replacing the same file. */
+/* Whether the written file still has its name: another process may be replacing the same file. */
 static bool has_name(const hy_writer *w) {
     struct stat ours, named;
     return fstat(w->fd, &ours) == 0 && lstat(w->path, &named) == 0 && ours.st_dev == named.st_dev &&
@@ -167,7 +167,7 @@ hy_status hy_writer_close(hy_writer *w, bool sync) {
     bool is_ours = has_name(w);
     note(w, hy_disk_close(w->fd), "cannot write");
     if (w->target && !is_ours && !w->error) {
-        errno = EBUSY; /* theirs takes the name */
+        errno = EBUSY; /* the other process's file gets the name */
         note(w, -1, "cannot replace");
     }
     if (w->target && !w->error) note(w, hy_disk_rename(w->path, w->target), "cannot replace");
@@ -188,7 +188,7 @@ void hy_writer_abandon(hy_writer *w) {
 }
 
 hy_status hy_file_write_atomic(const char *path, const void *data, size_t size) {
-    hy_writer *w; /* NULL when it could not be opened */
+    hy_writer *w; /* NULL if it could not be opened */
     hy_status status = hy_writer_replace(path, &w);
     if (w) status = hy_writer_put(w, data, size);
     hy_status closed = hy_writer_close(w, true);
@@ -205,7 +205,7 @@ hy_status hy_file_put_at(const char *path, uint64_t *offset, const void *data, s
     }
     if (fd < 0) return hy_fail_path("cannot write", path);
     uint64_t at = *offset < (uint64_t)info.st_size ? *offset : (uint64_t)info.st_size;
-    *offset = at; /* where it is tried again */
+    *offset = at; /* where to try again */
     int written = hy_disk_write_at(fd, data, size, at), error = errno;
     if (hy_disk_close(fd) != 0 && written == 0) written = -1, error = errno;
     errno = error;

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 
-/* Ranks that this one exchanges with: 1 .. peers(net) places behind it, or before it. A team of one is
- * its own peer. */
+/* Ranks that this one exchanges with: 1 .. peers(net) places behind it, or before it. A team of one
+ * is its own peer. */
 static int32_t peers(const hy_exchange *net) {
     return net->count > 1 ? net->count - 1 : net->count;
 }
@@ -31,7 +31,7 @@ hy_status hy_all_gather(hy_exchange *net, hy_stream *after, const char *own, cha
     return hy_comm_start(*out, after);
 }
 
-/* ---- reduce-scatter ---------------------------------------------------------------------------- */
+/* ---- reduce-scatter -------------------------------------------------------------------------- */
 
 hy_status hy_reduce_scatter(hy_exchange *net, hy_stream *after, char *whole,
                             const hy_comm_part *parts, char *arriving, hy_reduction *out) {
@@ -69,7 +69,7 @@ hy_status hy_reduce_scatter_end(const hy_reduction *r, hy_stream *stream, hy_dty
     return net->backend->enqueue(stream, &add);
 }
 
-/* ---- broadcast --------------------------------------------------------------------------------- */
+/* ---- broadcast ------------------------------------------------------------------------------- */
 
 hy_status hy_broadcast(hy_exchange *net, hy_stream *after, int32_t root, void *data, uint64_t bytes,
                        hy_comm_op **out) {
@@ -83,7 +83,7 @@ hy_status hy_broadcast(hy_exchange *net, hy_stream *after, int32_t root, void *d
     return hy_comm_start(*out, after);
 }
 
-/* ---- all-reduce -------------------------------------------------------------------------------- */
+/* ---- all-reduce ------------------------------------------------------------------------------ */
 
 /* (ranks, count) behind this rank's own. */
 static double *all(const hy_exchange *net) { return net->numbers + HY_EXCHANGE_NUMBERS; }

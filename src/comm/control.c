@@ -1,4 +1,5 @@
-/* control.c: opening and closing the control channel, and failure as its owner sees it. See control.h. */
+/* control.c: opening and closing the control channel, and failure as its owner sees it. See
+ * control.h. */
 #include "comm/control.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 static const hy_control_options standard = {.timeout = 60, .open_timeout = 600, .say_after = 10};
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status take_memory(hy_control *c) {
     size_t count = (size_t)c->ranks.count;
@@ -87,7 +88,7 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
     return status;
 }
 
-/* ---- closing ---------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static struct timespec in_seconds(int seconds) {
     struct timespec until;
@@ -131,7 +132,7 @@ void hy_control_close(hy_control *c) {
     free_control(c);
 }
 
-/* ---- who -------------------------------------------------------------------------------------- */
+/* ---- who ------------------------------------------------------------------------------------- */
 
 int32_t hy_control_rank(const hy_control *c) { return c->ranks.rank; }
 int32_t hy_control_count(const hy_control *c) { return c->ranks.count; }
@@ -148,7 +149,7 @@ void hy_control_local(const hy_control *c, int32_t *rank, int32_t *count) {
     }
 }
 
-/* ---- failure ---------------------------------------------------------------------------------- */
+/* ---- failure --------------------------------------------------------------------------------- */
 
 hy_status hy_control_check(hy_control *c) {
     if (!atomic_load(&c->has_failed)) return HY_OK;

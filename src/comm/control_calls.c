@@ -1,13 +1,14 @@
 /* control_calls.c: calls that all ranks make together: rank 0 collects and answers. See control.h.
  *
- * A rank waits for the answer of a call before it makes the next, so rank 0 holds at most one arrival of each. */
+ * A rank waits for the answer of a call before it makes the next, so rank 0 holds at most one
+ * arrival of each. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/control_parts.h"
 
-/* ---- where a rank is, in words ---------------------------------------------------------------- */
+/* ---- where a rank is, in words --------------------------------------------------------------- */
 
 typedef struct place_text {
     char text[96];
@@ -39,7 +40,7 @@ static void differ(hy_control *c, int32_t a, int32_t b) {
     hy_control_record(c, HY_ERR_INTERNAL, a, message);
 }
 
-/* ---- rank 0 collects -------------------------------------------------------------------------- */
+/* ---- rank 0 collects ------------------------------------------------------------------------- */
 
 static bool keep(uint8_t **to, size_t *room, size_t size) {
     if (size <= *room) return true;
@@ -152,7 +153,7 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
     pthread_cond_broadcast(&c->is_changed);
 }
 
-/* ---- the owner's side ------------------------------------------------------------------------- */
+/* ---- the owner's side ------------------------------------------------------------------------ */
 
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
     HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has left; rank %d is at %s",

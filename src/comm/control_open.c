@@ -1,8 +1,9 @@
 /* control_open.c: ranks come together. See control.h.
  *
- * Rank 0 listens on the first free port of its row of ports; the others go through the same row. Whoever accepts
- * speaks first and names the job, so that nothing is sent to a stranger's port and two jobs on one machine do not
- * mix. A rank then says who it is; when all have, everybody gets the list of all. */
+ * Rank 0 listens on the first free port of its row of ports; the others go through the same row.
+ * Whoever accepts speaks first and names the job, so that nothing is sent to a stranger's port and
+ * two jobs on one machine do not mix. A rank then says who it is; when all have, everybody gets the
+ * list of all. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static double is_due(patience *p) {
     return waited;
 }
 
-/* ---- rank 0 ----------------------------------------------------------------------------------- */
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* "rank 3 of 4", "ranks 1, 2, 3, 4 and 11 more of 16" */
 static void missing_ranks(const hy_control *c, char *out, size_t size) {
@@ -301,9 +302,10 @@ static hy_status receive_ranks(hy_control *c) {
     return status;
 }
 
-/* ---- the others ------------------------------------------------------------------------------- */
+/* ---- the others ------------------------------------------------------------------------------ */
 
-/* Whether rank 0 of this job is behind this port. HY_ERR_IO: not (yet); HY_ERR_INPUT: it is of another build. */
+/* Whether rank 0 of this job is behind this port. HY_ERR_IO: not (yet); HY_ERR_INPUT: it is of
+ * another build. */
 static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
     struct {
         hy_wire_head head;

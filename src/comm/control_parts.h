@@ -1,7 +1,7 @@
 /* control_parts.h: what the files of the control channel share; nobody else includes it.
  *
- * `lock` guards everything below it. Whoever adds a message tries to send it at once; what the socket does not take is
- * left to the thread, which is woken for it. All reading is the thread's. */
+ * `lock` guards everything below it. Whoever adds a message tries to send it at once; what the
+ * socket does not take is left to the thread, which is woken for it. The thread reads all. */
 #pragma once
 
 #include <poll.h>
@@ -75,7 +75,7 @@ struct hy_control {
     bool is_stopping;
 };
 
-/* ---- control_line.c --------------------------------------------------------------------------- */
+/* ---- control_line.c -------------------------------------------------------------------------- */
 
 void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const void *data);
 void hy_line_flush(line *l);
@@ -85,7 +85,7 @@ void hy_line_close(line *l);
 bool hy_line_is_idle(const hy_control *c); /* everything is sent */
 void hy_control_wake(hy_control *c);
 
-/* ---- control_open.c --------------------------------------------------------------------------- */
+/* ---- control_open.c -------------------------------------------------------------------------- */
 
 hy_status hy_control_meet(hy_control *c); /* fills lines and members */
 /* "rank 2 (host, pid 77)" */
@@ -94,7 +94,7 @@ typedef struct rank_name {
 } rank_name;
 rank_name hy_control_name(const hy_control *c, int32_t rank);
 
-/* ---- control_calls.c -------------------------------------------------------------------------- */
+/* ---- control_calls.c ------------------------------------------------------------------------- */
 
 /* Rank 0: a rank has come to a call. */
 void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
@@ -105,7 +105,7 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m);
 /* Rank 0: `rank` said goodbye; a failure where others wait for it. */
 void hy_control_left(hy_control *c, int32_t rank);
 
-/* ---- control_thread.c ------------------------------------------------------------------------- */
+/* ---- control_thread.c ------------------------------------------------------------------------ */
 
 hy_status hy_control_start(hy_control *c);
 void hy_control_stop(hy_control *c);

@@ -14,7 +14,7 @@
 #define LONGEST_BEAT 1.0 /* seconds between heartbeats */
 #define BEATS_IN_TIMEOUT 4
 
-/* ---- failures --------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void tell(hy_control *c, int32_t to) {
     hy_wire_head head = {.kind = HY_WIRE_FAILURE,
@@ -64,7 +64,7 @@ static void tell_listeners(hy_control *c) {
     }
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void hear_failure(hy_control *c, int32_t from, const hy_wire_message *m) {
     char message[HY_ERROR_MESSAGE_MAX];
@@ -111,7 +111,7 @@ static void read_line(hy_control *c, int32_t r) {
     pthread_cond_broadcast(&c->is_changed);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static double beat_seconds(const hy_control *c) {
     double share = c->options.timeout / BEATS_IN_TIMEOUT;

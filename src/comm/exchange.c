@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-/* ---- opening ----------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status make_ops(hy_exchange *net, int32_t count) {
     int32_t ranks = net->count;
@@ -44,7 +44,8 @@ void hy_exchange_open_dry(hy_exchange *net, int32_t rank, int32_t count) {
 }
 
 hy_status hy_exchange_connect(hy_exchange *net) {
-    return net->team->uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
+    bool uses_nccl = net->count > 0 && net->team->uses_nccl;
+    return uses_nccl ? hy_nccl_open(net->team->control, &net->nccl) : HY_OK;
 }
 
 void hy_exchange_close(hy_exchange *net) {
@@ -62,7 +63,7 @@ void hy_exchange_close(hy_exchange *net) {
     *net = (hy_exchange){0};
 }
 
-/* ---- what runs in the stream's order ----------------------------------------------------------------- */
+/* ---- what runs in the stream's order --------------------------------------------------------- */
 
 /* The others learn of it at once: they may wait for this rank. */
 static hy_status report(hy_exchange *net, hy_status status) {
@@ -82,7 +83,7 @@ hy_status hy_comm_exchange(void *argument) {
     return report(op->net, status);
 }
 
-/* ---- ops -------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 hy_status hy_comm_begin(hy_exchange *net, hy_comm_op **out) {
     *out = &net->dry_op;
@@ -110,7 +111,8 @@ void hy_comm_receive(hy_comm_op *op, int32_t peer, void *data, uint64_t bytes) {
     op->receives[op->receive_count++] = (hy_transfer){.peer = peer, .data = data, .bytes = bytes};
 }
 
-/* From the card to pinned memory, in the order of transfers; what goes to several ranks goes down once. */
+/* From the card to pinned memory, in the order of transfers; what goes to several ranks goes down
+ * once. */
 static hy_status stage_sends(hy_comm_op *op, uint64_t *used) {
     hy_exchange *net = op->net;
     const void *last = NULL;

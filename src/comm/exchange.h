@@ -1,10 +1,10 @@
 /* exchange.h: transfers between ranks, in the order of streams.
  *
- * A hy_comm_op is a group of sends and receives of device memory. All ops run on one stream of their
- * own: an op begins when the stream that started it has come to that point, and other streams wait
- * for its event. The host only enqueues. Every rank starts the same ops in the same order, whatever
- * its streams are doing. Memory of a card goes by NCCL where each rank has a card of its own, else
- * through pinned memory; memory of a CPU goes as it is.
+ * A hy_comm_op is a group of sends and receives of device memory. All ops run on one stream of
+ * their own: an op begins when the stream that started it has come to that point, and other streams
+ * wait for its event. The host only enqueues. Every rank starts the same ops in the same order,
+ * whatever its streams are doing. Memory of a card goes by NCCL where each rank has a card of its
+ * own, else through pinned memory; memory of a CPU goes as it is.
  *
  * An op that fails reports its error to the other ranks and leaves the stream failed;
  * hy_exchange_check reports it without waiting. What ops are used for is in collectives.h. */
@@ -66,7 +66,7 @@ hy_status hy_comm_start(hy_comm_op *op, hy_stream *after);
 hy_status hy_comm_wait(const hy_comm_op *op, hy_stream *stream);
 
 uint64_t hy_exchange_sent(const hy_exchange *net); /* bytes to other ranks, by any way */
-/* Seconds that exchanges have taken so far; NAN: NCCL runs them on a card, and nobody timed them. */
+/* Seconds that exchanges took so far; NAN: NCCL runs them on a card, and nobody timed them. */
 double hy_exchange_seconds(hy_exchange *net);
 /* Whether anything failed, here or on another rank. */
 hy_status hy_exchange_check(hy_exchange *net);

@@ -55,7 +55,7 @@ typedef struct launcher {
     char address[64], job[24];
 } launcher;
 
-/* ---- what ranks print -------------------------------------------------------------------------- */
+/* ---- what ranks print ------------------------------------------------------------------------ */
 
 static void write_all(int fd, const char *data, size_t size) {
     while (size > 0) {
@@ -111,7 +111,7 @@ static void read_rank(launcher *l, int32_t rank) {
     }
 }
 
-/* ---- starting ---------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static bool is_own_variable(const char *text) {
     static const char *const names[] = {
@@ -123,8 +123,8 @@ static bool is_own_variable(const char *text) {
     return false;
 }
 
-/* The environment of a rank, made before the fork: in between hardly anything is allowed. Our variables come first, as
- * one block of text behind the list. */
+/* The environment of a rank, made before the fork: in between hardly anything is allowed. Our
+ * variables come first, as one block of text behind the list. */
 static char **make_environment(const launcher *l, int32_t rank) {
     size_t count = 0, room = 512;
     int n = l->options->count, used = 0;
@@ -203,7 +203,7 @@ static hy_status find_place(launcher *l) {
     return HY_OK;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void signal_all(const launcher *l, int number) {
     for (int32_t r = 0; r < l->options->count; r++) {
@@ -225,7 +225,8 @@ static void enter_stage(launcher *l, stage next, double seconds) {
     l->deadline = hy_clock() + seconds;
 }
 
-/* A rank that was asked for something wrong may end before it has met the others, who then wait for it in vain. */
+/* A rank that was asked for something wrong may end before it has met the others, who then wait for
+ * it in vain. */
 static double grace_after(const hy_launch_options *o, int status) {
     double grace = o->grace > 0 ? o->grace : 90;
     bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == CODE_REFUSED;
@@ -297,7 +298,7 @@ static void wait_for_ranks(launcher *l) {
     }
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void name_failure(const launcher *l) {
     int32_t r = l->first_failed;
@@ -323,8 +324,9 @@ static hy_status start_all(launcher *l) {
     sigaddset(&heard, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
-        /* nohup(1) and its like: a hangup that is ignored stays so, here and in the ranks. A shell lets whatever it
-         * starts in the background ignore SIGINT, too; one that is sent is meant all the same. */
+        /* nohup(1) and its like: a hangup that is ignored stays so, here and in the ranks. A shell
+         * lets whatever it starts in the background ignore SIGINT, too; one that is sent is meant
+         * all the same. */
         bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
                           now.sa_handler == SIG_IGN;
         if (!is_ignored) sigaddset(&heard, passed_on[i]);

@@ -1,13 +1,15 @@
 /* link.h: moving host memory between ranks, with one primitive: a group of sends and receives.
  *
- * A link is made by one of its kinds: sockets (hy_link_open_sockets) or MPI (link_mpi.h). All ranks make the same
- * exchanges in the same order, from one thread at a time. The n-th transfer that a rank sends to a peer is the n-th that
- * the peer receives from it, and their sizes must be equal; a peer may be the rank itself. Everything in a group
- * goes at once and both ways, so no order or size can make ranks wait for each other in a circle.
+ * A link is made by one of its kinds: sockets (hy_link_open_sockets) or MPI (link_mpi.h). All ranks
+ * make the same exchanges in the same order, from one thread at a time. The n-th transfer that a
+ * rank sends to a peer is the n-th that the peer receives from it, and their sizes must be equal; a
+ * peer may be the rank itself. Everything in a group goes at once and both ways, so no order or
+ * size can make ranks wait for each other in a circle.
  *
- * An exchange ends with all transfers moved, or with an error that names a rank: a peer that is gone, sizes that differ,
- * or whatever the control channel knows (control.h). After an error the link is of no more use; whoever notices one
- * tells the others with hy_control_fail(). A rank that is slow but alive is waited for. */
+ * An exchange ends with all transfers moved, or with an error that names a rank: a peer that is
+ * gone, sizes that differ, or whatever the control channel knows (control.h). After an error the
+ * link is of no more use; whoever notices one tells the others with hy_control_fail(). A rank that
+ * is slow but alive is waited for. */
 #pragma once
 
 #include "comm/control.h"
@@ -21,14 +23,14 @@ typedef struct hy_transfer {
 } hy_transfer;
 
 typedef struct hy_link_options {
-    /* Sockets, for tests: no more than so many bytes a second leave a rank, and an exchange begins so many seconds
-     * late; 0: as fast as it goes. */
+    /* Sockets, for tests: no more than so many bytes a second leave a rank, and an exchange begins
+     * so many seconds late; 0: as fast as it goes. */
     double bytes_per_second, latency;
     bool is_tcp; /* sockets: TCP between ranks of one machine too, instead of Unix sockets */
 } hy_link_options;
 
-/* Connects every rank with every other: by Unix sockets on one machine, else by TCP. All ranks call it. `options` may
- * be NULL. The control channel must outlive the link. */
+/* Connects every rank with every other: by Unix sockets on one machine, else by TCP. All ranks call
+ * it. `options` may be NULL. The control channel must outlive the link. */
 hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *options, hy_link **out);
 void hy_link_destroy(hy_link *link); /* NULL is fine */
 

@@ -1,4 +1,5 @@
-/* link_kind.h: what a kind of link gives, for the files that make one. A kind's own struct begins with a hy_link. */
+/* link_kind.h: what a kind of link gives, for the files that make one. A kind's own struct begins
+ * with a hy_link. */
 #pragma once
 
 #include <stdatomic.h>
@@ -21,6 +22,6 @@ struct hy_link {
 };
 
 void hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
-/* "rank 2 (host, pid 77) ..." of what the control channel knows now or within its timeout, else `what` about the peer.
- * For who has just found a peer's connection broken. */
+/* "rank 2 (host, pid 77) ..." of what the control channel knows now or within its timeout, else
+ * `what` about the peer. For who has just found a peer's connection broken. */
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what);

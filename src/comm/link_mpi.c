@@ -18,15 +18,9 @@
 static hy_mpi_calls mpi;
 static bool is_running;
 
-static hy_status fail_in_words(hy_status status, const char *format, va_list arguments) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    vsnprintf(message, sizeof message, format, arguments);
-    return hy_fail(status, "%s", message);
-}
-
 hy_status hy_mpi_find(void) {
     static const hy_mpi_host host = {
-        .version = HY_MPI_SEAM_VERSION, .fail = fail_in_words, .check = hy_control_check};
+        .version = HY_MPI_SEAM_VERSION, .fail = hy_fail_list, .check = hy_control_check};
     char why[512];
     if (mpi.start) return HY_OK;
     void *library = hy_open_beside(LIBRARY, "HYBRID_MPI_LIBRARY", why, sizeof why);
@@ -77,7 +71,7 @@ void hy_mpi_finish(bool has_failed) {
     is_running = false;
 }
 
-/* ---- the link ---------------------------------------------------------------------------------- */
+/* ---- the link -------------------------------------------------------------------------------- */
 
 static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_count,
                           const hy_transfer *receives, int32_t receive_count) {

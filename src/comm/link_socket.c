@@ -1,8 +1,8 @@
 /* link_socket.c: a link of sockets, one between every two ranks. See link.h.
  *
- * A transfer goes as a head (its number between the two ranks, its size) and its bytes. All sockets are non-blocking: a
- * rank moves what can be moved, either way, with any peer, and sleeps in poll() when nothing can, where it also hears of
- * failures. */
+ * A transfer goes as a head (its number between the two ranks, its size) and its bytes. All sockets
+ * are non-blocking: a rank moves what can be moved, either way, with any peer, and sleeps in poll()
+ * when nothing can, where it also hears of failures. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -56,7 +56,7 @@ typedef struct socket_link {
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
-/* ---- transfers ------------------------------------------------------------------------------------ */
+/* ---- transfers ------------------------------------------------------------------------------- */
 
 /* Goes to the next transfer for this peer. */
 static void next_transfer(way *w, int32_t peer, const hy_transfer *list, int32_t count) {
@@ -81,9 +81,10 @@ static int parts_left(way *w, const hy_transfer *transfer, uint64_t most, struct
     return count;
 }
 
-/* ---- an artificial wire ------------------------------------------------------------------------ */
+/* ---- an artificial wire ---------------------------------------------------------------------- */
 
-/* When the next bytes may leave: what two milliseconds bring, or the last of them. A wire takes no processor's time. */
+/* When the next bytes may leave: what two milliseconds bring, or the last of them. A wire takes no
+ * processor's time. */
 static double next_leave(const socket_link *s) {
     double rate = s->options.bytes_per_second;
     if (rate <= 0) return s->began;
@@ -101,8 +102,8 @@ static uint64_t allowed(const socket_link *s) {
     return bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
 }
 
-/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper had woken up. One
- * that ended late because the other side was late leaves no more than that. */
+/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper
+ * had woken up. One that ended late because the other side was late leaves no more than that. */
 static void begin_wire(socket_link *s) {
     double now = hy_clock();
     bool was_waiting = now - s->ended < 1e-4;
@@ -174,7 +175,7 @@ static moved receive_some(socket_link *s, int32_t peer, const hy_transfer *list,
     return MOVED_SOME;
 }
 
-/* ---- an exchange ------------------------------------------------------------------------------- */
+/* ---- an exchange ----------------------------------------------------------------------------- */
 
 typedef struct group {
     const hy_transfer *sends, *receives;
@@ -267,7 +268,7 @@ static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_
     return HY_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* How a rank is reached. The secret keeps strangers out: it travels over the control channel. */
 typedef struct door {

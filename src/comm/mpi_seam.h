@@ -1,8 +1,9 @@
 /* mpi_seam.h: the seam between the program and MPI, which is in a shared object of its own.
  *
- * The program opens libhybrid_mpi.so when ranks were started by MPI or MPI is asked for, so that nothing of MPI is linked
- * into it. The shared object calls back only what is handed to it here. The version tells a mix of builds
- * apart. MPI can be started once in a process and is one for all of it; so is what is behind these calls. */
+ * The program opens libhybrid_mpi.so when ranks were started by MPI or MPI is asked for, so that
+ * nothing of MPI is linked into it. The shared object calls back only what is handed to it here.
+ * The version tells a mix of builds apart. MPI can be started once in a process and is one for all
+ * of it; so is what is behind these calls. */
 #pragma once
 
 #include <stdarg.h>

@@ -1,7 +1,8 @@
 /* nccl.c: NCCL behind the few declarations that are needed here. See nccl.h.
  *
- * Communicators are non-blocking, so every call of the library returns soon and `lock` is never held for long: the
- * control's thread can take it at any time to abort. After an abort `comm` is NULL. */
+ * Communicators are non-blocking, so every call of the library returns soon and `lock` is never
+ * held for long: the control's thread can take it at any time to abort. After an abort `comm` is
+ * NULL. */
 #include "comm/nccl.h"
 
 #include <dlfcn.h>
@@ -57,7 +58,7 @@ struct hy_nccl {
     communicator comm; /* NULL: not there yet, or aborted */
 };
 
-/* ---- the library ------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 static hy_status open_library(void **out) {
     const char *given = getenv("HYBRID_NCCL");
@@ -108,9 +109,10 @@ static hy_status find_functions(void *library, functions *api) {
     return HY_OK;
 }
 
-/* ---- failures ---------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
-/* With or without the lock of the owner's calls: whoever comes first aborts. Called by the control's thread. */
+/* With or without the lock of the owner's calls: whoever comes first aborts. Called by the
+ * control's thread. */
 static void abort_all(void *user) {
     hy_nccl *n = user;
     pthread_mutex_lock(&n->lock);
@@ -155,7 +157,7 @@ static hy_status settle(hy_nccl *n, const char *what) {
     }
 }
 
-/* ---- opening and closing ----------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void write_version(int version, char out[16]) {
     snprintf(out, 16, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
@@ -255,7 +257,7 @@ void hy_nccl_close(hy_nccl *n) {
     free(n);
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 static uint64_t bytes_of(const hy_nccl *n, const hy_transfer *list, int32_t count) {
     uint64_t sum = 0;

@@ -1,15 +1,15 @@
 /* net.h: sockets between ranks: listening, connecting, and sending within a time.
  *
- * Every descriptor is non-blocking, closed by exec, and never raises SIGPIPE; TCP sends small messages at once.
- * Deadlines are times of hy_clock(). */
+ * Every descriptor is non-blocking, closed by exec, and never raises SIGPIPE; TCP sends small
+ * messages at once. Deadlines are times of hy_clock(). */
 #pragma once
 
 #include <stdbool.h>
 
 #include "hybrid_types.h"
 
-/* Listens on `port` (0: one that is free), on the loopback interface alone where the address is one of it, else on
- * all interfaces. HY_ERR_IO; *is_taken says whether the port was someone else's. */
+/* Listens on `port` (0: one that is free), on the loopback interface alone where the address is one
+ * of it, else on all interfaces. HY_ERR_IO; *is_taken says whether the port was someone else's. */
 hy_status hy_net_listen(const char *address, uint16_t port, int *fd, bool *is_taken);
 /* Listens under a name that processes of this network namespace can see; it is no file. */
 hy_status hy_net_listen_here(const char *name, int *fd);

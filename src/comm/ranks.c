@@ -11,7 +11,8 @@
 #include "base/hash.h"
 #include "comm/slurm.h"
 
-/* Steps from here on are the batch script, a shell of salloc and the like: nobody started tasks there. */
+/* Steps from here on are the batch script, a shell of salloc and the like: nobody started tasks
+ * there. */
 #define FIRST_SPECIAL_STEP 0xfffffff0LL
 
 /* One launcher: its four variables, where it says them, and what all of its ranks have alike. */
@@ -195,8 +196,8 @@ static hy_status read_launcher(const launcher *l, hy_ranks *out) {
 
 /* ---- where rank 0 waits ---------------------------------------------------------------------- */
 
-/* A number that all ranks of a job make alike. Without a name for the job it is the parent's number, which ranks
- * on one machine share. */
+/* A number that all ranks of a job make alike. Without a name for the job it is the parent's
+ * number, which ranks on one machine share. */
 static uint64_t job_of(const launcher *l) {
     hy_hash hash;
     bool is_named = false;

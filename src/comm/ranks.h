@@ -1,9 +1,10 @@
 /* ranks.h: who is who: which rank this process is, of how many, and where rank 0 waits.
  *
- * It is read from the environment that a launcher made. Looked for, in this order: our own launcher (launch.h),
- * torchrun, Open MPI, MPICH and other launchers that speak PMI, Slurm's srun. None of them: one rank. A set of
- * variables that is partial or does not make sense is refused by name, and so are two launchers that disagree;
- * only Slurm's variables may say something else, because every other launcher may run inside a step of Slurm.
+ * It is read from the environment that a launcher made. Looked for, in this order: our own launcher
+ * (launch.h), torchrun, Open MPI, MPICH and other launchers that speak PMI, Slurm's srun. None of
+ * them: one rank. A set of variables that is partial or does not make sense is refused by name, and
+ * so are two launchers that disagree; only Slurm's variables may say something else, because every
+ * other launcher may run inside a step of Slurm.
  *
  *   HYBRID_RANK, HYBRID_RANKS, HYBRID_LOCAL_RANK, HYBRID_LOCAL_RANKS, HYBRID_ADDRESS=host:port
  *   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT
@@ -33,8 +34,9 @@ typedef struct hy_ranks {
     int32_t rank, count;
     int32_t local_rank, local_count; /* on this machine; local_count is 0 where nobody said it */
     hy_ranks_source source;
-    /* Where rank 0 waits: the first free one of HY_PORTS ports from `port` on. address is "" where several
-     * machines were started by MPI and MPI alone can tell: hy_mpi_find_address() (link_mpi.h). */
+    /* Where rank 0 waits: the first free one of HY_PORTS ports from `port` on. address is "" where
+     * several machines were started by MPI and MPI alone can tell: hy_mpi_find_address()
+     * (link_mpi.h). */
     char address[HY_ADDRESS_MAX];
     uint16_t port;
     uint64_t job; /* alike on all ranks of a job, most likely another one in other jobs */
@@ -50,7 +52,7 @@ const char *hy_ranks_source_name(hy_ranks_source source);
 /* The variable that says how many there are: "WORLD_SIZE". */
 const char *hy_ranks_count_variable(hy_ranks_source source);
 
-/* Splits "host:port" or "[2001:db8::1]:port" into the two. `name` is the variable, for the message. */
+/* Splits "host:port" or "[2001:db8::1]:port" in two. `name`: the variable, for messages. */
 hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
                            uint16_t *port);
 /* A port below those that systems give out by themselves, made of a number. */

@@ -1,4 +1,5 @@
-/* start.c: ranks as the public header has them: which one this is, and starting more on this machine. */
+/* start.c: ranks as the public header has them: which one this is, and starting more on this
+ * machine. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +25,9 @@ hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     return HY_OK;
 }
 
-/* Whether ranks are to be started here; a process that is one of several does not start more. An allocation of Slurm is
- * mostly a single task with all cards of a machine, and its variables do not disturb ours. */
+/* Whether ranks are to be started here; a process that is one of several does not start more. An
+ * allocation of Slurm is mostly a single task with all cards of a machine, and its variables do not
+ * disturb ours. */
 static hy_status must_start(const hy_start_options *options, bool *out) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));
@@ -39,7 +41,8 @@ static hy_status must_start(const hy_start_options *options, bool *out) {
     return HY_OK;
 }
 
-/* In a process of its own: threads of the driver would take the signals that the launcher waits for. */
+/* In a process of its own: threads of the driver would take the signals that the launcher waits
+ * for. */
 static int count_cards(void) {
     int status = 0;
     pid_t pid = fork();

@@ -11,7 +11,7 @@
 
 #define TEST_LINK "HYBRID_TEST_LINK"
 
-/* ---- what is asked for ------------------------------------------------------------------------- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
 static hy_status read_test_link(hy_link_options *out) {
     const char *text = getenv(TEST_LINK);
@@ -37,7 +37,7 @@ static hy_status check(const hy_team_options *o) {
     return HY_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static hy_status find_address(hy_ranks *who) {
     hy_status status = hy_mpi_find_address(who);
@@ -59,8 +59,8 @@ static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     return status;
 }
 
-/* The first rank that cannot use MPI, or -1; `why` this one cannot, or HY_OK. That it is there everywhere is
- * known before anybody starts it, because starting waits for the others. */
+/* The first rank that cannot use MPI, or -1; `why` this one cannot, or HY_OK. That it is there
+ * everywhere is known before anybody starts it, because starting waits for the others. */
 static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
     hy_status mine = hy_mpi_find();
     HY_TRY(find_lacking(t, mine, lacking));
@@ -156,7 +156,7 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
     return status;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Ending MPI waits for all ranks and hears of no failure, so they meet before it. */
 static bool can_end_mpi(hy_team *t) {

@@ -1,8 +1,8 @@
 /* wire.h: messages of the control channel as bytes, and out of bytes.
  *
- * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes behind it. Numbers lie as they do in memory: the
- * first word tells a machine with another order of bytes apart. Whoever reads trusts nothing: a head that cannot be
- * is found before anything is stored. */
+ * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes behind it. Numbers lie as they do in
+ * memory: the first word tells a machine with another order of bytes apart. Whoever reads trusts
+ * nothing: a head that cannot be is found before anything is stored. */
 #pragma once
 
 #include <stdbool.h>

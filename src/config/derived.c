@@ -10,6 +10,7 @@
 #include "kernels/coded.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
+#include "phases/table.h"
 
 static hy_status set_adapter(const hy_settings *s, hy_shape *out) {
     double rank = (double)s->lora.lora_rank;
@@ -135,10 +136,11 @@ const hy_optimizer_kind *hy_settings_optimizer(const hy_settings *s) {
 }
 
 hy_dtype_choice hy_settings_precision(const hy_settings *s, hy_phase phase) {
-    hy_dtype_choice asked = phase == HY_WARMUP    ? s->phases.precision_warmup
-                            : phase == HY_FULL    ? s->phases.precision_full
-                            : phase == HY_PREDICT ? s->phases.precision_predict
-                                                  : s->phases.precision_correct;
+    hy_phase as = hy_phase_table[phase].precision;
+    hy_dtype_choice asked = as == HY_WARMUP    ? s->phases.precision_warmup
+                            : as == HY_FULL    ? s->phases.precision_full
+                            : as == HY_PREDICT ? s->phases.precision_predict
+                                               : s->phases.precision_correct;
     return asked == HY_DTYPE_SAME ? s->train.precision : asked;
 }
 

@@ -1,19 +1,20 @@
-/* chat_own.c: conversations written by the template in the model's folder. See chat_template.h.
+/* chat_own.c: renders conversations with the template in the model's folder. See chat_template.h.
  *
- * The template makes one text. Two things are read back from it, by the marks that every byte of it has:
- * which turn it came from, 0 being the template itself.
+ * The template produces one text. Every byte of it carries a mark: the number of the turn it came
+ * from, or 0 for text of the template itself. The marks decide two things.
  *
- * Special tokens: only those that the template itself writes become tokens. Where a turn's text spells one
- * it stays text, which transformers would make a token of.
+ * Special tokens: only those that the template itself writes become tokens. If the text of a turn
+ * spells a special token, it stays text. (transformers would make it a token.)
  *
- * Answers: where the template has {% generation %}, that says it. Else an answer is what the turn says,
- * from its first byte to its last, with what the template writes around it that a model would have to
- * write. In front that is what follows behind the prompt, which is the same template asked for an answer to
- * the turns before; behind it is what is there whether or not other turns follow, up to its special token.
- * Both are compared with the text itself in every row, between this turn's bytes and its neighbours'. So
- * it does not matter what a template does to other turns (Qwen3 drops earlier thoughts, Mistral moves the
- * system's text). Where they do not agree, the turn's own bytes alone are the answer; a row in which a
- * template mixes turns is refused. */
+ * Answers: if the template uses {% generation %}, that marks the answers. Otherwise an answer
+ * consists of the bytes of its turn, from the first to the last, plus the text of the template that
+ * the model has to write itself. Before the turn, that is the text after the generation prompt; the
+ * prompt is found by rendering the turns before it with add_generation_prompt. After the turn, it
+ * is the text that the template writes whether or not other turns follow, up to the special token
+ * that ends the turn. Both are compared with the real text of every row, so a template may change
+ * other turns (Qwen3 drops earlier thoughts, Mistral moves the system text). If they differ, the
+ * answer is only the bytes of the turn. A row is rejected if the template mixes the bytes of
+ * several turns. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,26 +23,26 @@
 #include "base/error.h"
 #include "data/chat_template.h"
 
-#define NO_TURN HY_JINJA_MARKS /* the mark of what is no turn's: tools */
+#define NO_TURN HY_JINJA_MARKS /* mark of bytes that belong to no turn: tools */
 
 typedef struct hy_own_template {
     hy_jinja *jinja;
-    hy_own_tokens tokens;          /* freed by the folder's own template */
+    hy_own_tokens tokens;          /* owned by the main template of the folder */
     const hy_tokenizer *tokenizer; /* or NULL */
-    bool wants_parts, takes_parts; /* content as a list: it knows nothing else, or that too */
-    int32_t end;                   /* the token behind an answer, -1: none */
-    /* The folder's other template, for conversations that have tools; NULL: there is none. It shares the
-     * tokens. What cannot be rendered here has no jinja and says why. */
+    bool needs_parts, takes_parts; /* content as a list of parts: is required; is possible */
+    int32_t end;                   /* the token that ends an answer; -1: none */
+    /* The second template of the folder, for conversations with tools; NULL: there is none. It
+     * shares the tokens. If it cannot be rendered, its jinja is NULL and `reason` says why. */
     struct hy_own_template *with_tools;
     char reason[256];
 } own_template;
 
-/* ---- what a template is given ---------------------------------------------------------------- */
+/* ---- the values a template receives ---------------------------------------------------------- */
 
 typedef struct rendering {
     const hy_chat_template *chat;
     const hy_conversation *conversation;
-    size_t count; /* turns of it */
+    size_t count; /* number of turns to render */
     bool asks;
 } rendering;
 
@@ -51,7 +52,7 @@ static hy_jinja_value content_of(hy_jinja_run *run, const own_template *own, con
     if (turn->has_parts && own->takes_parts && node) return hy_jinja_json(run, node, mark);
     if (turn->message && hy_json_type_of(node) == HY_JSON_NULL) return hy_jinja_none();
     hy_jinja_value text = hy_jinja_text(run, turn->text, turn->size, mark);
-    if (!own->wants_parts) return text;
+    if (!own->needs_parts) return text;
     hy_jinja_value list = hy_jinja_list_new(run), part = hy_jinja_dict_new(run);
     hy_jinja_put(run, part, "type", hy_jinja_text(run, "text", 4, 0));
     hy_jinja_put(run, part, "text", text);
@@ -65,7 +66,7 @@ static const char *role_of(const hy_turn *turn) {
     return turn->role == HY_ROLE_SYSTEM ? "system" : turn->role == HY_ROLE_TOOL ? "tool" : "user";
 }
 
-/* What was thought has several names in data, and templates ask for one or the other. */
+/* Data sets use several names for the reasoning of a turn, and templates read one of them. */
 static const hy_json_node *thought_of(const hy_json_node *message) {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     const hy_json_node *found = NULL;
@@ -97,7 +98,7 @@ static hy_jinja_value message_of(hy_jinja_run *run, const own_template *own, con
     return out;
 }
 
-/* bos_token and its like, each a text or {"content": text}. */
+/* Defines bos_token and the other special tokens. Each is a string or {"content": string}. */
 static void define_tokens(hy_jinja_run *run, const hy_json *file) {
     const hy_json_node *root = file ? hy_json_root(file) : NULL;
     for (const hy_json_node *n = hy_json_first(root); n; n = hy_json_next(n)) {
@@ -119,7 +120,8 @@ static void fill(hy_jinja_run *run, void *user) {
     hy_jinja_value messages = hy_jinja_list_new(run);
     for (size_t i = 0; i < r->count; i++) {
         hy_jinja_value message = message_of(run, own, &turns[i], (unsigned)i + 1);
-        if (i + 1 < r->count && turns[i + 1].role == HY_ROLE_INPUT) { /* on a line of its own */
+        if (i + 1 < r->count && turns[i + 1].role == HY_ROLE_INPUT) {
+            /* the input follows on its own line */
             hy_jinja_value text = hy_jinja_text(run, turns[i].text, turns[i].size, (unsigned)i + 1);
             i++;
             text = hy_jinja_joined(run, text, hy_jinja_text(run, "\n", 1, (unsigned)i + 1));
@@ -146,13 +148,13 @@ static hy_status render(const hy_chat_template *chat, const hy_conversation *con
     return hy_jinja_render(chat->own->jinja, fill, &r, &chat->now, out);
 }
 
-/* ---- where an answer is ---------------------------------------------------------------------- */
+/* ---- locating answers ------------------------------------------------------------------------ */
 
 static unsigned mark_of(const hy_jinja_output *text, size_t at) {
     return text->marks[at] & HY_JINJA_MARKS;
 }
 
-/* Behind the last byte before `end` that is some turn's. */
+/* The position after the last byte before `end` that belongs to a turn. */
 static size_t end_of_turns(const hy_jinja_output *text, size_t end) {
     while (end > 0 && mark_of(text, end - 1) == 0) end--;
     return end;
@@ -164,7 +166,7 @@ static size_t shared(const char *a, size_t a_size, const char *b, size_t b_size)
     return size;
 }
 
-/* Whether special tokens stand in [from, size) of a text that the template wrote. */
+/* Whether the template's text [from, size) contains special tokens. */
 static hy_status has_specials(const own_template *own, const char *text, size_t from, size_t size,
                               bool *out) {
     hy_specials found = {0};
@@ -176,24 +178,25 @@ static hy_status has_specials(const own_template *own, const char *text, size_t 
     return status;
 }
 
-/* Where the answer begins whose own bytes begin at `at`: behind the prompt, where that can be told. */
+/* Finds where the answer begins if its own bytes begin at `at`: after the generation prompt, if the
+ * prompt can be identified. */
 static hy_status find_begin(const hy_chat_template *chat, const hy_conversation *c, size_t turn,
                             size_t at, hy_rendered *r, size_t *out) {
     const hy_jinja_output *whole = &r->whole, *prompt = &r->part;
     *out = at;
     hy_status status = render(chat, c, turn, true, &r->part);
-    if (status == HY_ERR_INPUT) return HY_OK; /* there is no such prompt */
+    if (status == HY_ERR_INPUT) return HY_OK; /* the template cannot render this prompt */
     HY_TRY(status);
     size_t size = prompt->text.size, before = end_of_turns(whole, at);
-    size_t asked = end_of_turns(prompt, size); /* what follows is written to ask for the answer */
+    size_t asked = end_of_turns(prompt, size); /* the text after this is the generation prompt */
     bool is_after_same = before == 0 || asked == 0
                              ? before == asked
                              : mark_of(whole, before - 1) == mark_of(prompt, asked - 1);
     if (!is_after_same) return HY_OK;
     const char *asks = hy_text_string(&prompt->text) + asked;
     size_t same = shared(asks, size - asked, hy_text_string(&whole->text) + before, at - before);
-    /* Where they part ways, the head of the turn must have been passed: behind it a prompt may go on
-     * (with <think>) as this answer does not. */
+    /* If prompt and text differ at some point, the head of the turn must be before that point.
+     * After the head, a prompt may continue (with <think>) although this answer does not. */
     bool has_head = same == 0;
     if (same < at - before && same < size - asked && same > 0) {
         HY_TRY(has_specials(chat->own, asks, same, size - asked, &has_head));
@@ -202,7 +205,8 @@ static hy_status find_begin(const hy_chat_template *chat, const hy_conversation 
     return HY_OK;
 }
 
-/* Where the answer ends whose own bytes end at `at`: behind the special tokens that end it. */
+/* Finds where the answer ends if its own bytes end at `at`: after the special tokens that end
+ * it. */
 static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c, size_t turn,
                           size_t at, hy_rendered *r, size_t *out) {
     const hy_jinja_output *whole = &r->whole, *here = whole;
@@ -210,7 +214,7 @@ static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c
     *out = at;
     while (stop < whole->text.size && mark_of(whole, stop) == 0) stop++;
     size_t from = at;
-    if (turn + 1 < c->count) { /* what is written when nothing follows */
+    if (turn + 1 < c->count) { /* render the text without the turns that follow */
         here = &r->part;
         hy_status status = render(chat, c, turn + 1, false, &r->part);
         if (status == HY_ERR_INPUT) return HY_OK;
@@ -223,14 +227,15 @@ static hy_status find_end(const hy_chat_template *chat, const hy_conversation *c
     for (size_t i = 0; i < r->specials.count; i++) {
         const hy_special *s = &r->specials.items[i];
         if (s->at < at) continue;
-        bool follows = *out == at || s->at == *out; /* the first, and those right behind it */
+        /* the first token, and those directly after it */
+        bool follows = *out == at || s->at == *out;
         if (!follows || s->at + s->size > at + same) break;
         *out = s->at + s->size;
     }
     return HY_OK;
 }
 
-/* The first and the last byte of a turn and what lies between. */
+/* Finds the first and the last byte of a turn, and checks that no other turn is between them. */
 static hy_status find_turn(const hy_jinja_output *text, size_t turn, size_t *begin, size_t *end) {
     *begin = *end = 0;
     for (size_t i = 0; i < text->text.size; i++) {
@@ -240,7 +245,7 @@ static hy_status find_turn(const hy_jinja_output *text, size_t turn, size_t *beg
     }
     for (size_t i = *begin; i < *end; i++) {
         HY_FAIL_IF(mark_of(text, i) != 0 && mark_of(text, i) != turn + 1, HY_ERR_INPUT,
-                   "the chat template writes other turns into turn %zu", turn + 1);
+                   "the chat template mixes turn %zu with other turns", turn + 1);
     }
     return HY_OK;
 }
@@ -258,11 +263,11 @@ static hy_status mark_answers(const hy_chat_template *chat, const hy_conversatio
         size_t first, last, begin, end;
         if (c->turns[i].role != HY_ROLE_ASSISTANT) continue;
         HY_TRY(find_turn(&r->whole, i, &first, &last));
-        if (first == last) continue; /* it says nothing, or the template leaves it out */
+        if (first == last) continue; /* an empty turn, or one that the template omits */
         HY_TRY(find_begin(chat, c, i, first, r, &begin));
         HY_TRY(find_end(chat, c, i, last, r, &end));
         HY_FAIL_IF(begin < done, HY_ERR_INPUT,
-                   "the chat template writes turn %zu before the answer in front of it", i + 1);
+                   "the chat template writes turn %zu before the answer that precedes it", i + 1);
         memset(r->answers + begin, 1, end - begin);
         done = end;
     }
@@ -271,7 +276,7 @@ static hy_status mark_answers(const hy_chat_template *chat, const hy_conversatio
 
 /* ---- text to pieces -------------------------------------------------------------------------- */
 
-/* The text [begin, end) as pieces that are answers or not. */
+/* Adds the text [begin, end) as pieces, each an answer or not. */
 static void add_text(hy_rendered *r, size_t begin, size_t end) {
     while (begin < end) {
         size_t to = begin + 1;
@@ -282,7 +287,7 @@ static void add_text(hy_rendered *r, size_t begin, size_t end) {
     }
 }
 
-/* Forgets special tokens that a turn's text spells. */
+/* Drops special tokens that come from the text of a turn. */
 static void keep_written(hy_rendered *r) {
     size_t kept = 0;
     for (size_t i = 0; i < r->specials.count; i++) {
@@ -314,7 +319,7 @@ static hy_status render_all(const hy_chat_template *chat, const hy_conversation 
         from = s->end;
     }
     add_text(r, from, size);
-    HY_FAIL_IF(r->has_failed, HY_ERR_MEMORY, "no memory for a conversation");
+    HY_FAIL_IF(r->has_failed, HY_ERR_MEMORY, "not enough memory for a conversation");
     return hy_text_status(&r->text);
 }
 
@@ -322,7 +327,7 @@ hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *con
                         bool asks_for_answer, hy_rendered *out) {
     const own_template *other = conversation->tools ? chat->own->with_tools : NULL;
     if (!other) return render_all(chat, conversation, asks_for_answer, out);
-    HY_FAIL_IF(!other->jinja, HY_ERR_INPUT, "the template for tools cannot be rendered here: %s",
+    HY_FAIL_IF(!other->jinja, HY_ERR_INPUT, "the chat template for tools cannot be rendered: %s",
                other->reason);
     hy_chat_template chosen = *chat;
     chosen.own = chat->own->with_tools;
@@ -331,39 +336,39 @@ hy_status hy_own_render(const hy_chat_template *chat, const hy_conversation *con
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Whether the template writes a question's text, given this way, and nothing else of it. */
+/* Whether the template writes the text of a question, passed this way, and nothing else of it. */
 static hy_status writes_text(hy_chat_template *chat, bool in_parts, bool *out) {
     static const char word[] = "question";
     hy_turn turn = {.role = HY_ROLE_USER, .text = word, .size = sizeof word - 1};
     hy_conversation c = {.turns = &turn, .count = 1};
     hy_jinja_output text = {0};
     hy_text found = {0};
-    chat->own->wants_parts = in_parts;
+    chat->own->needs_parts = in_parts;
     hy_status status = render(chat, &c, 1, false, &text);
     for (size_t i = 0; status == HY_OK && i < text.text.size; i++) {
         if (mark_of(&text, i)) hy_text_add_bytes(&found, text.text.data + i, 1);
     }
-    /* A list that is printed as such shows what its parts are called. */
+    /* A template that prints the list itself shows the keys of the parts. */
     *out = status == HY_OK && strcmp(hy_text_string(&found), word) == 0 &&
            !strstr(hy_text_string(&text.text), "'type'");
     if (status == HY_OK) status = hy_text_status(&found);
     hy_text_free(&found);
     hy_jinja_output_free(&text);
-    chat->own->wants_parts = false;
+    chat->own->needs_parts = false;
     return status == HY_ERR_INPUT ? HY_OK : status;
 }
 
-/* How the template wants its content. */
+/* Finds out how the template expects content: as a string or as a list of parts. */
 static hy_status find_parts(hy_chat_template *chat) {
     bool takes_text = true, takes_parts = false;
     HY_TRY(writes_text(chat, false, &takes_text));
     HY_TRY(writes_text(chat, true, &takes_parts));
     chat->own->takes_parts = takes_parts;
-    chat->own->wants_parts = takes_parts && !takes_text;
+    chat->own->needs_parts = takes_parts && !takes_text;
     return HY_OK;
 }
 
-/* The token that ends an answer, as seen in one. */
+/* Finds the token that ends an answer by rendering one. */
 static hy_status find_end_token(hy_chat_template *chat) {
     hy_turn turns[] = {{.role = HY_ROLE_USER, .text = "question", .size = 8},
                        {.role = HY_ROLE_ASSISTANT, .text = "answer", .size = 6}};
@@ -388,7 +393,7 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
     own_template *own = calloc(1, sizeof *own);
     if (!own) {
         hy_own_tokens_free(&tokens);
-        return hy_fail(HY_ERR_MEMORY, "no memory for a chat template");
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a chat template");
     }
     hy_status status = hy_jinja_parse(text, size, "the chat template", &own->jinja);
     if (status != HY_OK) {
@@ -410,7 +415,7 @@ hy_status hy_own_template_open(const char *text, size_t size, hy_own_tokens toke
 
 hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_template *chat) {
     own_template *own = calloc(1, sizeof *own);
-    HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for a chat template");
+    HY_FAIL_IF(!own, HY_ERR_MEMORY, "not enough memory for a chat template");
     chat->own->with_tools = own;
     hy_status status = hy_jinja_parse(text, size, "the chat template for tools", &own->jinja);
     if (status == HY_ERR_INPUT) snprintf(own->reason, sizeof own->reason, "%s", hy_error_message());
@@ -424,7 +429,8 @@ hy_status hy_own_template_add_tools(const char *text, size_t size, hy_chat_templ
 
 void hy_own_template_close(own_template *own) {
     if (!own) return;
-    if (own->with_tools) own->with_tools->tokens = (hy_own_tokens){0}; /* they are ours */
+    /* the caller still owns them */
+    if (own->with_tools) own->with_tools->tokens = (hy_own_tokens){0};
     hy_own_template_close(own->with_tools);
     hy_jinja_free(own->jinja);
     hy_own_tokens_free(&own->tokens);

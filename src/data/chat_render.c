@@ -1,7 +1,8 @@
-/* chat_render.c: conversations written as their templates want them. See chat_template.h.
+/* chat_render.c: renders conversations with the built-in templates. See chat_template.h.
  *
- * Each template is a function over the turns that adds pieces. The strings are those the models were
- * trained with, blank for blank; the sources are the templates published with the models. */
+ * Each template is a function that adds pieces for the turns. The strings are exactly those that
+ * the models were trained with, spaces included. They come from the templates published with the
+ * models. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,7 +56,7 @@ static void add_string(hy_rendered *r, const char *text) {
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-/* Blanks at both ends left out, where the template does so. */
+/* The turn without blanks at both ends, for templates that strip them. */
 static hy_turn trimmed(hy_turn turn) {
     while (turn.size > 0 && is_space(turn.text[turn.size - 1])) turn.size--;
     while (turn.size > 0 && is_space(turn.text[0])) turn.text++, turn.size--;
@@ -72,7 +73,7 @@ static void add_opening(hy_rendered *r, const hy_chat_template *chat) {
     }
 }
 
-/* A user's turn with what it is about, as templates without a place for that write it. */
+/* Adds a user turn and its input, for templates that have no separate place for the input. */
 static size_t add_user(hy_rendered *r, const hy_turn *turns, size_t i, size_t count, bool trims) {
     add_turn(r, trims ? trimmed(turns[i]) : turns[i]);
     if (i + 1 == count || turns[i + 1].role != HY_ROLE_INPUT) return i;
@@ -105,7 +106,7 @@ static void add_tail(const hy_chat_template *chat, hy_rendered *r, bool is_answe
     if (chat->kind == HY_CHAT_CHATML) add_string(r, "\n");
 }
 
-/* chatml and llama3. The latter trims texts. */
+/* chatml and llama3. llama3 strips blanks around texts. */
 static void render_marked(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                           bool asks, hy_rendered *r) {
     bool is_llama3 = chat->kind == HY_CHAT_LLAMA3;
@@ -121,8 +122,8 @@ static void render_marked(const hy_chat_template *chat, const hy_turn *turns, si
 
 /* ---- templates of question and answer -------------------------------------------------------- */
 
-/* llama2 and mistral. The former begins every question with <s> and trims texts. From version 3 of the
- * latter's tokenizer on, [INST] and [/INST] are tokens of their own. */
+/* llama2 and mistral. llama2 begins every question with <s> and strips blanks around texts. Since
+ * version 3 of Mistral's tokenizer, [INST] and [/INST] are single tokens. */
 static void render_inst(const hy_chat_template *chat, const hy_turn *turns, size_t count,
                         hy_rendered *r) {
     const hy_chat_tokens *t = &chat->tokens;
@@ -202,16 +203,16 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
     if (chat->kind == HY_CHAT_OWN) return hy_own_render(chat, conversation, asks_for_answer, r);
     for (size_t i = 0; i < count; i++) {
         HY_FAIL_IF(turns[i].calls_tools, HY_ERR_INPUT,
-                   "turn %zu calls tools, for which the chat template %s has no form", i + 1,
+                   "turn %zu calls tools, but the chat template %s does not support tools", i + 1,
                    hy_chat_kind_name(chat->kind));
     }
-    /* A system turn first if at all, then questions and answers in turn. */
+    /* Turns must be: an optional system turn, then questions and answers alternately. */
     if (!marks_turns) {
         hy_role expected = HY_ROLE_USER;
         for (size_t i = count > 0 && turns[0].role == HY_ROLE_SYSTEM; i < count; i++) {
             if (turns[i].role == HY_ROLE_INPUT) continue;
             HY_FAIL_IF(turns[i].role != expected, HY_ERR_INPUT,
-                       "turn %zu is %s, where the chat template %s expects %s", i + 1,
+                       "turn %zu is %s, but the chat template %s expects %s", i + 1,
                        role_name(turns[i].role), hy_chat_kind_name(chat->kind),
                        role_name(expected));
             expected = expected == HY_ROLE_USER ? HY_ROLE_ASSISTANT : HY_ROLE_USER;
@@ -225,16 +226,17 @@ hy_status hy_chat_render(const hy_chat_template *chat, const hy_conversation *co
     case HY_CHAT_ALPACA: render_alpaca(chat, turns, count, r); break;
     default: render_plain(chat, turns, count, r); break;
     }
-    if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "no memory for a conversation");
+    if (r->has_failed) return hy_fail(HY_ERR_MEMORY, "not enough memory for a conversation");
     return hy_text_status(&r->text);
 }
 
 /* ---- pieces of a conversation as tokens, and which of them are answers ----------------------- */
 
-/* Text between two special tokens is one run and encoded whole, as it was when the model was trained: a
- * border inside it would be seen by merges. Where an answer begins in a run is found by the bytes of its
- * tokens. A tokenizer that changes the text has none: there the run is encoded up to the border once more,
- * tokens that both have in common lie before it, and the first that differs lies across it. */
+/* Text between two special tokens is encoded in one piece, as it was when the model was trained: a
+ * cut inside it would change the merges. The token at which an answer begins is found by the byte
+ * lengths of the tokens. These are unknown if the tokenizer changes the text. Then the text up to
+ * the border is encoded again: the tokens that both encodings share lie before the border, and the
+ * first token that differs crosses it. */
 
 void hy_flags_free(hy_flags *flags) {
     free(flags->data);
@@ -257,12 +259,13 @@ hy_status hy_encode_text(const hy_tokenizer *tokenizer, const char *text, size_t
     return HY_OK;
 }
 
-/* The bytes of each token, where they add up to the text: known for tokenizers that leave it as it is. */
+/* The byte length of each token if the lengths add up to the text, which holds for tokenizers that
+ * do not change the text. */
 static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_t size,
                           const int32_t *ids, size_t count, uint32_t **out) {
     hy_text spelled = {0};
     uint32_t *sizes = malloc((count + 1) * sizeof *sizes);
-    HY_FAIL_IF(!sizes, HY_ERR_MEMORY, "no memory for %zu tokens", count);
+    HY_FAIL_IF(!sizes, HY_ERR_MEMORY, "not enough memory for %zu tokens", count);
     hy_status status = HY_OK;
     for (size_t i = 0; i < count && status == HY_OK; i++) {
         size_t before = spelled.size;
@@ -278,7 +281,7 @@ static hy_status sizes_of(const hy_tokenizer *tokenizer, const char *text, size_
     return status;
 }
 
-/* How many tokens of the run `all` lie before byte `size` of its text. */
+/* How many tokens of the text `all` end at or before byte `size`. */
 static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, size_t size,
                                int flags, const int32_t *all, size_t count, size_t *out) {
     hy_ids part = {0};
@@ -290,7 +293,8 @@ static hy_status tokens_before(const hy_tokenizer *tokenizer, const char *text, 
     return status;
 }
 
-/* Pieces [first, last) are text: one run. `ids` has its tokens from `before` on. */
+/* Pieces [first, last) are text that was encoded in one piece; its tokens are in `ids` from
+ * `before` on. */
 static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
                           const hy_tokenizer *tokenizer, int flags, const int32_t *ids,
                           size_t count, const uint32_t *sizes, hy_flags *answers) {
@@ -303,7 +307,7 @@ static hy_status flag_run(const hy_rendered *r, size_t first, size_t last,
         if (!tokenizer) {
             border = at;
         } else if (sizes) {
-            /* a token across the border belongs to the answer */
+            /* a token that crosses the border belongs to the answer */
             while (border < count && (p[i].is_answer ? bytes + sizes[border] <= at : bytes < at)) {
                 bytes += sizes[border++];
             }

@@ -1,7 +1,8 @@
-/* chat_template.c: which template a model was trained with, and its tokens. See chat_template.h.
+/* chat_template.c: finds the template that a model was trained with, and its special tokens. See
+ * chat_template.h.
  *
- * A folder says it in chat_template.jinja or in tokenizer_config.json ("chat_template", a text or a list
- * of named ones). */
+ * A folder has its template in chat_template.jinja or in tokenizer_config.json ("chat_template": a
+ * string, or a list of named templates). */
 #include "data/chat_template.h"
 
 #include <stdlib.h>
@@ -13,8 +14,8 @@
 
 #define PATH_BYTES 4096
 
-/* Templates may write today's date (Llama 3.1). In data it is always 26 July 2024, which is what those
- * write that do not know the date: a run has the same tokens when it is resumed tomorrow. */
+/* Templates may write today's date (Llama 3.1). In training data the date is always 26 July 2024,
+ * the default of these templates, so a run that is resumed tomorrow has the same tokens. */
 #define DAY_OF_TRAINING 1721952000
 
 static const char *const names[] = {"auto",    "plain",  "chatml",  "llama2",  "llama3",
@@ -28,7 +29,8 @@ hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
         *out = (hy_chat_kind)kind;
         return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT, "chat template \"%s\"; expected auto, %s", name, HY_CHAT_NAMES);
+    return hy_fail(HY_ERR_INPUT, "chat template \"%s\" is unknown; expected auto, %s", name,
+                   HY_CHAT_NAMES);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -37,8 +39,8 @@ hy_status hy_chat_kind_parse(const char *name, hy_chat_kind *out) {
 
 static const struct {
     const char *spelling;
-    size_t at;      /* in hy_chat_tokens */
-    unsigned needs; /* templates that cannot do without it */
+    size_t at;      /* offset in hy_chat_tokens */
+    unsigned needs; /* templates that require it */
 } marks[] = {
     {"<s>", offsetof(hy_chat_tokens, begin), NEEDS(LLAMA2) | NEEDS(MISTRAL)},
     {"</s>", offsetof(hy_chat_tokens, end), NEEDS(LLAMA2) | NEEDS(MISTRAL)},
@@ -61,7 +63,7 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     for (size_t i = 0; i < MARKS; i++) {
         *token_at(t, i) = tokenizer ? hy_tokenizer_find(tokenizer, marks[i].spelling) : -1;
     }
-    if (!tokenizer) return HY_OK; /* eos is the byte 0 */
+    if (!tokenizer) return HY_OK; /* eos is byte 0 */
     int32_t bos = hy_tokenizer_bos(tokenizer), eos = hy_tokenizer_eos(tokenizer),
             plain_end = t->end;
     if (t->begin < 0) t->begin = bos;
@@ -71,7 +73,8 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
     if (t->eos < 0) t->eos = hy_tokenizer_find(tokenizer, "<|endoftext|>");
     if (t->eos < 0) t->eos = hy_tokenizer_find(tokenizer, "<|end_of_text|>");
     if (t->eos < 0) t->eos = plain_end;
-    /* What the tokenizer puts in front of a text: seen by encoding one letter with and without it. */
+    /* Find the tokens that the tokenizer puts before a text: encode one letter with and without
+     * them. */
     hy_ids with = {0}, without = {0};
     hy_status status = hy_tokenizer_encode(tokenizer, "a", 1, HY_TOKENS_SPECIAL, &with);
     if (status == HY_OK) status = hy_tokenizer_encode(tokenizer, "a", 1, 0, &without);
@@ -91,17 +94,15 @@ static hy_status find_tokens(const hy_tokenizer *tokenizer, hy_chat_tokens *t) {
 hy_status hy_chat_template_check(const hy_chat_template *chat) {
     hy_chat_tokens tokens = chat->tokens;
     HY_FAIL_IF(chat->kind == HY_CHAT_UNKNOWN, HY_ERR_INPUT,
-               "the chat template in the model's folder cannot be rendered here: %s; "
-               "chat_template can be %s instead",
+               "the chat template in the model's folder cannot be rendered: %s; choose one with "
+               "chat_template: %s",
                chat->reason, HY_CHAT_NAMES);
     HY_FAIL_IF(chat->kind == HY_CHAT_NONE, HY_ERR_INPUT,
-               "nothing says how conversations are written for this model; say "
-               "chat_template: %s",
-               HY_CHAT_NAMES);
+               "this model has no chat template; choose one with chat_template: %s", HY_CHAT_NAMES);
     for (size_t i = 0; i < MARKS; i++) {
         HY_FAIL_IF((marks[i].needs >> chat->kind & 1) && *token_at(&tokens, i) < 0, HY_ERR_INPUT,
-                   "the chat template %s needs the token %s, which the tokenizer does not have; "
-                   "chat_template can be %s",
+                   "the chat template %s needs the token %s, but the tokenizer does not have it; "
+                   "choose another chat_template: %s",
                    names[chat->kind], marks[i].spelling, HY_CHAT_NAMES);
     }
     return HY_OK;
@@ -120,7 +121,7 @@ int32_t hy_chat_template_end(const hy_chat_template *chat) {
 
 /* ---- the folder's template ------------------------------------------------------------------- */
 
-/* The template of this name in a list of them; NULL: none. */
+/* The template with this name in a list; NULL: none. */
 static const hy_json_node *template_named(const hy_json_node *list, const char *wanted) {
     const hy_json_node *found = NULL;
     const char *name = NULL;
@@ -132,14 +133,15 @@ static const hy_json_node *template_named(const hy_json_node *list, const char *
     return found;
 }
 
-/* A folder's templates: its own, and the one for conversations with tools. */
+/* The templates of a folder: the main one, and one for conversations with tools. */
 typedef struct texts {
     const char *text, *tools;
     size_t size, tools_size;
-    char *file, *tools_file; /* where they were read from files */
+    char *file, *tools_file; /* contents of the files they were read from; NULL: none */
 } texts;
 
-/* Those under "chat_template": a text, or a list with "default", else the first, and "tool_use". */
+/* Reads "chat_template": a string, or a list with "default" (otherwise the first is used) and
+ * "tool_use". */
 static void find_in_config(const hy_json *config, texts *t) {
     const hy_json_node *node = config ? hy_json_get(hy_json_root(config), "chat_template") : NULL;
     if (hy_json_as_string(node, &t->text, &t->size) || hy_json_type_of(node) != HY_JSON_ARRAY) {
@@ -157,7 +159,7 @@ static hy_status read_file(const char *folder, const char *name, char **out, siz
     return hy_path_exists(path) ? hy_file_read(path, out, size) : HY_OK;
 }
 
-/* Templates in files of their own win over those in the configuration, as in other tools. */
+/* Templates in separate files override those in the configuration, as in other tools. */
 static hy_status find_files(const char *folder, texts *t) {
     HY_TRY(read_file(folder, "chat_template.jinja", &t->file, &t->size));
     if (!t->file) return HY_OK;
@@ -177,7 +179,7 @@ static hy_status read_json(const char *folder, const char *name, hy_json **out) 
 static hy_status read_tokens(const char *folder, hy_own_tokens *out) {
     HY_TRY(read_json(folder, "tokenizer_config.json", &out->config));
     const hy_json_node *root = out->config ? hy_json_root(out->config) : NULL;
-    /* Since there is "added_tokens_decoder", the configuration says it all. */
+    /* If "added_tokens_decoder" is present, the configuration has all special tokens. */
     if (hy_json_get(root, "added_tokens_decoder")) return HY_OK;
     return read_json(folder, "special_tokens_map.json", &out->map);
 }
@@ -192,7 +194,7 @@ static hy_status read_folder(const char *folder, const hy_tokenizer *tokenizer,
         status = find_files(folder, &t);
     }
     if (status == HY_OK && t.text) {
-        hy_own_tokens kept = tokens; /* taken over, whatever comes of it */
+        hy_own_tokens kept = tokens; /* taken over by the template even if opening it fails */
         tokens = (hy_own_tokens){0};
         status = hy_own_template_open(t.text, t.size, kept, tokenizer, out);
     }
@@ -217,7 +219,7 @@ hy_status hy_chat_template_open(hy_chat_kind kind, const hy_tokenizer *tokenizer
         hy_chat_template_close(out);
         return status;
     }
-    /* A tokenizer that has a family's tokens was made for its template. */
+    /* If the tokenizer has the special tokens of a family, use the family's template. */
     const hy_chat_tokens *t = &out->tokens;
     if (out->kind == HY_CHAT_NONE) {
         if (t->im_start >= 0 && t->im_end >= 0) out->kind = HY_CHAT_CHATML;

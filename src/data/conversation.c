@@ -1,6 +1,6 @@
-/* conversation.c: rows by their keys, and their turns. See conversation.h.
+/* conversation.c: recognises rows by their keys and reads their turns. See conversation.h.
  *
- * Everything a row holds beside the keys of its kind is let be: data sets carry ids, sources and scores. */
+ * Other keys of a row are ignored: data sets have ids, sources and scores in their rows. */
 #include "data/conversation.h"
 
 #include <stdio.h>
@@ -12,15 +12,15 @@
 
 enum { KINDS = HY_ROWS_MESSAGES + 1, MOST_KEYS = 4 };
 
-/* What the rows of a kind hold: texts under keys, which become turns in this order, or under one key a
- * list of turns. */
+/* The keys of each kind of row: either keys with one text each, which become turns in this order,
+ * or one key with a list of turns. */
 static const struct {
     struct {
         const char *key;
         hy_role role;
         bool is_optional;
     } keys[MOST_KEYS];
-    const char *who, *what; /* of a list: the keys of its turns */
+    const char *who, *what; /* for a list: the keys of each turn */
 } kinds[KINDS] = {
     [HY_ROWS_TEXT] = {{{"text", HY_ROLE_USER}}},
     [HY_ROWS_PROMPT] = {{{"prompt", HY_ROLE_USER}, {"completion", HY_ROLE_ASSISTANT}}},
@@ -33,7 +33,7 @@ static const struct {
     [HY_ROWS_MESSAGES] = {{{"messages"}}, "role", "content"},
 };
 
-/* Names that data sets use for who speaks, and what templates call them. */
+/* Names that data sets use for the speaker, and the role names of templates. */
 static const struct {
     const char *name;
     hy_role role;
@@ -54,8 +54,7 @@ static const struct {
 enum { ROLES = sizeof roles / sizeof roles[0] };
 
 hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
-    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "a row is an object; this is another value");
+    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     for (int i = KINDS - 1; i >= 0; i--) {
         bool has_all = true;
         for (int k = 0; k < MOST_KEYS && kinds[i].keys[k].key; k++) {
@@ -72,7 +71,7 @@ hy_status hy_row_recognise(const hy_json_node *row, hy_row_kind *out) {
         if (size > 0) used += (size_t)size;
     }
     return hy_fail(HY_ERR_INPUT,
-                   "a row with the keys (%s); expected text, prompt and completion, question and "
+                   "the row has the keys (%s); expected text, prompt and completion, question and "
                    "answer, instruction and output, conversations, or messages",
                    keys);
 }
@@ -93,13 +92,15 @@ void hy_conversation_free(hy_conversation *c) {
 }
 
 static hy_status add_turn(hy_conversation *c, hy_turn turn) {
-    HY_FAIL_IF(c->count == HY_MOST_TURNS, HY_ERR_INPUT, "more than %d turns", HY_MOST_TURNS);
+    HY_FAIL_IF(c->count == HY_MOST_TURNS, HY_ERR_INPUT, "the conversation has more than %d turns",
+               HY_MOST_TURNS);
     HY_TRY(hy_array_reserve(&c->turns, &c->room, c->count + 1, sizeof turn, "turns"));
     c->turns[c->count++] = turn;
     return HY_OK;
 }
 
-/* The text under a key. An optional one may be absent, null or empty: no turn then. */
+/* Adds the text under a key as a turn. An optional text that is absent, null or empty adds no
+ * turn. */
 static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char *key, hy_role role,
                          bool is_optional) {
     const hy_json_node *node = hy_json_get(row, key);
@@ -107,13 +108,13 @@ static hy_status add_key(hy_conversation *c, const hy_json_node *row, const char
     if (hy_json_type_of(node) == HY_JSON_NULL && is_optional) return HY_OK;
     if (!node) return hy_fail(HY_ERR_INPUT, "\"%s\" is missing", key);
     HY_FAIL_IF(!hy_json_as_string(node, &turn.text, &turn.size), HY_ERR_INPUT,
-               "\"%s\" is no string", key);
+               "\"%s\" is not a string", key);
     return is_optional && turn.size == 0 ? HY_OK : add_turn(c, turn);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* The texts of parts, one after the other as templates that know parts write them. */
+/* Joins the texts of parts, as templates do that support parts. */
 static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_turn *turn) {
     hy_text all = {0};
     hy_status status = HY_OK;
@@ -122,11 +123,11 @@ static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_tu
         size_t size;
         (void)hy_json_as_string(hy_json_get(n, "type"), &type, NULL);
         if (!type || strcmp(type, "text") != 0) {
-            status = hy_fail(HY_ERR_INPUT, "a part of type \"%.40s\"; only text can be used",
+            status = hy_fail(HY_ERR_INPUT,
+                             "the content has a part of type \"%.40s\"; only text is supported",
                              type ? type : "");
         } else if (!hy_json_as_string(hy_json_get(n, "text"), &text, &size)) {
-            status =
-                hy_fail(HY_ERR_INPUT, "a part of type \"text\" has no \"text\" that is a string");
+            status = hy_fail(HY_ERR_INPUT, "a part of type \"text\" needs a string \"text\"");
         } else {
             hy_text_add_bytes(&all, text, size);
         }
@@ -135,7 +136,7 @@ static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_tu
         status = hy_array_reserve(&c->joined, &c->joined_room, c->joined_count + 1,
                                   sizeof *c->joined, "turns");
     }
-    hy_text_add(&all, ""); /* a string even when empty */
+    hy_text_add(&all, ""); /* makes it a string even if there are no parts */
     turn->size = all.size;
     char *text = NULL;
     if (status == HY_OK) status = hy_text_take(&all, &text);
@@ -146,7 +147,8 @@ static hy_status join_parts(hy_conversation *c, const hy_json_node *parts, hy_tu
     return HY_OK;
 }
 
-/* What a message says: a text, a list of parts, or nothing where tools are called. */
+/* Reads the content of a message: a string, a list of parts, or nothing if the message calls
+ * tools. */
 static hy_status read_content(hy_conversation *c, const hy_json_node *message, const char *key,
                               hy_turn *turn) {
     const hy_json_node *content = hy_json_get(message, key);
@@ -156,7 +158,7 @@ static hy_status read_content(hy_conversation *c, const hy_json_node *message, c
     turn->text = "";
     HY_FAIL_IF(!content && !turn->calls_tools, HY_ERR_INPUT, "\"%s\" is missing", key);
     HY_FAIL_IF(hy_json_type_of(content) != HY_JSON_NULL || !turn->calls_tools, HY_ERR_INPUT,
-               "\"%s\" is no string and no list of parts", key);
+               "\"%s\" is neither a string nor a list of parts", key);
     return HY_OK;
 }
 
@@ -164,10 +166,10 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, c
                               const char *what) {
     const char *name;
     size_t i = 0;
-    HY_FAIL_IF(hy_json_type_of(message) != HY_JSON_OBJECT, HY_ERR_INPUT, "turn %zu is no object",
-               c->count + 1);
+    HY_FAIL_IF(hy_json_type_of(message) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "turn %zu is not an object", c->count + 1);
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(message, who), &name, NULL), HY_ERR_INPUT,
-               "turn %zu has no \"%s\" that is a string", c->count + 1, who);
+               "turn %zu needs a string \"%s\"", c->count + 1, who);
     while (i < ROLES && strcmp(roles[i].name, name) != 0) i++;
     HY_FAIL_IF(i == ROLES, HY_ERR_INPUT,
                "unknown role \"%.40s\"; expected system, user, assistant or tool", name);
@@ -178,7 +180,7 @@ static hy_status read_message(hy_conversation *c, const hy_json_node *message, c
     const hy_json_node *thought = hy_json_get(message, "reasoning_content");
     bool is_thought =
         hy_json_type_of(thought) == HY_JSON_NULL || hy_json_type_of(thought) == HY_JSON_STRING;
-    HY_FAIL_IF(!is_thought, HY_ERR_INPUT, "\"reasoning_content\" is no string");
+    HY_FAIL_IF(!is_thought, HY_ERR_INPUT, "\"reasoning_content\" is not a string");
     return add_turn(c, turn);
 }
 
@@ -186,7 +188,7 @@ static hy_status read_list(const hy_json_node *list, hy_row_kind kind, hy_conver
     const char *key = kinds[kind].keys[0].key;
     HY_FAIL_IF(!list, HY_ERR_INPUT, "\"%s\" is missing", key);
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) == 0, HY_ERR_INPUT,
-               "\"%s\" is no list of turns", key);
+               "\"%s\" is not a list of turns", key);
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         HY_TRY(read_message(out, n, kinds[kind].who, kinds[kind].what));
     }
@@ -200,8 +202,7 @@ hy_status hy_conversation_read_messages(const hy_json_node *list, hy_conversatio
 
 hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_conversation *out) {
     clear(out);
-    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "a row is an object; this is another value");
+    HY_FAIL_IF(hy_json_type_of(row) != HY_JSON_OBJECT, HY_ERR_INPUT, "a row must be a JSON object");
     if (!kinds[kind].who) {
         for (int k = 0; k < MOST_KEYS && kinds[kind].keys[k].key; k++) {
             HY_TRY(add_key(out, row, kinds[kind].keys[k].key, kinds[kind].keys[k].role,
@@ -213,6 +214,6 @@ hy_status hy_conversation_read(const hy_json_node *row, hy_row_kind kind, hy_con
     out->tools = hy_json_get(row, "tools");
     if (hy_json_type_of(out->tools) == HY_JSON_NULL) out->tools = NULL;
     HY_FAIL_IF(out->tools && hy_json_type_of(out->tools) != HY_JSON_ARRAY, HY_ERR_INPUT,
-               "\"tools\" is no list");
+               "\"tools\" is not a list");
     return HY_OK;
 }

@@ -1,7 +1,7 @@
-/* csv_rows.c: CSV to rows. See csv_rows.h.
+/* csv_rows.c: rows of CSV files. See csv_rows.h.
  *
- * Records are found by whoever is next, as lines of JSON are; a record becomes the text of a JSON object
- * when a thread encodes it, and from there on rows are rows. */
+ * The free thread finds the next records, as for lines of JSON. A thread that encodes a record
+ * first converts it to a JSON object; after that, JSON and CSV take the same path. */
 #include "data/csv_rows.h"
 
 #include <ctype.h>
@@ -12,13 +12,13 @@
 #include "base/error.h"
 #include "base/utf8.h"
 
-#define UNENDED "a quote that does not end"
+#define UNTERMINATED "a quoted field has no closing quote"
 static const char separators[] = ",;\t";
 
 /* ---- fields ---------------------------------------------------------------------------------- */
 
-/* The field at *at, without its quotes, in place of what `out` held. *at moves behind it and its separator,
- * and is NULL where it was the record's last. A reason, or NULL. */
+/* Reads the field at *at into `out`, without its quotes. Moves *at after the field and its
+ * separator; NULL after the last field of the record. Returns what is wrong, or NULL. */
 static const char *read_field(const char **at, const char *end, char separator, hy_text *out) {
     const char *p = *at;
     bool is_quoted = p < end && *p == '"';
@@ -26,13 +26,13 @@ static const char *read_field(const char **at, const char *end, char separator, 
     if (is_quoted) {
         for (p++;; p++) {
             const char *quote = memchr(p, '"', (size_t)(end - p));
-            if (!quote) return UNENDED;
+            if (!quote) return UNTERMINATED;
             hy_text_add_bytes(out, p, (size_t)(quote - p));
             p = quote + 1;
             if (p == end || *p != '"') break;
             hy_text_add(out, "\"");
         }
-        if (p < end && *p != separator) return "text behind a closing quote";
+        if (p < end && *p != separator) return "there is text after a closing quote";
     } else {
         const char *next = memchr(p, separator, (size_t)(end - p));
         size_t size = (size_t)((next ? next : end) - p);
@@ -45,7 +45,8 @@ static const char *read_field(const char **at, const char *end, char separator, 
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* A quote opens a quoted part at the beginning of a field alone; elsewhere it is a character. */
+/* A quote opens a quoted part only at the beginning of a field; elsewhere it is a plain
+ * character. */
 static void find_end(hy_row_scan *s, const char *parting, const char *most, bool *is_inside) {
     bool may_open = true;
     *is_inside = false;
@@ -55,7 +56,7 @@ static void find_end(hy_row_scan *s, const char *parting, const char *most, bool
         s->line += c == '\n';
         if (c == '"' && (*is_inside || may_open)) {
             *is_inside = !*is_inside;
-            may_open = true; /* a second one right behind it is a quote inside */
+            may_open = true; /* a second quote directly after it is a quote character */
         } else if (!*is_inside) {
             may_open = c != '\0' && strchr(parting, c) != NULL;
         }
@@ -75,11 +76,11 @@ static bool next_record(hy_row_scan *s, const char *parting, hy_row *row) {
     find_end(s, parting, s->end - s->at > (ptrdiff_t)HY_ROW_MOST ? s->at + HY_ROW_MOST : s->end,
              &is_inside);
     row->size = (size_t)(s->at - row->data);
-    /* Where the next record would begin cannot be known then. */
+    /* The beginning of the next record is unknown in these cases. */
     s->is_over = is_inside || (s->at < s->end && *s->at != '\n');
     if (s->is_over)
-        row->broken = is_inside ? UNENDED "; nothing behind it is read"
-                                : "larger than 16 MiB; nothing behind it is read";
+        row->broken = is_inside ? UNTERMINATED "; the rest of the file is ignored"
+                                : "the row is larger than 16 MiB; the rest of the file is ignored";
     if (row->size > 0 && row->data[row->size - 1] == '\r') row->size--;
     return true;
 }
@@ -104,7 +105,7 @@ static hy_status add_name(hy_csv *csv, size_t *room, const char *text, size_t si
     while (size > 0 && isspace((unsigned char)*text)) text++, size--;
     HY_TRY(hy_array_reserve(&csv->names, room, csv->count + 1, sizeof *csv->names, "columns"));
     char *name = strndup(text, size);
-    if (!name) return hy_fail(HY_ERR_MEMORY, "no memory for the names of columns");
+    if (!name) return hy_fail(HY_ERR_MEMORY, "not enough memory for the names of columns");
     for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
     csv->names[csv->count++] = name;
     for (size_t i = 0; name[0] && i + 1 < csv->count; i++) {
@@ -129,7 +130,7 @@ static hy_status read_names(const hy_row *row, char separator, hy_csv *csv) {
     return status;
 }
 
-/* Which rows have these keys. */
+/* The kind of rows that has these keys. */
 static hy_status recognise(const hy_csv *csv, hy_row_kind *kind) {
     hy_text text = {0};
     hy_json_writer w;
@@ -149,7 +150,7 @@ static hy_status recognise(const hy_csv *csv, hy_row_kind *kind) {
     return status;
 }
 
-/* The first record of a text; false when there is none. */
+/* The first record of a text; false if there is none. */
 static bool first_record(hy_row_scan *scan, const char *data, size_t size, hy_row *row) {
     *scan = (hy_row_scan){.at = data, .end = data ? data + size : data, .line = 1};
     if (size >= 3 && memcmp(data, "\xEF\xBB\xBF", 3) == 0) scan->at += 3; /* a byte order mark */
@@ -164,7 +165,7 @@ static hy_status try_separator(const hy_row *row, char separator, hy_csv *csv, h
 }
 
 static hy_status choose_separator(const hy_row *row, hy_csv *csv, hy_row_kind *kind) {
-    char likely = '\0'; /* its names are those of the message where none will do */
+    char likely = '\0'; /* the error message lists the columns found with this separator */
     for (const char *c = separators; *c; c++) {
         hy_status status = try_separator(row, *c, csv, kind);
         if (status != HY_ERR_INPUT) return status;
@@ -185,8 +186,9 @@ bool hy_csv_is_header(const char *text, size_t size) {
     return is_header;
 }
 
-/* Carriage returns alone, as some programs on Macs write them. Read by line feeds such a file would be one long
- * header, and then rows out of the middle of texts. Returns at the very end are a line end that was doubled. */
+/* Whether lines end with carriage returns only, as some Mac programs write them. Split at line
+ * feeds, such a file would have one long header, and its rows would begin inside texts. Carriage
+ * returns at the end of the header belong to a doubled line end. */
 static bool has_lines_by_returns(const hy_row *header) {
     size_t size = header->size;
     while (size > 0 && header->data[size - 1] == '\r') size--;
@@ -198,10 +200,10 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
     hy_row row;
     *csv = (hy_csv){0};
     HY_FAIL_IF(!first_record(scan, data, size, &row), HY_ERR_INPUT,
-               "there is no line with the names of columns");
-    HY_FAIL_IF(has_lines_by_returns(&row), HY_ERR_INPUT,
-               "its lines end with carriage returns alone; expected line feeds (this helps: tr "
-               "'\\r' '\\n')");
+               "the file has no line with column names");
+    HY_FAIL_IF(
+        has_lines_by_returns(&row), HY_ERR_INPUT,
+        "the lines end with carriage returns; expected line feeds (convert them: tr '\\r' '\\n')");
     HY_TRY(choose_separator(&row, csv, kind));
     scan->csv = csv;
     return HY_OK;
@@ -211,11 +213,11 @@ hy_status hy_csv_begin(hy_row_scan *scan, const char *data, size_t size, hy_csv 
 
 static hy_status check_field(const char *name, const hy_text *field) {
     const char *text = hy_text_string(field);
-    HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT, "a zero byte in the column \"%.40s\"",
-               name);
+    HY_FAIL_IF(memchr(text, 0, field->size), HY_ERR_INPUT,
+               "the column \"%.40s\" contains a zero byte", name);
     for (size_t i = 0; i < field->size;) {
         int length = hy_utf8_length((const uint8_t *)text + i, field->size - i);
-        HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not UTF-8", name);
+        HY_FAIL_IF(length == 0, HY_ERR_INPUT, "the column \"%.40s\" is not valid UTF-8", name);
         i += (size_t)length;
     }
     return HY_OK;
@@ -233,8 +235,8 @@ static hy_status add_fields(const hy_row *row, hy_json_writer *w, hy_text *field
         HY_TRY(check_field(csv->names[i], field));
         hy_json_put_string(w, csv->names[i], hy_text_string(field));
     }
-    HY_FAIL_IF(i != csv->count, HY_ERR_INPUT, "%zu columns, but the first line names %zu", i,
-               csv->count);
+    HY_FAIL_IF(i != csv->count, HY_ERR_INPUT,
+               "the row has %zu columns, but the first line names %zu", i, csv->count);
     return HY_OK;
 }
 

@@ -1,8 +1,9 @@
-/* dataset.c: parts, their mixture, and sequences by number.
+/* dataset.c: the parts of a dataset, their mixture, and sequences by number.
  *
- * Parts without weights are one row of sequences, shuffled as a whole; with weights they take turns
- * (mixture.c) and each is shuffled for itself. An epoch has as many sequences as all parts together.
- * Held-out parts follow one another in order, weights or not. Nothing changes after opening. */
+ * Parts without weights form one list of sequences, shuffled as a whole. Parts with weights take
+ * turns (mixture.c), and each is shuffled on its own. An epoch has as many sequences as all parts
+ * together. Held-out parts follow one another in order, with or without weights. Nothing changes
+ * after opening. */
 #include "data/dataset.h"
 
 #include <assert.h>
@@ -21,7 +22,7 @@
 
 #define BUFFER_BYTES ((int64_t)16 << 20)
 
-/* Parts that make up a split, one after the other. */
+/* The parts of a split, in order. */
 typedef struct part_list {
     hy_part *parts;
     size_t count;
@@ -30,14 +31,14 @@ typedef struct part_list {
 struct hy_dataset {
     hy_tokenizer *tokenizer;
     hy_encoding encoding;
-    part_list main, held_out; /* held_out is empty when the data itself is divided */
+    part_list main, held_out; /* held_out is empty if the data itself is split */
     const part_list *splits[2];
     hy_cycle cycle;
     bool has_weights;
     uint64_t seed;
     bool shuffle;
     hy_dataset_facts facts;
-    atomic_bool has_failed; /* to read a file */
+    atomic_bool has_failed; /* a file could not be read */
 };
 
 static bool is_builtin(const char *path) {
@@ -50,10 +51,10 @@ static bool is_given(const char *text) { return text && text[0]; }
 
 static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_part_use use) {
     HY_FAIL_IF(d->tokenizer, HY_ERR_INPUT,
-               "the built-in text is bytes and takes no tokenizer; give data, or leave the "
-               "tokenizer out");
+               "the built-in text consists of bytes and needs no tokenizer; name other data, or "
+               "omit the tokenizer");
     d->main.parts = calloc(1, sizeof *d->main.parts);
-    if (!d->main.parts) return hy_fail(HY_ERR_MEMORY, "no memory for data");
+    if (!d->main.parts) return hy_fail(HY_ERR_MEMORY, "not enough memory for data");
     HY_TRY(hy_part_open_grammar(use, o, d->main.parts));
     d->main.count = 1;
     if (use != HY_PART_DOES_BOTH) return HY_OK;
@@ -66,15 +67,15 @@ static hy_status open_grammar(hy_dataset *d, const hy_dataset_options *o, hy_par
 static hy_status open_parts(hy_dataset *d, const hy_dataset_options *o, const hy_mixture *mixture,
                             hy_part_use use, part_list *out) {
     out->parts = calloc(mixture->count, sizeof *out->parts);
-    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for data");
+    if (!out->parts) return hy_fail(HY_ERR_MEMORY, "not enough memory for data");
     for (size_t i = 0; i < mixture->count; i++) {
         hy_part *part = &out->parts[i];
         HY_TRY(hy_part_open(mixture->parts[i].path, use, o, &d->encoding, part));
         out->count++;
         part->weight = mixture->parts[i].weight;
         HY_FAIL_IF(part->is_bytes != out->parts[0].is_bytes, HY_ERR_INPUT,
-                   "%s is %s, but %s is %s; a tokenizer would make tokens of both",
-                   out->parts[0].name, out->parts[0].is_bytes ? "text" : "tokens", part->name,
+                   "%s is %s, but %s is %s; set a tokenizer to use both", out->parts[0].name,
+                   out->parts[0].is_bytes ? "text" : "tokens", part->name,
                    part->is_bytes ? "text" : "tokens");
     }
     return HY_OK;
@@ -123,7 +124,7 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
     if (is_given(o->val_path) && !is_same) {
         HY_TRY(open_path(d, o, o->val_path, HY_PART_HOLDS_OUT, &d->held_out));
         HY_FAIL_IF(is_bytes != d->held_out.parts[0].is_bytes, HY_ERR_INPUT,
-                   "training data is %s, but held-out data %s is %s",
+                   "the training data is %s, but the held-out data %s is %s",
                    is_bytes ? "text" : "token shards", o->val_path,
                    is_bytes ? "token shards" : "text");
     }
@@ -134,7 +135,7 @@ static hy_status open_all(hy_dataset *d, const hy_dataset_options *o) {
 
 /* ---- describing ------------------------------------------------------------------------------ */
 
-/* "4.0 MB", "120.5 M tokens", "95 tokens". */
+/* Examples: "4.0 MB", "120.5 M tokens", "95 tokens". */
 static void format_size(double count, bool is_bytes, char *out, size_t size) {
     static const char *const prefixes[] = {"", "k", "M", "G", "T"};
     int i = 0;
@@ -144,7 +145,7 @@ static void format_size(double count, bool is_bytes, char *out, size_t size) {
              is_bytes ? "B" : "tokens");
 }
 
-/* What a list of parts holds beside its splits. */
+/* Adds up the rows of a list of parts. */
 static void count_rows(hy_dataset_facts *facts, const part_list *list) {
     for (size_t i = 0; i < list->count; i++) {
         const hy_part *part = &list->parts[i];
@@ -190,7 +191,7 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
             sequences += d->main.parts[i].sequences[s];
         }
     }
-    if (facts->rows) { /* "; packed into 912 sequences, 97.1 % full" */
+    if (facts->rows) { /* example: "; packed into 912 sequences, 97.1 % full" */
         snprintf(rows, sizeof rows, "; %s %llu sequences, %.1f %% full",
                  o->packs ? "packed into" : "in", (unsigned long long)sequences,
                  100.0 * (double)places / (double)(sequences * (uint64_t)facts->seq));
@@ -205,16 +206,17 @@ static void describe(hy_dataset *d, const hy_dataset_options *o) {
 
 hy_status hy_dataset_open(const hy_dataset_options *options, hy_dataset **out) {
     *out = NULL;
-    HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "sequence length is %d; expected 1 or more",
+    HY_FAIL_IF(options->seq < 1, HY_ERR_INPUT, "the sequence length is %d; expected 1 or more",
                options->seq);
-    HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "vocabulary of %d; expected 1 or more",
+    HY_FAIL_IF(options->vocab < 1, HY_ERR_INPUT, "the vocabulary size is %d; expected 1 or more",
                options->vocab);
     bool is_fraction =
-        options->val_fraction > 0 && options->val_fraction <= 0.5; /* false for NaN too */
+        options->val_fraction > 0 && options->val_fraction <= 0.5; /* also false for NaN */
     HY_FAIL_IF(!is_given(options->val_path) && !is_fraction, HY_ERR_INPUT,
-               "held-out fraction is %g; expected above 0 and at most 0.5", options->val_fraction);
+               "the held-out fraction is %g; expected above 0 and at most 0.5",
+               options->val_fraction);
     hy_dataset *d = calloc(1, sizeof *d);
-    if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a dataset");
+    if (!d) return hy_fail(HY_ERR_MEMORY, "not enough memory for a dataset");
     d->seed = options->seed;
     d->shuffle = options->shuffle;
     hy_status status = open_all(d, options);
@@ -247,7 +249,7 @@ const hy_tokenizer *hy_dataset_tokenizer(const hy_dataset *d) { return d->tokeni
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Where number p of an endless row of `count` sequences stands among them. */
+/* The sequence (of `count`) that is number p of the endless training order. */
 static uint64_t shuffled(const hy_dataset *d, uint64_t p, uint64_t count, uint64_t salt) {
     if (!d->shuffle) return p % count;
     uint64_t epoch_seed = hy_rng_u64(d->seed + salt, HY_RNG_SHUFFLE, p / count);
@@ -257,19 +259,20 @@ static uint64_t shuffled(const hy_dataset *d, uint64_t p, uint64_t count, uint64
 int64_t hy_dataset_fill(const hy_dataset *d, hy_split split, uint64_t p, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts) {
     assert(split == HY_TRAIN || p < d->facts.sequences[HY_VAL]);
-    uint64_t at = p; /* of the part */
+    uint64_t at = p; /* number within the part */
     const hy_part *part = d->splits[split]->parts;
     if (split == HY_TRAIN && d->has_weights) {
         size_t which;
         hy_cycle_find(&d->cycle, p, &which, &at);
-        part += which; /* each has an order of its own: its number is in the seed */
+        part += which; /* each part has its own order: its number is part of the seed */
         at = shuffled(d, at, part->sequences[HY_TRAIN], (uint64_t)which << 32);
     } else {
         if (split == HY_TRAIN) at = shuffled(d, p, d->facts.sequences[HY_TRAIN], 0);
         for (; at >= part->sequences[split]; part++) at -= part->sequences[split];
     }
     int64_t counted = hy_part_fill(part, split, at, d->facts.seq, tokens, targets, doc_starts);
-    if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true); /* all else is read-only */
+    /* all other members are read-only */
+    if (counted < 0) atomic_store((atomic_bool *)&d->has_failed, true);
     return counted;
 }
 

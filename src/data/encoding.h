@@ -1,7 +1,7 @@
-/* encoding.h: how text of any kind becomes tokens, and who is told on the way.
+/* encoding.h: how text becomes tokens, and the callbacks during encoding.
  *
- * What examples and tokenised text have in common. Everything pointed to belongs to the dataset and
- * outlives what is made with it. */
+ * Examples and tokenised text share these settings. The dataset owns everything the struct points
+ * to and outlives all users of it. */
 #pragma once
 
 #include "data/chat_template.h"
@@ -9,13 +9,13 @@
 typedef struct hy_encoding {
     const hy_tokenizer *tokenizer; /* NULL: bytes */
     hy_chat_template chat;
-    bool names_template; /* it was asked for: also for rows that do without */
-    bool counts_all;     /* the loss is of all tokens, not of answers alone */
+    bool names_template; /* chosen by name: use it for rows that do not need one, too */
+    bool counts_all;     /* all tokens count in the loss, not only answers */
     bool stops_at_bad;   /* a malformed row is an error, not a warning */
     int32_t seq, vocab;
     int32_t workers;
-    size_t buffer; /* bytes of rows that are in work at a time, all workers together */
+    size_t buffer; /* bytes of rows that are being encoded at a time, for all workers */
     void *user;
-    void (*on_progress)(void *user, const char *what, double share); /* or NULL */
-    void (*on_warning)(void *user, const char *text);                /* or NULL */
+    void (*on_progress)(void *user, const char *what, double share); /* may be NULL */
+    void (*on_warning)(void *user, const char *text);                /* may be NULL */
 } hy_encoding;

@@ -1,7 +1,8 @@
-/* examples.c: files of rows, encoded by several threads into one row of examples. See examples.h.
+/* examples.c: encodes files of rows into one list of examples, with several threads. See
+ * examples.h.
  *
- * The file is mapped and cut into batches of rows by whoever is free; a batch is encoded by one thread
- * and written when its turn comes. The order of examples is that of the rows. */
+ * The file is mapped. A free thread takes the next batch of rows and encodes it; batches are
+ * written in order, so examples have the order of their rows. */
 #include "data/examples.h"
 
 #include <stdio.h>
@@ -13,9 +14,9 @@
 
 /* ---- rows to tokens -------------------------------------------------------------------------- */
 
-/* A row is parsed, read as turns, rendered, encoded, and cut to what a sequence holds. Whatever is wrong
- * with it is HY_ERR_INPUT and becomes a reason; other failures (memory, an id that the model does not
- * have) end the reading. */
+/* A row is parsed, read as turns, rendered, encoded, and cut to the length of a sequence. A problem
+ * with the row is HY_ERR_INPUT and becomes the reason in a warning. Other failures (out of memory,
+ * an id outside the model's vocabulary) end the reading. */
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
@@ -32,7 +33,7 @@ hy_status hy_row_parse(const hy_row *row, hy_json **out) {
     if (row->csv) return parse_csv(row, out);
     hy_status status = hy_json_parse(row->data, row->size, "", out);
     if (status != HY_ERR_INPUT) return status;
-    /* ":LINE:COLUMN: reason", counted from the row's own beginning. */
+    /* The parser writes ":LINE:COLUMN: reason", counted from the beginning of the row. */
     unsigned long long line, column;
     int at = 0;
     char message[HY_REASON_MAX];
@@ -47,10 +48,10 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_json_node *root) {
     hy_conversation *c = &b->conversation;
     HY_TRY(hy_conversation_read(root, kind, c));
-    /* A question and its answer stand on lines of their own. */
+    /* Without a template, a question and its answer are on separate lines. */
     if (kind == HY_ROWS_QUESTION && chat->kind == HY_CHAT_PLAIN) {
         HY_FAIL_IF(c->count + 1 > c->room, HY_ERR_INTERNAL,
-                   "a question and its answer with no room for a line end");
+                   "there is no room for the line end between a question and its answer");
         c->turns[2] = c->turns[1];
         c->turns[1] = (hy_turn){.role = HY_ROLE_INPUT, .text = "", .size = 0};
         c->count = 3;
@@ -64,7 +65,7 @@ static hy_status encode_tree(hy_batch_of_rows *b, const hy_encoding *e,
 
 /* ---- examples -------------------------------------------------------------------------------- */
 
-/* Tokens [first, last) of the row as an example. */
+/* Adds tokens [first, last) of the row as an example. */
 static hy_status add_example(hy_batch_of_rows *b, size_t first, size_t last, bool counts_all) {
     int32_t length = (int32_t)(last - first);
     HY_TRY(hy_ids_append(&b->tokens, b->ids.data + first, last - first));
@@ -80,11 +81,11 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     for (size_t i = 0; i < count; i++) {
         int32_t id = b->ids.data[i];
         HY_FAIL_IF(id < 0 || id >= e->vocab, HY_ERR_STATE,
-                   "a row has the token %d, but the model's vocabulary has ids 0 to %d; is "
-                   "this its tokenizer?",
+                   "a row has the token %d, but the model's vocabulary has the ids 0 to %d; check "
+                   "that the tokenizer belongs to the model",
                    id, e->vocab - 1);
     }
-    if (count < 2) return hy_fail(HY_ERR_INPUT, "nothing in it: fewer than two tokens");
+    if (count < 2) return hy_fail(HY_ERR_INPUT, "the row has fewer than two tokens");
     if (kind == HY_ROWS_TEXT) {
         for (size_t first = 0; first + 1 < count; first += seq) {
             HY_TRY(add_example(b, first, count - first < most ? count : first + most, true));
@@ -98,10 +99,11 @@ static hy_status add_row(hy_batch_of_rows *b, const hy_encoding *e, hy_row_kind 
     for (size_t i = 1; i < count && !counts_any; i++) counts_any = b->answers.data[i];
     if (counts_any) return add_example(b, 0, count, e->counts_all);
     b->dropped += is_cut;
-    return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "no assistant's turn in it, so nothing to learn");
+    return is_cut ? HY_OK : hy_fail(HY_ERR_INPUT, "the row has no assistant turn to learn from");
 }
 
-/* Encodes rows; malformed ones are noted. A failure is one of the run, not of a row. */
+/* Encodes rows and records the malformed ones. An error status ends the run; a malformed row does
+ * not. */
 static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
                              const hy_chat_template *chat, hy_row_kind kind) {
     b->tokens.count = b->lengths.count = b->bad_count = 0;
@@ -135,7 +137,7 @@ static hy_status encode_rows(hy_batch_of_rows *b, const hy_encoding *e,
 /* ---- the file -------------------------------------------------------------------------------- */
 
 #define WARNINGS_SHOWN 5
-#define ROWS_LOOKED_AT 1000 /* at most, to find one that says which kind of rows they are */
+#define ROWS_INSPECTED 1000 /* rows to read at most to find the kind of the rows */
 
 typedef struct reading {
     hy_examples *examples;
@@ -143,18 +145,18 @@ typedef struct reading {
     const hy_input_file *file;
     const char *path;
     hy_row_scan scan;
-    hy_csv csv; /* its columns; nothing where rows are JSON */
+    hy_csv csv; /* the columns; empty for JSON */
     const char *begin;
     size_t size, batch_bytes;
     hy_row_kind kind;
-    hy_chat_template chat; /* as this kind of rows uses it */
-    uint64_t rows, used;   /* of this file; those that gave an example */
+    hy_chat_template chat; /* the template for this kind of row */
+    uint64_t rows, used;   /* rows of this file; rows that gave an example */
     char first_reason[HY_REASON_MAX + 64];
 } reading;
 
 /* ---- the kind of rows ------------------------------------------------------------------------ */
 
-/* Documents have no turns; a prompt is written as it is unless a template was asked for by name. */
+/* Documents have no turns. A prompt is used without a template unless the user chose one. */
 static hy_status choose_template(reading *r) {
     const hy_encoding *e = r->encoding;
     r->chat = e->chat;
@@ -188,14 +190,14 @@ static hy_status encode_batch(void *context, void *slot) {
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", r->path);
 }
 
-static hy_status tell_bad_rows(reading *r, const hy_batch_of_rows *b) {
+static hy_status report_bad_rows(reading *r, const hy_batch_of_rows *b) {
     hy_examples *x = r->examples;
     for (size_t i = 0; i < b->bad_count && i < HY_REASONS_KEPT; i++) {
         char text[HY_REASON_MAX + 4200];
         snprintf(text, sizeof text, "%.4000s:%llu: %s", r->path, (unsigned long long)b->bad[i].line,
                  b->bad[i].reason);
         HY_FAIL_IF(r->encoding->stops_at_bad, HY_ERR_INPUT,
-                   "%s (bad_rows = skip would go on without it)", text);
+                   "%s (set bad_rows = skip to continue without this row)", text);
         if (!r->first_reason[0]) {
             snprintf(r->first_reason, sizeof r->first_reason, "line %llu: %s",
                      (unsigned long long)b->bad[i].line, b->bad[i].reason);
@@ -212,7 +214,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
     hy_batch_of_rows *b = slot;
     hy_examples *x = r->examples;
     const hy_encoding *e = r->encoding;
-    HY_TRY(tell_bad_rows(r, b));
+    HY_TRY(report_bad_rows(r, b));
     HY_TRY(hy_spool_put(&x->tokens, b->tokens.data, b->tokens.count * sizeof *b->tokens.data));
     for (size_t i = 0; i < b->lengths.count; i++) {
         x->token_count += (uint64_t)b->lengths.data[i];
@@ -233,7 +235,7 @@ static hy_status write_batch(void *context, void *slot, bool is_caller) {
 static hy_status run_workers(reading *r) {
     int32_t workers = r->encoding->workers;
     hy_batch_of_rows *slots = calloc((size_t)workers, sizeof *slots);
-    HY_FAIL_IF(!slots, HY_ERR_MEMORY, "no memory to read %s", r->path);
+    HY_FAIL_IF(!slots, HY_ERR_MEMORY, "not enough memory to read %s", r->path);
     hy_in_order job = {.context = r,
                        .next = next_batch,
                        .work = encode_batch,
@@ -254,7 +256,7 @@ static hy_status run_workers(reading *r) {
     return status;
 }
 
-/* Sets the scan before the first row. */
+/* Moves the scan before the first row. */
 static hy_status begin_rows(reading *r) {
     hy_rows_begin(&r->scan, r->begin, r->size);
     if (!r->file->is_csv) return HY_OK;
@@ -262,17 +264,19 @@ static hy_status begin_rows(reading *r) {
     return hy_csv_begin(&r->scan, r->begin, r->size, &r->csv, &r->kind);
 }
 
-/* The columns of CSV say it, of JSON the first row that can be read. */
+/* Finds the kind of the rows: CSV by its columns, JSON by the first row that can be read. */
 static hy_status find_kind(reading *r) {
     hy_row row;
     hy_status status = begin_rows(r);
     if (status != HY_OK) {
-        return hy_fail_context(status, "%s: its first line names columns (or: --data-format text)",
+        return hy_fail_context(status,
+                               "%s: cannot read the column names in the first line (for plain "
+                               "text, use --data-format text)",
                                r->path);
     }
     if (r->file->is_csv) return HY_OK;
-    status = hy_fail(HY_ERR_INPUT, "%s holds no rows", r->path);
-    for (int i = 0; i < ROWS_LOOKED_AT && hy_rows_next(&r->scan, &row); i++) {
+    status = hy_fail(HY_ERR_INPUT, "%s contains no rows", r->path);
+    for (int i = 0; i < ROWS_INSPECTED && hy_rows_next(&r->scan, &row); i++) {
         hy_json *json;
         status = hy_row_parse(&row, &json);
         if (status == HY_OK) {
@@ -291,12 +295,11 @@ static hy_status read_mapped(reading *r) {
     HY_TRY(choose_template(r));
     HY_TRY(begin_rows(r));
     HY_TRY(run_workers(r));
-    HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s could be used: %s",
+    HY_FAIL_IF(!r->used && r->first_reason[0], HY_ERR_INPUT, "no row of %s can be used: %s",
                r->path, r->first_reason);
-    HY_FAIL_IF(r->rows == 0, HY_ERR_INPUT, "%s holds no rows", r->path);
+    HY_FAIL_IF(r->rows == 0, HY_ERR_INPUT, "%s contains no rows", r->path);
     HY_FAIL_IF(!r->used, HY_ERR_INPUT,
-               "no row of %s could be used: all are longer than the sequence of %d tokens, and "
-               "no answer is left",
+               "no row of %s can be used: the sequence of %d tokens is too short for any answer",
                r->path, r->encoding->seq);
     return HY_OK;
 }
@@ -328,15 +331,15 @@ hy_status hy_examples_open(const hy_file_list *files, const hy_encoding *e, hy_e
     if (status == HY_OK) status = hy_spool_map(&x->ends);
     if (status != HY_OK) hy_examples_close(x);
     HY_TRY(status);
-    /* What a user should know of rows that were not taken whole. */
+    /* Warn about rows that were skipped or cut. */
     char text[256];
-    snprintf(text, sizeof text, "%llu of %llu rows were malformed and skipped",
+    snprintf(text, sizeof text, "skipped %llu of %llu rows because they are malformed",
              (unsigned long long)x->bad_rows, (unsigned long long)x->rows);
     if (x->bad_rows && e->on_warning) e->on_warning(e->user, text);
     snprintf(text, sizeof text,
-             "%llu of %llu rows are longer than the sequence of %d tokens and were cut%s",
+             "cut %llu of %llu rows because they are longer than the sequence of %d tokens%s",
              (unsigned long long)x->cut, (unsigned long long)x->rows, e->seq,
-             x->dropped ? "; some have no answer left and were dropped" : "");
+             x->dropped ? "; rows with no answer left were dropped" : "");
     if (x->cut && e->on_warning) e->on_warning(e->user, text);
     return HY_OK;
 }

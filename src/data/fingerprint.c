@@ -17,7 +17,7 @@ hy_status hy_fingerprint_file(const char *path, hy_hash *hash) {
     uint64_t size = hy_reader_size(reader);
     uint64_t chunks = size <= CHUNKS * CHUNK ? (size + CHUNK - 1) / CHUNK : CHUNKS;
     char *chunk = malloc(CHUNK);
-    hy_status status = chunk ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to look through %s", path);
+    hy_status status = chunk ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read %s", path);
     for (int i = 0; i < 8; i++) size_bytes[i] = (uint8_t)(size >> 8 * i);
     hy_hash_add(hash, size_bytes, sizeof size_bytes);
     for (uint64_t i = 0; i < chunks && status == HY_OK; i++) {
@@ -39,7 +39,8 @@ static hy_status add_part(const hy_mixture *mixture, size_t i, hy_data_format fo
     hy_file_kind kind;
     if (mixture->has_weights) hy_hash_add(hash, &part->weight, sizeof part->weight);
     HY_TRY(hy_file_list_find(part->path, format, &list));
-    hy_status status = hy_file_list_kind(part->path, &list, &kind); /* without notes beside rows */
+    /* removes notes for people from a list of rows */
+    hy_status status = hy_file_list_kind(part->path, &list, &kind);
     for (size_t f = 0; f < list.count && status == HY_OK; f++) {
         status = hy_fingerprint_file(list.files[f].path, hash);
     }

@@ -1,8 +1,8 @@
-/* grammar.c: writes the built-in text and knows its entropy.
+/* grammar.c: generates the built-in text and computes its entropy.
  *
- * The program made from the table (grammar_program.h) is run once per document. Random numbers
- * come from a counter, so the text is a function of the seed alone. The program is built anew for
- * each call, in a fraction of a millisecond: there is no state between calls. */
+ * The program made from the table (grammar_program.h) runs once per document. Random numbers come
+ * from a counter, so the text depends only on the seed. Each call builds the program again, in a
+ * fraction of a millisecond, so there is no state between calls. */
 #include "data/grammar.h"
 
 #include <assert.h>
@@ -13,18 +13,19 @@
 
 typedef struct remembered {
     int begin, size;
-    int choice; /* the last one made inside */
+    int choice; /* the last choice made inside it */
 } remembered;
 
-/* One document in the making. */
+/* The document that is being written. */
 typedef struct writer {
     const hy_grammar_program *program;
-    uint64_t seed, drawn; /* numbers drawn so far in the whole text */
+    uint64_t seed, drawn; /* seed; random numbers drawn so far for the whole text */
     uint32_t words[4];
     bool wants_nats;
     int size;
     int last_choice;
-    remembered slots[HY_GRAMMAR_SLOTS + 1]; /* the last is for what nobody asks for again */
+    /* the last slot is for values that are never used again */
+    remembered slots[HY_GRAMMAR_SLOTS + 1];
     uint8_t text[HY_GRAMMAR_DOCUMENT_MAX];
     float nats[HY_GRAMMAR_DOCUMENT_MAX];
 } writer;
@@ -87,7 +88,7 @@ static void expand(writer *w, int rule_number) {
 
 static void build(hy_grammar_program *program) {
     hy_status status = hy_grammar_program_build(hy_grammar_rules, hy_grammar_rule_count, program);
-    assert(status == HY_OK); /* the table is part of the program, and tested */
+    assert(status == HY_OK); /* cannot fail: the table is part of the program and tested */
     (void)status;
 }
 

@@ -1,9 +1,9 @@
-/* grammar_program.c: reads a table of rules into a program. See grammar_program.h for the
+/* grammar_program.c: compiles a table of rules into a program. See grammar_program.h for the
  * notation.
  *
- * Texts stay where they are, in the table; the program points at them. Rules are read in order,
- * then costed from the last to the first (below), since a rule refers only to those
- * below it. */
+ * Texts stay in the table; the program points to them. Rules are read in order. Their costs are
+ * then computed from the last rule to the first (below), because a rule refers only to rules below
+ * it. */
 #include "data/grammar_program.h"
 
 #include <math.h>
@@ -11,28 +11,30 @@
 
 #include "base/error.h"
 
-/* ---- what a grammar's choices cost, byte by byte and on average ------------------------------ */
+/* ---- the cost of choices, per byte and on average -------------------------------------------- */
 
-/* A choice of weight w out of W costs ln(W / w) nats. Read from left to right, each byte of the
- * text it begins with narrows the alternatives down: byte k costs ln(W(k) / W(k + 1)), where W(k)
- * is the weight of all alternatives that agree with it in their first k bytes. These sum to the
- * choice's cost because in the end it stands alone.
- * Expectations go from the last rule to the first. They are exact, because what a letter remembers
- * is independent of every choice made outside of it: the mean length of a copy is that of its
- * rule, and that of an agreeing form follows from the weights of the rule that decides. */
+/* A choice of weight w out of W costs ln(W / w) nats. Read from left to right, each byte at the
+ * beginning of its text excludes some alternatives: byte k costs ln(W(k) / W(k + 1)), where W(k) is
+ * the weight of all alternatives with the same first k bytes. These costs add up to the cost of the
+ * choice, because in the end only one alternative is left.
+ *
+ * Expectations are computed from the last rule to the first. They are exact, because the value
+ * stored in a letter is independent of every choice made outside of it. So the mean length of a
+ * copy is that of its rule, and the mean length of an agreeing form follows from the weights of the
+ * deciding rule. */
 
 static hy_status refuse(const hy_grammar_program *program, int rule, const char *what) {
     return hy_fail(HY_ERR_INTERNAL, "grammar rule \"%s\": %s", program->source[rule].name, what);
 }
 
-/* The text a choice begins with: empty when it begins with an insertion. */
+/* The text at the beginning of a choice: empty if the choice begins with an insertion. */
 static hy_grammar_text opening(const hy_grammar_program *program, const hy_grammar_choice *choice) {
     const hy_grammar_op *op = &program->ops[choice->first_op];
     if (choice->op_count == 0 || op->kind != HY_GRAMMAR_TEXT) return (hy_grammar_text){"", 0};
     return op->text;
 }
 
-/* Weight of the rule's alternatives that agree with `text` in the first `size` bytes. */
+/* The weight of the rule's alternatives that share the first `size` bytes of `text`. */
 static int weight_agreeing(const hy_grammar_program *program, const hy_grammar_rule_program *rule,
                            hy_grammar_text text, int size) {
     int weight = 0;
@@ -58,12 +60,13 @@ static hy_status fill_choice_costs(hy_grammar_program *program, int at, hy_gramm
         weight = left;
     }
     if (weight > choice->weight) {
-        return refuse(program, at, "one alternative begins like the whole opening of another");
+        return refuse(program, at,
+                      "one alternative begins with the complete first text of another");
     }
     return HY_OK;
 }
 
-/* Which rule's choice comes last whenever this one is expanded. */
+/* The rule that makes the last choice whenever rule `at` is expanded. */
 static int deciding_rule(const hy_grammar_program *program, int at) {
     const hy_grammar_rule_program *rule = &program->rules[at];
     const hy_grammar_choice *choice = &program->choices[rule->first_choice];
@@ -85,23 +88,25 @@ typedef struct expectation {
     int bytes_max;
 } expectation;
 
-/* What an agreeing form or a repetition depends on: the rule whose choice decides, by its letter. */
+/* Finds the rule that decides an agreeing form or a repetition, by its letter. */
 static hy_status expect_decided(const hy_grammar_program *program, int at, const hy_grammar_op *op,
                                 expectation *sum) {
     bool agrees = op->kind == HY_GRAMMAR_AGREE;
     int decider = program->rules[program->slot_rule[agrees ? op->slot : op->counter]].deciding_rule;
     if (decider < 0) {
-        return refuse(program, at,
-                      agrees ? "agrees with a letter that no choice ends"
-                             : "counts by a letter that no choice ends");
+        return refuse(
+            program, at,
+            agrees ? "agrees with a letter, but the rule of the letter does not end with a choice"
+                   : "counts by a letter, but the rule of the letter does not end with a choice");
     }
     const hy_grammar_rule_program *rule = &program->rules[decider];
     const hy_grammar_rule_program *repeated = &program->rules[program->slot_rule[op->slot]];
     if (agrees && rule->choice_count % op->form_count != 0) {
-        return refuse(program, at, "has forms that do not divide the alternatives they agree with");
+        return refuse(program, at,
+                      "the number of alternatives is not a multiple of the number of forms");
     }
     int longest = 0;
-    double mean = 0; /* bytes of a form, or times */
+    double mean = 0; /* mean bytes of a form, or mean repetitions */
     for (int i = 0; i < rule->choice_count; i++) {
         int size = agrees ? program->forms[op->first_form + i % op->form_count].size : i + 1;
         mean += (double)program->choices[rule->first_choice + i].weight * size / rule->total_weight;
@@ -122,7 +127,7 @@ static hy_status expect_op(const hy_grammar_program *program, int at, const hy_g
         sum->bytes_max += op->text.size;
         return HY_OK;
     }
-    bool expands = op->kind == HY_GRAMMAR_EXPAND; /* or copies */
+    bool expands = op->kind == HY_GRAMMAR_EXPAND; /* otherwise it copies */
     const hy_grammar_rule_program *used =
         &program->rules[expands ? op->rule : program->slot_rule[op->slot]];
     if (expands) sum->nats += used->nats;
@@ -131,7 +136,7 @@ static hy_status expect_op(const hy_grammar_program *program, int at, const hy_g
     return HY_OK;
 }
 
-/* The letters of a rule: those it needs from outside, fills for sure, and fills at all. */
+/* The letters of a rule: those it needs from outside, those it always fills, those it may fill. */
 typedef struct letters {
     uint32_t needs, fills, touches;
 } letters;
@@ -153,9 +158,10 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
             filled |= of_rule[op->rule].fills;
             all.touches |= of_rule[op->rule].touches;
             if (op->slot == HY_GRAMMAR_NO_SLOT) continue;
-            /* This keeps what two letters remember independent of each other. */
+            /* This keeps the values of two letters independent of each other. */
             if (of_rule[op->rule].touches | of_rule[op->rule].needs) {
-                return refuse(program, at, "remembers a rule that uses letters itself");
+                return refuse(program, at,
+                              "stores a rule in a letter, but that rule uses letters itself");
             }
             filled |= 1u << op->slot;
             all.touches |= 1u << op->slot;
@@ -168,7 +174,7 @@ static hy_status letters_of_rule(const hy_grammar_program *program, int at, lett
 
 /* ---- rules to a program ---------------------------------------------------------------------- */
 
-/* What is being read: for messages, and for the check that references point down the table. */
+/* The rule that is being read: for messages, and to check that references point down the table. */
 typedef struct reader {
     hy_grammar_program *program;
     int rule;
@@ -195,22 +201,23 @@ static hy_status add_op(const reader *r, hy_grammar_op op) {
     return HY_OK;
 }
 
-/* <rule> and <X=rule>; `slot` is NO_SLOT for the former. */
+/* Reads <rule> and <X=rule>; `slot` is NO_SLOT for the first form. */
 static hy_status read_expand(const reader *r, const char *name, int size, int slot) {
     int rule = find_rule(r->program, name, size);
     if (rule < 0) return complain(r, "there is no rule", name, size);
-    if (rule <= r->rule) return complain(r, "may not refer up the table to", name, size);
+    if (rule <= r->rule) return complain(r, "must not refer to a rule above it:", name, size);
     if (slot != HY_GRAMMAR_NO_SLOT) {
         int *filled_by = &r->program->slot_rule[slot];
         if (*filled_by >= 0 && *filled_by != rule) {
-            return complain(r, "a letter stands for one rule only; another is", name, size);
+            return complain(r, "a letter must always store the same rule; another one is", name,
+                            size);
         }
         *filled_by = rule;
     }
     return add_op(r, (hy_grammar_op){.kind = HY_GRAMMAR_EXPAND, .rule = rule, .slot = slot});
 }
 
-/* The texts of <X?one/two>. */
+/* Reads the texts of <X?one/two>. */
 static hy_status read_agree(const reader *r, const char *forms, int size, int slot) {
     hy_grammar_program *program = r->program;
     hy_grammar_op op = {.kind = HY_GRAMMAR_AGREE, .slot = slot, .first_form = program->form_count};
@@ -227,7 +234,7 @@ static hy_status read_agree(const reader *r, const char *forms, int size, int sl
     return add_op(r, op);
 }
 
-/* What stands between < and >. */
+/* Reads the text between < and >. */
 static hy_status read_insertion(const reader *r, const char *text, int size) {
     if (size == 0 || !is_slot(text[0])) return read_expand(r, text, size, HY_GRAMMAR_NO_SLOT);
     int slot = text[0] - 'A';
@@ -241,7 +248,7 @@ static hy_status read_insertion(const reader *r, const char *text, int size) {
     return complain(r, "cannot read", text, size);
 }
 
-/* "3~" in front of an alternative: returns the weight and moves past it. */
+/* Reads "3~" before an alternative: returns the weight and moves past it. */
 static int read_weight(const char **text, const char *end) {
     int weight = 0;
     const char *at = *text;
@@ -302,20 +309,20 @@ hy_status hy_grammar_program_build(const hy_grammar_rule *source, int count,
     program->rule_count = count;
     for (int i = 0; i < HY_GRAMMAR_SLOTS; i++) program->slot_rule[i] = -1;
     HY_FAIL_IF(count < 1 || count > HY_GRAMMAR_RULES_MAX, HY_ERR_INTERNAL,
-               "a grammar of %d rules; expected 1 to %d", count, HY_GRAMMAR_RULES_MAX);
+               "the grammar has %d rules; expected 1 to %d", count, HY_GRAMMAR_RULES_MAX);
     for (int i = 0; i < count; i++) HY_TRY(read_rule(&(reader){program, i}));
-    /* Letters are filled before they are used, by rules further down than their users. */
+    /* Letters must be filled before they are used, by rules further down than their users. */
     letters of_rule[HY_GRAMMAR_RULES_MAX] = {{0}};
     for (int at = program->rule_count - 1; at >= 0; at--) {
         HY_TRY(letters_of_rule(program, at, of_rule));
         for (int slot = 0; slot < HY_GRAMMAR_SLOTS; slot++) {
             bool is_needed = of_rule[at].needs >> slot & 1;
             if (is_needed && program->slot_rule[slot] <= at) {
-                return refuse(program, at, "uses a letter that no rule below it fills");
+                return refuse(program, at, "uses a letter, but no rule below fills it");
             }
         }
     }
-    if (of_rule[0].needs) return refuse(program, 0, "uses a letter before it is filled");
+    if (of_rule[0].needs) return refuse(program, 0, "uses a letter before a rule fills it");
     for (int at = program->rule_count - 1; at >= 0; at--) {
         hy_grammar_rule_program *rule = &program->rules[at];
         for (int i = 0; i < rule->choice_count; i++) {
@@ -333,7 +340,7 @@ hy_status hy_grammar_program_build(const hy_grammar_rule *source, int count,
         rule->deciding_rule = deciding_rule(program, at);
     }
     HY_FAIL_IF(program->rules[0].bytes_max > HY_GRAMMAR_DOCUMENT_MAX, HY_ERR_INTERNAL,
-               "a document of the grammar may have %d bytes; expected %d",
+               "a document of the grammar can have %d bytes; expected at most %d",
                program->rules[0].bytes_max, HY_GRAMMAR_DOCUMENT_MAX);
     return HY_OK;
 }

@@ -1,21 +1,21 @@
-/* grammar_program.h: a grammar written as a table of rules, made ready to run.
+/* grammar_program.h: compiles a grammar from a table of rules.
  *
- * A table row is a rule: its name and its alternatives, separated by "|", each of them text with
- * these insertions:
- *     <rule>       what the rule makes
- *     <X=rule>     the same, and remembered under the capital letter X
- *     <X>          the bytes of X once more
- *     <X?one/two>  agreement: the form that belongs to the alternative last chosen inside X; where
- *                  there are more alternatives than forms, the forms are taken in turn
- *     <X*Y>        ", " and the bytes of X, once more than the number (from 0) of the alternative
- *                  last chosen inside Y
- * "3~text" gives an alternative the weight 3; without it the weight is 1. The first rule makes a
+ * A row of the table is a rule: its name and its alternatives, separated by "|". An alternative is
+ * text with these insertions:
+ *     <rule>       the output of the rule
+ *     <X=rule>     as above, and stored under the capital letter X
+ *     <X>          the stored bytes of X again
+ *     <X?one/two>  agreement: the form that belongs to the alternative last chosen inside X; if
+ *                  there are more alternatives than forms, the forms are used in turn
+ *     <X*Y>        ", " and the bytes of X, repeated once more than the number (from 0) of the
+ *                  alternative last chosen inside Y
+ * "3~text" gives an alternative the weight 3; the default weight is 1. The first rule produces a
  * document.
  *
- * A rule refers only to rules below it, so everything ends. Where there is a choice, the
- * alternatives begin with texts none of which is the beginning of another; so a reader knows after
- * those bytes which one it was, each document has one derivation, and the cost of each byte is
- * exact. */
+ * A rule refers only to rules below it, so every expansion ends. In a rule with several
+ * alternatives, none begins with the complete first text of another. So after those bytes a reader
+ * knows which alternative was chosen, each document has one derivation, and the cost of each byte
+ * is exact. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -58,23 +58,23 @@ typedef struct hy_grammar_op {
     hy_grammar_op_kind kind;
     hy_grammar_text text; /* TEXT */
     int rule;             /* EXPAND */
-    int slot;             /* EXPAND: where to remember it, or NO_SLOT; others: what they refer to */
-    int counter;          /* REPEAT: the slot that says how often */
-    int first_form, form_count; /* AGREE: its texts */
+    int slot;    /* EXPAND: where to store the output, or NO_SLOT; others: the slot they read */
+    int counter; /* REPEAT: the slot that decides how often */
+    int first_form, form_count; /* AGREE: its forms */
 } hy_grammar_op;
 
 typedef struct hy_grammar_choice {
     int first_op, op_count;
     int weight;
-    int first_cost, cost_count; /* nats of its first bytes; none where the rule leaves no choice */
+    int first_cost, cost_count; /* nats of its first bytes; none if the rule has a single choice */
 } hy_grammar_choice;
 
 typedef struct hy_grammar_rule_program {
     int first_choice, choice_count;
     int total_weight;
     uint8_t drawn[HY_GRAMMAR_WEIGHT_MAX]; /* a number below total_weight -> the choice */
-    int deciding_rule; /* the one whose choice "last chosen inside" means; -1: varies or none */
-    double nats;       /* expected cost of the choices made in it */
+    int deciding_rule; /* the rule that makes the last choice; -1: varies or none */
+    double nats;       /* expected cost of all choices in it */
     double bytes;      /* expected length */
     int bytes_max;
 } hy_grammar_rule_program;
@@ -90,7 +90,7 @@ typedef struct hy_grammar_program {
     float costs[HY_GRAMMAR_COSTS_MAX];
 } hy_grammar_program;
 
-/* Reads and checks the table, fills in costs and expectations. HY_ERR_INTERNAL names the rule and
- * what is wrong with it. The table must outlive the program. */
+/* Reads and checks the table, computes costs and expectations. HY_ERR_INTERNAL names the rule and
+ * the problem. The table must outlive the program. */
 hy_status hy_grammar_program_build(const hy_grammar_rule *source, int count,
                                    hy_grammar_program *program);

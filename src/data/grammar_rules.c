@@ -1,11 +1,10 @@
 /* grammar_rules.c: the built-in grammar, in the notation of grammar_program.h.
  *
- * A document is one line of about 60 bytes. What a reader of the last four bytes cannot know, and
- * a model with a longer memory can: an invented place is said again (always eight bytes after its
- * first mention, which is what a young model learns first), names, numbers and goods come back
- * from anywhere before, pronouns follow the ending of a name, a cry is repeated as often as
- * announced, brackets of three kinds close in order. The choices, mostly letters and digits, give
- * the entropy. */
+ * A document is one line of about 60 bytes. Some of it cannot be predicted from the last four
+ * bytes, but a model with a longer memory can: an invented place is repeated (always eight bytes
+ * after its first mention, which a young model learns first); names, numbers and goods return
+ * later; pronouns follow the ending of a name; a cry is repeated as often as announced; brackets of
+ * three kinds close in order. The choices, mostly letters and digits, make up the entropy. */
 #include "data/grammar_program.h"
 
 const hy_grammar_rule hy_grammar_rules[] = {
@@ -17,7 +16,7 @@ const hy_grammar_rule hy_grammar_rules[] = {
             "has <Q> <I>."},
     {"cry", "<K=count> times: <P=place><P*K>! <N?She/He> was <note>."},
 
-    /* Brackets, at most three deep. Each level ends by itself or holds one more. */
+    /* Brackets, at most three deep. Each level ends or contains one more. */
     {"note", "(<quality><after_round>|[<quality><after_square>|{<quality><after_curly>"},
     {"after_round", ")| <inner>)"},
     {"after_square", "]| <inner>]"},

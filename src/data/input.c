@@ -1,4 +1,4 @@
-/* input.c: finding files, telling what they are, unpacking them. See input.h. */
+/* input.c: finds files, detects their kind and decompresses them. See input.h. */
 #include "data/input.h"
 
 #include <errno.h>
@@ -19,18 +19,18 @@
 #include "formats/shard.h"
 
 #define PATH_BYTES 4096
-#define LOOKED_AT 4096 /* bytes of a file that tell what it holds */
+#define INSPECTED_BYTES 4096 /* bytes at the beginning of a file that are inspected */
 #define STANDARD_INPUT "/dev/stdin"
 
 typedef struct head {
-    uint8_t bytes[LOOKED_AT];
+    uint8_t bytes[INSPECTED_BYTES];
     size_t size;
-    bool is_whole; /* the file ends there */
+    bool is_whole; /* the whole file fits */
 } head;
 
-/* ---- what is not text ------------------------------------------------------------------------ */
+/* ---- detecting files that are not text ------------------------------------------------------- */
 
-/* The path as one word of a shell, so that a command that is offered can be pasted, whatever the name is. */
+/* The path as one shell word, so that users can paste a suggested command. */
 typedef struct shell_word {
     char text[PATH_BYTES];
 } shell_word;
@@ -39,7 +39,7 @@ static shell_word shell_word_of(const char *path) {
     static const char plain[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:+@%";
     shell_word word = {""};
-    const char *folder = path[0] == '-' ? "./" : ""; /* else it would be an option */
+    const char *folder = path[0] == '-' ? "./" : ""; /* otherwise it would be an option */
     if (path[strspn(path, plain)] == '\0') {
         snprintf(word.text, sizeof word.text, "%s%s", folder, path);
         return word;
@@ -51,14 +51,14 @@ static shell_word shell_word_of(const char *path) {
     return word;
 }
 
-/* What is known by its first bytes, and the command that makes text of it: its words before and after the
- * path. */
+/* Formats known by their first bytes, and the command that converts them to text: its words before
+ * and after the path. */
 static const struct {
     size_t at;
     const char *bytes;
     size_t size;
     const char *name, *before, *after;
-    bool is_data; /* meant for training, so that it is not passed over in a folder */
+    bool is_data; /* probably meant for training: an error instead of skipping it in a folder */
 } formats[] = {
 #define IS(begin, what) .bytes = begin, .size = sizeof begin - 1, .name = what
 #define BY(words, more) .before = words, .after = more
@@ -74,21 +74,20 @@ static const struct {
      TABLE("pyarrow", "r in p.ipc.open_file", ".read_all().to_pylist()")},
     {IS("\xFF\xFF\xFF\xFF", "an Arrow stream"),
      TABLE("pyarrow", "b in p.ipc.open_stream", " for r in b.to_pylist()")},
-    {IS("\3757zXZ", "packed by xz"), PIPED("xz -dc "), .is_data = true},
-    {IS("BZh91AY&SY", "packed by bzip2"), PIPED("bzip2 -dc "), .is_data = true},
-    {IS("\x04\x22\x4D\x18", "packed by lz4"), PIPED("lz4 -dc "), .is_data = true},
+    {IS("\3757zXZ", "compressed with xz"), PIPED("xz -dc "), .is_data = true},
+    {IS("BZh91AY&SY", "compressed with bzip2"), PIPED("bzip2 -dc "), .is_data = true},
+    {IS("\x04\x22\x4D\x18", "compressed with lz4"), PIPED("lz4 -dc "), .is_data = true},
     {IS("\xFF\xFE\0\0", "text in UTF-32"), PIPED("iconv -f UTF-32 -t UTF-8 "), .is_data = true},
     {IS("\0\0\xFE\xFF", "text in UTF-32"), PIPED("iconv -f UTF-32 -t UTF-8 "), .is_data = true},
     {IS("\xFF\xFE", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
     {IS("\xFE\xFF", "text in UTF-16"), PIPED("iconv -f UTF-16 -t UTF-8 "), .is_data = true},
-    {IS("PK\x03\x04", "a zip archive (or a file of an office program, NumPy or PyTorch)"),
-     PIPED("unzip -p ")},
+    {IS("PK\x03\x04", "a zip archive (or an Office, NumPy or PyTorch file)"), PIPED("unzip -p ")},
     {IS("7z\xBC\xAF\x27\x1C", "a 7z archive"), PIPED("7z e -so ")},
     {.at = 257, IS("ustar", "a tar archive"), BY("tar -xf ", "")},
     {IS("%PDF-", "a PDF"), BY("pdftotext ", "")},
-    {IS("HYTOKENS", "a packed token shard")},
-    {IS("\x1F\x8B\x08", "packed by gzip twice")},
-    {IS("\x28\xB5\x2F\xFD", "packed by zstd twice")},
+    {IS("HYTOKENS", "a compressed token shard")},
+    {IS("\x1F\x8B\x08", "compressed twice with gzip")},
+    {IS("\x28\xB5\x2F\xFD", "compressed twice with zstd")},
     {IS("Rar!\x1A\x07", "a RAR archive")},
     {IS("SQLite format 3", "an SQLite database")},
     {IS("\x93NUMPY", "a NumPy array")},
@@ -99,7 +98,7 @@ static const struct {
     {IS("GIF89a", "a GIF picture")},
     {IS("\177ELF", "a program (ELF)")},
     {IS("GGUF\x03\0", "a GGUF model")},
-    {IS("\xD0\xCF\x11\xE0", "a file of an older office program")},
+    {IS("\xD0\xCF\x11\xE0", "an old Microsoft Office file")},
     {IS("\x80\x02", "a Python pickle")},
     {IS("\x80\x04\x95", "a Python pickle")},
 #undef IS
@@ -108,13 +107,13 @@ static const struct {
 #undef TABLE
 };
 
-/* A header's length in 8 bytes, and the header. */
+/* A safetensors file begins with the length of its header in 8 bytes, then the header in JSON. */
 static bool is_safetensors(const head *h) {
     static const uint8_t no_terabytes[4] = {0};
     return h->size > 9 && memcmp(h->bytes + 4, no_terabytes, 4) == 0 && h->bytes[8] == '{';
 }
 
-/* Bytes that are no part of a character; one that the end cuts is not counted. */
+/* Counts bytes that are not part of a UTF-8 character, except a character cut at the end. */
 static size_t count_invalid(const head *h) {
     size_t invalid = 0;
     for (size_t i = 0; i < h->size;) {
@@ -126,9 +125,9 @@ static size_t count_invalid(const head *h) {
     return invalid;
 }
 
-/* HY_ERR_INPUT: it is not text. *is_data: and seems to be meant for training. */
+/* HY_ERR_INPUT: the file is not text. *is_data: it seems to be meant for training. */
 static hy_status check_text(const char *path, const head *h, bool *is_data) {
-    static const char raw[] = "--data-format bytes would train on its bytes";
+    static const char raw[] = "use --data-format bytes to train on its bytes";
     *is_data = false;
     if (h->size == 0) return HY_OK;
     if (is_safetensors(h)) {
@@ -140,30 +139,29 @@ static hy_status check_text(const char *path, const head *h, bool *is_data) {
         if (h->size < at + size || memcmp(h->bytes + at, formats[i].bytes, size) != 0) continue;
         *is_data = formats[i].is_data;
         const char *name = formats[i].name, *before = formats[i].before;
-        return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; this helps: %s%s%s", path,
+        return before ? hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; convert it: %s%s%s", path,
                                 name, before, shell_word_of(path).text, formats[i].after)
                       : hy_fail(HY_ERR_INPUT, "%s is %s, not plain text; %s", path, name, raw);
     }
     HY_FAIL_IF(memchr(h->bytes, 0, h->size), HY_ERR_INPUT,
-               "%s is not text: there are zero bytes at its beginning; %s", path, raw);
+               "%s is not text: its beginning contains zero bytes; %s", path, raw);
     *is_data = true;
     size_t invalid = count_invalid(h);
     HY_FAIL_IF(invalid > h->size / 10, HY_ERR_INPUT,
-               "%s is not text in UTF-8: %zu %% of its first bytes are no part of a character; if "
-               "it is in another encoding: iconv -f ENCODING -t UTF-8 %s | hybrid-train --data -; "
-               "%s",
+               "%s is not UTF-8 text: %zu %% of its first bytes are invalid; if it has another "
+               "encoding, use: iconv -f ENCODING -t UTF-8 %s | hybrid-train --data -; %s",
                path, 100 * invalid / h->size, shell_word_of(path).text, raw);
     return HY_OK;
 }
 
-/* ---- what a file holds ----------------------------------------------------------------------- */
+/* ---- the kind of a file ---------------------------------------------------------------------- */
 
 static hy_status read_head(const char *path, head *h) {
     hy_reader *reader;
     HY_TRY(hy_reader_open(path, &reader));
     uint64_t size = hy_reader_size(reader);
-    h->is_whole = size <= LOOKED_AT;
-    h->size = h->is_whole ? (size_t)size : LOOKED_AT;
+    h->is_whole = size <= INSPECTED_BYTES;
+    h->size = h->is_whole ? (size_t)size : INSPECTED_BYTES;
     hy_status status = hy_reader_get(reader, 0, h->bytes, h->size);
     hy_reader_close(reader);
     return status;
@@ -172,13 +170,13 @@ static hy_status read_head(const char *path, head *h) {
 static hy_status unpack_head(const hy_input_file *file, head *h) {
     hy_unpacker *unpacker;
     HY_TRY(hy_unpacker_open(file->path, file->packer, &unpacker));
-    hy_status status = hy_unpacker_read(unpacker, h->bytes, LOOKED_AT, &h->size);
-    h->is_whole = h->size < LOOKED_AT;
+    hy_status status = hy_unpacker_read(unpacker, h->bytes, INSPECTED_BYTES, &h->size);
+    h->is_whole = h->size < INSPECTED_BYTES;
     hy_unpacker_close(unpacker);
     return status;
 }
 
-/* What the name says, without the packer's ending: "rows.jsonl.gz". */
+/* Whether the name has one of these endings, before the ending of a compressor: "rows.jsonl.gz". */
 static bool is_named(const hy_input_file *file, const char *const *endings) {
     static const char *const packed[] = {".gz", ".gzip", ".zst", ".zstd", NULL};
     size_t size = strlen(file->path);
@@ -207,13 +205,13 @@ static void choose_kind(hy_input_file *file, const head *h) {
     if (is_json || file->is_csv) file->kind = HY_DATA_ROWS;
 }
 
-/* Fails where it is not text. */
-static hy_status look_at(hy_input_file *file, hy_data_format format, bool *is_data) {
+/* Detects the kind of a file. Fails if it is not text. */
+static hy_status detect_kind(hy_input_file *file, hy_data_format format, bool *is_data) {
     head h;
     *is_data = true;
     if (format == HY_FORMAT_BYTES) return HY_OK;
     HY_TRY(read_head(file->path, &h));
-    /* One with the name of a shard is opened as one, and fails as one. */
+    /* A file that is named like a shard is opened as one, and errors name it as one. */
     bool is_shard = hy_has_ending(file->path, ".bin") || hy_shard_has_magic(file->path);
     if (is_shard && format == HY_FORMAT_AUTO) {
         file->kind = HY_DATA_SHARDS;
@@ -228,26 +226,27 @@ static hy_status look_at(hy_input_file *file, hy_data_format format, bool *is_da
 
 /* ---- standard input -------------------------------------------------------------------------- */
 
-/* A pipe can be read once, and training reads its data again and again: what comes is put into a file
- * without a name, which then takes the pipe's place as standard input. */
+/* A pipe can be read only once, but training reads its data many times. So all input is copied to
+ * an unnamed file, which then replaces the pipe as standard input. */
 static hy_status keep_standard_input(void) {
     struct stat info;
     HY_FAIL_IF(fstat(STDIN_FILENO, &info) != 0, HY_ERR_INPUT,
-               "data is to come from standard input (-), which is closed");
+               "cannot read data from standard input (-): it is closed");
     if (S_ISREG(info.st_mode)) return HY_OK;
     HY_FAIL_IF(isatty(STDIN_FILENO), HY_ERR_INPUT,
-               "data is to come from standard input (-), which is a terminal; expected a file or "
-               "what another program writes: zcat a.gz | hybrid-train --data -");
+               "cannot read data from standard input (-): it is a terminal; expected a file or a "
+               "pipe, for example: zcat a.gz | hybrid-train --data -");
     hy_spool spool;
     HY_TRY(hy_spool_open(&spool));
     char *buffer = malloc(HY_SPOOL_BUFFER);
-    hy_status status = buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read standard input");
+    hy_status status =
+        buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to read standard input");
     for (ssize_t got = 1; status == HY_OK && got != 0;) {
         got = read(STDIN_FILENO, buffer, HY_SPOOL_BUFFER);
         if (got > 0) status = hy_spool_put(&spool, buffer, (size_t)got);
         if (got < 0 && errno != EINTR) status = hy_fail_path("cannot read", "standard input");
     }
-    if (status == HY_OK) status = hy_spool_map(&spool); /* all of it is in the file then */
+    if (status == HY_OK) status = hy_spool_map(&spool); /* ensures that all of it is in the file */
     if (status == HY_OK && dup2(spool.fd, STDIN_FILENO) < 0) {
         status = hy_fail_path("cannot keep", "standard input");
     }
@@ -256,16 +255,17 @@ static hy_status keep_standard_input(void) {
     return status;
 }
 
-/* ---- which files a path stands for ----------------------------------------------------------- */
+/* ---- the files of a path --------------------------------------------------------------------- */
 
-/* Of a folder the regular files inside are taken, at any depth, sorted by name; left out and counted are
- * hidden names, linked folders (they may lead back), empty files and files that are not text. */
+/* For a folder, all regular files in it are used, at any depth, sorted by name. Hidden names,
+ * linked folders (they may form a loop), empty files and files that are not text are skipped and
+ * counted. */
 
 static hy_status add_file(hy_file_list *list, hy_input_file file) {
     HY_TRY(hy_array_reserve(&list->files, &list->capacity, list->count + 1, sizeof *list->files,
                             "files"));
     file.path = strdup(file.path);
-    if (!file.path) return hy_fail(HY_ERR_MEMORY, "no memory for the paths of files");
+    if (!file.path) return hy_fail(HY_ERR_MEMORY, "not enough memory for the paths of files");
     list->files[list->count++] = file;
     return HY_OK;
 }
@@ -281,7 +281,7 @@ static hy_status add_entry(hy_file_list *list, const char *folder, const char *n
     if (is_seen && S_ISREG(target.st_mode)) {
         hy_input_file file = {.path = path};
         bool is_data, is_empty = target.st_size == 0 && !hy_has_ending(path, ".bin");
-        hy_status status = is_empty ? HY_OK : look_at(&file, format, &is_data);
+        hy_status status = is_empty ? HY_OK : detect_kind(&file, format, &is_data);
         if (status == HY_OK && !is_empty) return add_file(list, file);
         if (status != HY_OK && (status != HY_ERR_INPUT || is_data)) return status;
         bool is_first = status != HY_OK && !list->refused[0];
@@ -310,20 +310,22 @@ static hy_status find_files(const char *path, hy_data_format format, hy_file_lis
     bool is_input = strcmp(path, "-") == 0 || strcmp(path, STANDARD_INPUT) == 0, is_data;
     if (is_input) HY_TRY(keep_standard_input());
     if (is_input) path = STANDARD_INPUT;
-    bool is_known = stat(path, &info) == 0; /* a missing one fails when it is opened */
+    bool is_known = stat(path, &info) == 0; /* opening a missing file reports it */
     if (!is_known || S_ISREG(info.st_mode)) {
         hy_input_file file = {.path = (char *)path};
-        HY_TRY(look_at(&file, format, &is_data));
+        HY_TRY(detect_kind(&file, format, &is_data));
         return add_file(list, file);
     }
     /* opening a pipe would wait for its writer */
-    HY_FAIL_IF(!S_ISDIR(info.st_mode), HY_ERR_INPUT,
-               "%s is neither a file nor a folder; a pipe is read as standard input: --data - < %s",
-               path, path);
+    HY_FAIL_IF(
+        !S_ISDIR(info.st_mode), HY_ERR_INPUT,
+        "%s is neither a file nor a folder; to read a pipe, use standard input: --data - < %s",
+        path, path);
     HY_TRY(add_folder(list, path, format));
-    HY_FAIL_IF(list->count == 0, HY_ERR_INPUT,
-               "the folder %s holds no text and no token shards (%zu other files were skipped)%s%s",
-               path, list->skipped, list->refused[0] ? "; " : "", list->refused);
+    HY_FAIL_IF(
+        list->count == 0, HY_ERR_INPUT,
+        "the folder %s contains no text and no token shards (%zu other files were skipped)%s%s",
+        path, list->skipped, list->refused[0] ? "; " : "", list->refused);
     return HY_OK;
 }
 
@@ -342,7 +344,7 @@ void hy_file_list_free(hy_file_list *list) {
 
 /* ---- the kind of a list ---------------------------------------------------------------------- */
 
-/* For people, not for training: data sets that are published come with such files. */
+/* A file for people, not for training; published data sets contain such files. */
 static bool is_note(const char *path) {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     return strncmp(name, "README", 6) == 0 || strncmp(name, "LICENSE", 7) == 0 ||
@@ -371,10 +373,11 @@ hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *
     for (size_t i = 1; i < list->count; i++) {
         hy_file_kind other = list->files[i].kind;
         if (other == *out) continue;
-        bool is_first = *out == HY_DATA_SHARDS || other == HY_DATA_TEXT; /* text is named last */
+        /* name the text file last */
+        bool is_first = *out == HY_DATA_SHARDS || other == HY_DATA_TEXT;
         size_t a = is_first ? 0 : i, b = is_first ? i : 0;
-        return hy_fail(HY_ERR_INPUT, "%s holds both %s (%s) and %s (%s); expected one kind", path,
-                       names[is_first ? *out : other], list->files[a].path,
+        return hy_fail(HY_ERR_INPUT, "%s contains both %s (%s) and %s (%s); expected one kind",
+                       path, names[is_first ? *out : other], list->files[a].path,
                        names[is_first ? other : *out], list->files[b].path);
     }
     return HY_OK;
@@ -382,13 +385,13 @@ hy_status hy_file_list_kind(const char *path, hy_file_list *list, hy_file_kind *
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Everything that a packed file holds, counted, and put into the spool if there is one. */
+/* Decompresses a file and counts its bytes; writes them to the spool if there is one. */
 static hy_status unpack(const hy_input_file *file, hy_spool *spool, uint64_t *size) {
     hy_unpacker *unpacker;
     HY_TRY(hy_unpacker_open(file->path, file->packer, &unpacker));
     char *buffer = malloc(HY_SPOOL_BUFFER);
     hy_status status =
-        buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to unpack %s", file->path);
+        buffer ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory to decompress %s", file->path);
     *size = 0;
     for (size_t got = 1; status == HY_OK && got > 0;) {
         status = hy_unpacker_read(unpacker, buffer, HY_SPOOL_BUFFER, &got);

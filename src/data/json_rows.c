@@ -1,7 +1,7 @@
-/* json_rows.c: cutting a JSON file into rows. See json_rows.h.
+/* json_rows.c: cuts a JSON file into rows. See json_rows.h.
  *
- * `line` is always that of `at`. After a row that breaks an array nothing follows: where the next
- * element would begin cannot be known. */
+ * `line` is always the line of `at`. If a row breaks the array, reading ends there, because the
+ * beginning of the next element is unknown. */
 #include "data/json_rows.h"
 
 #include <string.h>
@@ -37,12 +37,12 @@ static bool next_line(hy_row_scan *s, hy_row *row) {
     const char *newline = memchr(s->at, '\n', left);
     *row = (hy_row){.data = s->at, .line = s->line};
     row->size = newline ? (size_t)(newline - s->at) : left;
-    s->at += row->size; /* the newline is blank space before the next */
+    s->at += row->size; /* the newline counts as blank space before the next row */
     while (row->size > 0 && is_space(row->data[row->size - 1])) row->size--;
     return true;
 }
 
-/* Past the string whose opening quote is at `at`; false when it does not end. */
+/* Moves after the string that begins at `at`; false if the string has no end. */
 static bool skip_string(hy_row_scan *s) {
     for (s->at++; s->at < s->end; s->at++) {
         if (*s->at == '"') {
@@ -55,7 +55,7 @@ static bool skip_string(hy_row_scan *s) {
     return false;
 }
 
-/* Moves to the comma or bracket that ends the element at `at`; false when nothing does. */
+/* Moves to the comma or bracket that ends the element at `at`; false if there is none. */
 static bool skip_element(hy_row_scan *s) {
     uint64_t depth = 0;
     while (s->at < s->end) {
@@ -78,7 +78,7 @@ static bool next_element(hy_row_scan *s, hy_row *row) {
     *row = (hy_row){.data = s->at, .line = s->line};
     if (s->at == s->end) return break_off(s, row, "the array has no closing bracket");
     if (*s->at == ']') {
-        /* After the closing bracket only blank space may follow. */
+        /* Only blank space may follow the closing bracket. */
         s->at++;
         skip_space(s);
         s->is_over = true;
@@ -98,7 +98,7 @@ bool hy_rows_next(hy_row_scan *s, hy_row *row) {
     if (s->is_over) return false;
     if (s->csv) return hy_csv_next(s, row);
     if (!(s->is_array ? next_element(s, row) : next_line(s, row))) return false;
-    if (row->size > HY_ROW_MOST) row->broken = "larger than 16 MiB";
+    if (row->size > HY_ROW_MOST) row->broken = "the row is larger than 16 MiB";
     return true;
 }
 
@@ -110,7 +110,7 @@ bool hy_rows_are_there(const char *text, size_t size) {
     if (scan.at == scan.end) return false;
     if (scan.is_array) skip_space(&scan);
     bool is_object = scan.at < scan.end && *scan.at == '{';
-    /* A line that goes on beyond what is looked at is taken at its word. */
+    /* A line that is longer than the inspected part is assumed to be an object. */
     bool is_whole = is_object && memchr(scan.at, '\n', (size_t)(scan.end - scan.at));
     if (scan.is_array || !is_whole) return is_object;
     if (!next_line(&scan, &row) || hy_json_parse(row.data, row.size, "", &json) != HY_OK) {

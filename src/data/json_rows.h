@@ -1,24 +1,25 @@
-/* json_rows.h: where the rows of a JSON file begin and end, and those of CSV (csv_rows.h).
+/* json_rows.h: finds where the rows of a JSON or CSV file (csv_rows.h) begin and end.
  *
- * A file holds one object a line (JSONL), or one array of them. Finding the rows needs no tree: an array
- * is cut at the commas between its elements, so a file of any size costs no memory. Whether a row is
- * JSON is seen when it is parsed; what breaks the cutting itself is a row with a reason. */
+ * A JSON file has one object per line (JSONL), or one array of objects. Finding the rows needs no
+ * tree: an array is cut at the commas between its elements, so a file of any size needs no memory.
+ * The parser later decides whether a row is valid JSON. If the cut itself fails, the row carries a
+ * reason. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "hybrid_types.h"
 
-#define HY_ROW_MOST ((size_t)16 << 20) /* bytes; a larger row is a broken file */
+#define HY_ROW_MOST ((size_t)16 << 20) /* bytes; a file with a larger row is malformed */
 
 typedef struct hy_csv hy_csv;
 
 typedef struct hy_row {
     const char *data;
     size_t size;
-    uint64_t line;      /* where it begins, from 1 */
-    const char *broken; /* why it is no row, or NULL */
-    const hy_csv *csv;  /* the names of its columns; NULL: it is JSON */
+    uint64_t line;      /* line of the file where it begins, from 1 */
+    const char *broken; /* why the row is malformed, or NULL */
+    const hy_csv *csv;  /* the column names; NULL: the row is JSON */
 } hy_row;
 
 typedef struct hy_row_scan {
@@ -28,11 +29,11 @@ typedef struct hy_row_scan {
     const hy_csv *csv; /* or NULL */
 } hy_row_scan;
 
-/* Whether a text begins like rows of JSON: a line that is an object, or an array of objects. For what has no
- * name that says it. */
+/* Whether a text begins with rows of JSON: a line with an object, or an array of objects. Used if
+ * the name of the file does not show its kind. */
 bool hy_rows_are_there(const char *text, size_t size);
 
-/* Bytes in memory or mapped; they must stay while rows are read. */
+/* `data` is in memory or mapped, and must stay there while rows are read. */
 void hy_rows_begin(hy_row_scan *scan, const char *data, size_t size);
-/* The next row; false when there is none left. Blank lines are none. */
+/* Finds the next row; false at the end. Blank lines are skipped. */
 bool hy_rows_next(hy_row_scan *scan, hy_row *row);

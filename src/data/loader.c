@@ -1,9 +1,9 @@
 /* loader.c: a thread that fills a ring of micro-batches ahead of the training loop.
  *
- * Batches are numbered from 0; number n lies in slot n mod depth and holds the sequences from
- * first + n B, or of several ranks those of its share of a step. filled - popped of them are ready, and that never exceeds depth. A slot belongs to
- * the thread while it is filled and to the caller until it is popped; the counts change under the
- * lock, the slots do not need it. */
+ * Batches are numbered from 0. Batch n is in slot n mod depth and holds the sequences from first +
+ * n B; with several ranks, those of its share of a step. filled - popped batches are ready, never
+ * more than depth. The thread owns a slot while it fills it, then the caller owns it until it pops
+ * the batch. The lock protects the counts; the slots do not need it. */
 #include "data/loader.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 struct hy_loader {
     const hy_dataset *data;
-    hy_backend *backend; /* whose pinned memory the batches are; NULL: plain memory */
+    hy_backend *backend; /* owner of the pinned memory of the batches; NULL: plain memory */
     int32_t batch, depth, seq;
     uint64_t first;
     hy_loader_share share;
@@ -27,14 +27,14 @@ struct hy_loader {
     bool has_doc_starts;
     int64_t *counted; /* (depth) */
     size_t bytes;
-    double waited; /* the caller's alone */
+    double waited; /* used only by the caller */
 
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t is_filled, is_popped;
     uint64_t filled, popped;
     bool is_stopping;
-    hy_error failure; /* the thread has ended with it, nothing is filled any more; HY_OK: none */
+    hy_error failure; /* why the thread ended early; HY_OK: it did not */
 };
 
 static size_t slot_offset(const hy_loader *l, uint64_t number) {
@@ -109,11 +109,12 @@ static hy_status take_memory(hy_loader *l) {
     }
     bool has_all = l->tokens && l->targets && l->counted && (l->doc_starts || !l->has_doc_starts);
     if (has_all) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "no memory to read ahead %d batches of %d sequences of %d tokens",
+    return hy_fail(HY_ERR_MEMORY,
+                   "not enough memory to read ahead %d batches of %d sequences of %d tokens",
                    l->depth, l->batch, l->seq);
 }
 
-/* Signals are the main thread's business: the loader's thread starts with all of them blocked. */
+/* The main thread handles signals, so the loader's thread starts with all signals blocked. */
 static hy_status start_thread(hy_loader *l) {
     sigset_t all, before;
     sigfillset(&all);
@@ -146,10 +147,12 @@ hy_status hy_loader_create_share(const hy_dataset *data, int32_t batch, int32_t 
                                  uint64_t first, const hy_loader_share *share, hy_backend *backend,
                                  hy_loader **out) {
     *out = NULL;
-    HY_FAIL_IF(batch < 1 || depth < 1, HY_ERR_INPUT,
-               "batch size is %d, batches read ahead %d; expected 1 or more", batch, depth);
+    HY_FAIL_IF(
+        batch < 1 || depth < 1, HY_ERR_INPUT,
+        "the batch size is %d and the number of batches read ahead is %d; expected 1 or more",
+        batch, depth);
     hy_loader *l = calloc(1, sizeof *l);
-    if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a loader");
+    if (!l) return hy_fail(HY_ERR_MEMORY, "not enough memory for a loader");
     *l = (hy_loader){.data = data,
                      .backend = backend,
                      .batch = batch,
@@ -180,7 +183,7 @@ void hy_loader_destroy(hy_loader *l) {
 
 size_t hy_loader_bytes(const hy_loader *l) { return l->bytes; }
 
-/* Waits until `ahead` + 1 batches are ready and gives the number of the last of them. */
+/* Waits until `ahead` + 1 batches are ready and returns the number of the last one. */
 static hy_status wait_for(hy_loader *l, int32_t ahead, uint64_t *number) {
     pthread_mutex_lock(&l->lock);
     *number = l->popped + (uint64_t)ahead;
@@ -198,7 +201,7 @@ static hy_status wait_for(hy_loader *l, int32_t ahead, uint64_t *number) {
 
 hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
     HY_FAIL_IF(ahead < 0 || ahead >= l->depth, HY_ERR_STATE,
-               "batch %d ahead was asked for, but only %d are read ahead", ahead, l->depth);
+               "batch %d was requested, but only %d batches are read ahead", ahead, l->depth);
     uint64_t number;
     HY_TRY(wait_for(l, ahead, &number));
     *out = (hy_batch){.tokens = l->tokens + slot_offset(l, number),
@@ -211,16 +214,16 @@ hy_status hy_loader_peek(hy_loader *l, int32_t ahead, hy_batch *out) {
 
 void hy_loader_pop(hy_loader *l) {
     uint64_t number;
-    (void)wait_for(l, 0, &number); /* where it failed, the next peek reports it again */
+    (void)wait_for(l, 0, &number); /* on failure, the next peek reports it again */
     pthread_mutex_lock(&l->lock);
     l->popped++;
     pthread_cond_signal(&l->is_popped);
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Only the caller of this and of pop writes `popped`. */
+/* Only this caller and hy_loader_pop access `popped`. */
 uint64_t hy_loader_cursor(const hy_loader *l) {
-    uint64_t batches = l->popped * (uint64_t)l->share.count; /* between steps */
+    uint64_t batches = l->popped * (uint64_t)l->share.count; /* valid between steps */
     return l->first + batches * (uint64_t)l->batch;
 }
 

@@ -1,7 +1,8 @@
-/* mixture.c: splitting a list of paths, and the order in which parts take turns. See mixture.h.
+/* mixture.c: splits a list of paths, and computes the order in which parts take turns. See
+ * mixture.h.
  *
- * The cycle is made like this: at each turn every part gains its share, the one that has gained most
- * takes the turn and pays for it. So shares hold over any stretch to within one turn. */
+ * The cycle: at each turn every part gains its share; the part with the largest credit takes the
+ * turn and pays for it. So the shares are exact to within one turn over any interval. */
 #include "data/mixture.h"
 
 #include <math.h>
@@ -25,7 +26,7 @@ static hy_status add_part(hy_mixture *m, const char *text, size_t size) {
     HY_FAIL_IF(m->count == HY_MOST_PARTS, HY_ERR_INPUT, "data names more than %d paths",
                HY_MOST_PARTS);
     char *path = strndup(text, size);
-    if (!path) return hy_fail(HY_ERR_MEMORY, "no memory for a path");
+    if (!path) return hy_fail(HY_ERR_MEMORY, "not enough memory for a path");
     hy_mixture_part *part = &m->parts[m->count++];
     *part = (hy_mixture_part){.path = path, .weight = 1};
     /* ":2.5" at the end of a path is its weight. */
@@ -38,7 +39,7 @@ static hy_status add_part(hy_mixture *m, const char *text, size_t size) {
         part->weight = value;
         m->has_weights = true;
     }
-    return path[0] ? HY_OK : hy_fail(HY_ERR_INPUT, "data has an empty path between its commas");
+    return path[0] ? HY_OK : hy_fail(HY_ERR_INPUT, "data contains an empty path; check its commas");
 }
 
 static hy_status split(const char *text, hy_mixture *m) {

@@ -1,10 +1,10 @@
-/* ngram.c: counts of all strings of up to `order` bytes in one hash table, and the loss they give.
+/* ngram.c: counts all strings of up to `order` bytes in one hash table, and computes their loss.
  *
- * Witten-Bell: with n(h) the times a context h was followed by anything and t(h) the number of
- * different bytes that followed it,
+ * Witten-Bell: n(h) is how often context h was followed by any byte, and t(h) is the number of
+ * different bytes that followed it. Then
  *     P(c | h) = (n(hc) + t(h) P(c | h')) / (n(h) + t(h)),
- * h' being h without its oldest byte; the empty context falls back to 1/256. n(h) is the count of
- * h as a string, less one if the text ends with it: so one entry per string is enough. */
+ * where h' is h without its oldest byte; the empty context falls back to 1/256. n(h) is the count
+ * of h as a string, minus one if the text ends with it. So one entry per string is enough. */
 #include "data/ngram.h"
 
 #include <math.h>
@@ -16,19 +16,20 @@
 #define ORDER_MAX 6
 
 typedef struct entry {
-    uint64_t key;        /* the length and the bytes of the string; 0: free */
-    uint64_t seen : 48;  /* times it occurs */
-    uint64_t kinds : 16; /* different bytes that follow it */
+    uint64_t key;        /* the length and the bytes of the string; 0: unused */
+    uint64_t seen : 48;  /* how often it occurs */
+    uint64_t kinds : 16; /* number of different bytes that follow it */
 } entry;
 
 typedef struct counts {
     entry *entries;
     uint64_t used;
-    int bits;                   /* the table has 2^bits places and is at most half full */
-    uint64_t ending[ORDER_MAX]; /* by length: the string that ends the text; 0: there is none */
+    int bits;                   /* the table has 2^bits entries and is at most half full */
+    uint64_t ending[ORDER_MAX]; /* by length: the string at the end of the text; 0: none */
 } counts;
 
-/* The `length` bytes before `end`, with the length as a tag. Never 0, also for the empty string. */
+/* The key of the `length` bytes before `end`, with the length as a tag. Never 0, not even for the
+ * empty string. */
 static uint64_t string_key(const uint8_t *end, int length) {
     uint64_t key = (uint64_t)(length + 1);
     for (int i = length; i > 0; i--) key = key << 8 | end[-i];
@@ -60,7 +61,8 @@ static bool counts_grow(counts *table) {
     return true;
 }
 
-/* Counts the byte before `end` alone and with its contexts, as strings of up to `longest` bytes. */
+/* Counts the byte before `end`, alone and with its contexts, as strings of up to `longest`
+ * bytes. */
 static void count_byte(counts *table, const uint8_t *end, int longest) {
     for (int length = longest; length > 0; length--) {
         uint64_t key = string_key(end, length);
@@ -70,7 +72,7 @@ static void count_byte(counts *table, const uint8_t *end, int longest) {
         string->key = key;
         table->used++;
         place_of(table, string_key(end - 1, length - 1))
-            ->kinds++; /* counted a byte ago: is there */
+            ->kinds++; /* always found: it was counted with the byte before */
     }
 }
 
@@ -96,7 +98,7 @@ static double probability(const counts *table, const uint8_t *at, int longest) {
         uint64_t key = string_key(at, length);
         const entry *context = place_of(table, key);
         double followed = (double)context->seen - (key == table->ending[length]);
-        if (followed <= 0) break; /* unknown here, and so in every longer context */
+        if (followed <= 0) break; /* unknown context; every longer one is unknown, too */
         double kinds = (double)context->kinds;
         double together = (double)place_of(table, string_key(at + 1, length + 1))->seen;
         p = (together + kinds * p) / (followed + kinds);
@@ -106,8 +108,8 @@ static double probability(const counts *table, const uint8_t *at, int longest) {
 
 hy_status hy_ngram_loss(const uint8_t *train, uint64_t train_size, const uint8_t *held_out,
                         uint64_t held_out_size, int order, double *nats_per_byte) {
-    HY_FAIL_IF(order < 1 || order > ORDER_MAX, HY_ERR_INPUT, "n-gram order is %d; expected 1 to %d",
-               order, ORDER_MAX);
+    HY_FAIL_IF(order < 1 || order > ORDER_MAX, HY_ERR_INPUT,
+               "the n-gram order is %d; expected 1 to %d", order, ORDER_MAX);
     HY_FAIL_IF(train_size == 0 || held_out_size == 0, HY_ERR_INPUT,
                "n-gram baseline: the %s text is empty", train_size == 0 ? "training" : "held-out");
     counts table;
@@ -118,7 +120,8 @@ hy_status hy_ngram_loss(const uint8_t *train, uint64_t train_size, const uint8_t
         nats -= log(probability(&table, held_out + i, longest));
     }
     free(table.entries);
-    if (!has_room) return hy_fail(HY_ERR_MEMORY, "n-gram baseline: no memory for the counts");
+    if (!has_room)
+        return hy_fail(HY_ERR_MEMORY, "n-gram baseline: not enough memory for the counts");
     *nats_per_byte = nats / (double)held_out_size;
     return HY_OK;
 }

@@ -1,4 +1,5 @@
-/* ngram.h: the baseline a model must beat: an n-gram model of bytes counted on the training text.
+/* ngram.h: a baseline that a model must beat: an n-gram model of bytes, counted on the training
+ * text.
  *
  * Interpolated Witten-Bell smoothing down to uniform. The loss is mean nats per byte over the
  * held-out text. Orders 1 to 6 (a 5-gram predicts a byte from the four before it). */

@@ -1,8 +1,8 @@
-/* packing.c: first-fit packing, and sequences filled from it. See packing.h.
+/* packing.c: first-fit packing, and filling of packed sequences. See packing.h.
  *
- * Open sequences stand in a ring in the order they were opened. A full one is closed at once, the oldest
- * when a new one needs its place, the rest at the end, oldest first. The same examples, order and length
- * give the same sequences on every machine. */
+ * Open sequences are in a list in the order they were opened. A full one is closed at once; the
+ * oldest is closed when a new one needs its slot; the rest are closed at the end, oldest first. The
+ * same examples, order and length give the same sequences on every machine. */
 #include "data/packing.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
-/* One that is being filled. */
+/* A sequence that is being filled. */
 typedef struct open_sequence {
     uint64_t *members;
     size_t count, capacity;
@@ -23,10 +23,11 @@ typedef struct packer {
     hy_packing *out;
     const hy_packing_options *options;
     open_sequence open[HY_OPEN_SEQUENCES];
-    size_t count; /* open ones: the first `count`, oldest first */
+    size_t count; /* open sequences: the first `count`, oldest first */
 } packer;
 
-/* Writes sequence `at` and takes it out of the row; its memory goes to the end for the next. */
+/* Writes sequence `at` and removes it from the list; its memory moves to the end for the next
+ * one. */
 static hy_status close_sequence(packer *p, size_t at) {
     open_sequence s = p->open[at];
     hy_packing *out = p->out;
@@ -46,10 +47,11 @@ static hy_status place(packer *p, uint64_t example) {
     const int32_t *tokens = hy_examples_get(p->out->examples, example, &count);
     int32_t places = (int32_t)count - 1;
     HY_FAIL_IF(places < 1 || places > p->options->seq, HY_ERR_IO,
-               "the temporary file of examples was changed: example %llu has %u tokens",
+               "the temporary file of examples is damaged: example %llu has %u tokens",
                (unsigned long long)example, (unsigned)count);
     size_t at = p->options->packs ? 0 : p->count;
-    while (at < p->count && p->open[at].room < places) at++; /* the first that it fits into */
+    /* the first sequence with enough room */
+    while (at < p->count && p->open[at].room < places) at++;
     if (at == p->count) {
         if (p->count == HY_OPEN_SEQUENCES) HY_TRY(close_sequence(p, 0));
         at = p->count++;

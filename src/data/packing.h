@@ -1,11 +1,12 @@
 /* packing.h: which examples share a sequence.
  *
- * First fit: examples come in an order shuffled by the seed (or as they lie), and each goes into the first
- * of the open sequences that has room; when too many are open, the oldest is closed. Who shares a sequence
- * is settled once for all epochs; the order of sequences is drawn anew each epoch by whoever reads them.
- * That is free: examples of a sequence do not see each other. Without packing each has its own sequence.
+ * First fit: examples come in an order shuffled by the seed (or in file order). Each goes into the
+ * first open sequence that has room; when too many are open, the oldest is closed. The packing is
+ * computed once for all epochs; each epoch only shuffles the order of the sequences. This loses
+ * nothing, because examples of a sequence do not attend to each other. Without packing, each
+ * example has its own sequence.
  *
- * An example of n tokens takes n - 1 places: its last token is only a target. */
+ * An example of n tokens takes n - 1 positions: its last token is only a target. */
 #pragma once
 
 #include "data/examples.h"
@@ -14,18 +15,18 @@
 
 typedef struct hy_packing {
     const hy_examples *examples;
-    hy_spool members; /* uint64: examples, sequence by sequence */
+    hy_spool members; /* uint64: example numbers, sequence by sequence */
     hy_spool ends;    /* uint64: where the members of sequence i end */
     uint64_t sequences;
-    uint64_t places;  /* taken by tokens, of sequences * T */
-    uint64_t targets; /* that count */
+    uint64_t places;  /* positions that hold tokens, of sequences * T */
+    uint64_t targets; /* targets that count */
 } hy_packing;
 
 typedef struct hy_packing_options {
-    uint64_t first, count; /* of the examples */
+    uint64_t first, count; /* range of examples */
     int32_t seq;
-    bool packs;    /* false: one example a sequence */
-    bool shuffles; /* before packing */
+    bool packs;    /* false: one example per sequence */
+    bool shuffles; /* shuffle the examples before packing */
     uint64_t seed;
 } hy_packing_options;
 
@@ -33,8 +34,8 @@ hy_status hy_packing_make(const hy_examples *examples, const hy_packing_options 
                           hy_packing *out);
 void hy_packing_close(hy_packing *packing);
 
-/* Sequence i, below packing->sequences: tokens (T), targets (T), and in doc_starts (T, or NULL) the
- * position at which each token's example begins. What is left over at the end is filled up with token 0,
- * counts nothing and is a document of its own. Returns how many targets count. */
+/* Fills sequence i, below packing->sequences: tokens (T), targets (T), and doc_starts (T, or NULL),
+ * the position at which each token's example begins. The rest of the sequence is token 0, does not
+ * count, and is a separate document. Returns how many targets count. */
 int64_t hy_packing_fill(const hy_packing *packing, uint64_t i, int32_t seq, int32_t *tokens,
                         int32_t *targets, int32_t *doc_starts);

@@ -1,7 +1,7 @@
-/* part.c: opening a path as sequences, and dividing it. See part.h.
+/* part.c: opens a path as sequences and splits it. See part.h.
  *
- * Splits share no token and no example. Of windows the last part is held out, of rows the last rows. The
- * grammar's held-out text is drawn with a seed of its own. */
+ * Splits share no token and no example. For windows, the last part of the tokens is held out; for
+ * rows, the last rows. The held-out text of the grammar is generated with its own seed. */
 #include "data/part.h"
 
 #include <assert.h>
@@ -16,15 +16,15 @@
 
 typedef unsigned long long ull; /* what %llu prints */
 
-/* ---- dividing -------------------------------------------------------------------------------- */
+/* ---- splitting into training and held-out data ----------------------------------------------- */
 
-/* How many of `tokens` are held out: the fraction, but at least a window, and one left to train. */
+/* How many of `tokens` are held out: the fraction, but at least one window for each split. */
 static hy_status choose_held_out(const hy_dataset_options *o, const char *name, uint64_t tokens,
                                  uint64_t *held_out) {
-    uint64_t window = (uint64_t)o->seq + 1; /* and the target after it */
+    uint64_t window = (uint64_t)o->seq + 1; /* one more for the last target */
     HY_FAIL_IF(tokens < 2 * window, HY_ERR_INPUT,
-               "%s holds %llu tokens; a sequence needs %llu, and training and held-out data "
-               "one each: %llu in all. A shorter sequence or more data would do",
+               "%s has %llu tokens; a sequence needs %llu, and training and held-out data need one "
+               "each: %llu in total. Use a shorter sequence or more data",
                name, (ull)tokens, (ull)window, (ull)(2 * window));
     uint64_t count = (uint64_t)llround((double)tokens * o->val_fraction);
     if (count < window) count = window;
@@ -36,8 +36,7 @@ static hy_status choose_held_out(const hy_dataset_options *o, const char *name, 
 static hy_status check_window(const hy_dataset_options *o, const char *name, uint64_t tokens) {
     uint64_t least = o->keeps_rest ? 2 : (uint64_t)o->seq + 1;
     HY_FAIL_IF(tokens < least, HY_ERR_INPUT,
-               "%s holds %llu tokens; a sequence needs %llu. A shorter sequence or more data "
-               "would do",
+               "%s has %llu tokens; a sequence needs %llu. Use a shorter sequence or more data",
                name, (ull)tokens, (ull)least);
     return HY_OK;
 }
@@ -78,7 +77,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
                             const hy_dataset_options *o, const hy_encoding *encoding) {
     hy_file_kind kind;
     HY_TRY(hy_file_list_kind(path, list, &kind));
-    /* What the part is, without its size: "notes.txt", "3 shards". */
+    /* The part's name without its size: "notes.txt", "3 shards". */
     static const char *const plurals[] = {"text files", "shards", "files of rows"};
     const char *slash = strrchr(path, '/');
     if (list->count == 1)
@@ -87,14 +86,14 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
         snprintf(part->name, sizeof part->name, "%zu %s", list->count, plurals[kind]);
     if (kind == HY_DATA_ROWS) {
         part->examples = calloc(1, sizeof *part->examples);
-        if (!part->examples) return hy_fail(HY_ERR_MEMORY, "no memory for examples");
+        if (!part->examples) return hy_fail(HY_ERR_MEMORY, "not enough memory for examples");
         HY_TRY(hy_examples_open(list, encoding, part->examples));
         part->is_bytes = !encoding->tokenizer;
         uint64_t count = part->examples->count, held_out = 0;
         if (use == HY_PART_HOLDS_OUT || use == HY_PART_IS_BOTH) held_out = count;
         if (use == HY_PART_DOES_BOTH) {
             HY_FAIL_IF(count < 2, HY_ERR_INPUT,
-                       "%s holds one example; training and held-out data need one each", path);
+                       "%s has only one example; training and held-out data need one each", path);
             held_out = (uint64_t)llround((double)count * o->val_fraction);
             if (held_out < 1) held_out = 1;
         }
@@ -103,7 +102,7 @@ static hy_status open_files(hy_part *part, const char *path, hy_file_list *list,
     }
     HY_TRY(hy_source_open(path, list, kind, encoding, &part->source));
     part->is_bytes = part->source.is_bytes;
-    /* Cuts the source into windows, for one split or for both. */
+    /* Cut the source into windows, for one split or for both. */
     uint64_t tokens = part->source.tokens, held_out = 0;
     if (use == HY_PART_DOES_BOTH)
         HY_TRY(choose_held_out(o, path, tokens, &held_out));
@@ -141,33 +140,36 @@ void hy_part_close(hy_part *part) {
 
 static hy_status generate(hy_source *source, uint64_t seed, float *nats, uint64_t size) {
     uint8_t *text = malloc(size);
-    if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for %llu bytes of grammar text", (ull)size);
+    if (!text)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %llu bytes of grammar text",
+                       (ull)size);
     hy_grammar_generate(seed, text, nats, size);
     *source = (hy_source){.is_bytes = true, .file_count = 1};
     return hy_source_add_block(source, text, size);
 }
 
-/* Its held-out windows are those whose optimum is known: whole ones. */
+/* Held-out windows of the grammar are complete, because their optimum is known. */
 static hy_status make_grammar(hy_part_use use, const hy_dataset_options *options, hy_part *part) {
     hy_dataset_options whole = *options, *o = &whole;
     whole.keeps_rest = false;
     static const char name[] = "the built-in text";
     const uint64_t most = (uint64_t)1 << 40;
     HY_FAIL_IF(o->builtin_bytes < 1 || (uint64_t)o->builtin_bytes > most, HY_ERR_INPUT,
-               "built-in text of %lld bytes; expected 1 to %llu", (long long)o->builtin_bytes,
+               "the built-in text has %lld bytes; expected 1 to %llu", (long long)o->builtin_bytes,
                (ull)most);
-    HY_FAIL_IF(o->vocab < 256, HY_ERR_INPUT,
-               "the built-in text is bytes 0 to 255, but the model's vocabulary has only %d ids",
-               o->vocab);
+    HY_FAIL_IF(
+        o->vocab < 256, HY_ERR_INPUT,
+        "the built-in text uses the bytes 0 to 255, but the model's vocabulary has only %d ids",
+        o->vocab);
     uint64_t size = (uint64_t)o->builtin_bytes, held_out = 0;
     if (use == HY_PART_DOES_BOTH) {
         HY_TRY(choose_held_out(o, name, size, &held_out));
-        /* The held-out text, and what the true source itself loses on the targets in it. */
-        assert(held_out > (uint64_t)o->seq); /* choose_held_out leaves a window */
+        /* The held-out text, and the loss of the true source on its targets. */
+        assert(held_out > (uint64_t)o->seq); /* guaranteed by choose_held_out */
         float *nats = calloc(held_out, sizeof *nats);
-        HY_FAIL_IF(!nats, HY_ERR_MEMORY, "no memory for %llu bytes of held-out text",
+        HY_FAIL_IF(!nats, HY_ERR_MEMORY, "not enough memory for %llu bytes of held-out text",
                    (ull)held_out);
-        /* The last index of the stream: the text itself counts from the first. */
+        /* The last index of the random stream; the text itself counts from the first. */
         uint64_t seed = hy_rng_u64(o->seed, HY_RNG_GRAMMAR, UINT64_MAX);
         hy_status status = generate(&part->held_out, seed, nats, held_out);
         uint64_t targets = (held_out - 1) / (uint64_t)o->seq * (uint64_t)o->seq;
@@ -196,10 +198,10 @@ hy_status hy_part_open_grammar(hy_part_use use, const hy_dataset_options *o, hy_
 
 #define WINDOW_TOKENS 8200
 
-/* A window of `size` targets at `first`. */
+/* Reads a window of `size` targets at `first`. */
 static hy_status read_window(const hy_source *source, uint64_t first, uint64_t size,
                              int32_t *tokens, int32_t *targets) {
-    /* In one go where it fits: a read of a file costs more than the copy. */
+    /* One read if it fits: reading a file costs more than the copy. */
     int32_t row[WINDOW_TOKENS];
     bool is_short = size < WINDOW_TOKENS;
     HY_TRY(hy_source_read(source, first, is_short ? size + 1 : size, is_short ? row : tokens));
@@ -218,12 +220,12 @@ int64_t hy_part_fill(const hy_part *part, hy_split split, uint64_t i, int32_t se
     }
     const hy_token_range *range = &part->ranges[split];
     uint64_t size = (uint64_t)seq, left = range->count - 1 - size * i;
-    uint64_t here = left < size ? left : size; /* the last one may be shorter */
+    uint64_t here = left < size ? left : size; /* the last window may be shorter */
     if (read_window(range->source, range->first + size * i, here, tokens, targets) != HY_OK) {
         return -1;
     }
     for (uint64_t k = here; k < size; k++) {
-        tokens[k] = 0; /* nothing before it sees it */
+        tokens[k] = 0; /* no earlier token attends to it */
         targets[k] = -1;
     }
     if (doc_starts) memset(doc_starts, 0, size * sizeof *doc_starts);

@@ -1,6 +1,6 @@
-/* source.c: opening files as a row of tokens, and reading across the borders of its pieces.
+/* source.c: opens files as one list of tokens, and reads across the borders of its pieces.
  *
- * Pieces lie in order without gaps: piece i + 1 begins where piece i ends, and none is empty. */
+ * Pieces are in order without gaps: piece i + 1 begins where piece i ends, and none is empty. */
 #include "data/source.h"
 
 #include <assert.h>
@@ -13,8 +13,9 @@
 
 /* ---- token shards as tokens ------------------------------------------------------------------ */
 
-/* Every id is looked at once, when the shard is opened, so that one beyond the vocabulary is an error at
- * the start of a run, and again when it is read: it would read memory that is not there. */
+/* Every id is checked when the shard is opened, so that an id outside the vocabulary is an error at
+ * the start of a run. It is checked again when it is read, because a wrong id would access invalid
+ * memory. */
 
 static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
     hy_shard *shard;
@@ -26,11 +27,11 @@ static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
     if (largest >= vocab) {
         status = hy_fail(
             HY_ERR_INPUT,
-            "%s: the token at position %llu is %d, but the model's vocabulary has ids 0 to %d",
+            "%s: the token at position %llu is %d, but the model's vocabulary has the ids 0 to %d",
             path, (unsigned long long)where, largest, vocab - 1);
     } else if (status == HY_OK && piece.count > 0) {
         status = hy_source_add_piece(source, piece);
-        if (status == HY_OK) return HY_OK; /* the source owns it now */
+        if (status == HY_OK) return HY_OK; /* owned by the source now */
     }
     hy_shard_close(shard);
     return status;
@@ -38,18 +39,19 @@ static hy_status add_shard(hy_source *source, const char *path, int32_t vocab) {
 
 /* ---- text files as tokens, one per byte ------------------------------------------------------ */
 
-/* Large files stay where they are, so a text of any size costs no memory. Small ones next to each other
- * are gathered into one block: a folder of a hundred thousand notes would otherwise be opened for each
- * sequence. Where a file does not end its last line, a newline stands between it and the next. */
+/* Large files stay on disk, so a text of any size needs no memory. Small consecutive files are read
+ * into one block; otherwise a folder of a hundred thousand notes would open a file for each
+ * sequence. If the last line of a file has no newline, one is added before the next file. */
 
-#define SMALL_FILE (256 * 1024) /* bytes up to which a file is read when the source is opened */
+#define SMALL_FILE (256 * 1024) /* bytes up to which a file is read into memory on opening */
 #define BYTE_VALUES 256
 
-/* Text on its way into a source: small files wait in `gathered` until a large one comes. */
+/* State while text files are added: small files are collected in `gathered` until a large one
+ * comes. */
 typedef struct gatherer {
     hy_source *source;
     hy_text gathered;
-    bool wants_newline; /* what came last did not end its line */
+    bool needs_newline; /* the last file did not end with a newline */
 } gatherer;
 
 static hy_status finish_block(gatherer *g) {
@@ -60,14 +62,14 @@ static hy_status finish_block(gatherer *g) {
     return hy_source_add_block(g->source, (uint8_t *)block.data, block.size);
 }
 
-/* A newline before it where the last file wants one; its last byte says what the next one wants. */
+/* Adds a newline if the last file needs one; `last` decides whether the next file needs one. */
 static void join(gatherer *g, uint64_t size, char last) {
-    if (size == 0) return; /* the source as a whole may not be empty; a file may */
-    if (g->wants_newline) hy_text_add(&g->gathered, "\n");
-    g->wants_newline = last != '\n';
+    if (size == 0) return; /* a file may be empty, but not the whole source */
+    if (g->needs_newline) hy_text_add(&g->gathered, "\n");
+    g->needs_newline = last != '\n';
 }
 
-/* Takes over what a large piece holds when it succeeds. */
+/* On success, takes over the content of a large piece. */
 static hy_status add_large(gatherer *g, hy_source_piece piece) {
     HY_TRY(finish_block(g));
     return hy_source_add_piece(g->source, piece);
@@ -105,7 +107,7 @@ static hy_status add_file(gatherer *g, const char *path, bool is_alone) {
     } else if (status == HY_OK && size > 0) {
         text = malloc(size);
         status = text ? hy_shared_file_read(file, 0, text, size)
-                      : hy_fail(HY_ERR_MEMORY, "no memory for the text %s", path);
+                      : hy_fail(HY_ERR_MEMORY, "not enough memory for the text %s", path);
         if (status == HY_OK) hy_text_add_bytes(&g->gathered, text, size);
     }
     free(text);
@@ -149,7 +151,7 @@ static hy_status add_files(hy_source *source, const hy_file_list *list, hy_file_
     int32_t vocab = encoding->vocab;
     if (source->is_bytes) {
         HY_FAIL_IF(vocab < BYTE_VALUES, HY_ERR_INPUT,
-                   "%s is text, read as bytes 0 to %d, but the model's vocabulary has only %d ids",
+                   "%s is read as bytes 0 to %d, but the model's vocabulary has only %d ids",
                    list->files[0].path, BYTE_VALUES - 1, vocab);
     } else if (kind == HY_DATA_TEXT) {
         return hy_source_add_encoded(source, list, encoding);
@@ -184,7 +186,7 @@ hy_status hy_source_open(const char *path, const hy_file_list *list, hy_file_kin
 /* The piece that holds token number `at`. */
 static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
     assert(at < source->tokens);
-    size_t low = 0, high = source->piece_count; /* low's first <= at < high's first */
+    size_t low = 0, high = source->piece_count; /* invariant: low's first <= at < high's first */
     while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         if (source->pieces[middle].first <= at)
@@ -195,8 +197,8 @@ static const hy_source_piece *piece_of(const hy_source *source, uint64_t at) {
     return &source->pieces[low];
 }
 
-/* The bytes fill the last quarter of the room for their tokens: those before are read before they are
- * written over. */
+/* The bytes are read into the last quarter of the token array, so each byte is read before its
+ * token overwrites it. */
 static hy_status read_text(const hy_shared_file *text, uint64_t first, uint64_t count,
                            int32_t *out) {
     const uint8_t *bytes = (const uint8_t *)out + 3 * count;
@@ -210,11 +212,10 @@ static hy_status read_shard(const hy_source *source, const hy_shard *shard, uint
     int32_t largest = 0;
     HY_TRY(hy_shard_read(shard, first, count, out));
     for (uint64_t i = 0; i < count; i++) largest = out[i] > largest ? out[i] : largest;
-    HY_FAIL_IF(
-        largest >= source->vocab, HY_ERR_IO,
-        "%s has changed since it was opened: it has the token %d, but the model's vocabulary "
-        "has ids 0 to %d",
-        hy_shard_path(shard), largest, source->vocab - 1);
+    HY_FAIL_IF(largest >= source->vocab, HY_ERR_IO,
+               "%s has changed since it was opened: it has the token %d, but the model's "
+               "vocabulary has the ids 0 to %d",
+               hy_shard_path(shard), largest, source->vocab - 1);
     return HY_OK;
 }
 
@@ -248,7 +249,7 @@ hy_status hy_source_bytes(const hy_source *source, uint64_t first, uint64_t coun
     uint64_t inside = first - piece->first;
     if (piece->count - inside < count) return HY_OK;
     uint8_t *bytes = malloc(count ? count : 1);
-    HY_FAIL_IF(!bytes, HY_ERR_MEMORY, "no memory for %llu bytes of text",
+    HY_FAIL_IF(!bytes, HY_ERR_MEMORY, "not enough memory for %llu bytes of text",
                (unsigned long long)count);
     hy_status status = HY_OK;
     if (piece->text) status = hy_shared_file_read(piece->text, inside, bytes, count);

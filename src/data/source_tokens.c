@@ -1,11 +1,13 @@
 /* source_tokens.c: text files as tokens of a tokenizer.
  *
- * The text is encoded once, when it is opened, by several threads into a file without a name, and from
- * then on read like a shard. Special tokens written out in the text ("<|endoftext|>") become those tokens.
- * The threads need the text in pieces: it is cut where a line begins with a letter or sign, which no
- * tokenizer that splits text into words looks across. One that puts a mark in front of every text (as
- * Llama 2's does) shows every cut: its pieces are large and of one size whatever the threads, so that the
- * mark is rare and the tokens are the same on every machine. */
+ * The text is encoded once, on opening, by several threads into an unnamed file, and then read like
+ * a shard. Special tokens spelled in the text ("<|endoftext|>") become those tokens.
+ *
+ * The threads need the text in pieces. It is cut where a line begins with a letter or sign; a
+ * tokenizer that splits text into words never joins text across such a place. A tokenizer that puts
+ * a mark before every text (as that of Llama 2 does) adds one at every cut. Its pieces are large
+ * and their size does not depend on the threads, so the mark is rare and the tokens are the same on
+ * every machine. */
 #include <ctype.h>
 #include <string.h>
 
@@ -36,7 +38,7 @@ static bool next_piece(void *context, void *place) {
     slot *s = place;
     if (r->at == r->end) return false;
     s->text = r->at;
-    /* A piece ends at a line end with no blank after it. */
+    /* A piece ends at a line end that no blank follows. */
     r->at = (size_t)(r->end - r->at) <= r->piece ? r->end : r->at + r->piece;
     while (r->at < r->end && (r->at[-1] != '\n' || isspace((unsigned char)*r->at))) r->at++;
     s->size = (size_t)(r->at - s->text);
@@ -51,8 +53,8 @@ static hy_status encode_piece(void *context, void *place) {
     HY_TRY(hy_tokenizer_encode(r->encoding->tokenizer, s->text, s->size, 0, &s->ids));
     for (size_t i = 0; i < s->ids.count; i++) {
         HY_FAIL_IF(s->ids.data[i] >= r->encoding->vocab, HY_ERR_INPUT,
-                   "%s has the token %d, but the model's vocabulary has ids 0 to %d; is this "
-                   "its tokenizer?",
+                   "%s has the token %d, but the model's vocabulary has the ids 0 to %d; check "
+                   "that the tokenizer belongs to the model",
                    r->path, s->ids.data[i], r->encoding->vocab - 1);
     }
     return HY_OK;
@@ -67,7 +69,7 @@ static hy_status write_piece(void *context, void *place, bool is_caller) {
     return HY_OK;
 }
 
-/* Whether two lines encoded one by one give what they give together. */
+/* Checks whether two lines encoded separately give the same tokens as both together. */
 static hy_status find_piece_size(reading *r) {
     const hy_tokenizer *t = r->encoding->tokenizer;
     hy_ids whole = {0}, parts = {0};
@@ -110,7 +112,7 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
     HY_TRY(hy_spool_open(&spool));
     hy_status status = HY_OK;
     for (size_t i = 0; status == HY_OK && i < list->count; i++) {
-        /* A file is a document: where the tokenizer has a token for an end, it stands between two. */
+        /* A file is a document: if the tokenizer has an end token, it separates two files. */
         int32_t eos = encoding->chat.tokens.eos;
         bool has_end = i > 0 && eos >= 0 && eos < encoding->vocab;
         if (has_end) status = hy_spool_put(&spool, &eos, sizeof eos);
@@ -121,7 +123,7 @@ hy_status hy_source_add_encoded(hy_source *source, const hy_file_list *list,
         hy_source_piece piece = {
             .count = spool.size / sizeof(int32_t), .ids = spool.data, .spool = spool};
         status = hy_source_add_piece(source, piece);
-        if (status == HY_OK) return HY_OK; /* the source owns it now */
+        if (status == HY_OK) return HY_OK; /* owned by the source now */
     }
     hy_spool_close(&spool);
     return status;

@@ -1,7 +1,7 @@
 /* spool.c: temporary arrays on disk. See spool.h.
  *
- * Written in order through a small buffer, then mapped read-only; never both. A full disk is found while
- * writing, with the folder's name, not as a fault while reading. */
+ * A spool is written in order through a small buffer, then mapped read-only; never both. A full
+ * disk is an error of the write that names the folder, not a fault while reading. */
 #include "data/spool.h"
 
 #include <errno.h>
@@ -18,14 +18,14 @@
 
 #define PATH_BYTES 4096
 
-/* /var/tmp is a disk where /tmp may be memory. */
+/* /var/tmp is on disk; /tmp may be in memory. */
 static const char *folder_name(void) {
     const char *given = getenv("TMPDIR");
     if (given && given[0]) return given;
     return access("/var/tmp", W_OK) == 0 ? "/var/tmp" : "/tmp";
 }
 
-/* For file systems that know no nameless files: one whose name is taken away at once. */
+/* For file systems without O_TMPFILE: creates a file and removes its name at once. */
 static int open_named(const char *folder) {
     char path[PATH_BYTES];
     for (int i = 0; i < 1000; i++) {
@@ -45,13 +45,13 @@ static int open_named(const char *folder) {
 hy_status hy_spool_open(hy_spool *s) {
     *s = (hy_spool){.fd = -1};
     s->buffer = malloc(HY_SPOOL_BUFFER);
-    if (!s->buffer) return hy_fail(HY_ERR_MEMORY, "no memory to write tokens to disk");
+    if (!s->buffer) return hy_fail(HY_ERR_MEMORY, "not enough memory to write tokens to disk");
     const char *folder = folder_name();
     int fd = hy_disk_open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC);
     bool is_unknown = errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
     s->fd = fd >= 0 || !is_unknown ? fd : open_named(folder);
     if (s->fd >= 0) return HY_OK;
-    hy_status status = hy_fail_path("cannot write tokens to a file in", folder_name());
+    hy_status status = hy_fail_path("cannot write tokens to a temporary file in", folder_name());
     hy_spool_close(s);
     return status;
 }
@@ -59,7 +59,7 @@ hy_status hy_spool_open(hy_spool *s) {
 static hy_status drain(hy_spool *s) {
     if (s->buffered == 0) return HY_OK;
     if (hy_disk_write(s->fd, s->buffer, s->buffered) != 0) {
-        return hy_fail_path("cannot write tokens to a file in", folder_name());
+        return hy_fail_path("cannot write tokens to a temporary file in", folder_name());
     }
     s->buffered = 0;
     return HY_OK;
@@ -85,7 +85,8 @@ hy_status hy_spool_map(hy_spool *s) {
     s->buffer = NULL;
     if (s->size == 0) return HY_OK;
     void *data = mmap(NULL, (size_t)s->size, PROT_READ, MAP_SHARED, s->fd, 0);
-    if (data == MAP_FAILED) return hy_fail_path("cannot map tokens in a file in", folder_name());
+    if (data == MAP_FAILED)
+        return hy_fail_path("cannot map the temporary file of tokens in", folder_name());
     s->data = data;
     return HY_OK;
 }
@@ -97,7 +98,7 @@ void hy_spool_release_file(hy_spool *s) {
 
 void hy_spool_close(hy_spool *s) {
     if (s->data) munmap((void *)s->data, (size_t)s->size);
-    bool is_open = s->fd > 0 || (s->fd == 0 && s->buffer); /* a zeroed one has none */
+    bool is_open = s->fd > 0 || (s->fd == 0 && s->buffer); /* an all-zero spool has no file */
     if (is_open) (void)hy_disk_close(s->fd);
     free(s->buffer);
     *s = (hy_spool){.fd = -1};

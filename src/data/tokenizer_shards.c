@@ -1,9 +1,9 @@
-/* tokenizer_shards.c: text files and rows of text become shards of token ids, on all cores. See
- * hybrid_tokenizer.h.
+/* tokenizer_shards.c: encodes text files and rows of text into shards of token ids, on all cores.
+ * See hybrid_tokenizer.h.
  *
- * The text is cut into units at documents' ends and at places where a cut changes nothing. Threads
- * encode them and hand them in in order (in_order.h), so the result does not depend on the number of
- * threads. Memory is a unit's ids for each thread and one shard. */
+ * The text is cut into units, at the ends of documents and at places where a cut does not change
+ * the tokens. Threads encode the units and deliver them in order (in_order.h), so the result does
+ * not depend on the number of threads. Memory: the ids of one unit per thread, and one shard. */
 #include "base/sized.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,20 +22,20 @@
 #include "data/input.h"
 #include "formats/shard.h"
 
-#define UNIT_BYTES ((size_t)1 << 19) /* a unit is cut at the first good place after this */
+#define UNIT_BYTES ((size_t)1 << 19) /* a unit ends at the first good place after this */
 #define SHARD_TOKENS ((uint64_t)32 << 20)
 
-/* A part of a document, or some rows, encoded in one go. */
+/* A part of a document, or several rows, encoded at once. */
 typedef struct unit {
     const char *text;
     size_t size;
-    hy_row_scan rows; /* set before the first */
-    size_t row_count; /* 0: it is text */
+    hy_row_scan rows; /* positioned before the first row */
+    size_t row_count; /* 0: the unit is text */
     bool ends_document, is_val;
     hy_ids ids;
 } unit;
 
-/* A split's shards; ids wait until there are enough for one. */
+/* The shards of a split; ids are collected until a shard is full. */
 typedef struct shard_row {
     const char *name; /* "train", "val" */
     hy_ids ids;
@@ -46,22 +46,22 @@ typedef struct job {
     const hy_tokenize_options *options;
     hy_tokenize_result *result;
     hy_tokenize_progress progress;
-    unit units[HY_MOST_WORKERS]; /* in work */
+    unit units[HY_MOST_WORKERS]; /* units that are being encoded */
     shard_row rows[2];
-    uint64_t val_from; /* bytes; documents that begin there or later are held out */
+    uint64_t val_from; /* in bytes; documents that begin here or later are held out */
     bool is_val;
-    const char *eos; /* its text; NULL: files are not cut */
+    const char *eos; /* spelling of the end token; NULL: files are not cut into documents */
     size_t eos_size;
 
-    /* The file in hand, where it begins among all bytes, and the document in it; or the rows. */
+    /* The current file, its offset among all bytes, and the current document in it, or its rows. */
     const hy_input_file *file;
     hy_row_scan scan;
     hy_csv csv;
     const char *text;
     size_t size;
     uint64_t place;
-    size_t begin, at, end; /* of the document; the next unit begins at `at` */
-    size_t following;      /* the next document */
+    size_t begin, at, end; /* the current document; the next unit begins at `at` */
+    size_t following;      /* where the next document begins */
 } job;
 
 /* ---- shards ---------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static hy_status add_ids(job *j, shard_row *row, const int32_t *ids, size_t coun
 
 /* ---- units ----------------------------------------------------------------------------------- */
 
-/* Rows of one split. */
+/* Takes rows of one split. */
 static bool next_rows(job *j, unit *u) {
     hy_row_scan before = u->rows = j->scan;
     hy_row row;
@@ -105,7 +105,7 @@ static bool next_rows(job *j, unit *u) {
     u->ends_document = false;
     while (u->size < UNIT_BYTES && hy_rows_next(&j->scan, &row)) {
         bool is_val = j->is_val || j->place + (uint64_t)(row.data - j->text) >= j->val_from;
-        if (u->row_count > 0 && is_val != j->is_val) { /* it begins another unit */
+        if (u->row_count > 0 && is_val != j->is_val) { /* this row begins another unit */
             j->scan = before;
             break;
         }
@@ -124,7 +124,7 @@ static bool next_unit(void *context, void *slot) {
     unit *u = slot;
     if (j->file->kind == HY_DATA_ROWS) return next_rows(j, u);
     u->row_count = 0;
-    while (j->at == j->end) { /* to the next document; between two separators there is none */
+    while (j->at == j->end) { /* move to the next document; skip empty ones */
         if (j->following >= j->size) return false;
         j->begin = j->at = j->following;
         const char *rest = j->text + j->at;
@@ -133,7 +133,7 @@ static bool next_unit(void *context, void *slot) {
         j->following = hit ? j->end + j->eos_size : j->size;
         if (j->at == j->end) continue;
         j->result->documents++;
-        j->is_val |= j->place + j->at >= j->val_from; /* and all after it */
+        j->is_val |= j->place + j->at >= j->val_from; /* all later documents, too */
     }
     size_t end = j->end;
     if (end - j->at > UNIT_BYTES) {
@@ -149,7 +149,8 @@ static bool next_unit(void *context, void *slot) {
     return true;
 }
 
-/* The document of a row and its end; special tokens spelled out in it are text, as in training. */
+/* Encodes the document of a row and its end token. Special tokens spelled in it stay text, as in
+ * training. */
 static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     const char *text;
     size_t size;
@@ -158,7 +159,7 @@ static hy_status encode_row(const job *j, const hy_row *row, hy_ids *ids) {
     HY_TRY(hy_row_parse(row, &json));
     hy_status status = HY_OK;
     if (!hy_json_as_string(hy_json_get(hy_json_root(json), "text"), &text, &size)) {
-        status = hy_fail(HY_ERR_INPUT, "no \"text\" that is a string");
+        status = hy_fail(HY_ERR_INPUT, "the row needs a string \"text\"");
     } else {
         status = hy_tokenizer_encode(j->options->tokenizer, text, size, HY_TOKENS_PLAIN, ids);
     }
@@ -187,7 +188,7 @@ static hy_status encode_unit(void *context, void *slot) {
     return hy_tokenizer_encode(j->options->tokenizer, u->text, u->size, flags, &u->ids);
 }
 
-static hy_status tell(const job *j) {
+static hy_status report_progress(const job *j) {
     const hy_tokenize_options *o = j->options;
     bool (*call)(void *, const hy_tokenize_progress *) = o->on_progress ? o->on_progress : o->tell;
     return !call || call(o->user, &j->progress) ? HY_OK : hy_fail(HY_STOPPED, "stopped");
@@ -201,12 +202,12 @@ static hy_status add_unit(void *context, void *slot, bool is_caller) {
     HY_TRY(add_ids(j, row, u->ids.data, u->ids.count));
     if (u->ends_document && eos >= 0) HY_TRY(add_ids(j, row, &eos, 1));
     j->progress.bytes_done += u->size;
-    return is_caller ? tell(j) : HY_OK;
+    return is_caller ? report_progress(j) : HY_OK;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Shards know no turns: what an answer is would be lost. */
+/* Shards cannot mark answers, so rows with questions and answers are rejected. */
 static hy_status begin_rows(job *j) {
     hy_row_kind kind = HY_ROWS_TEXT;
     hy_row row;
@@ -225,8 +226,8 @@ static hy_status begin_rows(job *j) {
     }
     if (status != HY_OK) return hy_fail_context(status, "%s", j->file->path);
     HY_FAIL_IF(kind != HY_ROWS_TEXT, HY_ERR_INPUT,
-               "%s has questions and answers, which shards cannot tell apart; give it to "
-               "hybrid-train as it is",
+               "%s has questions and answers, but shards cannot mark answers; pass the file to "
+               "hybrid-train directly",
                j->file->path);
     return HY_OK;
 }
@@ -257,10 +258,10 @@ static hy_status add_file(job *j, const hy_input_file *file) {
     j->result->files++;
     hy_csv_close(&j->csv);
     hy_input_close(&input);
-    return status == HY_OK ? tell(j) : status;
+    return status == HY_OK ? report_progress(j) : status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole job --------------------------------------------------------------------------- */
 
 static hy_status measure(const hy_tokenize_options *o, hy_file_list *lists, uint64_t *bytes) {
     *bytes = 0;
@@ -271,12 +272,12 @@ static hy_status measure(const hy_tokenize_options *o, hy_file_list *lists, uint
         for (size_t i = 0; i < lists[p].count; i++) {
             uint64_t size;
             HY_FAIL_IF(kind == HY_DATA_SHARDS, HY_ERR_INPUT,
-                       "%s is a shard of tokens already; text is wanted", lists[p].files[i].path);
+                       "%s is already a shard of tokens; expected text", lists[p].files[i].path);
             HY_TRY(hy_input_measure(&lists[p].files[i], &size));
             *bytes += size;
         }
     }
-    if (*bytes == 0) return hy_fail(HY_ERR_INPUT, "there is no text in what was given");
+    if (*bytes == 0) return hy_fail(HY_ERR_INPUT, "the input contains no text");
     return HY_OK;
 }
 
@@ -285,7 +286,7 @@ static hy_status check_out(const hy_tokenize_options *o) {
     for (int i = 0; i < 2; i++) {
         char path[4096];
         HY_TRY(hy_path_join(path, sizeof path, o->out, first[i]));
-        HY_FAIL_IF(hy_path_exists(path), HY_ERR_INPUT, "%s is there already: name another folder",
+        HY_FAIL_IF(hy_path_exists(path), HY_ERR_INPUT, "%s already exists; choose another folder",
                    path);
     }
     return HY_OK;
@@ -311,7 +312,7 @@ static hy_status tokenize_files(const hy_tokenize_options *options, hy_tokenize_
     job *j = calloc(1, sizeof *j);
     hy_status status = HY_ERR_MEMORY;
     if (!lists || !j) {
-        hy_fail(HY_ERR_MEMORY, "out of memory for encoding files");
+        hy_fail(HY_ERR_MEMORY, "not enough memory to encode files");
         goto done;
     }
     *j = (job){.options = options,

@@ -1,8 +1,8 @@
-/* unpack.c: gzip and zstd by the libraries of the system. See unpack.h.
+/* unpack.c: decompresses gzip and zstd with the libraries of the system. See unpack.h.
  *
- * The interfaces of both libraries are small and have not changed for years, so what is used of them is
- * declared here and looked up at run time. A file may hold several members (gzip) or frames (zstd) one
- * after the other, as parallel packers and `cat` make them; zeros behind the last member are padding. */
+ * The interfaces of both libraries are small and stable, so the functions used are declared here
+ * and looked up at run time. A file may hold several members (gzip) or frames (zstd), as parallel
+ * compressors and `cat` write them; zeros after the last member are padding. */
 #include "data/unpack.h"
 
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 
 /* ---- the libraries --------------------------------------------------------------------------- */
 
-/* zlib's z_stream. */
+/* The z_stream of zlib. */
 typedef struct zlib_stream {
     const uint8_t *next_in;
     unsigned avail_in;
@@ -32,12 +32,12 @@ typedef struct zlib_stream {
     unsigned long adler, reserved;
 } zlib_stream;
 
-/* Texts that were packed with a long window (zstd --long=31, as large dumps are) are read as well. The memory of a
- * window is touched as far as text comes, and that is bounded by MOST_RATIO. */
+/* Files with a long window (zstd --long=31, as in large dumps) are accepted. The memory of a window
+ * is only touched as far as there is text, which MOST_RATIO limits. */
 enum { ZSTD_WINDOW_LOG_MAX = 100, LONGEST_WINDOW = 31 };
 
 enum { ZLIB_OK = 0, ZLIB_STREAM_END = 1, ZLIB_MEM_ERROR = -4, ZLIB_BUF_ERROR = -5 };
-#define ZLIB_GZIP_WINDOW (15 + 16) /* the largest window, and gzip's header and checksum */
+#define ZLIB_GZIP_WINDOW (15 + 16) /* the largest window, with the header and checksum of gzip */
 
 typedef struct zstd_in {
     const void *src;
@@ -68,12 +68,12 @@ struct hy_unpacker {
     hy_packer packer;
     libraries lib;
     hy_reader *file;
-    uint64_t size, read, made; /* of the file; of it read so far; unpacked so far */
+    uint64_t size, read, made; /* size of the file; bytes of it read; bytes decompressed */
     uint8_t *buffer;
-    size_t at, filled; /* of the buffer */
+    size_t at, filled; /* position and end in the buffer */
     zlib_stream gzip;
     void *zstd;
-    bool has_gzip;  /* its stream is to be ended */
+    bool has_gzip;  /* its stream must be ended */
     bool is_inside; /* a member or frame has begun and not ended */
 };
 
@@ -112,20 +112,19 @@ static hy_status open_library(hy_unpacker *u) {
     if (u->lib.handle && find_functions(u->packer, &u->lib)) return HY_OK;
     const char *reason = u->lib.handle ? "it is too old" : dlerror();
     bool is_missing = !reason || strstr(reason, "No such file");
-    HY_FAIL_IF(!is_missing, HY_ERR_IO, "%s is packed by %s, and the library for that fails: %s",
+    HY_FAIL_IF(!is_missing, HY_ERR_IO, "cannot decompress %s: the library for %s does not load: %s",
                u->path, packers[u->packer].name, reason);
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s is packed by %s, and %s is missing to read it (Debian's package %s); install "
-        "that, or unpack the file first",
-        u->path, packers[u->packer].name, file, packers[u->packer].package);
+    return hy_fail(HY_ERR_INPUT,
+                   "%s is compressed with %s, but the library %s is missing; install it (Debian "
+                   "package %s) or decompress the file first",
+                   u->path, packers[u->packer].name, file, packers[u->packer].package);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
 hy_packer hy_packer_of(const uint8_t *begin, size_t size) {
     static const uint8_t gzip[] = {0x1F, 0x8B, 0x08}, zstd[] = {0x28, 0xB5, 0x2F, 0xFD};
-    static const uint8_t skipped[] = {0x2A, 0x4D, 0x18}; /* 0x184D2A50 to 5F: a frame of notes */
+    static const uint8_t skipped[] = {0x2A, 0x4D, 0x18}; /* 0x184D2A50 to 5F: a skippable frame */
     if (size >= sizeof gzip && memcmp(begin, gzip, sizeof gzip) == 0) return HY_GZIP;
     if (size >= sizeof zstd && memcmp(begin, zstd, sizeof zstd) == 0) return HY_ZSTD;
     bool is_note = size > sizeof skipped && begin[0] >> 4 == 5;
@@ -135,18 +134,19 @@ hy_packer hy_packer_of(const uint8_t *begin, size_t size) {
 static hy_status open_stream(hy_unpacker *u, const char *path) {
     u->path = strdup(path);
     u->buffer = malloc(BUFFER_BYTES);
-    HY_FAIL_IF(!u->path || !u->buffer, HY_ERR_MEMORY, "no memory to unpack %s", path);
+    HY_FAIL_IF(!u->path || !u->buffer, HY_ERR_MEMORY, "not enough memory to decompress %s", path);
     HY_TRY(open_library(u));
     HY_TRY(hy_reader_open(path, &u->file));
     u->size = hy_reader_size(u->file);
     if (u->packer == HY_GZIP) {
         int code = u->lib.inflate_init(&u->gzip, ZLIB_GZIP_WINDOW, "1.2.0", (int)sizeof u->gzip);
         u->has_gzip = code == ZLIB_OK;
-        HY_FAIL_IF(code == ZLIB_MEM_ERROR, HY_ERR_MEMORY, "no memory to unpack %s", path);
-        HY_FAIL_IF(code != ZLIB_OK, HY_ERR_INTERNAL, "zlib cannot begin (code %d)", code);
+        HY_FAIL_IF(code == ZLIB_MEM_ERROR, HY_ERR_MEMORY, "not enough memory to decompress %s",
+                   path);
+        HY_FAIL_IF(code != ZLIB_OK, HY_ERR_INTERNAL, "zlib does not start (code %d)", code);
     } else {
         u->zstd = u->lib.zstd_create();
-        HY_FAIL_IF(!u->zstd, HY_ERR_MEMORY, "no memory to unpack %s", path);
+        HY_FAIL_IF(!u->zstd, HY_ERR_MEMORY, "not enough memory to decompress %s", path);
         (void)u->lib.zstd_set(u->zstd, ZSTD_WINDOW_LOG_MAX, LONGEST_WINDOW);
     }
     return HY_OK;
@@ -155,7 +155,7 @@ static hy_status open_stream(hy_unpacker *u, const char *path) {
 hy_status hy_unpacker_open(const char *path, hy_packer packer, hy_unpacker **out) {
     *out = NULL;
     hy_unpacker *u = calloc(1, sizeof *u);
-    if (!u) return hy_fail(HY_ERR_MEMORY, "no memory to unpack %s", path);
+    if (!u) return hy_fail(HY_ERR_MEMORY, "not enough memory to decompress %s", path);
     u->packer = packer;
     hy_status status = open_stream(u, path);
     if (status == HY_OK)
@@ -194,7 +194,7 @@ static hy_status fill(hy_unpacker *u) {
     return HY_OK;
 }
 
-/* One call of the library, from the buffer to dst; *got bytes came of it. */
+/* Calls the library once, from the buffer to dst; *got is the number of bytes written. */
 static hy_status unpack_gzip(hy_unpacker *u, uint8_t *dst, size_t room, size_t *got) {
     zlib_stream *z = &u->gzip;
     *got = 0;
@@ -204,7 +204,7 @@ static hy_status unpack_gzip(hy_unpacker *u, uint8_t *dst, size_t room, size_t *
             return HY_OK;
         }
         u->is_inside = true;
-        if (u->lib.inflate_reset(z) != ZLIB_OK) return fail_at(u, "cannot begin anew");
+        if (u->lib.inflate_reset(z) != ZLIB_OK) return fail_at(u, "zlib cannot restart");
     }
     z->next_in = u->buffer + u->at;
     z->avail_in = (unsigned)(u->filled - u->at);
@@ -215,7 +215,8 @@ static hy_status unpack_gzip(hy_unpacker *u, uint8_t *dst, size_t room, size_t *
     *got = room - z->avail_out;
     if (code == ZLIB_STREAM_END) u->is_inside = false;
     if (code == ZLIB_OK || code == ZLIB_STREAM_END || code == ZLIB_BUF_ERROR) return HY_OK;
-    HY_FAIL_IF(code == ZLIB_MEM_ERROR, HY_ERR_MEMORY, "no memory to unpack %s", u->path);
+    HY_FAIL_IF(code == ZLIB_MEM_ERROR, HY_ERR_MEMORY, "not enough memory to decompress %s",
+               u->path);
     return fail_at(u, z->msg ? z->msg : "damaged");
 }
 
@@ -239,15 +240,15 @@ hy_status hy_unpacker_read(hy_unpacker *u, void *dst, size_t room, size_t *got) 
         if (u->at == u->filled) HY_TRY(fill(u));
         bool is_end = u->filled == 0;
         if (is_end && !u->is_inside) return HY_OK;
-        /* What a packer still holds comes out without more of the file. */
+        /* Take the bytes that the library still holds before reading more of the file. */
         HY_TRY(u->packer == HY_GZIP ? unpack_gzip(u, to, left, &here)
                                     : unpack_zstd(u, to, left, &here));
-        if (is_end && here == 0 && u->is_inside) return fail_at(u, "it ends too early");
+        if (is_end && here == 0 && u->is_inside) return fail_at(u, "the file ends too early");
         *got += here;
         u->made += here;
         HY_FAIL_IF(u->made > RATIO_FROM && u->made / MOST_RATIO > u->read, HY_ERR_INPUT,
-                   "%s: %llu bytes of it unpack to more than %llu, which no text does", u->path,
-                   (unsigned long long)u->read, (unsigned long long)u->made);
+                   "%s: %llu bytes decompress to more than %llu bytes, so this is not text",
+                   u->path, (unsigned long long)u->read, (unsigned long long)u->made);
     }
     return HY_OK;
 }

@@ -1,9 +1,10 @@
-/* unpack.h: files packed by gzip or zstd, read as the stream of bytes they hold.
+/* unpack.h: reads gzip and zstd files as a stream of decompressed bytes.
  *
- * Which packer it was is seen by the file's first bytes, never by its name. The libraries are opened when a
- * file needs them (libz.so.1, libzstd.so.1), so the program runs without; what is missing then is an error
- * that names the package. Memory is bounded: 64 KiB of the file, and a packer's window of at most 128 MiB. A
- * file that unpacks to more than 256 times its size is refused once that is more than 64 MiB. */
+ * The first bytes of a file decide the format, never its name. The libraries (libz.so.1,
+ * libzstd.so.1) are loaded when a file needs them, so the program runs without them; if one is
+ * missing, the error names the package. Memory is limited: 64 KiB of the file, and a window of at
+ * most 128 MiB. A file that decompresses to more than 256 times its size is rejected once the
+ * output exceeds 64 MiB. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,14 +13,14 @@
 
 typedef enum hy_packer { HY_NOT_PACKED, HY_GZIP, HY_ZSTD } hy_packer;
 
-/* By a file's first bytes. */
+/* The format, by the first bytes of a file. */
 hy_packer hy_packer_of(const uint8_t *begin, size_t size);
 
 typedef struct hy_unpacker hy_unpacker;
 
-/* A file that hy_packer_of knows. */
+/* `packer` is the result of hy_packer_of. */
 hy_status hy_unpacker_open(const char *path, hy_packer packer, hy_unpacker **out);
-/* Up to `room` bytes; *got is less only at the end. HY_ERR_INPUT names file and byte where it is damaged or
- * ends too early. */
+/* Reads up to `room` bytes; *got is less only at the end. HY_ERR_INPUT names the file and byte if
+ * it is damaged or ends too early. */
 hy_status hy_unpacker_read(hy_unpacker *u, void *dst, size_t room, size_t *got);
 void hy_unpacker_close(hy_unpacker *u); /* u may be NULL */

@@ -1,8 +1,8 @@
-/* algorithms.c: which algorithms matmuls have, alike on all ranks. See engine.h.
+/* algorithms.c: all ranks use the same algorithms for their matmuls. See engine.h.
  *
- * Another algorithm means other bits. Each is chosen by its time when it is prepared, and times are never the same twice:
- * so rank 0 prepares first, and the others do with its table. Lines of another card are passed over by the backend; a
- * rank with such a card times its own. */
+ * Another algorithm means other bits. Algorithms are timed when a matmul is prepared, and times
+ * differ from rank to rank: so rank 0 prepares first, and the others use its table. The backend
+ * skips lines of another card; a rank that has another card times its own matmuls. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static hy_status share_table(hy_engine *e, char **text) {
 }
 
 hy_status hy_engine_share_algorithms(hy_engine *e) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     bool leads = e->team && e->team->who.rank == 0;
     char *text = NULL;
     if (!e->team) return HY_OK;

@@ -1,31 +1,32 @@
-/* collectives.c: what ranks exchange in a step, unit by unit. See engine.h.
+/* collectives.c: what ranks exchange in a step, unit by unit. See collectives.h.
  *
  * Gradients. Backward leaves a unit's gradients of one micro-batch in a buffer of their own
- * (HY_ROW_PARTIAL). A reduce-scatter begins and runs while the next unit is computed; then the sum over
- * ranks is added to that of the micro-batches before. All stages do this, so the sums have the same
- * bits in all of them. Where ranks keep whole gradients (stage 0), an all-gather of the sums follows.
+ * (HY_ROW_PARTIAL). A reduce-scatter begins and runs while the next unit is computed; then the sum
+ * over ranks is added to that of the micro-batches before. All stages do this, so the sums have the
+ * same bits in all of them. Where ranks keep whole gradients (stage 0), an all-gather of the sums
+ * follows.
  *
- * Weights. A rank that has updated its part of a unit all-gathers it at once where passes read whole
- * rows (stage 1 and 2). Where ranks keep parts (stage 3, frozen weights too), a unit is gathered into a
- * ring when a pass comes to the unit before it. Passes wait for both when they need the unit; what is
- * pending of an update is applied to it before that. tests/long/test_ranks_overlap.c measures how much
- * of this runs beside compute.
+ * Weights. A rank that has updated its part of a unit all-gathers it at once where passes read
+ * whole rows (stage 1 and 2). Where ranks keep parts (stage 3, frozen weights too), a unit is
+ * gathered into a ring when a pass comes to the unit before it. Passes wait for both when they need
+ * the unit; what is pending of an update is applied to it before that.
+ * tests/long/test_ranks_overlap.c measures how much of this runs beside compute.
  *
- * A caller's weights lie apart, tensor by tensor, so no part of a unit is one piece of memory: a unit
- * is copied through a buffer of HY_ROW_GATHERED on its way. */
+ * A caller's weights lie apart, tensor by tensor, so no part of a unit is one piece of memory: a
+ * unit is copied through a buffer of HY_ROW_GATHERED on its way. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e) {
-    hy_shards *s = &e->shards;
-    uint64_t bytes = e->rows.wire_staging;
+    hy_collectives *s = &e->collectives;
+    uint64_t bytes = e->state.rows.wire_staging;
     void *data;
     if (bytes == 0) return HY_OK;
-    HY_TRY(hy_arena_init(&s->staging, e->backend, &e->ledger, HY_PINNED, bytes,
+    HY_TRY(hy_arena_init(&s->staging, e->device.backend, &e->state.ledger, HY_PINNED, bytes,
                          "what goes between ranks"));
     HY_TRY(hy_arena_push(&s->staging, HY_WORKSPACE, bytes, &data));
     s->net.staging = data;
@@ -33,49 +34,45 @@ static hy_status take_staging(hy_engine *e) {
     return HY_OK;
 }
 
-hy_status hy_shards_take(hy_engine *e) {
-    hy_shards *s = &e->shards;
+hy_status hy_collectives_take(hy_engine *e) {
+    hy_collectives *s = &e->collectives;
     if (!hy_engine_has_ranks(e)) return HY_OK;
     int32_t units = e->model->params.units;
     s->fetched = calloc((size_t)units, sizeof *s->fetched);
     s->frozen = calloc((size_t)units, sizeof *s->frozen);
     HY_FAIL_IF(!s->fetched || !s->frozen, HY_ERR_MEMORY, "no memory for exchanges between ranks");
     s->source = s->fetching = -1;
-    HY_TRY(hy_exchange_open(&s->net, e->team, e->backend, 4 * units + 16));
+    HY_TRY(hy_exchange_open(&s->net, e->team, e->device.backend, 4 * units + 16));
     HY_TRY(take_staging(e));
-    HY_TRY(hy_arena_init(&s->arena, e->backend, &e->ledger, HY_DEVICE, e->rows.arriving,
-                         "gradients of other ranks"));
-    for (int i = 0; i < 2 && e->rows.arriving > 0; i++) {
+    HY_TRY(hy_arena_init(&s->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         e->state.rows.arriving, "gradients of other ranks"));
+    for (int i = 0; i < 2 && e->state.rows.arriving > 0; i++) {
         void *at;
-        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->rows.arriving / 2, &at));
+        HY_TRY(hy_arena_push(&s->arena, HY_WORKSPACE, e->state.rows.arriving / 2, &at));
         s->arriving[i] = at;
     }
     return HY_OK;
 }
 
-hy_status hy_shards_connect(hy_engine *e) {
-    return hy_engine_has_ranks(e) ? hy_exchange_connect(&e->shards.net) : HY_OK;
-}
-
-void hy_shards_release(hy_engine *e) {
-    hy_shards *s = &e->shards;
+void hy_collectives_release(hy_engine *e) {
+    hy_collectives *s = &e->collectives;
     if (s->net.backend) hy_exchange_close(&s->net);
     hy_arena_fini(&s->arena);
     hy_arena_fini(&s->staging);
     free(s->fetched);
     free(s->frozen);
-    *s = (hy_shards){0};
+    *s = (hy_collectives){0};
 }
 
-void hy_shards_abandon(hy_engine *e) {
-    hy_shards *s = &e->shards;
+void hy_collectives_abandon(hy_engine *e) {
+    hy_collectives *s = &e->collectives;
     s->reducing.is_begun = false;
     for (int32_t u = 0; s->fetched && u < e->model->params.units; u++) {
         s->fetched[u] = s->frozen[u] = (hy_gathering){0};
     }
 }
 
-/* ---- a caller's weights ------------------------------------------------------------------------ */
+/* ---- a caller's weights ---------------------------------------------------------------------- */
 
 /* What a copy does to a parameter of the unit. */
 typedef enum copy_way { OWN_IN, ALL_IN, OTHERS_OUT, ALL_OUT } copy_way;
@@ -90,7 +87,7 @@ static hy_status copy_slice(hy_engine *e, hy_stream *stream, const hy_store *out
     theirs = hy_tensor_rows(&theirs, slice.begin, slice.count);
     ours = hy_tensor_rows(&ours, slice.begin, slice.count);
     const hy_tensor *to = is_out ? &theirs : &ours, *from = is_out ? &ours : &theirs;
-    return e->backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
+    return e->device.backend->copy(stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
 static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outside, int32_t unit,
@@ -98,7 +95,8 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
     const hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count; i++) {
         if (params->list[i].unit != unit) continue;
-        hy_slice own = hy_shard_own(&e->rows.shard, params, i), all = {0, params->list[i].count};
+        hy_slice own = hy_shard_own(&e->state.rows.shard, params, i),
+                 all = {0, params->list[i].count};
         hy_slice before = {0, own.begin}, behind = {own.begin + own.count, 0};
         behind.count = all.count - behind.begin;
         bool is_out = how == OTHERS_OUT || how == ALL_OUT;
@@ -111,27 +109,29 @@ static hy_status copy_unit(hy_engine *e, hy_stream *stream, const hy_store *outs
 
 /* The row that the caller sees. */
 static hy_store *callers_weights(const hy_engine *e) {
-    return hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    return hy_store_of(e, hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]));
 }
 
-hy_status hy_outside_tell_first(hy_engine *e) {
+hy_status hy_weights_broadcast(hy_engine *e) {
     hy_store *transit = hy_store_of(e, HY_ROW_GATHERED);
-    const hy_exchange *net = &e->shards.net;
+    const hy_exchange *net = &e->collectives.net;
     for (int32_t unit = 0; net->count > 1 && unit < e->model->params.units; unit++) {
         uint64_t bytes = transit->layout.unit_bytes[unit];
         hy_comm_op *op;
-        HY_TRY(hy_store_get_new(transit, e->compute, unit));
-        if (net->rank == 0) HY_TRY(copy_unit(e, e->compute, callers_weights(e), unit, ALL_IN));
+        HY_TRY(hy_store_get_new(transit, e->device.compute, unit));
+        if (net->rank == 0)
+            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_IN));
         char *data = hy_store_unit(transit, unit);
-        HY_TRY(hy_broadcast(&e->shards.net, e->compute, 0, data, bytes, &op));
-        HY_TRY(hy_comm_wait(op, e->compute));
-        if (net->rank > 0) HY_TRY(copy_unit(e, e->compute, callers_weights(e), unit, ALL_OUT));
-        HY_TRY(hy_store_release_changed(transit, e->compute, unit));
+        HY_TRY(hy_broadcast(&e->collectives.net, e->device.compute, 0, data, bytes, &op));
+        HY_TRY(hy_comm_wait(op, e->device.compute));
+        if (net->rank > 0)
+            HY_TRY(copy_unit(e, e->device.compute, callers_weights(e), unit, ALL_OUT));
+        HY_TRY(hy_store_release_changed(transit, e->device.compute, unit));
     }
     return HY_OK;
 }
 
-/* ---- all-gather -------------------------------------------------------------------------------- */
+/* ---- all-gather ------------------------------------------------------------------------------ */
 
 static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
@@ -150,9 +150,9 @@ static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *sto
         store = out->held;
     }
     char *whole = hy_store_unit(store, unit);
-    hy_unit_parts(&e->rows.shard, &e->model->params, &store->layout, unit, parts);
-    return hy_all_gather(&e->shards.net, stream, whole + parts[e->rows.shard.rank].begin, whole,
-                         parts, &out->op);
+    hy_unit_parts(&e->state.rows.shard, &e->model->params, &store->layout, unit, parts);
+    return hy_all_gather(&e->collectives.net, stream, whole + parts[e->state.rows.shard.rank].begin,
+                         whole, parts, &out->op);
 }
 
 static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, hy_gathering *it) {
@@ -165,38 +165,38 @@ static hy_status end_all_gather(hy_engine *e, hy_stream *stream, int32_t unit, h
     return hy_gathering_end(it, stream, unit);
 }
 
-hy_status hy_shards_spread_held(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit) {
+hy_status hy_unit_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit) {
     hy_gathering it;
     if (!hy_engine_has_ranks(e) || !has_bytes(store, unit)) return HY_OK;
     HY_TRY(begin_all_gather(e, stream, store, unit, &it));
     return end_all_gather(e, stream, unit, &it);
 }
 
-hy_status hy_shards_spread_row(hy_engine *e, int row) {
+hy_status hy_row_all_gather(hy_engine *e, int row) {
     hy_store *store = hy_store_of(e, row);
-    if (!hy_engine_has_ranks(e) || e->rows.row[row].is_sharded) return HY_OK;
+    if (!hy_engine_has_ranks(e) || e->state.rows.row[row].is_sharded) return HY_OK;
     for (int32_t unit = 0; unit < store->layout.unit_count; unit++) {
-        HY_TRY(hy_store_get(store, e->compute, unit));
-        HY_TRY(hy_shards_spread_held(e, e->compute, store, unit));
-        HY_TRY(hy_store_release_changed(store, e->compute, unit));
+        HY_TRY(hy_store_get(store, e->device.compute, unit));
+        HY_TRY(hy_unit_all_gather(e, e->device.compute, store, unit));
+        HY_TRY(hy_store_release_changed(store, e->device.compute, unit));
     }
     return HY_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Where passes leave gradients: where they are summed, or apart until they are summed over ranks. */
+/* Where passes leave gradients: in their sum, or apart until they are summed over ranks. */
 static hy_store *grads_of_pass(const hy_engine *e) {
     return hy_store_of(e, hy_has_row(e, HY_ROW_PARTIAL) ? HY_ROW_PARTIAL : HY_ROW_GRADS);
 }
 
 /* The sum of the unit whose reduce-scatter was begun, into its row. */
 static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
-    hy_reducing it = e->shards.reducing;
+    hy_reducing it = e->collectives.reducing;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);
-    bool is_whole = !e->rows.row[HY_ROW_GRADS].is_sharded;
+    bool is_whole = !e->state.rows.row[HY_ROW_GRADS].is_sharded;
     if (!it.is_begun) return HY_OK;
-    e->shards.reducing.is_begun = false;
+    e->collectives.reducing.is_begun = false;
     HY_TRY(it.is_first ? hy_store_get_new(grads, stream, it.unit)
                        : hy_store_get(grads, stream, it.unit));
     char *out = NULL; /* this rank may have no part of it */
@@ -204,21 +204,21 @@ static hy_status end_reduction(hy_engine *e, hy_stream *stream) {
         out = hy_store_unit(grads, it.unit) + (is_whole ? it.own_begin : 0);
     }
     HY_TRY(hy_reduce_scatter_end(&it.reduction, stream, e->plan.types.grads, !it.is_first, out));
-    if (it.is_last && is_whole) HY_TRY(hy_shards_spread_held(e, stream, grads, it.unit));
+    if (it.is_last && is_whole) HY_TRY(hy_unit_all_gather(e, stream, grads, it.unit));
     return hy_store_release_changed(grads, stream, it.unit);
 }
 
-hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
+hy_status hy_grads_reduce(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
-    hy_shards *s = &e->shards;
+    hy_collectives *s = &e->collectives;
     const hy_store *from = grads_of_pass(e);
     hy_comm_part parts[HY_RANKS_MOST];
     hy_reducing next = {
         .is_begun = true, .unit = unit, .is_first = s->is_first, .is_last = s->is_last};
     if (!hy_engine_has_ranks(e) || !has_bytes(from, unit)) return HY_OK;
     char *data = hy_store_unit(from, unit);
-    hy_unit_parts(&e->rows.shard, &e->model->params, &from->layout, unit, parts);
-    next.own_begin = parts[e->rows.shard.rank].begin;
+    hy_unit_parts(&e->state.rows.shard, &e->model->params, &from->layout, unit, parts);
+    next.own_begin = parts[e->state.rows.shard.rank].begin;
     HY_TRY(hy_reduce_scatter(&s->net, stream, data, parts, s->arriving[s->turn], &next.reduction));
     s->turn ^= 1;
     if (!hy_has_row(e, HY_ROW_PARTIAL)) { /* no other rank: the buffer has the sum */
@@ -231,30 +231,30 @@ hy_status hy_shards_give(void *context, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-hy_status hy_shards_take_last(hy_engine *e) { return end_reduction(e, e->compute); }
+hy_status hy_grads_reduce_end(hy_engine *e) { return end_reduction(e, e->device.compute); }
 
-hy_store *hy_shards_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
+hy_store *hy_grads_begin_pass(hy_engine *e, bool is_first, bool is_last, bool *accumulates) {
     *accumulates = !is_first && !hy_has_row(e, HY_ROW_PARTIAL);
-    e->shards.is_first = is_first;
-    e->shards.is_last = is_last;
+    e->collectives.is_first = is_first;
+    e->collectives.is_last = is_last;
     return grads_of_pass(e);
 }
 
-hy_store *hy_shards_grads(hy_engine *e, int32_t micro_batch, bool *accumulates) {
-    return hy_shards_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1,
-                                accumulates);
+hy_store *hy_grads_begin_micro_batch(hy_engine *e, int32_t micro_batch, bool *accumulates) {
+    return hy_grads_begin_pass(e, micro_batch == 0, micro_batch == e->plan.choice.accum - 1,
+                               accumulates);
 }
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
-bool hy_shards_spreads(const hy_engine *e, int row) {
-    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->rows.row[row].is_sharded;
+bool hy_row_is_all_gathered(const hy_engine *e, int row) {
+    return hy_engine_has_ranks(e) && e->plan.zero_stage > 0 && !e->state.rows.row[row].is_sharded;
 }
 
-hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
+hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit) {
     hy_store *store = hy_store_of(e, row);
-    if (!hy_shards_spreads(e, row) || !has_bytes(store, unit)) return HY_OK;
-    hy_gathering *it = &e->shards.fetched[unit];
+    if (!hy_row_is_all_gathered(e, row) || !has_bytes(store, unit)) return HY_OK;
+    hy_gathering *it = &e->collectives.fetched[unit];
     if (store->outside) {
         HY_TRY(begin_all_gather(e, stream, store, unit, it));
         if (unit == 0) return HY_OK;
@@ -265,29 +265,29 @@ hy_status hy_shards_updated(hy_engine *e, hy_stream *stream, int row, int32_t un
     if (store->place == HY_DEVICE) return hy_store_release_changed(store, stream, unit);
     /* Its buffer is kept for it where the pass comes there next: a ring has no room for more. */
     it->held = store;
-    return e->shards.fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
+    return e->collectives.fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
 }
 
-hy_store *hy_shards_weights(hy_engine *e, int row) {
-    hy_shards *s = &e->shards;
-    hy_row *gathered = &e->rows.row[HY_ROW_GATHERED];
-    const hy_row *source = &e->rows.row[row];
+hy_store *hy_weights_for_passes(hy_engine *e, int row) {
+    hy_collectives *s = &e->collectives;
+    hy_row *gathered = &e->state.rows.row[HY_ROW_GATHERED];
+    const hy_row *source = &e->state.rows.row[row];
     bool is_gathered = hy_engine_has_ranks(e) && source->is_sharded, is_other = s->source != row;
     s->source = is_gathered ? row : -1;
     if (!is_gathered) return hy_store_of(e, row);
-    if (is_other || gathered->made_of != e->rows.row[HY_ROW_MASTER].version) {
+    if (is_other || gathered->made_of != e->state.rows.row[HY_ROW_MASTER].version) {
         hy_store_abandon(&gathered->store);
         hy_layout_retype(&gathered->store.layout, source->dtype);
-        gathered->made_of = e->rows.row[HY_ROW_MASTER].version;
+        gathered->made_of = e->state.rows.row[HY_ROW_MASTER].version;
     }
     return &gathered->store;
 }
 
 static hy_gather gather_of(hy_engine *e, bool is_frozen) {
-    hy_shards *s = &e->shards;
+    hy_collectives *s = &e->collectives;
     return (hy_gather){.net = &s->net,
                        .params = &e->model->params,
-                       .shard = &e->rows.shard,
+                       .shard = &e->state.rows.shard,
                        .is_cut = is_frozen,
                        .from = hy_store_of(e, is_frozen ? HY_ROW_FROZEN : s->source),
                        .whole =
@@ -296,42 +296,43 @@ static hy_gather gather_of(hy_engine *e, bool is_frozen) {
 }
 
 static hy_status fetch_trained(hy_engine *e, hy_stream *stream, int32_t unit) {
-    e->shards.fetching = unit;
+    e->collectives.fetching = unit;
     hy_status status = hy_update_upto(e, unit);
-    e->shards.fetching = -1;
+    e->collectives.fetching = -1;
     HY_TRY(status);
-    if (e->shards.source < 0) return HY_OK;
+    if (e->collectives.source < 0) return HY_OK;
     hy_gather gather = gather_of(e, false);
     return hy_gather_fetch(&gather, stream, unit, NULL);
 }
 
-hy_status hy_shards_await(void *context, hy_stream *stream, int32_t unit) {
+hy_status hy_trained_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_engine_has_ranks(e)) return HY_OK;
-    if (e->shards.source >= 0) HY_TRY(fetch_trained(e, stream, unit)); /* it may have left again */
+    if (e->collectives.source >= 0)
+        HY_TRY(fetch_trained(e, stream, unit)); /* it may have left again */
     /* The head is where backward begins: gradients of the pass before have had time to come. */
     if (unit == e->model->params.units - 1) HY_TRY(end_reduction(e, stream));
-    return end_all_gather(e, stream, unit, &e->shards.fetched[unit]);
+    return end_all_gather(e, stream, unit, &e->collectives.fetched[unit]);
 }
 
-hy_status hy_shards_await_all(hy_engine *e) {
-    if (!e->shards.fetched || e->shards.source >= 0) return HY_OK;
+hy_status hy_weights_await_all(hy_engine *e) {
+    if (!e->collectives.fetched || e->collectives.source >= 0) return HY_OK;
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
-        HY_TRY(hy_shards_await(e, e->compute, unit));
+        HY_TRY(hy_trained_await(e, e->device.compute, unit));
     }
     return HY_OK;
 }
 
-/* ---- frozen weights ---------------------------------------------------------------------------- */
+/* ---- frozen weights -------------------------------------------------------------------------- */
 
-/* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one after
- * the other. */
+/* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one
+ * after the other. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
-    int32_t way = unit - e->shards.frozen_last, next = unit + way;
-    int32_t lowest = way < 0 ? e->rows.lowest_trained : 0; /* that a pass this way comes to */
+    int32_t way = unit - e->collectives.frozen_last, next = unit + way;
+    int32_t lowest = way < 0 ? e->state.rows.lowest_trained : 0; /* that a pass this way comes to */
     bool goes_on = (way == 1 || way == -1) && next >= lowest && next < e->model->params.units;
-    e->shards.frozen_last = unit;
+    e->collectives.frozen_last = unit;
     if (!goes_on || hy_store_holds(whole, next)) return HY_OK;
     return hy_store_gather(hy_store_of(e, HY_ROW_FROZEN), next);
 }
@@ -348,11 +349,11 @@ hy_status hy_frozen_fetch(void *context, hy_stream *stream, int32_t unit) {
 hy_status hy_frozen_await(void *context, hy_stream *stream, int32_t unit) {
     hy_engine *e = context;
     if (!hy_has_row(e, HY_ROW_GATHERED_FROZEN)) return HY_OK;
-    HY_TRY(hy_frozen_fetch(e, stream, unit)); /* it may have left again */
-    return hy_gathering_end(&e->shards.frozen[unit], stream, unit);
+    hy_gather gather = gather_of(e, true);
+    return hy_gather_await(&gather, stream, unit);
 }
 
-/* ---- all weights of a pass --------------------------------------------------------------------- */
+/* ---- all weights of a pass ------------------------------------------------------------------- */
 
 hy_status hy_weights_fetch(void *context, hy_stream *stream, int32_t unit) {
     if (!hy_engine_has_ranks(context)) return HY_OK;
@@ -361,25 +362,19 @@ hy_status hy_weights_fetch(void *context, hy_stream *stream, int32_t unit) {
 }
 
 hy_status hy_weights_await(void *context, hy_stream *stream, int32_t unit) {
-    HY_TRY(hy_shards_await(context, stream, unit));
+    HY_TRY(hy_trained_await(context, stream, unit));
     return hy_frozen_await(context, stream, unit);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------- */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
-hy_status hy_shards_sum(hy_engine *e, double *const *numbers, int32_t count) {
-    return hy_all_reduce(&e->shards.net, e->compute, numbers, count);
-}
-
-hy_status hy_shards_check(hy_engine *e) { return hy_exchange_check(&e->shards.net); }
-
-hy_tensor hy_shards_view(const hy_engine *e, int row, int32_t param) {
+hy_tensor hy_row_own_slice(const hy_engine *e, int row, int32_t param) {
     const hy_store *store = hy_store_of(e, row);
     const hy_params *params = &e->model->params;
     int32_t item = hy_store_item_of(store, param);
-    hy_slice own = hy_shard_own(hy_rows_shard(&e->rows), params, param);
+    hy_slice own = hy_shard_own(hy_rows_shard(&e->state.rows), params, param);
     if (item < 0 || own.count == 0) return (hy_tensor){0};
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
-    bool is_cut = own.count < params->list[param].count && !e->rows.row[row].is_sharded;
+    bool is_cut = own.count < params->list[param].count && !e->state.rows.row[row].is_sharded;
     return is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }

@@ -1,16 +1,19 @@
-/* formulas.c: predictor formulas run over weights and what predictors keep. See phases/predictor.h.
+/* formulas.c: predictor formulas run over weights and the predictor's buffers. See
+ * phases/predictor.h.
  *
- * A walk goes over the units of the weights; inside a unit it goes over the tiles of slow weights, snapshot
- * and average, which pass through small rings of their own (tiles.h). Each tile is visited once: what a formula
- * reads is brought, all formulas run on it, what they changed goes back.
+ * A walk goes over the units of the weights. Inside a unit it goes over the tiles of slow weights,
+ * snapshot and average, which pass through small rings of their own (tiles.h). It visits each tile
+ * once: it brings the tiles that a formula reads, runs all formulas on them, and writes back those
+ * that changed.
  *
- * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch memory, the
- * formulas run on those, and what they changed is encoded. Slow weights are decoded beside the weights as
- * these are before the formulas (kernels/grid.h); their codes need nothing beside them.
+ * Buffers of 8 bits are decoded first: a piece of a tile at a time becomes numbers in scratch
+ * memory, the formulas run on these, and changed numbers are encoded again. Slow weights are
+ * decoded relative to the weights as they are before the formulas (kernels/grid.h); encoding needs
+ * no weights.
  *
- * Most formulas cannot be run twice. A walk that breaks off for want of memory leaves its tiles and the
- * scratch memory as changed as they are, and is gone again without the ops that have been enqueued: no op
- * runs twice or never. */
+ * Most formulas cannot be run twice. A walk that runs out of memory leaves its tiles and the
+ * scratch memory as they are at that point. It is then repeated without the ops that were enqueued
+ * already: no op runs twice or never. */
 #include <string.h>
 
 #include "base/error.h"
@@ -38,16 +41,16 @@ typedef struct walk {
     int64_t enqueued, skip; /* ops of this walk so far; those of an earlier go that are not again */
 } walk;
 
-/* ---- walking ----------------------------------------------------------------------------------- */
+/* ---- walking --------------------------------------------------------------------------------- */
 
 /* What this rank has of a parameter. */
 static hy_slice slice_of(const hy_engine *e, int32_t param) {
-    return hy_tiles_slice(&e->rows.tiles, &e->model->params, param);
+    return hy_tiles_slice(&e->state.rows.tiles, &e->model->params, param);
 }
 
 /* A store's numbers at a spot. */
 static hy_tensor tensor_at(const hy_engine *e, const hy_store *store, const spot *at) {
-    const hy_row *master = &e->rows.row[HY_ROW_MASTER];
+    const hy_row *master = &e->state.rows.row[HY_ROW_MASTER];
     bool is_tiled = store != &master->store;
     int32_t item = is_tiled ? at->item : hy_store_item_of(store, at->param);
     hy_tensor all = hy_store_tensor(store, item, hy_store_device(store, item));
@@ -83,7 +86,8 @@ static hy_status let_go(walk *w, int source) {
                                  : hy_store_release(store, w->stream, w->held[source]);
 }
 
-/* Those that end here, or all after a failure; goes on after one that fails, and tells the first. */
+/* Releases the units that end here, or all after a failure. Goes on after a release that fails, and
+ * returns the first failure. */
 static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
     hy_status first = HY_OK;
     for (int i = 0; i < SOURCES; i++) {
@@ -95,7 +99,8 @@ static hy_status leave_tile(walk *w, int32_t item, bool leaves_all) {
 }
 
 static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
-    int64_t first = hy_tile_begin(&w->e->rows.tiles, param, item), piece = w->e->rows.piece;
+    int64_t first = hy_tile_begin(&w->e->state.rows.tiles, param, item),
+            piece = w->e->state.rows.piece;
     hy_slice own = slice_of(w->e, param);
     int64_t left = own.count - first;
     if (left > HY_TILE_ELEMENTS) left = HY_TILE_ELEMENTS;
@@ -108,7 +113,7 @@ static hy_status walk_tile(walk *w, int32_t param, int32_t item) {
 }
 
 static hy_status walk_param(walk *w, int32_t param) {
-    const hy_tiles *tiles = &w->e->rows.tiles;
+    const hy_tiles *tiles = &w->e->state.rows.tiles;
     for (int32_t item = tiles->first[param]; item < tiles->first[param + 1]; item++) {
         hy_status visited = enter_tile(w, item);
         if (visited == HY_OK) visited = walk_tile(w, param, item);
@@ -142,18 +147,18 @@ static hy_status walk_unit(walk *w, int32_t unit) {
     return released;
 }
 
-/* Enqueues an op, unless an earlier go has. */
+/* Enqueues an op, unless an earlier attempt has enqueued it. */
 static hy_status enqueue_once(walk *w, const hy_op_call *call) {
-    if (w->enqueued >= w->skip) HY_TRY(w->e->backend->enqueue(w->stream, call));
+    if (w->enqueued >= w->skip) HY_TRY(w->e->device.backend->enqueue(w->stream, call));
     w->enqueued++;
     return HY_OK;
 }
 
-/* All units. What is pending is finished first; the rings lie where training's activations were. */
+/* All units, after the pending update. The rings lie in the memory of training's activations. */
 static hy_status walk_units(walk *w) {
     HY_TRY(hy_update_finish(w->e));
     w->e->work.rings_are_used = true;
-    if (w->changes_weights) hy_row_changed(w->e, HY_ROW_MASTER);
+    if (w->changes_weights) hy_row_changed(&w->e->state, HY_ROW_MASTER);
     w->enqueued = 0;
     memset(w->is_held, 0, sizeof w->is_held);
     for (int32_t unit = 0; unit < w->e->model->params.units; unit++) HY_TRY(walk_unit(w, unit));
@@ -169,20 +174,20 @@ static hy_status walk_all(walk *w) {
     return HY_OK;
 }
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The numbers of a row at a spot: its own, or those that its codes are decoded to. */
+/* The numbers of a row at a spot; of an 8-bit row, the decoded ones. */
 static hy_tensor numbers_at(const hy_engine *e, int row, const spot *at) {
-    const hy_row *r = &e->rows.row[row];
+    const hy_row *r = &e->state.rows.row[row];
     if (r->dtype != HY_U8) return tensor_at(e, &r->store, at);
-    char *scratch = e->work.scratch + e->rows.scratch[row - HY_ROW_SLOW];
+    char *scratch = e->work.scratch + e->state.rows.scratch[row - HY_ROW_SLOW];
     return hy_tensor_1d(scratch, hy_row_decoded(r), at->count);
 }
 
-/* Decodes a row's codes at a spot, or encodes what became of them. */
+/* Decodes an 8-bit row at a spot, or encodes the changed numbers. */
 static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     hy_engine *e = w->e;
-    const hy_row *r = &e->rows.row[row];
+    const hy_row *r = &e->state.rows.row[row];
     if (r->dtype != HY_U8) return HY_OK;
     hy_tensor codes = tensor_at(e, &r->store, at), numbers = numbers_at(e, row, at);
     hy_op_call call = {.kind = decodes ? HY_OP_UNWRAP : HY_OP_WRAP};
@@ -208,7 +213,7 @@ static hy_status convert_at(walk *w, int row, const spot *at, bool decodes) {
     return enqueue_once(w, &call);
 }
 
-/* ---- formulas ---------------------------------------------------------------------------------- */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 /* The op of one formula at one spot; `out` is where the result goes. */
 static hy_op_call formula_call(const hy_engine *e, const hy_formula *f, const spot *at,
@@ -253,20 +258,23 @@ static hy_status apply_at(walk *w, const spot *at) {
 }
 
 static void use_slow_weights(walk *w, bool is_changed) {
-    for (int s = 0; s < w->e->rows.slow_count; s++) {
+    for (int s = 0; s < w->e->state.rows.slow_count; s++) {
         w->tiled[s] = hy_store_of(w->e, HY_ROW_SLOW + s);
         w->is_changed[s] = is_changed;
     }
 }
 
 hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
-    walk w = {
-        .e = e, .stream = e->compute, .uses_weights = true, .visit = apply_at, .context = formulas};
+    walk w = {.e = e,
+              .stream = e->device.compute,
+              .uses_weights = true,
+              .visit = apply_at,
+              .context = formulas};
     if (formulas->count == 0) return HY_OK;
     for (int i = 0; i < formulas->count; i++) w.changes_weights |= formulas->list[i].target < 0;
     use_slow_weights(&w, true);
     HY_TRY(walk_all(&w));
-    if (w.changes_weights) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
+    if (w.changes_weights) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
     for (int i = 0; i < formulas->count; i++) {
         bool is_slow = formulas->list[i].target >= 0;
         if (is_slow) e->progress.slow_exponent = e->plan.predictor.exponent; /* all are new */
@@ -274,7 +282,7 @@ hy_status hy_engine_apply(hy_engine *e, const hy_formulas *formulas) {
     return HY_OK;
 }
 
-/* ---- the average --------------------------------------------------------------------------------- */
+/* ---- the average ----------------------------------------------------------------------------- */
 
 static hy_status add_at(walk *w, const spot *at) {
     hy_op_call add = {.kind = HY_OP_COMBINE};
@@ -287,7 +295,7 @@ static hy_status add_at(walk *w, const spot *at) {
 
 hy_status hy_engine_add_to_average(hy_engine *e) {
     walk w = {.e = e,
-              .stream = e->compute,
+              .stream = e->device.compute,
               .tiled = {hy_store_of(e, HY_ROW_AVERAGE)},
               .is_changed = {true},
               .uses_weights = true,
@@ -297,7 +305,7 @@ hy_status hy_engine_add_to_average(hy_engine *e) {
     return hy_store_settle(hy_store_of(e, HY_ROW_AVERAGE));
 }
 
-/* ---- weights that are kept, and put back ----------------------------------------------------------- */
+/* ---- weights that are kept, and put back ----------------------------------------------------- */
 
 typedef struct copying {
     int row;
@@ -309,13 +317,13 @@ static hy_status copy_at(walk *w, const spot *at) {
     hy_tensor kept = tensor_at(w->e, hy_store_of(w->e, c->row), at);
     hy_tensor weights = tensor_at(w->e, hy_store_of(w->e, HY_ROW_MASTER), at);
     const hy_tensor *to = c->to_row ? &kept : &weights, *from = c->to_row ? &weights : &kept;
-    return w->e->backend->copy(w->stream, to->data, from->data, hy_tensor_bytes(to));
+    return w->e->device.backend->copy(w->stream, to->data, from->data, hy_tensor_bytes(to));
 }
 
-hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row) {
+static hy_status copy_slices(hy_engine *e, int row, bool to_row) {
     copying c = {.row = row, .to_row = to_row};
     walk w = {.e = e,
-              .stream = e->compute,
+              .stream = e->device.compute,
               .tiled = {hy_store_of(e, row)},
               .is_changed = {to_row},
               .uses_weights = true,
@@ -323,18 +331,33 @@ hy_status hy_engine_copy_slices(hy_engine *e, int row, bool to_row) {
               .visit = copy_at,
               .context = &c};
     HY_TRY(walk_all(&w));
-    if (!to_row) HY_TRY(hy_shards_spread_row(e, HY_ROW_MASTER));
-    return e->backend->stream_sync(e->compute);
+    if (!to_row) HY_TRY(hy_row_all_gather(e, HY_ROW_MASTER));
+    return e->device.backend->stream_sync(e->device.compute);
 }
 
-/* ---- the proposed weights, one unit at a time --------------------------------------------------- */
-
-/* The row that proposed weights are made in: a guest sees them where its weights are. */
-static int candidate_row(const hy_engine *e) {
-    return !e->guest ? HY_ROW_CANDIDATE : e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
+/* The row has the type of the weights, so both are laid out the same way: a parameter's tiles
+ * follow each other. */
+hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
+    hy_store *weights = hy_store_of(e, HY_ROW_MASTER), *kept = hy_store_of(e, row);
+    HY_TRY(hy_update_finish(e));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    hy_row_changed(&e->state, to_row ? row : HY_ROW_MASTER);
+    if (hy_engine_has_ranks(e)) return copy_slices(e, row, to_row);
+    double begin = hy_clock();
+    HY_TRY(hy_store_copy(to_row ? kept : weights, to_row ? weights : kept, e->device.compute));
+    e->state.host_waited += hy_clock() - begin;
+    e->state.bytes_moved += weights->layout.bytes;
+    return HY_OK;
 }
 
-/* Its units are laid out for the widest type that it is ever made in. */
+/* ---- the proposed weights, one unit at a time ------------------------------------------------ */
+
+/* The row that proposed weights are made in: a custom model reads them where its weights are. */
+static hy_row_id candidate_row(const hy_engine *e) {
+    return e->guest ? hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]) : HY_ROW_CANDIDATE;
+}
+
+/* The candidate's units are laid out for the widest type that it is ever made in. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) {
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
@@ -366,7 +389,7 @@ static hy_status make_at(walk *w, const spot *at) {
 }
 
 hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
-    walk w = {.e = e, .stream = e->compute, .visit = make_at};
+    walk w = {.e = e, .stream = e->device.compute, .visit = make_at};
     e->candidate.is_average = is_average;
     w.changes_weights = candidate_row(e) == HY_ROW_MASTER;
     w.uses_weights = w.changes_weights || !is_average;
@@ -376,7 +399,7 @@ hy_status hy_engine_make_shown(hy_engine *e, bool is_average) {
         use_slow_weights(&w, false);
     }
     HY_TRY(walk_all(&w));
-    return hy_shards_spread_row(e, candidate_row(e));
+    return hy_row_all_gather(e, candidate_row(e));
 }
 
 hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
@@ -393,13 +416,13 @@ hy_status hy_candidate_make(void *context, hy_stream *stream, int32_t unit) {
     }
     HY_TRY(hy_store_get_new(store, stream, unit));
     HY_TRY(walk_unit(&w, unit));
-    HY_TRY(hy_shards_spread_held(e, stream, store, unit));
+    HY_TRY(hy_unit_all_gather(e, stream, store, unit));
     return hy_store_release_changed(store, stream, unit);
 }
 
-/* ---- lengths and directions --------------------------------------------------------------------- */
+/* ---- lengths and directions ------------------------------------------------------------------ */
 
-/* Of rows a, b, c, d: which sums are taken is HY_OP_DIFF_DOT's. */
+/* Sums over rows a, b, c, d, as HY_OP_DIFF_DOT defines them. */
 static hy_status measure_at(walk *w, const spot *at) {
     const int *rows = w->context;
     hy_engine *e = w->e;
@@ -418,11 +441,11 @@ static hy_status measure_at(walk *w, const spot *at) {
 
 hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out[3]) {
     const int rows[4] = {a, b, c, d};
-    walk w = {.e = e, .stream = e->compute, .visit = measure_at, .context = rows};
+    walk w = {.e = e, .stream = e->device.compute, .visit = measure_at, .context = rows};
     for (int k = 0; k < 4; k++) {
         bool is_new = rows[k] >= 0;
         for (int j = 0; j < k; j++) is_new &= rows[j] != rows[k];
-        bool is_beside = rows[k] >= 0 && e->rows.row[rows[k]].dtype == HY_U8;
+        bool is_beside = rows[k] >= 0 && e->state.rows.row[rows[k]].dtype == HY_U8;
         if (rows[k] == HY_ROW_MASTER || is_beside) w.uses_weights = true;
         if (is_new && rows[k] != HY_ROW_MASTER) w.tiled[k] = hy_store_of(e, rows[k]);
     }
@@ -430,12 +453,14 @@ hy_status hy_engine_measure(hy_engine *e, int a, int b, int c, int d, double out
     hy_op_call begin = {.kind = HY_OP_FILL}; /* a rank may have nothing to add */
     begin.t[HY_FILL_DST] = hy_tensor_1d(sums, HY_F64, 3);
     HY_TRY(hy_update_finish(e));
-    HY_TRY(e->backend->enqueue(e->compute, &begin));
+    HY_TRY(e->device.backend->enqueue(e->device.compute, &begin));
     HY_TRY(walk_all(&w));
-    HY_TRY(hy_shards_sum(e, (double *const[]){sums, sums + 1, sums + 2}, 3));
+    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute,
+                         (double *const[]){sums, sums + 1, sums + 2}, 3));
     double *dots = e->work.result->dots;
-    HY_TRY(e->backend->copy(e->compute, dots, e->work.buffers.dots, 3 * sizeof *dots));
-    HY_TRY(e->backend->stream_sync(e->compute));
+    HY_TRY(
+        e->device.backend->copy(e->device.compute, dots, e->work.buffers.dots, 3 * sizeof *dots));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
     memcpy(out, dots, 3 * sizeof *dots);
     return HY_OK;
 }

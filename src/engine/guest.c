@@ -24,7 +24,7 @@ hy_status hy_guest_make_model(hy_engine *e) {
 
 hy_status hy_guest_open(hy_engine *e) {
     hy_guest_side *g = e->guest;
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     if (!b->stream_adopt) return HY_OK;
     HY_TRY(b->stream_adopt(b, g->stream_handle, &g->stream));
     HY_TRY(b->event_create(b, &g->is_lent));
@@ -36,10 +36,10 @@ void hy_guest_close(hy_engine *e) {
     if (!g) return;
     free(g->first_part);
     g->first_part = NULL;
-    if (!e->backend) return;
-    if (g->is_lent) e->backend->event_destroy(g->is_lent);
-    if (g->is_back) e->backend->event_destroy(g->is_back);
-    if (g->stream) e->backend->stream_destroy(g->stream);
+    if (!e->device.backend) return;
+    if (g->is_lent) e->device.backend->event_destroy(g->is_lent);
+    if (g->is_back) e->device.backend->event_destroy(g->is_back);
+    if (g->stream) e->device.backend->stream_destroy(g->stream);
     g->is_lent = g->is_back = NULL;
     g->stream = NULL;
 }
@@ -48,7 +48,7 @@ void hy_guest_close(hy_engine *e) {
 
 static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dtype,
                        const char *what) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     const char *name = e->guest->params[param].name;
     uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(dtype);
     HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
@@ -60,7 +60,7 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
 }
 
 static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
-    const hy_row *r = &e->rows.row[row];
+    const hy_row *r = &e->state.rows.row[row];
     HY_TRY(check(e, param, at, r->dtype, what));
     for (int32_t i = e->guest->first_part[param]; i < e->guest->first_part[param + 1]; i++) {
         char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
@@ -69,12 +69,9 @@ static hy_status place(hy_engine *e, int row, int32_t param, void *at, const cha
     return HY_OK;
 }
 
-static int seen_row(const hy_engine *e) {
-    return e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER;
-}
-
 hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at) {
-    return place(e, seen_row(e), param, at, "weights");
+    return place(e, hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]), param, at,
+                 "weights");
 }
 
 hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
@@ -85,8 +82,8 @@ hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_guest_take_weights(hy_engine *e) {
-    HY_TRY(hy_outside_tell_first(e));
-    hy_row_changed(e, HY_ROW_MASTER);
+    HY_TRY(hy_weights_broadcast(e));
+    hy_row_changed(&e->state, HY_ROW_MASTER);
     return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
 
@@ -94,18 +91,18 @@ hy_status hy_guest_take_weights(hy_engine *e) {
 
 hy_status hy_guest_lend(hy_engine *e) {
     const hy_guest_side *g = e->guest;
-    hy_backend *b = e->backend;
-    if (!g->stream) return b->stream_sync(e->compute);
-    HY_TRY(b->event_record(g->is_lent, e->compute));
+    hy_backend *b = e->device.backend;
+    if (!g->stream) return b->stream_sync(e->device.compute);
+    HY_TRY(b->event_record(g->is_lent, e->device.compute));
     return b->stream_wait(g->stream, g->is_lent);
 }
 
 hy_status hy_guest_take_back(hy_engine *e) {
     const hy_guest_side *g = e->guest;
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     if (!g->stream) return HY_OK;
     HY_TRY(b->event_record(g->is_back, g->stream));
-    return b->stream_wait(e->compute, g->is_back);
+    return b->stream_wait(e->device.compute, g->is_back);
 }
 
 hy_status hy_guest_use(hy_engine *e, int32_t param) {
@@ -115,7 +112,7 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
     if (e->update.at.unit > last) return HY_OK;
     HY_TRY(hy_update_upto(e, last));
-    HY_TRY(hy_shards_await_all(e)); /* what other ranks have updated of these */
+    HY_TRY(hy_weights_await_all(e)); /* what other ranks have updated of these */
     if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
     return hy_guest_lend(e);
 }
@@ -125,9 +122,10 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
     if (e->guest->shown != HY_SHOWN_WEIGHTS && !e->plan.types.has_low) {
-        HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, false));
+        HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
     }
-    if (e->guest->shown != HY_SHOWN_WEIGHTS) e->rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
+    if (e->guest->shown != HY_SHOWN_WEIGHTS)
+        e->state.rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
     e->guest->shown = HY_SHOWN_WEIGHTS;
     return hy_engine_weights(e, e->plan.types.of[HY_FULL], &unused);
 }
@@ -138,44 +136,34 @@ hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
     HY_TRY(hy_update_finish(e));
     if (!e->plan.types.has_low) {
         e->progress.has_snapshot = false; /* it holds something else from here on */
-        HY_TRY(hy_mover_copy_weights(e, HY_ROW_SNAPSHOT, true));
+        HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
     e->guest->shown = shown; /* first: what breaks off has to be put back */
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
-static void free_kept(hy_engine *e, void *kept) {
-    uint64_t bytes = e->rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    e->backend->release(e->backend, HY_HOST, kept, bytes);
-    hy_ledger_give(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
-}
-
-hy_status hy_guest_keep_snapshot(hy_engine *e, void **kept) {
-    hy_backend *b = e->backend;
-    uint64_t bytes = e->rows.row[HY_ROW_SNAPSHOT].layout.bytes;
-    *kept = NULL;
+hy_status hy_guest_keep_snapshot(hy_engine *e, hy_arena *kept) {
+    uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
+    void *data;
+    *kept = (hy_arena){0};
     if (e->plan.types.has_low || !e->progress.has_snapshot) return HY_OK;
-    hy_status status = b->alloc(b, HY_HOST, bytes, kept);
-    if (status != HY_OK) {
-        return hy_fail_context(status, "the weights before the last jump are kept while the "
-                                       "average is looked at");
+    HY_TRY(hy_arena_init(kept, e->device.backend, &e->state.ledger, HY_HOST, bytes,
+                         "the weights before the last jump, while the average is evaluated"));
+    hy_status status = hy_arena_push(kept, HY_SNAPSHOT, bytes, &data);
+    if (status == HY_OK) {
+        status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->device.compute, 0, data, bytes);
     }
-    hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
-    status = hy_store_read(hy_store_of(e, HY_ROW_SNAPSHOT), e->compute, 0, *kept, bytes);
-    if (status == HY_OK) return HY_OK;
-    free_kept(e, *kept);
-    *kept = NULL;
+    if (status != HY_OK) hy_arena_fini(kept);
     return status;
 }
 
-hy_status hy_guest_return_snapshot(hy_engine *e, void *kept) {
+hy_status hy_guest_return_snapshot(hy_engine *e, hy_arena *kept) {
     hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
-    if (!kept) return HY_OK;
-    hy_row_changed(e, HY_ROW_SNAPSHOT);
-    hy_status status =
-        hy_store_write(store, e->compute, 0, kept, e->rows.row[HY_ROW_SNAPSHOT].layout.bytes);
+    if (!kept->data) return HY_OK;
+    hy_row_changed(&e->state, HY_ROW_SNAPSHOT);
+    hy_status status = hy_store_write(store, e->device.compute, 0, kept->data, store->layout.bytes);
     if (status == HY_OK) status = hy_store_settle(store);
-    free_kept(e, kept);
+    hy_arena_fini(kept);
     e->progress.has_snapshot = status == HY_OK;
     return status;
 }
@@ -196,7 +184,7 @@ static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const 
     add.attr.combine.coefficient[0] = (float)scale;
     if (!is_first) add.t[HY_COMBINE_X1] = sum;
     add.attr.combine.coefficient[1] = 1;
-    return e->backend->enqueue(e->compute, &add);
+    return e->device.backend->enqueue(e->device.compute, &add);
 }
 
 /* Of several ranks a unit's go on to the others as if a pass had left them. */
@@ -204,13 +192,14 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
                           double scale, bool is_first) {
     const hy_params *params = &e->model->params;
     hy_status status = HY_OK;
-    HY_TRY(is_first ? hy_store_get_new(to, e->compute, unit) : hy_store_get(to, e->compute, unit));
+    HY_TRY(is_first ? hy_store_get_new(to, e->device.compute, unit)
+                    : hy_store_get(to, e->device.compute, unit));
     for (; *param < params->count && params->list[*param].unit == unit; ++*param) {
         if (status == HY_OK) status = add_one(e, to, *param, at, scale, is_first);
     }
     bool is_given = status == HY_OK && hy_engine_has_ranks(e);
-    if (is_given) status = hy_shards_give(e, e->compute, unit);
-    hy_status released = hy_store_release_changed(to, e->compute, unit);
+    if (is_given) status = hy_grads_reduce(e, e->device.compute, unit);
+    hy_status released = hy_store_release_changed(to, e->device.compute, unit);
     HY_TRY(status);
     return released;
 }
@@ -218,13 +207,13 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
 hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                              bool is_last) {
     bool has_ranks = hy_engine_has_ranks(e), accumulates;
-    hy_store *to = hy_shards_begin_pass(e, is_first, is_last, &accumulates);
+    hy_store *to = hy_grads_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
     for (int32_t i = 0; i < e->guest->count; i++) {
         HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
     }
     /* The last unit of the pass before may have the buffer that the first one takes. */
-    if (has_ranks) HY_TRY(hy_shards_take_last(e));
+    if (has_ranks) HY_TRY(hy_grads_reduce_end(e));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         HY_TRY(add_unit(e, to, unit, &param, at, scale, !accumulates));
     }

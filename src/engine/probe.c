@@ -1,12 +1,13 @@
 /* probe.c: losses of sequences, forward only. See engine.h.
  *
- * A probe is a row of sequences of one split under some weights: the guard's tokens under proposed ones,
- * the held-out data under the current ones or their average. The last batch is filled up with sequences
- * whose targets do not count. Losses come back to the host and are summed there in order, while the next
- * batch is under way.
+ * A probe measures sequences of one split under some weights: the guard's tokens under proposed
+ * weights, held-out data under the current weights or their average. The last batch is filled up
+ * with sequences that have no counted targets. Losses come back to the host, which sums them in
+ * order while the next batch is computed.
  *
- * Several ranks take batches in turn: in each round a rank has one, though it may be all filler, because weights may have
- * to come from the others. Sums of sequences are told to all, and each adds them up in the order of sequences. */
+ * Several ranks take batches in turn. Every rank has a batch in each round, even if it is only
+ * filler, because ranks may have to gather weights together. Ranks share the sums of their
+ * sequences, and each adds them up in the order of sequences. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,12 +51,13 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
     hy_pass_buffers *b = &e->work.buffers;
-    HY_TRY(e->backend->copy(e->compute, b->tokens, staging->tokens, rows * 4));
-    HY_TRY(e->backend->copy(e->compute, b->targets, staging->targets, rows * 4));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, staging->tokens, rows * 4));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, staging->targets, rows * 4));
     if (staging->doc_starts) {
-        HY_TRY(e->backend->copy(e->compute, b->doc_starts, staging->doc_starts, rows * 4));
+        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, staging->doc_starts,
+                                       rows * 4));
     }
-    hy_batch_input input = {.stream = e->compute,
+    hy_batch_input input = {.stream = e->device.compute,
                             .weights = weights,
                             .frozen = hy_engine_frozen(e),
                             .tokens = b->tokens,
@@ -68,8 +70,9 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
                                     : has_ranks         ? &brings_weights
                                                         : NULL};
     HY_TRY(hy_batch_evaluate(plan, &input));
-    HY_TRY(e->backend->copy(e->compute, staging->losses, b->losses, rows * sizeof(float)));
-    return e->backend->event_record(staging->is_done, e->compute);
+    HY_TRY(e->device.backend->copy(e->device.compute, staging->losses, b->losses,
+                                   rows * sizeof(float)));
+    return e->device.backend->event_record(staging->is_done, e->device.compute);
 }
 
 static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t first,
@@ -86,9 +89,9 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
             counted++;
         }
         if (probe->sums) {
-            double *told = probe->sums + 2 * (first + (uint64_t)row);
-            told[0] = of_sequence;
-            told[1] = (double)counted;
+            double *of_rank = probe->sums + 2 * (first + (uint64_t)row);
+            of_rank[0] = of_sequence;
+            of_rank[1] = (double)counted;
             continue;
         }
         if (probe->each) probe->each[first + (uint64_t)row] = of_sequence / (double)counted;
@@ -102,7 +105,7 @@ static double sum_batch(const hy_batch_plan *plan, hy_probe *probe, uint64_t fir
 static hy_status collect_batch(hy_engine *e, const hy_batch_plan *plan, hy_probe *probe,
                                uint64_t first, const hy_staging *staging, double *sum) {
     uint64_t batch = (uint64_t)plan->size.batch;
-    HY_TRY(e->backend->event_sync(staging->is_done));
+    HY_TRY(e->device.backend->event_sync(staging->is_done));
     *sum += sum_batch(plan, probe, first, staging);
     if (e->observer->on_progress && probe->split == HY_VAL) {
         e->observer->on_progress(e->observer->user, "validating",
@@ -120,7 +123,7 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     for (uint64_t first = 0; first < probe->count; first += round) {
         const hy_staging *staging = &e->work.staging[first / round % 2];
         HY_TRY(fill_batch(plan, probe, first + own, staging));
-        HY_TRY(hy_mover_count_down(e));
+        HY_TRY(hy_offload_count_down(&e->state));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
         if (before) HY_TRY(collect_batch(e, plan, probe, first - round + own, before, sum));
         before = staging;
@@ -130,18 +133,18 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     return collect_batch(e, plan, probe, last + own, before, sum);
 }
 
-/* Sequences whose sums are told at once: a message to the other ranks has bounds (comm/control.h). */
-#define TOLD_AT_ONCE 512
+/* Sequences that ranks share the sums of with one message, which is limited (comm/control.h). */
+#define SHARED_AT_ONCE 512
 
-/* Each sequence was some rank's: the others have zeros there. */
-static void add_told(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
-                     const double *all, double *sum) {
+/* One rank has measured each sequence: the others have zeros there. */
+static void add_shared(hy_probe *probe, uint64_t first, uint64_t count, int32_t ranks,
+                       const double *all, double *sum) {
     for (uint64_t i = 0; i < count; i++) {
         double of_sequence = 0, counted = 0;
         for (int32_t r = 0; r < ranks; r++) {
-            const double *told = all + 2 * ((uint64_t)r * count + i);
-            of_sequence += told[0];
-            counted += told[1];
+            const double *of_rank = all + 2 * ((uint64_t)r * count + i);
+            of_sequence += of_rank[0];
+            counted += of_rank[1];
         }
         if (probe->each) probe->each[first + i] = of_sequence / counted;
         probe->counted += (int64_t)counted;
@@ -149,16 +152,16 @@ static void add_told(hy_probe *probe, uint64_t first, uint64_t count, int32_t ra
     }
 }
 
-static hy_status tell_sums(hy_engine *e, hy_probe *probe, double *sum) {
+static hy_status share_sums(hy_engine *e, hy_probe *probe, double *sum) {
     int32_t ranks = hy_engine_ranks(e);
-    double *all = malloc(2 * TOLD_AT_ONCE * (size_t)ranks * sizeof *all);
+    double *all = malloc(2 * SHARED_AT_ONCE * (size_t)ranks * sizeof *all);
     HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the losses of %d ranks", ranks);
     hy_status status = HY_OK;
-    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
-        uint64_t left = probe->count - first, count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SHARED_AT_ONCE) {
+        uint64_t left = probe->count - first, count = left < SHARED_AT_ONCE ? left : SHARED_AT_ONCE;
         status =
             hy_control_gather(e->team->control, probe->sums + 2 * first, (int32_t)(2 * count), all);
-        if (status == HY_OK) add_told(probe, first, count, ranks, all, sum);
+        if (status == HY_OK) add_shared(probe, first, count, ranks, all, sum);
     }
     free(all);
     return status;
@@ -170,22 +173,34 @@ static hy_status run_shared(hy_engine *e, hy_batch_plan *plan, hy_probe *probe, 
     HY_FAIL_IF(!probe->sums, HY_ERR_MEMORY, "no memory for the losses of %llu sequences",
                (unsigned long long)probe->count);
     hy_status status = run_batches(e, plan, probe, weights, sum);
-    if (status == HY_OK) status = tell_sums(e, probe, sum);
+    if (status == HY_OK) status = share_sums(e, probe, sum);
     free(probe->sums);
     probe->sums = NULL;
     return status;
 }
 
-hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     hy_store *weights = hy_store_of(e, HY_ROW_CANDIDATE);
     double sum = 0;
     probe->counted = 0;
     if (!probe->of_candidate) HY_TRY(hy_engine_weights(e, probe->dtype, &weights));
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
-    HY_TRY(e->backend->stream_sync(e->compute)); /* tells of an op that failed */
-    HY_TRY(hy_shards_check(e));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
+    HY_TRY(hy_exchange_check(&e->collectives.net));
     if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;
+}
+
+/* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
+hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
+    const hy_phase_row *before = hy_engine_phase(e);
+    bool borrows = e->plan.work.loan[1] && plan != e->work.guard && hy_phase_trains(before);
+    if (!borrows) return probe_here(e, plan, probe);
+    HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
+    hy_status status = probe_here(e, plan, probe);
+    if (status != HY_OK)
+        return status; /* whoever tries again, or the next step, enters its phase */
+    return hy_engine_enter_phase(e, before);
 }

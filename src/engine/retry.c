@@ -1,9 +1,9 @@
-/* retry.c: what memory that runs out leaves behind is put in order, so that work can be done again. See
+/* retry.c: after memory ran out, the engine is put in order, so that work can be done again. See
  * engine.h.
  *
- * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
- * what it needs, another program, the machine. Whoever took it may give it back at once, so that a pause
- * often helps; after too many shortages in a row the status is handed on. */
+ * Memory is taken before the first step, so a later shortage comes from outside: a driver that
+ * cannot load what it needs, another program, the machine. That memory is often free again soon, so
+ * a pause helps. After too many shortages in a row, the error is returned. */
 #include <time.h>
 
 #include "base/error.h"
@@ -17,8 +17,8 @@ static void backoff(int times) {
     nanosleep(&length, NULL);
 }
 
-/* Writing rows to their backing stores needs launches, too. Of several ranks this is one's own, and how often work was
- * done again is not: it is counted apart. */
+/* Writing rows to their backing stores needs launches, so memory may run out here too. Of several
+ * ranks, each counts these tries for itself: retries.in_a_row is the same on all of them. */
 hy_status hy_engine_settle_again(hy_engine *e) {
     hy_status status;
     int own = 0, *tries = e->team ? &own : &e->retries.in_a_row;
@@ -31,7 +31,7 @@ hy_status hy_engine_settle_again(hy_engine *e) {
 
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error) {
     hy_error_save(error, status);
-    /* Of several ranks none does again alone what the others have done, or wait for. */
+    /* One of several ranks may not repeat alone what the others have finished or wait for. */
     bool may_retry = !e->team || error->origin == HY_ERROR_AGREED;
     if (status != HY_ERR_MEMORY || e->work.is_gone || !may_retry) return status;
     if (e->retries.in_a_row >= e->settings->memory.recovery_tries) {

@@ -1,8 +1,8 @@
 /* step.c: one optimizer step on the device. See engine.h.
  *
- * All micro-batches of the step are known before its first backward pass, so each token weighs the same
- * whatever the split: gradients are of (sum of losses) / (targets that count in the whole step). The host
- * enqueues everything and waits once, at the end. */
+ * All micro-batches of the step are known before its first backward pass, so each token has the
+ * same weight however the step is split: gradients are those of (sum of losses) / (counted targets
+ * of the whole step). The host enqueues everything and waits once, at the end. */
 #include <math.h>
 
 #include "base/error.h"
@@ -25,11 +25,11 @@ static hy_status forget_seen(hy_engine *e) {
     hy_op_call fill = {.kind = HY_OP_FILL};
     fill.t[HY_FILL_DST] =
         hy_tensor_1d(e->work.buffers.seen, HY_F64, HY_SEEN * e->model->params.units);
-    return e->backend->enqueue(e->compute, &fill);
+    return e->device.backend->enqueue(e->device.compute, &fill);
 }
 
-/* A seed of each micro-batch: of the run's and of how many there were, which a resumed run and a repeated step
- * know too. A fill is exact up to 24 bits. */
+/* The seed of a micro-batch follows from the run's seed and the number of micro-batches so far,
+ * which a resumed run and a repeated step know too. A fill is exact up to 24 bits. */
 static hy_status set_dropout_seed(hy_engine *e) {
     uint64_t count = (uint64_t)hy_engine_ranks(e), rank = (uint64_t)e->request.ranks.rank;
     uint64_t number = (uint64_t)e->progress.backward_passes * count + rank;
@@ -39,7 +39,7 @@ static hy_status set_dropout_seed(hy_engine *e) {
         hy_op_call fill = {.kind = HY_OP_FILL,
                            .attr.fill.value = (float)(bits >> 24 * i & 0xffffff)};
         fill.t[HY_FILL_DST] = hy_tensor_1d(e->work.buffers.dropout_seed + i, HY_I32, 1);
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
     return HY_OK;
 }
@@ -52,17 +52,17 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
     HY_TRY(hy_loader_peek(loader, index, &batch));
     int64_t rows = (int64_t)plan->size.batch * plan->size.seq;
     size_t bytes = (size_t)rows * sizeof(int32_t);
-    HY_TRY(e->backend->copy(e->compute, b->tokens, batch.tokens, bytes));
-    HY_TRY(e->backend->copy(e->compute, b->targets, batch.targets, bytes));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, batch.tokens, bytes));
+    HY_TRY(e->device.backend->copy(e->device.compute, b->targets, batch.targets, bytes));
     if (batch.doc_starts) {
-        HY_TRY(e->backend->copy(e->compute, b->doc_starts, batch.doc_starts, bytes));
+        HY_TRY(e->device.backend->copy(e->device.compute, b->doc_starts, batch.doc_starts, bytes));
     }
     HY_TRY(set_dropout_seed(e));
     bool accumulates;
-    hy_store *grads = hy_shards_grads(e, index, &accumulates);
+    hy_store *grads = hy_grads_begin_micro_batch(e, index, &accumulates);
     int64_t weight = e->settings->train.normalize ? counted_in_step : batch.counted;
     double scale = weight ? e->progress.loss_scale.scale / (double)weight : 0;
-    hy_batch_input input = {.stream = e->compute,
+    hy_batch_input input = {.stream = e->device.compute,
                             .weights = weights->trained,
                             .fp8 = weights->fp8,
                             .seen = weights->fp8 ? b->seen : NULL,
@@ -84,7 +84,7 @@ static hy_status enqueue_micro_batch(hy_engine *e, hy_loader *loader, hy_batch_p
         .kind = HY_OP_SUM, .attr.accumulate = index > 0, .workspace = b->reduce_workspace};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(b->losses, HY_F32, rows);
     sum.t[HY_REDUCE_OUT] = hy_tensor_1d(b->loss_sum, HY_F64, 1);
-    return e->backend->enqueue(e->compute, &sum);
+    return e->device.backend->enqueue(e->device.compute, &sum);
 }
 
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted) {
@@ -104,19 +104,21 @@ hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work.result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
     if (!e->guest) { /* who knows it already */
-        HY_TRY(
-            e->backend->copy(e->compute, &r->loss_sum, e->work.buffers.loss_sum, sizeof(double)));
+        HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work.buffers.loss_sum,
+                                       sizeof(double)));
     }
-    HY_TRY(e->backend->copy(e->compute, r->clip, e->work.buffers.clip, sizeof r->clip));
+    HY_TRY(
+        e->device.backend->copy(e->device.compute, r->clip, e->work.buffers.clip, sizeof r->clip));
     if (e->work.seen && hy_is_fp8(e->update.dtype)) {
         size_t bytes = (size_t)e->model->params.units * HY_SEEN * sizeof(double);
-        HY_TRY(e->backend->copy(e->compute, e->work.seen, e->work.buffers.seen, bytes));
+        HY_TRY(
+            e->device.backend->copy(e->device.compute, e->work.seen, e->work.buffers.seen, bytes));
     }
-    HY_TRY(e->backend->stream_sync(e->compute));
-    return hy_shards_check(e);
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
+    return hy_exchange_check(&e->collectives.net);
 }
 
-/* ---- what it came to ------------------------------------------------------------------------------- */
+/* ---- what it came to ------------------------------------------------------------------------- */
 
 void hy_loss_scale_adapt(hy_loss_scale *s, bool was_skipped) {
     if (was_skipped) {

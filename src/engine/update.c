@@ -1,60 +1,51 @@
-/* update.c: weights change: the optimizer's update, and the copies that are made of them. See engine.h.
+/* update.c: weights change: the optimizer's update, and the copies that are made of them. See
+ * engine.h.
  *
- * Clipping needs the norm of all gradients, so an update can only follow the last backward pass, and
- * where state passes through the device its copies would then be all there is to wait for. A pending
- * update is applied to each unit as the next step first comes to it, while other units compute. Units that
- * stay on the device are updated together. The bits are the same either way (optim/optimizer.h). Whoever else looks at weights or optimizer state finishes it
- * first.
+ * Clipping needs the norm of all gradients, so an update can only follow the last backward pass. If
+ * state passes through the device, nothing would then run beside its copies. Therefore an update
+ * may stay pending: it is applied to each unit when the next step first comes to that unit, while
+ * other units compute. Units that stay on the device are updated together. The bits are the same
+ * either way (optim/optimizer.h). All other code that reads weights or optimizer state finishes the
+ * pending update first (hy_update_finish).
  *
- * The weights that are updated are the truth: fp32, or bf16 rounded stochastically. A phase in another
- * type computes with a rounded copy, a derived row: made when it is first asked for after the truth
+ * The weights that are updated are fp32, or bf16 rounded stochastically. A phase in another type
+ * computes with a rounded copy, a derived row. It is made when a pass reads it after the weights
  * changed elsewhere; an update that writes both keeps it current. */
 #include <math.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- derived rows ------------------------------------------------------------------------------- */
-
-void hy_row_changed(hy_engine *e, int row) { e->rows.row[row].version++; }
-
-static bool is_stale(const hy_engine *e, const hy_row *row) {
-    return row->made_of != e->rows.row[row->kind->source].version;
-}
-
-void hy_row_is_made(hy_engine *e, int row) {
-    hy_row *derived = &e->rows.row[row];
-    derived->made_of = e->rows.row[derived->kind->source].version;
-}
+/* ---- derived rows ---------------------------------------------------------------------------- */
 
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row) {
     hy_store *from = hy_store_of(e, from_row), *to = hy_store_of(e, to_row);
     const hy_params *params = &e->model->params;
     for (int32_t unit = 0, param = 0; unit < params->units; unit++) {
-        HY_TRY(hy_store_get(from, e->compute, unit));
-        HY_TRY(hy_store_get(to, e->compute, unit));
+        HY_TRY(hy_store_get(from, e->device.compute, unit));
+        HY_TRY(hy_store_get(to, e->device.compute, unit));
         for (; param < params->count && params->list[param].unit == unit; param++) {
             hy_op_call cast = {.kind = HY_OP_CAST};
-            cast.t[HY_CAST_SRC] = hy_shards_view(e, from_row, param);
-            cast.t[HY_CAST_DST] = hy_shards_view(e, to_row, param);
+            cast.t[HY_CAST_SRC] = hy_row_own_slice(e, from_row, param);
+            cast.t[HY_CAST_DST] = hy_row_own_slice(e, to_row, param);
             bool is_there = hy_tensor_is_given(&cast.t[HY_CAST_SRC]);
-            if (is_there) HY_TRY(e->backend->enqueue(e->compute, &cast));
+            if (is_there) HY_TRY(e->device.backend->enqueue(e->device.compute, &cast));
         }
-        HY_TRY(hy_store_release(from, e->compute, unit));
-        if (!e->rows.row[to_row].is_sharded) {
-            HY_TRY(hy_shards_spread_held(e, e->compute, to, unit));
+        HY_TRY(hy_store_release(from, e->device.compute, unit));
+        if (!e->state.rows.row[to_row].is_sharded) {
+            HY_TRY(hy_unit_all_gather(e, e->device.compute, to, unit));
         }
-        HY_TRY(hy_store_release_changed(to, e->compute, unit));
+        HY_TRY(hy_store_release_changed(to, e->device.compute, unit));
     }
-    hy_row_is_made(e, HY_ROW_WORKING); /* of what the master is now */
+    hy_row_is_made(&e->state, HY_ROW_WORKING); /* of what the master is now */
     return HY_OK;
 }
 
 hy_status hy_engine_weights_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
-    bool has_copy = hy_step_activations(dtype) != e->plan.types.master;
-    bool is_due = has_copy && is_stale(e, &e->rows.row[HY_ROW_WORKING]);
-    if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, HY_ROW_WORKING));
-    *out = hy_shards_weights(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_row_id row = hy_weights_row(&e->plan.types, dtype);
+    bool is_due = row == HY_ROW_WORKING && hy_row_is_stale(&e->state, row);
+    if (is_due) HY_TRY(hy_row_cast(e, HY_ROW_MASTER, row));
+    *out = hy_weights_for_passes(e, row);
     return HY_OK;
 }
 
@@ -63,7 +54,7 @@ hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out) {
     return hy_engine_weights_raw(e, dtype, out);
 }
 
-/* ---- weights in fp8 ------------------------------------------------------------------------------ */
+/* ---- weights in fp8 -------------------------------------------------------------------------- */
 
 /* A matrix becomes codes by its largest magnitude; what stays in 16 bits is copied. */
 static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, const hy_store *from,
@@ -74,7 +65,7 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     hy_tensor x = hy_store_tensor(from, source, hy_store_device(from, source));
     hy_tensor codes = hy_store_tensor(to, item, hy_store_device(to, item));
     if (codes.dtype == x.dtype) {
-        return e->backend->copy(stream, codes.data, x.data, hy_tensor_bytes(&x));
+        return e->device.backend->copy(stream, codes.data, x.data, hy_tensor_bytes(&x));
     }
     x.ndim = codes.ndim = 2;
     for (int i = 0; i < 2; i++) x.shape[i] = codes.shape[i] = param->shape[i];
@@ -84,13 +75,13 @@ static hy_status encode_param(hy_engine *e, hy_stream *stream, int32_t index, co
     encode.t[HY_TO_FP8_X] = x;
     encode.t[HY_TO_FP8_LARGEST] = largest.t[HY_LARGEST_OUT];
     encode.t[HY_TO_FP8_CODES] = codes;
-    HY_TRY(e->backend->enqueue(stream, &largest));
-    return e->backend->enqueue(stream, &encode);
+    HY_TRY(e->device.backend->enqueue(stream, &largest));
+    return e->device.backend->enqueue(stream, &encode);
 }
 
 /* Of several ranks in stage 3 nobody has whole matrices before a pass gathers them. */
 static bool is_encoded_in_passes(const hy_engine *e) {
-    return hy_row_is_exchanged(&e->rows.row[HY_ROW_FP8]);
+    return hy_row_is_exchanged(&e->state.rows.row[HY_ROW_FP8]);
 }
 
 static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, int32_t unit) {
@@ -112,10 +103,10 @@ static hy_status encode_from(hy_engine *e, hy_stream *stream, hy_store *from, in
 }
 
 static hy_status encode_unit(hy_engine *e, hy_stream *stream, int32_t unit) {
-    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     bool is_empty = hy_store_of(e, HY_ROW_FP8)->layout.unit_bytes[unit] == 0;
     if (is_empty || is_encoded_in_passes(e)) return HY_OK;
-    HY_TRY(hy_shards_await(e, stream, unit));
+    HY_TRY(hy_trained_await(e, stream, unit));
     return encode_from(e, stream, from, unit);
 }
 
@@ -131,51 +122,46 @@ static hy_status await_and_encode(void *context, hy_stream *stream, int32_t unit
 
 hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out) {
     *out = hy_is_fp8(dtype) ? hy_store_of(e, HY_ROW_FP8) : NULL;
-    if (!*out || !is_stale(e, &e->rows.row[HY_ROW_FP8])) return HY_OK;
+    if (!*out || !hy_row_is_stale(&e->state, HY_ROW_FP8)) return HY_OK;
     if (is_encoded_in_passes(e)) {
         hy_store_forget(*out); /* codes of other weights */
-        hy_row_is_made(e, HY_ROW_FP8);
+        hy_row_is_made(&e->state, HY_ROW_FP8);
         return HY_OK;
     }
-    hy_store *from = hy_store_of(e, e->plan.types.has_low ? HY_ROW_WORKING : HY_ROW_MASTER);
+    hy_store *from = hy_store_of(e, hy_weights_row(&e->plan.types, HY_E4M3));
     for (int32_t unit = 0; unit < e->model->params.units; unit++) {
         int32_t next = unit + 1;
         bool has_next = next < e->model->params.units && (*out)->layout.unit_bytes[next] > 0;
         if (has_next) HY_TRY(hy_store_gather(from, next));
-        HY_TRY(encode_unit(e, e->compute, unit));
+        HY_TRY(encode_unit(e, e->device.compute, unit));
     }
-    hy_row_is_made(e, HY_ROW_FP8);
+    hy_row_is_made(&e->state, HY_ROW_FP8);
     return HY_OK;
 }
 
-/* ---- the update --------------------------------------------------------------------------------- */
-
-/* What an update of a step in this type writes for passes to read. */
-static int updated_row(const hy_engine *e, hy_dtype dtype) {
-    return hy_step_activations(dtype) != e->plan.types.master ? HY_ROW_WORKING : HY_ROW_MASTER;
-}
+/* ---- the update ------------------------------------------------------------------------------ */
 
 static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
-    bool has_copy = updated_row(e, dtype) == HY_ROW_WORKING;
+    hy_row_id read = hy_weights_row(&e->plan.types, dtype); /* it writes what passes read */
+    bool has_copy = read == HY_ROW_WORKING;
     bool is_shared = e->plan.zero_stage > 0; /* else every rank updates all of it */
     hy_optimizer_state state = {.optimizer = &e->plan.optimizer,
                                 .params = &e->model->params,
-                                .shard = is_shared ? hy_rows_shard(&e->rows) : NULL,
-                                .backend = e->backend,
-                                .weights =
-                                    hy_store_of(e, has_copy ? HY_ROW_WORKING : HY_ROW_MASTER),
-                                .weights_go_on = hy_shards_spreads(e, updated_row(e, dtype)),
+                                .shard = is_shared ? hy_rows_shard(&e->state.rows) : NULL,
+                                .backend = e->device.backend,
+                                .weights = hy_store_of(e, read),
+                                .weights_go_on = hy_row_is_all_gathered(e, read),
                                 .grads = hy_store_of(e, HY_ROW_GRADS),
                                 .master = has_copy ? hy_store_of(e, HY_ROW_MASTER) : NULL,
                                 .square_sum = e->work.buffers.square_sum,
                                 .clip = e->work.buffers.clip,
                                 .workspace = e->work.buffers.reduce_workspace};
-    for (int i = 0; i < e->rows.optim_count; i++)
+    for (int i = 0; i < e->state.rows.optim_count; i++)
         state.arrays[i] = hy_store_of(e, HY_ROW_OPTIM + i);
     return state;
 }
 
-/* ---- the norm, while gradients are on the device ------------------------------------------------- */
+/* ---- the norm, while gradients are on the device --------------------------------------------- */
 
 /* A guest's passes are not ours: gradients that we sum for it come by once more. */
 static bool sums_norm_in_passes(const hy_engine *e) {
@@ -183,13 +169,13 @@ static bool sums_norm_in_passes(const hy_engine *e) {
     return !e->guest && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
-/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of the first
- * units comes while the last ones are left, so that the next step can begin at once. */
+/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of
+ * the first units comes while the last ones are left, so that the next step can begin at once. */
 static hy_status gather_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
     if (!e->plan.choice.updates_on_gather || ahead >= units) return HY_OK;
-    for (int i = 0; i < e->rows.optim_count; i++) {
+    for (int i = 0; i < e->state.rows.optim_count; i++) {
         hy_store *store = hy_store_of(e, HY_ROW_OPTIM + i);
         bool is_apart = hy_store_has_own_buffer(store, 0);
         if (is_late && is_apart) HY_TRY(hy_store_gather_chunk(store, 0));
@@ -207,16 +193,17 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
     return hy_optimizer_norm_add(&state, stream, unit);
 }
 
-/* ---- the pending update, as units come ----------------------------------------------------------- */
+/* ---- the pending update, as units come ------------------------------------------------------- */
 
-/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again, but for several ranks,
- * none of which does alone again what others wait for. */
+/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again,
+ * but for several ranks, none of which does alone again what others wait for. */
 static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
     hy_pending_update *u = &e->update;
     int32_t units = e->model->params.units;
     if (u->encoded == u->at.unit) {
         HY_TRY(hy_optimizer_update_unit(state, stream, &u->step, &u->at));
-        HY_TRY(hy_shards_updated(e, stream, updated_row(e, u->pending_dtype), u->encoded));
+        HY_TRY(hy_unit_updated(e, stream, hy_weights_row(&e->plan.types, u->pending_dtype),
+                               u->encoded));
     }
     if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, stream, u->encoded));
     u->encoded++;
@@ -236,8 +223,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     return update_unit(e, &state, stream);
 }
 
-/* The head is large: what its update needs comes along with the blocks, once the embedding's has had time
- * to leave the buffers they share. */
+/* The head is large: what its update needs comes along with the blocks, once the embedding's has
+ * had time to leave the buffers they share. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.pending_dtype);
@@ -256,7 +243,7 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     }
     if (is_last && sums_norm_in_passes(e)) u->hook.after = add_norm;
     if (hy_engine_has_ranks(e)) {
-        u->hook.after = hy_shards_give;
+        u->hook.after = hy_grads_reduce;
         u->hook.fetch = hy_weights_fetch;
         bool is_encoded = hy_is_fp8(u->dtype) && is_encoded_in_passes(e);
         u->hook.await = is_encoded ? await_and_encode : hy_weights_await;
@@ -264,24 +251,25 @@ const hy_unit_hook *hy_update_hook(hy_engine *e, int32_t micro_batch) {
     return u->hook.before || u->hook.after ? &u->hook : NULL;
 }
 
-/* ---- a step's update ----------------------------------------------------------------------------- */
+/* ---- a step's update ------------------------------------------------------------------------- */
 
 hy_status hy_update_begin(hy_engine *e, hy_dtype dtype) {
     const hy_pending_update *u = &e->update;
     bool is_begun = u->at.unit > 0 || u->at.param > 0; /* by a pass that broke off */
     bool is_carried = u->is_pending && u->pending_dtype == dtype && !is_begun;
-    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if it reads that row. */
+    /* Of several ranks: what they updated is on its way, and this step awaits it unit by unit, if
+     * it reads that row. */
     bool is_awaited = u->dtype == dtype;
     e->update.dtype = dtype;
     if (e->work.rings_are_used) HY_TRY(hy_engine_return_rings(e));
     if (u->is_pending && !is_carried) HY_TRY(hy_update_upto(e, e->model->params.units));
-    return is_awaited ? HY_OK : hy_shards_await_all(e);
+    return is_awaited ? HY_OK : hy_weights_await_all(e);
 }
 
 hy_status hy_update_gather(hy_engine *e) {
     hy_optimizer_state state = update_state(e, e->update.dtype);
     int32_t units = e->model->params.units, ahead = e->plan.choice.ring_depth - 1;
-    if (e->trip.state != HY_TRIP_HERE || e->update.is_pending) return HY_OK;
+    if (e->state.offload.where != HY_OPTIM_HERE || e->update.is_pending) return HY_OK;
     for (int32_t unit = 0; unit < (ahead > 2 ? ahead : 2) && unit < units; unit++) {
         HY_TRY(hy_optimizer_gather(&state, unit));
     }
@@ -302,12 +290,13 @@ static hy_status gather_ahead(hy_engine *e, int32_t unit) {
 static hy_status update_resident(hy_engine *e, const hy_optimizer_state *state, int32_t end) {
     hy_pending_update *u = &e->update;
     int32_t from = u->at.unit;
-    HY_TRY(hy_optimizer_update_units(state, e->compute, &u->step, &u->at, end));
+    HY_TRY(hy_optimizer_update_units(state, e->device.compute, &u->step, &u->at, end));
     for (int32_t unit = from; unit < end; unit++) {
-        HY_TRY(hy_shards_updated(e, e->compute, updated_row(e, u->pending_dtype), unit));
+        HY_TRY(hy_unit_updated(e, e->device.compute,
+                               hy_weights_row(&e->plan.types, u->pending_dtype), unit));
     }
     for (; u->encoded < end; u->encoded++) {
-        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->compute, u->encoded));
+        if (hy_is_fp8(u->pending_dtype)) HY_TRY(encode_unit(e, e->device.compute, u->encoded));
     }
     u->is_pending = end < e->model->params.units;
     return HY_OK;
@@ -321,24 +310,25 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     if (is_due && hy_optimizer_is_resident(&state)) return update_resident(e, &state, end);
     while (u->is_pending && u->encoded < end) {
         HY_TRY(gather_ahead(e, u->at.unit));
-        HY_TRY(update_unit(e, &state, e->compute));
+        HY_TRY(update_unit(e, &state, e->device.compute));
     }
     return HY_OK;
 }
 
-/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The loss goes along. */
+/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The
+ * loss goes along. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};
-    own.shard = hy_rows_shard(&e->rows);
-    HY_TRY(hy_shards_take_last(e));
-    HY_TRY(hy_optimizer_norm_begin(&own, e->compute));
+    own.shard = hy_rows_shard(&e->state.rows);
+    HY_TRY(hy_grads_reduce_end(e));
+    HY_TRY(hy_optimizer_norm_begin(&own, e->device.compute));
     for (int32_t unit = e->model->params.units - 1; unit >= 0; unit--) {
         if (unit > 0) HY_TRY(hy_store_gather(own.grads, unit - 1));
-        HY_TRY(hy_optimizer_norm_add(&own, e->compute, unit));
+        HY_TRY(hy_optimizer_norm_add(&own, e->device.compute, unit));
     }
-    HY_TRY(hy_shards_sum(e, numbers, 2));
-    return hy_optimizer_norm_end(&own, e->compute, grad_scale);
+    HY_TRY(hy_all_reduce(&e->collectives.net, e->device.compute, numbers, 2));
+    return hy_optimizer_norm_end(&own, e->device.compute, grad_scale);
 }
 
 hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
@@ -347,14 +337,14 @@ hy_status hy_update_sum_gradients(hy_engine *e, double grad_scale) {
     if (hy_engine_has_ranks(e)) {
         HY_TRY(sum_over_ranks(e, &state, grad_scale));
     } else
-        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->compute, grad_scale)
-                                      : hy_optimizer_clip(&state, e->compute, grad_scale));
+        HY_TRY(sums_norm_in_passes(e) ? hy_optimizer_norm_end(&state, e->device.compute, grad_scale)
+                                      : hy_optimizer_clip(&state, e->device.compute, grad_scale));
     if (!isfinite(grad_scale)) { /* the loss was not: the step changes nothing */
         hy_op_call fill = {.kind = HY_OP_FILL};
         fill.t[HY_FILL_DST] = hy_tensor_1d(state.clip, HY_F32, 2);
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
-    if (e->trip.state != HY_TRIP_HERE) HY_TRY(hy_mover_await(e));
+    HY_TRY(hy_offload_await(&e->state));
     e->update.is_new = true;
     return HY_OK;
 }
@@ -368,12 +358,12 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
         u->encoded = 0;
         u->is_pending = true;
         u->is_new = false;
-        hy_row_changed(e, HY_ROW_MASTER);
+        hy_row_changed(&e->state, HY_ROW_MASTER);
         /* What it writes beside the master. */
-        bool has_copy = hy_step_activations(u->dtype) != e->plan.types.master;
-        if (has_copy) hy_row_is_made(e, HY_ROW_WORKING);
+        bool has_copy = hy_weights_row(&e->plan.types, u->dtype) == HY_ROW_WORKING;
+        if (has_copy) hy_row_is_made(&e->state, HY_ROW_WORKING);
         bool has_codes = hy_is_fp8(u->dtype) && !is_encoded_in_passes(e);
-        if (has_codes) hy_row_is_made(e, HY_ROW_FP8);
+        if (has_codes) hy_row_is_made(&e->state, HY_ROW_FP8);
     }
     /* What goes to other ranks then is waited for when a pass needs it. */
     return e->plan.choice.updates_on_gather ? HY_OK : hy_update_upto(e, e->model->params.units);
@@ -381,5 +371,5 @@ hy_status hy_update_enqueue(hy_engine *e, double lr, uint64_t seed) {
 
 hy_status hy_update_finish(hy_engine *e) {
     if (e->update.is_pending) HY_TRY(hy_update_upto(e, e->model->params.units));
-    return hy_shards_await_all(e);
+    return hy_weights_await_all(e);
 }

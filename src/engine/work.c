@@ -2,40 +2,43 @@
  *
  * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
  * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
- * back and taken anew between steps for another plan. What is live in it changes with the phase: the
- * column of optimizer steps or that of Predict is pushed on its arena, and the ledger sees just that. */
+ * back and taken anew between steps for another plan. What is live in it changes with the phase
+ * (phases/table.h): training's parts or those of forward-only batches are pushed on its arena, and the
+ * ledger sees just that. A large forward-only batch lies in memory that rows lend while nothing trains. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "engine/engine.h"
 
-/* ---- batch plans ----------------------------------------------------------------------------------- */
+/* ---- batch plans ----------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_engine *e, const hy_pass_spec *spec, hy_dtype dtype, int32_t batch,
-                           hy_batch_plan **out) {
+                           bool is_lent, hy_batch_plan **out) {
     bool is_training = batch == 0;
     hy_batch_options options = hy_pass_options(spec, &e->plan.choice, dtype, is_training);
+    if (is_lent) options.chunks *= batch / options.batch; /* as many logits at a time as training */
     if (!is_training) options.batch = batch;
-    return *out ? HY_OK : hy_batch_plan_create(e->model, e->backend, &options, out);
+    return *out ? HY_OK : hy_batch_plan_create(e->model, e->device.backend, &options, out);
 }
 
-/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's few
- * sequences. */
+/* Training in one or two types, evaluation in as large a batch as the plan says, and the guard's
+ * few sequences. */
 static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     const hy_plan_work *planned = &e->plan.work;
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
-    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->backend));
+    HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->device.backend));
     if (hy_model_is_guest(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
-        HY_TRY(make_plan(e, spec, dtype, 0, &w->train[hy_plan_index(dtype)]));
+        HY_TRY(make_plan(e, spec, dtype, 0, false, &w->train[hy_plan_index(dtype)]));
     }
     for (int i = 0; i < spec->eval_type_count; i++) {
         int k = hy_plan_index(spec->eval_types[i]);
-        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], &w->eval[k]));
+        HY_TRY(make_plan(e, spec, spec->eval_types[i], planned->eval_batch[k], planned->loan[1],
+                         &w->eval[k]));
     }
-    return make_plan(e, spec, guarded, planned->guard_batch, &w->guard);
+    return make_plan(e, spec, guarded, planned->guard_batch, false, &w->guard);
 }
 
 #define MOST_PLANS (2 * HY_PLAN_TYPES + 1)
@@ -51,103 +54,139 @@ static int list_plans(const hy_engine *e, hy_batch_plan *out[MOST_PLANS]) {
     return count;
 }
 
+/* A forward-only batch that lies in lent memory. */
+static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
+    return e->plan.work.loan[1] && !plan->options.is_training && plan != e->work.guard;
+}
+
+/* The memory that the plan's rows lend, by rows and plans as they are now. */
+static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
+    hy_plan_work *w = &e->plan.work;
+    w->lent = (hy_batch_bytes){0};
+    for (int i = 0; i < count; i++) {
+        uint64_t activations = hy_align(plans[i]->bytes.activations),
+                 workspace = hy_align(plans[i]->bytes.workspace);
+        if (!is_lent(e, plans[i])) continue;
+        if (activations > w->lent.activations) w->lent.activations = activations;
+        if (workspace > w->lent.workspace) w->lent.workspace = workspace;
+    }
+    bool is_one = w->loan[0] == w->loan[1];
+    for (int i = 0; i < 2; i++) {
+        hy_arena lent = {0};
+        uint64_t bytes = i == 0 ? w->lent.activations : w->lent.workspace;
+        if (w->loan[1]) lent = hy_state_lent(&e->state, w->loan[i]);
+        if (is_one && i == 0 && lent.data) { /* behind the workspace */
+            bool has_room = lent.size >= w->lent.workspace;
+            lent.data += has_room ? w->lent.workspace : 0;
+            lent.size -= has_room ? w->lent.workspace : lent.size;
+        }
+        e->work.lent[i] = lent;
+        if (lent.size < bytes) w->loan[0] = w->loan[1] = 0; /* prepared ops need more than sized */
+    }
+}
+
 /* What the plans that were made need, by the code that planned it. */
 static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
-    hy_plan_work counted = {.guard_batch = e->plan.work.guard_batch,
-                            .forward = e->plan.work.forward,
-                            .backward = e->plan.work.backward};
-    for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_work_add(&counted, plans[i]);
-    for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        counted.eval_batch[i] = e->plan.work.eval_batch[i];
+    int count = list_plans(e, plans);
+    count_lent(e, plans, count);
+    const hy_plan_work *planned = &e->plan.work;
+    hy_plan_work counted = {.guard_batch = planned->guard_batch,
+                            .forward = planned->forward,
+                            .backward = planned->backward,
+                            .loan = {planned->loan[0], planned->loan[1]}};
+    if (planned->loan[1]) counted.lent = planned->lent;
+    for (int i = 0; i < count; i++) {
+        uint64_t rows = (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq;
+        if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
+        if (rows > counted.rows) counted.rows = rows;
     }
+    for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
     hy_work_close(&counted, spec, e->plan.state.work_rings);
     e->plan.device -= hy_plan_work_bytes(&e->plan.work);
     e->plan.device += hy_plan_work_bytes(&counted);
     e->plan.work = counted;
 }
 
-/* ---- what is live ---------------------------------------------------------------------------------- */
+/* ---- what is live ---------------------------------------------------------------------------- */
 
-/* A class has one place: where layers keep their activations on the host, what is left of them on the
- * device counts as workspace. */
-static hy_class activation_class(const hy_plan_work *w) {
-    return w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {
+    void *unused; /* place_plans says where passes work */
+    return bytes ? hy_arena_push(arena, cls, bytes, &unused) : HY_OK;
 }
 
-typedef struct part {
-    hy_class cls;
-    uint64_t bytes;
-} part;
-
-/* The parts of the area in one kind of phase, in order; the bytes of a part that is not there are 0. */
-static void list_parts(const hy_engine *e, bool is_predict, part out[3]) {
+/* What is live in the area during a phase. A class has one place: if layers keep their activations
+ * on the host, those on the device count as workspace. */
+static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     const hy_plan_work *w = &e->plan.work;
-    if (!is_predict) {
-        out[0] = (part){activation_class(w), w->activations};
-        out[1] = (part){HY_WORKSPACE, w->workspace};
-        out[2] = (part){HY_WORKSPACE, 0};
-        return;
+    hy_arena *passes = &e->work.passes;
+    if (hy_phase_trains(phase)) {
+        hy_class cls = w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+        HY_TRY(push_part(passes, cls, w->activations));
+        return push_part(passes, HY_WORKSPACE, w->workspace);
     }
-    out[0] = (part){HY_ACTIVATIONS, w->eval.activations};
-    out[1] = (part){HY_WORKSPACE, w->eval_area - w->eval.activations};
-    out[2] = (part){HY_WORKSPACE, e->plan.state.work_rings};
+    hy_forward_area area = hy_plan_forward_area(&e->plan, phase);
+    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations - area.lent_activations));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace - area.lent_workspace));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
+    if (!w->loan[1]) return HY_OK;
+    HY_TRY(push_part(&e->work.lent[0], HY_ACTIVATIONS, w->lent.activations));
+    return push_part(&e->work.lent[1], HY_WORKSPACE, w->lent.workspace);
 }
 
-static hy_status push_parts(hy_engine *e, bool is_predict) {
-    part parts[3];
-    void *unused;
-    list_parts(e, is_predict, parts);
-    for (int i = 0; i < 3; i++) {
-        if (parts[i].bytes) {
-            HY_TRY(hy_arena_push(&e->work.passes, parts[i].cls, parts[i].bytes, &unused));
-        }
-    }
-    return HY_OK;
-}
-
-static void pop_parts(hy_engine *e, bool is_predict) {
-    part parts[3];
-    list_parts(e, is_predict, parts);
-    for (int i = 2; i >= 0; i--) {
-        if (parts[i].bytes) hy_arena_pop(&e->work.passes, parts[i].cls, parts[i].bytes);
-    }
+static void clear_parts(hy_engine *e) {
+    hy_arena_clear(&e->work.passes);
+    for (int i = 0; i < 2; i++) hy_arena_clear(&e->work.lent[i]);
 }
 
 /* Rows that only optimizer steps need, and the activations that wait on the host for backward. */
-static void mark_steps(hy_engine *e, void (*mark)(hy_ledger *, hy_class, hy_place, uint64_t)) {
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &e->rows.row[i];
-        if (!row->kind || row->kind->need != HY_NEEDED_BY_STEPS) continue;
-        uint64_t bytes = row->is_callers               ? row->layout.bytes
-                         : row->store.place == HY_DISK ? row->store.ring.disk_bytes
-                                                       : row->backing.used;
-        mark(&e->ledger, HY_WORKSPACE, HY_DEVICE, hy_row_step_ring(row, &row->store.ring));
-        /* The optimizer's state is the mover's. */
-        if (row->kind->cls != HY_OPTIM) mark(&e->ledger, row->kind->cls, row->store.place, bytes);
-    }
-    uint64_t waiting = e->work.host_arena.used;
-    if (waiting) mark(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
+static void book_steps(hy_engine *e, bool is_live) {
+    hy_state_book_steps(&e->state, is_live);
+    hy_arena_set_live(&e->work.host_arena, is_live);
 }
 
-hy_status hy_engine_enter_phase(hy_engine *e, hy_phase phase) {
-    bool is_predict = phase == HY_PREDICT;
-    if (is_predict == e->is_in_predict) {
-        hy_ledger_enter(&e->ledger, phase);
+/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back, and
+ * optimizer state has left where its memory is lent. */
+static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
+    const int32_t *loan = e->plan.work.loan;
+    if (!loan[1]) return HY_OK;
+    HY_TRY(hy_update_finish(e));
+    HY_TRY(hy_engine_sync(e));
+    if (!(phase->passes & HY_RUNS_JUMP)) {
+        HY_TRY(hy_offload_begin(&e->state, hy_plan_offload_in(&e->plan, phase)));
+        HY_TRY(hy_offload_wait_away(&e->state));
+    }
+    for (int i = 0; i < 2; i++) HY_TRY(hy_state_vacate(&e->state, loan[i]));
+    return HY_OK;
+}
+
+const hy_phase_row *hy_engine_phase(const hy_engine *e) {
+    return e->phase ? e->phase : &hy_phase_table[HY_FULL];
+}
+
+hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
+    const hy_phase_row *from = hy_engine_phase(e);
+    bool trained = hy_phase_trains(from), trains = hy_phase_trains(to);
+    if (trained == trains && from->borrower == to->borrower) {
+        hy_ledger_enter(&e->state.ledger, to->phase);
+        e->phase = to;
         return HY_OK;
     }
-    pop_parts(e, e->is_in_predict);
-    if (is_predict) mark_steps(e, hy_ledger_give);
-    hy_ledger_enter(&e->ledger, phase);
-    if (!is_predict) mark_steps(e, hy_ledger_take);
-    e->is_in_predict = is_predict;
-    return push_parts(e, is_predict);
+    if (!trains) HY_TRY(vacate(e, to));
+    clear_parts(e);
+    if (trained && !trains) book_steps(e, false);
+    hy_ledger_enter(&e->state.ledger, to->phase);
+    if (trains && !trained) book_steps(e, true);
+    e->phase = to;
+    HY_TRY(push_parts(e, to));
+    /* After Predict the trainer says when. */
+    return trains && !(from->passes & HY_RUNS_JUMP) ? hy_offload_return(&e->state) : HY_OK;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static hy_status take_staging(hy_engine *e, size_t rows) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     e->work.staging_rows = rows;
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &e->work.staging[i];
@@ -167,8 +206,9 @@ static hy_status fill_rope(hy_engine *e, const hy_pass_spec *spec, size_t bytes)
     float *table = malloc(bytes);
     if (!table) return hy_fail(HY_ERR_MEMORY, "no memory for the rope table");
     hy_shape_rope_table(&e->model->shape, spec->seq, table);
-    hy_status status = e->backend->copy(e->compute, e->work.buffers.rope, table, bytes);
-    if (status == HY_OK) status = e->backend->stream_sync(e->compute);
+    hy_status status =
+        e->device.backend->copy(e->device.compute, e->work.buffers.rope, table, bytes);
+    if (status == HY_OK) status = e->device.backend->stream_sync(e->device.compute);
     free(table);
     return status;
 }
@@ -207,7 +247,7 @@ hy_status hy_work_take_buffers(hy_engine *e, hy_arena *arena, const hy_pass_spec
 
 /* What comes back to the host. */
 static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     if (e->work.buffers.seen) {
         HY_TRY(b->alloc(b, HY_PINNED, seen_bytes(e), (void **)&e->work.seen));
     }
@@ -218,8 +258,8 @@ static hy_status take_results(hy_engine *e, const hy_pass_spec *spec) {
     return b->alloc(b, HY_PINNED, sizeof *e->work.result, (void **)&e->work.result);
 }
 
-/* What layers keep on the host, and the ring it passes through: behind the other activations. Plans of
- * all types use it in turn. */
+/* Memory for activations that layers keep on the host, and the ring that these pass through, behind
+ * the other activations. Plans of all types use it in turn. */
 static hy_status take_activations(hy_engine *e) {
     const hy_batch_plan *widest = NULL;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
@@ -229,18 +269,18 @@ static hy_status take_activations(hy_engine *e) {
     uint64_t ring = e->plan.work.train.ring;
     hy_layout layout = {0};
     if (!widest || !widest->options.offloads) return HY_OK;
-    hy_arena place = {.backend = e->backend,
+    hy_arena place = {.backend = e->device.backend,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + e->plan.work.activations - ring,
                       .size = ring};
     HY_TRY(hy_batch_offload_layout(widest, &layout));
-    hy_status status = hy_arena_init(&e->work.host_arena, e->backend, &e->ledger, HY_PINNED,
-                                     layout.bytes, "activations");
+    hy_status status = hy_arena_init(&e->work.host_arena, e->device.backend, &e->state.ledger,
+                                     HY_PINNED, layout.bytes, "activations");
     if (status == HY_OK) {
         int32_t depth = widest->options.ring_depth ? widest->options.ring_depth : HY_OFFLOAD_DEPTH;
         status = hy_store_init_streamed(&e->work.activations, &e->work.host_arena, &place,
                                         HY_ACTIVATIONS, &layout, depth,
-                                        &(hy_copies){e->copies, e->returns});
+                                        &(hy_copies){e->device.copies, e->device.returns});
     }
     hy_layout_fini(&layout);
     for (int i = 0; i < HY_PLAN_TYPES && status == HY_OK; i++) {
@@ -251,7 +291,7 @@ static hy_status take_activations(hy_engine *e) {
 
 /* A part of the whole block, from `at` on. */
 static hy_arena part_of(const hy_engine *e, hy_ledger *ledger, uint64_t at, uint64_t size) {
-    return (hy_arena){.backend = e->backend,
+    return (hy_arena){.backend = e->device.backend,
                       .ledger = ledger,
                       .place = HY_DEVICE,
                       .data = e->work.arena.data + at,
@@ -263,6 +303,10 @@ static void place_plans(hy_engine *e) {
     char *activations = e->work.arena.data, *workspace = activations + e->plan.work.activations;
     for (int i = 0, count = list_plans(e, plans); i < count; i++) {
         char *after = activations + hy_align(plans[i]->bytes.activations);
+        if (is_lent(e, plans[i])) {
+            hy_batch_plan_place(plans[i], e->work.lent[0].data, e->work.lent[1].data);
+            continue;
+        }
         hy_batch_plan_place(plans[i], activations,
                             plans[i]->options.is_training ? workspace : after);
     }
@@ -282,30 +326,30 @@ hy_status hy_work_take(hy_engine *e) {
     count_work(e, &spec);
     const hy_plan_work *need = &e->plan.work;
     uint64_t area = need->activations + need->workspace;
-    HY_TRY(hy_arena_init(&w->arena, e->backend, &e->ledger, HY_DEVICE, area + need->data,
-                         "activations and workspace"));
-    w->passes = part_of(e, &e->ledger, 0, area);
-    w->data = part_of(e, &e->ledger, area, need->data);
+    HY_TRY(hy_arena_init(&w->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         area + need->data, "activations and workspace"));
+    w->passes = part_of(e, &e->state.ledger, 0, area);
+    w->data = part_of(e, &e->state.ledger, area, need->data);
     w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
     uint64_t scratch =
-        e->plan.choice.prediction_is_disabled ? 0 : e->rows.scratch[HY_PREDICTOR_BUFFERS];
+        e->plan.choice.prediction_is_disabled ? 0 : e->state.rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));
-    HY_TRY(push_parts(e, e->is_in_predict));
+    HY_TRY(push_parts(e, hy_engine_phase(e)));
     place_plans(e);
     HY_TRY(take_activations(e));
     HY_TRY(hy_work_take_buffers(e, &w->data, &spec, need));
     return take_results(e, &spec);
 }
 
-/* ---- giving back --------------------------------------------------------------------------------------- */
+/* ---- giving back ----------------------------------------------------------------------------- */
 
 void hy_work_release(hy_engine *e) {
     hy_work *w = &e->work;
-    hy_backend *b = e->backend;
+    hy_backend *b = e->device.backend;
     hy_batch_plan *plans[MOST_PLANS];
     size_t bytes = w->staging_rows * sizeof(int32_t);
     for (int i = 0, count = list_plans(e, plans); i < count; i++) hy_batch_plan_destroy(plans[i]);
-    e->bytes_moved += w->activations.bytes_moved; /* its count goes with it */
+    e->state.bytes_moved += w->activations.bytes_moved; /* its count goes with it */
     hy_store_fini(&w->activations);
     for (int i = 0; i < 2; i++) {
         hy_staging *s = &w->staging[i];
@@ -318,41 +362,32 @@ void hy_work_release(hy_engine *e) {
     if (w->result) b->release(b, HY_PINNED, w->result, sizeof *w->result);
     if (w->seen) b->release(b, HY_PINNED, w->seen, seen_bytes(e));
     free(w->guard_losses);
+    clear_parts(e);
+    hy_arena_clear(&w->data);
     hy_arena_fini(&w->host_arena);
     hy_arena_fini(&w->arena);
     *w = (hy_work){.is_gone = w->is_gone};
 }
 
-/* The ledger sees it go: the column of optimizer steps. */
-void hy_work_drop(hy_engine *e) {
-    uint64_t waiting = e->work.host_arena.used;
-    pop_parts(e, false);
-    hy_ledger_give(&e->ledger, HY_DATA, HY_DEVICE, e->work.data.used);
-    if (waiting) hy_ledger_give(&e->ledger, HY_ACTIVATIONS, HY_PINNED, waiting);
-    hy_work_release(e);
-}
-
-/* The column of optimizer steps is live meanwhile and afterwards. */
+/* What optimizer steps use counts as live meanwhile and afterwards. */
 hy_status hy_work_give_back(hy_engine *e) {
     if (e->work.is_gone) return HY_OK; /* an earlier change found no memory */
     HY_TRY(hy_update_finish(e));       /* its clip factor lies in the work area */
     HY_TRY(hy_engine_return_rings(e));
     HY_TRY(hy_engine_sync(e));
-    if (e->is_in_predict) HY_TRY(hy_engine_enter_phase(e, HY_FULL));
-    hy_work_drop(e);
+    if (!hy_phase_trains(hy_engine_phase(e))) {
+        HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_FULL]));
+    }
+    hy_work_release(e);
     return HY_OK;
 }
 
 hy_status hy_engine_return_rings(hy_engine *e) {
     if (!e->work.rings_are_used) return HY_OK;
-    HY_TRY(e->backend->stream_sync(e->compute));
+    HY_TRY(e->device.backend->stream_sync(e->device.compute));
     double begin = hy_clock();
-    for (int i = 0; i < HY_ROW_COUNT; i++) {
-        if (!hy_row_rings_in_work(&e->rows.row[i])) continue;
-        HY_TRY(hy_store_settle(hy_store_of(e, i)));
-        hy_store_forget(hy_store_of(e, i));
-    }
-    e->host_waited += hy_clock() - begin;
+    HY_TRY(hy_state_leave_work(&e->state));
+    e->state.host_waited += hy_clock() - begin;
     e->work.rings_are_used = false; /* last: one that fails is done again */
     return HY_OK;
 }

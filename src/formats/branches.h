@@ -1,9 +1,9 @@
 /* branches.h: which checkpoints of a run follow from each other.
  *
- * Who goes back to an older checkpoint leaves the later ones behind: they are whole, but the run does not
- * go on from them any more. RUN/branches.json says which branch is current and where each one left its
- * parent; it is replaced in one step. A checkpoint's manifest names the branch that wrote it. Branch 0 is
- * the one a run begins with, also in folders without such a file. */
+ * Who goes back to an older checkpoint leaves the later ones behind: they are whole, but the run
+ * does not go on from them any more. RUN/branches.json says which branch is current and where each
+ * one left its parent; it is replaced in one step. A checkpoint's manifest names the branch that
+ * wrote it. Branch 0 is the one a run begins with, also in folders without such a file. */
 #pragma once
 
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  *
  * The order is what keeps the promise: files synced, manifest last, folder synced, one rename,
  * parent synced, and only then is anything removed. Whenever the process ends, each name
- * checkpoint-N shows a whole folder, the old one or the new one; whatever is not finished begins with a dot
- * and is never read. */
+ * checkpoint-N shows a whole folder, the old one or the new one; whatever is not finished begins
+ * with a dot and is never read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -59,8 +59,8 @@ static bool is_file_name(const char *name) {
            strcmp(name, "..") != 0 && strcmp(name, MANIFEST) != 0;
 }
 
-/* Clears up after an interrupted save. Gives back its name to every .old whose place is empty: a swap
- * in two steps was interrupted. With `sweeps` all else that was left is removed. */
+/* Clears up after an interrupted save. Gives back its name to every .old whose place is empty: a
+ * swap in two steps was interrupted. With `sweeps` all else that was left is removed. */
 static hy_status restore(const char *parent, bool sweeps) {
     char **names;
     size_t count;
@@ -306,7 +306,8 @@ static hy_status publish_over_old(hy_checkpoint *c) {
     return status;
 }
 
-/* A checkpoint of this step that another branch wrote is not replaced: it becomes checkpoint-N.branch-B. */
+/* A checkpoint of this step that another branch wrote is not replaced: it becomes
+ * checkpoint-N.branch-B. */
 static hy_status set_aside(const hy_checkpoint *c) {
     char aside[PATH_MAX + 32];
     hy_branches branches;

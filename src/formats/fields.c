@@ -34,7 +34,7 @@ static int find_name(hy_field_kind kind, const char *text) {
     return -1;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 double hy_field_number(const hy_field *field, const void *at) {
     switch (field->kind) {
@@ -114,7 +114,7 @@ void hy_fields_put(const hy_field *table, size_t count, const void *from, unsign
     }
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void hy_fields_clear(const hy_field *table, size_t count, void *into) {
     for (const hy_field *field = table; field < table + count; field++) {

@@ -1,9 +1,9 @@
 /* fields.h: structs as JSON objects, by tables of their fields.
  *
- * A row says under which key a field stands, what it is, when it is left out, and where it lies: in the
- * struct that is written and in the one that it is read back into. Keys are written in the table's order.
- * Readers find them in any order, pass over keys that no row has, and take a value of another type for
- * absent. */
+ * A row says under which key a field stands, what it is, when it is left out, and where it lies: in
+ * the struct that is written and in the one that it is read back into. Keys are written in the
+ * table's order. Readers find them in any order, pass over keys that no row has, and take a value
+ * of another type for absent. */
 #pragma once
 
 #include "base/json.h"
@@ -63,6 +63,7 @@ void hy_fields_put(const hy_field *table, size_t count, const void *from, unsign
                    hy_json_writer *w);
 /* All fields that are read become unknown. */
 void hy_fields_clear(const hy_field *table, size_t count, void *into);
-/* Takes what the object says. `keep` gives a text that lives long enough, or NULL where memory is out. */
+/* Takes what the object says. `keep` gives a text that lives long enough, or NULL where memory is
+ * out. */
 hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node *object,
                          void *into, const char *(*keep)(void *user, const char *text), void *user);

@@ -1,12 +1,13 @@
 /* safetensors.c: the reader and the writer. See safetensors.h.
  *
- * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the data. The
- * header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets counted from the start
- * of the data; "__metadata__", where present, maps strings to strings.
+ * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the
+ * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets
+ * counted from the start of the data; "__metadata__", where present, maps strings to strings.
  * Everything in the header is checked before hy_safetensors_open returns; after that an entry's
  * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
  * stays with the file. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,6 +289,32 @@ hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_e
                TENSOR "bytes %llu + %llu were asked for, it has %llu", file->path, entry->name,
                (ull)first, (ull)size, (ull)entry->bytes);
     return hy_reader_get(file->reader, file->data_start + entry->offset + first, dst, size);
+}
+
+hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                                 const hy_safetensors *other_file,
+                                 const hy_safetensors_entry *other, bool *is_same) {
+    enum { SOME = 16384 };
+    char one[SOME], two[SOME];
+    *is_same = entry->dtype == other->dtype && entry->bytes == other->bytes;
+    for (uint64_t at = 0; at < entry->bytes && *is_same; at += SOME) {
+        uint64_t size = entry->bytes - at < SOME ? entry->bytes - at : SOME;
+        HY_TRY(hy_safetensors_read(file, entry, at, one, size));
+        HY_TRY(hy_safetensors_read(other_file, other, at, two, size));
+        *is_same = memcmp(one, two, size) == 0;
+    }
+    return HY_OK;
+}
+
+hy_dims_text hy_dims_to_text(const int64_t *shape, int32_t ndim) {
+    hy_dims_text out = {"("};
+    size_t at = 1, size = sizeof out.text;
+    for (int32_t i = 0; i < ndim && i < HY_SAFETENSORS_DIMS; i++) {
+        at += (size_t)snprintf(out.text + at, size - at, "%s%lld", i ? ", " : "",
+                               (long long)shape[i]);
+    }
+    snprintf(out.text + at, size - at, ")");
+    return out;
 }
 
 const hy_reader *hy_safetensors_place(const hy_safetensors *file, const hy_safetensors_entry *entry,

@@ -2,9 +2,10 @@
  *
  * The reader checks the header fully before it gives anything out: length, UTF-8 JSON, no duplicate
  * names, known dtypes, byte counts that match the shapes, no holes, no overlap, ends exactly at the
- * end of the file. Tensors of types that nothing here computes with are listed by the format's name for
- * them: whoever needs one refuses it, whoever does not passes it by. The writer takes the list of tensors first and then their bytes in that order,
- * so that nothing needs a second copy in memory. */
+ * end of the file. Tensors of types that nothing here computes with are listed by the format's name
+ * for them: whoever needs one refuses it, whoever does not passes it by. The writer takes the list
+ * of tensors first and then their bytes in that order, so that nothing needs a second copy in
+ * memory. */
 #pragma once
 
 #include <stdbool.h>
@@ -38,6 +39,19 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
+/* Whether two tensors have the same type and bytes. */
+hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
+                                 const hy_safetensors *other_file,
+                                 const hy_safetensors_entry *other, bool *is_same);
+/* fp32, bf16 or fp16: numbers that need no scale. */
+static inline bool hy_is_real(hy_dtype dtype) {
+    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
+}
+/* "(3, 4)", for messages. */
+typedef struct hy_dims_text {
+    char text[HY_SAFETENSORS_DIMS * 22 + 3];
+} hy_dims_text;
+hy_dims_text hy_dims_to_text(const int64_t *shape, int32_t ndim);
 /* Where a tensor's bytes are: the file it was opened from, and where in it they begin. */
 struct hy_reader;
 const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
@@ -46,8 +60,8 @@ const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
 /* Whether a tensor may have this name: UTF-8, and not the one that the format keeps for itself. */
 bool hy_safetensors_can_name(const char *name);
 
-/* The header of a file of these tensors, which lies behind 8 bytes that say its length, and the bytes of all of them
- * behind it. The path is for messages. */
+/* The header of a file of these tensors, which lies behind 8 bytes that say its length, and the
+ * bytes of all of them behind it. The path is for messages. */
 struct hy_text;
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, struct hy_text *text, uint64_t *total);

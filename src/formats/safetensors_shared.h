@@ -1,7 +1,7 @@
 /* safetensors_shared.h: one file that several processes write together.
  *
- * One of them makes the file, header and size; then each opens it and puts bytes of tensors at their places. What comes
- * out is the file that one process would have written. */
+ * One of them makes the file, header and size; then each opens it and puts bytes of tensors at
+ * their places. What comes out is the file that one process would have written. */
 #pragma once
 
 #include "formats/safetensors.h"

@@ -1,7 +1,7 @@
 /* shard.c: token files. See shard.h for the two formats.
  *
- * A shard that opened has exactly the bytes its header promises. Others may change it while it is read:
- * base/shared_file.h. Tokens lie at byte 1024. */
+ * A shard that opened has exactly the bytes its header promises. Others may change it while it is
+ * read: base/shared_file.h. Tokens lie at byte 1024. */
 #include "formats/shard.h"
 
 #include <assert.h>
@@ -152,7 +152,8 @@ hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, i
     assert(first <= shard->count && count <= shard->count - first);
     uint64_t size = (uint64_t)shard->bytes_per_token;
     if (size == 4) {
-        /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative id. */
+        /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative
+         * id. */
         HY_TRY(hy_shared_file_read(shard->file, HEADER_BYTES + 4 * first, out, 4 * count));
         for (uint64_t i = 0; i < count; i++) out[i] = out[i] < 0 ? INT32_MAX : out[i];
         return HY_OK;

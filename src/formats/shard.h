@@ -23,7 +23,8 @@ uint32_t hy_shard_vocab(const hy_shard *shard); /* 0: not said */
 /* Tokens [first, first + count), which must lie inside. An id that does not fit int32 becomes
  * INT32_MAX. */
 hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out);
-/* Scans all tokens: the largest id (-1 when there are none) and where it first stands (may be NULL). */
+/* Scans all tokens: the largest id (-1 when there are none) and where it first stands (may be
+ * NULL). */
 hy_status hy_shard_max_token(const hy_shard *shard, int32_t *largest, uint64_t *where);
 
 /* Writes a shard in our format (bytes per token 2 or 4), under another name, then renamed. */

@@ -1,9 +1,9 @@
 /* tfevents.c: writing TensorBoard's event files. See tfevents.h.
  *
- * A record is: length (u64), checksum of the length (u32), the bytes, checksum of the bytes (u32), all
- * little-endian. The bytes are a protocol buffer, `Event`, written by hand: only a handful of its fields
- * are used and their numbers are fixed for ever. Messages inside others are made first, because their
- * length comes before them. */
+ * A record is: length (u64), checksum of the length (u32), the bytes, checksum of the bytes (u32),
+ * all little-endian. The bytes are a protocol buffer, `Event`, written by hand: only a handful of
+ * its fields are used and their numbers are fixed for ever. Messages inside others are made first,
+ * because their length comes before them. */
 #include "formats/tfevents.h"
 
 #include <ctype.h>
@@ -28,7 +28,7 @@ struct hy_tfevents {
     hy_text event;
 };
 
-/* ---- checksums --------------------------------------------------------------------------------- */
+/* ---- checksums ------------------------------------------------------------------------------- */
 
 /* Of each half byte: the remainder by the reflected polynomial 0x82f63b78. */
 static const uint32_t crc_of_half[16] = {
@@ -51,7 +51,7 @@ uint32_t hy_crc32c(const void *data, size_t size) {
  * stored. */
 uint32_t hy_tfevents_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
 
-/* ---- protocol buffers -------------------------------------------------------------------------- */
+/* ---- protocol buffers ------------------------------------------------------------------------ */
 
 enum { AS_VARINT = 0, AS_64_BITS = 1, AS_BYTES = 2, AS_32_BITS = 5 };
 
@@ -99,7 +99,7 @@ static void put_message(hy_text *to, unsigned field, const hy_text *message) {
     put_bytes(to, field, message->data, message->size);
 }
 
-/* ---- records ----------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
 static hy_status check(const hy_tfevents *e) {
     const hy_text *texts[] = {&e->summary, &e->value, &e->inside, &e->event};
@@ -182,7 +182,7 @@ hy_status hy_tfevents_begin(hy_tfevents *e, int64_t step, double unix_time) {
     return write_event(e);
 }
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static hy_status open_file(const char *folder, hy_writer **out) {
     char host[HOST_SIZE], name[HOST_SIZE + 64], path[PATH_SIZE], **names;

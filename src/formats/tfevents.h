@@ -1,9 +1,10 @@
 /* tfevents.h: event files as TensorBoard reads them.
  *
- * A folder holds one file for each sitting of a run; TensorBoard reads them in the order of their names,
- * so a new one always sorts last. A file is a row of records, each with its length and two checksums:
- * what a crash cuts off is noticed and nothing before it is lost. Values of one step are added first and
- * then put as one record. No memory is taken once the first record of a kind is written. */
+ * A folder holds one file for each sitting of a run; TensorBoard reads them in the order of their
+ * names, so a new one always sorts last. A file is a row of records, each with its length and two
+ * checksums: what a crash cuts off is noticed and nothing before it is lost. Values of one step are
+ * added first and then put as one record. No memory is taken once the first record of a kind is
+ * written. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,8 +22,8 @@ void hy_tfevents_add_text(hy_tfevents *events, const char *tag, const char *text
 /* Writes what was added, as values of `step`; nothing, when nothing was. */
 hy_status hy_tfevents_put(hy_tfevents *events, int64_t step, double unix_time);
 
-/* A sitting begins whose first step is `step`: readers forget what earlier files say of that and of later
- * ones. The first sitting must say it too, or the second is taken for the first. */
+/* A session begins with step `step`: readers forget what earlier files say of that and of
+ * later ones. The first sitting must say it too, or the second is taken for the first. */
 hy_status hy_tfevents_begin(hy_tfevents *events, int64_t step, double unix_time);
 
 hy_status hy_tfevents_flush(hy_tfevents *events); /* to the system, not to the disk */

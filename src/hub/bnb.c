@@ -20,7 +20,7 @@ static const char *const endings[] = {
 };
 enum { ENDINGS = sizeof endings / sizeof endings[0] };
 
-/* ---- finding ----------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 size_t hy_bnb_owner(const char *name) {
     for (int i = 0; i < ENDINGS; i++) { /* .nested_absmax does not end in .absmax */
@@ -59,7 +59,7 @@ static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, co
     return HY_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int64_t blocks_of(const hy_bnb_state *s) { /* theirs */
     int64_t block = (int64_t)s->repeat * HY_NF4_BLOCK;
@@ -131,7 +131,7 @@ hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t r
     return s->is_nested ? open_nested(tensors, m) : HY_OK;
 }
 
-/* ---- scales ------------------------------------------------------------------------------------ */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, float *out) {
     HY_TRY(hy_safetensors_read(from.file, from.entry, (uint64_t)first * sizeof *out, out,
@@ -211,7 +211,7 @@ hy_status hy_bnb_put_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *co
     return keep_scales(m, first, coding);
 }
 
-/* ---- elements ---------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 hy_status hy_bnb_read(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
     enum { BATCH = 8192 };

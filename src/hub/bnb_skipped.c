@@ -6,8 +6,8 @@
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
 
-/* Of a packed matrix one that was skipped is enough: the others can be decoded, and it cannot be coded without
- * becoming other numbers. */
+/* Of a packed matrix one that was skipped is enough: the others can be decoded, and it cannot be
+ * coded without becoming other numbers. */
 static void mark(const hy_hf_tensors *tensors, const hy_hf_name *names, int32_t count,
                  hy_params *params) {
     for (int32_t i = 0; i < params->count; i++) params->list[i].stays_real = false;
@@ -23,11 +23,9 @@ hy_status hy_bnb_mark_skipped(const char *folder, const hy_shape *shape, hy_para
     hy_hf_tensors *tensors;
     hy_hf_name *names = NULL;
     int32_t count;
-    HY_TRY(hy_hf_config_read(folder, &config));
+    HY_TRY(hy_hf_config_look(folder, &config));
     const hy_family *family = hy_shape_family(&config.shape);
-    bool is_quantised = config.quant != HY_HF_PLAIN;
-    hy_hf_config_free(&config);
-    if (!is_quantised) return HY_OK;
+    if (config.quant == HY_HF_PLAIN) return HY_OK;
     HY_TRY(hy_hf_tensors_open(folder, &tensors));
     const char *prefix = hy_hf_prefix_in(tensors, family);
     hy_status status = hy_hf_list_names(family, prefix, shape, params, &names, &count);

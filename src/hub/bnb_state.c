@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "hub/bnb.h"
+#include "hub/hf_config.h"
 #include "kernels/nf4.h"
 
 #define MOST_BLOCK 4096         /* the largest that bitsandbytes makes */
@@ -22,19 +23,12 @@ static hy_status read_shape(const hy_json *json, const char *name, hy_bnb_state 
 }
 
 static hy_status read_dtype(const hy_json *json, const char *name, hy_bnb_state *out) {
-    static const struct {
-        const char *word;
-        hy_dtype dtype;
-    } known[] = {{"float32", HY_F32}, {"bfloat16", HY_BF16}, {"float16", HY_F16}};
     const char *word;
     HY_TRY(hy_json_string(json, hy_json_root(json), "dtype", &word, NULL));
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        out->dtype = known[i].dtype;
-        if (strcmp(word, known[i].word) == 0) return HY_OK;
-    }
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: \"dtype\" %.40s is not supported; supported: float32, bfloat16, float16",
-                   name, word);
+    HY_FAIL_IF(!hy_hf_dtype_named(word, &out->dtype), HY_ERR_INPUT,
+               "%s: \"dtype\" %.40s is not supported; supported: float32, bfloat16, float16", name,
+               word);
+    return HY_OK;
 }
 
 /* Scales that are codes themselves, by the offset that they have in common. */

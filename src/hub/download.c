@@ -1,9 +1,10 @@
 /* download.c: fetches a model's folder from the hub; implements hy_download of hybrid.h.
  *
- * A file grows under NAME.partial, is compared with the checksum that the hub lists, synced, and only then gets
- * its name; a call that was cut off goes on where the bytes end. In the hub's cache the files are blobs/HASH,
- * and snapshots/COMMIT has links to them, which are made when all are there, as refs/REVISION is: a model is
- * found whole or not at all. In a folder of the caller's config.json comes last, for the same end. */
+ * A file grows under NAME.partial, is compared with the checksum that the hub lists, synced, and
+ * only then gets its name; a call that was cut off goes on where the bytes end. In the hub's cache
+ * the files are blobs/HASH, and snapshots/COMMIT has links to them, which are made when all are
+ * there, as refs/REVISION is: a model is found whole or not at all. In a folder of the caller's
+ * config.json comes last, for the same end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,9 +47,10 @@ typedef struct download {
     uint64_t told_fetched;
 } download;
 
-/* ---- what is asked for --------------------------------------------------------------------------- */
+/* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* Branches, tags and commits: no part begins with a dot, so that refs/REVISION stays where it belongs. */
+/* Branches, tags and commits: no part begins with a dot, so that refs/REVISION stays where it
+ * belongs. */
 static bool is_revision(const char *text) {
     if (!*text || strlen(text) >= 128) return false;
     for (const char *c = text; *c; c++) {
@@ -123,7 +125,7 @@ static hy_status find_token(download *d) {
     return HY_OK;
 }
 
-/* ---- talking to the hub -------------------------------------------------------------------------- */
+/* ---- talking to the hub ---------------------------------------------------------------------- */
 
 /* What an answer other than success means, and what to do about it. */
 static hy_status refused(const download *d, const char *what, const hy_http_answer *answer) {
@@ -189,7 +191,7 @@ static hy_status get_listing(download *d) {
     return status;
 }
 
-/* ---- progress -------------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 static void tell(download *d, bool is_last) {
     double now = hy_clock(), passed = now - d->told_at;
@@ -206,7 +208,7 @@ static void tell(download *d, bool is_last) {
                              d->total ? (double)d->done / (double)d->total : 1);
 }
 
-/* ---- one file -------------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 /* A file on its way: what of it is there, hashed. */
 typedef struct arrival {
@@ -293,8 +295,9 @@ static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t
     return HY_OK;
 }
 
-/* Asks until all bytes are here; gives up after some tries in a row that brought none. Bytes that were here once
- * and had to be thrown away do not count again: a server that begins anew each time would never be left. */
+/* Asks until all bytes are here; gives up after some tries in a row that brought none. Bytes that
+ * were here once and had to be thrown away do not count again: a server that begins anew each time
+ * would never be left. */
 static hy_status receive(arrival *a) {
     download *d = a->download;
     char url[ADDRESS_BYTES];
@@ -330,7 +333,8 @@ static bool has_right_hash(const arrival *a, char found[HY_SHA_HEX]) {
     return strcmp(found, a->file->hash) == 0;
 }
 
-/* Bytes that an earlier call left may be of another revision: then all of it is fetched once more. */
+/* Bytes that an earlier call left may be of another revision: then all of it is fetched once more.
+ * */
 static hy_status receive_right(arrival *a) {
     char found[HY_SHA_HEX];
     HY_TRY(receive(a));
@@ -355,8 +359,8 @@ static hy_status place_of(const download *d, const hy_hub_file *file, char path[
     return hy_path_join(path, HY_HF_PATH_MAX, d->folder, d->is_cache ? blob : file->name);
 }
 
-/* Notes whether the file is here already. A blob has its name because it was verified; a file of that name in
- * the caller's folder is compared, and one that is another is never replaced. */
+/* Notes whether the file is here already. A blob has its name because it was verified; a file of
+ * that name in the caller's folder is compared, and one that is another is never replaced. */
 static hy_status look_for(download *d, hy_hub_file *file) {
     char path[HY_HF_PATH_MAX], found[HY_SHA_HEX];
     uint64_t size;
@@ -390,7 +394,7 @@ static hy_status fetch(download *d, hy_hub_file *file) {
     return status == HY_OK ? hy_path_sync_parent(path) : status;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* The index says which files hold the weights, so it is fetched before they are counted. */
 static hy_status choose_weights(download *d) {
@@ -438,7 +442,8 @@ static hy_status count_bytes(download *d, hy_downloaded *out) {
     return HY_OK;
 }
 
-/* Makes the model findable: links in snapshots/COMMIT, config.json last, and the revision's name. */
+/* Makes the model findable: links in snapshots/COMMIT, config.json last, and the revision's name.
+ * */
 static hy_status publish(const download *d, char folder[HY_HF_PATH_MAX]) {
     char name[2 * TEXT_BYTES], path[HY_HF_PATH_MAX], target[HY_SHA_HEX + 16];
     snprintf(name, sizeof name, "snapshots/%s", d->listing.commit);

@@ -1,8 +1,8 @@
 /* end_tokens.h: the tokens with which a model ends what it writes, as its folder says.
  *
- * generation_config.json names them under "eos_token_id", one or a list; where it does not, config.json
- * may. A folder without either, or a model without a folder, names none: then the tokenizer's end token
- * and the chat template's are all there is. */
+ * generation_config.json names them under "eos_token_id", one or a list; where it does not,
+ * config.json may. A folder without either, or a model without a folder, names none: then the
+ * tokenizer's end token and the chat template's are all there is. */
 #pragma once
 
 #include <stdbool.h>

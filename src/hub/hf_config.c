@@ -9,7 +9,7 @@
 
 #define LARGEST_SIZE (1 << 24)
 
-/* ---- single fields: null is as good as absent -------------------------------------------------- */
+/* ---- single fields: null is as good as absent ------------------------------------------------ */
 
 typedef struct reader {
     const char *name;         /* of the file */
@@ -67,7 +67,7 @@ static hy_status read_word(const reader *r, const char *key, const char *fallbac
     return hy_json_as_string(node, out, NULL) ? HY_OK : refuse(r, key, "a string");
 }
 
-/* ---- the architecture -------------------------------------------------------------------------- */
+/* ---- the architecture ------------------------------------------------------------------------ */
 
 static hy_status read_arch(reader *r) {
     const hy_json_node *list = field(r, "architectures");
@@ -99,23 +99,29 @@ static hy_status read_arch(reader *r) {
     return status;
 }
 
+const char *hy_hf_dtype_word(hy_dtype dtype) {
+    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
+}
+
+bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
+    static const hy_dtype known[] = {HY_F32, HY_F16, HY_BF16};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (strcmp(word, hy_hf_dtype_word(known[i])) != 0) continue;
+        *out = known[i];
+        return true;
+    }
+    return false;
+}
+
 /* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
 static hy_status read_dtype(reader *r) {
-    static const struct {
-        const char *name;
-        hy_dtype dtype;
-    } known[] = {{"float32", HY_F32}, {"float16", HY_F16}, {"bfloat16", HY_BF16}};
     const char *name;
     HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(name, known[i].name) != 0) continue;
-        r->out->has_dtype = true;
-        r->out->dtype = known[i].dtype;
-    }
+    r->out->has_dtype = hy_hf_dtype_named(name, &r->out->dtype);
     return HY_OK;
 }
 
-/* ---- rope -------------------------------------------------------------------------------------- */
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 static hy_status read_rotations(const reader *r, hy_shape *s) {
     const char *kind;
@@ -145,7 +151,8 @@ static hy_status read_rotations(const reader *r, hy_shape *s) {
     return HY_OK;
 }
 
-/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and rope_scaling. */
+/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and
+ * rope_scaling. */
 static hy_status read_rope(const reader *r, hy_shape *s) {
     bool is_new = field(r, "rope_parameters") != NULL;
     const char *key = is_new ? "rope_parameters" : "rope_scaling";
@@ -162,7 +169,7 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
     return read_rotations(&inside, s);
 }
 
-/* ---- sliding windows --------------------------------------------------------------------------- */
+/* ---- sliding windows ------------------------------------------------------------------------- */
 
 /* A letter for each layer, as in hy_shape.sliding_layers, by the list of layer types. */
 static hy_status read_layer_types(const reader *r, char *letters, int32_t layers) {
@@ -183,7 +190,8 @@ static hy_status read_layer_types(const reader *r, char *letters, int32_t layers
     return HY_OK;
 }
 
-/* The window and the layers that have it: the shortest row of letters that repeats to all of them. */
+/* The window and the layers that have it: the shortest row of letters that repeats to all of them.
+ * */
 static hy_status set_window(const reader *r, const char *letters, int32_t window, hy_shape *s) {
     size_t layers = (size_t)s->layers, period = 1;
     bool has_full = memchr(letters, 'f', layers), has_sliding = memchr(letters, 's', layers);
@@ -200,8 +208,9 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     return HY_OK;
 }
 
-/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all layers.
- * A list of layer types goes before that; a Mistral with one is what AutoModel takes for a Ministral. */
+/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all
+ * layers. A list of layer types goes before that; a Mistral with one is what AutoModel takes for a
+ * Ministral. */
 static hy_status read_window(const reader *r, hy_shape *s) {
     bool is_used = true;
     int64_t first = 0;
@@ -229,7 +238,7 @@ static hy_status read_window(const reader *r, hy_shape *s) {
     return status;
 }
 
-/* ---- the two kinds of block -------------------------------------------------------------------------- */
+/* ---- the two kinds of block ------------------------------------------------------------------ */
 
 static hy_status check_act(const reader *r, const char *key, const char *fallback,
                            const char *first, const char *second) {
@@ -320,6 +329,12 @@ hy_status hy_hf_config_read(const char *folder, hy_hf_config *out) {
     hy_status status = hy_hf_config_parse(text, size, path, out);
     free(text);
     return status;
+}
+
+hy_status hy_hf_config_look(const char *folder, hy_hf_config *out) {
+    HY_TRY(hy_hf_config_read(folder, out));
+    hy_text_free(&out->notes);
+    return HY_OK;
 }
 
 void hy_hf_config_free(hy_hf_config *config) {

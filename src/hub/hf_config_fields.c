@@ -1,14 +1,16 @@
 /* hf_config_fields.c: the fields of config.json that say nothing about the shape. See hf_config.h.
  *
- * Three kinds: those that are read elsewhere or never change what the model computes, those that are fine
- * with one value and refused with another, and those that concern training alone, which get a note. What
- * is in none of the lists is named in a note: the classes that are supported do not compute with it. */
+ * Three kinds: those that are read elsewhere or never change what the model computes, those that
+ * are fine with one value and refused with another, and those that concern training alone, which
+ * get a note. What is in none of the lists is named in a note: the classes that are supported do
+ * not compute with it. */
 #include <string.h>
 
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* Read by hf_config.c or written for a shape by hf_config_write.c, beside the keys of the family. */
+/* Read by hf_config.c or written for a shape by hf_config_write.c, beside the keys of the family.
+ * */
 static const char used[] = " architectures model_type torch_dtype dtype vocab_size"
                            " tie_word_embeddings initializer_range quantization_config ";
 

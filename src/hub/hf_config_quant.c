@@ -1,8 +1,8 @@
 /* hf_config_quant.c: what config.json says of quantised weights. See hf_config.h.
  *
- * quantization_config names a method and its options. One of them is read: bitsandbytes in 4 bits (NF4), with
- * scales of one level or two. The others are refused by name. Defaults are those of transformers'
- * BitsAndBytesConfig. */
+ * quantization_config names a method and its options. One of them is read: bitsandbytes in 4 bits
+ * (NF4), with scales of one level or two. The others are refused by name. Defaults are those of
+ * transformers' BitsAndBytesConfig. */
 #include <string.h>
 
 #include "base/error.h"

@@ -7,11 +7,7 @@
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* ---- fields that follow from the shape --------------------------------------------------------- */
-
-static const char *dtype_word(hy_dtype dtype) {
-    return dtype == HY_F32 ? "float32" : dtype == HY_F16 ? "float16" : "bfloat16";
-}
+/* ---- fields that follow from the shape ------------------------------------------------------- */
 
 static void put_gpt2(hy_json_writer *w, const hy_shape *s) {
     hy_json_put_string(w, "activation_function", "gelu_new");
@@ -87,7 +83,7 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     hy_json_put_string(w, NULL, family->class_name);
     hy_json_close_array(w);
     hy_json_put_string(w, "model_type", family->name);
-    hy_json_put_string(w, "torch_dtype", dtype_word(dtype));
+    hy_json_put_string(w, "torch_dtype", hy_hf_dtype_word(dtype));
     hy_json_put_int(w, "vocab_size", s->vocab);
     hy_json_put_bool(w, "tie_word_embeddings", s->has_tied_head);
     hy_json_put_double(w, "initializer_range", s->init_std);
@@ -98,7 +94,7 @@ static void put_shape(hy_json_writer *w, const hy_family *family, const hy_shape
     }
 }
 
-/* ---- fields of the source ---------------------------------------------------------------------- */
+/* ---- fields of the source -------------------------------------------------------------------- */
 
 static void put_node(hy_json_writer *w, const char *key, const hy_json_node *node) {
     int64_t integer;
@@ -202,7 +198,7 @@ hy_status hy_hf_config_copy(const hy_json_node *source, hy_dtype dtype, const hy
         put_node(&w, hy_json_key(m), m);
     }
     if (tokens) put_tokens(&w, tokens);
-    hy_json_put_string(&w, key, dtype_word(dtype));
+    hy_json_put_string(&w, key, hy_hf_dtype_word(dtype));
     hy_json_close_object(&w);
     hy_text_add(out, "\n");
     return hy_text_status(out);

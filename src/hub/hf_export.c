@@ -1,8 +1,8 @@
 /* hf_export.c: writes a model's folder. See hf_export.h.
  *
- * All goes into .NAME.partial beside the target, which takes the name when it is complete and synced; what
- * a crash leaves behind is removed by the next try. Memory: a piece of a tensor, or one whole matrix where
- * the format wants it transposed. */
+ * All goes into .NAME.partial beside the target, which takes the name when it is complete and
+ * synced; what a crash leaves behind is removed by the next try. Memory: a piece of a tensor, or
+ * one whole matrix where the format wants it transposed. */
 #include "hub/hf_export.h"
 
 #include <fcntl.h>
@@ -47,19 +47,18 @@ static uint64_t bytes_of(const export_job *e, int32_t i) {
 
 static bool has_source(const export_job *e) { return e->w->source && e->w->source[0]; }
 
-/* ---- what goes where --------------------------------------------------------------------------- */
+/* ---- what goes where ------------------------------------------------------------------------- */
 
-/* A model that came from a folder keeps the names of its tensors, and its architecture if that can say what
- * the model is now: a setting may have added a window. */
+/* A model that came from a folder keeps the names of its tensors, and its architecture if that can
+ * say what the model is now: a setting may have added a window. */
 static hy_status choose_names(export_job *e) {
     const char *prefix = e->w->prefix;
     hy_hf_config config;
     hy_hf_tensors *tensors;
     hy_arch wanted = e->shape.arch;
     if (has_source(e)) {
-        HY_TRY(hy_hf_config_read(e->w->source, &config));
+        HY_TRY(hy_hf_config_look(e->w->source, &config));
         wanted = config.shape.arch;
-        hy_hf_config_free(&config);
         if (!prefix && hy_hf_tensors_open(e->w->source, &tensors) == HY_OK) {
             prefix = hy_hf_prefix_in(tensors, hy_family_of(wanted));
             hy_hf_tensors_close(tensors);
@@ -107,7 +106,7 @@ static hy_status cut_shards(export_job *e) {
     return HY_OK;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 /* A model that computes nothing is no model. */
 static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_t first,
@@ -190,7 +189,7 @@ static hy_status write_shard(const export_job *e, const shard *s) {
     return status;
 }
 
-/* ---- the small files --------------------------------------------------------------------------- */
+/* ---- the small files ------------------------------------------------------------------------- */
 
 /* Writes and frees a text that was made with this status. */
 static hy_status put_text(const export_job *e, const char *name, hy_status status, hy_text *text) {
@@ -221,8 +220,8 @@ static hy_status write_index(const export_job *e) {
     return put_text(e, "model.safetensors.index.json", HY_OK, &text);
 }
 
-/* Whether a source's config.json says this model: by what would be written of either. What new weights
- * would be drawn from is no part of it. */
+/* Whether a source's config.json says this model: by what would be written of either. What new
+ * weights would be drawn from is no part of it. */
 static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
     hy_text ours = {0}, theirs = {0};
     source->shape.init_std = e->shape.init_std;
@@ -246,20 +245,19 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
         return hy_hf_config_write(&e->shape, e->w->dtype, NULL, tokens, text);
     }
     HY_TRY(hy_path_join(path, sizeof path, e->w->source, "config.json"));
-    HY_TRY(hy_hf_config_read(e->w->source, &config));
-    hy_status status = says_the_same(e, &config, &is_same);
-    hy_hf_config_free(&config);
-    HY_TRY(status);
+    HY_TRY(hy_hf_config_look(e->w->source, &config));
+    HY_TRY(says_the_same(e, &config, &is_same));
     HY_TRY(hy_json_read_file(path, &json));
     const hy_json_node *root = hy_json_root(json);
-    status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
-                     : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
+    hy_status status = is_same ? hy_hf_config_copy(root, e->w->dtype, tokens, text)
+                               : hy_hf_config_write(&e->shape, e->w->dtype, root, tokens, text);
     hy_json_free(json);
     return status;
 }
 
-/* Chat templates may lie in a folder of their own; other folders hold weights in other formats. What is
- * copied has to be a file of `root`, the model's folder: a link that leads out of it is none. */
+/* Chat templates may lie in a folder of their own; other folders hold weights in other formats.
+ * What is copied has to be a file of `root`, the model's folder: a link that leads out of it is
+ * none. */
 static hy_status copy_side_files(const char *root, const char *from, const char *to,
                                  const hy_observer *observer) {
     static const char templates[] = "additional_chat_templates";
@@ -293,7 +291,7 @@ hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_obser
     return copy_side_files(from, from, to, observer);
 }
 
-/* ---- whole or nothing -------------------------------------------------------------------------- */
+/* ---- whole or nothing ------------------------------------------------------------------------ */
 
 static hy_status name_partial(export_job *e) {
     char parent[HY_HF_PATH_MAX], name[HY_HF_PATH_MAX + 16];
@@ -335,7 +333,8 @@ static hy_status check_target(const export_job *e) {
     return HY_OK;
 }
 
-/* The partial folder, empty and ours: another process that writes the same folder is not disturbed. */
+/* The partial folder, empty and ours: another process that writes the same folder is not disturbed.
+ * */
 static hy_status take_partial(const export_job *e, hy_lock **lock) {
     if (hy_path_exists(e->partial)) {
         HY_TRY(hy_lock_take(e->partial, lock));
@@ -416,8 +415,8 @@ static void drop_lock_file(const char *folder) {
     }
 }
 
-/* An older folder goes only when the new one has its name; where the file system cannot swap them, it waits
- * under another name, which it has back when that fails. */
+/* An older folder goes only when the new one has its name; where the file system cannot swap them,
+ * it waits under another name, which it has back when that fails. */
 static hy_status take_name(const export_job *e) {
     const char *folder = e->w->folder;
     HY_TRY(hy_dir_sync(e->partial));

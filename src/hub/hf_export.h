@@ -1,8 +1,8 @@
 /* hf_export.h: a model written as a folder that transformers loads.
  *
- * Weights come from whoever has them, a store or a checkpoint's file, some elements at a time; the folder
- * is whole or not there. What lay beside the weights the model began with (tokenizer, chat template,
- * generation settings) is copied along. */
+ * Weights come from whoever has them, a store or a checkpoint's file, some elements at a time; the
+ * folder is whole or not there. What lay beside the weights the model began with (tokenizer, chat
+ * template, generation settings) is copied along. */
 #pragma once
 
 #include "hybrid.h"
@@ -31,12 +31,12 @@ typedef struct hy_hf_writing {
 /* HY_ERR_INPUT where no architecture of transformers computes what the shape says. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
 
-/* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a model's
- * folder has them; those that are there are replaced. */
+/* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a
+ * model's folder has them; those that are there are replaced. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
 /* A file of the folder, whole or not there: from memory, or a copy of another. */
 hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
 hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);
-/* What lies in a model's folder beside config.json and weights; the observer, which may be NULL, hears of
- * what is no file of that folder and stays behind. */
+/* What lies in a model's folder beside config.json and weights; the observer, which may be NULL,
+ * hears of what is no file of that folder and stays behind. */
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);

@@ -1,7 +1,7 @@
 /* hf_folder.c: finds a model by folder, hub name or file. See hf_folder.h.
  *
- * The hub's cache keeps models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/ with the
- * files. It lies in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
+ * The hub's cache keeps models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/
+ * with the files. It lies in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
 #include "hub/hf_folder.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 #include "base/file.h"
 #include "hub/llama2c.h"
 
-/* ---- the hub's cache --------------------------------------------------------------------------- */
+/* ---- the hub's cache ------------------------------------------------------------------------- */
 
 /* "models--Qwen--Qwen2.5-0.5B" for "Qwen/Qwen2.5-0.5B"; false for what cannot be a hub name. */
 static bool cache_name(const char *name, char *out, size_t size) {
@@ -121,7 +121,7 @@ static hy_status find_in_cache(const char *name, bool *is_found, char path[HY_HF
     return HY_OK;
 }
 
-/* ---- folders and files ------------------------------------------------------------------------- */
+/* ---- folders and files ----------------------------------------------------------------------- */
 
 static hy_status look_into(const char *folder, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
     char config[HY_HF_PATH_MAX];

@@ -1,9 +1,10 @@
 /* hf_load.c: reads a model's weights into a store. See hf_load.h.
  *
- * The work is cut into jobs, some rows of a part each; threads take them in order. A thread reads its rows
- * into its own buffer (part_read.c) and writes them in their final form to their place: one copy, while
- * other threads' reads are under way. A backing store that the host does not reach gets them one thread at a
- * time. Matrices that become quantised values follow, one after the other (model/coding.h). */
+ * The work is cut into jobs, some rows of a part each; threads take them in order. A thread reads
+ * its rows into its own buffer (part_read.c) and writes them in their final form to their place:
+ * one copy, while other threads' reads are under way. A backing store that the host does not reach
+ * gets them one thread at a time. Matrices that become quantised values follow, one after the other
+ * (model/coding.h). */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ typedef struct worker {
     bool tells; /* the calling thread's */
 } worker;
 
-/* ---- cutting ----------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 /* Heads stay whole where their rows change places. */
 static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
@@ -57,7 +58,8 @@ static int64_t rows_of_job(const loading *l, const hy_weight_part *part) {
     return rows < part->rows ? rows : part->rows;
 }
 
-/* Quantised values of the file that the store takes as they are; their scales follow in quantise_all. */
+/* Quantised values of the file that the store takes as they are; their scales follow in
+ * quantise_all. */
 static bool is_kept(const hy_weight_part *part, hy_dtype wanted) {
     return part->coded && wanted == HY_NF4;
 }
@@ -88,7 +90,7 @@ static hy_status cut(loading *l, const hy_weight_files *files) {
     return HY_OK;
 }
 
-/* ---- one job ----------------------------------------------------------------------------------- */
+/* ---- one job --------------------------------------------------------------------------------- */
 
 static hy_status send_bytes(loading *l, uint64_t at, const void *data, uint64_t bytes) {
     pthread_mutex_lock(&l->gate);
@@ -114,7 +116,8 @@ static bool has_none(const hy_layout_item *entry, int64_t first, int64_t count) 
     return first + count <= entry->begin || first >= entry->begin + entry->count;
 }
 
-/* The same where another rank has bytes of the whole: of what is not coded each number lies by itself. */
+/* The same where another rank has bytes of the whole: of what is not coded each number lies by
+ * itself. */
 static bool is_elsewhere(const loading *l, int32_t item, int64_t first, int64_t count) {
     const hy_layout_item *entry = &l->store->layout.items[item];
     uint64_t at = hy_store_offset(l->store, item) + hy_dtype_bytes(entry->dtype, first);
@@ -155,7 +158,7 @@ static hy_status do_job(loading *l, worker *w) {
     return backing ? HY_OK : send_numbers(l, item, j, to);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static bool next_job(void *context, void *slot) {
     loading *l = context;
@@ -213,7 +216,8 @@ static hy_status read_matrix(void *context, int64_t first, int64_t count, float 
     return hy_weight_files_read(m->files, m->param, first, count, out);
 }
 
-/* A matrix of which the files hold quantised values that are kept: their scales, and the rest quantised. */
+/* A matrix of which the files hold quantised values that are kept: their scales, and the rest
+ * quantised. */
 static hy_status keep_scales(const hy_weight_files *files, const matrix *m, hy_coding *coding,
                              const hy_coding_source *from, const hy_coding_target *to) {
     for (int32_t i = 0; i < files->count; i++) {

@@ -1,8 +1,9 @@
 /* hf_load.h: weights from a model's files into a store, wherever its backing store is.
  *
- * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read; part_read.c
- * reads rows of them; hf_load.c reads piece by piece with several threads, converts, and puts each piece in
- * its final place. Nothing is held twice: what is needed beside the store is a few pieces. */
+ * hf_parts.c finds each parameter's tensors and checks names and shapes before anything is read;
+ * part_read.c reads rows of them; hf_load.c reads piece by piece with several threads, converts,
+ * and puts each piece in its final place. Nothing is held twice: what is needed beside the store is
+ * a few pieces. */
 #pragma once
 
 #include "hub/bnb.h"
@@ -42,8 +43,8 @@ typedef struct hy_weight_files {
     hy_bnb_matrix *coded; /* what parts lead to; NULL: none is quantised */
 } hy_weight_files;
 
-/* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is missing,
- * one too many, or of another shape. */
+/* `name`: folder, hub name or file, as hy_hf_find takes it. HY_ERR_INPUT names a tensor that is
+ * missing, one too many, or of another shape. */
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out);
 /* Elements [first, first + count) of a parameter as fp32. Threads may call it at the same time. */
 hy_status hy_weight_files_read(const hy_weight_files *files, int32_t param, int64_t first,
@@ -65,15 +66,16 @@ typedef struct hy_load_options {
     hy_load_counts *counts; /* is added to; may be NULL */
 } hy_load_options;
 
-/* Fills the weights that `store` holds (fp32, bf16, fp16, int8 or nf4) from a model's files; padding becomes zero. The
- * stream is for copies to a card and idle again afterwards. */
+/* Fills the weights that `store` holds (fp32, bf16, fp16, int8 or nf4) from a model's files;
+ * padding becomes zero. The stream is for copies to a card and idle again afterwards. */
 hy_status hy_hf_load_weights(const char *name, const hy_model *model, hy_store *store,
                              hy_stream *stream, const hy_load_options *options);
 
 /* The prefix that these files have: of a bare model none. */
 const char *hy_hf_prefix_in(const hy_hf_tensors *tensors, const hy_family *family);
 
-/* hf_shape.c: the shape of a model's files, for those that have no weights yet, and how these are stored. */
+/* hf_shape.c: the shape of a model's files, for those that have no weights yet, and how these are
+ * stored. */
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out);
 hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quant *out);
 
@@ -85,9 +87,9 @@ typedef struct hy_part_room {
 } hy_part_room;
 hy_status hy_part_room_init(hy_part_room *room, int64_t elements); /* once is enough */
 void hy_part_room_fini(hy_part_room *room);                        /* {0} too */
-/* Rows [first, first + rows) of a part that is not quantised, in our order and the file's type: at *data, in
- * the room's `raw` or, where they need no change, in `place`, which may be NULL. Whole heads where rows are
- * paired. `made` stays free for the caller. Of quantised ones, the codes. */
+/* Rows [first, first + rows) of a part that is not quantised, in our order and the file's type: at
+ * *data, in the room's `raw` or, where they need no change, in `place`, which may be NULL. Whole
+ * heads where rows are paired. `made` stays free for the caller. Of quantised ones, the codes. */
 hy_status hy_part_fetch(const hy_weight_part *part, int64_t first, int64_t rows, hy_part_room *room,
                         char *place, const char **data);
 /* Elements [first, first + count) of a part as fp32. */

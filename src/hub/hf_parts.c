@@ -6,31 +6,21 @@
 #include "base/error.h"
 #include "hub/hf_load.h"
 
-/* ---- Hugging Face folders ---------------------------------------------------------------------- */
-
-static void describe_shape(const int64_t *shape, int ndim, char out[64]) {
-    size_t at = 0;
-    out[0] = 0;
-    for (int i = 0; i < ndim && at < 50; i++) {
-        at += (size_t)snprintf(out + at, 64 - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    }
-}
+/* ---- Hugging Face folders -------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_found found) {
     int64_t expected[HY_SAFETENSORS_DIMS] = {name->rows, name->cols};
-    char theirs[64], ours[64];
     if (name->is_transposed) {
         expected[0] = name->cols;
         expected[1] = name->rows;
     }
     const hy_safetensors_entry *e = found.entry;
     if (e->ndim != name->ndim || memcmp(e->shape, expected, (size_t)name->ndim * 8) != 0) {
-        describe_shape(e->shape, e->ndim, theirs);
-        describe_shape(expected, name->ndim, ours);
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is (%s), the model's is (%s)", folder,
-                       name->name, theirs, ours);
+        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s, the model's is %s", folder,
+                       name->name, hy_dims_to_text(e->shape, e->ndim).text,
+                       hy_dims_to_text(expected, name->ndim).text);
     }
-    if (e->dtype == HY_F32 || e->dtype == HY_F16 || e->dtype == HY_BF16) return HY_OK;
+    if (hy_is_real(e->dtype)) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s; supported: fp32, fp16, bf16", folder,
                    name->name, hy_safetensors_type(e));
 }
@@ -49,26 +39,11 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A tied head may be stored a second time, but not as something else: versions of transformers disagree about
- * which of the two such a folder means. */
+/* A tied head may be stored a second time, but not as something else: versions of transformers
+ * disagree about which of the two such a folder means. */
 static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
-    enum { CHUNK = 1 << 20 };
-    uint64_t at_table, at_head;
-    const hy_reader *a = hy_safetensors_place(table.file, table.entry, &at_table);
-    const hy_reader *b = hy_safetensors_place(head.file, head.entry, &at_head);
-    uint64_t size = table.entry->bytes;
-    bool is_same = head.entry->dtype == table.entry->dtype && head.entry->bytes == size;
-    char *chunks = malloc(2 * (size_t)CHUNK);
-    if (!chunks) return hy_fail(HY_ERR_MEMORY, "no memory to compare two tensors");
-    hy_status status = HY_OK;
-    for (uint64_t done = 0; done < size && is_same && status == HY_OK; done += CHUNK) {
-        uint64_t some = size - done < CHUNK ? size - done : CHUNK;
-        status = hy_reader_get(a, at_table + done, chunks, some);
-        if (status == HY_OK) status = hy_reader_get(b, at_head + done, chunks + CHUNK, some);
-        is_same = status == HY_OK && memcmp(chunks, chunks + CHUNK, some) == 0;
-    }
-    free(chunks);
-    HY_TRY(status);
+    bool is_same;
+    HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
                "%s: config.json says tie_word_embeddings, but lm_head.weight is not the same as "
                "%.200s; set it to false to use both, or remove that tensor",
@@ -169,19 +144,17 @@ static hy_status open_folder(const char *folder, const hy_model *model, hy_weigh
     hy_hf_config config;
     hy_hf_name *names = NULL;
     int32_t count;
-    HY_TRY(hy_hf_config_read(folder, &config));
+    HY_TRY(hy_hf_config_look(folder, &config));
     const hy_family *family = hy_shape_family(&config.shape);
-    hy_hf_quant quant = config.quant;
-    hy_hf_config_free(&config);
     HY_TRY(hy_hf_tensors_open(folder, &out->tensors));
     hy_status status = hy_hf_list_names(family, hy_hf_prefix_in(out->tensors, family),
                                         &model->shape, &model->params, &names, &count);
-    if (status == HY_OK) status = match(folder, model, names, count, quant, out);
+    if (status == HY_OK) status = match(folder, model, names, count, config.quant, out);
     free(names);
     return status;
 }
 
-/* ---- llama2.c files ---------------------------------------------------------------------------- */
+/* ---- llama2.c files -------------------------------------------------------------------------- */
 
 static const struct {
     hy_param_kind kind;
@@ -247,7 +220,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     return HY_OK;
 }
 
-/* ---- either ------------------------------------------------------------------------------------ */
+/* ---- either ---------------------------------------------------------------------------------- */
 
 hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weight_files *out) {
     hy_model_files kind;

@@ -27,9 +27,8 @@ static hy_status llama2c_shape(const char *path, hy_shape *out) {
 hy_status hy_model_files_shape(hy_model_files kind, const char *path, hy_shape *out) {
     hy_hf_config config;
     if (kind == HY_FILES_LLAMA2C) return llama2c_shape(path, out);
-    HY_TRY(hy_hf_config_read(path, &config));
+    HY_TRY(hy_hf_config_look(path, &config));
     *out = config.shape;
-    hy_hf_config_free(&config);
     return HY_OK;
 }
 
@@ -37,8 +36,7 @@ hy_status hy_model_files_quant(hy_model_files kind, const char *path, hy_hf_quan
     hy_hf_config config;
     *out = HY_HF_PLAIN;
     if (kind != HY_FILES_HF) return HY_OK;
-    HY_TRY(hy_hf_config_read(path, &config));
+    HY_TRY(hy_hf_config_look(path, &config));
     *out = config.quant;
-    hy_hf_config_free(&config);
     return HY_OK;
 }

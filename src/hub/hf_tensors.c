@@ -26,7 +26,7 @@ struct hy_hf_tensors {
     size_t count;
 };
 
-/* ---- shards ------------------------------------------------------------------------------------ */
+/* ---- shards ---------------------------------------------------------------------------------- */
 
 static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
     for (size_t i = 0; i < t->shard_count; i++) {
@@ -82,7 +82,7 @@ static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     return HY_OK;
 }
 
-/* ---- the set ----------------------------------------------------------------------------------- */
+/* ---- the set --------------------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const hy_hf_found *)a)->entry->name, ((const hy_hf_found *)b)->entry->name);

@@ -1,7 +1,8 @@
 /* hf_tensors.h: the weights of a model's folder as one set of named tensors.
  *
- * model.safetensors, or the shards that model.safetensors.index.json lists. Opening checks every header
- * and that index and shards say the same: each tensor in one file, in the file the index names. */
+ * model.safetensors, or the shards that model.safetensors.index.json lists. Opening checks every
+ * header and that index and shards say the same: each tensor in one file, in the file the index
+ * names. */
 #pragma once
 
 #include "formats/safetensors.h"

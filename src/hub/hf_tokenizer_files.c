@@ -1,7 +1,8 @@
 /* hf_tokenizer_files.c: the files of a tokenizer that did not come with the model. See hf_export.h.
  *
- * A model that began as a preset, or was trained with another tokenizer than its own, is of no use without
- * the one its data was made with. llama2.c's becomes a tokenizer.json that says the same. */
+ * A model that began as a preset, or was trained with another tokenizer than its own, is of no use
+ * without the one its data was made with. llama2.c's becomes a tokenizer.json that says the same.
+ * */
 
 #include "base/error.h"
 #include "base/file.h"

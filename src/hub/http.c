@@ -1,7 +1,7 @@
 /* http.c: requests through libcurl. See http.h.
  *
- * The library is opened at run time like OpenBLAS and NVML, and with the few declarations below: the numbers
- * of its options are part of its interface since version 7 and do not change. */
+ * The library is opened at run time like OpenBLAS and NVML, and with the few declarations below:
+ * the numbers of its options are part of its interface since version 7 and do not change. */
 #include "hub/http.h"
 
 #include <ctype.h>
@@ -64,7 +64,7 @@ typedef struct exchange {
     char location[URL_BYTES]; /* where it sends us; "": nowhere */
 } exchange;
 
-/* ---- the library --------------------------------------------------------------------------------- */
+/* ---- the library ----------------------------------------------------------------------------- */
 
 hy_status hy_http_open(hy_http **out) {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"};
@@ -106,7 +106,7 @@ void hy_http_close(hy_http *http) {
     free(http);
 }
 
-/* ---- addresses ------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 /* Bytes of "https://host:port"; 0 where it does not begin like that. */
 static size_t origin_size(const char *url) {
@@ -117,13 +117,15 @@ static size_t origin_size(const char *url) {
     return host ? scheme + host : 0;
 }
 
-/* Of "http://user@host" nobody knows at a glance which host it is, so no such address gets the token. */
+/* Of "http://user@host" nobody knows at a glance which host it is, so no such address gets the
+ * token. */
 static bool has_same_origin(const char *a, const char *b) {
     size_t size = origin_size(a);
     return size && size == origin_size(b) && strncasecmp(a, b, size) == 0 && !memchr(a, '@', size);
 }
 
-/* Where `location`, as an answer from `url` has it, leads: a whole address or a path of the same host. */
+/* Where `location`, as an answer from `url` has it, leads: a whole address or a path of the same
+ * host. */
 static hy_status follow(char url[URL_BYTES], const char *location) {
     char next[URL_BYTES];
     bool is_path = location[0] == '/' && location[1] != '/';
@@ -136,7 +138,7 @@ static hy_status follow(char url[URL_BYTES], const char *location) {
     return HY_OK;
 }
 
-/* ---- what comes ------------------------------------------------------------------------------------ */
+/* ---- what comes ------------------------------------------------------------------------------ */
 
 /* The value of "Name: value" where `line` is that header; NULL: it is another. */
 static const char *value_of(const char *line, const char *name) {
@@ -180,7 +182,7 @@ static size_t on_body(char *data, size_t one, size_t count, void *user) {
     return e->failure == HY_OK ? size : 0;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static header_list *make_headers(hy_http *http, const hy_http_request *request, bool gets_token) {
     char line[4096 + 64];

@@ -1,8 +1,8 @@
 /* http.h: fetching over HTTP and HTTPS with libcurl, which is opened when it is needed.
  *
- * One request at a time. Redirects are followed here, not by libcurl: the token goes to the host that was
- * asked first and to no other, and nothing leads from HTTPS to HTTP or to another protocol. Certificates,
- * proxies (https_proxy and its like) and speed are libcurl's own affair. */
+ * One request at a time. Redirects are followed here, not by libcurl: the token goes to the host
+ * that was asked first and to no other, and nothing leads from HTTPS to HTTP or to another
+ * protocol. Certificates, proxies (https_proxy and its like) and speed are libcurl's own affair. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,8 +19,9 @@ typedef struct hy_http_request {
     const char *url;
     const char *token; /* for url's host alone; "": none */
     uint64_t from;     /* the first byte that is wanted */
-    /* Bytes of an answer with status 200 or 206, and where in the whole they stand: not where they were
-     * asked from when the server gives all of it again. A failure ends the request with its status. */
+    /* Bytes of an answer with status 200 or 206, and where in the whole they stand: not where they
+     * were asked from when the server gives all of it again. A failure ends the request with its
+     * status. */
     hy_status (*on_data)(void *user, uint64_t offset, const void *data, size_t size);
     void *user;
 } hy_http_request;

@@ -1,12 +1,12 @@
 /* llama2c.h: the llama2.c v0 format, a Llama in one file.
  *
- *   int32 x 7: width, mlp width, layers, heads, kv heads, vocabulary (negative: a head of its own), context
+ *   int32 x 7: width, mlp width, layers, heads, kv heads, vocabulary (negative: own head), context
  *   fp32, kind by kind, each for all layers: token table, norm1, wq, wk, wv, wo, norm2, w1 (gate),
- *   w2 (down), w3 (up), final norm, cosines and sines (context, D/2 each), and the head if it is its own
+ *   w2 (down), w3 (up), final norm, cosines and sines (context, D/2 each), and its own head if any
  *
- * Rows of wq and wk are rotated in neighbouring pairs (2i, 2i+1), ours in halves (i, i + D/2): whoever
- * reads them puts rows in that order. There is no magic number: a file is one when its sizes are a model's
- * and its length is exactly what they make. */
+ * Rows of wq and wk are rotated in neighbouring pairs (2i, 2i+1), ours in halves (i, i + D/2):
+ * readers put rows in that order. There is no magic number: a file is one when its sizes are
+ * those of a model and its length is exactly what they make. */
 #pragma once
 
 #include "base/file.h"

@@ -1,7 +1,8 @@
 /* merge.h: adapters added to the matrices they stand beside, as these are read.
  *
- * Stands between whoever has weights and whoever writes them: a piece of a matrix comes out with its share of
- * scale B A added, in fp32, so that nothing is held whole but the adapter of one matrix. */
+ * Stands between whoever has weights and whoever writes them: a piece of a matrix comes out with
+ * its share of scale B A added, in fp32, so that nothing is held whole but the adapter of one
+ * matrix. */
 #pragma once
 
 #include "hub/hf_export.h"
@@ -11,7 +12,7 @@ typedef struct hy_merge {
     const hy_params *params;
     hy_weight_reader read; /* of weights and adapters */
     void *context;
-    int32_t held; /* the matrix whose adapter is at hand; -1: none */
+    int32_t held; /* the adapter of this matrix is in memory; -1: none */
     float *a, *b;
 } hy_merge;
 

@@ -1,8 +1,8 @@
 /* part_read.c: rows of a part from its file, in our order and type. See hf_load.h.
  *
- * Loading, exporting, merging and adapters all read through hy_part_fetch. Bytes that must come from the disk
- * come past the page cache into the caller's buffer; what the cache has is read from there, straight into
- * place where type and order are right. */
+ * Loading, exporting, merging and adapters all read through hy_part_fetch. Bytes that must come
+ * from the disk come past the page cache into the caller's buffer; what the cache has is read from
+ * there, straight into place where type and order are right. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 
 #define WIDEST 4 /* bytes of an element, at most */
 
-/* ---- types and orders ---------------------------------------------------------------------------- */
+/* ---- types and orders ------------------------------------------------------------------------ */
 
 #define BATCH 1024
 #define TILE 16 /* rows that are transposed together: a cache line of fp32 */
@@ -55,7 +55,7 @@ static void unpair(const char *raw, int64_t rows, size_t row_bytes, int32_t head
     }
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static uint64_t row_bytes(const hy_weight_part *p) { return hy_dtype_bytes(p->dtype, p->cols); }
 
@@ -83,8 +83,8 @@ static hy_status read_strips(const hy_weight_part *p, int64_t first, int64_t row
     return HY_OK;
 }
 
-/* Bytes of these rows into `raw`, or into `place` where they may go there at once; *data is where they
- * are. */
+/* Bytes of these rows into `raw`, or into `place` where they may go there at once; *data is where
+ * they are. */
 static hy_status read_bytes(const hy_weight_part *p, int64_t first, int64_t rows, char *raw,
                             char *place, char **data) {
     uint64_t bytes = (uint64_t)rows * row_bytes(p);

@@ -11,10 +11,11 @@
 
 #define PREFIX "base_model.model."
 
-/* ---- the config ------------------------------------------------------------------------------------ */
+/* ---- the config ------------------------------------------------------------------------------ */
 
-/* A table that is embedding and head is both in PEFT's files, once for each module: its modules have tensors of their
- * own unless ensure_weight_tying says otherwise, and then both are saved all the same. */
+/* A table that is embedding and head is both in PEFT's files, once for each module: its modules
+ * have tensors of their own unless ensure_weight_tying says otherwise, and then both are saved all
+ * the same. */
 static bool is_shared(const hy_shape *shape, const hy_param *param) {
     return param->kind == HY_P_TOKENS && shape->has_tied_head;
 }
@@ -34,8 +35,8 @@ static bool is_in_all_layers(const hy_params *params, hy_param_kind kind) {
     return true;
 }
 
-/* The module of a tensor by its path, so that it is that one alone; one of all layers by its last name, which means
- * them all. False: it was named before. */
+/* The module of a tensor by its path, so that it is that one alone; one of all layers by its last
+ * name, which means them all. False: it was named before. */
 static bool module_of(const hy_params *params, const hy_hf_name *name, char out[HY_HF_NAME_MAX]) {
     const hy_param *param = &params->list[name->param];
     bool is_layer = param->unit > 0 && param->unit + 1 < params->units;
@@ -111,9 +112,10 @@ hy_status hy_peft_config_write(const hy_shape *shape, const hy_params *params, c
     return hy_text_status(text);
 }
 
-/* ---- names ----------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* "model.layers.0.mlp.up_proj.weight" becomes "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight". */
+/* "model.layers.0.mlp.up_proj.weight" becomes
+ * "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight". */
 static hy_status name_adapter(const hy_hf_name *matrix, bool is_a, char out[HY_HF_NAME_MAX]) {
     int length = (int)(strlen(matrix->name) - strlen(".weight"));
     int used = snprintf(out, HY_HF_NAME_MAX, PREFIX "%.*s.lora_%c.weight", length, matrix->name,
@@ -122,8 +124,8 @@ static hy_status name_adapter(const hy_hf_name *matrix, bool is_a, char out[HY_H
     return HY_OK;
 }
 
-/* The tensors of a matrix' adapter: two for each piece that has one. `at` is its first name among those of the
- * model. */
+/* The tensors of a matrix' adapter: two for each piece that has one. `at` is its first name among
+ * those of the model. */
 static hy_status add_adapter(const hy_shape *shape, const hy_params *params, const hy_hf_name *at,
                              hy_hf_name *list, int32_t *count) {
     const hy_param *matrix = &params->list[at->param];

@@ -12,7 +12,7 @@ bool hy_peft_is_folder(const char *folder) {
     return hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG) == HY_OK && hy_path_exists(path);
 }
 
-/* ---- reading the config ---------------------------------------------------------------------------- */
+/* ---- reading the config ---------------------------------------------------------------------- */
 
 /* Fields that change what is computed, and the only value that we compute. */
 static const struct {
@@ -34,8 +34,8 @@ static const struct {
                {"monteclora_config", "MonteCLoRA's samples"},
                {"megatron_config", "Megatron's layers"}};
 
-/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes them again
- * when it loads such an adapter, so that the base alone is not what it stands beside. */
+/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes
+ * them again when it loads such an adapter, so that the base alone is not what it stands beside. */
 static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
 
 static hy_status check_beginning(const hy_json_node *root, const char *path) {
@@ -75,22 +75,13 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
     return check_beginning(root, path);
 }
 
-bool hy_peft_has_name(const char *names, const char *name, size_t length) {
-    for (const char *at = names; *at; at += *at == ',') {
-        size_t size = strcspn(at, ",");
-        if (size == length && strncmp(at, name, size) == 0) return true;
-        at += size;
-    }
-    return false;
-}
-
 /* Older versions of PEFT leave keys out, and some writers say null. */
 static bool is_said(const hy_json_node *node) {
     return node && hy_json_type_of(node) != HY_JSON_NULL;
 }
 
-/* A list of names, or one, with commas between them. `is_short`: by the end of each path, because PEFT
- * writes whole paths for all-linear; the tensors show whether all layers have the module. */
+/* A list of names, or one, with commas between them. `is_short`: by the end of each path, because
+ * PEFT writes whole paths for all-linear; the tensors show whether all layers have the module. */
 static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
                             bool is_short, char out[HY_PATH_MAX]) {
     const hy_json_node *node = hy_json_get(root, key);
@@ -111,7 +102,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
                    "%s: %s holds something else than names", path, key);
         if (is_short) name = hy_module_last_name(name);
-        if (hy_peft_has_name(out, name, strlen(name))) continue;
+        if (hy_list_has(out, name, strlen(name))) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
         HY_FAIL_IF(used >= HY_PATH_MAX, HY_ERR_INPUT, "%s: %s is too long", path, key);
     }

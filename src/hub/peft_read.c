@@ -10,7 +10,7 @@
 
 #define PIECE (1 << 20) /* elements read at a time */
 
-/* ---- what there has to be ---------------------------------------------------------------------------- */
+/* ---- what there has to be -------------------------------------------------------------------- */
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
@@ -29,9 +29,9 @@ static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_
                path, name->name, (long long)entry->shape[0],
                (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
                (long long)cols);
-    bool is_real = entry->dtype == HY_F32 || entry->dtype == HY_BF16 || entry->dtype == HY_F16;
-    HY_FAIL_IF(!is_real, HY_ERR_INPUT, "%s: %s is %s; accepted are fp32, bf16 and fp16", path,
-               name->name, hy_safetensors_type(entry));
+    HY_FAIL_IF(!hy_is_real(entry->dtype), HY_ERR_INPUT,
+               "%s: %s is %s; accepted are fp32, bf16 and fp16", path, name->name,
+               hy_safetensors_type(entry));
     return HY_OK;
 }
 
@@ -60,33 +60,22 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
 }
 
 /* Embedding and head as two tensors are one here, and so must have the same numbers. */
-static hy_status check_shared(const char *path, const hy_safetensors *file, const hy_hf_name *one,
-                              const hy_hf_name *other) {
-    const hy_safetensors_entry *a = hy_safetensors_find(file, one->name),
-                               *b = hy_safetensors_find(file, other->name);
-    char left[4096], right[4096];
-    bool is_same = a->dtype == b->dtype && a->bytes == b->bytes;
-    for (uint64_t at = 0; at < a->bytes && is_same; at += sizeof left) {
-        size_t size = a->bytes - at < sizeof left ? (size_t)(a->bytes - at) : sizeof left;
-        HY_TRY(hy_safetensors_read(file, a, at, left, size));
-        HY_TRY(hy_safetensors_read(file, b, at, right, size));
-        is_same = memcmp(left, right, size) == 0;
-    }
-    HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s: %s and %s differ, and this model has one table for both", path, one->name,
-               other->name);
-    return HY_OK;
-}
-
 static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
                               int32_t count) {
     for (int32_t i = 1; i < count; i++) {
-        if (is_again(names, i)) HY_TRY(check_shared(path, file, &names[i - 1], &names[i]));
+        bool is_same;
+        if (!is_again(names, i)) continue;
+        const hy_safetensors_entry *a = hy_safetensors_find(file, names[i - 1].name),
+                                   *b = hy_safetensors_find(file, names[i].name);
+        HY_TRY(hy_safetensors_compare(file, a, file, b, &is_same));
+        HY_FAIL_IF(!is_same, HY_ERR_INPUT,
+                   "%s: %s and %s differ, and this model has one table for both", path,
+                   names[i - 1].name, names[i].name);
     }
     return HY_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Older versions of PEFT wrote a pickle instead, which is a program. */
 static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
@@ -120,7 +109,7 @@ void hy_peft_close(hy_peft_file *file) {
     *file = (hy_peft_file){0};
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* An adapter that diverged while it was trained makes every answer nonsense. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,

@@ -21,7 +21,7 @@ int32_t hy_peft_count(const char *names) {
     return count;
 }
 
-/* ---- what was typed ----------------------------------------------------------------------------------- */
+/* ---- what was typed -------------------------------------------------------------------------- */
 
 /* The folder of a run leads to its adapter. */
 static void add_folder(hy_text *out, const char *name, size_t length) {
@@ -54,7 +54,7 @@ void hy_peft_find_folders(char *names, size_t size) {
     hy_text_free(&found);
 }
 
-/* ---- folders ----------------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 static hy_status set_member(hy_peft_member *member, const char *name, size_t length) {
     char typed[PATH_MAX], path[PATH_MAX];
@@ -85,9 +85,10 @@ static hy_status check_twice(const hy_peft_set *set) {
     return HY_OK;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* The end of a path that begins one folder further up than `name`; the whole where there is none. */
+/* The end of a path that begins one folder further up than `name`; the whole where there is none.
+ * */
 static const char *longer(const char *folder, const char *name) {
     const char *at = name - 1;
     if (name <= folder + 1) return folder;
@@ -143,18 +144,17 @@ void hy_peft_set_free(hy_peft_set *set) {
     *set = (hy_peft_set){0};
 }
 
-/* ---- together ---------------------------------------------------------------------------------------- */
+/* ---- together -------------------------------------------------------------------------------- */
 
 /* What `more` has and `names` has not is added there. */
 static hy_status add_names(char names[HY_PATH_MAX], const char *more) {
-    for (const char *at = more; *at; at += *at == ',') {
-        size_t length = strcspn(at, ","), used = strlen(names);
-        if (!hy_peft_has_name(names, at, length)) {
-            HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
-                       "adapters: the names of their modules are too long together");
-            snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, at);
-        }
-        at += length;
+    for (const char *at = more, *name; at;) {
+        size_t length, used = strlen(names);
+        at = hy_next_entry(at, &name, &length);
+        if (length == 0 || hy_list_has(names, name, length)) continue;
+        HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
+                   "adapters: the names of their modules are too long together");
+        snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, name);
     }
     return HY_OK;
 }

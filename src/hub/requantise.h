@@ -1,8 +1,9 @@
 /* requantise.h: weights as training had them.
  *
- * A reader of weights between the one that has a model's weights and the one that merges or writes them. A
- * matrix that training kept quantised is quantised again, whole, and comes out as the numbers that its codes
- * mean: the same ones as in training. It holds codes and scales of one matrix at a time. */
+ * A reader of weights between the one that has a model's weights and the one that merges or writes
+ * them. A matrix that training kept quantised is quantised again, whole, and comes out as the
+ * numbers that its codes mean: the same ones as in training. It holds codes and scales of one
+ * matrix at a time. */
 #pragma once
 
 #include "hub/hf_export.h"
@@ -11,7 +12,7 @@ typedef struct hy_requantise {
     const hy_params *params; /* say which are frozen, and as which codes */
     hy_weight_reader read;
     void *context;
-    int32_t held;  /* the matrix whose codes are at hand; -1: none */
+    int32_t held;  /* the codes of this matrix are in memory; -1: none */
     char *codes;   /* with the scales behind them, as a store has them */
     float *scales; /* of each block, in fp32 */
 } hy_requantise;

@@ -140,7 +140,7 @@ static hy_status copy_base(hy_adapters *a, hy_engine *e) {
         int32_t param = a->params[k];
         if (hy_is_adapter(e->model->params.list[param].kind)) continue;
         uint64_t offset = hy_store_offset(store, hy_store_item_of(store, param));
-        HY_TRY(hy_store_read(store, e->compute, offset, a->copies[0] + a->at[k],
+        HY_TRY(hy_store_read(store, e->device.compute, offset, a->copies[0] + a->at[k],
                              a->at[k + 1] - a->at[k]));
     }
     return HY_OK;
@@ -247,10 +247,10 @@ hy_status hy_adapters_use(hy_adapters *a, hy_engine *e, int32_t i) {
     a->used = HY_NO_ADAPTER; /* until all of it is there */
     for (int32_t k = 0; k < a->moved; k++) {
         uint64_t offset = hy_store_offset(store, hy_store_item_of(store, a->params[k]));
-        HY_TRY(hy_store_write(store, e->compute, offset, a->copies[i + 1] + a->at[k],
+        HY_TRY(hy_store_write(store, e->device.compute, offset, a->copies[i + 1] + a->at[k],
                               a->at[k + 1] - a->at[k]));
     }
-    hy_row_changed(e, HY_ROW_MASTER);
+    hy_row_changed(&e->state, HY_ROW_MASTER);
     a->used = i;
     return hy_store_settle(store);
 }

@@ -16,6 +16,7 @@
 #include "infer/inference.h"
 #include "kernels/coded.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 
@@ -30,8 +31,8 @@ static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan
     hy_arena *arena = &e->work.arena;
     hy_plan_work work = work_of(spec, plan);
     void *activations, *workspace;
-    HY_TRY(hy_arena_init(arena, e->backend, &e->ledger, HY_DEVICE, hy_plan_work_bytes(&work),
-                         "activations and workspace"));
+    HY_TRY(hy_arena_init(arena, e->device.backend, &e->state.ledger, HY_DEVICE,
+                         hy_plan_work_bytes(&work), "activations and workspace"));
     HY_TRY(hy_arena_push(arena, HY_ACTIVATIONS, plan->bytes.activations, &activations));
     HY_TRY(hy_arena_push(arena, HY_WORKSPACE, plan->bytes.workspace, &workspace));
     hy_batch_plan_place(plan, activations, workspace);
@@ -100,7 +101,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
                "the run has no held-out data; name some (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
-                         .backend = e->backend,
+                         .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,
                          .has_doc_starts = hy_dataset_describe(m->data)->has_doc_starts,
                          .budget = hy_budget_device(&e->request),
@@ -110,7 +111,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     hy_plan_choice choice = {.batch = (int32_t)batch, .loss_chunks = (int32_t)s->train.loss_chunks};
     hy_batch_options options = hy_pass_options(&spec, &choice, dtype, false);
     *plan = NULL;
-    HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, plan));
+    HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, plan));
     e->work.eval[hy_plan_index(dtype)] = *plan;
     hy_plan_work work = work_of(&spec, *plan);
     HY_TRY(hy_model_load(m, hy_plan_work_bytes(&work), from));
@@ -146,7 +147,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
                            .tokens_per_second = computed / seconds};
     snprintf(out->data, sizeof out->data, "%s", facts->description);
     snprintf(out->model, sizeof out->model, "%.*s", (int)sizeof out->model - 1, from);
-    snprintf(out->device, sizeof out->device, "%s", e->backend->facts.name);
+    snprintf(out->device, sizeof out->device, "%s", e->device.backend->facts.name);
     snprintf(out->adapter, sizeof out->adapter, "%.*s", (int)sizeof out->adapter - 1,
              hy_adapters_name(&m->adapters, m->adapters.used));
     snprintf(out->frozen_dtype, sizeof out->frozen_dtype, "%s", hy_settings_frozen_name(s));

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "setup/setup.h"
 
 #define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
 #define SHORTEST_CONTEXT 64
@@ -53,10 +54,11 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_decoder_options options = {.context = longest_context(in, asked),
                                   .dtype = m->engine.plan.types.of[HY_FULL],
                                   .frozen_dtype = m->engine.plan.types.of[HY_FULL],
-                                  .is_unprepared = !m->engine.backend->facts.is_gpu,
+                                  .is_unprepared = !m->engine.device.backend->facts.is_gpu,
                                   .budget = limit};
     for (;; options.context /= 2) {
-        HY_TRY(hy_decoder_create(m->engine.model, m->engine.backend, &options, &in->decoder));
+        HY_TRY(
+            hy_decoder_create(m->engine.model, m->engine.device.backend, &options, &in->decoder));
         bool is_short = asked > 0 || options.context / 2 < SHORTEST_CONTEXT;
         if (limit == 0 || in->decoder->bytes <= limit / 2 || is_short) return HY_OK;
         hy_decoder_destroy(in->decoder);
@@ -95,12 +97,12 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
     HY_TRY(hy_model_load(in->model, in->decoder->bytes, in->weights_from));
     hy_used_model *m = in->model;
     size_t vocab = (size_t)m->engine.model->shape.vocab;
-    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.backend, &m->engine.ledger, HY_DEVICE,
-                         in->decoder->bytes, "keys and values"));
+    HY_TRY(hy_arena_init(&m->engine.work.arena, m->engine.device.backend, &m->engine.state.ledger,
+                         HY_DEVICE, in->decoder->bytes, "keys and values"));
     in->logits = malloc(vocab * sizeof *in->logits);
     in->order = malloc(vocab * sizeof *in->order);
     if (!in->logits || !in->order) return hy_fail(HY_ERR_MEMORY, "no memory for logits");
-    return hy_decoder_place(in->decoder, m->engine.compute, m->engine.work.arena.data);
+    return hy_decoder_place(in->decoder, m->engine.device.compute, m->engine.work.arena.data);
 }
 
 hy_status hy_inference_open(const hy_config *config, const hy_inference_options *options,
@@ -120,9 +122,9 @@ hy_status hy_inference_open(const hy_config *config, const hy_inference_options 
 
 void hy_inference_close(hy_inference *in) {
     if (!in) return;
-    if (in->model && in->model->engine.compute) {
-        (void)in->model->engine.backend->stream_sync(
-            in->model->engine.compute); /* a failure was reported */
+    if (in->model && in->model->engine.device.compute) {
+        (void)in->model->engine.device.backend->stream_sync(
+            in->model->engine.device.compute); /* a failure was reported */
     }
     hy_inference_forget(in);
     hy_ids_free(&in->known);
@@ -141,7 +143,7 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
     hy_inference_facts facts = {
         .model = m->settings.model,
         .weights = in->weights_from,
-        .device = m->engine.backend->facts.name,
+        .device = m->engine.device.backend->facts.name,
         .tokenizer = in->tokenizer_path,
         .chat_template = in->has_template ? hy_chat_kind_name(in->chat.kind) : "plain",
         .parameters = m->engine.model->params.elements,

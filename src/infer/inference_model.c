@@ -12,6 +12,7 @@
 #include "kernels/coded.h"
 #include "record/record.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 
 /* ---- naming a model ---------------------------------------------------------------------------- */
 
@@ -59,11 +60,11 @@ static hy_status open_engine(hy_used_model *m) {
     HY_TRY(hy_model_create(&shape, &e->model));
     HY_TRY(choose_stored(&m->settings, e->model));
     HY_TRY(hy_engine_open_device(e));
-    hy_dtype dtype = hy_types_for_use(&m->settings, &e->backend->facts);
+    hy_dtype dtype = hy_types_for_use(&m->settings, &e->device.backend->facts);
     for (int i = 0; i < HY_PHASE_COUNT; i++) e->plan.types.of[i] = dtype;
     e->plan.types.master = dtype;
     e->request.settings = &m->settings;
-    e->request.backend = e->backend;
+    e->request.backend = e->device.backend;
     return hy_adapters_open(&m->adapters, e);
 }
 

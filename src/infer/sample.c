@@ -17,6 +17,7 @@
 #include "infer/inference.h"
 #include "infer/sample.h"
 #include "model/decode.h"
+#include "setup/setup.h"
 
 #define SHORTEST_CONTEXT 8
 #define PROMPT_ROWS 64 /* tokens of a prompt at a time */
@@ -51,7 +52,7 @@ static hy_status share_number(sampler *s, int32_t *number) {
 static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
     hy_engine *e = s->e;
     for (;; options->context /= 2) {
-        HY_TRY(hy_decoder_create(e->model, e->backend, options, &s->decoder));
+        HY_TRY(hy_decoder_create(e->model, e->device.backend, options, &s->decoder));
         if (s->decoder->bytes <= idle || options->context <= SHORTEST_CONTEXT) return HY_OK;
         hy_decoder_destroy(s->decoder);
         s->decoder = NULL;
@@ -71,14 +72,15 @@ static hy_status open_decoder(sampler *s) {
         e->work.passes.size; /* activations and workspace of a step, before the buffers */
     if (is_leading(s)) HY_TRY(fit_decoder(s, &options, idle));
     HY_TRY(share_number(s, &options.context));
-    if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->backend, &options, &s->decoder));
+    if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
     void *memory = e->work.arena.data;
     if (s->decoder->bytes > idle) { /* the least decoder, or rank 0's: in memory of its own */
-        hy_status status = e->backend->alloc(e->backend, HY_DEVICE, s->decoder->bytes, &s->memory);
+        hy_status status =
+            e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
         memory = s->memory;
     }
-    return hy_decoder_place(s->decoder, e->compute, memory);
+    return hy_decoder_place(s->decoder, e->device.compute, memory);
 }
 
 /* ---- text -------------------------------------------------------------------------------------- */
@@ -98,7 +100,7 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     const hy_sample_options *o = s->options;
     hy_choice choice = {.temperature = o->temperature, .top_k = o->top_k, .seed = o->seed};
     int32_t known = s->decoder->length;
-    HY_TRY(hy_decoder_take(s->decoder, s->e->compute, weights, hy_engine_frozen(s->e),
+    HY_TRY(hy_decoder_take(s->decoder, s->e->device.compute, weights, hy_engine_frozen(s->e),
                            s->window + known, s->length - known, s->logits));
     *token = hy_choose_token(&choice, s->logits, s->vocab, (uint64_t)number, s->order);
     return share_number(s, token);
@@ -151,11 +153,11 @@ static hy_status sample(sampler *s, hy_text *out) {
 /* From the beginning, with all that it needs; `as` has what is the same for every try. */
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
-    hy_backend *b = s.e->backend;
+    hy_backend *b = s.e->device.backend;
     /* Other ranks may wait for this one, and its stream for them. */
     hy_status status = hy_team_fail(s.e->team, sample(&s, out));
     size_t bytes = s.decoder ? (size_t)s.decoder->bytes : 0;
-    (void)b->stream_sync(s.e->compute); /* before its memory goes */
+    (void)b->stream_sync(s.e->device.compute); /* before its memory goes */
     hy_decoder_destroy(s.decoder);
     if (s.memory) b->release(b, HY_DEVICE, s.memory, bytes);
     free(s.window);

@@ -1,4 +1,4 @@
-/* eval.c: what expressions are worth. See parts.h. */
+/* eval.c: evaluates expressions. See parts.h. */
 #include <math.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 
 typedef hy_jinja_node node;
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static value look_up_name(hy_jinja_run *run, const char *name) {
     for (const hy_jinja_scope *s = run->scope; s; s = s->parent) {
@@ -16,7 +16,7 @@ static value look_up_name(hy_jinja_run *run, const char *name) {
         }
     }
     const hy_jinja_function *function = hy_jinja_global(name);
-    if (!function && strcmp(name, "self") == 0) { /* its blocks, of which there are none */
+    if (!function && strcmp(name, "self") == 0) { /* its blocks; there are none */
         return (value){HY_JINJA_NAMESPACE, hy_jinja_dict_new(run).as};
     }
     if (!function) return hy_jinja_undefined(name);
@@ -25,7 +25,7 @@ static value look_up_name(hy_jinja_run *run, const char *name) {
     return (value){HY_JINJA_CALLABLE, {.callable = callable}};
 }
 
-/* ---- attributes and items ---------------------------------------------------------------------- */
+/* ---- attributes and items -------------------------------------------------------------------- */
 
 static value loop_attribute(hy_jinja_run *run, const hy_jinja_loop *loop, const char *name) {
     size_t at = loop->at, count = loop->items->count;
@@ -40,7 +40,7 @@ static value loop_attribute(hy_jinja_run *run, const hy_jinja_loop *loop, const 
         {"first", hy_jinja_bool(at == 0)},
         {"last", hy_jinja_bool(at + 1 == count)},
         {"length", hy_jinja_int((int64_t)count)},
-        {"depth", hy_jinja_int(1)}, /* of recursive loops alone */
+        {"depth", hy_jinja_int(1)}, /* only recursive loops have more */
         {"depth0", hy_jinja_int(0)},
         {"previtem", at > 0 ? loop->items->items[at - 1] : hy_jinja_undefined("previtem")},
         {"nextitem", at + 1 < count ? loop->items->items[at + 1] : hy_jinja_undefined("nextitem")},
@@ -48,7 +48,7 @@ static value loop_attribute(hy_jinja_run *run, const hy_jinja_loop *loop, const 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         if (strcmp(all[i].name, name) == 0) return all[i].is;
     }
-    hy_jinja_fail(&run->work, "loop.%.40s is not known here", name);
+    hy_jinja_fail(&run->work, "loop.%.40s is not supported", name);
 }
 
 _Noreturn static void fail_undefined(hy_jinja_run *run, value v) {
@@ -65,7 +65,8 @@ value hy_jinja_attribute(hy_jinja_run *run, value v, const char *name) {
     return found ? *found : hy_jinja_undefined(name);
 }
 
-/* Python's index into `count` items, from the end where negative; false: outside. */
+/* Converts a Python index into `count` items (negative: from the end) to a position; false:
+ * outside. */
 static bool find_place(int64_t index, size_t count, size_t *out) {
     if (index < 0) index += (int64_t)count;
     *out = (size_t)index;
@@ -86,29 +87,29 @@ value hy_jinja_item(hy_jinja_run *run, value v, value key) {
     }
     if (is_index && has_places(v)) {
         bool is_inside = find_place(hy_jinja_as_int(&run->work, key, ""), v.as.list->count, &at);
-        return is_inside ? v.as.list->items[at] : hy_jinja_undefined("an item beyond the end");
+        return is_inside ? v.as.list->items[at] : hy_jinja_undefined("the index is out of range");
     }
     if (is_index && v.type == HY_JINJA_STRING) {
         const hy_jinja_string *s = v.as.string;
         hy_jinja_spend(&run->work, s->size / 64);
         if (!find_place(hy_jinja_as_int(&run->work, key, ""), hy_jinja_length(s), &at)) {
-            return hy_jinja_undefined("a character beyond the end");
+            return hy_jinja_undefined("the index is out of range");
         }
         size_t begin = hy_jinja_byte_of(s, at), end = begin + 1;
         while (end < s->size && ((uint8_t)s->data[end] & 0xC0) == 0x80) end++;
         return hy_jinja_part(&run->work, s, begin, end);
     }
-    if (key.type != HY_JINJA_STRING) return hy_jinja_undefined("an item");
+    if (key.type != HY_JINJA_STRING) return hy_jinja_undefined("an index");
     const char *name = hy_jinja_copy(&run->work, key.as.string->data, key.as.string->size);
     return hy_jinja_attribute(run, v, name);
 }
 
-/* A border of a slice, brought into 0 .. count (or -1 .. count - 1 going backwards). */
+/* A bound of a slice, clamped to 0 .. count (or -1 .. count - 1 for a negative step). */
 static int64_t border(hy_jinja_run *run, const node *n, int64_t count, int64_t step,
                       int64_t fallback) {
     value v = n ? hy_jinja_evaluate(run, n) : hy_jinja_none();
     if (v.type == HY_JINJA_NONE) return fallback;
-    int64_t at = hy_jinja_as_int(&run->work, v, "the border of a slice");
+    int64_t at = hy_jinja_as_int(&run->work, v, "the bound of a slice");
     if (at < 0) at = at < -count ? -1 - (step > 0 ? -1 : 0) : at + count;
     int64_t most = step > 0 ? count : count - 1;
     return at > most ? most : at;
@@ -120,10 +121,11 @@ static value slice(hy_jinja_run *run, const node *n) {
     bool is_string = v.type == HY_JINJA_STRING;
     if (v.type == HY_JINJA_UNDEFINED) fail_undefined(run, v);
     if (!is_string && !has_places(v)) {
-        hy_jinja_fail(&run->work, "a slice of %s", hy_jinja_type_name(v));
+        hy_jinja_fail(&run->work, "cannot slice %s", hy_jinja_type_name(v));
     }
-    int64_t step = by.type == HY_JINJA_NONE ? 1 : hy_jinja_as_int(&run->work, by, "a slice's step");
-    if (step == 0) hy_jinja_fail(&run->work, "a slice's step is 0");
+    int64_t step =
+        by.type == HY_JINJA_NONE ? 1 : hy_jinja_as_int(&run->work, by, "the step of a slice");
+    if (step == 0) hy_jinja_fail(&run->work, "the step of a slice is 0");
     int64_t count = (int64_t)(is_string ? hy_jinja_length(v.as.string) : v.as.list->count);
     int64_t begin = border(run, n->b, count, step, step > 0 ? 0 : count - 1);
     int64_t end = border(run, n->c, count, step, step > 0 ? count : -1);
@@ -137,7 +139,7 @@ static value slice(hy_jinja_run *run, const node *n) {
     value out = hy_jinja_new_list(&run->work, is_string ? HY_JINJA_LIST : v.type, 0);
     for (int64_t i = begin; step > 0 ? i < end : i > end;) {
         hy_jinja_push(&run->work, out, all->items[i]);
-        if (step > 0 ? step > end - i : step < end - i) break; /* no overflow of i */
+        if (step > 0 ? step > end - i : step < end - i) break; /* avoids overflow of i */
         i += step;
     }
     if (!is_string) return out;
@@ -146,16 +148,16 @@ static value slice(hy_jinja_run *run, const node *n) {
     return hy_jinja_built(&b);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 
 _Noreturn static void fail_operands(hy_jinja_run *run, const char *sign, value a, value b) {
     if (a.type == HY_JINJA_UNDEFINED) fail_undefined(run, a);
     if (b.type == HY_JINJA_UNDEFINED) fail_undefined(run, b);
-    hy_jinja_fail(&run->work, "%s %s %s cannot be worked out", hy_jinja_type_name(a), sign,
+    hy_jinja_fail(&run->work, "%s %s %s cannot be computed", hy_jinja_type_name(a), sign,
                   hy_jinja_type_name(b));
 }
 
-/* A text that is safe stays so: what is added to it is escaped. */
+/* A safe string stays safe: a string added to it is escaped. */
 static value add_texts(hy_jinja_run *run, value a, value b) {
     static const char signs[5] = {'&', '<', '>', '\'', '"'};
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
@@ -216,7 +218,7 @@ static int64_t floor_divide(int64_t a, int64_t b) {
 static value power(hy_jinja_run *run, double a, double b) {
     double out = pow(a, b);
     if (!isfinite(out) && isfinite(a) && isfinite(b)) {
-        hy_jinja_fail(&run->work, "%g ** %g is no number", a, b);
+        hy_jinja_fail(&run->work, "%g ** %g is not a number", a, b);
     }
     return hy_jinja_float(out);
 }
@@ -224,7 +226,7 @@ static value power(hy_jinja_run *run, double a, double b) {
 static value whole_arithmetic(hy_jinja_run *run, const char *sign, int64_t a, int64_t b) {
     int64_t out = 1;
     bool overflows = false;
-    if (strchr("/%", sign[0]) && b == 0) hy_jinja_fail(&run->work, "a division by zero");
+    if (strchr("/%", sign[0]) && b == 0) hy_jinja_fail(&run->work, "division by zero");
     if (strchr("/%", sign[0]) && a == INT64_MIN && b == -1) overflows = true;
     switch (overflows ? 0 : sign[0]) {
     case '+': overflows = __builtin_add_overflow(a, b, &out); break;
@@ -252,8 +254,8 @@ static value whole_arithmetic(hy_jinja_run *run, const char *sign, int64_t a, in
 }
 
 static value arithmetic(hy_jinja_run *run, const char *sign, double a, double b) {
-    if (strchr("/%", sign[0]) && b == 0) hy_jinja_fail(&run->work, "a division by zero");
-    /* What is left has the sign of b, and the quotient is whole. */
+    if (strchr("/%", sign[0]) && b == 0) hy_jinja_fail(&run->work, "division by zero");
+    /* The remainder has the sign of b, and the quotient is an integer. */
     double left = fmod(a, b);
     left = left == 0 ? copysign(0, b) : (left < 0) != (b < 0) ? left + b : left;
     switch (sign[0]) {
@@ -303,7 +305,7 @@ static value negative(hy_jinja_run *run, const node *n) {
     return whole_arithmetic(run, "*", hy_jinja_as_int(&run->work, v, ""), sign);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static bool compare(hy_jinja_run *run, const char *sign, value a, value b) {
     switch (sign[0]) {
@@ -335,7 +337,7 @@ static value compare_all(hy_jinja_run *run, const node *n) {
     return hy_jinja_bool(true);
 }
 
-/* ---- calls ------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static hy_jinja_arguments arguments_of(hy_jinja_run *run, const node *first) {
     value items = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
@@ -358,7 +360,7 @@ static hy_jinja_arguments arguments_of(hy_jinja_run *run, const node *first) {
                                 named.as.list->items, named.as.list->count};
 }
 
-/* The value for a parameter, by place or by name. */
+/* The value of a parameter, by position or by name. */
 static value argument(const hy_jinja_arguments *all, size_t place, const char *name,
                       size_t length) {
     if (place < all->count) return all->items[place];
@@ -392,7 +394,7 @@ value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *f, value self,
         at += length;
     }
     if (used < all->count + all->named_count) {
-        hy_jinja_fail(&run->work, "%s has an argument that is not known here; it takes (%s)",
+        hy_jinja_fail(&run->work, "%s has an argument that is not supported; supported are (%s)",
                       f->name, f->parameters);
     }
     return f->code(run, &call);
@@ -410,7 +412,7 @@ static void bind_macro(hy_jinja_run *run, const hy_jinja_macro *macro,
         hy_jinja_set_name(run, p->name, v);
     }
     if (used < all->count + all->named_count) {
-        hy_jinja_fail(&run->work, "the macro %s is called with an argument that it does not have",
+        hy_jinja_fail(&run->work, "the macro %s does not have the argument it is called with",
                       macro->node->name);
     }
 }
@@ -435,7 +437,7 @@ static value call_node(hy_jinja_run *run, const node *n) {
     hy_jinja_fail(&run->work, "%s cannot be called", hy_jinja_type_name(of));
 }
 
-/* ---- expressions ------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static value container(hy_jinja_run *run, const node *n) {
     bool is_dict = n->kind == HY_NODE_DICT;
@@ -460,7 +462,7 @@ static value apply(hy_jinja_run *run, const node *n) {
     hy_jinja_arguments all = arguments_of(run, n->b);
     run->work.line = n->line;
     if (!n->function) {
-        hy_jinja_fail(&run->work, "the %s \"%.60s\" is not known here",
+        hy_jinja_fail(&run->work, "the %s \"%.60s\" is not supported",
                       n->kind == HY_NODE_FILTER ? "filter" : "test", n->name);
     }
     return hy_jinja_apply(run, n->function, self, &all);
@@ -500,9 +502,10 @@ static value evaluate(hy_jinja_run *run, const node *n) {
     case HY_NODE_COMPARE: return compare_all(run, n);
     case HY_NODE_CHOICE:
         if (hy_jinja_is_true(hy_jinja_evaluate(run, n->a))) return hy_jinja_evaluate(run, n->b);
-        return n->c ? hy_jinja_evaluate(run, n->c) : hy_jinja_undefined("a choice without else");
+        return n->c ? hy_jinja_evaluate(run, n->c)
+                    : hy_jinja_undefined("an if expression without else");
     case HY_NODE_BLOCK: return run->block;
-    default: hy_jinja_fail(&run->work, "a statement stands where a value should");
+    default: hy_jinja_fail(&run->work, "found a statement, expected a value");
     }
 }
 

@@ -1,4 +1,4 @@
-/* filters.c: what stands behind "|". See parts.h. */
+/* filters.c: the filters, used after "|". See parts.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,12 +22,12 @@ static void must_be_defined(hy_jinja_run *run, value v) {
     }
 }
 
-/* ---- texts ------------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 static value trim(hy_jinja_run *run, call c) {
     const hy_jinja_string *chars = NULL;
     if (is_given(c->given[0])) {
-        chars = hy_jinja_as_string(&run->work, c->given[0], "what is trimmed");
+        chars = hy_jinja_as_string(&run->work, c->given[0], "the value to trim");
     }
     return hy_jinja_strip(&run->work, text_of(run, c->self), chars, true, true);
 }
@@ -51,7 +51,7 @@ static value replace(hy_jinja_run *run, call c) {
                             text_of(run, c->given[1]), count);
 }
 
-/* A width in blanks, or the text itself. */
+/* An indentation: a number of blanks, or the string itself. */
 static const hy_jinja_string *blanks_of(hy_jinja_run *run, value v) {
     if (v.type == HY_JINJA_STRING) return v.as.string;
     hy_jinja_builder b = {.work = &run->work};
@@ -61,9 +61,9 @@ static const hy_jinja_string *blanks_of(hy_jinja_run *run, value v) {
     return hy_jinja_built(&b).as.string;
 }
 
-/* Every line but the first, and but empty ones, is moved to the right. */
+/* Indents every line except the first and empty ones. */
 static value indent(hy_jinja_run *run, call c) {
-    const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->self, "what is indented");
+    const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->self, "the value to indent");
     const hy_jinja_string *by =
         blanks_of(run, is_given(c->given[0]) ? c->given[0] : hy_jinja_int(4));
     hy_jinja_builder b = {.work = &run->work};
@@ -76,7 +76,7 @@ static value indent(hy_jinja_run *run, call c) {
         if (next > end) hy_jinja_add(&b, "\n", 1, hy_jinja_mark_at(s, end));
         hy_jinja_spend(&run->work, 1);
         at = next;
-    } while (next > end); /* behind the last line end there is a line, if an empty one */
+    } while (next > end); /* the last line end is followed by a line, even if it is empty */
     return hy_jinja_built(&b);
 }
 
@@ -95,7 +95,7 @@ static value tojson(hy_jinja_run *run, call c) {
         .colon = hy_jinja_string_of(&run->work, ": ").as.string};
     if (is_given(c->given[2])) {
         const hy_jinja_list *pair = hy_jinja_iterate(&run->work, c->given[2]);
-        if (pair->count != 2) hy_jinja_fail(&run->work, "separators are a pair");
+        if (pair->count != 2) hy_jinja_fail(&run->work, "separators must be a pair");
         style.comma = hy_jinja_as_string(&run->work, pair->items[0], "a separator");
         style.colon = hy_jinja_as_string(&run->work, pair->items[1], "a separator");
     }
@@ -103,12 +103,12 @@ static value tojson(hy_jinja_run *run, call c) {
     return hy_jinja_built(&b);
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* A text as a number the way Python reads it: digits with single _ between them, inf and nan, nothing else.
- * Returns a copy that strtod() reads the same way; NULL: it is none. */
+/* Reads a string as Python reads a number: digits with single _ between them, inf and nan, nothing
+ * else. Returns a copy for strtod(); NULL: it is not a number. */
 static const char *number_text(hy_jinja_run *run, const hy_jinja_string *text, bool *is_whole) {
     const hy_jinja_string *s = hy_jinja_strip(&run->work, text, NULL, true, true).as.string;
     char *out = hy_jinja_copy(&run->work, s->data, s->size);
@@ -129,7 +129,7 @@ static const char *number_text(hy_jinja_run *run, const hy_jinja_string *text, b
     return digits > 0 && strspn(out, "0123456789+-.eE") == size ? out : NULL;
 }
 
-/* Whether a value is a number or the text of one. */
+/* Whether a value is a number or a string that spells one. */
 static bool read_number(hy_jinja_run *run, value v, double *out) {
     bool is_whole;
     char *end;
@@ -169,7 +169,7 @@ static value to_float(hy_jinja_run *run, call c) {
     return or_else(c->given[0], hy_jinja_float(0));
 }
 
-/* ---- any value --------------------------------------------------------------------------------- */
+/* ---- any value ------------------------------------------------------------------------------- */
 
 static value fallback(hy_jinja_run *run, call c) {
     bool is_missing = c->self.type == HY_JINJA_UNDEFINED || (is_on(c->given[1]) && !is_on(c->self));
@@ -192,9 +192,10 @@ static value length(hy_jinja_run *run, call c) {
     return hy_jinja_int((int64_t)count);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
-/* A value's own part by a path of attributes, or itself; what is undefined on the way is `otherwise`. */
+/* The part of a value at a path of attributes, or the value itself; `otherwise` if it is
+ * undefined. */
 static value part_or(hy_jinja_run *run, value v, value path, value otherwise) {
     if (!is_given(path)) return v;
     if (path.type == HY_JINJA_INT) return hy_jinja_item(run, v, path);
@@ -226,24 +227,26 @@ static value copy_list(hy_jinja_run *run, value from, hy_jinja_type type) {
 static value list(hy_jinja_run *run, call c) { return copy_list(run, c->self, HY_JINJA_LIST); }
 
 static value first(hy_jinja_run *run, call c) {
-    bool is_lazy = c->self.type == HY_JINJA_LAZY; /* the others stay in it */
+    bool is_lazy = c->self.type == HY_JINJA_LAZY; /* the other items stay in it */
     if (is_lazy && c->self.as.list->count > 0) return hy_jinja_shift(&run->work, c->self.as.list);
     const hy_jinja_list *items = hy_jinja_iterate(&run->work, c->self);
-    return items->count ? items->items[0] : hy_jinja_undefined("the first of nothing");
+    return items->count ? items->items[0]
+                        : hy_jinja_undefined("the first item of an empty sequence");
 }
 
 static value last(hy_jinja_run *run, call c) {
     if (c->self.type == HY_JINJA_LAZY) hy_jinja_fail(&run->work, "a generator has no last item");
     const hy_jinja_list *items = hy_jinja_iterate(&run->work, c->self);
     return items->count ? items->items[items->count - 1]
-                        : hy_jinja_undefined("the last of nothing");
+                        : hy_jinja_undefined("the last item of an empty sequence");
 }
 
 static value items_of(hy_jinja_run *run, value v, hy_jinja_type type) {
     value out = hy_jinja_new_list(&run->work, type, 0);
     if (v.type == HY_JINJA_UNDEFINED) return out;
     if (v.type != HY_JINJA_DICT) {
-        hy_jinja_fail(&run->work, "items of %s; expected a mapping", hy_jinja_type_name(v));
+        hy_jinja_fail(&run->work, "cannot list the items of %s; expected a mapping",
+                      hy_jinja_type_name(v));
     }
     for (size_t i = 0; i < v.as.dict->count; i++) {
         hy_jinja_push(&run->work, out,
@@ -279,7 +282,7 @@ static value reverse(hy_jinja_run *run, call c) {
     return is_text ? hy_jinja_built(&b) : out;
 }
 
-/* What is compared: texts in small letters unless capitals count. */
+/* The value to compare: strings in lower case unless case_sensitive is set. */
 static value sort_key(hy_jinja_run *run, value v, value path, value is_case_sensitive) {
     v = part_of(run, v, path);
     if (v.type != HY_JINJA_STRING || is_on(is_case_sensitive)) return v;
@@ -342,7 +345,7 @@ static value unique(hy_jinja_run *run, call c) { /* case_sensitive, attribute */
 
 static value extreme(hy_jinja_run *run, call c) { /* case_sensitive, attribute */
     const hy_jinja_list *all = hy_jinja_iterate(&run->work, c->self);
-    value best = hy_jinja_undefined("the extreme of nothing"), best_key = best;
+    value best = hy_jinja_undefined("the extreme of an empty sequence"), best_key = best;
     for (size_t i = 0; i < all->count; i++) {
         value key = sort_key(run, all->items[i], c->given[1], c->given[0]);
         int order = i ? hy_jinja_order(&run->work, key, best_key) : c->how;
@@ -354,7 +357,7 @@ static value extreme(hy_jinja_run *run, call c) { /* case_sensitive, attribute *
     return best;
 }
 
-/* ---- map and its like -------------------------------------------------------------------------- */
+/* ---- map, select and similar ----------------------------------------------------------------- */
 
 static value named(const hy_jinja_arguments *all, const char *name) {
     for (size_t i = 0; i < all->named_count; i++) {
@@ -363,10 +366,10 @@ static value named(const hy_jinja_arguments *all, const char *name) {
     return (value){0};
 }
 
-/* The arguments behind the first ones. */
+/* The arguments after the first `used` ones. */
 static hy_jinja_arguments behind(const hy_jinja_arguments *all, size_t used) {
     used = used < all->count ? used : all->count;
-    const value *items = used ? all->items + used : all->items; /* which may be none */
+    const value *items = used ? all->items + used : all->items; /* items may be NULL */
     return (hy_jinja_arguments){items, all->count - used, all->names, all->named, all->named_count};
 }
 
@@ -376,11 +379,11 @@ static const hy_jinja_function *function_of(hy_jinja_run *run, value v,
     const hy_jinja_string *name = hy_jinja_as_string(&run->work, v, what);
     const char *text = hy_jinja_copy(&run->work, name->data, name->size);
     const hy_jinja_function *f = look_up(text);
-    if (!f) hy_jinja_fail(&run->work, "the %s \"%.60s\" is not known here", what, text);
+    if (!f) hy_jinja_fail(&run->work, "the %s \"%.60s\" is not supported", what, text);
     return f;
 }
 
-/* What map and its like go over: what is not true has nothing in it. */
+/* The items that map and similar filters iterate over: a false value has none. */
 static const hy_jinja_list *items_or_none(hy_jinja_run *run, value v) {
     return hy_jinja_iterate(&run->work, hy_jinja_is_true(v) ? v : hy_jinja_undefined("nothing"));
 }
@@ -403,7 +406,7 @@ static value map(hy_jinja_run *run, call c) {
 
 enum { PASSING = 1, BY_PATH = 2 };
 
-/* Items that pass a test, or that do not; without a test those that are true. */
+/* Selects items that pass a test, or that fail it; without a test, items that are true. */
 static value choose(hy_jinja_run *run, call c) {
     const hy_jinja_list *all = items_or_none(run, c->self);
     size_t used = c->how & BY_PATH ? 1 : 0;

@@ -1,7 +1,7 @@
-/* lexer.c: a template's text as tokens. See parts.h.
+/* lexer.c: splits the text of a template into tokens. See parts.h.
  *
- * Here all blanks around tags are decided: a line end behind %} and #} is dropped, blanks in front of
- * {% and {# on a line of their own are, and '-' and '+' inside a tag say otherwise. */
+ * The lexer handles all blanks around tags: it drops a line end after %} and #}, and blanks before
+ * {% and {# at the start of a line. '-' and '+' inside a tag override this. */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -14,7 +14,7 @@ typedef struct lexer {
     size_t size, at;
     hy_jinja_token *tokens;
     size_t count, room;
-    char open[64]; /* brackets that wait for their end: until then nothing ends a tag */
+    char open[64]; /* open brackets; a tag cannot end before they are closed */
     size_t open_count;
 } lexer;
 
@@ -41,19 +41,20 @@ static size_t skip_blanks(const lexer *l, size_t at) {
     return at;
 }
 
-/* Goes on to `to`, counting lines. */
+/* Moves to `to` and counts lines. */
 static void move(lexer *l, size_t to) {
     for (; l->at < to; l->at++) l->work->line += l->text[l->at] == '\n';
 }
 
-/* ---- inside of tags ---------------------------------------------------------------------------- */
+/* ---- inside of tags -------------------------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool begins_name(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c & 0x80);
 }
 
-/* The code of \xHH, \uHHHH, \UHHHHHHHH or \OOO behind the backslash; its characters in *used, 0: none. */
+/* The code of \xHH, \uHHHH, \UHHHHHHHH or \OOO after the backslash; *used is its length, 0:
+ * none. */
 static uint32_t numbered(const char *s, size_t left, size_t *used) {
     static const char hex[] = "0123456789abcdef";
     size_t length = s[0] == 'x' ? 2 : s[0] == 'u' ? 4 : s[0] == 'U' ? 8 : 0;
@@ -74,13 +75,13 @@ static uint32_t numbered(const char *s, size_t left, size_t *used) {
     return code;
 }
 
-/* The text of a literal: Python's escapes. */
+/* Reads a string literal with Python's escapes. */
 static void lex_string(lexer *l) {
     static const char letters[] = "ntr\\'\"abfv", codes[] = "\n\t\r\\'\"\a\b\f\v";
     char quote = l->text[l->at];
     size_t end = l->at + 1, size = 0;
     while (end < l->size && l->text[end] != quote) end += l->text[end] == '\\' ? 2 : 1;
-    if (end >= l->size) hy_jinja_fail(l->work, "a string has no end");
+    if (end >= l->size) hy_jinja_fail(l->work, "a string has no closing quote");
     const char *from = l->text + l->at + 1;
     size_t left = end - l->at - 1;
     char *out = hy_jinja_take(l->work, left + 1);
@@ -96,14 +97,14 @@ static void lex_string(lexer *l) {
             out[size++] = codes[letter - letters];
         } else if (used > 0) {
             if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-                hy_jinja_fail(l->work, "a string has an escape that is no character");
+                hy_jinja_fail(l->work, "a string has an escape that is not a character");
             }
             size += (size_t)hy_utf8_encode(code, out + size);
             i += used - 1;
         } else if (from[i] == 'x' || from[i] == 'u' || from[i] == 'U') {
             hy_jinja_fail(l->work, "a string has \\%c without its digits", from[i]);
         } else if (from[i] == 'N') {
-            hy_jinja_fail(l->work, "\\N in a string is not known here");
+            hy_jinja_fail(l->work, "\\N in a string is not supported");
         } else if (from[i] != '\n') {
             out[size++] = '\\';
             out[size++] = from[i];
@@ -147,20 +148,20 @@ static void lex_sign(lexer *l) {
         return;
     }
     if (!c || !strchr("+-*/%~[](){}<>=.:|,", c)) {
-        hy_jinja_fail(l->work, "\"%c\" cannot stand in an expression", c ? c : ' ');
+        hy_jinja_fail(l->work, "\"%c\" is not allowed in an expression", c ? c : ' ');
     }
     if (strchr("([{", c)) {
         if (l->open_count == sizeof l->open) hy_jinja_fail(l->work, "too many open brackets");
         l->open[l->open_count++] = c == '(' ? ')' : c == '[' ? ']' : '}';
     } else if (strchr(")]}", c)) {
         bool is_open = l->open_count > 0 && l->open[--l->open_count] == c;
-        if (!is_open) hy_jinja_fail(l->work, "\"%c\" closes nothing", c);
+        if (!is_open) hy_jinja_fail(l->work, "\"%c\" has no opening bracket", c);
     }
     push(l, HY_TOKEN_SIGN, hy_jinja_copy(l->work, &c, 1), 1);
     l->at++;
 }
 
-/* The end of a tag at this place: its bytes, with the blanks that go with it; 0: none. */
+/* The length of a tag's end at this position, including the blanks it strips; 0: none. */
 static size_t end_of_tag(const lexer *l, size_t at, const char *mark, bool trims) {
     if (l->text[at] == '-' && has(l, at + 1, mark)) return skip_blanks(l, at + 3) - at;
     if (trims && l->text[at] == '+' && has(l, at + 1, mark)) return 3;
@@ -199,9 +200,9 @@ static void lex_tag(lexer *l, bool is_block) {
     }
 }
 
-/* ---- text between tags ------------------------------------------------------------------------- */
+/* ---- text between tags ----------------------------------------------------------------------- */
 
-/* Puts out the text before a tag, whose own sign may take blanks from it. */
+/* Adds the text before a tag; the sign of the tag may strip blanks from it. */
 static void put_text(lexer *l, size_t begin, size_t end, bool begins_line, char sign, bool strips) {
     const char *text = l->text;
     uint32_t code;
@@ -219,7 +220,8 @@ static void put_text(lexer *l, size_t begin, size_t end, bool begins_line, char 
     if (end > begin) push(l, HY_TOKEN_TEXT, text + begin, end - begin);
 }
 
-/* {% raw %} at this place: where its text begins; 0: it is none. `word` raw or endraw. */
+/* If {% raw %} is at this position, returns where its text begins; otherwise 0. `word` is raw or
+ * endraw. */
 static size_t find_raw(const lexer *l, size_t at, const char *word, bool trims) {
     if (!has(l, at, "{%")) return 0;
     at += 2;
@@ -266,12 +268,12 @@ static void check_text(lexer *l) {
         length = (size_t)hy_utf8_length((const uint8_t *)l->text + i, l->size - i);
         if (length == 0 || l->text[i] == 0) {
             move(l, i);
-            hy_jinja_fail(l->work, "it holds bytes that are no text in UTF-8");
+            hy_jinja_fail(l->work, "the template is not valid UTF-8");
         }
     }
 }
 
-/* Line ends become \n, and one at the end of the template is dropped. */
+/* Line ends become \n, and a last one at the end of the template is dropped. */
 static void take_text(lexer *l, const char *text, size_t size) {
     char *copy = hy_jinja_take(l->work, size + 1);
     l->text = copy;

@@ -1,4 +1,4 @@
-/* memory.c: memory that is released in one go, the bounds, and the way out. See parts.h. */
+/* memory.c: memory that is freed all at once, limits, and the jump on failure. See parts.h. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,23 +19,22 @@ typedef struct hy_jinja_block {
 } block;
 
 void hy_jinja_fail(hy_jinja_work *work, const char *format, ...) {
-    char message[HY_ERROR_MESSAGE_MAX];
     va_list list;
     va_start(list, format);
-    vsnprintf(message, sizeof message, format, list);
+    hy_fail_list(HY_ERR_INPUT, format, list);
     va_end(list);
-    work->status = hy_fail(HY_ERR_INPUT, "%s, line %u: %s", work->name, work->line, message);
+    work->status = hy_fail_context(HY_ERR_INPUT, "%s, line %u", work->name, work->line);
     longjmp(work->failed, 1);
 }
 
 static block *add_block(hy_jinja_work *work, size_t bytes) {
     size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
     if (room > BYTES_MOST - work->bytes) {
-        hy_jinja_fail(work, "it takes more than %zu MiB of memory", BYTES_MOST >> 20);
+        hy_jinja_fail(work, "the template needs more than %zu MiB of memory", BYTES_MOST >> 20);
     }
     block *added = malloc(sizeof *added + room);
     if (!added) {
-        work->status = hy_fail(HY_ERR_MEMORY, "no memory for %s", work->name);
+        work->status = hy_fail(HY_ERR_MEMORY, "not enough memory for %s", work->name);
         longjmp(work->failed, 1);
     }
     *added = (block){.next = work->blocks, .room = room};
@@ -46,7 +45,7 @@ static block *add_block(hy_jinja_work *work, size_t bytes) {
 
 void *hy_jinja_take(hy_jinja_work *work, size_t bytes) {
     size_t whole = sizeof(max_align_t);
-    if (bytes > BYTES_MOST) hy_jinja_fail(work, "a value takes %zu bytes", bytes);
+    if (bytes > BYTES_MOST) hy_jinja_fail(work, "a value of %zu bytes is too large", bytes);
     bytes = (bytes + whole - 1) / whole * whole;
     block *b = work->blocks;
     if (!b || b->room - b->used < bytes) b = add_block(work, bytes);
@@ -57,7 +56,7 @@ void *hy_jinja_take(hy_jinja_work *work, size_t bytes) {
 
 void *hy_jinja_grow(hy_jinja_work *work, const void *items, size_t count, size_t room,
                     size_t size) {
-    if (room > BYTES_MOST / size) hy_jinja_fail(work, "a value has %zu items", room);
+    if (room > BYTES_MOST / size) hy_jinja_fail(work, "a value of %zu items is too large", room);
     void *out = hy_jinja_take(work, room * size);
     return count ? memcpy(out, items, count * size) : out;
 }
@@ -73,13 +72,14 @@ void hy_jinja_release(hy_jinja_work *work) {
 
 void hy_jinja_spend(hy_jinja_work *work, size_t steps) {
     work->steps += steps;
-    if (work->steps > STEPS_MOST) hy_jinja_fail(work, "it takes more than %d steps", STEPS_MOST);
+    if (work->steps > STEPS_MOST)
+        hy_jinja_fail(work, "the template takes more than %d steps", STEPS_MOST);
 }
 
 void hy_jinja_enter(hy_jinja_work *work) {
     hy_jinja_spend(work, 1);
     if (++work->depth > DEPTH_MOST) {
-        hy_jinja_fail(work, "it is nested more than %d levels deep", DEPTH_MOST);
+        hy_jinja_fail(work, "the template is nested more than %d levels deep", DEPTH_MOST);
     }
 }
 

@@ -1,14 +1,14 @@
-/* methods.c: methods of texts, mappings and lists, and the functions that every template has. */
+/* methods.c: methods of strings, mappings and lists, and the global functions of templates. */
 #include <string.h>
 
 #include "jinja/parts.h"
 #include "tokenizer/unicode.h"
 
-#define RANGE_MOST 100000 /* the sandbox's own bound */
+#define RANGE_MOST 100000 /* the limit of Jinja's sandbox */
 
 typedef const hy_jinja_call *call;
 
-/* ---- texts ------------------------------------------------------------------------------------- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 enum { LEFT = 1, RIGHT = 2 };
 
@@ -22,7 +22,7 @@ static int64_t count_or(hy_jinja_run *run, value v, int64_t fallback) {
 }
 
 static value strip(hy_jinja_run *run, call c) {
-    const hy_jinja_string *chars = text_or_null(run, c->given[0], "what is stripped");
+    const hy_jinja_string *chars = text_or_null(run, c->given[0], "the characters to strip");
     return hy_jinja_strip(&run->work, c->self.as.string, chars, c->how & LEFT, c->how & RIGHT);
 }
 
@@ -30,7 +30,7 @@ static value change_case(hy_jinja_run *run, call c) {
     return hy_jinja_change_case(&run->work, c->self.as.string, (hy_jinja_case)c->how);
 }
 
-/* The end of the blanks, or of what is none, from a place on. */
+/* Skips blanks, or characters that are not blanks, from a position on. */
 static size_t skip(const hy_jinja_string *s, size_t at, bool blanks) {
     uint32_t code;
     while (at < s->size) {
@@ -41,7 +41,7 @@ static size_t skip(const hy_jinja_string *s, size_t at, bool blanks) {
     return at;
 }
 
-/* Between runs of blanks, at most `most` times; negative: always. */
+/* Splits at runs of blanks, at most `most` times; negative: no limit. */
 static value split_blanks(hy_jinja_run *run, const hy_jinja_string *s, int64_t most) {
     value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
     for (size_t at = skip(s, 0, true), end; at < s->size; at = skip(s, end, true)) {
@@ -51,7 +51,7 @@ static value split_blanks(hy_jinja_run *run, const hy_jinja_string *s, int64_t m
     return out;
 }
 
-/* The last place of `needle` before `end`; SIZE_MAX: none. */
+/* The last position of `needle` before `end`; SIZE_MAX: none. */
 static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *needle,
                         size_t end) {
     for (size_t at = needle->size > end ? 0 : end - needle->size + 1; at-- > 0;) {
@@ -64,14 +64,15 @@ static size_t find_last(hy_jinja_run *run, const hy_jinja_string *s, const hy_ji
 
 static value split(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *by = text_or_null(run, c->given[0], "what splits");
+    const hy_jinja_string *by = text_or_null(run, c->given[0], "the separator");
     int64_t most = count_or(run, c->given[1], -1);
     hy_jinja_spend(&run->work, s->size / 8);
     if (!by && c->how == LEFT) return split_blanks(run, s, most);
-    if (!by || by->size == 0) hy_jinja_fail(&run->work, "split by nothing is not known here");
+    if (!by || by->size == 0)
+        hy_jinja_fail(&run->work, "split by an empty string is not supported");
     value out = hy_jinja_new_list(&run->work, HY_JINJA_LIST, 0);
     size_t at = 0, end = s->size, found;
-    if (c->how == RIGHT && most >= 0) { /* only the last ones split: the first begins later */
+    if (c->how == RIGHT && most >= 0) { /* only the last ones split, so the first piece is longer */
         for (at = end; most > 0 && (found = find_last(run, s, by, at)) != SIZE_MAX; most--)
             at = found;
         if (at < end) hy_jinja_push(&run->work, out, hy_jinja_part(&run->work, s, 0, at));
@@ -87,7 +88,7 @@ static value split(hy_jinja_run *run, call c) {
 }
 
 static bool has_end(hy_jinja_run *run, const hy_jinja_string *s, value v, bool is_start) {
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, v, "the end of a text");
+    const hy_jinja_string *part = hy_jinja_as_string(&run->work, v, "the end of a string");
     hy_jinja_spend(&run->work, 1 + part->size / 256);
     return part->size <= s->size &&
            memcmp(is_start ? s->data : s->data + s->size - part->size, part->data, part->size) == 0;
@@ -105,7 +106,8 @@ static value ends_with(hy_jinja_run *run, call c) {
 
 static value remove_end(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "what is removed");
+    const hy_jinja_string *part =
+        hy_jinja_as_string(&run->work, c->given[0], "the string to remove");
     size_t cut = has_end(run, s, c->given[0], c->how == LEFT) ? part->size : 0;
     return c->how == LEFT ? hy_jinja_part(&run->work, s, cut, s->size)
                           : hy_jinja_part(&run->work, s, 0, s->size - cut);
@@ -113,15 +115,15 @@ static value remove_end(hy_jinja_run *run, call c) {
 
 static value replace(hy_jinja_run *run, call c) {
     return hy_jinja_replace(&run->work, c->self.as.string,
-                            hy_jinja_as_string(&run->work, c->given[0], "what is replaced"),
-                            hy_jinja_as_string(&run->work, c->given[1], "what replaces it"),
+                            hy_jinja_as_string(&run->work, c->given[0], "the string to replace"),
+                            hy_jinja_as_string(&run->work, c->given[1], "the replacement"),
                             count_or(run, c->given[2], -1));
 }
 
-/* The first or last place, in characters; -1: none. */
+/* The first or last position, in characters; -1: none. */
 static value find(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "what is looked for");
+    const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "the string to find");
     hy_jinja_spend(&run->work, s->size / 8);
     size_t at = c->how == LEFT ? hy_jinja_find(s, part, 0) : find_last(run, s, part, s->size);
     if (at == SIZE_MAX) return hy_jinja_int(-1);
@@ -129,17 +131,18 @@ static value find(hy_jinja_run *run, call c) {
 }
 
 static value count(hy_jinja_run *run, call c) {
-    const hy_jinja_string *part = hy_jinja_as_string(&run->work, c->given[0], "what is counted");
+    const hy_jinja_string *part =
+        hy_jinja_as_string(&run->work, c->given[0], "the string to count");
     int64_t found = 0;
     hy_jinja_spend(&run->work, c->self.as.string->size / 64);
-    if (part->size == 0) hy_jinja_fail(&run->work, "counting an empty text is not known here");
+    if (part->size == 0) hy_jinja_fail(&run->work, "counting an empty string is not supported");
     for (size_t at = 0; (at = hy_jinja_find(c->self.as.string, part, at)) != SIZE_MAX; found++) {
         at += part->size;
     }
     return hy_jinja_int(found);
 }
 
-/* Whether all characters, at least one, are of the class. */
+/* Whether there is a character, and all are of the class. */
 static value all_are(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = c->self.as.string;
     bool are = s->size > 0;
@@ -149,7 +152,7 @@ static value all_are(hy_jinja_run *run, call c) {
         are = c->how == HY_UNICODE_SPACE ? hy_jinja_is_space(code)
                                          : (int)hy_unicode_class_of(code) == c->how;
         if (are && c->how == HY_UNICODE_NUMBER && code >= 0x80) {
-            hy_jinja_fail(&run->work, "digits beyond ASCII are not known here");
+            hy_jinja_fail(&run->work, "digits outside ASCII are not supported");
         }
     }
     hy_jinja_spend(&run->work, s->size / 64);
@@ -173,13 +176,13 @@ static value join(hy_jinja_run *run, call c) {
     hy_jinja_builder b = {.work = &run->work};
     for (size_t i = 0; i < items->count; i++) {
         if (i) hy_jinja_print(&b, c->self);
-        (void)hy_jinja_as_string(&run->work, items->items[i], "what is joined");
+        (void)hy_jinja_as_string(&run->work, items->items[i], "the value to join");
         hy_jinja_print(&b, items->items[i]);
     }
     return hy_jinja_built(&b);
 }
 
-/* What stands at a place of a format: {} in turn, {0}, {name}. */
+/* The value of a replacement field: {} in order, {0}, {name}. */
 static const value *format_place(const hy_jinja_arguments *all, const char *name, size_t length,
                                  size_t *turn) {
     size_t place = all->count;
@@ -209,7 +212,7 @@ static value format(hy_jinja_run *run, call c) {
         const char *end = sign == '{' ? memchr(s->data + i, '}', s->size - i) : NULL;
         size_t length = end ? (size_t)(end - s->data) - i - 1 : 0;
         const value *v = end ? format_place(c->all, s->data + i + 1, length, &turn) : NULL;
-        if (!v) hy_jinja_fail(&run->work, "a format has a place that is not known here");
+        if (!v) hy_jinja_fail(&run->work, "a format has a replacement field that is not supported");
         hy_jinja_print(&b, *v);
         i += length + 1;
     }
@@ -243,7 +246,7 @@ static const hy_jinja_function text_methods[] = {
     {0},
 };
 
-/* ---- mappings ---------------------------------------------------------------------------------- */
+/* ---- mappings -------------------------------------------------------------------------------- */
 
 enum { KEYS = 1, VALUES = 2 };
 
@@ -274,7 +277,7 @@ static const hy_jinja_function dict_methods[] = {
 };
 static const hy_jinja_function no_methods[] = {{0}};
 
-/* What else Python's values have: asked for, it is refused instead of being undefined. */
+/* Other methods of Python's values: using one is an error, so that it is not taken as undefined. */
 static const char text_others[] =
     " casefold center encode expandtabs format_map index isalnum isascii isdecimal isidentifier "
     "islower isnumeric isprintable istitle isupper ljust maketrans partition rindex rjust "
@@ -293,7 +296,7 @@ value hy_jinja_method(hy_jinja_run *run, value v, const char *name) {
                                               name);
     const char *others = is_text ? text_others : is_dict ? dict_others : list_others;
     if (!f && hy_word_is_in(others, name)) {
-        hy_jinja_fail(&run->work, "the method %s of %s is not known here", name,
+        hy_jinja_fail(&run->work, "the method %s of %s is not supported", name,
                       hy_jinja_type_name(v));
     }
     if (!f) return (value){0};
@@ -302,34 +305,35 @@ value hy_jinja_method(hy_jinja_run *run, value v, const char *name) {
     return (value){HY_JINJA_CALLABLE, {.callable = callable}};
 }
 
-/* ---- functions --------------------------------------------------------------------------------- */
+/* ---- functions ------------------------------------------------------------------------------- */
 
 static value raise_exception(hy_jinja_run *run, call c) {
     const hy_jinja_string *s = hy_jinja_to_string(&run->work, c->given[0]).as.string;
-    hy_jinja_fail(&run->work, "the template refuses: %.*s", (int)(s->size < 400 ? s->size : 400),
-                  s->data);
+    hy_jinja_fail(&run->work, "the template raised an exception: %.*s",
+                  (int)(s->size < 400 ? s->size : 400), s->data);
 }
 
 static value strftime_now(hy_jinja_run *run, call c) {
-    const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->given[0], "a date's format");
+    const hy_jinja_string *s = hy_jinja_as_string(&run->work, c->given[0], "the format of a date");
     const char *format = hy_jinja_copy(&run->work, s->data, s->size);
     char text[256] = "";
     for (const char *at = strchr(format, '%'); at && at[1]; at = strchr(at + 2, '%')) {
-        if (strchr("fzZ", at[1])) { /* the clock's parts that there are none of */
-            hy_jinja_fail(&run->work, "%%%c in a date is not known here", at[1]);
+        if (strchr("fzZ", at[1])) { /* these parts of the clock do not exist */
+            hy_jinja_fail(&run->work, "%%%c in a date is not supported", at[1]);
         }
     }
     size_t size = strftime(text, sizeof text, format, run->now);
-    if (size == 0 && s->size > 0) hy_jinja_fail(&run->work, "a date of more than 255 bytes");
+    if (size == 0 && s->size > 0) hy_jinja_fail(&run->work, "a date has more than 255 bytes");
     return hy_jinja_string_of(&run->work, hy_jinja_copy(&run->work, text, size));
 }
 
 static value range(hy_jinja_run *run, call c) {
     bool has_begin = c->given[1].type != HY_JINJA_ABSENT;
-    int64_t begin = has_begin ? hy_jinja_as_int(&run->work, c->given[0], "a range's begin") : 0;
-    int64_t end = hy_jinja_as_int(&run->work, c->given[has_begin], "a range's end");
+    int64_t begin =
+        has_begin ? hy_jinja_as_int(&run->work, c->given[0], "the begin of a range") : 0;
+    int64_t end = hy_jinja_as_int(&run->work, c->given[has_begin], "the end of a range");
     int64_t step = count_or(run, c->given[2], 1);
-    if (step == 0) hy_jinja_fail(&run->work, "a range's step is 0");
+    if (step == 0) hy_jinja_fail(&run->work, "the step of a range is 0");
     value out = hy_jinja_new_list(&run->work, HY_JINJA_RANGE, 0);
     for (__int128 i = begin; step > 0 ? i < end : i > end; i += step) {
         if (out.as.list->count == RANGE_MOST) {
@@ -345,7 +349,7 @@ static value make_dict(hy_jinja_run *run, call c) {
     for (size_t i = 0; i < c->all->count; i++) {
         value from = c->all->items[i];
         if (from.type != HY_JINJA_DICT) {
-            hy_jinja_fail(&run->work, "a mapping is made of %s", hy_jinja_type_name(from));
+            hy_jinja_fail(&run->work, "cannot make a mapping from %s", hy_jinja_type_name(from));
         }
         for (size_t k = 0; k < from.as.dict->count; k++) {
             hy_jinja_insert(&run->work, out.as.dict, from.as.dict->keys[k], from.as.dict->items[k]);

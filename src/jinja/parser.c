@@ -1,7 +1,7 @@
-/* parser.c: tokens as a tree. See parts.h.
+/* parser.c: builds a tree from the tokens. See parts.h.
  *
- * One function for each level of binding, from the loosest to the tightest. Filters and tests are looked up
- * here, so that a template that uses an unknown one is refused before it is ever rendered. */
+ * There is one function per level of precedence, from the lowest to the highest. Filters and tests
+ * are looked up here, so a template with an unknown one fails before it is rendered. */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -16,12 +16,13 @@ typedef struct parser {
     hy_jinja *template;
     hy_jinja_work *work;
     const hy_jinja_token *at;
-    int loops, blocks; /* that the statement stands in; break may leave no block of text */
+    int loops, blocks; /* nesting of the current statement; break may not leave a block */
     int macros;
-    int choices; /* it may never be reached: an unknown filter is refused when it is */
+    /* inside an expression that may never be evaluated: an unknown filter fails only when it is */
+    int choices;
 } parser;
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static bool is_sign(const parser *p, const char *sign) {
     return p->at->type == HY_TOKEN_SIGN && strcmp(p->at->text, sign) == 0;
@@ -71,14 +72,14 @@ static node *make(parser *p, hy_jinja_kind kind) {
     return n;
 }
 
-/* Puts a node at the end of a list, and returns the place of the next one. */
+/* Appends a node to a list and returns the place for the next one. */
 static node **append(node **last, node *added) {
     assert(added);
     *last = added;
     return &added->next;
 }
 
-/* The one place of a name. */
+/* Returns the unique pointer of a name. */
 static const char *intern(parser *p, const char *name) {
     hy_jinja *t = p->template;
     hy_jinja_spend(p->work, t->name_count / 32);
@@ -99,7 +100,7 @@ static const char *take_name(parser *p) {
     return name;
 }
 
-/* ---- expressions ------------------------------------------------------------------------------- */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static node *parse_expression(parser *p);
 static node *parse_or(parser *p);
@@ -117,7 +118,7 @@ static bool ends_tuple(const parser *p) {
            is_sign(p, ")") || is_sign(p, "=") || is_word(p, "in") || is_word(p, "recursive");
 }
 
-/* One expression, or several between commas, which are a tuple. */
+/* Parses one expression, or several separated by commas, which form a tuple. */
 static node *parse_tuple(parser *p, node *(*parse)(parser *), bool may_be_empty) {
     node *tuple = make(p, HY_NODE_TUPLE), **last = &tuple->a;
     bool has_comma = false;
@@ -154,7 +155,7 @@ static value number_of(parser *p) {
     return hy_jinja_int(whole);
 }
 
-/* Strings side by side are one. */
+/* Adjacent strings are joined. */
 static node *parse_string(parser *p) {
     hy_jinja_builder b = {.work = p->work};
     node *n = make(p, HY_NODE_CONST);
@@ -177,7 +178,7 @@ static node *parse_primary(parser *p) {
             n = constant(p, hy_jinja_none());
         } else {
             if (p->macros > 0 && hy_word_is_in(" varargs kwargs ", name)) {
-                hy_jinja_fail(p->work, "%s in a macro is not known here", name);
+                hy_jinja_fail(p->work, "%s in a macro is not supported", name);
             }
             n = make(p, HY_NODE_NAME);
             n->name = intern(p, name);
@@ -201,7 +202,7 @@ static node *parse_primary(parser *p) {
     return n;
 }
 
-/* Arguments between brackets, those by name last. */
+/* Parses arguments in brackets; named ones come last. */
 static node *parse_arguments(parser *p) {
     node *first = NULL, **last = &first;
     bool has_named = false;
@@ -211,7 +212,7 @@ static node *parse_arguments(parser *p) {
             expect_sign(p, ",");
             if (skip_sign(p, ")")) break;
         }
-        if (is_sign(p, "**")) hy_jinja_fail(p->work, "** in a call is not known here");
+        if (is_sign(p, "**")) hy_jinja_fail(p->work, "** in a call is not supported");
         bool is_named = p->at->type == HY_TOKEN_NAME && p->at[1].type == HY_TOKEN_SIGN &&
                         strcmp(p->at[1].text, "=") == 0;
         node *argument;
@@ -225,7 +226,7 @@ static node *parse_arguments(parser *p) {
             next(p);
             argument->a = parse_expression(p);
         } else {
-            if (has_named) hy_jinja_fail(p->work, "an argument without a name after one with");
+            if (has_named) hy_jinja_fail(p->work, "an argument without a name follows a named one");
             argument = parse_expression(p);
         }
         has_named = is_named;
@@ -239,7 +240,7 @@ static node *parse_subscript(parser *p, node *of) {
     int colons = 0;
     expect_sign(p, "[");
     while (!is_sign(p, "]")) {
-        if (is_sign(p, ",")) hy_jinja_fail(p->work, "several subscripts are not known here");
+        if (is_sign(p, ",")) hy_jinja_fail(p->work, "several subscripts are not supported");
         if (is_sign(p, ":") && colons < 2) {
             colons++;
             next(p);
@@ -297,7 +298,7 @@ static node *parse_filter(parser *p, node *of) {
     n->name = name;
     n->function = hy_jinja_filter(name);
     if (!n->function && !p->choices)
-        hy_jinja_fail(p->work, "the filter \"%.60s\" is not known here", name);
+        hy_jinja_fail(p->work, "the filter \"%.60s\" is not supported", name);
     if (is_sign(p, "(")) n->b = parse_arguments(p);
     return n;
 }
@@ -310,16 +311,16 @@ static node *parse_test(parser *p, node *of) {
     n->name = name;
     n->function = hy_jinja_test(name);
     if (!n->function && !p->choices)
-        hy_jinja_fail(p->work, "the test \"%.60s\" is not known here", name);
+        hy_jinja_fail(p->work, "the test \"%.60s\" is not supported", name);
     hy_jinja_token_type type = p->at->type;
     bool is_value = type == HY_TOKEN_NAME || type == HY_TOKEN_STRING || type == HY_TOKEN_INT ||
                     type == HY_TOKEN_FLOAT || is_sign(p, "[") || is_sign(p, "{");
     if (is_sign(p, "(")) {
         n->b = parse_arguments(p);
     } else if (is_value && !is_word(p, "else") && !is_word(p, "or") && !is_word(p, "and")) {
-        if (is_word(p, "is")) hy_jinja_fail(p->work, "tests cannot follow each other");
-        /* Jinja takes the word for a name, and fails at what follows. */
-        if (is_word(p, "if")) hy_jinja_fail(p->work, "\"if\" right behind a test needs brackets");
+        if (is_word(p, "is")) hy_jinja_fail(p->work, "a test cannot directly follow another test");
+        /* Jinja takes "if" as a name here and fails at the next word. */
+        if (is_word(p, "if")) hy_jinja_fail(p->work, "\"if\" directly after a test needs brackets");
         n->b = parse_postfix(p, parse_primary(p));
     }
     if (!is_negated) return n;
@@ -356,7 +357,7 @@ static node *parse_unary(parser *p, bool with_filter) {
 
 static void set_sign(char to[3], const char *sign) { memcpy(to, sign, strlen(sign) + 1); }
 
-/* Signs of equal binding, from left to right. */
+/* Operators of equal precedence, from left to right. */
 static node *parse_chain(parser *p, int level) {
     static const char *const signs[][5] = {{"+", "-"}, {"~"}, {"*", "/", "//", "%"}, {"**"}};
     bool is_last = level + 1 == sizeof signs / sizeof signs[0];
@@ -458,7 +459,7 @@ static node *parse_expression(parser *p) {
     return n;
 }
 
-/* ---- statements -------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static node *parse_statements(parser *p, const char *ends);
 
@@ -467,7 +468,7 @@ static void end_tag(parser *p) {
     next(p);
 }
 
-/* A block's statements up to one of the words, which is left for the caller. */
+/* Parses statements up to one of the words, which is left for the caller. */
 static node *parse_body(parser *p, const char *ends) {
     end_tag(p);
     return parse_statements(p, ends);
@@ -520,7 +521,7 @@ static node *parse_for(parser *p) {
     expect_word(p, "in");
     n->b = parse_tuple(p, parse_or, false);
     if (skip_word(p, "if")) n->e = parse_expression(p);
-    if (is_word(p, "recursive")) hy_jinja_fail(p->work, "a recursive loop is not known here");
+    if (is_word(p, "recursive")) hy_jinja_fail(p->work, "a recursive loop is not supported");
     int blocks = p->blocks;
     p->blocks = 0;
     p->loops++;
@@ -532,7 +533,7 @@ static node *parse_for(parser *p) {
     return n;
 }
 
-/* A body whose text is taken as a whole. */
+/* Parses a body that is rendered to a string. */
 static node *parse_block(parser *p, const char *end) {
     p->blocks++;
     node *body = parse_body(p, end);
@@ -618,7 +619,7 @@ static node *parse_generation(parser *p) {
 static node *parse_leave(parser *p) {
     node *n = make(p, is_word(p, "break") ? HY_NODE_BREAK : HY_NODE_CONTINUE);
     if (p->loops == 0 || p->blocks > 0) {
-        hy_jinja_fail(p->work, "%s stands in no loop that it could leave", p->at->text);
+        hy_jinja_fail(p->work, "%s is not inside a loop", p->at->text);
     }
     next(p);
     return n;
@@ -640,7 +641,7 @@ static node *parse_statement(parser *p) {
         return n;
     }
     if (p->at->type != HY_TOKEN_NAME) fail_expected(p, "a statement");
-    hy_jinja_fail(p->work, "{%% %.60s %%} is not known here", p->at->text);
+    hy_jinja_fail(p->work, "{%% %.60s %%} is not supported", p->at->text);
 }
 
 static node *parse_text(parser *p) {
@@ -691,7 +692,7 @@ hy_status hy_jinja_parse(const char *text, size_t size, const char *name, hy_jin
     if (!t || !copy) {
         free(copy);
         free(t);
-        return hy_fail(HY_ERR_MEMORY, "no memory for %s", name);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", name);
     }
     t->work.name = copy;
     if (setjmp(t->work.failed)) {

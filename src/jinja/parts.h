@@ -1,8 +1,8 @@
-/* parts.h: what the files of the jinja module share: memory, values, the tree of a template.
+/* parts.h: shared by the files of the jinja module: memory, values, the tree of a template.
  *
- * Parsing and rendering each take all their memory from one hy_jinja_work and fail by a jump to where they
- * began (hy_jinja_fail), so that nothing in between holds anything or checks anything. The jump never
- * leaves the module: hy_jinja_parse and hy_jinja_render catch it. */
+ * Parsing and rendering each allocate all memory from one hy_jinja_work. On failure they jump back
+ * to their start (hy_jinja_fail), so functions in between neither hold resources nor check for
+ * errors. The jump never leaves the module: hy_jinja_parse and hy_jinja_render catch it. */
 #pragma once
 
 #include <setjmp.h>
@@ -11,21 +11,22 @@
 
 typedef hy_jinja_value value;
 
-/* ---- memory and failing (memory.c) ------------------------------------------------------------- */
+/* ---- memory and failing (memory.c) ----------------------------------------------------------- */
 
 typedef struct hy_jinja_work {
     struct hy_jinja_block *blocks;
-    size_t bytes; /* in all */
+    size_t bytes; /* in total */
     jmp_buf failed;
     hy_status status;
     const char *name;
-    uint32_t line; /* of the template, where it stands now */
+    uint32_t line; /* current line of the template */
     uint32_t depth;
     uint64_t steps;
 } hy_jinja_work;
 
-void *hy_jinja_take(hy_jinja_work *work, size_t bytes); /* zeroed; fails instead of giving NULL */
-/* `count` items become `room`; the old place is left to the end. */
+/* zeroed; fails instead of returning NULL */
+void *hy_jinja_take(hy_jinja_work *work, size_t bytes);
+/* Grows an array from `count` items to `room`; the old memory stays until the end. */
 void *hy_jinja_grow(hy_jinja_work *work, const void *items, size_t count, size_t room, size_t size);
 void hy_jinja_release(hy_jinja_work *work);
 _Noreturn void hy_jinja_fail(hy_jinja_work *work, const char *format, ...)
@@ -34,15 +35,15 @@ void hy_jinja_spend(hy_jinja_work *work, size_t steps);
 void hy_jinja_enter(hy_jinja_work *work); /* one level deeper; work->depth-- leaves it */
 char *hy_jinja_copy(hy_jinja_work *work, const char *text, size_t size);
 
-/* ---- strings and other values (values.c) ------------------------------------------------------- */
+/* ---- strings and other values (values.c) ----------------------------------------------------- */
 
-/* UTF-8; a stray byte is a character of its own. */
+/* UTF-8; an invalid byte counts as a character. */
 typedef struct hy_jinja_string {
     const char *data;
     size_t size;
-    const uint16_t *marks; /* of each byte; NULL: `mark` of all */
+    const uint16_t *marks; /* one per byte; NULL: `mark` for all */
     uint16_t mark;
-    bool is_safe; /* the filter safe: what is added to it by + is escaped for HTML */
+    bool is_safe; /* marked by the filter safe: + escapes HTML in what it adds */
 } hy_jinja_string;
 
 typedef struct hy_jinja_list {
@@ -60,7 +61,7 @@ typedef struct hy_jinja_loop {
     size_t at;
 } hy_jinja_loop;
 
-/* A string in the making. */
+/* A string that is being built. */
 typedef struct hy_jinja_builder {
     hy_jinja_work *work;
     char *data;
@@ -84,13 +85,14 @@ static inline value hy_jinja_undefined(const char *name) {
     return (value){HY_JINJA_UNDEFINED, {.name = name}};
 }
 
-int64_t hy_jinja_as_int(hy_jinja_work *work, value v, const char *what); /* fails for no integer */
-double hy_jinja_as_double(value v);                                      /* of a number */
+/* fails if v is not an integer */
+int64_t hy_jinja_as_int(hy_jinja_work *work, value v, const char *what);
+double hy_jinja_as_double(value v); /* v must be a number */
 const hy_jinja_string *hy_jinja_as_string(hy_jinja_work *work, value v, const char *what);
 bool hy_jinja_is_true(value v);
 bool hy_jinja_equal(hy_jinja_work *work, value a, value b);
-int hy_jinja_order(hy_jinja_work *work, value a, value b); /* fails where Python has no order */
-const char *hy_jinja_type_name(value v);                   /* Python's */
+int hy_jinja_order(hy_jinja_work *work, value a, value b); /* fails if Python cannot compare them */
+const char *hy_jinja_type_name(value v);                   /* the name of the type in Python */
 
 uint16_t hy_jinja_mark_at(const hy_jinja_string *s, size_t byte);
 void hy_jinja_add(hy_jinja_builder *b, const char *text, size_t size, uint16_t mark);
@@ -106,16 +108,16 @@ size_t hy_jinja_find(const hy_jinja_string *s, const hy_jinja_string *needle, si
 
 value hy_jinja_new_list(hy_jinja_work *work, hy_jinja_type type, size_t room);
 void hy_jinja_push(hy_jinja_work *work, value list, value item);
-value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list); /* the first, taken away */
+value hy_jinja_shift(hy_jinja_work *work, hy_jinja_list *list); /* removes and returns the first */
 value hy_jinja_pair(hy_jinja_work *work, value a, value b);
 bool hy_jinja_contains(hy_jinja_work *work, value in, value v);
 value *hy_jinja_look_up(hy_jinja_work *work, const hy_jinja_dict *dict, value key); /* or NULL */
 value *hy_jinja_look_up_text(hy_jinja_work *work, const hy_jinja_dict *dict, const char *key);
 void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value item);
-/* What a loop goes over; fails where Python cannot. */
+/* The items that a loop iterates over; fails if Python cannot iterate. */
 const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v);
 
-/* ---- printing (print.c) ------------------------------------------------------------------------ */
+/* ---- printing (print.c) ---------------------------------------------------------------------- */
 
 void hy_jinja_print(hy_jinja_builder *b, value v); /* str() */
 value hy_jinja_to_string(hy_jinja_work *work, value v);
@@ -126,28 +128,28 @@ typedef struct hy_jinja_json_style {
 } hy_jinja_json_style;
 void hy_jinja_print_json(hy_jinja_builder *b, value v, const hy_jinja_json_style *style);
 
-/* ---- functions: filters, tests, methods, globals ----------------------------------------------- */
+/* ---- functions: filters, tests, methods, globals --------------------------------------------- */
 
 typedef struct hy_jinja_arguments {
     const value *items;
     size_t count;
-    const char *const *names; /* of those given by name, and their values */
+    const char *const *names; /* names of the named arguments, and their values */
     const value *named;
     size_t named_count;
 } hy_jinja_arguments;
 
 enum { HY_JINJA_PARAMETERS = 4 };
 typedef struct hy_jinja_call {
-    value self;                       /* what stands before the "|", "is" or "." */
-    value given[HY_JINJA_PARAMETERS]; /* HY_JINJA_ABSENT where nothing was given */
+    value self;                       /* the value before the "|", "is" or "." */
+    value given[HY_JINJA_PARAMETERS]; /* HY_JINJA_ABSENT: not passed */
     const hy_jinja_arguments *all;
-    int how; /* of its row: which of several like functions it is */
+    int how; /* from its row: selects one of several similar functions */
 } hy_jinja_call;
 
 typedef struct hy_jinja_function {
     const char *name;
-    const char *parameters; /* their names between blanks; "*": any, seen in `all` alone */
-    int needed;             /* of them, the first */
+    const char *parameters; /* their names, separated by blanks; "*": any, only in `all` */
+    int needed;             /* how many are required */
     value (*code)(hy_jinja_run *run, const hy_jinja_call *call);
     int how;
 } hy_jinja_function;
@@ -167,9 +169,10 @@ value hy_jinja_apply(hy_jinja_run *run, const hy_jinja_function *f, value self,
 value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
                       size_t count); /* Python's % */
 
-/* Where characters stand apart: \s of Python. */
+/* Whether Python's \s matches the character. */
 bool hy_jinja_is_space(uint32_t code);
-/* Where the line that begins at `at` ends, and the next one begins: lines as splitlines() knows them. */
+/* The end of the line that begins at `at`, and the beginning of the next: lines as in
+ * splitlines(). */
 size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next);
 value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
                      bool left, bool right);
@@ -178,7 +181,7 @@ value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_j
 typedef enum hy_jinja_case { HY_UPPER, HY_LOWER, HY_TITLE, HY_CAPITAL, HY_WORDS } hy_jinja_case;
 value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how);
 
-/* ---- tokens (lexer.c) -------------------------------------------------------------------------- */
+/* ---- tokens (lexer.c) ------------------------------------------------------------------------ */
 
 typedef enum hy_jinja_token_type {
     HY_TOKEN_TEXT,
@@ -197,13 +200,13 @@ typedef enum hy_jinja_token_type {
 typedef struct hy_jinja_token {
     hy_jinja_token_type type;
     uint32_t line;
-    const char *text; /* ended by a zero, but of TEXT */
+    const char *text; /* zero-terminated, except for TEXT */
     size_t size;
 } hy_jinja_token;
 
 hy_jinja_token *hy_jinja_lex(hy_jinja_work *work, const char *text, size_t size);
 
-/* ---- the tree (parser.c) ----------------------------------------------------------------------- */
+/* ---- the tree (parser.c) --------------------------------------------------------------------- */
 
 typedef enum hy_jinja_kind {
     /* expressions */
@@ -227,9 +230,9 @@ typedef enum hy_jinja_kind {
     HY_NODE_OR,
     HY_NODE_BINARY,  /* a sign b */
     HY_NODE_JOIN,    /* a ~ b */
-    HY_NODE_COMPARE, /* a, and a list b of COMPARE with sign and a */
+    HY_NODE_COMPARE, /* a, and a list b of COMPARE nodes, each with sign and a */
     HY_NODE_CHOICE,  /* b if a else c */
-    HY_NODE_BLOCK,   /* the text of the block that a filter stands on */
+    HY_NODE_BLOCK,   /* the text of the block that a filter is applied to */
     /* statements */
     HY_NODE_TEXT,
     HY_NODE_PRINT,      /* a */
@@ -251,7 +254,7 @@ typedef struct hy_jinja_node {
     char sign[3];
     struct hy_jinja_node *a, *b, *c, *d, *e;
     struct hy_jinja_node *next; /* in a list */
-    const char *name;           /* of names: one place per name, so that places can be compared */
+    const char *name;           /* for names: unique, so that pointers can be compared */
     const hy_jinja_function *function;
     value constant;
 } hy_jinja_node;
@@ -264,7 +267,7 @@ struct hy_jinja {
     bool has_generation;
 };
 
-/* ---- evaluation (eval.c, run.c) ---------------------------------------------------------------- */
+/* ---- evaluation (eval.c, run.c) -------------------------------------------------------------- */
 
 typedef struct hy_jinja_scope {
     struct hy_jinja_scope *parent;
@@ -277,7 +280,7 @@ typedef struct hy_jinja_scope {
 
 typedef struct hy_jinja_macro {
     const hy_jinja_node *node;
-    hy_jinja_scope *scope; /* where it was written */
+    hy_jinja_scope *scope; /* where the macro was defined */
 } hy_jinja_macro;
 
 struct hy_jinja_run {
@@ -285,15 +288,15 @@ struct hy_jinja_run {
     const hy_jinja *template;
     hy_jinja_scope *scope;
     hy_jinja_builder *out;
-    value block;          /* what HY_NODE_BLOCK is */
-    uint16_t generation;  /* HY_JINJA_GENERATED inside such a block */
-    hy_jinja_kind leaves; /* BREAK or CONTINUE on the way to its loop, else CONST */
+    value block;          /* the value of HY_NODE_BLOCK */
+    uint16_t generation;  /* HY_JINJA_GENERATED inside {% generation %} */
+    hy_jinja_kind leaves; /* BREAK or CONTINUE until its loop is reached; otherwise CONST */
     const struct tm *now;
 };
 
 value hy_jinja_evaluate(hy_jinja_run *run, const hy_jinja_node *node);
 value hy_jinja_attribute(hy_jinja_run *run, value v, const char *name);
 value hy_jinja_item(hy_jinja_run *run, value v, value key);
-/* What a macro writes, in the scope that binds its names. */
+/* Renders a macro in the current scope, where its names are bound. */
 value hy_jinja_call_macro(hy_jinja_run *run, const hy_jinja_macro *macro);
 void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v);

@@ -1,4 +1,4 @@
-/* print.c: values as Python writes them: str(), repr() and json.dumps(). See parts.h. */
+/* print.c: prints values as Python does: str(), repr() and json.dumps(). See parts.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,10 @@ static void add_text(hy_jinja_builder *b, const char *text) {
     hy_jinja_add(b, text, strlen(text), 0);
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
-/* repr() of a float: the fewest digits that read back, with an exponent below 1e-4 and from 1e16 on. */
+/* repr() of a float: the fewest digits that read back exactly, with an exponent below 1e-4 and from
+ * 1e16 on. */
 static void add_float(hy_jinja_builder *b, double number, bool is_json) {
     char text[64];
     if (isnan(number)) {
@@ -40,9 +41,10 @@ static void add_float(hy_jinja_builder *b, double number, bool is_json) {
     add_text(b, text);
 }
 
-/* ---- repr() ------------------------------------------------------------------------------------ */
+/* ---- repr() ---------------------------------------------------------------------------------- */
 
-/* Whether Python shows a character as it is. What is neither letter, number nor known sign is escaped. */
+/* Whether Python prints a character unchanged. Others are escaped, unless they are a letter, a
+ * number or a known symbol. */
 static bool is_shown(uint32_t code) {
     if (code < 0x7F) return code >= 0x20;
     if (code < 0xA1 || code == 0xAD || hy_jinja_is_space(code)) return false;
@@ -142,7 +144,7 @@ value hy_jinja_to_string(hy_jinja_work *work, value v) {
     return hy_jinja_built(&b);
 }
 
-/* ---- json.dumps() ------------------------------------------------------------------------------ */
+/* ---- json.dumps() ---------------------------------------------------------------------------- */
 
 static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool ensures_ascii) {
     static const char codes[] = "\"\\\n\r\t\f\b", letters[] = "\"\\nrtfb";
@@ -160,7 +162,7 @@ static void add_json_string(hy_jinja_builder *b, const hy_jinja_string *s, bool 
             continue;
         } else if (code < 0x10000) {
             snprintf(text, sizeof text, "\\u%04x", code);
-        } else { /* two halves, as in UTF-16 */
+        } else { /* a surrogate pair, as in UTF-16 */
             snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xD7C0 + (code >> 10),
                      0xDC00 + (code & 0x3FF));
         }
@@ -177,7 +179,7 @@ typedef struct json_print {
 
 static void print_json(json_print *p, value v);
 
-/* In front of an item, or of the end of a container. */
+/* Begins a new line before an item or before the end of a container. */
 static void new_line(json_print *p) {
     const hy_jinja_string *indent = p->style->indent;
     if (!indent) return;
@@ -191,14 +193,14 @@ static void print_json_key(json_print *p, value key) {
         return;
     }
     if (key.type != HY_JINJA_NONE && !hy_jinja_is_number(key)) {
-        hy_jinja_fail(p->b->work, "%s cannot be a key in JSON", hy_jinja_type_name(key));
+        hy_jinja_fail(p->b->work, "%s cannot be a JSON key", hy_jinja_type_name(key));
     }
     add_text(p->b, "\"");
     print_json(p, key);
     add_text(p->b, "\"");
 }
 
-/* The order in which a dict's members are written. */
+/* The order in which the members of a dict are written. */
 static size_t *sorted(json_print *p, const hy_jinja_dict *dict) {
     hy_jinja_work *work = p->b->work;
     size_t *order = hy_jinja_take(work, (dict->count + 1) * sizeof *order);

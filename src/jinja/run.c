@@ -1,4 +1,4 @@
-/* run.c: statements, and a rendering from its beginning to its end. See parts.h. */
+/* run.c: executes statements, and a whole rendering. See parts.h. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef hy_jinja_node node;
 
 static void execute(hy_jinja_run *run, const node *first);
 
-/* ---- scopes ------------------------------------------------------------------------------------ */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v) {
     hy_jinja_scope *s = run->scope;
@@ -32,7 +32,7 @@ void hy_jinja_set_name(hy_jinja_run *run, const char *name, value v) {
 
 void hy_jinja_define(hy_jinja_run *run, const char *name, value v) {
     const hy_jinja *t = run->template;
-    for (size_t i = 0; i < t->name_count; i++) { /* others are not asked for */
+    for (size_t i = 0; i < t->name_count; i++) { /* other names are not used by the template */
         if (strcmp(t->names[i], name) == 0) hy_jinja_set_name(run, t->names[i], v);
     }
 }
@@ -53,7 +53,7 @@ static void assign(hy_jinja_run *run, const node *target, value v) {
     if (target->kind == HY_NODE_ATTRIBUTE) {
         value of = hy_jinja_evaluate(run, target->a);
         if (of.type != HY_JINJA_NAMESPACE) {
-            hy_jinja_fail(&run->work, "only attributes of a namespace can be set, and this is %s",
+            hy_jinja_fail(&run->work, "only attributes of a namespace can be set, but this is %s",
                           hy_jinja_type_name(of));
         }
         value key = hy_jinja_string_of(&run->work, target->name);
@@ -67,11 +67,10 @@ static void assign(hy_jinja_run *run, const node *target, value v) {
         assign(run, t, items->items[i]);
         if (!t->next && i + 1 == items->count) return;
     }
-    hy_jinja_fail(&run->work, "%zu values do not fit the names that they are given to",
-                  items->count);
+    hy_jinja_fail(&run->work, "%zu values do not match the number of names", items->count);
 }
 
-/* ---- text -------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void write_value(hy_jinja_run *run, value v) {
     hy_jinja_builder *out = run->out;
@@ -81,11 +80,11 @@ static void write_value(hy_jinja_run *run, value v) {
         out->marks[i] |= HY_JINJA_GENERATED;
     }
     if (out->size > OUTPUT_MOST) {
-        hy_jinja_fail(&run->work, "it writes more than %zu MiB", OUTPUT_MOST >> 20);
+        hy_jinja_fail(&run->work, "the template writes more than %zu MiB", OUTPUT_MOST >> 20);
     }
 }
 
-/* The text that statements write, in a scope of their own. */
+/* Renders statements to a string in their own scope. */
 static value text_of(hy_jinja_run *run, const node *body) {
     hy_jinja_builder b = {.work = &run->work}, *outer = run->out;
     run->out = &b;
@@ -105,18 +104,18 @@ static value filtered(hy_jinja_run *run, const node *n) {
     return out;
 }
 
-/* Called in the macro's own scope, whose names are bound. */
+/* Called in the scope of the macro, where its names are bound. */
 value hy_jinja_call_macro(hy_jinja_run *run, const hy_jinja_macro *macro) {
     uint16_t generation = run->generation;
     hy_jinja_enter(&run->work);
-    run->generation = 0; /* what writes the macro's text says where it stands */
+    run->generation = 0; /* the place where the macro's text is written decides */
     value out = text_of(run, macro->node->b);
     run->generation = generation;
     run->work.depth--;
     return out;
 }
 
-/* ---- statements -------------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static void loop(hy_jinja_run *run, const node *n) {
     const hy_jinja_list *items = hy_jinja_iterate(&run->work, hy_jinja_evaluate(run, n->b));
@@ -165,7 +164,7 @@ static void with(hy_jinja_run *run, const node *n) {
     hy_jinja_scope *inner = hy_jinja_take(&run->work, sizeof *inner);
     inner->parent = outer;
     for (const node *set = n->a; set; set = set->next) {
-        value v = hy_jinja_evaluate(run, set->b); /* sees what was before */
+        value v = hy_jinja_evaluate(run, set->b); /* does not see the new names */
         run->scope = inner;
         assign(run, set->a, v);
         run->scope = outer;
@@ -209,7 +208,7 @@ static void execute(hy_jinja_run *run, const node *first) {
     run->work.depth--;
 }
 
-/* ---- a rendering ------------------------------------------------------------------------------- */
+/* ---- a rendering ----------------------------------------------------------------------------- */
 
 void hy_jinja_output_free(hy_jinja_output *out) {
     hy_text_free(&out->text);
@@ -228,7 +227,7 @@ static hy_status hand_over(const hy_jinja_builder *b, hy_jinja_output *out) {
 hy_status hy_jinja_render(const hy_jinja *template, void (*fill)(hy_jinja_run *run, void *user),
                           void *user, const struct tm *now, hy_jinja_output *out) {
     hy_jinja_run *run = calloc(1, sizeof *run);
-    if (!run) return hy_fail(HY_ERR_MEMORY, "no memory for %s", template->work.name);
+    if (!run) return hy_fail(HY_ERR_MEMORY, "not enough memory for %s", template->work.name);
     run->work.name = template->work.name;
     run->template = template;
     run->now = now;

@@ -1,4 +1,5 @@
-/* strings.c: what Python does with texts: strip, replace, letters large and small, formats. See parts.h. */
+/* strings.c: Python's string functions: strip, replace, upper and lower case, formats. See
+ * parts.h. */
 #include <string.h>
 
 #include "jinja/parts.h"
@@ -8,7 +9,7 @@ bool hy_jinja_is_space(uint32_t code) {
     return (code >= 0x1C && code <= 0x1F) || hy_unicode_class_of(code) == HY_UNICODE_SPACE;
 }
 
-/* Whether the character at `at` of `s` is one of `chars`, or a blank where there are none. */
+/* Whether the character at `at` of `s` is one of `chars`; NULL: whether it is a blank. */
 static bool is_stripped(const hy_jinja_string *s, size_t at, size_t length,
                         const hy_jinja_string *chars) {
     uint32_t code;
@@ -23,7 +24,7 @@ value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jin
                      bool left, bool right) {
     size_t begin = 0, end = s->size;
     uint32_t code;
-    size_t price = chars ? chars->size / 64 : 0; /* of looking at one character */
+    size_t price = chars ? chars->size / 64 : 0; /* cost of testing one character */
     while (left && begin < end) {
         hy_jinja_spend(work, price);
         size_t length = (size_t)hy_unicode_next(s->data + begin, end - begin, &code);
@@ -45,7 +46,7 @@ value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_j
     hy_jinja_builder b = {.work = work};
     size_t at = 0;
     hy_jinja_spend(work, s->size / 64);
-    if (from->size == 0) hy_jinja_fail(work, "replacing an empty text is not known here");
+    if (from->size == 0) hy_jinja_fail(work, "replacing an empty string is not supported");
     for (size_t found; count != 0 && (found = hy_jinja_find(s, from, at)) != SIZE_MAX; count--) {
         hy_jinja_spend(work, 1);
         hy_jinja_add_part(&b, s, at, found);
@@ -70,7 +71,7 @@ size_t hy_jinja_line_end(const hy_jinja_string *s, size_t at, size_t *next) {
     return *next = s->size;
 }
 
-/* ---- letters ----------------------------------------------------------------------------------- */
+/* ---- letters --------------------------------------------------------------------------------- */
 
 static void add_lower(hy_jinja_builder *b, const hy_jinja_string *s, size_t begin, size_t end) {
     char c = s->data[begin], small[16] = {(char)(c >= 'A' && c <= 'Z' ? c + 32 : c)};
@@ -81,12 +82,12 @@ static void add_lower(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         size = out.size < sizeof small ? out.size : 0;
         if (size) memcpy(small, out.data, size);
         hy_text_free(&out);
-        if (size == 0) hy_jinja_fail(b->work, "no memory for small letters");
+        if (size == 0) hy_jinja_fail(b->work, "not enough memory for lower case");
     }
     hy_jinja_add(b, small, size, hy_jinja_mark_at(s, begin));
 }
 
-/* Whether a letter beyond ASCII may be of a script that has large and small ones. */
+/* Whether a letter outside ASCII may belong to a script with upper and lower case. */
 static bool may_have_case(uint32_t code) {
     static const uint32_t ranges[][2] = {{0x80, 0x58F},    {0x10A0, 0x10FF}, {0x13A0, 0x13FF},
                                          {0x1C80, 0x1CBF}, {0x1D00, 0x1FFF}, {0x2100, 0x218F},
@@ -103,7 +104,7 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
                       uint32_t code) {
     char large = (char)(code >= 'a' && code <= 'z' ? code - 32 : code);
     if (may_have_case(code)) {
-        hy_jinja_fail(b->work, "large letters beyond ASCII are not known here");
+        hy_jinja_fail(b->work, "upper case outside ASCII is not supported");
     }
     if (code < 0x80)
         hy_jinja_add(b, &large, 1, hy_jinja_mark_at(s, begin));
@@ -113,7 +114,7 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
 
 value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how) {
     hy_jinja_builder b = {.work = work};
-    bool begins = true; /* a word */
+    bool begins = true; /* the next letter begins a word */
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
         length = (size_t)hy_unicode_next(s->data + i, s->size - i, &code);
@@ -132,7 +133,7 @@ value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jin
     return hy_jinja_built(&b);
 }
 
-/* ---- % ----------------------------------------------------------------------------------------- */
+/* ---- % --------------------------------------------------------------------------------------- */
 
 value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
                       size_t count) {
@@ -149,14 +150,14 @@ value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *
             continue;
         }
         if (kind != 's' && kind != 'd') {
-            hy_jinja_fail(&run->work, "%%%c in a format is not known here; %%s and %%d are",
+            hy_jinja_fail(&run->work, "%%%c in a format is not supported; use %%s or %%d",
                           kind > ' ' ? kind : ' ');
         }
         if (used == count) hy_jinja_fail(&run->work, "a format needs more than %zu values", count);
         value v = items[used++];
-        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(&run->work, v, "what %d writes"));
+        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(&run->work, v, "the value for %d"));
         hy_jinja_print(&b, v);
     }
-    if (used < count) hy_jinja_fail(&run->work, "a format has no place for %zu values", count);
+    if (used < count) hy_jinja_fail(&run->work, "a format does not use all %zu values", count);
     return hy_jinja_built(&b);
 }

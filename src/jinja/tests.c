@@ -1,4 +1,4 @@
-/* tests.c: what stands behind "is". See parts.h. */
+/* tests.c: the tests, used after "is". See parts.h. */
 #include "jinja/parts.h"
 
 typedef const hy_jinja_call *call;
@@ -15,11 +15,12 @@ static value is_truth(hy_jinja_run *run, call c) {
     return hy_jinja_bool(c->self.type == HY_JINJA_BOOL && c->self.as.truth == c->how);
 }
 
-/* odd, even, divisibleby; `how`: what must be left when divided by two, -1: by the argument nothing. */
+/* odd, even, divisibleby; `how`: the expected remainder of a division by two; -1: divide by the
+ * argument and expect 0. */
 static value leaves(hy_jinja_run *run, call c) {
-    int64_t v = hy_jinja_as_int(&run->work, c->self, "what is tested"), by = 2;
+    int64_t v = hy_jinja_as_int(&run->work, c->self, "the value to test"), by = 2;
     if (c->how < 0) by = hy_jinja_as_int(&run->work, c->given[0], "a divisor");
-    if (by == 0) hy_jinja_fail(&run->work, "a division by zero");
+    if (by == 0) hy_jinja_fail(&run->work, "division by zero");
     return hy_jinja_bool((by == -1 ? 0 : v % by != 0) == (c->how > 0));
 }
 
@@ -31,12 +32,12 @@ static value is_equal(hy_jinja_run *run, call c) {
     return hy_jinja_bool(hy_jinja_equal(&run->work, c->self, c->given[0]) == c->how);
 }
 
-/* Whether both are one object, which is certain of none, true and false alone. */
+/* Whether both are the same object, which is certain only for none, true and false. */
 static value is_same(hy_jinja_run *run, call c) {
     value a = c->self, b = c->given[0];
     bool is_single = b.type == HY_JINJA_NONE || b.type == HY_JINJA_BOOL;
     if (!is_single) {
-        hy_jinja_fail(&run->work, "the test \"sameas\" with %s is not known here",
+        hy_jinja_fail(&run->work, "the test \"sameas\" with %s is not supported",
                       hy_jinja_type_name(b));
     }
     return hy_jinja_bool(a.type == b.type && hy_jinja_equal(&run->work, a, b));

@@ -1,4 +1,4 @@
-/* values.c: strings with marks, lists, dicts, and what Python thinks of them. See parts.h. */
+/* values.c: strings with marks, lists, dicts, and their behaviour in Python. See parts.h. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "jinja/parts.h"
 #include "tokenizer/unicode.h"
 
-/* ---- kinds ------------------------------------------------------------------------------------- */
+/* ---- kinds ----------------------------------------------------------------------------------- */
 
 const char *hy_jinja_type_name(value v) {
     static const char *const names[] = {[HY_JINJA_ABSENT] = "nothing",
@@ -15,7 +15,7 @@ const char *hy_jinja_type_name(value v) {
                                         [HY_JINJA_BOOL] = "a boolean",
                                         [HY_JINJA_INT] = "an integer",
                                         [HY_JINJA_FLOAT] = "a number",
-                                        [HY_JINJA_STRING] = "a text",
+                                        [HY_JINJA_STRING] = "a string",
                                         [HY_JINJA_LIST] = "a list",
                                         [HY_JINJA_TUPLE] = "a tuple",
                                         [HY_JINJA_RANGE] = "a range",
@@ -43,7 +43,7 @@ double hy_jinja_as_double(value v) {
 const hy_jinja_string *hy_jinja_as_string(hy_jinja_work *work, value v, const char *what) {
     if (v.type == HY_JINJA_STRING) return v.as.string;
     if (v.type == HY_JINJA_UNDEFINED) hy_jinja_fail(work, "\"%s\" is undefined", v.as.name);
-    hy_jinja_fail(work, "%s is %s; expected a text", what, hy_jinja_type_name(v));
+    hy_jinja_fail(work, "%s is %s; expected a string", what, hy_jinja_type_name(v));
 }
 
 bool hy_jinja_is_true(value v) {
@@ -64,7 +64,7 @@ bool hy_jinja_is_true(value v) {
     }
 }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static bool equal_lists(hy_jinja_work *work, const hy_jinja_list *a, const hy_jinja_list *b) {
     bool same = a->count == b->count;
@@ -126,12 +126,13 @@ int hy_jinja_order(hy_jinja_work *work, value a, value b) {
         const hy_jinja_string *x = a.as.string, *y = b.as.string;
         size_t both = x->size < y->size ? x->size : y->size;
         hy_jinja_spend(work, both / 256);
-        int order = both ? memcmp(x->data, y->data, both) : 0; /* the order of code points, too */
+        /* bytes have the same order as code points */
+        int order = both ? memcmp(x->data, y->data, both) : 0;
         return order ? order : (x->size > y->size) - (x->size < y->size);
     }
     bool are_lists = a.type == b.type && (a.type == HY_JINJA_LIST || a.type == HY_JINJA_TUPLE);
     if (!are_lists) {
-        hy_jinja_fail(work, "%s and %s have no order", hy_jinja_type_name(a),
+        hy_jinja_fail(work, "cannot compare %s and %s", hy_jinja_type_name(a),
                       hy_jinja_type_name(b));
     }
     hy_jinja_enter(work);
@@ -146,7 +147,7 @@ int hy_jinja_order(hy_jinja_work *work, value a, value b) {
     return order ? order : (x->count > y->count) - (x->count < y->count);
 }
 
-/* ---- strings ----------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 
 static value string_value(hy_jinja_work *work, hy_jinja_string s) {
     hy_jinja_string *out = hy_jinja_take(work, sizeof *out);
@@ -224,7 +225,7 @@ size_t hy_jinja_find(const hy_jinja_string *s, const hy_jinja_string *needle, si
     return at ? (size_t)(at - s->data) : SIZE_MAX;
 }
 
-/* ---- lists and dicts --------------------------------------------------------------------------- */
+/* ---- lists and dicts ------------------------------------------------------------------------- */
 
 value hy_jinja_new_list(hy_jinja_work *work, hy_jinja_type type, size_t room) {
     hy_jinja_list *list = hy_jinja_take(work, sizeof *list);
@@ -268,7 +269,7 @@ value *hy_jinja_look_up_text(hy_jinja_work *work, const hy_jinja_dict *dict, con
 value *hy_jinja_look_up(hy_jinja_work *work, const hy_jinja_dict *dict, value key) {
     hy_jinja_spend(work, dict->count / 8);
     if (key.type == HY_JINJA_LIST || key.type == HY_JINJA_DICT) {
-        hy_jinja_fail(work, "%s cannot be a key", hy_jinja_type_name(key));
+        hy_jinja_fail(work, "%s cannot be a key of a mapping", hy_jinja_type_name(key));
     }
     for (size_t i = 0; i < dict->count; i++) {
         if (hy_jinja_equal(work, dict->keys[i], key)) return &dict->items[i];
@@ -295,7 +296,7 @@ void hy_jinja_insert(hy_jinja_work *work, hy_jinja_dict *dict, value key, value 
 
 static const hy_jinja_list *characters(hy_jinja_work *work, const hy_jinja_string *s) {
     value list = hy_jinja_new_list(work, HY_JINJA_LIST, 0);
-    hy_jinja_string plain = *s; /* a safe text has characters like any other */
+    hy_jinja_string plain = *s; /* iterating a safe string gives plain characters */
     uint32_t code;
     plain.is_safe = false;
     for (size_t i = 0, length; i < s->size; i += length) {
@@ -312,7 +313,7 @@ const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v) {
     case HY_JINJA_TUPLE:
     case HY_JINJA_RANGE:
     case HY_JINJA_VIEW: return v.as.list;
-    case HY_JINJA_LAZY: /* read once: what is left of it is empty */
+    case HY_JINJA_LAZY: /* read once: it is empty afterwards */
         list = hy_jinja_take(work, sizeof *list);
         *list = *v.as.list;
         v.as.list->count = 0;
@@ -323,18 +324,18 @@ const hy_jinja_list *hy_jinja_iterate(hy_jinja_work *work, value v) {
         *list = (hy_jinja_list){.items = v.as.dict->keys, .count = v.as.dict->count};
         return list;
     case HY_JINJA_UNDEFINED: return hy_jinja_take(work, sizeof *list);
-    default: hy_jinja_fail(work, "there is nothing to go over in %s", hy_jinja_type_name(v));
+    default: hy_jinja_fail(work, "cannot iterate over %s", hy_jinja_type_name(v));
     }
 }
 
 bool hy_jinja_contains(hy_jinja_work *work, value in, value v) {
     if (in.type == HY_JINJA_STRING) {
-        const hy_jinja_string *s = hy_jinja_as_string(work, v, "what is looked for in a text");
+        const hy_jinja_string *s = hy_jinja_as_string(work, v, "the string to find");
         hy_jinja_spend(work, in.as.string->size / 64);
         return hy_jinja_find(in.as.string, s, 0) != SIZE_MAX;
     }
     if (in.type == HY_JINJA_DICT) return hy_jinja_look_up(work, in.as.dict, v) != NULL;
-    if (in.type == HY_JINJA_LAZY) { /* what was looked at is gone */
+    if (in.type == HY_JINJA_LAZY) { /* the items that were read are gone */
         while (in.as.list->count > 0) {
             if (hy_jinja_equal(work, hy_jinja_shift(work, in.as.list), v)) return true;
         }
@@ -349,7 +350,7 @@ bool hy_jinja_contains(hy_jinja_work *work, value in, value v) {
     return is_there;
 }
 
-/* ---- made by callers --------------------------------------------------------------------------- */
+/* ---- made by callers ------------------------------------------------------------------------- */
 
 value hy_jinja_text(hy_jinja_run *run, const char *text, size_t size, unsigned mark) {
     return string_value(&run->work,
@@ -387,8 +388,8 @@ static value number_of(hy_jinja_run *run, const hy_json_node *node) {
     double number = 0;
     if (hy_json_is_integer(node) && hy_json_as_int(node, &whole)) return hy_jinja_int(whole);
     (void)hy_json_as_double(node, &number);
-    if (fabs(number) >= 0x1p63) { /* Python would keep all digits of a whole number */
-        hy_jinja_fail(&run->work, "the number %g of a message is too large", number);
+    if (fabs(number) >= 0x1p63) { /* Python would keep all digits of an integer */
+        hy_jinja_fail(&run->work, "the number %g in a message is too large", number);
     }
     return hy_jinja_float(number);
 }

@@ -1,9 +1,11 @@
-/* attention_choice.h: which attention serves a shape, our own or cuDNN's, as text.
+/* attention_choice.h: the choice between our attention and cuDNN's for a shape, as text.
  *
- * One choice a line, among the lines of matmul algorithms in a checkpoint's table and in the cache file:
- *   <card>/cudnn-<version> attention-<way>/<B>x<T>/<H>-<K>x<D>/<type> <own|cudnn> <us, own> <us, cuDNN>
- * with microseconds of 0 where nothing was timed, and version 0 where there was no cuDNN. A choice is for one
- * card and one version of cuDNN; a damaged line is passed over. Both sides of cuda_link.h may include this. */
+ * One choice per line, among the lines of matmul algorithms in a checkpoint's table and in the
+ * cache file:
+ *   <card>/cudnn-<version> attention-<pass>/<B>x<T>/<H>-<K>x<D>/<type> <own|cudnn> <us> <us>
+ * Microseconds are those of our kernels, then of cuDNN; 0 if nothing was timed. The version is 0 if
+ * there was no cuDNN. A choice is for one card and one version of cuDNN; a damaged line is ignored.
+ * Both sides of cuda_link.h may include this. */
 #pragma once
 
 #include <stdio.h>
@@ -21,7 +23,7 @@ typedef struct hy_attention_key {
 } hy_attention_key;
 
 typedef struct hy_attention_entry {
-    char card[HY_ATTENTION_CARD]; /* one word */
+    char card[HY_ATTENTION_CARD]; /* a single word */
     int version;                  /* of cuDNN: 91900 is 9.19.0 */
     hy_attention_key key;
     bool is_cudnn;
@@ -33,7 +35,7 @@ typedef struct hy_attention_entries {
     int count, capacity;
 } hy_attention_entries;
 
-/* ---- one line ---------------------------------------------------------------------------------- */
+/* ---- one line -------------------------------------------------------------------------------- */
 
 static inline int hy_attention_print(const hy_attention_entry *e, char *out, size_t size) {
     const hy_attention_key *k = &e->key;
@@ -48,7 +50,7 @@ static inline int hy_attention_word(const char *word, const char *first, const c
     return strcmp(word, first) == 0 ? 0 : strcmp(word, second) == 0 ? 1 : -1;
 }
 
-/* "card/cudnn-91900" */
+/* Reads "card/cudnn-91900". */
 static inline bool hy_attention_read_scope(const char *scope, hy_attention_entry *out) {
     const char *slash = strrchr(scope, '/');
     size_t length = slash ? (size_t)(slash - scope) : 0;
@@ -58,7 +60,7 @@ static inline bool hy_attention_read_scope(const char *scope, hy_attention_entry
     return sscanf(slash, "/cudnn-%9d%c", &out->version, &rest) == 1 && out->version >= 0;
 }
 
-/* Numbers have nine digits at most: more would not fit. */
+/* Numbers have at most nine digits, so they fit. */
 static inline bool hy_attention_read(const char *line, hy_attention_entry *out) {
     char scope[112], way[12], type[8], choice[8], rest;
     hy_attention_key *k = &out->key;
@@ -78,14 +80,14 @@ static inline bool hy_attention_read(const char *line, hy_attention_entry *out) 
            out->cudnn_us >= 0;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static inline bool hy_attention_key_equal(const hy_attention_key *a, const hy_attention_key *b) {
     return a->kind == b->kind && a->dtype == b->dtype && a->B == b->B && a->T == b->T &&
            a->H == b->H && a->K == b->K && a->D == b->D;
 }
 
-/* What the list has for this shape, card and cuDNN; NULL: nothing. */
+/* The entry for this shape, card and cuDNN; NULL: none. */
 static inline hy_attention_entry *hy_attention_find(const hy_attention_entries *entries,
                                                     const hy_attention_entry *like) {
     for (int i = 0; i < entries->count; i++) {
@@ -98,7 +100,7 @@ static inline hy_attention_entry *hy_attention_find(const hy_attention_entries *
     return NULL;
 }
 
-/* Adds an entry, or puts it in the place of an earlier one. False: no memory. */
+/* Adds an entry or replaces an earlier one. False: not enough memory. */
 static inline bool hy_attention_put(hy_attention_entries *entries, const hy_attention_entry *e) {
     hy_attention_entry *old = hy_attention_find(entries, e);
     if (old) {
@@ -121,11 +123,11 @@ static inline void hy_attention_clear(hy_attention_entries *entries) {
     memset(entries, 0, sizeof *entries);
 }
 
-/* ---- the table of a checkpoint ------------------------------------------------------------------ */
+/* ---- the table of a checkpoint --------------------------------------------------------------- */
 
-/* Takes the choices that hold for a card and the cuDNN found there, and enters them under that version. Our
- * own kernels can be gone on with whichever cuDNN there is; cuDNN's only with the same one. False: no
- * memory. */
+/* Reads the choices that are valid for a card and the cuDNN found there, and stores them under that
+ * version. A choice of our own kernels is valid with any cuDNN, a choice of cuDNN only with the
+ * same version. False: not enough memory. */
 static inline bool hy_attention_read_table(hy_attention_entries *entries, const char *text,
                                            const char *card, int version) {
     while (text && *text) {

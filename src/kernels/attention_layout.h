@@ -1,20 +1,21 @@
-/* attention_layout.h: how the backward pass of attention on tensor cores is cut, and what of its workspace
- * goes where. The kernels (cuda/attention_bwd.cu) and plans for cards that are not here ask alike. */
+/* attention_layout.h: how the backward pass of attention on tensor cores is divided, and the layout
+ * of its workspace. Used by the kernels (cuda/attention_bwd.cu) and by plans for other cards. */
 #pragma once
 
 #include "kernels/kernels.h"
 
-/* First keys are summed up for so many queries. */
+/* First keys are combined for this many queries. */
 #define HY_BWD_SPAN 32
 
-/* Where every query sees all keys before it, ds is kept from the kernel of dk and dv for that of dq, in pieces of
- * 16 queries and 16 keys, for as many heads at a time as this share of the card's memory holds. */
+/* If every query sees all keys before it, the kernel of dk and dv stores ds for the kernel of dq,
+ * in pieces of 16 queries and 16 keys, for as many heads at a time as fit into this share of the
+ * card's memory. */
 enum { HY_BWD_PIECE = 16, HY_BWD_PIECE_BYTES = HY_BWD_PIECE * HY_BWD_PIECE * 2 };
 enum { HY_BWD_SHARE_OF_MEMORY = 64 };
 
 typedef struct hy_attention_bwd_layout {
-    int spans, padded, parts; /* of hy_bwd_args in cuda/attention_bwd_tiles.cuh */
-    int units;                /* heads of k and v at a time; 0: ds is not kept */
+    int spans, padded, parts; /* as in hy_bwd_args of cuda/attention_bwd_tiles.cuh */
+    int units;                /* heads of k and v at a time; 0: ds is not stored */
     size_t delta, first_keys, partial, kept, bytes; /* lse2 is first */
 } hy_attention_bwd_layout;
 
@@ -22,28 +23,30 @@ static inline size_t hy_attention_rounded(int64_t bytes) {
     return (size_t)(bytes + 255) / 256 * 256;
 }
 
-/* Pieces of ds of one query head: those on and below the diagonal. */
+/* The pieces of ds of one query head: those on and below the diagonal. */
 static inline int64_t hy_attention_pieces(int64_t seq) {
     int64_t n = (seq + HY_BWD_PIECE - 1) / HY_BWD_PIECE;
     return n * (n + 1) / 2;
 }
 
-/* How the keys of some query heads fill the card: what one of two blocks at work on each multiprocessor has
- * to do, in tiles of queries, and what the longest block of a head has. */
+/* The load of the card: the work of one of two active blocks per multiprocessor, in tiles of
+ * queries, and the work of the longest block of a head. */
 static inline double hy_attention_share(int64_t heads, int64_t seq, int multiprocessors) {
     double tiles = (double)((seq + 63) / 64);
     return (double)heads * tiles * (tiles + 1) / 2 / (2.0 * multiprocessors);
 }
 static inline double hy_attention_longest(int64_t seq) { return (double)((seq + 63) / 64); }
 
-/* May the longest block take so much of the common share? Otherwise the others wait for it. */
+/* Whether the longest block is short enough relative to the average load; otherwise the others wait
+ * for it. */
 static inline bool hy_attention_is_even(double longest, double share) {
     return longest <= 0.75 * share;
 }
 
-/* Heads of k and v whose ds is kept at a time; 0: it is not kept. Few, so that much of it is still in the
- * card's cache when it is read, but enough that a block may sum all query heads of its keys and is still one
- * of many: where memory does not allow that, their partial sums would take more than ds. */
+/* Heads of k and v whose ds is stored at a time; 0: it is not stored. Few, so that much of it is
+ * still in the card's cache when it is read, but enough that one block can sum all query heads of
+ * its keys and is still one of many blocks. If memory does not allow that, the partial sums would
+ * take more than ds. */
 static inline int hy_attention_units(const hy_op_call *call, int multiprocessors,
                                      size_t memory_total) {
     enum { BLOCKS_IN_TURN = 4 };
@@ -66,7 +69,8 @@ static inline int hy_attention_units(const hy_op_call *call, int multiprocessors
     return rounds == 1 || is_even ? (int)at_a_time : 0;
 }
 
-/* Query heads that share keys are summed by one block, unless the longest block would then outlast the others. */
+/* One block sums the query heads that share keys, unless the longest block would then run longer
+ * than the others. */
 static inline hy_attention_bwd_layout
 hy_attention_bwd_layout_of(const hy_op_call *call, int multiprocessors, size_t memory_total) {
     int64_t B = call->attr.heads.batch, T = call->attr.heads.seq, H = call->attr.heads.heads;
@@ -75,7 +79,7 @@ hy_attention_bwd_layout_of(const hy_op_call *call, int multiprocessors, size_t m
     hy_attention_bwd_layout l = {0};
     l.units = hy_attention_units(call, multiprocessors, memory_total);
     double share = hy_attention_share((l.units ? l.units : B * K) * group, T, multiprocessors);
-    l.padded = (int)((T + 127) / 128) * 128; /* whole tiles and whole blocks of every shape */
+    l.padded = (int)((T + 127) / 128) * 128; /* full tiles and blocks of every shape */
     l.spans = l.padded / HY_BWD_SPAN;
     for (l.parts = 1; l.parts < group; l.parts++) {
         if (group % l.parts != 0) continue;

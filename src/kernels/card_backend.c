@@ -1,8 +1,9 @@
-/* card_backend.c: what the CUDA backend would answer on a named card. See card_backend.h.
+/* card_backend.c: simulates the CUDA backend's answers for a named card. See card_backend.h.
  *
- * Workspace sizes follow the kernels in cuda/: what decides is attention's backward pass (row sums, and
- * partial sums where query heads that share keys are shared out), the embedding's sort, and the most a
- * matmul's algorithm may ask for. Sums over rows need a few partial rows per multiprocessor. */
+ * Workspace sizes follow the kernels in cuda/. The largest are attention's backward pass (row sums,
+ * and partial sums if several blocks share the query heads of a key), the embedding's sort, and the
+ * limit for the algorithm of a matmul. Sums over rows need a few partial rows per
+ * multiprocessor. */
 #include "kernels/card_backend.h"
 
 #include <stdio.h>
@@ -13,14 +14,16 @@
 #include "kernels/attention_layout.h"
 #include "kernels/ops.h"
 
-#define FIRST_WITH_TILES 80 /* capability from which attention runs on its fast path */
-#define FIRST_WITH_FP8 89   /* and from which matmuls take fp8 */
+#define FIRST_WITH_TILES 80 /* first capability with the fast attention kernels */
+#define FIRST_WITH_FP8 89   /* first capability with fp8 matmuls */
 #define ATTENTION_HEAD_LIMIT 256
 #define EMBED_WINDOW 32 /* rows summed by one block of the embedding's backward pass */
 #define SORT_TILE 2048
-/* Of an otherwise empty card: the context, and a desktop's own use. 16,303 MiB leave 15.25 GiB. */
+/* Free share of an otherwise empty card, without the context and the desktop: 16,303 MiB leave
+ * 15.25 GiB. */
 #define FREE_SHARE 0.958
-/* Of the data sheet's rate, what a large matmul reaches; large cards throttle or wait more. */
+/* The share of the data sheet's rate that a large matmul reaches; large cards throttle or wait
+ * more. */
 #define SHARE_OF_PEAK 0.90
 #define SHARE_OF_PEAK_SM90 0.81
 
@@ -35,7 +38,7 @@ static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 static size_t rounded(int64_t bytes) { return (size_t)ceil_div(bytes, 256) * 256; }
 
-/* ---- ops ------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static bool runs_on_tiles(const hy_card *card, const hy_op_call *call) {
     int D = call->attr.heads.head_dim;
@@ -53,7 +56,8 @@ static size_t embed_bwd_workspace(const hy_op_call *call) {
            rounded(windows * 2 * C * 4);
 }
 
-/* Adafactor's tiles are 256 columns wide; rows are shared out to 256 blocks at most, 64 at least to each. */
+/* Adafactor's tiles are 256 columns wide; rows are divided among at most 256 blocks, at least 64
+ * rows each. */
 static size_t adafactor_workspace(const hy_op_call *call) {
     enum { TILE = 256, BLOCKS = 256, ROWS = 64 };
     const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
@@ -66,14 +70,14 @@ static size_t adafactor_workspace(const hy_op_call *call) {
     return rounded(1) + rounded(2 * tiles * blocks * 8) + sums;
 }
 
-/* A row's stripes are 16,384 elements long, and 128 at most. */
+/* A row is divided into stripes of 16,384 elements, at most 128. */
 static size_t to_unit_workspace(const hy_op_call *call) {
     const hy_tensor *x = &call->t[HY_TO_UNIT_X];
     int64_t stripes = ceil_div(hy_tensor_width(x), 16384);
     return (size_t)(hy_tensor_height(x) * (stripes < 128 ? stripes : 128)) * sizeof(double);
 }
 
-/* Where sums over rows are made, each block at work has a row of partial sums. */
+/* For sums over rows, each active block has a row of partial sums. */
 static size_t card_workspace(hy_backend *b, const hy_op_call *call) {
     const hy_card *card = card_of(b);
     const hy_tensor *t = call->t;
@@ -112,11 +116,12 @@ static hy_status check_fp8(const hy_backend *b, const hy_op_call *call) {
     HY_FAIL_IF(b->facts.capability < FIRST_WITH_FP8, HY_ERR_INPUT,
                "matmul: %s is sm_%d; fp8 needs sm_%d or newer", b->facts.name, b->facts.capability,
                FIRST_WITH_FP8);
-    HY_FAIL_IF(M % 16 != 0 || N % 16 != 0 || K % 16 != 0, HY_ERR_INPUT,
-               "matmul: %lld x %lld x %lld in fp8, expected multiples of 16", (long long)M,
-               (long long)N, (long long)K);
+    HY_FAIL_IF(
+        M % 16 != 0 || N % 16 != 0 || K % 16 != 0, HY_ERR_INPUT,
+        "matmul: the sizes %lld x %lld x %lld are not supported in fp8; expected multiples of 16",
+        (long long)M, (long long)N, (long long)K);
     HY_FAIL_IF(bias->data && d->dtype == HY_F32 && bias->dtype != HY_BF16, HY_ERR_INPUT,
-               "matmul: in fp8 a bias of an fp32 d is expected in bf16, not in %s",
+               "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
                hy_dtype_name(bias->dtype));
     return HY_OK;
 }
@@ -129,7 +134,8 @@ static hy_status card_supports(hy_backend *b, const hy_op_call *call) {
         bool is_narrow = t[HY_MATMUL_A].dtype != HY_F32 && d->dtype != HY_F32;
         bool is_even = hy_tensor_width(d) % 8 == 0 && hy_tensor_height(d) % 8 == 0;
         HY_FAIL_IF(has_gelu && !(is_narrow && is_even), HY_ERR_INPUT,
-                   "matmul: gelu is fused into matmuls of 16 bits whose rows are a multiple of 8");
+                   "matmul: gelu can be fused only into 16-bit matmuls with rows that are a "
+                   "multiple of 8");
         HY_TRY(check_fp8(b, call));
     }
     bool is_attention = call->kind == HY_OP_ATTENTION || call->kind == HY_OP_ATTENTION_BWD;
@@ -144,10 +150,11 @@ static hy_status card_prepare(hy_backend *b, hy_op_call *call) {
     return card_supports(b, call);
 }
 
-/* ---- what a plan does not use ---------------------------------------------------------------------- */
+/* ---- functions that a plan does not use ------------------------------------------------------ */
 
 static hy_status refuse(void) {
-    return hy_fail(HY_ERR_STATE, "this card is planned for and not here: it runs nothing");
+    return hy_fail(HY_ERR_STATE,
+                   "this card is only simulated for planning; it cannot run anything");
 }
 
 static hy_status card_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
@@ -171,7 +178,7 @@ static hy_status card_call(hy_stream *s, hy_status (*function)(void *argument), 
     return refuse();
 }
 
-/* Streams and events are NULL: whoever holds one passes it over. */
+/* Streams and events are NULL; code that holds one passes it on. */
 static hy_status card_stream_create(hy_backend *b, const char *name, hy_stream **out) {
     (void)b, (void)name;
     *out = NULL;
@@ -184,7 +191,7 @@ static hy_status card_event_create(hy_backend *b, hy_event **out) {
     return HY_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- creating -------------------------------------------------------------------------------- */
 
 static void card_destroy(hy_backend *b) { free(b->self); }
 
@@ -193,8 +200,8 @@ static hy_status unknown_card(const char *name) {
     for (size_t i = 0; hy_card_at(i); i++) {
         hy_text_addf(&known, "%s%s", i ? ", " : "", hy_card_at(i)->name);
     }
-    hy_status status = hy_fail(HY_ERR_INPUT, "card \"%s\" is not known; accepted are %s", name,
-                               hy_text_string(&known));
+    hy_status status =
+        hy_fail(HY_ERR_INPUT, "card \"%s\" is unknown; accepted: %s", name, hy_text_string(&known));
     hy_text_free(&known);
     return status;
 }
@@ -204,7 +211,7 @@ hy_status hy_card_backend_create(const char *name, hy_backend **out) {
     *out = NULL;
     if (!card) return unknown_card(name);
     card_backend *made = calloc(1, sizeof *made);
-    HY_FAIL_IF(!made, HY_ERR_MEMORY, "no memory for a plan");
+    HY_FAIL_IF(!made, HY_ERR_MEMORY, "not enough memory for a plan");
     double peak = hy_card_peak(card->name), bytes = card->memory_mib * 0x1p20;
     made->card = card;
     made->backend = (hy_backend){

@@ -1,14 +1,15 @@
 /* card_list.c: the table of cards. See card_list.h.
  *
- * Memory as the driver shows it, multiprocessors and memory bandwidth by NVIDIA's data sheets. The wire
- * is what pinned copies reach on PCIe: 55 GB/s on 5.0 x16, 26 on 4.0 x16, 12.5 on 3.0 x16, half of that
- * on 8 lanes.
+ * Memory is what the driver reports; multiprocessors and memory bandwidth are from NVIDIA's data
+ * sheets. The wire is the rate of pinned copies over PCIe: 55 GB/s on 5.0 x16, 26 on 4.0 x16, 12.5
+ * on 3.0 x16, half of that on 8 lanes.
  *
- * The rate is of dense bf16 matmuls with sums in fp32 (fp16 on Turing, which has no bf16). Data centre
- * cards: NVIDIA's data sheets, whose larger figures are for sparse matrices and twice these. GeForce:
- * multiprocessors x 512 operations x boost clock in GHz, the "FP32 accumulate" rows of NVIDIA's Turing, GA102,
- * Ada and RTX Blackwell architecture papers; workstation cards of the same chips do 1,024. Cards of
- * laptops are left out: their clocks differ from maker to maker. */
+ * The rate is for dense bf16 matmuls with fp32 sums (fp16 on Turing, which has no bf16). Data
+ * centre cards: NVIDIA's data sheets (their larger figures are for sparse matrices and twice
+ * these). GeForce: multiprocessors x 512 operations x boost clock in GHz, from the "FP32
+ * accumulate" rows of NVIDIA's Turing, GA102, Ada and RTX Blackwell architecture papers;
+ * workstation cards with the same chips have 1,024. Laptop cards are omitted, because their clocks
+ * vary. */
 #include "kernels/card_list.h"
 
 #include <ctype.h>
@@ -56,7 +57,7 @@ static const hy_card cards[] = {
     {"H100", 81559, 132, 90, 3350e9, GEN5, false, 989.4},
     {"H200", 143771, 132, 90, 4800e9, GEN5, false, 989.4},
 
-    /* The rate alone, at the end. */
+    /* Cards of which only the rate is known. */
     {.name = "B200", .teraflops = 2250},
     {.name = "GB200", .teraflops = 2500},
     {.name = "H200 NVL", .teraflops = 835.5},
@@ -78,7 +79,7 @@ static const hy_card cards[] = {
 #define COUNT (sizeof cards / sizeof cards[0])
 #define NAME_BYTES 64
 
-/* Letters and digits in one row, small, without the maker's words. */
+/* Keeps letters and digits, in lower case, without the manufacturer's words. */
 static void squeeze(const char *name, char out[NAME_BYTES]) {
     static const char *const words[] = {"nvidia", "geforce", "tesla"};
     size_t length = 0;
@@ -92,7 +93,8 @@ static void squeeze(const char *name, char out[NAME_BYTES]) {
     }
 }
 
-/* Whole words only: an A100 is no A10, an L40 no L4, and "NVIDIA H100 80GB HBM3" is an H100. */
+/* Compares whole words: an A100 is not an A10, an L40 not an L4, and "NVIDIA H100 80GB HBM3" is an
+ * H100. */
 static bool has_words(const char *text, const char *words) {
     size_t length = strlen(words);
     for (const char *at = strstr(text, words); at; at = strstr(at + 1, words)) {
@@ -102,8 +104,8 @@ static bool has_words(const char *text, const char *words) {
     return false;
 }
 
-/* The card with the longest name of whose words `name` has all. A card of which more than the rate is
- * known has a size of memory. */
+/* The card with the longest name such that `name` has all its words. has_memory: only cards of
+ * which more than the rate is known. */
 static const hy_card *card_by_words(const char *name, bool has_memory) {
     const hy_card *best = NULL;
     for (size_t i = 0; i < COUNT && !has_words(name, "Laptop"); i++) {
@@ -118,7 +120,7 @@ double hy_card_peak(const char *name) {
     return card ? 1e12 * card->teraflops : 0;
 }
 
-/* "h100-80" is the H100, "a100-40" the A100 40GB: squeezed, a name and gigabytes. */
+/* Recognises a name with gigabytes: "h100-80" is the H100, "a100-40" the A100 40GB. */
 static bool is_with_memory(const char *asked, const hy_card *card) {
     char known[NAME_BYTES], *end;
     squeeze(card->name, known);
@@ -138,7 +140,7 @@ const hy_card *hy_card_find(const char *name) {
         squeeze(cards[i].name, known);
         if (strcmp(asked, known) == 0) return &cards[i];
     }
-    /* "4090" is the RTX 4090. */
+    /* Example: "4090" is the RTX 4090. */
     for (size_t i = 0; asked[0] && hy_card_at(i); i++) {
         squeeze(cards[i].name, known);
         if (strncmp(known, "rtx", 3) == 0 && strcmp(known + 3, asked) == 0) return &cards[i];

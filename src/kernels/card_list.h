@@ -1,4 +1,4 @@
-/* card_list.h: cards by name: what a plan must know of one that is not here. */
+/* card_list.h: cards by name, with the facts a plan needs for a card that is not present. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,16 +11,17 @@ typedef struct hy_card {
     int32_t multiprocessors;
     int32_t capability;
     double bandwidth; /* of its memory, bytes per second */
-    double wire;     /* to the host and back, bytes per second of pinned memory one way at a time */
-    bool is_desktop; /* the host beside it has two channels of memory, not twelve */
-    double teraflops; /* of matmuls at best, by its data sheet */
+    double wire;     /* of pinned copies to or from the host, one way at a time, bytes per second */
+    bool is_desktop; /* its host has two memory channels, not twelve */
+    double teraflops; /* best rate of matmuls, by its data sheet */
 } hy_card;
 
-/* By a name however it is written: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080". NULL: not known. */
+/* Finds a card by name in any spelling: "rtx5080", "RTX 5080", "NVIDIA GeForce RTX 5080". NULL:
+ * unknown. */
 const hy_card *hy_card_find(const char *name);
-/* NULL past the last. */
+/* NULL after the last. */
 const hy_card *hy_card_at(size_t i);
 
-/* Dense bf16 (on sm_75: fp16) operations per second with sums in fp32, by the name the driver gives; 0
- * when the card is not known. Knows more cards than the list. */
+/* Dense bf16 (on sm_75: fp16) operations per second with fp32 sums, by the driver's name; 0:
+ * unknown card. Knows more cards than the list. */
 double hy_card_peak(const char *name);

@@ -1,11 +1,12 @@
-/* coded.h: the types that frozen weights may be stored in besides real numbers.
+/* coded.h: the quantised types of frozen weights.
  *
- * A coded tensor is codes and, behind them, a scale for each block of elements, in fp32 or in two levels
- * (hy_quant). A block is a part of a row, a row, or for fp8 all of the matrix. What a type's codes are stands in
- * a header of its own (int8.h, nf4.h, fp8.h); this one says which types there are, and who stores, reads or
- * converts weights knows no more than these functions. Codes are made block by block with fp32 scales; scales
- * of two levels are made of those once all of a matrix are known, and one scale for all before the first code
- * (model/coding.h). (Optimizer state of 8 bits, HY_U8, is another matter: cpu/codes.h.) */
+ * A quantised tensor has values of 4 or 8 bits and, after them, a scale for each block of elements,
+ * in fp32 or in two levels (hy_quant). A block is a part of a row, a row, or for fp8 the whole
+ * matrix. Each type has its own header (int8.h, nf4.h, fp8.h). This header lists the types; code
+ * that stores, reads or converts weights uses only these functions. Values are quantised block by
+ * block with fp32 scales. Two-level scales are computed from those when the whole matrix is known,
+ * and a single scale for a matrix before its first value (model/coding.h). Optimizer state in 8
+ * bits, HY_U8, is separate: cpu/codes.h. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,31 +21,32 @@ static inline bool hy_is_coded(hy_dtype dtype) {
     return dtype == HY_I8 || dtype == HY_NF4 || dtype == HY_E4M3;
 }
 
-/* Does a matrix have one scale, which has to be known before its first code? */
+/* Whether a matrix has a single scale, which must be known before its first value. */
 static inline bool hy_coded_as_one(hy_dtype dtype) { return dtype == HY_E4M3; }
 
-/* Elements that share a scale in a matrix; 0: it cannot be stored so. */
+/* Elements of a matrix that share a scale; 0: the matrix cannot be stored in this type. */
 static inline int32_t hy_coded_block(hy_dtype dtype, int64_t rows, int64_t width) {
     if (dtype == HY_NF4) return width % HY_NF4_BLOCK == 0 ? HY_NF4_BLOCK : 0;
     if (hy_coded_as_one(dtype)) return rows * width <= INT32_MAX ? (int32_t)(rows * width) : 0;
     return dtype == HY_I8 ? (int32_t)width : 0;
 }
 
-/* The most blocks that may share a pair, where scales can have two levels; 0: they are fp32. */
+/* The most blocks that may share a pair, if scales can have two levels; 0: scales are fp32. */
 static inline int32_t hy_coded_most(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_NESTED : 0; }
 
-/* Can a matrix of so many blocks have this group? 0, fp32 scales, is one that every type has. */
+/* Whether a matrix with this many blocks can have this group size. Every type supports 0, fp32
+ * scales. */
 static inline bool hy_coded_group_fits(hy_dtype dtype, int64_t blocks, int32_t group) {
     if (group == 0) return true;
     int32_t most = hy_coded_most(dtype);
     return group > 0 && group <= most && (group & (group - 1)) == 0 && blocks % group == 0;
 }
 
-/* The byte of which zeros are made. */
+/* The byte that represents zeros. */
 static inline int hy_coded_zero(hy_dtype dtype) { return dtype == HY_NF4 ? HY_NF4_ZERO : 0; }
 
-/* The scale of a block, by its largest magnitude, and codes of n elements of one: for types whose scales
- * are fp32. */
+/* The scale of a block from its largest magnitude, and the quantised values of n elements of a
+ * block: for types with fp32 scales. */
 static inline float hy_coded_scale(hy_dtype dtype, float largest) {
     return dtype == HY_E4M3 ? hy_fp8_scale(dtype, largest) : hy_int8_scale(largest);
 }
@@ -58,7 +60,8 @@ static inline void hy_coded_put(hy_dtype dtype, const float *x, int64_t n, float
     for (int64_t i = 0; i < n; i++) ((uint8_t *)codes)[i] = hy_fp8_encode(dtype, x[i] * inverse);
 }
 
-/* Codes and fp32 scales of `count` elements, whole blocks. Scales may take the place of the numbers. */
+/* Quantised values and fp32 scales of `count` elements, whole blocks. Scales may overwrite the
+ * numbers. */
 static inline void hy_coded_encode(hy_dtype dtype, const float *x, int64_t count, int32_t block,
                                    void *codes, float *scales) {
     for (int64_t at = 0; at < count; at += block) {
@@ -74,8 +77,8 @@ static inline void hy_coded_encode(hy_dtype dtype, const float *x, int64_t count
     }
 }
 
-/* Elements [first, first + n); codes begin with those of `first`, fp32 scales with that of its block. Where
- * two share a byte, `first` is even. */
+/* Dequantises elements [first, first + n); `codes` begins at `first`, the fp32 scales at its block.
+ * If two values share a byte, `first` is even. */
 static inline void hy_coded_decode(hy_dtype dtype, const void *codes, int64_t first, int64_t n,
                                    int32_t block, const float *scales, float *out) {
     if (dtype == HY_NF4) {
@@ -88,14 +91,14 @@ static inline void hy_coded_decode(hy_dtype dtype, const void *codes, int64_t fi
     }
 }
 
-/* Where the scales of some blocks of a matrix lie among all of them, in bytes: their pairs, and then
- * their codes; or there are no pairs, and the rest is fp32. */
+/* Where the scales of some blocks of a matrix are among all its scales, in bytes: their pairs, then
+ * their bytes; without pairs, the rest is fp32. */
 typedef struct hy_scale_span {
     uint64_t pairs_at, pairs_bytes;
     uint64_t rest_at, rest_bytes;
 } hy_scale_span;
 
-/* Of blocks [first, first + count) of `blocks`. */
+/* The span of blocks [first, first + count) of `blocks`. */
 static inline hy_scale_span hy_coded_span(int64_t blocks, int32_t group, int64_t first,
                                           int64_t count) {
     uint64_t from = (uint64_t)first, some = (uint64_t)count, pair = 2 * sizeof(float);
@@ -109,7 +112,7 @@ static inline hy_scale_span hy_coded_span(int64_t blocks, int32_t group, int64_t
                            .rest_bytes = some};
 }
 
-/* The fp32 scales of these blocks, of what their span holds, one part behind the other. */
+/* Computes the fp32 scales of these blocks from the content of their span, pairs first. */
 static inline void hy_coded_open_scales(int32_t group, int64_t first, int64_t count,
                                         const void *held, float *out) {
     if (group == 0) {

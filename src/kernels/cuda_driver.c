@@ -1,5 +1,6 @@
-/* cuda_driver.c: is NVIDIA's driver here, and for how many cards? It is a library of its own, apart from card and
- * toolkit. Apart from cuda_open.c too, so that whoever brings a backend of their own (tests do) can still ask. */
+/* cuda_driver.c: whether NVIDIA's driver is present, and for how many cards. The driver is a
+ * library of its own, independent of card and toolkit. This file is separate from cuda_open.c, so
+ * that programs with their own backend (tests) can use it. */
 #include <dlfcn.h>
 
 #include "base/beside.h"
@@ -29,6 +30,6 @@ int hy_cuda_card_count(void) {
     *(void **)&init = dlsym(driver, "cuInit");
     *(void **)&get_count = dlsym(driver, "cuDeviceGetCount");
     bool is_known = init && get_count && init(0) == SUCCESS && get_count(&count) == SUCCESS;
-    /* The driver stays open: it may have threads by now. */
+    /* The driver stays open: it may have started threads. */
     return is_known ? count : 0;
 }

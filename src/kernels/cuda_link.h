@@ -1,9 +1,10 @@
-/* cuda_link.h: the seam between the program and the CUDA backend, which is a shared object of its own.
+/* cuda_link.h: the interface between the program and the CUDA backend, which is a separate shared
+ * object.
  *
- * The program opens libhybrid_cuda.so when a device is wanted and asks it for a backend; nothing of CUDA
- * is linked into the program, so it starts on a machine without a driver. The shared object calls back
- * only what is handed to it here: messages, and the check of the op table. Both sides are built from one
- * source; the version and the size of a call tell a mix of builds apart. */
+ * The program opens libhybrid_cuda.so when a device is needed and requests a backend from it. No
+ * CUDA is linked into the program, so it starts on a machine without a driver. The shared object
+ * calls only the functions passed here: messages, and the check of the op table. Both sides are
+ * built from the same source; the version and the size of a call detect a mix of builds. */
 #pragma once
 
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 #define HY_CUDA_ENTRY "hy_cuda_entry"
 #define HY_CUDA_LIBRARY "libhybrid_cuda.so"
 
-/* What the shared object may ask of the program. */
+/* The functions that the shared object may call. */
 typedef struct hy_cuda_host {
     int32_t version;
     uint64_t call_bytes; /* sizeof(hy_op_call) */
@@ -25,6 +26,6 @@ typedef struct hy_cuda_host {
     const char *(*tensor_name)(hy_op_kind kind, int position);
 } hy_cuda_host;
 
-/* HY_ERR_STATE, without a message, when the two are not of one build. */
+/* HY_ERR_STATE, without a message: the two are from different builds. */
 typedef hy_status (*hy_cuda_entry_function)(const hy_cuda_host *host,
                                             const hy_cuda_options *options, hy_backend **out);

@@ -1,8 +1,8 @@
-/* cuda_open.c: finding and opening the CUDA backend. See cuda_link.h.
+/* cuda_open.c: finds and opens the CUDA backend. See cuda_link.h.
  *
- * Looked for where HYBRID_CUDA_LIBRARY says, beside the program, and where the loader looks (beside.h). What
- * is missing is said in words: the driver, the device, the backend file, or a compute capability it was
- * built for. */
+ * The search order is HYBRID_CUDA_LIBRARY, next to the program, and the search path of the loader
+ * (beside.h). The error names what is missing: the driver, the device, the backend file, or code
+ * for the card's compute capability. */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -13,15 +13,9 @@
 
 #define LIBRARY HY_CUDA_LIBRARY
 
-static hy_status fail_in_words(hy_status status, const char *format, va_list arguments) {
-    char message[HY_ERROR_MESSAGE_MAX];
-    vsnprintf(message, sizeof message, format, arguments);
-    return hy_fail(status, "%s", message);
-}
-
 static const hy_cuda_host host = {.version = HY_CUDA_LINK_VERSION,
                                   .call_bytes = sizeof(hy_op_call),
-                                  .fail = fail_in_words,
+                                  .fail = hy_fail_list,
                                   .error_message = hy_error_message,
                                   .op_check = hy_op_check,
                                   .op_name = hy_op_name,
@@ -31,20 +25,20 @@ hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **ou
     char why[512];
     *out = NULL;
     HY_FAIL_IF(!hy_cuda_has_driver(), HY_ERR_DEVICE,
-               "there is no NVIDIA driver here (libcuda.so.1 was not found)");
+               "there is no NVIDIA driver on this machine (libcuda.so.1 was not found)");
     void *library = hy_open_beside(LIBRARY, "HYBRID_CUDA_LIBRARY", why, sizeof why);
     HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE, "the CUDA backend could not be opened: %s", why);
-    HY_FAIL_IF(!library, HY_ERR_DEVICE,
-               "an NVIDIA driver is here, but the CUDA backend (" LIBRARY
-               ") is not beside the program: build it with nvcc in PATH, or set "
-               "HYBRID_CUDA_LIBRARY");
+    HY_FAIL_IF(
+        !library, HY_ERR_DEVICE,
+        "there is an NVIDIA driver, but the CUDA backend (" LIBRARY
+        ") is not next to the program: build it with nvcc in PATH, or set HYBRID_CUDA_LIBRARY");
     hy_cuda_entry_function entry;
     *(void **)&entry = dlsym(library, HY_CUDA_ENTRY);
     HY_FAIL_IF(!entry, HY_ERR_DEVICE, LIBRARY " is not a CUDA backend: it has no " HY_CUDA_ENTRY);
-    /* The library stays open: CUDA does not survive being unloaded. */
+    /* The library stays open: CUDA cannot be unloaded safely. */
     hy_status status = entry(&host, options, out);
     if (status != HY_ERR_STATE) return status;
     return hy_fail(HY_ERR_DEVICE,
-                   LIBRARY " is of another build than this program: build both again, or set "
-                           "HYBRID_CUDA_LIBRARY to the one that belongs to it");
+                   LIBRARY " and this program are from different builds: build both again, or set "
+                           "HYBRID_CUDA_LIBRARY to the file that belongs to this program");
 }

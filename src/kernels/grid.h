@@ -1,14 +1,15 @@
-/* grid.h: a bf16 number in one byte, beside another bf16 number that is near it.
+/* grid.h: stores a bf16 number in one byte, relative to another bf16 number near it.
  *
- * Numbers lie on a grid: multiples of step = 2^exponent up to 128 steps, and from there on the bf16 numbers
- * themselves, which are a step apart at first. Grid points are counted from zero, below zero with a minus.
- * The code of a number is the low byte of its nearest point's count. Whoever has a number that is fewer
- * than 128 points away gets the whole count back: it is the one with this low byte around there.
+ * Numbers are on a grid: multiples of step = 2^exponent up to 128 steps, and beyond that the bf16
+ * numbers themselves, which are one step apart at first. Grid points are counted from zero,
+ * negative below zero. The stored byte is the low byte of the count of the nearest point. Given a
+ * number fewer than 128 points away, the whole count is recovered: it is the only one nearby with
+ * this low byte.
  *
- * So from 128 steps on a number comes back bit for bit, while the other is not more than a factor of two
- * away; below, it comes back rounded to a step. The code of a number that is farther away is read as
- * another point: never farther from the one at hand than the larger of 129 steps and its own size.
- * Nothing in it is rounded by the machine: all backends get the same bits. */
+ * So a number of 128 steps or more is recovered exactly as long as the other number is within a
+ * factor of two; a smaller one is recovered rounded to a step. If the numbers are farther apart,
+ * the result is another point, but never farther from the given number than the larger of 129 steps
+ * and its own size. No operation is rounded by the machine, so all backends get the same bits. */
 #pragma once
 
 #include <stdint.h>
@@ -21,19 +22,19 @@
 #endif
 
 #define HY_GRID_EXPONENT_MAX 100 /* of either sign: no step is subnormal, none overflows */
-#define HY_GRID_LINEAR 128       /* points from zero to where bf16 numbers are a step apart */
+#define HY_GRID_LINEAR 128       /* points from zero to where bf16 numbers are one step apart */
 #define HY_BF16_LARGEST 0x7f7f   /* bits of the largest finite number */
 
-/* Bits of 128 steps: the exponent field of 128 is 134. */
+/* The bits of 128 steps: the exponent field of 128 is 134. */
 HY_BOTH int32_t hy_grid_border(int32_t exponent) { return (134 + exponent) * 128; }
 
 /* The point nearest to a number, ties to even. */
 HY_BOTH int32_t hy_grid_point(uint16_t bits, int32_t exponent) {
     int32_t size = bits & 0x7fff, border = hy_grid_border(exponent);
     int32_t right =
-        border / 128 - size / 128; /* binary places that the significand is above a step */
+        border / 128 - size / 128; /* how many binary places the significand must be shifted */
     int32_t significand = 128 | (size & 127);
-    if (right > 9) right = 9; /* below half a step, as subnormal numbers are */
+    if (right > 9) right = 9; /* below half a step, as for subnormal numbers */
     if (right < 1) right = 1;
     int32_t whole = significand >> right;
     int32_t rounded = (significand + (1 << (right - 1)) - 1 + (whole & 1)) >> right;
@@ -41,14 +42,15 @@ HY_BOTH int32_t hy_grid_point(uint16_t bits, int32_t exponent) {
     return bits & 0x8000 ? -point : point;
 }
 
-/* Bits of the number at a point. */
+/* The bits of the number at a point. */
 HY_BOTH uint16_t hy_grid_number(int32_t point, int32_t exponent) {
     int32_t n = point < 0 ? -point : point, size = 0;
     if (n >= HY_GRID_LINEAR) {
         size = hy_grid_border(exponent) + n - HY_GRID_LINEAR;
-        if (size > HY_BF16_LARGEST) size = HY_BF16_LARGEST; /* a code read beside another number */
+        /* the byte was read relative to a number too far away */
+        if (size > HY_BF16_LARGEST) size = HY_BF16_LARGEST;
     } else if (n > 0) {
-        float steps = (float)n; /* 7 bits: exact in bf16, too */
+        float steps = (float)n; /* 7 bits: exact in bf16 */
         uint32_t word;
         memcpy(&word, &steps, sizeof word);
         size = (int32_t)(word >> 16) + exponent * 128;

@@ -1,14 +1,14 @@
-/* kernels.h: the op table, and the backend that runs it.
+/* kernels.h: the op table, and the interface of backends.
  *
- * An op is a kind, some scalars and a few tensors in fixed positions. It knows no tensor names and no
- * phases. A backend (cpu/, cuda/) answers three questions about an op: does it support these shapes
- * and types, how much workspace does it need, and it can prepare it once (a matmul plan); then it runs
- * it on a stream. Streams are queues that run beside the caller, on the CPU as on a GPU; events order
- * them. Enqueueing never allocates. An op that fails leaves its message on the stream; the next
+ * An op is a kind, some scalars and a few tensors in fixed positions. It knows no tensor names and
+ * no phases. For an op, a backend (cpu/, cuda/) says whether it supports these shapes and types and
+ * how much workspace it needs. It can prepare the op once (a matmul plan) and then run it on a
+ * stream. Streams are queues that run asynchronously, on the CPU as on a GPU; events order them.
+ * Enqueueing never allocates. An op that fails leaves its message on the stream; the next
  * stream_sync reports it.
  *
- * All sums are taken in fp32 or wider, whatever the storage type, and in an order that depends on the
- * shapes alone (not on the number of threads): the same call gives the same bits. */
+ * All sums use fp32 or wider, whatever the storage type, in an order that depends only on the
+ * shapes (not on the number of threads): the same call gives the same bits. */
 #pragma once
 
 #include "kernels/coded.h"
@@ -20,165 +20,179 @@ extern "C" {
 
 /* ---- ops ------------------------------------------------------------------------------------- */
 
-/* Tensors are listed after each kind in the order of their positions, which have names below; `?` marks
- * one that may be absent, `+` one that is added to when attr.accumulate is set and overwritten otherwise,
- * `*` one that is read and written.
+/* After each kind, its tensors are listed in the order of their positions, which have names below.
+ * `?`: may be absent. `+`: added to if attr.accumulate is set, otherwise overwritten. `*`: read and
+ * written.
  *
- * `largest` (1) fp32 of an op is the largest magnitude of its result as it is stored; what is not a number is
- * larger than all. */
+ * `largest` (1) fp32 of an op is the largest magnitude of its stored result (amax); NaN counts as
+ * larger than all numbers. */
 typedef enum hy_op_kind {
-    /* d = alpha op(a) op(b) + c + bias. a (M,K) or (K,M) when trans_a; b (K,N) or (N,K) when trans_b;
-     * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b), and
-     * neither bias nor c.
-     * b may be a weight that is stored otherwise: int8 with a scale for each of its rows, or another real
-     * type than a's. int8 is read in a's type, as HY_OP_CAST makes it: the result has the bits of that
-     * cast and a matmul.
-     * act (M,N)?: beside d, which is then what goes into the activation function, act = gelu(d).
-     * pre (M,N)?: d = gelu'(pre) * (alpha op(a) op(b)), its backward; alone, without accumulate.
-     * a and b may both be fp8 (fp8.h), one of them E5M2: with trans_b alone, and neither act nor pre; d is
-     * bf16, fp16 or fp32. is_fast: sums may be taken with fewer bits than fp32 has.
-     * batch: so many matmuls at once, of matrices that lie behind each other, (batch M,K) and so on; with
-     * nothing but c and accumulate. How it is done is chosen for `batch_most` of them, and each has the
-     * same bits in whatever company. */
+    /* d = alpha op(a) op(b) + c + bias. a (M,K), or (K,M) if trans_a; b (K,N), or (N,K) if trans_b;
+     * d (M,N) +; bias (N)?; c (M,N)? may be d itself. With accumulate: d += alpha op(a) op(b),
+     * without bias and c.
+     *
+     * b may be a weight of another type: int8 with a scale per row, or another real type than a's.
+     * int8 is converted to a's type as by HY_OP_CAST: the result has the bits of that cast and a
+     * matmul.
+     *
+     * act (M,N)?: act = gelu(d) in addition to d, the input of the activation function. pre (M,N)?:
+     * d = gelu'(pre) * (alpha op(a) op(b)), its backward; only without accumulate and other
+     * options.
+     *
+     * a and b may both be fp8 (fp8.h), one of them E5M2: only with trans_b, without act and pre; d
+     * is bf16, fp16 or fp32. is_fast: sums may have fewer bits than fp32.
+     *
+     * batch: this many matmuls at once, of contiguous matrices, (batch M,K) and so on; only with c
+     * and accumulate. The algorithm is chosen for `batch_most` of them, so each has the same bits
+     * in any batch. */
     HY_OP_MATMUL,    /* a b d+ bias? c? act? pre? */
     HY_OP_BIAS_GRAD, /* dy (N,C)  dbias (C)+ : column sums */
 
-    /* y = (x - mean) rstd weight + bias, or with is_rms y = x rstd weight. Statistics are fp32, one
+    /* y = (x - mean) rstd weight + bias; with is_rms y = x rstd weight. Statistics are fp32, one
      * per row. */
     HY_OP_NORM,     /* x (N,C)  weight (C)  bias (C)?  y (N,C)  mean (N)?  rstd (N)  largest? */
     HY_OP_NORM_BWD, /* dy  x  weight  mean?  rstd  residual (N,C)?  dx (N,C)  dweight (C)?+
                        dbias (C)?+
                        dx = residual + d norm/dx; dx may be residual itself */
 
-    /* rmsnorm of every q and k head of a packed qkv row, v copied (Qwen3). */
+    /* rmsnorm of every q and k head of a packed qkv row; v is copied (Qwen3). */
     HY_OP_HEAD_NORM,     /* qkv (N,(H+2K)D)  wq (D)  wk (D)  out (N,(H+2K)D)  rstd (N,H+K) */
     HY_OP_HEAD_NORM_BWD, /* dout  qkv  wq  wk  rstd  dqkv (may be dout)  dwq?+  dwk?+ */
 
-    /* Rotates pairs (i, i + D/2) of each q and k head in place; inverse for the backward pass. */
+    /* Rotates pairs (i, i + D/2) of each q and k head in place; `inverse` is for the backward
+     * pass. */
     HY_OP_ROPE, /* qkv (N,(H+2K)D)*  table (Tmax, D/2, 2) fp32: cos, sin */
 
-    /* Causal attention on packed qkv; keeps only the log-sum-exp. doc_starts gives each token the
-     * position in its sequence where its document begins; it sees nothing before that. */
+    /* Causal attention on packed qkv; stores only the log-sum-exp. doc_starts has for each token
+     * the position in its sequence where its document begins; the token does not see earlier
+     * ones. */
     HY_OP_ATTENTION,     /* qkv (N,(H+2K)D)  doc_starts (N) i32?  out (N,H D)  lse (B,H,T) fp32 */
     HY_OP_ATTENTION_BWD, /* dout  qkv  doc_starts?  out  lse  dqkv (N,(H+2K)D) */
-    /* The same for the next T tokens of sequences whose keys and values are kept: k and v of the rows are
-     * put into the cache from position attr.heads.first on, and each row sees what lies there up to
+    /* As above for the next T tokens of sequences with cached keys and values: k and v of the rows
+     * are written to the cache from position attr.heads.first on, and each row sees the cache up to
      * itself. A row of the cache holds its k heads, then its v heads; X is at least first + T. */
     HY_OP_ATTENTION_CACHED, /* qkv (B T,(H+2K)D)  cache (B,X,2K D)*  out (B T,H D) */
 
-    HY_OP_GELU,       /* x (N,F)  y (N,F)  largest? : tanh form */
-    HY_OP_GELU_BWD,   /* dy  x  dx (may be dy)  largest? */
-    HY_OP_SWIGLU,     /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest? */
-    HY_OP_SWIGLU_BWD, /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?
-                         largest? : of dgate_up
-                         active: y again, for who did not keep it; may be dy */
+    HY_OP_GELU,     /* x (N,F)  y (N,F)  largest? : tanh form */
+    HY_OP_GELU_BWD, /* dy  x  dx (may be dy)  largest? */
+    HY_OP_SWIGLU,   /* gate_up (N,2F): gate first  y (N,F) = silu(gate) up  largest? */
+    /* dy (N,F)  gate_up (N,2F)  dgate_up (N,2F, may be gate_up)  active (N,F)?  largest? : of
+     * dgate_up. active: y again, if it was not stored; may be dy */
+    HY_OP_SWIGLU_BWD,
 
-    /* With doc_starts, as attention has them, the positions of a document begin anew at 0. wte may be int8
-     * as a matmul's b; its rows are then read in x's type. */
+    /* With doc_starts, as for attention, the positions of a document begin at 0. wte may be int8
+     * like b of a matmul; its rows are then converted to x's type. */
     HY_OP_EMBED,     /* tokens (N) i32  wte (V,C)  wpe (Tmax,C)?  x (N,C)  doc_starts (N) i32? */
     HY_OP_EMBED_BWD, /* tokens (N) i32  dx (N,C)  dwte (V,C)?+  dwpe (Tmax,C)?+
                          doc_starts (N) i32? */
 
     /* Softmax cross-entropy over the first attr.loss.vocab columns. Target < 0: ignored, loss 0.
-     * Writes each row's loss; with wants_grad turns logits into d(scale * sum of losses)/dlogits. */
+     * Writes the loss of each row; with wants_grad, logits become d(scale * sum of
+     * losses)/dlogits. */
     HY_OP_CROSS_ENTROPY, /* logits (N,V)*  targets (N) i32  losses (N) fp32 */
 
     HY_OP_SUM,     /* x (any) fp32  out (1) f64+ */
     HY_OP_SQ_NORM, /* x (any)  out (1) f64+ : sum of squares */
     /* total (1) f64 = sum of squares of all gradients -> result (2) fp32: {norm, scale}; scale =
-     * grad_scale * min(1, max_norm / (grad_scale * norm)), or 0 when the norm is not finite. */
+     * grad_scale * min(1, max_norm / (grad_scale * norm)), or 0 if the norm is not finite. */
     HY_OP_CLIP, /* total (1) f64  result (2) fp32 */
-    /* One AdamW step with g = scale * grad. scale 0 leaves everything as it was. Without master the
-     * parameter itself is updated; with it, master is updated and the parameter is its rounding.
-     * 16-bit parameters without master, and 16-bit m and v, are rounded stochastically. The noise of
-     * logical element i = first + position is word w = hy_philox(seed, HY_RNG_ROUNDING, i / 4)[i % 4]:
-     * 16 bits each, w & 0xffff for the parameter, w >> 16 for m, w * 0x9E3779B1 >> 16 for v.
-     * m and v may be u8: codes as HY_OP_QUANTIZE has them (m signed, v unsigned) with scales at
-     * quant.scale, fp32, one per quant.block elements: a power of two, 8 to 256. The step is then
-     * dequantise, update, quantise with each block's new largest number. */
+    /* One AdamW step with g = scale * grad. scale 0 changes nothing. Without master the parameter
+     * itself is updated; with it, master is updated and the parameter is its rounding. 16-bit
+     * parameters without master, and 16-bit m and v, are rounded stochastically. The noise of
+     * logical element i = first + position is word w = hy_philox(seed, HY_RNG_ROUNDING, i / 4)[i %
+     * 4]: 16 bits each, w & 0xffff for the parameter, w >> 16 for m, w * 0x9E3779B1 >> 16 for v. m
+     * and v may be u8: quantised as by HY_OP_QUANTIZE (m signed, v unsigned) with fp32 scales at
+     * quant.scale, one per quant.block elements: a power of two, 8 to 256. The step then
+     * dequantises, updates, and quantises with the new largest magnitude of each block. */
     HY_OP_ADAMW, /* param*  grad  m*  v*  clip (2) fp32: {norm, scale}  master? fp32* */
-    /* One step of SGD, by PyTorch's formula without dampening, with g = scale * grad + weight_decay *
-     * param:
-     *   momentum = attr.momentum * momentum + g
-     *   param   -= lr * momentum, or with is_nesterov lr * (g + attr.momentum * momentum)
-     * A momentum that begins as zero is g after the first step. Without the tensor: param -= lr * g.
-     * Scale 0, master, rounding, its noise and 8 bits are as for AdamW; momentum stands for m. */
+    /* One step of SGD, by PyTorch's formula without dampening,
+     * with g = scale * grad + weight_decay * param:
+     *     momentum = attr.momentum * momentum + g
+     *     param   -= lr * momentum, or with is_nesterov lr * (g + attr.momentum * momentum)
+     * A momentum that begins as zero is g after the first step. Without the tensor:
+     * param -= lr * g. Scale 0, master, rounding, its noise and 8 bits are as for AdamW, with
+     * momentum in place of m. */
     HY_OP_SGD, /* param*  grad  momentum?*  clip (2) fp32: {norm, scale}  master? fp32* */
     /* One step of Lion with g = scale * grad; sign(0) is 0:
-     *   param -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * param)
-     *   m      = beta2 * m + (1 - beta2) * g
+     *     param -= lr * (sign(beta1 * m + (1 - beta1) * g) + weight_decay * param)
+     *     m      = beta2 * m + (1 - beta2) * g
      * Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
     HY_OP_LION, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32* */
-    /* One step of Adafactor, by PyTorch's formulas, with g = scale * grad. With is_factored param is (M,N) and
-     * v has M + N numbers: r, means of rows, then c, of columns; else one for each element:
-     *   r += mix * (mean of g^2 in the row - r), c likewise     variance = r c / max(mean of r, eps1)
-     *   or v += mix * (g^2 - v)                                 variance = v
+    /* One step of Adafactor, by PyTorch's formulas, with g = scale * grad. With is_factored, param
+     * is (M,N) and v has M + N numbers: r, the means of rows, then c, the means of columns;
+     * otherwise one per element:
+     *   r += mix * (mean of g^2 in the row - r), c likewise  variance = r c / max(mean of r, eps1)
+     *   or v += mix * (g^2 - v)                              variance = v
      *   u = g / sqrt(max(variance, eps1^2))
      *   param = (1 - lr * weight_decay) * param - alpha / max(1, rms(u) / threshold) * u
-     * with alpha = rate, or with is_relative rate * max(eps2, rms(param)), of param as it came.
-     * Scale 0, master, rounding of param and its noise are as for AdamW. */
+     * with alpha = rate, or with is_relative rate * max(eps2, rms(param)) of the old param. Scale
+     * 0, master, rounding of param and its noise are as for AdamW. */
     HY_OP_ADAFACTOR, /* param*  grad  v* fp32  clip (2) fp32: {norm, scale}  master? fp32* */
 
-    /* What Muon makes orthogonal, with g = scale * grad and the momentum that the step will leave,
-     * next = momentum * m + (1 - momentum) * g: it is next, or with is_nesterov
-     * momentum * next + (1 - momentum) * g. m may have any type that it has in HY_OP_MUON. */
+    /* The matrix that Muon orthogonalizes, with g = scale * grad and the momentum after the step,
+     * next = momentum * m + (1 - momentum) * g: next, or with is_nesterov momentum * next + (1 -
+     * momentum) * g. m may have any type that it has in HY_OP_MUON. */
     HY_OP_MUON_BLEND, /* out  grad  m  clip (2) fp32: {norm, scale} */
-    /* Each row to length one: y = x / (its length + eps). */
+    /* Scales each row to norm one: y = x / (norm + eps). */
     HY_OP_TO_UNIT, /* x (M,C)  y (M,C) (may be x); M at most 65,535 */
     /* One step along a given direction, and the momentum:
-     *   m      = momentum * m + (1 - momentum) * scale * grad
-     *   param  = param - lr * weight_decay * param - lr * coefficient[i] * direction
-     * element by element, where i counts the attr.muon.ends that the element is not before. With
-     * is_cautious what decays is only what the direction makes smaller too: direction * param > 0.
-     * Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
+     *     m      = momentum * m + (1 - momentum) * scale * grad
+     *     param  = param - lr * weight_decay * param - lr * coefficient[i] * direction
+     * element by element, where i is the number of attr.muon.ends at or before the element. With
+     * is_cautious, decay applies only if the direction also makes the weight smaller: direction *
+     * param > 0. Scale 0, master, rounding, its noise and 8 bits are as for AdamW. */
     HY_OP_MUON, /* param*  grad  m*  clip (2) fp32: {norm, scale}  master? fp32*  direction */
 
-    /* Same count, another type, round to nearest even. One of the two may be int8 with a scale per row
-     * (int8.h); as dst it gets codes and scales. */
+    /* Same count, another type, rounded to nearest even. One of the two may be int8 with a scale
+     * per row (int8.h); as dst it gets values and scales. */
     HY_OP_CAST, /* src  dst */
     HY_OP_FILL, /* dst : every element = attr.fill.value */
 
-    /* out = sum of coefficient[i] x_i + noise z, z a standard normal number of the logical element.
-     * out may be one of the x. What predictors are made of. */
+    /* out = sum of coefficient[i] x_i + noise z, with z a standard normal number of the logical
+     * element. out may be one of the x. Predictors use it. */
     HY_OP_COMBINE, /* out  x0?  x1?  x2? : same count */
     /* Over the differences a - b and c - d (b, d absent: zero): {|a-b|^2, |c-d|^2, <a-b, c-d>}. */
     HY_OP_DIFF_DOT, /* a  b?  c  d?  out (3) f64+ */
-    /* 8 bits an element and one fp32 scale per block: code = (|x| / largest)^(1/p) in 127 steps and a
-     * sign (signed, p 3), or in 255 steps (unsigned, p 4); what is not zero never becomes zero in the
-     * unsigned form, because it is divided by. */
+    /* 8 bits per element and one fp32 scale per block: value = (|x| / largest)^(1/p) in 127 steps
+     * and a sign (signed, p 3), or in 255 steps (unsigned, p 4). In the unsigned form, only zero
+     * becomes zero, because it is used as a divisor. */
     HY_OP_QUANTIZE,   /* x (n) fp32  codes (n) u8  scales (n / block, rounded up) fp32 */
     HY_OP_DEQUANTIZE, /* codes  scales  x */
-    /* bf16 numbers in a byte each, and back beside numbers that are near them (grid.h). The step of the
-     * grid is 2^attr.grid.exponent. */
+    /* Stores bf16 numbers in a byte each, and recovers them with the help of numbers near them
+     * (grid.h). The step of the grid is 2^attr.grid.exponent. */
     HY_OP_WRAP,   /* x (n) bf16  codes (n) u8 */
     HY_OP_UNWRAP, /* codes (n) u8  near (n) bf16  x (n) bf16 */
 
-    HY_OP_LARGEST, /* x (any)  out (1) fp32 : its largest magnitude, as `largest` is */
-    /* Codes of x (fp8.h) by its largest magnitude, as they lie and transposed, either or both; each gets the
-     * scale. x may be codes itself: then they are transposed, and largest and codes are absent.
-     * seen: {largest so far, numbers other than zero that became zero, numbers}, added to. */
+    HY_OP_LARGEST, /* x (any)  out (1) fp32 : its largest magnitude, as for `largest` */
+    /* Quantises x to fp8 (fp8.h) with its largest magnitude, in the same layout, transposed, or
+     * both; each gets the scale. x may be fp8 itself: then it is transposed, and largest and codes
+     * are absent. seen: statistics that are added to: {largest so far, numbers other than zero that
+     * became zero, numbers}. */
     HY_OP_TO_FP8, /* x (M,C)  largest (1) fp32?  codes (M,C)?  transposed (C,M)?  seen (3) f64?* */
 
-    /* Adapters of the pieces of one matrix, side by side. `rows` are those of the pieces, M in all; A of them
-     * have an adapter (is_there), and their rows lie one below the other in b. Of `full`, a row has its
-     * piece's r columns from b, and zeros for the other pieces; all zeros where its piece has none. */
+    /* Adapters of the pieces of one matrix as a block-diagonal matrix. `rows` are the rows of each
+     * piece, M in total. A of the pieces have an adapter (is_there), and the rows of these are
+     * contiguous in b. A row of `full` has the r columns of its piece from b and zeros for the
+     * other pieces; all zeros if its piece has no adapter. */
     HY_OP_SPREAD,  /* b (R,r)  full (M, A r) */
     HY_OP_COLLECT, /* full (M, A r)  b (R,r)+ : the elements of full that come from b */
-    /* y = c + x / (1 - rate), or c where the number of the element is below rate: element i has the number
-     * hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With rate 0 seed may be
-     * absent. */
-    HY_OP_DROPOUT, /* x (N,C)  seed (2) i32?: low and high word  y (N,C) (may be x or c)  c (N,C)? */
+    /* y = c + x / (1 - rate), or c if the random number of the element is below rate: element i has
+     * the number hy_philox(seed, HY_RNG_DROPOUT, attr.dropout.first + i / 4)[i % 4] / 2^32. With
+     * rate 0, seed may be absent. */
+    /* x (N,C)  seed (2) i32?: low and high word  y (N,C) (may be x or c)  c (N,C)? */
+    HY_OP_DROPOUT,
 
-    /* The sum of n numbers over ranks, in the order of ranks: out = x_0 + x_1 + .. in fp32, from left to
-     * right, rounded once at the end; an out that is added to is added last: out + (x_0 + x_1 + ..). own is
-     * x of rank attr.add_parts.rank; the others lie in parts by rank, this one left out, each in the first n
-     * of `stride` elements. parts has own's type, and may be absent where count is 1; out has own's type or
-     * is fp32. */
+    /* The sum of n numbers over ranks, in the order of ranks: out = x_0 + x_1 + .. in fp32, from
+     * left to right, rounded once at the end. With accumulate, out is added last: out + (x_0 + x_1
+     * + ..). own is x of rank attr.add_parts.rank; the others are in parts by rank, without this
+     * one, each in the first n of `stride` elements. parts has own's type, and may be absent if
+     * count is 1; out has own's type or is fp32. */
     HY_OP_ADD_PARTS, /* own (n)  parts ((count - 1) stride)?  out (n)+ (may be own) */
     HY_OP_COUNT
 } hy_op_kind;
 
-/* Positions of an op's tensors, as in call.t[HY_NORM_RSTD]; shapes are in the lists above. */
+/* Positions of the tensors of an op, as in call.t[HY_NORM_RSTD]; the lists above have the
+ * shapes. */
 enum {
     HY_MATMUL_A,
     HY_MATMUL_B,
@@ -282,12 +296,12 @@ enum { HY_ADD_PARTS_OWN, HY_ADD_PARTS_PARTS, HY_ADD_PARTS_OUT };
 
 #define HY_OP_TENSORS 9
 
-/* rope, attention, head norm: how a row of qkv is laid out */
+/* rope, attention, head norm: the layout of a row of qkv */
 typedef struct hy_heads_attr {
     int32_t batch, seq, heads, kv_heads, head_dim;
-    int32_t window; /* attention: tokens seen, itself included; 0: all before */
-    int32_t first;  /* cached attention: position of a sequence's first row */
-    float scale;    /* attention: on q k, usually 1/sqrt(D) */
+    int32_t window; /* attention: tokens that are visible, including itself; 0: all before */
+    int32_t first;  /* cached attention: position of the first row of a sequence */
+    float scale;    /* attention: factor of q k, usually 1/sqrt(D) */
     float eps;      /* head norm */
     bool inverse;   /* rope: rotate back */
 } hy_heads_attr;
@@ -313,7 +327,7 @@ typedef struct hy_lion_attr {
 typedef struct hy_adafactor_attr {
     float lr, weight_decay; /* of the decay */
     float rate;             /* of the step */
-    float mix;              /* share of this step's squares in the means */
+    float mix;              /* weight of this step's squares in the means */
     float eps1, eps2, threshold;
     bool is_factored, is_relative;
     uint64_t seed, first; /* of the noise, as for adamw */
@@ -322,11 +336,11 @@ typedef struct hy_adafactor_attr {
 #define HY_MUON_PIECES 3
 typedef struct hy_muon_attr {
     float lr, momentum, weight_decay;
-    bool is_nesterov; /* the blend alone */
+    bool is_nesterov; /* only for the blend */
     bool is_cautious;
     float coefficient[HY_MUON_PIECES];
     int64_t ends[HY_MUON_PIECES -
-                 1];      /* where the next piece begins, rising; the count where there is none */
+                 1];      /* where the next piece begins, ascending; the count if there is none */
     uint64_t seed, first; /* of the noise, as for adamw */
 } hy_muon_attr;
 
@@ -337,7 +351,7 @@ typedef struct hy_spread_attr {
     bool is_there[HY_SPREAD_PIECES];
 } hy_spread_attr;
 
-/* Where row m of full comes from: its row in b, -1: nowhere; *column is its first one. */
+/* The row of b that row m of full comes from, -1: none; *column is its first column. */
 static inline
 #ifdef __CUDACC__
     __host__ __device__
@@ -361,10 +375,10 @@ typedef struct hy_op_attr {
     union {
         struct {
             bool trans_a, trans_b;
-            bool is_gelu; /* d = gelu of the result, and what went into it is not kept */
+            bool is_gelu; /* d = gelu of the result; the input of gelu is not stored */
             bool is_fast; /* fp8: fewer bits in sums */
             float alpha;
-            int32_t batch, batch_most; /* 0: a single one */
+            int32_t batch, batch_most; /* 0: a single matmul */
         } matmul;
         struct {
             float eps;
@@ -372,7 +386,7 @@ typedef struct hy_op_attr {
         } norm;
         hy_heads_attr heads;
         struct {
-            int32_t seq; /* T: row n stands at n mod T of its sequence */
+            int32_t seq; /* T: row n is at position n mod T of its sequence */
         } embed;
         struct {
             int32_t vocab;
@@ -387,7 +401,7 @@ typedef struct hy_op_attr {
         hy_sgd_attr sgd;
         hy_lion_attr lion;
         hy_adafactor_attr adafactor;
-        hy_muon_attr muon; /* and its blend */
+        hy_muon_attr muon; /* also for its blend */
         struct {
             float eps;
         } to_unit;
@@ -402,13 +416,13 @@ typedef struct hy_op_attr {
             int32_t block;
             bool is_signed;
         } quantize;
-        hy_spread_attr spread; /* and collect */
+        hy_spread_attr spread; /* also for collect */
         struct {
             float rate;
             uint64_t first;
         } dropout;
         struct {
-            int32_t count, rank; /* ranks, and which of them this one is */
+            int32_t count, rank; /* number of ranks, and the number of this one */
             int64_t stride;
         } add_parts;
         struct {
@@ -417,37 +431,38 @@ typedef struct hy_op_attr {
     };
 } hy_op_attr;
 
-/* An op with its tensors bound. */
+/* An op with its tensors. */
 typedef struct hy_op_call {
     hy_op_kind kind;
     hy_op_attr attr;
     hy_tensor t[HY_OP_TENSORS];
-    hy_tensor workspace; /* bytes (u8), at least what the backend asked for */
-    /* What prepare left; belongs to the backend. Attention on a GPU has none where it is our own. */
+    hy_tensor workspace; /* in bytes (u8), at least what the backend requires */
+    /* The result of prepare; owned by the backend. NULL for our own attention on a GPU. */
     const void *plan;
 } hy_op_call;
 
 const char *hy_op_name(hy_op_kind kind);
 
-/* How many matmuls a call is. */
+/* The number of matmuls in a call. */
 static inline int64_t hy_matmul_batch(const hy_op_call *call) {
     return call->attr.matmul.batch > 0 ? call->attr.matmul.batch : 1;
 }
 
-/* A matmul may cast b, a stored weight, to a's type before it begins, into the first bytes of its workspace:
- * codes always, and another real type where a backend multiplies one type by itself alone (is_uniform) and
- * the result is as fine as a; 0: it does not. */
+/* A matmul may first cast b, a stored weight, to a's type, into the first bytes of its workspace:
+ * always if b is quantised, and for another real type if a backend multiplies only equal types
+ * (is_uniform) and the result is as precise as a. 0: it does not. */
 static inline size_t hy_matmul_cast_bytes(const hy_op_call *call, bool is_uniform) {
     const hy_tensor *b = &call->t[HY_MATMUL_B];
     hy_dtype in = call->t[HY_MATMUL_A].dtype, out = call->t[HY_MATMUL_D].dtype;
     bool is_other = is_uniform && b->dtype != in && (in == HY_F32 || out == in);
-    bool is_coded = hy_is_coded(b->dtype) && !hy_is_fp8(in); /* codes by codes are multiplied so */
+    /* two quantised operands are multiplied directly */
+    bool is_coded = hy_is_coded(b->dtype) && !hy_is_fp8(in);
     if (!is_coded && !is_other) return 0;
     return ((size_t)hy_tensor_count(b) * hy_dtype_size(in) + 255) / 256 * 256;
 }
 
-/* The matmul behind that cast: b in a's type, and the workspace that is left. While planning, when there is
- * none yet, b stays where it is. */
+/* The matmul after that cast: b in a's type, and the rest of the workspace. During planning, when
+ * there is no workspace, b stays where it is. */
 static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call, bool is_uniform) {
     hy_op_call plain = *call;
     size_t bytes = hy_matmul_cast_bytes(call, is_uniform);
@@ -465,88 +480,90 @@ static inline hy_op_call hy_matmul_behind_cast(const hy_op_call *call, bool is_u
 /* Floating-point operations of a call, for accounting (a multiply-add is two). */
 double hy_op_flops(const hy_op_call *call);
 
-/* ---- backend ----------------------------------------------------------------------------------- */
+/* ---- backend --------------------------------------------------------------------------------- */
 
 typedef struct hy_stream hy_stream;
 typedef struct hy_event hy_event;
 typedef struct hy_graph hy_graph;
 typedef struct hy_backend hy_backend;
 
-/* What the device is, for people and for the planner. */
+/* Facts about the device, for people and for the planner. */
 typedef struct hy_device_facts {
     char name[128];    /* "CPU: Neoverse-V1" */
-    char detail[256];  /* how its matmul is done: library, core type */
-    char warning[512]; /* something the user should know, "" when all is well */
+    char detail[256];  /* how it computes matmuls: library, core type */
+    char warning[512]; /* something the user should know; "": nothing */
     int threads;       /* worker threads of one op; 0 on a GPU */
     bool is_gpu;
     int capability;      /* GPU: 90 for sm_90 */
-    size_t memory_total; /* bytes the device has */
+    size_t memory_total; /* bytes of memory of the device */
     size_t memory_free;
-    double matmul_flops; /* rate measured at creation, operations per second: fp32, on a GPU bf16 */
-    double peak_flops;   /* GPU: dense bf16 rate by its data sheet; 0: not known */
+    double matmul_flops; /* measured at creation, operations per second: fp32, on a GPU bf16 */
+    double peak_flops;   /* GPU: dense bf16 rate by its data sheet; 0: unknown */
 } hy_device_facts;
 
 struct hy_backend {
     hy_device_facts facts;
     void *self;
 
-    /* Memory. Alignment is at least 256 bytes. Allocation happens before step 0 only. */
+    /* Memory, aligned to at least 256 bytes. Allocation happens only before step 0. */
     hy_status (*alloc)(hy_backend *b, hy_place place, size_t bytes, void **out);
     void (*release)(hy_backend *b, hy_place place, void *data, size_t bytes);
-    /* Whether the device reads and writes these bytes of a caller's where they are: HY_ERR_INPUT says where they
-     * lie instead. NULL: it does. */
+    /* Whether the device can access this memory of the caller; HY_ERR_INPUT says where it is
+     * instead. NULL: it always can. */
     hy_status (*check_memory)(hy_backend *b, const void *data);
-    /* What the device has left now, by its driver or the system; NULL where facts are all there is. */
+    /* The device's free memory now, by its driver or the system; NULL if only facts are
+     * available. */
     hy_status (*memory_now)(hy_backend *b, size_t *free, size_t *total);
 
-    /* Streams run what is enqueued in order. sync waits and reports the first failure since then. */
+    /* Streams run enqueued work in order. sync waits and reports the first failure since the last
+     * sync. */
     hy_status (*stream_create)(hy_backend *b, const char *name, hy_stream **out);
-    /* A stream of the caller's own, by the driver's handle (0: the default one): it is used and not ended with
-     * ours. NULL: the device has none but ours. */
+    /* A stream of the caller, by the driver's handle (0: the default stream); it is used but not
+     * destroyed with ours. NULL: not supported. */
     hy_status (*stream_adopt)(hy_backend *b, void *handle, hy_stream **out);
-    void *(*stream_handle)(hy_stream *s); /* the driver's; NULL: the device has none */
+    void *(*stream_handle)(hy_stream *s); /* the driver's handle; NULL: none */
     void (*stream_destroy)(hy_stream *s);
     hy_status (*stream_sync)(hy_stream *s);
     double (*stream_waited)(hy_stream *s); /* seconds it has waited for events so far */
 
-    /* An event is done once all work enqueued before its record is. Waiting for an event that was
-     * never recorded returns at once. */
+    /* An event is done when all work enqueued before its record is done. Waiting for an event that
+     * was never recorded returns at once. */
     hy_status (*event_create)(hy_backend *b, hy_event **out);
     void (*event_destroy)(hy_event *e);
     hy_status (*event_record)(hy_event *e, hy_stream *s);
-    hy_status (*stream_wait)(hy_stream *s, hy_event *e); /* s goes on after e */
+    hy_status (*stream_wait)(hy_stream *s, hy_event *e); /* s continues after e */
     hy_status (*event_sync)(hy_event *e);                /* the caller waits */
     bool (*event_is_done)(hy_event *e);
 
     hy_status (*copy)(hy_stream *s, void *dst, const void *src, size_t bytes);
     hy_status (*enqueue)(hy_stream *s, const hy_op_call *call);
-    /* Calls `function` on the host in the order of the stream: after what was enqueued before, before what
-     * comes after. It may wait, but not for a function of another stream: a GPU's driver may run all of them
-     * on one thread. It must not call the backend. Where it fails, the stream has failed as by an op, with
-     * its message. */
+    /* Calls `function` on the host in stream order: after work enqueued before it, before work
+     * enqueued later. It may wait, but not for a function of another stream, because a GPU driver
+     * may run all of them on one thread. It must not call the backend. If it fails, the stream
+     * fails as by an op, with its message. */
     hy_status (*call)(hy_stream *s, hy_status (*function)(void *argument), void *argument);
 
-    /* What is enqueued on a stream between begin and end is not run but captured into a graph;
-     * replay enqueues all of it, at a fraction of the price of one op after another. Ops only, and no plan made meanwhile; the
-     * tensors must stay where they are. NULL where enqueueing costs nothing to speak of. */
+    /* Work enqueued between begin and end is captured into a graph instead of run; replay enqueues
+     * all of it, much faster than one op after another. Only ops are allowed, no plan may be made
+     * meanwhile, and the tensors must keep their addresses. NULL if enqueueing is cheap. */
     hy_status (*capture_begin)(hy_stream *s);
     hy_status (*capture_end)(hy_stream *s, hy_graph **out);
     hy_status (*replay)(hy_stream *s, hy_graph *graph);
     void (*graph_destroy)(hy_graph *graph);
 
-    /* About an op, from shapes, types and attributes; data pointers matter only as given or absent.
-     * supports fails with HY_ERR_INPUT naming what is wrong; prepare may set call->plan, which lives
-     * as long as the backend. */
+    /* Queries about an op, by shapes, types and attributes; data pointers matter only as present or
+     * absent. supports fails with HY_ERR_INPUT and says what is wrong; prepare may set call->plan,
+     * which lives as long as the backend. */
     hy_status (*supports)(hy_backend *b, const hy_op_call *call);
     size_t (*workspace)(hy_backend *b, const hy_op_call *call);
     hy_status (*prepare)(hy_backend *b, hy_op_call *call);
-    /* Seconds that a prepared call takes, measured: of a matmul when its algorithm was chosen, of another
-     * op now, on memory of its own. 0: not known. NULL: nothing is measured. */
+    /* The measured seconds of a prepared call: for a matmul from the choice of its algorithm, for
+     * another op measured now, on its own memory. 0: unknown. NULL: nothing is measured. */
     double (*op_seconds)(hy_backend *b, const hy_op_call *call);
 
-    /* What prepare chose, algorithms of matmuls and whose attention, as text (allocated with malloc),
-     * and choosing the same again: another algorithm means other bits. NULL where there is no choice.
-     * Lines of another card are passed over. */
+    /* The choices of prepare (matmul algorithms, attention kernels) as text (allocated with
+     * malloc), and a call to make the same choices again: another algorithm means other bits. NULL
+     * if there is no choice. Lines of another card are ignored. */
     hy_status (*matmul_table)(hy_backend *b, char **text);
     hy_status (*load_matmul_table)(hy_backend *b, const char *text);
 
@@ -554,18 +571,19 @@ struct hy_backend {
 };
 
 typedef struct hy_cpu_options {
-    int threads;            /* 0: all cores this process may use; 64 at most */
-    int delay_microseconds; /* tests: each queued item waits a random time up to this first */
+    int threads;            /* 0: all cores this process may use, at most 64 */
+    int delay_microseconds; /* tests: each queued item first waits a random time up to this */
     uint64_t delay_seed;
 } hy_cpu_options;
 
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out);
 
-/* How matmul algorithms are found: as the library guesses, by timing a few, or by timing many. */
+/* How matmul algorithms are chosen: by the library's heuristic, by timing a few, or by timing
+ * many. */
 typedef enum hy_tune { HY_TUNE_OFF = 0, HY_TUNE_FAST = 1, HY_TUNE_MAX = 2 } hy_tune;
 
-/* Who computes attention in 16 bits: our own kernels; cuDNN where it is found and serves it, else a warning;
- * the faster of both by the clock, shape by shape. */
+/* Which kernels compute 16-bit attention: our own; cuDNN if it is present and supports the shape,
+ * otherwise with a warning; the faster of both, measured for each shape. */
 typedef enum hy_attention_choice {
     HY_ATTENTION_OWN,
     HY_ATTENTION_CUDNN,
@@ -573,28 +591,29 @@ typedef enum hy_attention_choice {
 } hy_attention_choice;
 
 typedef struct hy_cuda_options {
-    int device; /* number of the card, 0 the first */
+    int device; /* number of the card, from 0 */
     hy_tune tune;
     bool allow_tf32;     /* fp32 matmuls on tensor cores, with 10 bits of mantissa */
-    size_t shared_limit; /* tests: a card whose blocks have this much shared memory; 0: its own */
+    size_t shared_limit; /* tests: limits the shared memory of blocks; 0: the card's own limit */
     hy_attention_choice attention;
-    const char *cache; /* file that keeps tuned algorithms; NULL or "": none */
+    const char *cache; /* file for tuned algorithms; NULL or "": none */
     bool is_measuring; /* time a large matmul at creation: facts.matmul_flops */
-    /* Called while tuning goes on; may be NULL. */
+    /* Called during tuning; may be NULL. */
     void (*on_tuning)(void *user, const char *what, int done, int total);
     void *user;
 } hy_cuda_options;
 
-/* Opens the CUDA backend (cuda_open.c). HY_ERR_DEVICE says which is missing: backend file, driver,
+/* Opens the CUDA backend (cuda_open.c). HY_ERR_DEVICE names what is missing: backend file, driver,
  * device or compute capability. */
 hy_status hy_cuda_backend_create(const hy_cuda_options *options, hy_backend **out);
 
-/* Is NVIDIA's driver here? Without it no CUDA program runs, with or without a card. */
+/* Whether NVIDIA's driver is present. No CUDA program runs without it, with or without a card. */
 bool hy_cuda_has_driver(void);
-/* ... and the file of our backend? Whether they work together is seen when it is opened. */
+/* Whether the file of our backend is present. Opening it shows whether both work together. */
 bool hy_cuda_has_backend(void);
-/* Cards that this process may use, as CUDA counts them (CUDA_VISIBLE_DEVICES); 0 also where the driver does not start.
- * Takes no card, but starts the driver, which may take seconds and make threads. */
+/* Cards that this process may use, as CUDA counts them (CUDA_VISIBLE_DEVICES); also 0 if the driver
+ * does not start. It reserves no card, but starts the driver, which may take seconds and create
+ * threads. */
 int hy_cuda_card_count(void);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-/* nf4.c: encoding and decoding. See nf4.h.
+/* nf4.c: quantises and dequantises. See nf4.h.
  *
- * Compiled like the rest of the library, without contraction of products and sums: every operation here is
- * rounded by itself, but for the one that is an fma by name. */
+ * Compiled like the rest of the library, without contraction of products and sums: every operation
+ * is rounded separately, except the explicit fma. */
 #include "kernels/nf4.h"
 
 #include <math.h>
@@ -9,11 +9,11 @@
 static const float levels[16] = {HY_NF4_LEVELS};
 static const float upper_map[127] = {HY_NF4_MAP};
 
-/* ---- elements ---------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 float hy_nf4_encode(const float *x, uint8_t codes[HY_NF4_BLOCK / 2]) {
     float largest = 0, scaled[HY_NF4_BLOCK];
-    int32_t code[HY_NF4_BLOCK] = {0}; /* how many borders between two levels lie below */
+    int32_t code[HY_NF4_BLOCK] = {0}; /* how many borders between two levels are below */
     for (int i = 0; i < HY_NF4_BLOCK; i++) largest = fmaxf(largest, fabsf(x[i]));
     float inverse = 1 / fmaxf(largest, HY_NF4_LEAST);
     for (int i = 0; i < HY_NF4_BLOCK; i++) scaled[i] = x[i] * inverse;
@@ -41,7 +41,7 @@ void hy_nf4_decode(const uint8_t *codes, int64_t first, int64_t n, const float *
     }
 }
 
-/* ---- scales ------------------------------------------------------------------------------------ */
+/* ---- scales ---------------------------------------------------------------------------------- */
 
 float hy_nf4_map(uint8_t code) {
     if (code == 127) return 0;
@@ -49,11 +49,11 @@ float hy_nf4_map(uint8_t code) {
     return code > 127 ? upper_map[code - 128] : -upper_map[126 - code];
 }
 
-/* How many borders between two numbers of the map lie below x once that is rounded to a grid. */
+/* How many borders between two numbers of the map are below x, after x is rounded to a grid. */
 static uint8_t nearest_in_map(float x) {
     float clamped = x < -1 ? -1 : x > 1 ? 1 : x;
     float place = fmaf(clamped + 1, HY_NF4_STEPS / 2, 0.5f);
-    float step = isnan(place) ? 0 : floorf(place); /* 0 times infinity, of the tiniest scales */
+    float step = isnan(place) ? 0 : floorf(place); /* 0 times infinity, for the smallest scales */
     float on_grid = (step + step) / HY_NF4_STEPS - 1;
     int code = 0;
     for (int half = 128; half > 0; half /= 2) {
@@ -70,7 +70,8 @@ float hy_nf4_offset(const float *scales, int64_t blocks) {
     return (float)(sum / (double)blocks);
 }
 
-/* One nested block: returns its scale. Where all are equal to the offset, any code would do. */
+/* Quantises one nested block of scales and returns its scale. If all are equal to the offset, any
+ * value is correct. */
 static float put_nested(const float *scales, int64_t n, float offset, uint8_t *codes) {
     float largest = 0;
     for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(scales[i] - offset));
@@ -94,6 +95,6 @@ void hy_nf4_put_scales(const float *scales, int64_t blocks, float offset, int32_
 }
 
 float hy_nf4_scale(const float pair[2], uint8_t code) {
-    float above = hy_nf4_map(code) * pair[0]; /* a statement of its own: rounded by itself */
+    float above = hy_nf4_map(code) * pair[0]; /* a separate statement: rounded separately */
     return above + pair[1];
 }

@@ -1,16 +1,19 @@
-/* nf4.h: 4 bits an element, the form in which frozen weights may be stored that is smallest.
+/* nf4.h: 4 bits per element, the smallest storage type of frozen weights.
  *
- * A code is the nearest of 16 levels, quantiles of a normal distribution, after division by the largest
- * magnitude of its block of 64; even elements are in the high half of a byte. These magnitudes, the scales
- * of blocks, are codes themselves: less their mean over the matrix, the offset, they have 8 bits, of a map
- * that is fine around 0, in blocks of 256 with an fp32 scale each. A number is then
- *   level[code] * (map[code of its block] * scale + offset), each operation rounded to fp32.
- * Levels, map and roundings are those of bitsandbytes (NF4 with double quantisation, on the CPU), and so are
- * all bits, except that its mean is a sum in fp32 in an order of its own, and ours one in fp64.
+ * A value is the nearest of 16 levels, quantiles of a normal distribution, after division by the
+ * largest magnitude of its block of 64; even elements are in the high half of a byte. These
+ * magnitudes, the scales of blocks, are quantised as well: their mean over the matrix (the offset)
+ * is subtracted, and the rest has 8 bits, from a map that is fine near 0, in blocks of 256 with an
+ * fp32 scale each. A number is then
+ *     level[value] * (map[byte of its block] * scale + offset), each operation rounded to fp32.
+ * Levels, map and roundings are those of bitsandbytes (NF4 with double quantisation, on the CPU),
+ * and so are all bits, except that its mean is an fp32 sum in its own order, and ours is an fp64
+ * sum.
  *
- * Stored (hy_quant): pairs of scale and offset for each `group` blocks, then the codes of blocks. A matrix
- * that is several one below the other has an offset and blocks of 256 for each; groups are so small that none
- * crosses a border. With group 0 (single quantisation) a block's scale is its magnitude itself, in fp32. */
+ * Stored (hy_quant): a pair of scale and offset for each `group` blocks, then the bytes of blocks.
+ * A matrix that consists of several, one below the other, has an offset and blocks of 256 for each;
+ * groups are small enough that none crosses a border. With group 0 (single quantisation), the scale
+ * of a block is its magnitude in fp32. */
 #pragma once
 
 #include <stdint.h>
@@ -18,15 +21,15 @@
 #define HY_NF4_BLOCK 64
 #define HY_NF4_NESTED 256     /* scales that share a scale */
 #define HY_NF4_ZERO 0x77      /* two zeros */
-#define HY_NF4_LEAST 1e-38f   /* a block is divided by no less */
-#define HY_NF4_STEPS 65535.0f /* of the grid on which codes of scales are looked up */
+#define HY_NF4_LEAST 1e-38f   /* lower limit of the divisor of a block */
+#define HY_NF4_STEPS 65535.0f /* of the grid in which the map is looked up */
 
 #define HY_NF4_LEVELS                                                                              \
     -1.0f, -0.6961928f, -0.52507305f, -0.3949175f, -0.28444138f, -0.18477343f, -0.091050036f,      \
         0.0f, 0.0795803f, 0.1609302f, 0.2461123f, 0.33791524f, 0.44070983f, 0.562617f,             \
         0.72295684f, 1.0f
 
-/* Codes 128 to 254 of the map. 255 is 1 and 127 is 0; 126 to 0 are these with a minus. */
+/* Entries 128 to 254 of the map. 255 is 1 and 127 is 0; 126 to 0 are these with a minus sign. */
 #define HY_NF4_MAP                                                                                 \
     5.5000004e-7f, 3.2500002e-6f, 7.75e-6f, 2.1249998e-5f, 4.375e-5f, 6.625e-5f, 8.875e-5f,        \
         0.00015625001f, 0.00026875004f, 0.00038125002f, 0.00049375003f, 0.0006062501f,             \
@@ -49,19 +52,19 @@
         0.8382813f, 0.85234374f, 0.86640626f, 0.8804687f, 0.89453125f, 0.9085938f, 0.92265624f,    \
         0.93671876f, 0.9507812f, 0.96484375f, 0.9789063f, 0.99296874f
 
-/* Codes of a block's elements; returns the largest magnitude. */
+/* Quantises the elements of a block; returns the largest magnitude. */
 float hy_nf4_encode(const float *x, uint8_t codes[HY_NF4_BLOCK / 2]);
 
 /* The mean of the scales of a matrix, rounded once. */
 float hy_nf4_offset(const float *scales, int64_t blocks);
-/* Scales of a matrix as they are stored: pairs and codes begin with those of its first block. */
+/* Quantises the scales of a matrix; pairs and codes begin at its first block. */
 void hy_nf4_put_scales(const float *scales, int64_t blocks, float offset, int32_t group,
                        float *pairs, uint8_t *codes);
-/* What the code of a scale stands for. */
+/* The number that the byte of a scale represents. */
 float hy_nf4_map(uint8_t code);
-/* A block's scale again, by its group's pair. */
+/* The scale of a block, from the pair of its group. */
 float hy_nf4_scale(const float pair[2], uint8_t code);
 
-/* Elements [first, first + n); codes begin with those of `first`, which is even, scales with that of its
+/* Dequantises elements [first, first + n); codes begin at `first`, which is even, scales at its
  * block. */
 void hy_nf4_decode(const uint8_t *codes, int64_t first, int64_t n, const float *scales, float *out);

@@ -1,8 +1,8 @@
-/* nvml.c: asking the driver's management library, which is opened at run time. See nvml.h.
+/* nvml.c: queries the driver's management library, which is opened at run time. See nvml.h.
  *
- * Only calls that every version since 2013 has are used, through the few declarations below;
- * what a process holds is reported by newer ones alone. The library's numbers and CUDA's need not
- * agree, so the card is found by its name; among several of one name, by CUDA_VISIBLE_DEVICES
+ * Only functions that every version since 2013 has are used, with the few declarations below; newer
+ * functions are used only for the memory of a process. The library may number cards differently
+ * from CUDA, so the card is found by its name; among several with one name, by CUDA_VISIBLE_DEVICES
  * and the number. */
 #include "kernels/nvml.h"
 
@@ -37,7 +37,7 @@ typedef struct process_info {
     unsigned gpu_instance, compute_instance;
 } process_info;
 
-/* The library's functions, all of them there or none, but for the last. */
+/* The library's functions; all except the last are required. */
 typedef struct nvml {
     void *library;
     int (*init)(void);
@@ -110,13 +110,13 @@ bool hy_nvml_driver_version(char *out, size_t size) {
 
 /* ---- the card -------------------------------------------------------------------------------- */
 
-/* What CUDA calls `device` in the driver's order: the device-th number of CUDA_VISIBLE_DEVICES. */
+/* The driver's number of CUDA device `device`: the device-th number in CUDA_VISIBLE_DEVICES. */
 static unsigned physical_number(int device) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     for (int i = 0; list && *list; i++) {
         char *end;
         long number = strtol(list, &end, 10);
-        if (end == list || number < 0) break; /* a list of ids, not of numbers */
+        if (end == list || number < 0) break; /* a list of ids instead of numbers */
         if (i == device) return (unsigned)number;
         list = *end == ',' ? end + 1 : end;
     }
@@ -139,7 +139,7 @@ static bool find_card(const nvml *api, const char *name, int device, card_handle
 
 static double reported(int status, double value) { return status == SUCCESS ? value : NAN; }
 
-/* The driver counts processes by the numbers they have outside of containers. */
+/* The driver numbers processes as outside of containers. */
 static uint64_t own_memory(const nvml *api, card_handle card) {
     process_info list[MOST_PROCESSES];
     unsigned count = MOST_PROCESSES;
@@ -190,7 +190,7 @@ static void *run(void *argument) {
     return NULL;
 }
 
-/* Signals are the main thread's business. */
+/* The main thread handles signals. */
 static bool start_thread(hy_nvml_watch *w) {
     sigset_t all, before;
     sigfillset(&all);

@@ -1,9 +1,9 @@
-/* ops.c: the op table written down as data, and the check that reads it.
+/* ops.c: the op table as data, and the check that uses it.
  *
- * Each tensor of each op has a name, the types it may have, its shape in letters, and is read or written. A letter
- * stands for one length; the first tensor that shows it sets it, unless the attributes do. An op's
- * rules that letters cannot say (which tensors must alias nothing, ranges of attributes) follow in
- * code. */
+ * Each tensor of each op has a name, the accepted types, its shape in letters, and whether it is
+ * read or written. A letter represents one length; the first tensor that has it sets it, unless an
+ * attribute does. Rules that letters cannot express (tensors that must not alias, ranges of
+ * attributes) are in code. */
 #include "kernels/ops.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "kernels/grid.h"
 
-/* Types a tensor may have, as bits. */
+/* Accepted types of a tensor, as bits. */
 enum {
     REAL = 1 << HY_F32 | 1 << HY_BF16 | 1 << HY_F16,
     F32 = 1 << HY_F32,
@@ -27,10 +27,10 @@ enum {
     FILLABLE = REAL | 1 << HY_F64 | 1 << HY_I32
 };
 
-/* Shapes: one letter, the number of elements; two, rows (all leading dimensions) and columns. "*"
- * takes any shape; "=" the same number of elements as the first tensor. Letters set by attributes: P
- * (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. Others are as in tensor.h; G is 2F, X the
- * rows of a table of positions. */
+/* Shapes: one letter is the number of elements; two are rows (all leading dimensions) and columns.
+ * "*" accepts any shape; "=" the same number of elements as the first tensor. Letters set by
+ * attributes: P (H+2K)D, Q H D, D head size, I H+K, L B H T, R B T. Others are as in tensor.h; G is
+ * 2F, X the rows of a table of positions. */
 typedef struct tensor_rule {
     const char *name;
     const char *shape;
@@ -53,7 +53,7 @@ typedef struct op_rule {
 #define INOUT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, false)
 #define INOUT_OPT(name, shape, dtypes) RULE(name, shape, dtypes, HY_ACCESS_BOTH, true)
 
-/* A gradient that may be added to counts as written: the sum belongs to whoever asked for it. */
+/* A gradient that may be accumulated counts as written: the caller owns the sum. */
 static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_MATMUL] = {"matmul",
                       {IN("a", "MK", REAL | FP8), IN("b", "KN", WEIGHT | FP8), OUT("d", "MN", REAL),
@@ -148,7 +148,7 @@ static const op_rule rules[HY_OP_COUNT] = {
     [HY_OP_UNWRAP] = {"unwrapping",
                       {IN("codes", "*", U8), IN("near", "=", BF16), OUT("x", "=", BF16)}},
     [HY_OP_LARGEST] = {"largest magnitude", {IN("x", "*", REAL), OUT("out", "1", F32)}},
-    [HY_OP_TO_FP8] = {"fp8 codes",
+    [HY_OP_TO_FP8] = {"to fp8",
                       {IN("x", "MC", REAL | FP8), IN_OPT("largest", "1", F32),
                        OUT_OPT("codes", "MC", FP8), OUT_OPT("transposed", "CM", FP8),
                        INOUT_OPT("seen", "3", F64)}},
@@ -222,14 +222,14 @@ wrong_shape(const hy_op_call *call, int position, const char *format, ...) {
     return refuse(call, position, "has shape (%s), expected %s", shape, expected);
 }
 
-/* Does a length agree with its letter? The first one sets what the letter stands for. */
+/* Whether a length agrees with its letter. The first length sets the letter. */
 static bool bind_length(int64_t *known, char letter, int64_t length) {
     int64_t *slot = &known[(unsigned char)letter];
     if (*slot == 0) *slot = length;
     return *slot == length;
 }
 
-/* A length, or the letter that stands for it while it is open. */
+/* A length, or its letter if the length is not set. */
 static const char *length_text(int64_t length, char letter, char out[24]) {
     if (length > 0) {
         snprintf(out, 24, "%lld", (long long)length);
@@ -249,10 +249,10 @@ static hy_status check_shape(const hy_op_call *call, int position, int64_t *know
     if (pattern[0] == '=') {
         int64_t count = hy_tensor_count(call->t);
         if (hy_tensor_count(t) == count) return HY_OK;
-        return wrong_shape(call, position, "%lld elements like %s", (long long)count,
+        return wrong_shape(call, position, "%lld elements, as in %s", (long long)count,
                            hy_op_tensor_name(call->kind, 0));
     }
-    /* What the letters stood for before this tensor, for the message: most checks need none. */
+    /* The letters' lengths before this tensor, for the message. */
     int64_t rows = known[(unsigned char)pattern[0]], cols = known[(unsigned char)pattern[1]];
     char a[24], b[24];
     if (pattern[1] == 0) {
@@ -270,8 +270,8 @@ static hy_status check_shape(const hy_op_call *call, int position, int64_t *know
     return wrong_shape(call, position, "(%lld times %s, %s)", (long long)batch, a, b);
 }
 
-/* Codes have a scale for each block; a block of 8-bit optimizer state is what a warp of a GPU holds, or
- * less. */
+/* Quantised values have a scale per block; a block of 8-bit optimizer state fits into a warp of a
+ * GPU. */
 static hy_status check_scales(const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position];
     int32_t block = t->quant.block;
@@ -288,7 +288,7 @@ static hy_status check_scales(const hy_op_call *call, int position) {
     if (!is_grouped) {
         return refuse(call, position,
                       "is %s with groups of %d blocks, expected a power of two up to %d that "
-                      "divides their number, %lld",
+                      "divides the number of blocks, %lld",
                       hy_dtype_name(t->dtype), t->quant.group, hy_coded_most(t->dtype),
                       (long long)(hy_tensor_count(t) / block));
     }
@@ -306,12 +306,10 @@ static hy_status check_tensor(const hy_op_call *call, int position, int64_t *kno
     const tensor_rule *rule = &rules[call->kind].tensors[position];
     const hy_tensor *t = &call->t[position];
     if (!hy_tensor_is_given(t)) {
-        return rule->is_optional || !rule->name
-                   ? HY_OK
-                   : refuse(call, position, "is absent; it is not optional");
+        return rule->is_optional || !rule->name ? HY_OK : refuse(call, position, "is missing");
     }
     HY_FAIL_IF(!rule->name, HY_ERR_INPUT,
-               "%s: a tensor is given at position %d, which it does not have",
+               "%s: there is a tensor at position %d, but the op does not have this position",
                hy_op_name(call->kind), position);
     if (t->ndim < 1 || t->ndim > HY_MAX_DIMS) {
         return refuse(call, position, "has %d dimensions, expected 1 to %d", t->ndim, HY_MAX_DIMS);
@@ -332,7 +330,7 @@ static hy_status check_tensor(const hy_op_call *call, int position, int64_t *kno
     return check_scales(call, position);
 }
 
-/* Heads must make sense before lengths can be derived from them. */
+/* Heads must be valid before lengths can be derived from them. */
 static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
     const hy_heads_attr *a = &call->attr.heads;
     int64_t B = a->batch, T = a->seq, H = a->heads, K = a->kv_heads, D = a->head_dim;
@@ -349,7 +347,7 @@ static hy_status bind_heads(const hy_op_call *call, int64_t *known) {
     return HY_OK;
 }
 
-/* A tensor that may share memory with another must then have its type: it is the same memory. */
+/* If a tensor shares memory with another, both must have the same type. */
 static hy_status check_alias(const hy_op_call *call, int one, int other) {
     const hy_tensor *a = &call->t[one], *b = &call->t[other];
     HY_FAIL_IF(a->data && a->data == b->data && a->dtype != b->dtype, HY_ERR_INPUT,
@@ -366,10 +364,10 @@ static hy_status check_batch(const hy_op_call *call) {
                     !call->attr.matmul.is_gelu && !hy_is_fp8(t[HY_MATMUL_A].dtype) &&
                     t[HY_MATMUL_B].dtype == t[HY_MATMUL_A].dtype;
     HY_FAIL_IF(batch < 0 || (batch > 0) != (most > 0) || most < 0, HY_ERR_INPUT,
-               "matmul: a batch of %d, chosen for %d; expected both above zero, or neither", batch,
-               most);
+               "matmul: batch is %d and batch_most is %d; expected both above zero, or both zero",
+               batch, most);
     HY_FAIL_IF(batch > 0 && !is_plain, HY_ERR_INPUT,
-               "matmul: a batch goes with c alone, and a and b have one type that is not fp8");
+               "matmul: a batch supports only c, and a and b of one type other than fp8");
     return HY_OK;
 }
 
@@ -379,23 +377,23 @@ static hy_status check_matmul(const hy_op_call *call) {
     bool has_bias = t[HY_MATMUL_BIAS].data, has_c = t[HY_MATMUL_C].data;
     bool has_act = t[HY_MATMUL_ACT].data, has_pre = t[HY_MATMUL_PRE].data;
     HY_FAIL_IF(accumulate && (has_bias || has_c), HY_ERR_INPUT,
-               "matmul: accumulate goes with neither bias nor c");
+               "matmul: accumulate cannot be combined with bias or c");
     HY_FAIL_IF((has_act || is_gelu) && (accumulate || has_c || has_pre), HY_ERR_INPUT,
-               "matmul: gelu goes with neither accumulate, c nor pre");
-    HY_FAIL_IF(has_act && is_gelu, HY_ERR_INPUT, "matmul: is_gelu and act exclude each other");
+               "matmul: gelu cannot be combined with accumulate, c or pre");
+    HY_FAIL_IF(has_act && is_gelu, HY_ERR_INPUT, "matmul: is_gelu and act cannot be combined");
     HY_FAIL_IF(has_pre && (accumulate || has_bias || has_c), HY_ERR_INPUT,
-               "matmul: pre goes with neither accumulate, bias nor c");
+               "matmul: pre cannot be combined with accumulate, bias or c");
     hy_dtype a = t[HY_MATMUL_A].dtype, b = t[HY_MATMUL_B].dtype;
-    bool is_stored = !hy_is_fp8(a) && b == HY_E4M3; /* a weight that is cast before */
+    bool is_stored = !hy_is_fp8(a) && b == HY_E4M3; /* a weight that is cast first */
     HY_FAIL_IF((hy_is_fp8(a) != hy_is_fp8(b) && !is_stored) || (a == HY_E5M2 && b == HY_E5M2),
                HY_ERR_INPUT,
-               "matmul: a is %s and b is %s; in fp8 both are, and one of them is e4m3",
+               "matmul: a is %s and b is %s; in fp8 both must be fp8, and at least one e4m3",
                hy_dtype_name(a), hy_dtype_name(b));
     HY_FAIL_IF(hy_is_fp8(a) && (call->attr.matmul.trans_a || !call->attr.matmul.trans_b ||
                                 has_act || has_pre || is_gelu),
                HY_ERR_INPUT,
-               "matmul: in fp8 both operands have the summed dimension last (trans_b alone), and "
-               "there is no gelu");
+               "matmul: in fp8 both operands must have the summed dimension last (only trans_b), "
+               "without gelu");
     HY_TRY(check_batch(call));
     return check_alias(call, HY_MATMUL_C, HY_MATMUL_D);
 }
@@ -405,17 +403,17 @@ static hy_status check_to_fp8(const hy_op_call *call) {
     bool has_codes = t[HY_TO_FP8_CODES].data, has_transposed = t[HY_TO_FP8_TRANSPOSED].data;
     bool is_transposing = hy_is_fp8(t[HY_TO_FP8_X].dtype);
     HY_FAIL_IF(!has_codes && !has_transposed, HY_ERR_INPUT,
-               "fp8 codes: neither codes nor transposed is given");
+               "to fp8: both codes and transposed are missing");
     HY_FAIL_IF(is_transposing && (has_codes || t[HY_TO_FP8_LARGEST].data || t[HY_TO_FP8_SEEN].data),
-               HY_ERR_INPUT, "fp8 codes: x is %s, so transposed alone is expected",
+               HY_ERR_INPUT, "to fp8: x is %s; expected only transposed",
                hy_dtype_name(t[HY_TO_FP8_X].dtype));
     if (!is_transposing && !t[HY_TO_FP8_LARGEST].data) {
-        return refuse(call, HY_TO_FP8_LARGEST, "is absent; it is wanted for an x of real numbers");
+        return refuse(call, HY_TO_FP8_LARGEST, "is missing; it is required if x is not fp8");
     }
     hy_dtype one = is_transposing ? t[HY_TO_FP8_X].dtype : t[HY_TO_FP8_CODES].dtype;
     HY_FAIL_IF((is_transposing || has_codes) && has_transposed &&
                    t[HY_TO_FP8_TRANSPOSED].dtype != one,
-               HY_ERR_INPUT, "fp8 codes: transposed is %s, expected %s",
+               HY_ERR_INPUT, "to fp8: transposed is %s, expected %s",
                hy_dtype_name(t[HY_TO_FP8_TRANSPOSED].dtype), hy_dtype_name(one));
     return HY_OK;
 }
@@ -463,7 +461,7 @@ static hy_status check_adafactor(const hy_op_call *call) {
     bool is_factored = call->attr.adafactor.is_factored;
     int64_t rows = hy_tensor_height(param), columns = hy_tensor_width(param);
     HY_FAIL_IF(is_factored && param->ndim != 2, HY_ERR_INPUT,
-               "adafactor: param has %d dimensions; factors are those of a matrix", param->ndim);
+               "adafactor: param has %d dimensions; is_factored needs a matrix", param->ndim);
     int64_t expected = is_factored ? rows + columns : rows * columns;
     if (hy_tensor_count(&call->t[HY_ADAFACTOR_V]) == expected) return HY_OK;
     return wrong_shape(call, HY_ADAFACTOR_V, "%lld elements", (long long)expected);
@@ -473,7 +471,7 @@ static hy_status check_spread(const hy_op_call *call, int b, int full) {
     const hy_spread_attr *a = &call->attr.spread;
     int64_t rows = 0, given = 0, adapted = 0, rank = hy_tensor_width(&call->t[b]);
     HY_FAIL_IF(a->count < 1 || a->count > HY_SPREAD_PIECES, HY_ERR_INPUT,
-               "%s: %d pieces, expected 1 to %d", hy_op_name(call->kind), a->count,
+               "%s: the number of pieces is %d, expected 1 to %d", hy_op_name(call->kind), a->count,
                HY_SPREAD_PIECES);
     for (int32_t i = 0; i < a->count; i++) {
         rows += a->rows[i];
@@ -493,19 +491,20 @@ static hy_status check_parts(const hy_op_call *call) {
                     *out = &call->t[HY_ADD_PARTS_OUT];
     int32_t count = call->attr.add_parts.count, rank = call->attr.add_parts.rank;
     int64_t stride = call->attr.add_parts.stride, n = hy_tensor_count(own);
-    HY_FAIL_IF(count < 1 || rank < 0 || rank >= count, HY_ERR_INPUT,
-               "sum over ranks: rank %d of %d, expected a rank from 0 to below their number", rank,
-               count);
+    HY_FAIL_IF(
+        count < 1 || rank < 0 || rank >= count, HY_ERR_INPUT,
+        "sum over ranks: the rank is %d of %d, expected 0 or more and below the number of ranks",
+        rank, count);
     if (out->dtype != HY_F32 && out->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s like own",
+        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s as own",
                       hy_dtype_name(out->dtype), hy_dtype_name(own->dtype));
     }
     HY_TRY(check_alias(call, HY_ADD_PARTS_OWN, HY_ADD_PARTS_OUT));
     if (count == 1) return HY_OK;
     if (!parts->data)
-        return refuse(call, HY_ADD_PARTS_PARTS, "is absent; there are %d ranks", count);
+        return refuse(call, HY_ADD_PARTS_PARTS, "is missing; it is required with %d ranks", count);
     if (parts->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s like own",
+        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s as own",
                       hy_dtype_name(parts->dtype), hy_dtype_name(own->dtype));
     }
     HY_FAIL_IF(stride < n, HY_ERR_INPUT,
@@ -524,7 +523,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_TO_FP8: return check_to_fp8(call);
     case HY_OP_NORM_BWD:
         HY_FAIL_IF(!call->attr.norm.is_rms && !t[HY_NORM_BWD_MEAN].data, HY_ERR_INPUT,
-                   "norm backward: mean is absent; only rmsnorm goes without");
+                   "norm backward: mean is missing; only rmsnorm does not need it");
         return check_alias(call, HY_NORM_BWD_RESIDUAL, HY_NORM_BWD_DX);
     case HY_OP_HEAD_NORM_BWD:
         return check_alias(call, HY_HEAD_NORM_BWD_DOUT, HY_HEAD_NORM_BWD_DQKV);
@@ -545,7 +544,8 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
                    "dropout: the rate is %g, expected 0 or more and below 1",
                    (double)call->attr.dropout.rate);
         if (call->attr.dropout.rate > 0 && !t[HY_DROPOUT_SEED].data) {
-            return refuse(call, HY_DROPOUT_SEED, "is absent; it is wanted for a rate above 0");
+            return refuse(call, HY_DROPOUT_SEED,
+                          "is missing; it is required if the rate is above 0");
         }
         HY_TRY(check_alias(call, HY_DROPOUT_C, HY_DROPOUT_Y));
         return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
@@ -554,10 +554,10 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
     case HY_OP_CAST:
         HY_FAIL_IF(hy_is_coded(t[HY_CAST_SRC].dtype) && hy_is_coded(t[HY_CAST_DST].dtype),
-                   HY_ERR_INPUT, "cast: src is %s and dst %s, expected one real type",
+                   HY_ERR_INPUT, "cast: src is %s and dst is %s; at least one must be a real type",
                    hy_dtype_name(t[HY_CAST_SRC].dtype), hy_dtype_name(t[HY_CAST_DST].dtype));
         HY_FAIL_IF(t[HY_CAST_DST].dtype == HY_NF4, HY_ERR_INPUT,
-                   "cast: dst is %s, whose scales are made of a whole matrix (model/coding.h)",
+                   "cast: dst is %s; its scales need the whole matrix (model/coding.h)",
                    hy_dtype_name(t[HY_CAST_DST].dtype));
         return HY_OK;
     case HY_OP_CROSS_ENTROPY: {
@@ -577,7 +577,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_UNWRAP: {
         int32_t exponent = call->attr.grid.exponent, most = HY_GRID_EXPONENT_MAX;
         HY_FAIL_IF(exponent < -most || exponent > most, HY_ERR_INPUT,
-                   "%s: the exponent of the grid's step is %d, expected %d to %d",
+                   "%s: the exponent of the grid step is %d, expected %d to %d",
                    hy_op_name(call->kind), exponent, -most, most);
         return HY_OK;
     }
@@ -586,7 +586,7 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
 }
 
 hy_status hy_op_check(const hy_op_call *call) {
-    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3}; /* lengths of letters; 0: still open */
+    int64_t known[128] = {['1'] = 1, ['2'] = 2, ['3'] = 3}; /* lengths of letters; 0: not set */
     HY_FAIL_IF((unsigned)call->kind >= HY_OP_COUNT, HY_ERR_INPUT,
                "op kind %d does not exist, expected 0 to %d", (int)call->kind, HY_OP_COUNT - 1);
     bool has_heads = call->kind >= HY_OP_HEAD_NORM && call->kind <= HY_OP_ATTENTION_CACHED;
@@ -598,7 +598,7 @@ hy_status hy_op_check(const hy_op_call *call) {
 /* ---- accounting ------------------------------------------------------------------------------ */
 
 double hy_op_flops(const hy_op_call *call) {
-    /* For each element of the first tensor, where that is all there is to it. */
+    /* For ops with a fixed cost per element of the first tensor. */
     static const int per_element[HY_OP_COUNT] = {
         [HY_OP_BIAS_GRAD] = 1,   [HY_OP_NORM] = 8,           [HY_OP_NORM_BWD] = 14,
         [HY_OP_HEAD_NORM] = 5,   [HY_OP_HEAD_NORM_BWD] = 10, [HY_OP_ROPE] = 3,
@@ -621,7 +621,7 @@ double hy_op_flops(const hy_op_call *call) {
         return 4.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
     case HY_OP_ATTENTION_BWD: /* q k again, dp, dq, dk, dv */
         return 10.0 * pair_flops * (double)hy_attention_pairs(heads->seq, heads->window);
-    case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions, less those of the ones before */
+    case HY_OP_ATTENTION_CACHED: { /* the pairs of all positions minus those of the earlier ones */
         int64_t first = heads->first, end = first + heads->seq;
         int64_t before = hy_attention_pairs(first, heads->window);
         return 4.0 * pair_flops * (double)(hy_attention_pairs(end, heads->window) - before);

@@ -1,9 +1,11 @@
-/* tensor.h: a view of numbers somewhere in memory.
+/* tensor.h: a view of numbers in memory.
  *
- * A tensor owns nothing: pointer, shape and type, and for quantised types where their scales are.
- * Rows are contiguous and the last dimension runs fastest. One-letter dimensions everywhere:
- *   B sequences in a micro-batch   T tokens in a sequence   N = B*T rows
- *   C width   H query heads   K key/value heads   D head size   F mlp width   V vocabulary   L blocks */
+ * A tensor owns nothing: it has a pointer, shape and type, and for quantised types the address of
+ * the scales. Rows are contiguous and the last dimension is the fastest. One-letter dimensions
+ * everywhere:
+ *     B sequences in a micro-batch   T tokens in a sequence   N = B*T rows
+ * C width   H query heads   K key/value heads   D head size   F mlp width   V vocabulary   L
+ * blocks */
 #pragma once
 
 #include <stdbool.h>
@@ -12,9 +14,9 @@
 
 #define HY_MAX_DIMS 4
 
-/* Scales of a quantised tensor: one per `block` elements of a row (coded.h), or with block 0 one for all
- * of it (fp8.h). Those of blocks are fp32, or with a group they have two levels: for each `group` blocks a
- * pair of fp32, scale and offset, all pairs first, then a byte for each block (nf4.h). */
+/* Scales of a quantised tensor: one per `block` elements of a row (coded.h); with block 0, one for
+ * all of it (fp8.h). Scales of blocks are fp32. With a group they have two levels: for each `group`
+ * blocks a pair of fp32, scale and offset, all pairs first, then a byte per block (nf4.h). */
 typedef struct hy_quant {
     float *scale;
     int32_t block;
@@ -22,7 +24,7 @@ typedef struct hy_quant {
 } hy_quant;
 
 typedef struct hy_tensor {
-    void *data; /* NULL: this tensor is absent (an optional argument not given) */
+    void *data; /* NULL: the tensor is absent (an optional argument) */
     int64_t shape[HY_MAX_DIMS];
     int32_t ndim;
     hy_dtype dtype;
@@ -35,13 +37,13 @@ static inline int64_t hy_tensor_count(const hy_tensor *t) {
     return n;
 }
 
-/* Bytes of so many elements, and so the offset of the one behind them. */
+/* The bytes of `count` elements, which is the offset of the next one. */
 static inline uint64_t hy_dtype_bytes(hy_dtype dtype, int64_t count) {
     if (dtype == HY_NF4) return ((uint64_t)count + 1) / 2;
     return (uint64_t)count * hy_dtype_size(dtype);
 }
 
-/* Bytes of the scales of so many blocks. */
+/* The bytes of the scales of `blocks` blocks. */
 static inline uint64_t hy_scale_bytes(int64_t blocks, int32_t group) {
     if (group == 0) return (uint64_t)blocks * sizeof(float);
     return (uint64_t)(blocks / group) * 2 * sizeof(float) + (uint64_t)blocks;
@@ -67,8 +69,8 @@ static inline hy_tensor hy_tensor_2d(void *data, hy_dtype dtype, int64_t rows, i
     return (hy_tensor){.data = data, .shape = {rows, cols}, .ndim = 2, .dtype = dtype};
 }
 
-/* Rows [first, first + count) of a 2-d tensor. Scales of two levels are found from their end: a view has none,
- * and no op takes it. */
+/* Rows [first, first + count) of a 2-d tensor. Two-level scales are found from their end, so a view
+ * has none, and no op accepts it. */
 static inline hy_tensor hy_tensor_rows(const hy_tensor *t, int64_t first, int64_t count) {
     hy_tensor view = *t;
     int64_t row = t->ndim > 1 ? hy_tensor_count(t) / t->shape[0] : 1;

@@ -23,33 +23,90 @@ hy_status hy_arena_init(hy_arena *arena, hy_backend *backend, hy_ledger *ledger,
     return HY_OK;
 }
 
+/* ---- dry runs -------------------------------------------------------------------------------- */
+
+static hy_status no_event(hy_backend *b, hy_event **out) {
+    (void)b;
+    *out = NULL;
+    return HY_OK;
+}
+static hy_status no_record(hy_event *e, hy_stream *s) {
+    (void)e, (void)s;
+    return HY_OK;
+}
+static hy_status no_wait(hy_stream *s, hy_event *e) {
+    (void)s, (void)e;
+    return HY_OK;
+}
+
+/* Counts as a card, so the host never writes to it. */
+static const hy_backend no_device = {.facts.is_gpu = true,
+                                     .event_create = no_event,
+                                     .event_record = no_record,
+                                     .stream_wait = no_wait};
+
+void hy_arena_init_dry(hy_arena *arena) {
+    *arena = (hy_arena){.backend = (hy_backend *)(uintptr_t)&no_device,
+                        .place = HY_DEVICE,
+                        .data = (char *)HY_ALIGNMENT,
+                        .size = UINT64_MAX / 2};
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
 void hy_arena_fini(hy_arena *arena) {
+    hy_arena_set_live(arena, false);
     if (arena->data) {
         arena->backend->release(arena->backend, arena->place, arena->data, arena->size);
     }
     *arena = (hy_arena){0};
 }
 
+void hy_arena_set_live(hy_arena *arena, bool is_live) {
+    for (int cls = 0; cls < HY_CLASS_COUNT && arena->ledger && arena->is_idle == is_live; cls++) {
+        if (arena->held[cls] == 0) continue;
+        (is_live ? hy_ledger_take : hy_ledger_give)(arena->ledger, (hy_class)cls, arena->place,
+                                                    arena->held[cls]);
+    }
+    arena->is_idle = !is_live;
+}
+
 hy_status hy_arena_push(hy_arena *arena, hy_class cls, uint64_t bytes, void **out) {
     bytes = hy_align(bytes);
     HY_FAIL_IF(bytes > arena->size - arena->used, HY_ERR_INTERNAL,
-               "the plan gave %s %llu bytes on %s, %llu are taken and %llu more were asked",
+               "the plan gave %s %llu bytes on %s; %llu are in use and %llu more were requested",
                hy_class_name(cls), (unsigned long long)arena->size, hy_place_name(arena->place),
                (unsigned long long)arena->used, (unsigned long long)bytes);
     *out = arena->data + arena->used;
     arena->used += bytes;
+    arena->held[cls] += bytes;
     if (arena->ledger) hy_ledger_take(arena->ledger, cls, arena->place, bytes);
     return HY_OK;
 }
 
+/* Debug builds: fills released memory with NaN, except on a card, where the host cannot write. */
+static void poison(hy_arena *arena, uint64_t bytes) {
+#ifdef HY_POISON
+    bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
+    if (is_ours && bytes) memset(arena->data + arena->used, 0xff, bytes);
+#endif
+    (void)arena, (void)bytes;
+}
+
 void hy_arena_pop(hy_arena *arena, hy_class cls, uint64_t bytes) {
     bytes = hy_align(bytes);
-    assert(arena->used >= bytes);
+    assert(arena->held[cls] >= bytes && !arena->is_idle);
     arena->used -= bytes;
-#ifdef HY_POISON
-    /* A card's memory cannot be written from here. */
-    bool is_ours = arena->place != HY_DEVICE || !arena->backend->facts.is_gpu;
-    if (is_ours) memset(arena->data + arena->used, 0xff, bytes);
-#endif
+    arena->held[cls] -= bytes;
+    poison(arena, bytes);
     if (arena->ledger) hy_ledger_give(arena->ledger, cls, arena->place, bytes);
+}
+
+void hy_arena_clear(hy_arena *arena) {
+    uint64_t bytes = arena->used;
+    hy_arena_set_live(arena, false);
+    arena->used = 0;
+    memset(arena->held, 0, sizeof arena->held);
+    arena->is_idle = false;
+    poison(arena, bytes);
 }

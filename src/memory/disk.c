@@ -1,10 +1,11 @@
-/* disk.c: transfers: begun by callers, handed out to an engine in chunks, waited for. See disk.h.
+/* disk.c: transfers: callers begin them, an engine executes them in chunks, callers wait for them.
+ * See disk.h.
  *
- * A transfer is a slot of a fixed table. It is in one list at most: unused, or waiting to be handed
- * out. Only the first of a waiting list is handed out, reads and writes by turns, so that a long
- * write does not hold up the read that compute needs next. After its first failure no further chunk
- * of a transfer is handed out; it is done when the chunks on their way have ended. A slot whose
- * failure nobody has heard is not used again. */
+ * A transfer is a slot of a fixed table. It is in at most one list: unused, or waiting for its
+ * chunks to be issued. Only the first transfer of a waiting list is issued, alternating between
+ * reads and writes, so a long write does not delay the read that compute needs next. After its
+ * first failure, no more chunks of a transfer are issued; it is done when its chunks in flight have
+ * ended. A slot with an unreported failure is not reused. */
 #include "memory/disk.h"
 
 #include <assert.h>
@@ -19,8 +20,8 @@
 #include "base/text.h"
 #include "memory/disk_engine.h"
 
-/* Calls in a row that move nothing before a request is given up: interrupted, less than a block, or
- * refused because the kernel has no memory, which is waited for. */
+/* Calls in a row that move nothing before a request fails: interrupted, less than a block, or
+ * rejected because the kernel has no memory (which is retried after a pause). */
 #define IDLE_TRIES 1000
 #define NO_MEMORY_PAUSE_NS 2000000
 
@@ -42,9 +43,9 @@ static uint32_t list_pop(hy_spill *s, hy_spill_list *list) {
     return slot;
 }
 
-/* ---- the engine's side ----------------------------------------------------------------------- */
+/* ---- calls of the engine --------------------------------------------------------------------- */
 
-/* Cuts the next chunk; whole blocks first, what is less than a block goes alone. */
+/* Takes the next chunk: whole blocks first; a rest smaller than a block is a separate chunk. */
 bool hy_spill_take(hy_spill *s, hy_spill_request *r) {
     int kind = s->waiting[s->turn].first != HY_SPILL_NONE ? s->turn : !s->turn;
     uint32_t slot = s->waiting[kind].first;
@@ -67,8 +68,8 @@ bool hy_spill_take(hy_spill *s, hy_spill_request *r) {
     return true;
 }
 
-/* With what a test wants to happen to it. Past the page cache only whole blocks can be asked for, but
- * less may be said to have come. */
+/* The next system call of a request, with the faults that a test has set. With O_DIRECT only whole
+ * blocks can be requested, but a test may report fewer bytes. */
 hy_spill_call hy_spill_next_call(hy_spill *s, hy_spill_request *r) {
     hy_spill_call call = {r->data + r->moved, r->bytes - r->moved, r->offset + r->moved};
     if (r->is_tail) {
@@ -90,8 +91,8 @@ hy_spill_call hy_spill_next_call(hy_spill *s, hy_spill_request *r) {
     return call;
 }
 
-/* A request that fell short goes on from the last whole block: past the page cache no other place
- * will do. */
+/* A request that moved too little continues at the last whole block, because O_DIRECT requires
+ * it. */
 bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result) {
     if (r->doomed) result = -r->doomed;
     bool is_again = result == -EINTR || result == -EAGAIN || result == -ENOMEM;
@@ -129,7 +130,7 @@ void hy_spill_end(hy_spill *s, const hy_spill_request *r) {
         t->error = r->error;
         t->error_offset = r->offset + r->moved;
         t->error_bytes = r->bytes - r->moved;
-        if (t->handed < t->bytes) { /* then it is the first of its list: the rest is let go */
+        if (t->handed < t->bytes) { /* then it is the first of its list: drop the rest */
             uint32_t slot = list_pop(s, &s->waiting[t->is_write]);
             assert(slot == r->transfer);
             (void)slot;
@@ -137,7 +138,7 @@ void hy_spill_end(hy_spill *s, const hy_spill_request *r) {
     }
     t->open--;
     if (t->open > 0 || (!t->error && t->handed < t->bytes)) return;
-    t->is_busy = false; /* nothing of it is on its way any more */
+    t->is_busy = false; /* none of it is in flight any more */
     s->busy--;
     if (t->error) {
         s->untold++;
@@ -158,11 +159,11 @@ int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void
     return error;
 }
 
-/* ---- the caller's side ----------------------------------------------------------------------- */
+/* ---- calls of users -------------------------------------------------------------------------- */
 
 static hy_status fail_transfer(const hy_spill *s, const hy_spill_transfer *t) {
     char reason[128];
-    return hy_fail(HY_ERR_IO, "offload folder %s: %s %s at byte %llu of the file: %s",
+    return hy_fail(HY_ERR_IO, "offload folder %s: %s %s failed at byte %llu of the file: %s",
                    s->file.folder, t->is_write ? "writing" : "reading",
                    hy_bytes_as_text(t->error_bytes).text, (unsigned long long)t->error_offset,
                    strerror_r(t->error, reason, sizeof reason));
@@ -171,18 +172,18 @@ static hy_status fail_transfer(const hy_spill *s, const hy_spill_transfer *t) {
 static hy_status check_transfer(const hy_spill *s, const hy_spill_transfer *t) {
     const char *what = t->is_write ? "write" : "read";
     HY_FAIL_IF(t->offset % HY_SPILL_BLOCK || (uintptr_t)t->data % HY_SPILL_BLOCK, HY_ERR_INTERNAL,
-               "offload folder %s: a %s at byte %llu of the file with a buffer at %p: both must be "
-               "multiples of %u",
+               "offload folder %s: cannot %s at byte %llu of the file with a buffer at %p: both "
+               "must be multiples of %u",
                s->file.folder, what, (unsigned long long)t->offset, (void *)t->data,
                HY_SPILL_BLOCK);
     HY_FAIL_IF(t->offset > s->file.bytes || t->bytes > s->file.bytes - t->offset, HY_ERR_INTERNAL,
-               "offload folder %s: a %s of %llu bytes at byte %llu of a file of %llu bytes",
+               "offload folder %s: cannot %s %llu bytes at byte %llu of a file of %llu bytes",
                s->file.folder, what, (unsigned long long)t->bytes, (unsigned long long)t->offset,
                (unsigned long long)s->file.bytes);
     return HY_OK;
 }
 
-/* The failed transfer that began first and that nobody has waited for; NULL: none. Locked. */
+/* The first failed transfer that nobody has waited for; NULL: none. Locked. */
 static hy_spill_transfer *first_untold(hy_spill *s) {
     hy_spill_transfer *first = NULL;
     for (int32_t i = 0; i < s->options.transfers; i++) {
@@ -193,7 +194,7 @@ static hy_spill_transfer *first_untold(hy_spill *s) {
     return first;
 }
 
-/* Waits for a slot where all are busy. */
+/* Waits for a slot if all are busy. */
 static hy_status begin(hy_spill *s, const hy_spill_transfer *asked, hy_spill_ticket *ticket) {
     *ticket = 0;
     HY_TRY(check_transfer(s, asked));
@@ -205,14 +206,13 @@ static hy_status begin(hy_spill *s, const hy_spill_transfer *asked, hy_spill_tic
     }
     uint32_t slot = list_pop(s, &s->unused);
     if (slot == HY_SPILL_NONE) {
-        status =
-            hy_fail_context(fail_transfer(s, first_untold(s)),
-                            "%d transfers have failed and nobody has waited for them; the first",
-                            s->options.transfers);
+        status = hy_fail_context(fail_transfer(s, first_untold(s)),
+                                 "%d transfers have failed without being waited for; the first",
+                                 s->options.transfers);
     } else {
         s->transfers[slot] = *asked;
         s->transfers[slot].is_busy = true;
-        /* The serial number stands in the high bits: a later ticket is a larger number. */
+        /* The serial number is in the high bits, so a later ticket is a larger number. */
         *ticket = ++s->serial * (uint64_t)s->options.transfers + slot;
         s->transfers[slot].ticket = *ticket;
         s->busy++;
@@ -236,7 +236,7 @@ hy_status hy_spill_write(hy_spill *s, uint64_t offset, uint64_t bytes, const voi
     return begin(s, &asked, ticket);
 }
 
-/* The transfer of a ticket; NULL when its slot has gone to a later one. Locked. */
+/* The transfer of a ticket; NULL if its slot was reused. Locked. */
 static hy_spill_transfer *find(hy_spill *s, hy_spill_ticket ticket) {
     hy_spill_transfer *t = &s->transfers[ticket % (uint64_t)s->options.transfers];
     return t->ticket == ticket ? t : NULL;
@@ -252,7 +252,7 @@ hy_status hy_spill_wait(hy_spill *s, hy_spill_ticket ticket) {
         t->is_reported = true;
         s->untold--;
         list_put(s, &s->unused, (uint32_t)(t - s->transfers));
-        pthread_cond_broadcast(&s->is_done); /* someone may want the slot */
+        pthread_cond_broadcast(&s->is_done); /* another thread may wait for the slot */
     }
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -286,7 +286,7 @@ hy_spill_path hy_spill_path_used(const hy_spill *s) {
     return s->engine == &hy_spill_uring ? HY_SPILL_URING : HY_SPILL_THREADS;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static hy_status fill_options(hy_spill_options *o) {
     if (o->depth == 0) o->depth = 32;
@@ -307,10 +307,10 @@ static void describe(hy_spill *s, const char *why) {
              "%s%s%s%s, %s%s, %s in requests of %s, %d at a time%s%s", s->engine->name,
              why[0] ? " (" : "", why, why[0] ? ")" : "",
              s->file.is_direct ? "O_DIRECT" : "through the page cache",
-             s->file.is_direct ? "" : ": the file system takes no O_DIRECT",
+             s->file.is_direct ? "" : ": the file system does not support O_DIRECT",
              hy_bytes_as_text(s->file.bytes).text, hy_bytes_as_text(s->options.chunk_bytes).text,
              s->options.depth,
-             s->file.is_reserved ? "" : ", space not reserved: the file system cannot",
+             s->file.is_reserved ? "" : ", space not reserved: the file system does not support it",
              s->file.name[0] ? ", removed at the end" : "");
 }
 
@@ -319,9 +319,9 @@ static hy_status start_engine(hy_spill *s) {
     const char *why = "";
     s->engine = &hy_spill_uring;
     if (path == HY_SPILL_AUTO && !s->file.is_direct) {
-        /* Through the page cache the ring would hand its work to kernel threads. */
+        /* With the page cache, io_uring would use kernel threads, so our threads are as good. */
         path = HY_SPILL_THREADS;
-        why = "io_uring is of use with O_DIRECT alone";
+        why = "io_uring is useful only with O_DIRECT";
     }
     if (path != HY_SPILL_THREADS) {
         hy_status status = s->engine->start(s, &s->engine_state);
@@ -358,7 +358,7 @@ hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_optio
     hy_spill_options chosen = options ? *options : (hy_spill_options){0};
     HY_TRY(fill_options(&chosen));
     hy_spill *s = calloc(1, sizeof *s);
-    if (!s) return hy_fail(HY_ERR_MEMORY, "no memory for the offload file's record");
+    if (!s) return hy_fail(HY_ERR_MEMORY, "not enough memory for the offload file");
     s->options = chosen;
     s->file.fd = -1;
     s->unused.first = s->waiting[0].first = s->waiting[1].first = HY_SPILL_NONE;
@@ -367,7 +367,8 @@ hy_status hy_spill_open(const char *folder, uint64_t bytes, const hy_spill_optio
     hy_status status = HY_OK;
     size_t count = (size_t)chosen.transfers;
     s->transfers = calloc(count, sizeof *s->transfers);
-    if (!s->transfers) status = hy_fail(HY_ERR_MEMORY, "no memory for %zu transfers", count);
+    if (!s->transfers)
+        status = hy_fail(HY_ERR_MEMORY, "not enough memory for %zu transfers", count);
     for (uint32_t i = 0; i < count && status == HY_OK; i++) list_put(s, &s->unused, i);
     if (status == HY_OK) status = hy_spill_file_open(&s->file, folder, bytes, chosen.fault.lacks);
     if (status == HY_OK) status = start_engine(s);

@@ -1,10 +1,10 @@
-/* disk_engine.h: what the files behind disk.h share: the file, the queue and the two engines.
+/* disk_engine.h: shared by the files behind disk.h: the file, the queue and the two engines.
  *
- * disk.c keeps transfers and hands them out as requests of one chunk; an engine (disk_uring.c or
- * disk_threads.c) takes a request, makes the system call it describes, reports the result, makes the
- * next call where the first fell short, and ends the request. What a result means, retries and
- * injected faults are decided in disk.c alone. Everything marked "locked" is called and read
- * under s->lock. */
+ * disk.c keeps transfers and issues them as requests of one chunk. An engine (disk_uring.c or
+ * disk_threads.c) takes a request, makes its system call and reports the result. If the call moved
+ * too little, the engine makes the next call; then it ends the request. Only disk.c interprets
+ * results, retries and injects faults. Functions and members marked "locked" are used with s->lock
+ * held. */
 #pragma once
 
 #include <pthread.h>
@@ -18,42 +18,42 @@
 typedef struct hy_spill_file {
     int fd;
     char *folder;
-    char name[64];    /* inside the folder, still to be removed; "": it has none */
-    uint64_t bytes;   /* a multiple of the block */
+    char name[64];    /* in the folder, not yet removed; "": no name */
+    uint64_t bytes;   /* a multiple of the block size */
     bool is_direct;   /* O_DIRECT is set */
-    bool is_reserved; /* its blocks are taken: no transfer can find the disk full */
+    bool is_reserved; /* its blocks are allocated: no transfer can find the disk full */
 } hy_spill_file;
 
-/* On failure nothing is left behind and there is nothing to close. */
+/* On failure nothing is left behind and nothing needs closing. */
 hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
                              unsigned lacks);
 hy_status hy_spill_file_grow(hy_spill_file *file, uint64_t bytes);
 void hy_spill_file_close(hy_spill_file *file);
-/* Through the page cache: brings a chunk to the disk where it was written, and drops it from
- * memory, which the plan has given to others. 0 or an errno. */
+/* With the page cache: writes a written chunk to the disk and drops it from memory, because the
+ * plan uses that memory for other things. Returns 0 or an errno. */
 int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset, uint64_t bytes);
 
-/* Memory on block borders, for O_DIRECT; free() it. NULL when there is none. */
+/* Memory aligned to blocks, for O_DIRECT; free it with free(). NULL: not enough memory. */
 void *hy_spill_alloc(uint64_t bytes);
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* A chunk of a transfer on its way. Belongs to the engine's thread from take to end. */
+/* A chunk of a transfer in flight. The engine's thread owns it from take to end. */
 typedef struct hy_spill_request {
     uint32_t transfer;
     bool is_write;
-    bool is_tail;          /* less than a block: goes through `bounce` */
-    uint64_t offset;       /* of the chunk in the file */
-    char *data;            /* of the chunk in the caller's buffer */
-    uint64_t bytes, moved; /* moved: whole blocks, or all */
-    char *bounce;          /* one block, the request's own */
-    int error;             /* why it failed, 0: it did not */
-    int idle_tries;        /* calls that moved nothing, in a row */
-    int doomed;            /* errno that the present call is to fail with, 0: none */
-    uint64_t most;         /* that the present call may say to have moved */
+    bool is_tail;          /* less than a block: uses `bounce` */
+    uint64_t offset;       /* position of the chunk in the file */
+    char *data;            /* the chunk in the caller's buffer */
+    uint64_t bytes, moved; /* moved: whole blocks, or all bytes */
+    char *bounce;          /* one block, owned by the request */
+    int error;             /* why it failed; 0: it did not */
+    int idle_tries;        /* calls in a row that moved nothing */
+    int doomed;            /* injected errno of the current call; 0: none */
+    uint64_t most;         /* most bytes that the current call may report */
 } hy_spill_request;
 
-/* The system call to make. */
+/* A system call to make. */
 typedef struct hy_spill_call {
     void *data;
     uint64_t bytes, offset;
@@ -62,7 +62,7 @@ typedef struct hy_spill_call {
 /* Locked. Fills `r` (keeping its bounce) with the next chunk; false: there is none now. */
 bool hy_spill_take(hy_spill *s, hy_spill_request *r);
 hy_spill_call hy_spill_next_call(hy_spill *s, hy_spill_request *r);
-/* `result`: bytes moved, or an errno below zero. True when the request is to be ended. */
+/* `result`: bytes moved, or a negative errno. True if the request must be ended. */
 bool hy_spill_accept(hy_spill *s, hy_spill_request *r, int64_t result);
 /* Locked. */
 void hy_spill_end(hy_spill *s, const hy_spill_request *r);
@@ -71,33 +71,33 @@ void hy_spill_end(hy_spill *s, const hy_spill_request *r);
 
 typedef struct hy_spill_engine {
     const char *name;
-    /* Fails with a message that says why this path cannot be used. */
+    /* On failure, the message says why this engine cannot be used. */
     hy_status (*start)(hy_spill *s, void **state);
     void (*stop)(void *state); /* nothing is in flight */
-    void (*wake)(void *state); /* locked: there is something to take */
+    void (*wake)(void *state); /* locked: there is work to take */
 } hy_spill_engine;
 
 extern const hy_spill_engine hy_spill_uring, hy_spill_threads;
 
-#define HY_SPILL_THREADS_MAX 8 /* more gain nothing at chunks of megabytes */
+#define HY_SPILL_THREADS_MAX 8 /* with chunks of megabytes, more threads gain nothing */
 
-/* Starts a thread that leaves all signals to others. 0 or an errno. */
+/* Starts a thread with all signals blocked. Returns 0 or an errno. */
 int hy_spill_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *context);
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the disk tier --------------------------------------------------------------------------- */
 
 #define HY_SPILL_NONE UINT32_MAX
 
 typedef struct hy_spill_transfer {
-    hy_spill_ticket ticket; /* of its newest use */
+    hy_spill_ticket ticket; /* of its latest use */
     bool is_write, is_busy;
-    bool is_reported; /* its failure, to someone who waited */
+    bool is_reported; /* its failure was reported to a caller */
     char *data;
-    uint64_t offset, bytes, handed; /* handed: given out as requests */
-    uint32_t open;                  /* requests not ended */
-    int error;                      /* the first one, 0: none */
+    uint64_t offset, bytes, handed; /* handed: bytes issued as requests */
+    uint32_t open;                  /* requests that have not ended */
+    int error;                      /* of the first failure; 0: none */
     uint64_t error_offset, error_bytes;
-    uint32_t next; /* in the one list it is in */
+    uint32_t next; /* in the list that contains it */
 } hy_spill_transfer;
 
 typedef struct hy_spill_list {
@@ -106,20 +106,20 @@ typedef struct hy_spill_list {
 
 struct hy_spill {
     hy_spill_file file;
-    hy_spill_options options; /* defaults filled in */
+    hy_spill_options options; /* with defaults filled in */
     const hy_spill_engine *engine;
     void *engine_state;
     char description[512];
-    atomic_llong requests; /* calls made, for faults and statistics */
+    atomic_llong requests; /* system calls made, for faults and statistics */
 
     pthread_mutex_t lock;
-    pthread_cond_t is_done; /* a transfer is done: for those who wait for it, or for room */
+    pthread_cond_t is_done; /* a transfer is done: signals callers that wait for it or for a slot */
     bool is_stopping;
     hy_spill_transfer *transfers;
-    hy_spill_list unused;     /* first in, first out: an old failure is remembered long */
-    hy_spill_list waiting[2]; /* by is_write: transfers with chunks still to hand out */
-    int turn;                 /* which of the two is asked first */
-    uint64_t serial;          /* transfers begun */
+    hy_spill_list unused;     /* first in, first out, so an old failure is remembered for long */
+    hy_spill_list waiting[2]; /* by is_write: transfers with chunks still to issue */
+    int turn;                 /* which of the two is tried first */
+    uint64_t serial;          /* number of transfers begun */
     int32_t busy;             /* transfers in flight */
     int32_t untold;           /* failed transfers that nobody has waited for */
     hy_spill_stats stats;

@@ -1,9 +1,9 @@
-/* disk_file.c: the offload file itself: made, reserved, tried, removed. See disk_engine.h.
+/* disk_file.c: creates, reserves, tests and removes the offload file. See disk_engine.h.
  *
- * A file without a name (O_TMPFILE) is the first choice, one that is unlinked at once the
- * second, and one that is removed at close the last. Room is reserved before anything relies on
- * it, so that a full disk is found here. O_DIRECT is set after opening (opening with it can fail
- * and still leave a file) and believed only after a block was written and read. */
+ * A file without a name (O_TMPFILE) is the first choice, a file that is unlinked at once the
+ * second, a file that is removed on closing the last. Space is reserved first, so a full disk is
+ * detected here. O_DIRECT is set after opening (opening with it can fail and still create a file)
+ * and used only if writing and reading a block works. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ uint64_t hy_spill_room(uint64_t bytes) {
     return (bytes + HY_SPILL_BLOCK - 1) / HY_SPILL_BLOCK * HY_SPILL_BLOCK;
 }
 
-/* ---- a name or none -------------------------------------------------------------------------- */
+/* ---- creating the file ----------------------------------------------------------------------- */
 
 static void remove_name(hy_spill_file *file) {
     if (!file->name[0]) return;
@@ -53,8 +53,8 @@ static int open_named(hy_spill_file *file) {
     }
     int error = errno;
     free(path);
-    if (fd < 0) file->name[0] = '\0'; /* nothing of ours */
-    remove_name(file);                /* where this fails, close tries again */
+    if (fd < 0) file->name[0] = '\0'; /* the file is not ours */
+    remove_name(file);                /* if this fails, closing tries again */
     errno = error;
     return fd;
 }
@@ -62,7 +62,7 @@ static int open_named(hy_spill_file *file) {
 static int open_anyhow(hy_spill_file *file, unsigned lacks) {
     if (!(lacks & HY_SPILL_LACKS_NAMELESS)) {
         int fd = hy_disk_open(file->folder, O_RDWR | O_TMPFILE);
-        /* How systems say that they have no such files. */
+        /* The errors of systems that do not support such files. */
         bool is_unknown =
             errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL || errno == ENOENT;
         if (fd >= 0 || !is_unknown) return fd;
@@ -70,29 +70,27 @@ static int open_anyhow(hy_spill_file *file, unsigned lacks) {
     return open_named(file);
 }
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- reserving space ------------------------------------------------------------------------- */
 
 static hy_status fail_room(const hy_spill_file *file, int error) {
     char free_now[32], reason[128];
     struct statvfs about;
     bool is_known = fstatvfs(file->fd, &about) == 0;
     double left = is_known ? (double)about.f_bavail * (double)about.f_frsize : 0;
-    return hy_fail(HY_ERR_IO, "the offload folder %s needs %s, %s are free there: %s", file->folder,
+    return hy_fail(HY_ERR_IO, "the offload folder %s needs %s (free: %s): %s", file->folder,
                    hy_bytes_as_text(file->bytes).text,
-                   is_known ? hy_format_bytes(left, free_now, sizeof free_now)
-                            : "an unknown number of bytes",
+                   is_known ? hy_format_bytes(left, free_now, sizeof free_now) : "unknown",
                    strerror_r(error, reason, sizeof reason));
 }
 
-/* Where space cannot be reserved, free space is looked at and the file stays hollow. */
+/* If space cannot be reserved, only the free space is checked and the file stays sparse. */
 static hy_status take_room(hy_spill_file *file, unsigned lacks) {
-    struct rlimit limit; /* going past it would end the process with a signal */
-    HY_FAIL_IF(getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file->bytes, HY_ERR_IO,
-               "the offload folder %s needs a file of %s, the limit on the size of a file (ulimit "
-               "-f) is %s",
-               file->folder, hy_bytes_as_text(file->bytes).text,
-               hy_bytes_as_text(limit.rlim_cur).text);
-    /* Asked first: reserving until it fails would fill the disk of others for a moment. */
+    struct rlimit limit; /* exceeding the limit would end the process with a signal */
+    HY_FAIL_IF(
+        getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < file->bytes, HY_ERR_IO,
+        "the offload folder %s needs a file of %s, but the limit on file size (ulimit -f) is %s",
+        file->folder, hy_bytes_as_text(file->bytes).text, hy_bytes_as_text(limit.rlim_cur).text);
+    /* Checked first: reserving until it fails would briefly fill the disk for others. */
     struct statvfs about;
     struct stat now;
     double missing = (double)file->bytes;
@@ -110,7 +108,7 @@ static hy_status take_room(hy_spill_file *file, unsigned lacks) {
     return error == 0 ? HY_OK : fail_room(file, error);
 }
 
-/* ---- past the page cache --------------------------------------------------------------------- */
+/* ---- O_DIRECT -------------------------------------------------------------------------------- */
 
 static bool set_direct(const hy_spill_file *file, bool is_on) {
     int flags = fcntl(file->fd, F_GETFL);
@@ -137,8 +135,7 @@ static hy_status choose_direct(hy_spill_file *file, unsigned lacks) {
     return hy_fail_errno("cannot write to a new file in the offload folder", file->folder);
 }
 
-/* A failure to start writing is reported by the disk that fails; a file system that does not know the
- * call is no failure. */
+/* Errors of write-back are errors of the disk; a file system without this call is not an error. */
 int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset, uint64_t bytes) {
     unsigned all = SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     if (is_write && sync_file_range(file->fd, (off_t)offset, (off_t)bytes, all) != 0 &&
@@ -149,20 +146,20 @@ int hy_spill_file_drop(const hy_spill_file *file, bool is_write, uint64_t offset
     return 0;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 hy_status hy_spill_file_open(hy_spill_file *file, const char *folder, uint64_t bytes,
                              unsigned lacks) {
     *file = (hy_spill_file){.fd = -1};
     HY_FAIL_IF(bytes == 0 || bytes > (uint64_t)INT64_MAX - HY_SPILL_BLOCK, HY_ERR_INTERNAL,
-               "an offload file of %llu bytes was asked for", (unsigned long long)bytes);
+               "an offload file of %llu bytes was requested", (unsigned long long)bytes);
     struct stat about;
     if (stat(folder, &about) != 0) return hy_fail_errno("cannot use the offload folder", folder);
     HY_FAIL_IF(!S_ISDIR(about.st_mode), HY_ERR_INPUT, "the offload folder %s is not a folder",
                folder);
     file->bytes = hy_spill_room(bytes);
     file->folder = strdup(folder);
-    if (!file->folder) return hy_fail(HY_ERR_MEMORY, "no memory for the name of a folder");
+    if (!file->folder) return hy_fail(HY_ERR_MEMORY, "not enough memory for the name of a folder");
     file->fd = open_anyhow(file, lacks);
     hy_status status = HY_OK;
     if (file->fd < 0) status = hy_fail_errno("cannot make a file in the offload folder", folder);

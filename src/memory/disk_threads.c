@@ -1,7 +1,7 @@
-/* disk_threads.c: the disk tier by worker threads with pread and pwrite. See disk_engine.h.
+/* disk_threads.c: the disk tier with worker threads that call pread and pwrite. See disk_engine.h.
  *
- * Works on every system. Each thread has one request at a time, so a few of them keep a disk busy
- * with as many chunks. */
+ * Works on every system. Each thread executes one request at a time, so a few threads keep a disk
+ * busy. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +21,9 @@ typedef struct worker {
 struct pool {
     hy_spill *spill;
     pthread_cond_t has_work;
-    int count; /* threads that run */
+    int count; /* running threads */
     worker worker[HY_SPILL_THREADS_MAX];
-    char *bounces; /* a block for each */
+    char *bounces; /* one block per thread */
 };
 
 static void serve(hy_spill *s, hy_spill_request *r) {
@@ -59,7 +59,7 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-/* A transfer may have chunks for all of them. */
+/* Wakes all threads, because a transfer may have chunks for all of them. */
 static void wake(void *state) {
     pool *p = state;
     pthread_cond_broadcast(&p->has_work);
@@ -73,14 +73,14 @@ static void stop(void *state) {
     free(p);
 }
 
-/* Fewer threads than wanted will do; none will not. */
+/* Fewer threads than requested are accepted, but at least one. */
 static hy_status start(hy_spill *s, void **state) {
     int wanted = s->options.depth; /* at most HY_SPILL_THREADS_MAX */
     pool *p = calloc(1, sizeof *p);
     if (p) p->bounces = hy_spill_alloc((uint64_t)wanted * HY_SPILL_BLOCK);
     if (!p || !p->bounces) {
         free(p);
-        return hy_fail(HY_ERR_MEMORY, "no memory for %d disk threads", wanted);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %d disk threads", wanted);
     }
     p->spill = s;
     pthread_cond_init(&p->has_work, NULL);

@@ -1,10 +1,9 @@
-/* disk_uring.c: the disk tier by io_uring, through the bare system calls. See disk_engine.h.
+/* disk_uring.c: the disk tier with io_uring, through direct system calls. See disk_engine.h.
  *
- * One thread feeds the ring and empties it: it takes requests until `depth` are on their way,
- * enters the kernel, and ends those that are done. It sleeps in the kernel; a read of an eventfd
- * that is always on its way wakes it when callers bring new work. Only this thread touches the
- * ring. Whether the kernel has io_uring and the container allows it is found by moving a block
- * at the start. */
+ * One thread submits to the ring and reaps completions: it takes requests until `depth` are in
+ * flight, enters the kernel, and ends those that are done. It sleeps in the kernel. A pending read
+ * of an eventfd wakes it when callers bring new work. Only this thread accesses the ring. Moving a
+ * block at the start shows whether the kernel has io_uring and the container allows it. */
 #include <assert.h>
 #include <errno.h>
 #include <linux/io_uring.h>
@@ -19,9 +18,9 @@
 #include "base/error.h"
 #include "memory/disk_engine.h"
 
-#define WAKE UINT64_MAX /* user data of the eventfd's read; of a request it is its number */
+#define WAKE UINT64_MAX /* user data of the eventfd's read; for a request it is its number */
 
-/* The two rings and the entries, as the kernel shares them with us. */
+/* The two rings and the entries, shared with the kernel. */
 typedef struct rings {
     int fd;
     void *map; /* both rings */
@@ -30,7 +29,7 @@ typedef struct rings {
     uint32_t *put_head, *put_tail, put_mask; /* submissions; the kernel moves the head */
     uint32_t *got_head, *got_tail, got_mask; /* completions; we move the head */
     struct io_uring_cqe *got;
-    uint32_t tail; /* ours of submissions, given to the kernel by submit */
+    uint32_t tail; /* our tail of submissions, published by submit */
 } rings;
 
 typedef struct uring {
@@ -38,11 +37,11 @@ typedef struct uring {
     rings rings;
     pthread_t thread;
     int wake_fd;
-    uint64_t wake_count; /* where the eventfd's read goes */
-    bool is_asleep;      /* locked: new work needs a word to the eventfd */
+    uint64_t wake_count; /* target of the eventfd's read */
+    bool is_asleep;      /* locked: new work must signal the eventfd */
     int32_t depth;
-    hy_spill_request *requests; /* depth of them */
-    uint32_t *idle, *ended;     /* numbers of requests not in use; of those to end */
+    hy_spill_request *requests; /* `depth` of them */
+    uint32_t *idle, *ended;     /* numbers of free requests; of requests to end */
     int32_t idle_count, ended_count;
     char *bounces;
 } uring;
@@ -52,7 +51,7 @@ typedef struct uring {
 static hy_status fail_call(const char *call, const char *hint) {
     char reason[128];
     int error = errno;
-    return hy_fail(HY_ERR_INPUT, "io_uring cannot be used: %s: %s%s", call,
+    return hy_fail(HY_ERR_INPUT, "io_uring is not available: %s: %s%s", call,
                    strerror_r(error, reason, sizeof reason), hint);
 }
 
@@ -78,7 +77,7 @@ static hy_status rings_map(rings *g, const struct io_uring_params *p) {
     g->got_mask = *(uint32_t *)(base + p->cq_off.ring_mask);
     g->got = (struct io_uring_cqe *)(base + p->cq_off.cqes);
     uint32_t *array = (uint32_t *)(base + p->sq_off.array);
-    for (uint32_t i = 0; i < p->sq_entries; i++) array[i] = i; /* entry i stands at place i */
+    for (uint32_t i = 0; i < p->sq_entries; i++) array[i] = i; /* entry i is at index i */
     g->tail = *g->put_tail;
     return HY_OK;
 }
@@ -90,13 +89,13 @@ static hy_status rings_open(rings *g, uint32_t entries) {
         bool is_forbidden = errno == EPERM || errno == EACCES;
         return fail_call("io_uring_setup",
                          is_forbidden
-                             ? " (forbidden here: a container's filter or kernel.io_uring_disabled)"
-                         : errno == ENOSYS ? " (the kernel has none)"
+                             ? " (forbidden by a container's filter or kernel.io_uring_disabled)"
+                         : errno == ENOSYS ? " (the kernel does not have it)"
                          : errno == ENOMEM ? " (the limit on locked memory)"
                                            : "");
     }
     HY_FAIL_IF(!(p.features & IORING_FEAT_SINGLE_MMAP), HY_ERR_INPUT,
-               "io_uring cannot be used: the kernel is older than 5.4");
+               "io_uring is not available: the kernel is older than 5.4");
     return rings_map(g, &p);
 }
 
@@ -112,7 +111,7 @@ static void put(rings *g, int op, int fd, const hy_spill_call *call, uint64_t us
                                .user_data = user_data};
 }
 
-/* Hands over what was put and waits for a completion. 0 or an errno. */
+/* Submits the entries and waits for a completion. Returns 0 or an errno. */
 static int submit_and_wait(rings *g) {
     uint32_t head = __atomic_load_n(g->put_head, __ATOMIC_ACQUIRE);
     __atomic_store_n(g->put_tail, g->tail, __ATOMIC_RELEASE);
@@ -122,21 +121,21 @@ static int submit_and_wait(rings *g) {
 }
 
 static bool get(rings *g, struct io_uring_cqe *out) {
-    uint32_t head = *g->got_head; /* ours alone */
+    uint32_t head = *g->got_head; /* only we move it */
     if (head == __atomic_load_n(g->got_tail, __ATOMIC_ACQUIRE)) return false;
     *out = g->got[head & g->got_mask];
     __atomic_store_n(g->got_head, head + 1, __ATOMIC_RELEASE);
     return true;
 }
 
-/* ---- the thread that feeds it ---------------------------------------------------------------- */
+/* ---- the submitting thread ------------------------------------------------------------------- */
 
 static void put_wake(uring *u) {
     hy_spill_call call = {&u->wake_count, sizeof u->wake_count, 0};
     put(&u->rings, IORING_OP_READ, u->wake_fd, &call, WAKE);
 }
 
-/* A call that a test wants to fail is a call for nothing. */
+/* A call that a test makes fail becomes a no-op. */
 static void put_request(uring *u, uint32_t number) {
     hy_spill_request *r = &u->requests[number];
     hy_spill_call call = hy_spill_next_call(u->spill, r);
@@ -159,8 +158,8 @@ static void take_results(uring *u) {
     }
 }
 
-/* The kernel took none of the entries after its head, for a reason that may stay: those requests
- * fail. The others are on their way and come back by themselves. */
+/* The kernel accepted no entry after its head, possibly for a permanent reason, so those requests
+ * fail. The others are in flight and complete by themselves. */
 static void fail_unsent(uring *u, int error) {
     rings *g = &u->rings;
     uint32_t head = __atomic_load_n(g->put_head, __ATOMIC_ACQUIRE);
@@ -175,11 +174,11 @@ static void fail_unsent(uring *u, int error) {
         }
     }
     g->tail = head;
-    if (was_wake) put_wake(u); /* goes out with the next call that succeeds */
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the kernel does not let us wait */
+    if (was_wake) put_wake(u); /* submitted with the next successful call */
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* the kernel cannot wait now */
 }
 
-/* Ends what is done and takes what there is. False when it is time to stop. */
+/* Ends completed requests and takes new ones. False: it is time to stop. */
 static bool exchange(uring *u) {
     hy_spill *s = u->spill;
     pthread_mutex_lock(&s->lock);
@@ -191,7 +190,7 @@ static bool exchange(uring *u) {
     while (u->idle_count > 0 && hy_spill_take(s, &u->requests[u->idle[u->idle_count - 1]])) {
         u->idle_count--;
     }
-    /* With all requests out, the next to come back makes it look again. */
+    /* If all requests are in use, the next completion triggers another look. */
     u->is_asleep = u->idle_count > 0;
     bool goes_on = !s->is_stopping;
     pthread_mutex_unlock(&s->lock);
@@ -222,17 +221,17 @@ static void wake(void *state) {
     while (write(u->wake_fd, &one, sizeof one) < 0 && errno == EINTR) {}
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Moves a block before anything relies on the ring: setup alone does not show whether entering
- * it is allowed and whether it can read this file. */
+/* Moves a block before anything relies on the ring: setup alone does not show whether entering it
+ * is allowed and whether it can read this file. */
 static hy_status try_ring(uring *u) {
     hy_spill_call call = {u->bounces, HY_SPILL_BLOCK, 0};
     struct io_uring_cqe got;
     put(&u->rings, IORING_OP_READ, u->spill->file.fd, &call, 0);
     for (int busy = 0; !get(&u->rings, &got);) {
         int error = submit_and_wait(&u->rings);
-        busy += error == EAGAIN; /* not taken yet, for want of memory */
+        busy += error == EAGAIN; /* not submitted yet, because memory is short */
         if ((error && error != EINTR && error != EAGAIN) || busy > 1000) {
             errno = error;
             return fail_call("io_uring_enter", "");
@@ -250,7 +249,7 @@ static hy_status make(uring *u) {
     u->ended = calloc(depth, sizeof *u->ended);
     u->bounces = hy_spill_alloc(depth * HY_SPILL_BLOCK);
     if (!u->requests || !u->idle || !u->ended || !u->bounces) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for %zu disk requests", depth);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %zu disk requests", depth);
     }
     for (uint32_t i = 0; i < depth; i++) {
         u->requests[i].bounce = u->bounces + i * HY_SPILL_BLOCK;
@@ -283,7 +282,7 @@ static void stop(void *state) {
 
 static hy_status start(hy_spill *s, void **state) {
     uring *u = calloc(1, sizeof *u);
-    if (!u) return hy_fail(HY_ERR_MEMORY, "no memory for a ring");
+    if (!u) return hy_fail(HY_ERR_MEMORY, "not enough memory for a ring");
     u->spill = s;
     u->rings.fd = u->wake_fd = -1;
     u->depth = s->options.depth;

@@ -31,7 +31,7 @@ hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t
     layout->unit_bytes = calloc((size_t)unit_count, sizeof *layout->unit_bytes);
     if (!layout->items || !layout->unit_offset || !layout->unit_bytes) {
         hy_layout_fini(layout);
-        return hy_fail(HY_ERR_MEMORY, "no memory for a layout of %d tensors", item_count);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout of %d tensors", item_count);
     }
     memcpy(layout->items, items, (size_t)item_count * sizeof *items);
     set_offsets(layout);
@@ -46,7 +46,7 @@ void hy_layout_retype(hy_layout *layout, hy_dtype dtype) {
 hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count) {
     size_t bytes = (size_t)param_count * sizeof *item_of;
     layout->item_of = malloc(bytes);
-    if (!layout->item_of) return hy_fail(HY_ERR_MEMORY, "no memory for a layout");
+    if (!layout->item_of) return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout");
     memcpy(layout->item_of, item_of, bytes);
     layout->param_count = param_count;
     return HY_OK;
@@ -56,7 +56,7 @@ static hy_status take_cut(hy_layout *layout) {
     layout->whole_offset = calloc((size_t)layout->unit_count, sizeof *layout->whole_offset);
     layout->part_begin = calloc((size_t)layout->unit_count, sizeof *layout->part_begin);
     if (layout->whole_offset && layout->part_begin) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "no memory for a layout of %d units", layout->unit_count);
+    return hy_fail(HY_ERR_MEMORY, "not enough memory for a layout of %d units", layout->unit_count);
 }
 
 hy_status hy_layout_cut(hy_layout *layout, int32_t rank, int32_t count) {

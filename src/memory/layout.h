@@ -1,9 +1,9 @@
-/* layout.h: where each tensor of a class lies.
+/* layout.h: the position of each tensor of a class.
  *
- * A class (weights, grads, m, ...) is a row of units; a unit is what moves as a whole and is
- * contiguous; tensors lie inside their unit on 256-byte borders. Every class has a layout of its own,
- * because types differ from class to class and inside one, and a class may hold some parameters only;
- * a unit that has none of them is empty: it has no bytes. */
+ * A class (weights, grads, m, ...) is a list of units. A unit is contiguous and moves as a whole;
+ * its tensors are aligned to 256 bytes. Every class has its own layout, because types differ
+ * between and within classes, and a class may hold only some parameters. A unit without any of them
+ * is empty: it has no bytes. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,46 +15,49 @@
 typedef struct hy_layout_item {
     int32_t unit;
     hy_dtype dtype;
-    int64_t count;   /* elements, */
-    int64_t begin;   /* of several ranks, from this one of the parameter on; else 0 */
-    int32_t block;   /* codes: elements that share a scale; their scales lie behind them, */
-    int32_t group;   /* as hy_quant says: 0 for fp32 */
+    int64_t count;   /* number of elements */
+    int64_t begin;   /* with several ranks: first element of the parameter; otherwise 0 */
+    int32_t block;   /* quantised: elements that share a scale; the scales follow the values */
+    int32_t group;   /* as in hy_quant: 0 for fp32 */
     uint64_t offset; /* from the start of its unit; set by hy_layout_init */
 } hy_layout_item;
 
 typedef struct hy_layout {
     int32_t unit_count, item_count;
-    hy_layout_item *items; /* in the order given */
+    hy_layout_item *items; /* in the given order */
     uint64_t *unit_offset; /* from the start of the class */
     uint64_t *unit_bytes;
-    uint64_t bytes; /* of the whole class */
-    bool is_even;   /* rings have one size of buffer: no unit counts as large */
-    bool
-        keeps_first; /* unit 0 has the large buffer for itself: it waits there between two visits */
-    bool has_small;  /* small units have buffers of their size and leave the others to blocks */
-    /* Which item belongs to each parameter, -1: none; NULL: all parameters have one, in their order. */
+    uint64_t bytes;   /* of the whole class */
+    bool is_even;     /* rings have one buffer size: no unit counts as large */
+    bool keeps_first; /* unit 0 alone uses the large buffer and stays there between two visits */
+    bool has_small; /* small units have buffers of their own size and leave the others to blocks */
+    /* The item of each parameter, -1: none; NULL: every parameter has one, in order. */
     int32_t *item_of;
     int32_t param_count;
-    /* Of several ranks, one's part of every unit, cut by bytes: unit_bytes and unit_offset are those of the part, tensors
-     * lie where they do in the whole. NULL: it is not cut. */
+    /* With several ranks: one rank's part of every unit, cut by bytes. unit_bytes and unit_offset
+     * describe the part; tensors keep their position in the whole unit. NULL: not cut. */
     uint64_t *whole_offset; /* of each unit, from the start of the whole class */
     uint64_t *part_begin;   /* of its part, from the start of the whole unit */
 } hy_layout;
 
-/* `items` gives unit, dtype, count, block and group of each tensor, units in rising order. Copied. */
+/* `items` has unit, dtype, count, block and group of each tensor, with units in ascending order.
+ * Copied. */
 hy_status hy_layout_init(hy_layout *layout, const hy_layout_item *items, int32_t item_count,
                          int32_t unit_count);
-/* The class holds some of `param_count` parameters: `item_of` gives the item of each, or -1. Copied. */
+/* The class holds some of `param_count` parameters: `item_of` is the item of each, or -1.
+ * Copied. */
 hy_status hy_layout_set_items(hy_layout *layout, const int32_t *item_of, int32_t param_count);
-/* The item of a parameter; -1: the class has none of it. */
+/* The item of a parameter; -1: not in this class. */
 static inline int32_t hy_layout_item_of(const hy_layout *layout, int32_t param) {
     return layout->item_of ? layout->item_of[param] : param;
 }
 hy_status hy_layout_copy(hy_layout *layout, const hy_layout *from);
-/* All tensors have another type from now on, no wider than the widest that rings were made for. */
+/* Changes the type of all tensors. The new type must not be wider than the widest that rings were
+ * made for. */
 void hy_layout_retype(hy_layout *layout, hy_dtype dtype);
-/* Leaves a rank's part of every unit: for classes that nobody computes with before all parts of a unit lie one behind the
- * other again. Parts are as large as each other, but for a line of memory, whatever types and tensors they cut. */
+/* Keeps one rank's part of every unit. It is for classes that are not computed with until all parts
+ * of a unit are contiguous again. All parts have the same size, except for one line of memory,
+ * whatever types and tensors they cut. */
 hy_status hy_layout_cut(hy_layout *layout, int32_t rank, int32_t count);
 void hy_layout_fini(hy_layout *layout);
 
@@ -62,17 +65,19 @@ static inline uint64_t hy_align(uint64_t bytes) {
     return (bytes + HY_ALIGNMENT - 1) & ~(uint64_t)(HY_ALIGNMENT - 1);
 }
 
-/* Where a rank's part of a unit of so many bytes begins, and that of the rank before it ends. */
+/* Where a rank's part of a unit of `bytes` begins, which is where the part of the previous rank
+ * ends. */
 static inline uint64_t hy_layout_cut_at(uint64_t bytes, int32_t rank, int32_t count) {
     return bytes / HY_ALIGNMENT * (uint64_t)rank / (uint64_t)count * HY_ALIGNMENT;
 }
-/* Where a unit, or what there is of it, begins in the whole class. */
+/* The start of a unit, or of this rank's part of it, in the whole class. */
 static inline uint64_t hy_layout_unit_at(const hy_layout *layout, int32_t unit) {
     return layout->part_begin ? layout->whole_offset[unit] + layout->part_begin[unit]
                               : layout->unit_offset[unit];
 }
 
-/* Where a tensor's scales begin, from its own start, and how many `count` elements have. */
+/* Where the scales of a tensor begin, from its own start, and how many scales `count` elements
+ * have. */
 static inline uint64_t hy_layout_scales_at(const hy_layout_item *item) {
     return hy_align(hy_dtype_bytes(item->dtype, item->count));
 }
@@ -87,9 +92,10 @@ static inline uint64_t hy_layout_item_bytes(const hy_layout_item *item) {
     return hy_layout_scales_at(item) + hy_align(hy_layout_scale_bytes(item));
 }
 
-/* Elements that share a scale in 8-bit codes of ours, and the bytes of so many codes with their scales. */
+/* Elements that share a scale in our 8-bit format, and the bytes of `count` values with their
+ * scales. */
 #define HY_QUANT_BLOCK 256
-#define HY_QUANT_SIGNED_ZERO 128 /* which of the signed codes stands for zero */
+#define HY_QUANT_SIGNED_ZERO 128 /* the signed quantised value that represents zero */
 static inline uint64_t hy_quant_bytes(int64_t count) {
     uint64_t blocks = ((uint64_t)count + HY_QUANT_BLOCK - 1) / HY_QUANT_BLOCK;
     return hy_align((uint64_t)count) + hy_align(blocks * sizeof(float));

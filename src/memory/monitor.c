@@ -1,7 +1,7 @@
 /* monitor.c: thresholds, shares, and when a status may fall. See monitor.h. */
 #include "memory/monitor.h"
 
-#define AS_PLANNED 0.005 /* a share beyond what was planned that means nothing yet */
+#define AS_PLANNED 0.005 /* a share this much above the plan is still normal */
 
 hy_memory_status hy_memory_status_of(const hy_memory_thresholds *thresholds, double share,
                                      double planned) {
@@ -13,7 +13,8 @@ hy_memory_status hy_memory_status_of(const hy_memory_thresholds *thresholds, dou
 bool hy_gauge_look(hy_memory_gauge *gauge, const hy_memory_thresholds *thresholds, double share,
                    double planned, bool may_fall) {
     hy_memory_status now = hy_memory_status_of(thresholds, share, planned);
-    /* What it would be if all were a little more: who has only just left a level stays there. */
+    /* The status with a small margin added: after a rise, the status falls only with some
+     * distance. */
     hy_memory_status held =
         hy_memory_status_of(thresholds, share + HY_GAUGE_MARGIN, planned + HY_GAUGE_MARGIN);
     if (now > gauge->status) {

@@ -1,4 +1,4 @@
-/* pinned.c: from what the machine has left to what may be pinned, and saying it. See pinned.h. */
+/* pinned.c: computes how much memory may be pinned, and explains the limit. See pinned.h. */
 #include "memory/pinned.h"
 
 #include <stdio.h>
@@ -12,13 +12,13 @@
 #define PATH_BYTES 1024
 #define TEXT_BYTES 4096
 
-/* Left for the system: a twentieth of all memory, and no more than this. */
+/* Memory left for the system: a twentieth of all memory, at most this. */
 #define MARGIN_MOST ((uint64_t)3 << 29)
 #define MARGIN_PART 20
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading /proc --------------------------------------------------------------------------- */
 
-/* What follows `word` in a file; false when it is not there. */
+/* Finds the text after `word` in a file; false if it is missing. */
 static bool find_word(const char *root, const char *name, const char *word, char out[TEXT_BYTES]) {
     char path[PATH_BYTES], text[TEXT_BYTES];
     snprintf(path, sizeof path, "%s/%s", root, name);
@@ -31,7 +31,7 @@ static bool find_word(const char *root, const char *name, const char *word, char
     return found != NULL;
 }
 
-/* ---- the limit --------------------------------------------------------------------------------- */
+/* ---- the limit ------------------------------------------------------------------------------- */
 
 static uint64_t margin_of(uint64_t total) {
     uint64_t part = total / MARGIN_PART;
@@ -55,12 +55,12 @@ void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
                            .cgroup_left = host.group_left,
                            .memlock = HY_PIN_NO_LIMIT,
                            .likely_limit = HY_PIN_NO_LIMIT};
-    /* "Max locked memory         8388608              8388608              bytes" */
+    /* The line is "Max locked memory         8388608              8388608              bytes". */
     if (find_word(proc, "self/limits", "Max locked memory", text)) {
         unsigned long long bytes = strtoull(text, &end, 10);
         if (end != text) out->memlock = (uint64_t)bytes;
     }
-    /* WSL 1 has no card; of both, version 2 alone calls its kernel "microsoft" in small letters. */
+    /* WSL 1 has no card. Only version 2 has "microsoft" in lower case in its kernel name. */
     out->is_wsl2 = find_word(proc, "version", "microsoft", text);
     uint64_t total = out->ram_total, limit = out->cgroup_limit;
     if (out->ram_available) lower(out, out->ram_available, margin_of(total), HY_PIN_RAM);
@@ -68,7 +68,7 @@ void hy_pin_probe(const char *proc, const char *sys, hy_pin_limits *out) {
     if (out->is_wsl2 && total) lower(out, total / 2, 0, HY_PIN_WSL2);
 }
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
     switch (limits->which) {
@@ -77,12 +77,12 @@ char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
                  hy_bytes_as_text(margin_of(limits->ram_total)).text);
         break;
     case HY_PIN_CGROUP:
-        snprintf(buffer, size, "what is left of the control group's limit of %s, less %s",
+        snprintf(buffer, size, "the rest of the control group's limit of %s, less %s",
                  hy_bytes_as_text(limits->cgroup_limit).text,
                  hy_bytes_as_text(margin_of(limits->cgroup_limit)).text);
         break;
     case HY_PIN_WSL2:
-        snprintf(buffer, size, "WSL2 lets about half of its memory of %s be pinned",
+        snprintf(buffer, size, "WSL2 allows about half of its memory of %s to be pinned",
                  hy_bytes_as_text(limits->ram_total).text);
         break;
     default: snprintf(buffer, size, "no limit that the system reports"); break;
@@ -90,23 +90,23 @@ char *hy_pin_reason(const hy_pin_limits *limits, char *buffer, size_t size) {
     return buffer;
 }
 
-/* What would make room, for each cause. */
+/* What to do, for each cause. */
 static const char *remedy(hy_pin_cause cause) {
     switch (cause) {
-    case HY_PIN_RAM: return "end other programs, keep less in pinned memory or add memory";
+    case HY_PIN_RAM: return "close other programs, use less pinned memory, or add memory";
     case HY_PIN_CGROUP:
         return "give the container or job more memory (docker run --memory, systemd MemoryMax)";
     case HY_PIN_WSL2:
-        return "raise memory= under [wsl2] in .wslconfig, keep less in pinned memory or run Linux "
-               "itself";
-    default: return "keep less in pinned memory";
+        return "raise memory= under [wsl2] in .wslconfig, use less pinned memory, or run Linux "
+               "directly";
+    default: return "use less pinned memory";
     }
 }
 
 hy_status hy_pin_allows(const hy_pin_limits *limits, uint64_t bytes) {
     char reason[160];
     if (bytes <= limits->likely_limit) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "%s of memory cannot be pinned here, %s at most (%s): %s",
+    return hy_fail(HY_ERR_MEMORY, "cannot pin %s of memory; the limit is %s (%s): %s",
                    hy_bytes_as_text(bytes).text, hy_bytes_as_text(limits->likely_limit).text,
                    hy_pin_reason(limits, reason, sizeof reason), remedy(limits->which));
 }
@@ -124,22 +124,20 @@ hy_status hy_pin_refused(const hy_pin_limits *limits, hy_status status, uint64_t
     (void)hy_error_restore(&refusal);
     if (likely.status != HY_OK) return hy_fail_hint(status, "%s", likely.text);
     if (limits->is_wsl2) {
-        return hy_fail_hint(status, "under WSL2 Windows decides how much may be pinned: %s",
+        return hy_fail_hint(status, "under WSL2, Windows decides how much memory may be pinned: %s",
                             remedy(HY_PIN_WSL2));
     }
     if (bytes > limits->memlock) {
         return hy_fail_hint(status,
-                            "the limit on locked memory is %s: if the driver heeds it, raise it "
-                            "with \"ulimit -l unlimited\" or memlock in "
-                            "/etc/security/limits.conf",
+                            "the limit on locked memory is %s: if the driver respects it, raise it "
+                            "with \"ulimit -l unlimited\" or memlock in /etc/security/limits.conf",
                             hy_bytes_as_text(limits->memlock).text);
     }
-    return hy_fail_hint(status,
-                        "the system would allow it, the driver does not: keep less in pinned "
-                        "memory, or look for its reason with dmesg");
+    return hy_fail_hint(status, "the system would allow it, but the driver does not: use less "
+                                "pinned memory, or check dmesg for the reason");
 }
 
-/* A CPU's pinned memory is ordinary memory, which the budget looks after. */
+/* Pinned memory of the CPU backend is ordinary memory, which the budget covers. */
 hy_status hy_pin_take(hy_backend *b, uint64_t bytes, void **out) {
     hy_pin_limits limits;
     *out = NULL;

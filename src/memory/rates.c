@@ -1,8 +1,9 @@
-/* rates.c: copies up, down and both ways together, host memory and device memory. See rates.h.
+/* rates.c: measures copies up, down and both ways together, host memory and device memory. See
+ * rates.h.
  *
- * Each measurement runs once unseen, so that nothing is paid for the first time while the clock runs,
- * and then again and again for a twentieth of a second: a fast link makes many rounds, a slow one a
- * round or two. A rate is all bytes over all seconds, because a plan is about what lasts. */
+ * Each measurement runs once untimed, to exclude first-time costs, and then repeatedly for a
+ * twentieth of a second: many rounds on a fast link, one or two on a slow one. A rate is all bytes
+ * over all seconds, because a plan needs the sustained rate. */
 #include "memory/rates.h"
 
 #include <pthread.h>
@@ -15,26 +16,26 @@
 #include "kernels/cpu/machine.h"
 #include "memory/disk.h"
 
-#define CHUNK ((size_t)64 << 20)          /* what is copied at once */
-#define DEVICE_BUFFER ((size_t)128 << 20) /* two of them outgrow the cache of any card */
+#define CHUNK ((size_t)64 << 20)          /* bytes of one copy */
+#define DEVICE_BUFFER ((size_t)128 << 20) /* two of them exceed the cache of any card */
 #define HOST_BYTES ((size_t)256 << 20)    /* of all threads together */
-#define PER_ROUND 2                       /* copies each way that go without a stop between them */
+#define PER_ROUND 2                       /* copies each way without a pause */
 #define SECONDS 0.05
 #define THREADS_MAX 16
 
-/* ---- the device -------------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 
 typedef struct probe {
     hy_backend *backend;
     hy_stream *up, *down;
-    char *device[2]; /* DEVICE_BUFFER each */
-    char *pinned[2]; /* CHUNK each */
+    char *device[2]; /* DEVICE_BUFFER bytes each */
+    char *pinned[2]; /* CHUNK bytes each */
 } probe;
 
-/* What a round does. */
+/* The work of a round. */
 enum { UP = 1, DOWN = 2, ON_DEVICE = 4 };
 
-/* ON_DEVICE one buffer becomes the other: each element is read once and written once. */
+/* ON_DEVICE copies one buffer to the other: each element is read once and written once. */
 static hy_status run_round(probe *p, int what) {
     hy_backend *b = p->backend;
     int64_t count = (int64_t)(DEVICE_BUFFER / sizeof(float));
@@ -73,7 +74,7 @@ static hy_status take(probe *p) {
         HY_TRY(b->alloc(b, HY_DEVICE, DEVICE_BUFFER, (void **)&p->device[i]));
         HY_TRY(b->alloc(b, HY_PINNED, CHUNK, (void **)&p->pinned[i]));
         memset(p->pinned[i], 0, CHUNK);
-        /* Both chunks of the buffer, so that the op over it meets numbers and no stray bits. */
+        /* Fill both chunks of the buffer, so that the op reads numbers instead of random bits. */
         HY_TRY(b->copy(p->up, p->device[i], p->pinned[i], CHUNK));
         HY_TRY(b->copy(p->up, p->device[i] + CHUNK, p->pinned[i], CHUNK));
     }
@@ -82,7 +83,7 @@ static hy_status take(probe *p) {
 
 static void give_back(probe *p) {
     hy_backend *b = p->backend;
-    if (p->up) b->stream_destroy(p->up); /* runs what is queued before the memory goes */
+    if (p->up) b->stream_destroy(p->up); /* executes queued work before the memory is freed */
     if (p->down) b->stream_destroy(p->down);
     for (int i = 0; i < 2; i++) {
         if (p->device[i]) b->release(b, HY_DEVICE, p->device[i], DEVICE_BUFFER);
@@ -99,9 +100,9 @@ static hy_status measure_device(probe *p, hy_rates *out) {
     return time_rounds(p, ON_DEVICE, PER_ROUND * 2 * DEVICE_BUFFER, &out->device_bandwidth);
 }
 
-/* ---- host memory ------------------------------------------------------------------------------- */
+/* ---- host memory ----------------------------------------------------------------------------- */
 
-/* Threads begin to copy together, once each of them has touched its memory. */
+/* Makes threads start copying together, after each has touched its memory. */
 typedef struct gate {
     sem_t is_ready, may_go;
 } gate;
@@ -128,7 +129,8 @@ static void *copy_for_a_while(void *argument) {
     size_t rounds = 0;
     do {
         memcpy(c->to, c->from, c->bytes);
-        c->from[rounds] = c->to[c->bytes - 1 - rounds]; /* a reader, so the copy is made */
+        /* reads the result, so the compiler keeps the copy */
+        c->from[rounds] = c->to[c->bytes - 1 - rounds];
         rounds++;
         seconds = hy_clock() - began;
     } while (seconds < SECONDS && rounds < c->bytes);
@@ -136,7 +138,7 @@ static void *copy_for_a_while(void *argument) {
     return NULL;
 }
 
-/* Fewer threads than cores will do; none will not. */
+/* Fewer threads than cores are accepted, but at least one. */
 static hy_status run_copiers(char *memory, size_t bytes, int wanted, double *rate) {
     gate start;
     sem_init(&start.is_ready, 0, 0);
@@ -160,24 +162,25 @@ static hy_status run_copiers(char *memory, size_t bytes, int wanted, double *rat
     sem_destroy(&start.is_ready);
     sem_destroy(&start.may_go);
     if (count > 0) return HY_OK;
-    return hy_fail(HY_ERR_MEMORY, "no thread to measure host memory with: %s", strerror(error));
+    return hy_fail(HY_ERR_MEMORY, "cannot start a thread to measure host memory: %s",
+                   strerror(error));
 }
 
 hy_status hy_rates_host(double *bandwidth) {
     int threads = hy_machine_threads();
     size_t total, available, bytes = HOST_BYTES;
     hy_machine_memory(&total, &available);
-    /* A measurement must not be what brings a small machine down. */
+    /* A measurement must not exhaust the memory of a small machine. */
     if (available && available / 4 < bytes) bytes = available / 4;
     if (threads > THREADS_MAX) threads = THREADS_MAX;
     char *memory = malloc(bytes);
-    if (!memory) return hy_fail(HY_ERR_MEMORY, "no memory to measure host memory with");
+    if (!memory) return hy_fail(HY_ERR_MEMORY, "not enough memory to measure host memory");
     hy_status status = run_copiers(memory, bytes, threads, bandwidth);
     free(memory);
     return status;
 }
 
-/* ---- all --------------------------------------------------------------------------------------- */
+/* ---- all rates ------------------------------------------------------------------------------- */
 
 hy_status hy_rates_measure(hy_backend *b, hy_rates *out) {
     probe p = {.backend = b};

@@ -1,22 +1,24 @@
-/* store.c: per-unit tensors backed by the device, or passing through a ring. See store.h.
+/* store.c: per-unit tensors on the device, or passing through a ring. See store.h.
  *
  * The order of events, for one buffer and one unit:
- *   up:      wait buffer is_free, and is_written_back of what left it | copy to buffer | is_here
- *   compute: wait is_here, and the unit's own is_written_back unless it is only read | ... | is_free
- *   down (when changed): wait is_free | copy buffer back | record the unit's is_written_back
- * A unit is not fetched while its last changes are on their way: up waits for its is_written_back, once.
- * A unit that is got new skips up: compute waits for the buffer instead. Waits look back only, at what
- * was enqueued before, so they cannot run in a circle whatever the sizes of buffers.
+ *     up:      wait for the buffer's is_free, and is_written_back of the unit that left it
+ *              | copy to buffer | record is_here
+ *     compute: wait for is_here, and the unit's own is_written_back unless it is only read
+ *              | ... | record is_free
+ *     down (if changed): wait for is_free | copy buffer back | record the unit's is_written_back
+ * A unit is not fetched while its last changes are being written back: up waits once for its
+ * is_written_back. A unit from get_new skips up: compute waits for the buffer instead. Waits refer
+ * only to work enqueued earlier, so there is no deadlock, whatever the sizes of buffers.
  *
- * Which depth. The host enqueues far ahead, so copies begin as soon as their buffer allows.
- *   Unchanged units: with 2, unit l+1 comes while l computes, in the buffer that l-1 left: full overlap
- *   when every copy is shorter than the compute before it. With 3, copies run one unit ahead and only the
- *   sums count. At the turn of a walk the last `depth` units are still here.
- *   Changed units: l-1 is written back while l computes, so with 2 both copies must fit into the time
- *   of l. With 3, one comes, one is used, one goes: full overlap when each copy alone is shorter; 4 runs
- *   one ahead.
- * Up is one queue: a store that waits there holds up those behind it. So stores that are changed in a
- * walk want one buffer more than those that are only read in it. */
+ * The depth of a ring. The host enqueues far ahead, so copies begin as soon as their buffer allows.
+ *     Unchanged units: with 2, unit l+1 is copied while l computes, into the buffer that l-1 left:
+ *     full overlap if every copy is shorter than the compute before it. With 3, copies run one unit
+ *     ahead and only the sums count. When a walk turns, the last `depth` units are still here.
+ *     Changed units: l-1 is written back while l computes, so with 2 both copies must fit into the
+ *     time of l. With 3, one is copied in, one is used, one is copied out: full overlap if each
+ *     copy alone is shorter; 4 runs one ahead.
+ * Up is a single queue: a store that waits there delays those after it. So stores that are changed
+ * in a walk need one buffer more than those that are only read. */
 #include "memory/store.h"
 
 #include <assert.h>
@@ -27,12 +29,12 @@
 #include "memory/store_disk.h"
 #include "memory/store_ring.h"
 
-/* What gather_chunk brings at a time: a part of an ordinary buffer, so that the next block is not held up
- * for long; where all blocks are resident and buffers small, a part of the unit. */
+/* gather_chunk copies this part of an ordinary buffer at a time, so the next block is not delayed
+ * for long; if all blocks are resident and buffers are small, this part of the unit. */
 #define CHUNKS_PER_BUFFER 4
 #define MOST_CHUNKS 16
 
-/* ---- life -------------------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 hy_status hy_store_init(hy_store *store, hy_arena *arena, hy_class cls, const hy_layout *layout) {
     *store = (hy_store){.cls = cls, .place = arena->place, .backend = arena->backend};
@@ -51,7 +53,8 @@ hy_status hy_store_init_outside(hy_store *store, hy_backend *backend, hy_class c
     store->outside = calloc((size_t)layout->item_count, sizeof *store->outside);
     if (store->outside) return HY_OK;
     hy_layout_fini(&store->layout);
-    return hy_fail(HY_ERR_MEMORY, "no memory for the places of %d tensors", layout->item_count);
+    return hy_fail(HY_ERR_MEMORY, "not enough memory for the places of %d tensors",
+                   layout->item_count);
 }
 
 static hy_status add_ring(hy_store *store, hy_arena *device, int32_t depth, int32_t resident) {
@@ -102,7 +105,7 @@ hy_status hy_store_init_made(hy_store *store, hy_arena *device, hy_class cls,
 
 void hy_store_fini(hy_store *store) {
     bool is_settled = hy_store_settle(store) == HY_OK;
-    /* The failure was reported, or is by the next that waits. */
+    /* The failure was reported, or the next wait reports it. */
     if (!is_settled && store->copies.up) {
         (void)store->backend->stream_sync(store->copies.up);
         (void)store->backend->stream_sync(store->copies.down);
@@ -114,7 +117,7 @@ void hy_store_fini(hy_store *store) {
     *store = (hy_store){0};
 }
 
-/* ---- coming ------------------------------------------------------------------------------------ */
+/* ---- copying to the device ------------------------------------------------------------------- */
 
 static bool is_on_device(const hy_store *store) { return store->ring_depth == 0; }
 
@@ -126,13 +129,12 @@ bool hy_store_touch(hy_store *store, int32_t unit) {
     return slot;
 }
 
-/* Whether there is nothing to bring, hold or write back. */
+/* Whether there is nothing to copy, hold or write back. */
 static bool stays(const hy_store *store, int32_t unit) {
     return is_on_device(store) || hy_ring_owns(store, unit) || store->layout.unit_bytes[unit] == 0;
 }
 
-/* The stream goes on once nobody computes with what the buffer holds, and its changes are
- * written back. */
+/* Makes the stream wait until nobody computes with the buffer, and its changes are written back. */
 static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_slot *slot) {
     hy_backend *b = store->backend;
     HY_TRY(b->stream_wait(stream, slot->is_free));
@@ -142,7 +144,7 @@ static hy_status await_buffer(hy_store *store, hy_stream *stream, const hy_ring_
     return b->stream_wait(stream, left->is_written_back);
 }
 
-/* Enqueues copies until `upto` bytes of the unit are on their way. */
+/* Enqueues copies until `upto` bytes of the unit are in flight. */
 static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
     hy_backend *b = store->backend;
     if (slot->brought >= upto) return HY_OK;
@@ -159,7 +161,7 @@ static hy_status bring(hy_store *store, hy_ring_slot *slot, uint64_t upto) {
     return HY_OK;
 }
 
-/* Whether copies up may be enqueued: on disk the unit has to be read first; `waits`: until it is. */
+/* Whether copies up may be enqueued: a unit on disk must be read first; `waits`: wait for that. */
 static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool *is_there) {
     const hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     uint64_t bytes = store->layout.unit_bytes[unit];
@@ -168,7 +170,7 @@ static hy_status prepare_source(hy_store *store, int32_t unit, bool waits, bool 
     return *is_there ? HY_OK : hy_stages_fetch(store, unit, waits, is_there);
 }
 
-/* Brings the unit, up to `bytes` more of it with this call. */
+/* Copies the unit to the device, at most `bytes` more of it with this call. */
 static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool waits) {
     assert(unit >= 0 && unit < store->layout.unit_count);
     bool is_there;
@@ -178,7 +180,7 @@ static hy_status gather(hy_store *store, int32_t unit, uint64_t bytes, bool wait
     hy_ring_slot *slot = hy_ring_slot_of(store, unit);
     if (!slot) {
         slot = hy_ring_choose(store, unit);
-        if (!slot) return HY_OK; /* all are in use: get will bring it */
+        if (!slot) return HY_OK; /* all are in use: get will copy it */
         HY_TRY(await_buffer(store, store->copies.up, slot));
         hy_ring_unit *known = &store->units[unit];
         if (known->is_returning) {
@@ -209,14 +211,16 @@ bool hy_store_has_own_buffer(const hy_store *store, int32_t unit) {
     return stays(store, unit) || store->units[unit].kind != HY_BUFFER_ORDINARY;
 }
 
-/* ---- use --------------------------------------------------------------------------------------- */
+/* ---- using units ----------------------------------------------------------------------------- */
 
 static hy_status no_slot(const hy_store *store, int32_t unit) {
-    return hy_fail(HY_ERR_INTERNAL, "all %d ring buffers of %s are in use, unit %d has none",
+    return hy_fail(HY_ERR_INTERNAL,
+                   "all %d ring buffers of %s are in use; none is left for unit %d",
                    store->slot_count, hy_class_name(store->cls), unit);
 }
 
-/* The stream may use what the buffer holds; to change it, copies out of it must be done too. */
+/* Makes the stream wait until it may use the buffer; to change it, copies out of it must be done,
+ * too. */
 static hy_status hold(hy_store *store, hy_stream *stream, hy_ring_slot *slot, bool is_read_only) {
     hy_backend *b = store->backend;
     slot->holders++;
@@ -244,7 +248,7 @@ hy_status hy_store_get_read(hy_store *store, hy_stream *stream, int32_t unit) {
     return get(store, stream, unit, true);
 }
 
-/* Debug builds: who reads what was to be overwritten reads NaN. */
+/* Debug builds: fills a buffer that must be overwritten with NaN, to expose reads. */
 static hy_status spoil(hy_store *store, hy_stream *stream, hy_ring_slot *slot) {
 #ifdef HY_POISON
     hy_op_call fill = {.kind = HY_OP_FILL, .attr.fill.value = NAN};
@@ -265,7 +269,8 @@ hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
         slot = hy_ring_choose(store, unit);
         if (!slot) return no_slot(store, unit);
         HY_TRY(await_buffer(store, stream, slot));
-        /* A copy that nobody waited for may still read the backing store: it must not see changes. */
+        /* A copy that nobody waited for may still read the backing store; it must not see
+         * changes. */
         int32_t reads = store->units[unit].brought_to;
         if (reads >= 0) HY_TRY(store->backend->stream_wait(stream, store->slots[reads].is_here));
         hy_ring_assign(store, slot, unit);
@@ -273,11 +278,11 @@ hy_status hy_store_get_new(hy_store *store, hy_stream *stream, int32_t unit) {
     slot->brought = store->layout.unit_bytes[unit];
     slot->is_new = true;
     hy_ring_touch(store, slot);
-    HY_TRY(hold(store, stream, slot, false)); /* a copy of another unit may still be coming in */
+    HY_TRY(hold(store, stream, slot, false)); /* a copy of another unit may still be arriving */
     return spoil(store, stream, slot);
 }
 
-/* ---- going ------------------------------------------------------------------------------------- */
+/* ---- releasing and writing back -------------------------------------------------------------- */
 
 static hy_status write_back(hy_store *store, hy_ring_slot *slot) {
     hy_backend *b = store->backend;
@@ -304,8 +309,9 @@ static hy_status release(hy_store *store, hy_stream *stream, int32_t unit, bool 
     assert(slot && slot->holders > 0);
     slot->holders--;
     if (is_changed) slot->is_new = false;
-    if (is_changed) slot->is_dirty = is_backed(store); /* first: what fails now loses no change */
-    assert(slot->holders > 0 || !slot->is_new); /* the last to leave says that it was written */
+    /* first, so that a failure now loses no change */
+    if (is_changed) slot->is_dirty = is_backed(store);
+    assert(slot->holders > 0 || !slot->is_new); /* the last holder must release it as changed */
     HY_TRY(store->backend->event_record(slot->is_free, stream));
     return slot->is_dirty && is_changed ? write_back(store, slot) : HY_OK;
 }
@@ -354,7 +360,7 @@ void hy_store_abandon(hy_store *store) {
     }
 }
 
-/* ---- addresses --------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 void *hy_store_device(const hy_store *store, int32_t item) {
     assert(!store->layout.part_begin); /* tensors may be cut */

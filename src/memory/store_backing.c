@@ -1,9 +1,8 @@
-/* store_backing.c: a class in its backing store, for the host between steps, wherever that is. See
- * store.h.
+/* store_backing.c: access by the host to a class in its backing store, between steps. See store.h.
  *
- * Nobody holds a unit meanwhile. What the ring still has to write back is written back first; what the
- * host changes is dropped from the ring, so the next get brings it. A resident unit is read and changed in
- * its buffer. */
+ * Nobody holds a unit meanwhile. Pending changes in the ring are written back first. Data that the
+ * host changes is dropped from the ring, so the next get copies it again. A resident unit is read
+ * and changed in its buffer. */
 #include <assert.h>
 #include <string.h>
 
@@ -36,14 +35,14 @@ void hy_store_close_unit(hy_store *store, int32_t unit, bool is_changed) {
     if (is_changed) hy_ring_drop(store, unit);
 }
 
-/* ---- by place in the class --------------------------------------------------------------------- */
+/* ---- by offset in the class ------------------------------------------------------------------ */
 
-/* The other side of a copy: out of the class, or into it. */
+/* The other side of a copy: its source or its target. */
 typedef struct other_side {
     hy_stream *stream;
     char *bytes;
     bool is_source;
-    bool is_host; /* its bytes, too, can be touched */
+    bool is_host; /* the host can access its bytes, too */
 } other_side;
 
 static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const other_side *other,
@@ -53,7 +52,7 @@ static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const 
     bool is_there, is_in = other->is_source, is_whole = bytes == layout->unit_bytes[unit];
     HY_TRY(hy_store_open_unit(store, unit, is_in && is_whole, &backing));
     hy_status status = HY_OK;
-    /* Whoever reads a unit goes on with the next one. */
+    /* Code that reads a unit usually reads the next one after it. */
     bool has_next = unit + 1 < layout->unit_count && layout->unit_bytes[unit + 1] > 0;
     if (store->stages && has_next && !is_in && !hy_ring_owns(store, unit + 1)) {
         status = hy_stages_fetch(store, unit + 1, false, &is_there);
@@ -71,7 +70,7 @@ static hy_status copy_part(hy_store *store, int32_t unit, uint64_t first, const 
     return status;
 }
 
-/* Between two places of which one is in the class. */
+/* Copies between two addresses, one of them in the class. */
 static hy_status copy_bytes(const hy_store *store, const other_side *other, char *here, char *there,
                             uint64_t bytes) {
     char *to = other->is_source ? here : there, *from = other->is_source ? there : here;
@@ -83,7 +82,7 @@ static hy_status copy_bytes(const hy_store *store, const other_side *other, char
     return store->backend->stream_sync(other->stream);
 }
 
-/* The same where tensors lie apart: what would lie between them is left as it is. */
+/* As above, for tensors that are not contiguous: the gaps between them are left unchanged. */
 static hy_status copy_outside(const hy_store *store, uint64_t offset, const other_side *other,
                               uint64_t bytes) {
     const hy_layout *layout = &store->layout;
@@ -100,7 +99,7 @@ static hy_status copy_outside(const hy_store *store, uint64_t offset, const othe
     return HY_OK;
 }
 
-/* The same where a rank has a part of every unit. */
+/* As above, for a rank that has a part of every unit. */
 static hy_status copy_cut(hy_store *store, uint64_t offset, const other_side *other,
                           uint64_t bytes) {
     const hy_layout *layout = &store->layout;
@@ -116,7 +115,7 @@ static hy_status copy_cut(hy_store *store, uint64_t offset, const other_side *ot
         done += upto - from;
     }
     HY_FAIL_IF(!other->is_source && done < bytes, HY_ERR_INTERNAL,
-               "of %s another rank has what is read", hy_class_name(store->cls));
+               "another rank has the part of %s that is read", hy_class_name(store->cls));
     return HY_OK;
 }
 
@@ -188,7 +187,7 @@ hy_status hy_store_write(hy_store *store, hy_stream *stream, uint64_t offset, co
     return copy_range(store, offset, (other_side){stream, (char *)in, true, true}, bytes);
 }
 
-/* Each tensor from where the other has its bytes. */
+/* Copies each tensor from the address the other store has it at. */
 static hy_status copy_to_outside(hy_store *to, hy_store *from, hy_stream *stream) {
     bool is_host = !to->backend->facts.is_gpu;
     for (int32_t i = 0; i < to->layout.item_count; i++) {
@@ -217,6 +216,15 @@ hy_status hy_store_copy(hy_store *to, hy_store *from, hy_stream *stream) {
     return hy_store_settle(to);
 }
 
+hy_status hy_store_copy_unit(hy_store *store, hy_stream *stream, int32_t unit, char *other,
+                             bool is_out) {
+    char *own = hy_ring_backing_of(store, unit);
+    uint64_t bytes = store->layout.unit_bytes[unit];
+    assert(is_on_device(store, unit) && !store->outside);
+    store->bytes_moved += bytes;
+    return store->backend->copy(stream, is_out ? other : own, is_out ? own : other, bytes);
+}
+
 hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *stream) {
     if (to->ring.resident == 0) return HY_OK;
     for (int32_t u = 0; u < to->layout.unit_count; u++) {
@@ -228,7 +236,7 @@ hy_status hy_store_copy_resident(hy_store *to, const hy_store *from, hy_stream *
     return to->backend->stream_sync(stream);
 }
 
-/* Zero bits are the number zero in every type, quantised ones too: their scales are zero. */
+/* Zero bits are the number zero in every type, also in quantised ones: their scales are zero. */
 hy_status hy_store_zero(hy_store *store, hy_stream *stream) {
     for (int32_t i = 0; store->outside && i < store->layout.item_count; i++) {
         hy_op_call fill = {.kind = HY_OP_FILL};

@@ -1,14 +1,14 @@
-/* store_disk.c: units backed by the disk, and the pinned buffers they pass through. See store_disk.h.
+/* store_disk.c: units on disk, and the pinned staging buffers they pass through. See store_disk.h.
  *
- * A stage goes through these states:
- *   EMPTY -> READING -> CLEAN                 a unit comes; CLEAN: as the file has it
- *   CLEAN -> FILLING -> WRITING -> CLEAN      the way down copies changes in, then they are written
- *   CLEAN -> CHANGED -> WRITING -> CLEAN      the host has changed it
- * There is no thread of our own: every call looks which stages can go on. A unit has at most one stage,
- * and while its changes are on their way it is taken from there, never from the file: so a unit is not
- * read while it is written, nor written twice at a time. A stage is used for another unit only when
- * copies out of it are done. A transfer that failed is reported by that call and every later one: the
- * state on the disk is no longer whole, and the run has to end. */
+ * A stage has these states:
+ *     EMPTY -> READING -> CLEAN                 a unit is read; CLEAN: equal to the file
+ *     CLEAN -> FILLING -> WRITING -> CLEAN      changes are copied from the device, then written
+ *     CLEAN -> CHANGED -> WRITING -> CLEAN      the host has changed it
+ * There is no thread: every call advances the stages that can continue. A unit has at most one
+ * stage. While its changes are in flight it is taken from there, never from the file. So a unit is
+ * never read while it is written, nor written twice at a time. A stage is reused for another unit
+ * only after copies out of it are done. A failed transfer is reported by that call and every later
+ * one: the state on the disk is no longer complete, and the run must end. */
 #include "memory/store_disk.h"
 
 #include <assert.h>
@@ -31,8 +31,8 @@ typedef struct stage {
     bool is_large;
     stage_state state;
     int32_t unit;    /* -1: none */
-    bool is_awaited; /* read ahead and not brought to the device yet */
-    bool is_open;    /* the host works with it */
+    bool is_awaited; /* read ahead and not yet copied to the device */
+    bool is_open;    /* the host is using it */
     uint64_t used_at;
     hy_spill_ticket ticket;
     hy_event *is_copied; /* copies out of it are done */
@@ -44,18 +44,18 @@ struct hy_stages {
     stage *list;
     int32_t count;
     uint64_t clock;
-    hy_error failure; /* the first one */
+    hy_error failure; /* the first failure */
 };
 
-/* ---- sizes and life ---------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Arenas give smaller borders than the disk wants: a block more, to begin on one. */
+/* Arenas align to less than the disk needs: one block more allows a start at a block. */
 uint64_t hy_store_staging_bytes(const hy_ring_plan *ring, int32_t buffers) {
     return (uint64_t)buffers * hy_spill_room(ring->buffer_bytes) +
            hy_spill_room(ring->large_bytes) + HY_SPILL_BLOCK;
 }
 
-/* The stages of the usual size, then that of large units, where there are any. */
+/* Takes the stages of the usual size, then that of large units, if there are any. */
 static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
     hy_stages *s = store->stages;
     const hy_ring_plan *ring = &store->ring;
@@ -76,7 +76,7 @@ static hy_status take_buffers(hy_store *store, const hy_disk_backing *backing) {
 
 hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
     assert(backing->buffers >= 2 && backing->offset % HY_SPILL_BLOCK == 0);
-    assert(store->ring.small_count == 0); /* stages have two sizes */
+    assert(store->ring.small_count == 0); /* stages have only two sizes */
     hy_stages *s = calloc(1, sizeof *s);
     store->stages = s;
     if (s) {
@@ -84,7 +84,7 @@ hy_status hy_stages_create(hy_store *store, const hy_disk_backing *backing) {
         s->offset = backing->offset;
         s->list = calloc((size_t)backing->buffers + 1, sizeof *s->list);
     }
-    HY_FAIL_IF(!s || !s->list, HY_ERR_MEMORY, "no memory for %s on disk",
+    HY_FAIL_IF(!s || !s->list, HY_ERR_MEMORY, "not enough memory for %s on disk",
                hy_class_name(store->cls));
     return take_buffers(store, backing);
 }
@@ -101,13 +101,13 @@ void hy_stages_destroy(hy_store *store) {
     store->stages = NULL;
 }
 
-/* ---- going on ---------------------------------------------------------------------------------- */
+/* ---- advancing stages ------------------------------------------------------------------------ */
 
 hy_status hy_stages_failure(const hy_store *store) {
     return hy_error_restore(&store->stages->failure);
 }
 
-/* The stage's transfer failed; what it held cannot be trusted. */
+/* Records that the stage's transfer failed; its content is invalid. */
 static hy_status note_failure(const hy_store *store, stage *at, hy_status status) {
     hy_stages *s = store->stages;
     bool was_reading = at->state == STAGE_READING;
@@ -123,7 +123,7 @@ static hy_status note_failure(const hy_store *store, stage *at, hy_status status
     return hy_stages_failure(store);
 }
 
-/* Begins to read or to write it. */
+/* Begins to read or write the stage. */
 static hy_status begin(hy_store *store, stage *at, stage_state state) {
     hy_stages *s = store->stages;
     uint64_t offset = s->offset + store->units[at->unit].backing_at;
@@ -135,7 +135,7 @@ static hy_status begin(hy_store *store, stage *at, stage_state state) {
     return status == HY_OK ? HY_OK : note_failure(store, at, status);
 }
 
-/* Takes the stage as far as it can go, with `waits` until it is clean. */
+/* Advances the stage as far as possible; with `waits`, until it is clean. */
 static hy_status go_on(hy_store *store, stage *at, bool waits) {
     hy_stages *s = store->stages;
     hy_backend *b = store->backend;
@@ -155,7 +155,7 @@ static hy_status go_on(hy_store *store, stage *at, bool waits) {
     return HY_OK;
 }
 
-/* All stages but that of `unit`, which is in use. */
+/* Advances all stages except that of `unit`, which is in use. */
 static hy_status go_on_all(hy_store *store, int32_t unit) {
     hy_stages *s = store->stages;
     HY_TRY(hy_stages_failure(store));
@@ -167,7 +167,7 @@ static hy_status go_on_all(hy_store *store, int32_t unit) {
     return HY_OK;
 }
 
-/* ---- who takes which --------------------------------------------------------------------------- */
+/* ---- choosing a stage ------------------------------------------------------------------------ */
 
 static stage *stage_of(const hy_store *store, int32_t unit) {
     hy_stages *s = store->stages;
@@ -177,13 +177,13 @@ static stage *stage_of(const hy_store *store, int32_t unit) {
     return NULL;
 }
 
-/* What must be given up for a stage to take another unit: nothing, a wait for a write, a read ahead. */
+/* The cost of reusing a stage: nothing, a wait for a write, or a lost read-ahead. */
 static int price_of(const stage *at) {
     if (at->is_awaited) return 2;
     return at->state == STAGE_EMPTY || at->state == STAGE_CLEAN ? 0 : 1;
 }
 
-/* The cheapest stage of the unit's size, the oldest of these. */
+/* The cheapest stage of the unit's size, and of these the oldest. */
 static stage *choose(const hy_store *store, int32_t unit) {
     hy_stages *s = store->stages;
     bool is_large = store->units[unit].kind == HY_BUFFER_LARGE;
@@ -198,11 +198,11 @@ static stage *choose(const hy_store *store, int32_t unit) {
     return best;
 }
 
-/* A stage for a unit that has none; NULL without `waits` when that would take waiting for the disk. */
+/* A stage for a unit that has none; NULL without `waits` if it would have to wait for the disk. */
 static hy_status take(hy_store *store, int32_t unit, bool waits, stage **out) {
     stage *at = choose(store, unit);
     *out = NULL;
-    /* The host opens one unit at a time, and there are two stages at least, or a large one. */
+    /* The host opens one unit at a time, and there are at least two stages, or a large one. */
     assert(at);
     if (!waits && price_of(at) > 0) return HY_OK;
     HY_TRY(go_on(store, at, true));
@@ -214,7 +214,7 @@ static hy_status take(hy_store *store, int32_t unit, bool waits, stage **out) {
     return HY_OK;
 }
 
-/* ---- coming and going -------------------------------------------------------------------------- */
+/* ---- fetching and returning units ------------------------------------------------------------ */
 
 hy_status hy_stages_fetch(hy_store *store, int32_t unit, bool waits, bool *is_there) {
     *is_there = false;
@@ -262,7 +262,7 @@ hy_status hy_stages_settle(hy_store *store) {
     return hy_stages_failure(store);
 }
 
-/* ---- for the host ------------------------------------------------------------------------------ */
+/* ---- access by the host ---------------------------------------------------------------------- */
 
 hy_status hy_stages_open(hy_store *store, int32_t unit, bool is_new, char **out) {
     HY_TRY(go_on_all(store, unit));
@@ -285,5 +285,5 @@ void hy_stages_close(hy_store *store, int32_t unit, bool is_changed) {
     assert(at && at->is_open);
     at->is_open = false;
     if (is_changed) at->state = STAGE_CHANGED;
-    if (at->state == STAGE_EMPTY) at->unit = -1; /* opened as new and left alone */
+    if (at->state == STAGE_EMPTY) at->unit = -1; /* opened as new and not used */
 }

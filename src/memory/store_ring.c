@@ -1,17 +1,18 @@
-/* store_ring.c: how many device buffers a store needs, of which sizes, and which unit takes which.
+/* store_ring.c: how many device buffers a store needs, their sizes, and which unit uses which.
  *
- * An embedding or a head can be more than twice a block. Were every buffer as large, a ring would waste
- * half of its memory; so units clearly larger than the others share one large buffer: the walk over the
- * units has one at each end and never holds both. Small units use ordinary buffers; where what the ring still holds
- * when the walk turns is worth more than they are (layout.h: has_small), they have small ones, as many as there are
- * of them or as there are ordinary ones.
+ * An embedding or a head can be more than twice the size of a block. If every buffer were that
+ * large, a ring would waste half of its memory. So units that are clearly larger than the others
+ * share one large buffer: a walk over the units has one at each end and never holds both. Small
+ * units use ordinary buffers. If the units that the ring still holds when the walk turns are worth
+ * more (layout.h: has_small), small units have small buffers, as many as there are small units or
+ * ordinary buffers.
  *
- * Resident units live in their buffers: the backing store has room for the others only, one behind the
- * other. They are spread evenly over the blocks. A pass goes over all blocks forward and backward, so
- * each that stays saves the same traffic, save the few at the two turning points, which the ring still
- * holds when the walk comes back; and spread out, each gives the copies of its neighbours the time that
- * its own would have taken, all along the walk. In one place they would leave the copy streams idle
- * there and compute waiting elsewhere. */
+ * Resident units live in their buffers; the backing store has space only for the others, one after
+ * another. Residents are spread evenly over the blocks. A pass visits all blocks forward and
+ * backward, so each resident block saves the same traffic, except the few at the turning points,
+ * which the ring still holds. Spread out, each gives the copies of its neighbours the time that its
+ * own copy would have taken. All in one place, they would leave the copy streams idle there and
+ * make compute wait elsewhere. */
 #include "memory/store_ring.h"
 
 #include <assert.h>
@@ -19,12 +20,12 @@
 
 #include "base/error.h"
 
-/* Clearly larger, clearly smaller: by a quarter. */
+/* Clearly larger or smaller means: by a quarter. */
 static bool is_above(uint64_t bytes, uint64_t middle) { return bytes * 4 > middle * 5; }
 static bool is_below(uint64_t bytes, uint64_t middle) { return bytes * 5 < middle * 4; }
 static bool is_small(uint64_t bytes, uint64_t middle) { return bytes > 0 && bytes * 4 <= middle; }
 
-/* The lower median of the sizes of units that have any bytes. */
+/* The lower median of the sizes of units that are not empty. */
 static uint64_t middle_size(const hy_layout *layout) {
     const uint64_t *size = layout->unit_bytes;
     int32_t count = 0;
@@ -42,8 +43,8 @@ static uint64_t middle_size(const hy_layout *layout) {
     return 0;
 }
 
-/* Neighbours are on the device at the same time, so they cannot share a buffer: where two large units
- * lie side by side, none counts as large. */
+/* Neighbours are on the device at the same time, so they cannot share a buffer: if two large units
+ * are adjacent, none counts as large. */
 static bool has_large_neighbours(const hy_layout *layout, uint64_t middle) {
     for (int32_t u = 1; u < layout->unit_count; u++) {
         if (is_above(layout->unit_bytes[u - 1], middle) && is_above(layout->unit_bytes[u], middle))
@@ -52,12 +53,12 @@ static bool has_large_neighbours(const hy_layout *layout, uint64_t middle) {
     return false;
 }
 
-/* The rules above for one layout, unit by unit in rising order. */
+/* The rules above for one layout, unit by unit in ascending order. */
 typedef struct sorter {
     const hy_layout *layout;
     uint64_t middle;
     bool has_large;
-    int64_t resident, candidates; /* how many stay, of how many that could */
+    int64_t resident, candidates; /* how many are resident, of how many candidates */
     int64_t seen;                 /* candidates so far */
 } sorter;
 
@@ -77,9 +78,9 @@ static sorter begin_sorting(const hy_layout *layout, int32_t resident) {
     return s;
 }
 
-/* Of the candidates, those stay at which the even share of residents passes the next half. */
+/* A candidate is resident if the even share of residents passes the next half at it. */
 static bool stays(sorter *s) {
-    assert(s->candidates > 0); /* this one is */
+    assert(s->candidates > 0); /* this unit is one */
     int64_t half = s->candidates / 2;
     int64_t before = (s->seen * s->resident + half) / s->candidates;
     s->seen++;
@@ -127,7 +128,7 @@ uint64_t hy_store_ring_bytes(const hy_layout *layout, int32_t depth) {
     return hy_store_plan_ring(layout, depth, 0).bytes;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------ */
+/* ---- taking buffers -------------------------------------------------------------------------- */
 
 static hy_status add_slot(hy_store *store, hy_arena *device, hy_buffer_kind kind, uint64_t bytes) {
     hy_backend *b = store->backend;
@@ -136,12 +137,12 @@ static hy_status add_slot(hy_store *store, hy_arena *device, hy_buffer_kind kind
     HY_TRY(hy_arena_push(device, store->cls, bytes, &data));
     *slot = (hy_ring_slot){.data = data, .kind = kind, .unit = -1, .leaving = -1};
     store->slot_count++;
-    if (kind == HY_BUFFER_OWN) return HY_OK; /* nothing comes or goes */
+    if (kind == HY_BUFFER_OWN) return HY_OK; /* it is never copied */
     HY_TRY(b->event_create(b, &slot->is_here));
     return b->event_create(b, &slot->is_free);
 }
 
-/* A unit that travels lies at `at` in the backing store, and the next one behind it. */
+/* A unit that is not resident is at `at` in the backing store, and the next one follows it. */
 static hy_status set_up_unit(hy_store *store, hy_arena *device, int32_t unit, hy_buffer_kind kind,
                              uint64_t *at) {
     hy_backend *b = store->backend;
@@ -170,7 +171,8 @@ hy_status hy_ring_init(hy_store *store, hy_arena *device, int32_t depth, int32_t
         calloc((size_t)(depth + 1 + plan.small_count + plan.resident), sizeof *store->slots);
     store->units = calloc((size_t)layout->unit_count, sizeof *store->units);
     if (!store->slots || !store->units) {
-        return hy_fail(HY_ERR_MEMORY, "no memory for the ring of %s", hy_class_name(store->cls));
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for the ring of %s",
+                       hy_class_name(store->cls));
     }
     for (int32_t i = 0; i < depth; i++) {
         HY_TRY(add_slot(store, device, HY_BUFFER_ORDINARY, plan.buffer_bytes));
@@ -204,7 +206,7 @@ void hy_ring_fini(hy_store *store) {
     store->slot_count = 0;
 }
 
-/* ---- who takes which --------------------------------------------------------------------------- */
+/* ---- choosing a buffer ----------------------------------------------------------------------- */
 
 char *hy_ring_backing_of(const hy_store *store, int32_t unit) {
     if (!store->units) return store->data + store->layout.unit_offset[unit];
@@ -222,7 +224,7 @@ hy_ring_slot *hy_ring_slot_of(const hy_store *store, int32_t unit) {
 hy_ring_slot *hy_ring_choose(hy_store *store, int32_t unit) {
     const hy_ring_unit *wanted = &store->units[unit];
     hy_ring_slot *oldest = NULL;
-    assert(wanted->kind != HY_BUFFER_OWN); /* it has its buffer */
+    assert(wanted->kind != HY_BUFFER_OWN); /* a resident unit has its buffer */
     for (int32_t i = 0; i < store->slot_count; i++) {
         hy_ring_slot *slot = &store->slots[i];
         if (slot->kind != wanted->kind || slot->holders > 0) continue;

@@ -74,20 +74,18 @@ hy_status hy_adapter_parts_named(const hy_shape *shape, const char *names, int32
     named modules[HY_ADAPTER_MODULES];
     int count = list_modules(hy_shape_family(shape), modules);
     *parts = 0;
-    for (const char *at = names;; at++) {
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ","), used = length;
-        while (used > 0 && at[used - 1] == ' ') used--;
-        int32_t found = find(modules, count, at, used);
+    for (const char *at = names, *name; at;) {
+        size_t length;
+        at = hy_next_entry(at, &name, &length);
+        int32_t found = find(modules, count, name, length);
         if (!found) {
-            found = find(words, sizeof words / sizeof words[0], at, used);
+            found = find(words, sizeof words / sizeof words[0], name, length);
             found &= hy_shape_adapter_parts(shape);
         }
-        if (!found) return refuse(modules, count, at, used);
+        if (!found) return refuse(modules, count, name, length);
         *parts |= found;
-        at += length;
-        if (*at == 0) return HY_OK;
     }
+    return HY_OK;
 }
 
 void hy_adapter_modules(const hy_shape *shape, int32_t parts, const char *out[HY_ADAPTER_MODULES]) {

@@ -1,19 +1,20 @@
 /* adapter_modules.c: modules that are trained whole beside adapters. See adapter.h.
  *
- * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours these are
- * follows from the tables of the families (model/arch). q, k and v are one matrix here, gate and up
- * another. */
+ * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours
+ * these are follows from the tables of the families (model/arch). q, k and v are one matrix here,
+ * gate and up another. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "model/adapter.h"
 #include "model/arch/arch.h"
 #include "model/param_names.h"
 
 #define MODULE_MAX 128 /* letters of a module's path */
 
-/* ---- names ------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* Is it the end of a module's path? */
 static bool is_end(const char *module, size_t length, const char *name) {
@@ -78,27 +79,7 @@ bool hy_adapter_module_params(const char *module, size_t length, char *out, size
     return true;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------------- */
-
-/* An entry of a list with commas between, without the spaces around it; what follows it, NULL: it was the last. */
-static const char *next_entry(const char *at, const char **entry, size_t *length) {
-    at += strspn(at, " ");
-    size_t all = strcspn(at, ",");
-    *entry = at;
-    *length = all;
-    while (*length > 0 && at[*length - 1] == ' ') --*length;
-    return at[all] == ',' ? at + all + 1 : NULL;
-}
-
-static bool has_entry(const char *names, const char *wanted) {
-    const char *entry;
-    size_t length;
-    for (const char *at = names; at;) {
-        at = next_entry(at, &entry, &length);
-        if (length == strlen(wanted) && strncmp(entry, wanted, length) == 0) return true;
-    }
-    return false;
-}
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* The other modules of the same matrix are in the list too. */
 static hy_status check_entry(const hy_family *family, const char *names, const char *entry,
@@ -111,7 +92,7 @@ static hy_status check_entry(const hy_family *family, const char *names, const c
         char wanted[MODULE_MAX];
         snprintf(wanted, sizeof wanted, "%.*s%s", (int)before, entry,
                  hy_module_last_name(paths[i]));
-        HY_FAIL_IF(!has_entry(names, wanted), HY_ERR_INPUT,
+        HY_FAIL_IF(!hy_list_has(names, wanted, strlen(wanted)), HY_ERR_INPUT,
                    "%.*s without %s: they are one matrix here and trained whole together",
                    (int)length, entry, wanted);
     }
@@ -122,7 +103,7 @@ hy_status hy_adapter_check_modules(const char *names) {
     const char *entry;
     size_t length;
     for (const char *at = names; at;) {
-        at = next_entry(at, &entry, &length);
+        at = hy_next_entry(at, &entry, &length);
         for (int arch = HY_ARCH_NONE + 1; arch < HY_ARCH_COUNT && length < MODULE_MAX / 2; arch++) {
             HY_TRY(check_entry(hy_family_of((hy_arch)arch), names, entry, length));
         }
@@ -130,7 +111,7 @@ hy_status hy_adapter_check_modules(const char *names) {
     return HY_OK;
 }
 
-/* ---- parameters -------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static const hy_param *at(const hy_params *params, int32_t unit, hy_param_kind kind) {
     int32_t index = hy_params_find(params, unit, kind);

@@ -49,7 +49,7 @@ int32_t hy_batch_first_backward(const hy_batch_plan *plan) {
     return lowest > 0 ? lowest - 1 : 0;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* What all layers before this one keep. */
 static uint64_t kept_before(const hy_batch_plan *plan, int32_t layer) {
@@ -99,8 +99,8 @@ static bool evaluates_in_activations(const hy_batch_plan *plan) {
            2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
 }
 
-/* Scratch and workspace of a plan made for training; its end holds the residual between the last layer and
- * the head. Ops of an evaluation whose scratch is elsewhere have all of it. */
+/* Scratch and workspace of a plan made for training; its end holds the residual between the last
+ * layer and the head. Ops of an evaluation whose scratch is elsewhere have all of it. */
 static uint64_t training_workspace(const hy_batch_plan *plan) {
     const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
     uint64_t turn = larger(with_workspace(&last->pass[HY_PASS_FORWARD]),
@@ -148,7 +148,7 @@ hy_status hy_batch_count_bytes(hy_batch_plan *plan) {
     return HY_OK;
 }
 
-/* ---- addresses --------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 static char *behind_residuals(const hy_batch_plan *plan) {
     return plan->activations + (uint64_t)(residual_count(plan) + 1) * plan->residual_bytes;

@@ -1,12 +1,12 @@
 /* batch_memory.h: where the activations of a micro-batch lie: inside the model module only.
  *
- * Training, in the block of activations: the residual entering each layer, its gradient, then what each
- * layer and the head keep. The residual entering the head is needed from the last layer's forward to the
- * head alone: it lies at the end of scratch memory, which is widest in the layers' backward. Layers that
- * have no backward, because nothing in them or below is trained, keep nothing: their residuals take
- * turns in two buffers. A plan that offloads has of all this only these and the gradient; residual and
- * kept slots of a layer are a unit of a store.
- * Evaluation has two residuals, before and after the layer at work. */
+ * Training, in the block of activations: the residual entering each layer, its gradient, then what
+ * each layer and the head keep. The residual entering the head is needed from the last layer's
+ * forward to the head alone: it lies at the end of scratch memory, which is widest in the layers'
+ * backward. Layers that have no backward, because nothing in them or below is trained, keep
+ * nothing: their residuals take turns in two buffers. A plan that offloads has of all this only
+ * these and the gradient; residual and kept slots of a layer are a unit of a store. Evaluation has
+ * two residuals, before and after the layer at work. */
 #pragma once
 
 #include "model/model.h"

@@ -1,7 +1,7 @@
 /* bind.h: an op of a unit's list with its tensors put in: inside the model module only.
  *
- * A frame is one unit in one pass: where its residual, its kept activations and its scratch are, and whose
- * parameters it has. Binding op i of the pass gives a call that can be enqueued. */
+ * A frame is one unit in one pass: where its residual, its kept activations and its scratch are,
+ * and whose parameters it has. Binding op i of the pass gives a call that can be enqueued. */
 #pragma once
 
 #include "model/model.h"

@@ -56,7 +56,8 @@ static int64_t piece_blocks(const hy_coding *c, int32_t piece) {
     return hy_param_piece_rows(c->param, piece) * c->param->shape[1] / c->item.block;
 }
 
-/* A group, no longer than a nested block and from a piece's first block on, lies in one nested block. */
+/* A group, no longer than a nested block and from a piece's first block on, lies in one nested
+ * block. */
 void hy_coding_keep(hy_coding *c, int64_t first, int64_t count, const hy_kept_scales *scales) {
     int32_t group = c->item.group;
     float *pairs = c->stored;
@@ -90,7 +91,7 @@ const void *hy_coding_scales(hy_coding *c) {
     return c->stored;
 }
 
-/* ---- whole matrices ---------------------------------------------------------------------------- */
+/* ---- whole matrices -------------------------------------------------------------------------- */
 
 typedef struct filling {
     hy_coding *coding;

@@ -1,12 +1,12 @@
 /* coding.h: a matrix of numbers becomes quantised values (codes) and their scales.
  *
- * hy_coding_run does it for a whole matrix, from whoever has the numbers to a store or to memory. Initial
- * weights, a model's files, checkpoints of another type and exports all go through it.
+ * hy_coding_run does it for a whole matrix, from whoever has the numbers to a store or to memory.
+ * Initial weights, a model's files, checkpoints of another type and exports all go through it.
  *
- * Codes of a row depend on that row alone, so rows may come in any order and from several threads. Scales of
- * two levels (kernels/nf4.h) need all scales of the matrix, so these are kept in fp32 until the last row is
- * coded. A type with one scale for the matrix (fp8) needs the largest magnitude first: its rows are read
- * twice. */
+ * Codes of a row depend on that row alone, so rows may come in any order and from several threads.
+ * Scales of two levels (kernels/nf4.h) need all scales of the matrix, so these are kept in fp32
+ * until the last row is coded. A type with one scale for the matrix (fp8) needs the largest
+ * magnitude first: its rows are read twice. */
 #pragma once
 
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ typedef struct hy_coding {
     float *scales;       /* of all blocks; 0 for rows that were not given: padding */
     void *stored;        /* the scales in the form of the store */
     atomic_uint largest; /* bits of the largest magnitude, where there is one scale for all */
-    bool is_kept[HY_PARAM_PIECES]; /* pieces whose scales there are as they came */
+    bool is_kept[HY_PARAM_PIECES]; /* pieces that keep the scales of their file */
 } hy_coding;
 
 /* Scales of two levels that somebody else has made of a matrix. */
@@ -36,8 +36,8 @@ typedef struct hy_kept_scales {
 hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
 void hy_coding_end(hy_coding *coding);
 
-/* Where it says so, all rows pass through hy_coding_look before the first goes to hy_coding_rows. Threads may
- * call it at the same time. */
+/* Where it says so, all rows pass through hy_coding_look before the first goes to hy_coding_rows.
+ * Threads may call it at the same time. */
 static inline bool hy_coding_looks_first(const hy_coding *coding) {
     return hy_coded_as_one(coding->item.dtype);
 }
@@ -46,24 +46,26 @@ void hy_coding_look(hy_coding *coding, const float *x, int64_t count);
 /* Codes of elements [first, first + count), whole rows. Threads may call it for different rows. */
 void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t count, void *codes);
 
-/* Blocks [first, first + count), which are pieces of the parameter, have these scales; their codes are stored by the
- * caller. Threads may call it for different pieces. */
+/* Blocks [first, first + count), which are pieces of the parameter, have these scales; their codes
+ * are stored by the caller. Threads may call it for different pieces. */
 void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_kept_scales *scales);
 
 /* After the last rows: the scales, hy_layout_scale_bytes(item), which go behind all codes. */
 const void *hy_coding_scales(hy_coding *coding);
 
-/* ---- whole matrices ---------------------------------------------------------------------------- */
+/* ---- whole matrices -------------------------------------------------------------------------- */
 
 /* Who has the numbers of a matrix. */
 typedef struct hy_coding_source {
     void *context;
-    /* Elements [first, first + count), whole rows, as fp32. With several threads, several at a time. */
+    /* Elements [first, first + count), whole rows, as fp32. With several threads, several at a
+     * time. */
     hy_status (*read)(void *context, int64_t first, int64_t count, float *out);
     int threads; /* below 2: the calling thread alone */
 } hy_coding_source;
 
-/* Where codes and scales go: to an item of a store, or to memory of as many bytes as the item has. */
+/* Where codes and scales go: to an item of a store, or to memory of as many bytes as the item has.
+ * */
 typedef struct hy_coding_target {
     hy_store *store;
     hy_stream *stream;
@@ -71,9 +73,9 @@ typedef struct hy_coding_target {
     char *memory; /* instead of the store */
 } hy_coding_target;
 
-/* Codes of elements [first, first + count), whole rows, to their place; padding of the parameter becomes
- * zero without being read. Where the type has one scale for all, the rows must be those of the whole
- * matrix. */
+/* Codes of elements [first, first + count), whole rows, to their place; padding of the parameter
+ * becomes zero without being read. Where the type has one scale for all, the rows must be those of
+ * the whole matrix. */
 hy_status hy_coding_fill(hy_coding *coding, int64_t first, int64_t count,
                          const hy_coding_source *from, const hy_coding_target *to);
 /* The scales to their place, behind the codes. */

@@ -1,9 +1,10 @@
 /* decode.c: the units' lists run on new tokens only. See decode.h.
  *
- * Two batch plans serve: one for a single token, whose matmuls are prepared for it, and one for many.
- * The latter is used for any number of rows up to its own: its slots stay where they are, only shorter;
- * matmuls of another size than prepared are looked up by the backend. Positions come in by advancing
- * the tables of positions, and attention becomes cached attention when it is bound. */
+ * Two batch plans serve: one for a single token, whose matmuls are prepared for it, and one for
+ * many. The latter is used for any number of rows up to its own: its slots stay where they are,
+ * only shorter; matmuls of another size than prepared are looked up by the backend. Positions come
+ * in by advancing the tables of positions, and attention becomes cached attention when it is bound.
+ * */
 #include "model/decode.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "model/batch_memory.h"
 #include "model/visit.h"
 
-/* ---- planning ---------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
     hy_batch_options options = {.batch = 1,
@@ -150,7 +151,7 @@ void hy_decoder_destroy(hy_decoder *d) {
     free(d);
 }
 
-/* ---- placing ----------------------------------------------------------------------------------- */
+/* ---- placing --------------------------------------------------------------------------------- */
 
 static void *cut(char **at, uint64_t bytes) {
     char *block = *at;
@@ -181,7 +182,7 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
     return status;
 }
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
 enum { HEAD_OPS = 2 };
@@ -232,7 +233,7 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     return run_unit(d, &f, s->layers + 1);
 }
 
-/* ---- taking tokens ----------------------------------------------------------------------------- */
+/* ---- taking tokens --------------------------------------------------------------------------- */
 
 static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_t count) {
     int32_t left = d->options.context - d->length, vocab = d->model->shape.vocab;

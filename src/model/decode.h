@@ -1,10 +1,10 @@
 /* decode.h: a sequence continued token by token, with keys and values of what came before kept.
  *
  * A decoder is over a model and its weights, wherever their backing store is. It runs the same op
- * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys and
- * values instead of going over the whole sequence. So a token costs one pass over the weights, however
- * long the text is, and the logits are those of a pass over everything. Like a batch plan it says how
- * many bytes it needs and is given where they lie. */
+ * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys
+ * and values instead of going over the whole sequence. So a token costs one pass over the weights,
+ * however long the text is, and the logits are those of a pass over everything. Like a batch plan
+ * it says how many bytes it needs and is given where they lie. */
 #pragma once
 
 #include "model/model.h"
@@ -46,10 +46,10 @@ void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
 /* Where it works: `bytes` of device memory on a 256-byte border. It knows no token afterwards. */
 hy_status hy_decoder_place(hy_decoder *decoder, hy_stream *stream, void *memory);
 
-/* `weights` and `frozen` are as in hy_batch_input.
- * Takes `count` further tokens, at least one, from host memory and gives the logits of the last of them
- * (V floats on the host). Waits for them. More than fit into what is left of the context are
- * HY_ERR_INPUT, and so is an id outside the vocabulary; the decoder is then as before. */
+/* `weights` and `frozen` are as in hy_batch_input. Takes `count` further tokens, at least one, from
+ * host memory and gives the logits of the last of them (V floats on the host). Waits for them. More
+ * than fit into what is left of the context are HY_ERR_INPUT, and so is an id outside the
+ * vocabulary; the decoder is then as before. */
 hy_status hy_decoder_take(hy_decoder *decoder, hy_stream *stream, hy_store *weights,
                           hy_store *frozen, const int32_t *tokens, int32_t count, float *logits);
 

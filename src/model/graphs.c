@@ -4,11 +4,12 @@
 /* Elements of the residual above which kernels take longer than it takes to enqueue them. */
 #define SMALL_RESIDUAL ((int64_t)1 << 22)
 
-/* Runs op by op before it is captured: what libraries load on first use is loaded then, and an input
- * that does not come back costs nothing. */
+/* Runs op by op before it is captured: what libraries load on first use is loaded then, and an
+ * input that does not come back costs nothing. */
 #define SEEN_BEFORE_CAPTURE 2
 
-/* Inputs thrown out before they were replayed: after so many they are taken to change all the time. */
+/* Inputs thrown out before they were replayed: after so many they are taken to change all the time.
+ * */
 #define MOST_CHANGES 64
 
 /* Only what lies on the device whole: rings move their units by events and copies. And only passes

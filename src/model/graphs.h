@@ -1,8 +1,9 @@
 /* graphs.h: a pass that comes again and again is enqueued as one graph.
  *
- * Enqueueing an op costs the host some microseconds. Where the card needs less than that for the op, the
- * host is what a small model waits for. A pass whose input is the same as before (same memory, same
- * scale) is captured and replayed from then on; it runs the same kernels and gives the same bits. */
+ * Enqueueing an op costs the host some microseconds. Where the card needs less than that for the
+ * op, the host is what a small model waits for. A pass whose input is the same as before (same
+ * memory, same scale) is captured and replayed from then on; it runs the same kernels and gives the
+ * same bits. */
 #pragma once
 
 #include "model/model.h"

@@ -1,4 +1,5 @@
-/* model.c: making a model and planning micro-batches over it. See model.h; passes are in passes.c. */
+/* model.c: making a model and planning micro-batches over it. See model.h; passes are in passes.c.
+ * */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -8,10 +9,10 @@
 #include "model/bind.h"
 #include "model/graphs.h"
 
-/* The logits of a chunk stay below this many bytes when the user leaves the number of chunks open: large
- * enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows, and each
- * chunk reads and writes the whole gradient of the head, and rounds it: a sixteenth of the budget, most
- * often less than a layer's backward takes of the same memory. */
+/* The logits of a chunk stay below this many bytes when the user leaves the number of chunks open:
+ * large enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows,
+ * and each chunk reads and writes the whole gradient of the head, and rounds it: a sixteenth of the
+ * budget, most often less than a layer's backward takes of the same memory. */
 #define CHUNK_TARGET_BYTES (64u << 20)
 #define CHUNK_TARGET_MOST (1u << 30)
 #define CHUNK_SHARE 16

@@ -1,9 +1,10 @@
 /* model.h: a transformer, and how a micro-batch passes through it.
  *
- * hy_model holds what does not depend on a batch: shape, parameters, kinds of unit. hy_batch_plan is that
- * for one size of micro-batch: it says how many bytes it needs, is given where they lie, and enqueues
- * passes on a stream. It never asks which phase it is in: it is given a precision and what to keep.
- * Weights and gradients are reached through stores, unit by unit, so they may live elsewhere. */
+ * hy_model holds what does not depend on a batch: shape, parameters, kinds of unit. hy_batch_plan
+ * is that for one size of micro-batch: it says how many bytes it needs, is given where they lie,
+ * and enqueues passes on a stream. It never asks which phase it is in: it is given a precision and
+ * what to keep. Weights and gradients are reached through stores, unit by unit, so they may live
+ * elsewhere. */
 #pragma once
 
 #include "memory/store.h"
@@ -25,15 +26,17 @@ hy_status hy_model_create(const hy_shape *shape,
 /* A guest's: parameters and units, and no passes: whoever brought them computes. */
 hy_status hy_model_create_guest(const hy_param_spec *list, int32_t count, hy_model **out);
 static inline bool hy_model_is_guest(const hy_model *model) { return !model->kinds; }
-/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are stored as
- * frozen_codes if that is a coded type; a new model trains all. To be called before the first batch plan is made. */
+/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are
+ * stored as frozen_codes if that is a coded type; a new model trains all. To be called before the
+ * first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
 /* After parameters were frozen one by one; likewise before. */
 void hy_model_settle(hy_model *model);
 
-/* Floating-point operations of one training token at sequence length `seq`: for a weight of a block or the
- * head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own, where it is
- * trained; and causal attention. Recomputation is not counted. 0: a guest's, not known. */
+/* Floating-point operations of one training token at sequence length `seq`: for a weight of a block
+ * or the head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own,
+ * where it is trained; and causal attention. Recomputation is not counted. 0: a guest's, not known.
+ * */
 double hy_model_flops_per_token(const hy_model *model, int32_t seq);
 void hy_model_destroy(hy_model *model);
 
@@ -70,19 +73,20 @@ typedef struct hy_batch_bytes {
  * made that are only tried, and brought from other ranks. */
 typedef struct hy_unit_hook {
     void *context;
-    /* Before anything of the unit is used first in this micro-batch, and before its weights are held:
-     * embedding and blocks in forward, the head in backward; in evaluation every unit, and unit 0 once more
-     * before a head that is tied to it. Here the weights' store may be got, changed and released; the pass
-     * gets the unit after that. */
+    /* Before anything of the unit is used first in this micro-batch, and before its weights are
+     * held: embedding and blocks in forward, the head in backward; in evaluation every unit, and
+     * unit 0 once more before a head that is tied to it. Here the weights' store may be got,
+     * changed and released; the pass gets the unit after that. */
     hy_status (*before)(void *context, hy_stream *stream, int32_t unit);
     /* The unit that `before` will be called for next is one unit ahead: what `before` needs may be
      * gathered. */
     hy_status (*ahead)(void *context, int32_t unit);
     /* The unit's gradients are as this micro-batch leaves them and still held. With a tied head it
-     * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has trained
-     * parameters is the last: backward ends there. */
+     * is called once for unit 0, at the embedding, where its sum ends. The lowest unit that has
+     * trained parameters is the last: backward ends there. */
     hy_status (*after)(void *context, hy_stream *stream, int32_t unit);
-    /* In every pass: the unit's weights will be needed soon; they are needed now, before they are held. */
+    /* In every pass: the unit's weights will be needed soon; they are needed now, before they are
+     * held. */
     hy_status (*fetch)(void *context, hy_stream *stream, int32_t unit);
     hy_status (*await)(void *context, hy_stream *stream, int32_t unit);
 } hy_unit_hook;
@@ -144,15 +148,16 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* How many units share this unit's plan, and so its time and what it keeps, for the first of them; 0 for
- * the others. */
+/* How many units share this unit's plan, and so its time and what it keeps, for the first of them;
+ * 0 for the others. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Where it works: activations (without the ring), workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
 
-/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the residual
- * that enters it and what it keeps. The layout is the caller's to end; the store must live as long as the
- * plan runs. Plans that work in turn may share one whose units are large enough for each. */
+/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the
+ * residual that enters it and what it keeps. The layout is the caller's to end; the store must live
+ * as long as the plan runs. Plans that work in turn may share one whose units are large enough for
+ * each. */
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out);
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 
@@ -160,6 +165,9 @@ void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
 /* Forward only; losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
+/* A dry run of one pass: comes to its units and leaves them, with all calls to hook and stores, and runs
+ * no op. The planner counts with it. */
+hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);
 /* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in
  * the plan's type; rows at most a chunk's. */
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,

@@ -1,4 +1,5 @@
-/* param_layout.c: the types in which parameters are stored, and layouts of them. See param_layout.h. */
+/* param_layout.c: the types in which parameters are stored, and layouts of them. See
+ * param_layout.h. */
 #include "model/param_layout.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ hy_layout_item hy_params_item(const hy_params *p, int32_t index, hy_dtype dtype)
                             .group = p->has_plain_scales ? 0 : hy_param_group(param, dtype)};
 }
 
-/* ---- layouts ----------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static hy_layout_item *new_items(const hy_params *p) {
     return calloc((size_t)p->count, sizeof(hy_layout_item));
@@ -102,7 +103,7 @@ hy_status hy_params_extents_layout(const hy_params *p, const hy_param_extent *ex
     return lay_out(p, items, out);
 }
 
-/* ---- fp8 --------------------------------------------------------------------------------------- */
+/* ---- fp8 ------------------------------------------------------------------------------------- */
 
 hy_fp8_use hy_params_fp8_possible(const hy_params *p) {
     hy_fp8_use use = {.is_frozen = p->frozen_codes == HY_E4M3};

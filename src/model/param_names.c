@@ -1,4 +1,5 @@
-/* param_names.c: what parameters are called, and which of them a list of names means. See param_names.h. */
+/* param_names.c: what parameters are called, and which of them a list of names means. See
+ * param_names.h. */
 #include "model/param_names.h"
 
 #include <stdio.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 static const char *const kind_names[HY_P_KIND_COUNT] = {
     [HY_P_TOKENS] = "embed.tokens.weight",
@@ -57,10 +59,10 @@ hy_param_kind hy_param_weight_of(hy_param_kind kind) {
     }
 }
 
-/* ---- lists of names ----------------------------------------------------------------------------- */
+/* ---- lists of names -------------------------------------------------------------------------- */
 
-/* When letters do not agree, the last star takes one more: each star is gone back to once, so that no pattern
- * takes long. */
+/* When letters do not agree, the last star takes one more: each star is gone back to once, so that
+ * no pattern takes long. */
 static bool matches(const char *pattern, const char *name) {
     const char *star = NULL, *after_star = NULL;
     while (*name) {
@@ -106,21 +108,18 @@ static hy_status match_entry(const hy_params *p, const char *entry, bool *is_cho
 }
 
 hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen) {
-    for (const char *at = names;; at++) {
-        const char *end = at + strcspn(at, ",");
+    for (const char *at = names, *name; at;) {
         char entry[HY_PARAM_NAME_MAX];
-        while (*at == ' ') at++;
-        size_t size = at < end ? (size_t)(end - at) : 0;
-        while (size > 0 && at[size - 1] == ' ') size--;
+        size_t size;
+        at = hy_next_entry(at, &name, &size);
         HY_FAIL_IF(size >= sizeof entry, HY_ERR_INPUT,
-                   "\"%.40s...\" is %zu bytes long; names of parameters have at most %zu", at, size,
-                   sizeof entry - 1);
-        memcpy(entry, at, size);
+                   "\"%.40s...\" is %zu bytes long; names of parameters have at most %zu", name,
+                   size, sizeof entry - 1);
+        memcpy(entry, name, size);
         entry[size] = 0;
         HY_TRY(match_entry(p, entry, is_chosen));
-        at = end;
-        if (*at == 0) return HY_OK;
     }
+    return HY_OK;
 }
 
 /* Which parameters `names` means, as a list that the caller frees, also after a failure. */

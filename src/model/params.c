@@ -115,7 +115,8 @@ static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_
     }
 }
 
-/* Adapters are numbered behind all others, whose random numbers are the same with and without them. */
+/* Adapters are numbered behind all others, whose random numbers are the same with and without them.
+ * */
 static void number(hy_params *p) {
     p->elements = 0;
     for (int is_adapter = 0; is_adapter < 2; is_adapter++) {

@@ -1,10 +1,10 @@
 /* params.h: the parameters of a model, by name, unit and kind.
  *
- * Units are numbered 0 (embedding), 1 .. L (blocks), L+1 (final norm and head). A parameter belongs to
- * one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in).
+ * Units are numbered 0 (embedding), 1 .. L (blocks), L+1 (final norm and head). A parameter belongs
+ * to one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in).
  *
- * Parameters are trained or frozen. Gradients, optimizer state and master weights exist for the trained
- * ones alone, and the two sets have stores of their own: a class is laid out over a set. */
+ * Parameters are trained or frozen. Gradients, optimizer state and master weights exist for the
+ * trained ones alone, and the two sets have stores of their own: a class is laid out over a set. */
 #pragma once
 
 #include "memory/layout.h"
@@ -31,7 +31,8 @@ typedef enum hy_param_kind {
     HY_P_FINAL_NORM,
     HY_P_FINAL_NORM_BIAS,
     HY_P_HEAD, /* (V,C) */
-    /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those pieces, r). */
+    /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those pieces,
+     * r). */
     HY_P_QKV_A,
     HY_P_QKV_B,
     HY_P_OUT_A,
@@ -75,8 +76,8 @@ static inline hy_param_kind hy_adapter_matrix(hy_param_kind kind) {
 #define HY_PARAM_DIMS 8
 #define HY_PARAM_PIECES 3
 
-/* The matrices that lie one below the other in one of a block's (q, k and v; gate and up): how many, and the
- * rows of each. */
+/* The matrices that lie one below the other in one of a block's (q, k and v; gate and up): how
+ * many, and the rows of each. */
 int32_t hy_shape_pieces(const hy_shape *shape, hy_param_kind matrix, int64_t rows[HY_PARAM_PIECES]);
 
 /* The pieces of a matrix that have adapters of their own. */
@@ -109,8 +110,8 @@ typedef struct hy_param {
     bool has_decay;    /* weight decay: matrices */
     bool is_beside;    /* trained whole beside adapters: it goes where they go */
     bool stays_real;   /* not quantised where other frozen ones are: its files have it so */
-    /* A large parameter of a custom model is several entries of the list, its parts, each with the shape of
-     * the whole (param_list.h); all but the last have `part` elements. */
+    /* A large parameter of a custom model is several entries of the list, its parts, each with the
+     * shape of the whole (param_list.h); all but the last have `part` elements. */
     int32_t whole;         /* which of the caller's it is, or is a part of */
     int64_t part, part_at; /* elements before this one; part 0: it is no part */
     /* Matrices that lie one below the other in this one: q, k and v; gate and up. 0: it is one. */
@@ -129,9 +130,9 @@ typedef struct hy_params {
     int32_t count, units;
     int64_t elements;      /* all parameters together */
     hy_dtype frozen_codes; /* if it is a coded type, frozen matrices are stored so */
-    bool has_plain_scales; /* whose scales are then fp32 in any case */
-    /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT + kind].
-     * A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
+    bool has_plain_scales; /* the scales of these are fp32 in any case */
+    /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT +
+     * kind]. A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;
 } hy_params;
 
@@ -160,7 +161,7 @@ static inline int64_t hy_param_stored_rows(const hy_param *p) {
     return p->ndim == 2 ? p->stored / p->shape[1] : p->stored;
 }
 
-/* Initial values of elements [first, first + count) of a parameter: normal with the deviation of its
- * kind, ones for norms, zeros for biases; a pure function of the seed. */
+/* Initial values of elements [first, first + count) of a parameter: normal with the deviation of
+ * its kind, ones for norms, zeros for biases; a pure function of the seed. */
 void hy_param_initial(const hy_param *param, uint64_t seed, int64_t first, int64_t count,
                       float *out);

@@ -1,13 +1,14 @@
 /* passes.c: enqueueing a micro-batch, unit after unit. See model.h.
  *
- * Every unit is come to, run and left in the same order whatever lies where; the host only enqueues, it
- * never waits here. */
+ * Every unit is come to, run and left in the same order whatever lies where; the host only
+ * enqueues, it never waits here. */
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after another. */
+/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after
+ * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
     int32_t i = 0;
@@ -44,10 +45,10 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
         .plan = plan, .input = input, .pass = pass, .scratch = hy_batch_scratch(plan, pass)};
 }
 
-/* ---- training ---------------------------------------------------------------------------------- */
+/* ---- training -------------------------------------------------------------------------------- */
 
-/* Where layers offload, the residual leaving one is written into the unit of the next: that is held before
- * the first runs, and a layer's own is written back after it has run. */
+/* Where layers offload, the residual leaving one is written into the unit of the next: that is held
+ * before the first runs, and a layer's own is written back after it has run. */
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
@@ -107,6 +108,25 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     return hy_run_captured(plan, input, train_pass);
 }
 
+/* ---- a dry run --------------------------------------------------------------------------------- */
+
+hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass) {
+    const hy_batch_plan plan = {.model = (hy_model *)(uintptr_t)model};
+    hy_unit_plan unit = {0};
+    hy_frame f = {.plan = &plan, .unit = &unit, .input = input, .pass = pass};
+    int32_t last = model->params.units - 1; /* the head: training runs it in backward alone */
+    bool is_back = pass == HY_PASS_BACKWARD;
+    int32_t first = is_back ? last : 0, direction = is_back ? -1 : +1;
+    int32_t end = is_back ? model->lowest_trained : pass == HY_PASS_EVAL ? last : last - 1;
+    unit.pass[pass].uses_params = true;
+    HY_TRY(hy_visit_begin(&f, first));
+    for (f.unit_index = first; f.unit_index != end + direction; f.unit_index += direction) {
+        HY_TRY(hy_visit_enter(&f, direction));
+        HY_TRY(hy_visit_leave(&f));
+    }
+    return HY_OK;
+}
+
 /* ---- evaluation -------------------------------------------------------------------------------- */
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {
@@ -117,7 +137,8 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
                    plan->options.is_sizing ? "its figures" : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two residual buffers; the frame is left before the head. */
+/* Forward through embedding and blocks with two residual buffers; the frame is left before the
+ * head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);

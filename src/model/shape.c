@@ -98,8 +98,8 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return is_full ? 0 : s->sliding_window;
 }
 
-/* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context, divided
- * by the factor below low_freq turns, blended between. */
+/* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context,
+ * divided by the factor below low_freq turns, blended between. */
 static double scaled_frequency(const hy_shape *s, double frequency) {
     if (!s->has_llama3_rope) return frequency;
     double turns = s->rope_original_context * frequency / (2 * M_PI);

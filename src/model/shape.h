@@ -1,8 +1,8 @@
 /* shape.h: what a transformer is: its sizes and choices.
  *
- * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral, Qwen2
- * and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). A checked shape has no
- * zeros that mean "follow": hy_shape_complete fills them. */
+ * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral,
+ * Qwen2 and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). A checked shape
+ * has no zeros that mean "follow": hy_shape_complete fills them. */
 #pragma once
 
 #include <stdbool.h>
@@ -36,8 +36,8 @@ typedef struct hy_adapter {
     double dropout;      /* of x, in training */
 } hy_adapter;
 
-/* The architecture of transformers that computes what a shape says (model/arch). Values stand in no file:
- * names do. */
+/* The architecture of transformers that computes what a shape says (model/arch). Values stand in no
+ * file: names do. */
 typedef enum hy_arch {
     HY_ARCH_NONE, /* not said; of a completed shape: there is none, and it cannot be exported */
     HY_ARCH_GPT2,
@@ -71,16 +71,16 @@ typedef struct hy_shape {
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
     int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
-    /* Which layers the window holds for: a letter for each, s (sliding) or f (full), repeated over the
-     * layers; "": all. */
+    /* Which layers the window holds for: a letter for each, s (sliding) or f (full), repeated over
+     * the layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
     hy_adapter adapter;
 } hy_shape;
 
-/* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that is
- * wrong, its value and what is accepted. An architecture that cannot express the shape becomes one that
- * can. */
+/* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that
+ * is wrong, its value and what is accepted. An architecture that cannot express the shape becomes
+ * one that can. */
 hy_status hy_shape_complete(hy_shape *shape);
 
 static inline bool hy_shape_out_bias(const hy_shape *s) {
@@ -105,8 +105,8 @@ static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
-/* The parts that such a shape has at all. Where q, k and v are one module (GPT-2), all of them have an
- * adapter or none. */
+/* The parts that such a shape has at all. Where q, k and v are one module (GPT-2), all of them have
+ * an adapter or none. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
     return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;
 }

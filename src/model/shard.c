@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* ---- cutting ------------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 /* Parameters [first, end) of a unit, and how many elements of them are trained. */
 typedef struct unit_params {
@@ -88,7 +88,7 @@ void hy_shard_fini(hy_shard *shard) {
     *shard = (hy_shard){0};
 }
 
-/* ---- layouts ------------------------------------------------------------------------------------- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static hy_status cut_layout(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                             hy_layout_item *items, int32_t *of, hy_layout *out) {
@@ -123,15 +123,29 @@ hy_status hy_shard_layout(const hy_shard *shard, const hy_params *params, const 
     return status;
 }
 
-/* ---- a rank's part in the whole ------------------------------------------------------------------ */
+/* ---- a rank's part in the whole -------------------------------------------------------------- */
+
+/* The first parameter of a unit: they are listed in the order of units. */
+static int32_t first_of(const hy_params *params, int32_t unit) {
+    int32_t low = 0, high = params->count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (params->list[middle].unit < unit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
 
 void hy_shard_span(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                    int32_t unit, int32_t rank, uint64_t *begin, uint64_t *bytes) {
     uint64_t from = UINT64_MAX, to = 0;
-    for (int32_t i = 0; i < params->count; i++) {
+    for (int32_t i = first_of(params, unit); i < params->count; i++) {
+        if (params->list[i].unit != unit) break;
         int32_t item = hy_layout_item_of(whole, i);
         hy_slice s = hy_shard_of(shard, i, rank);
-        if (params->list[i].unit != unit || item < 0 || s.count == 0) continue;
+        if (item < 0 || s.count == 0) continue;
         const hy_layout_item *entry = &whole->items[item];
         assert(!entry->block && entry->count == params->list[i].count);
         uint64_t at = entry->offset + hy_dtype_bytes(entry->dtype, s.begin);

@@ -31,8 +31,8 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
     return false;
 }
 
-/* Goes through the backward list from its end, knowing which slots are wanted after each op: an op that
- * writes none of them is left out, and what a kept one reads is wanted before it. */
+/* Goes through the backward list from its end, knowing which slots are wanted after each op: an op
+ * that writes none of them is left out, and what a kept one reads is wanted before it. */
 static void leave_out_unwanted(hy_unit *unit) {
     bool is_wanted[HY_UNIT_SLOTS] = {0};
     int first = HY_UNIT_OPS; /* kept ops gather at the end */

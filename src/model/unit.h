@@ -1,10 +1,10 @@
 /* unit.h: a unit's computation as a static list of ops over slots.
  *
- * A model is a row of units: embedding, blocks, head. Units that compute the same are of one kind; blocks
- * may be of several. Each kind is written down once as data: its slots (tensors with a role and a shape
- * rule) and two lists of ops, forward and backward. Everything else is derived from these lists: what
- * must be kept, what can be recomputed and by which ops, how much memory a pass needs, and the execution
- * itself. No pointers here, and no sizes that depend on the batch. */
+ * A model is a row of units: embedding, blocks, head. Units that compute the same are of one kind;
+ * blocks may be of several. Each kind is written down once as data: its slots (tensors with a role
+ * and a shape rule) and two lists of ops, forward and backward. Everything else is derived from
+ * these lists: what must be kept, what can be recomputed and by which ops, how much memory a pass
+ * needs, and the execution itself. No pointers here, and no sizes that depend on the batch. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -113,10 +113,10 @@ typedef struct hy_unit {
     int32_t forward_count, backward_count;
 } hy_unit;
 
-/* Writes the lists of a kind. The head's backward list holds its forward too: logits exist only chunk by
- * chunk, so loss and gradient are made in one go, and training runs backward alone there. Of the
- * backward list, what makes no gradient that is wanted is left out: a unit with nothing trained in it or
- * below it has none. */
+/* Writes the lists of a kind. The head's backward list holds its forward too: logits exist only
+ * chunk by chunk, so loss and gradient are made in one go, and training runs backward alone there.
+ * Of the backward list, what makes no gradient that is wanted is left out: a unit with nothing
+ * trained in it or below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 
@@ -135,16 +135,16 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
 /* Does the op read or write (HY_ACCESS_...) the slot? */
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
-/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT.
- * A linear in fp8 reads codes of its input, of its weight and of the gradient that comes back, each as it lies
- * or transposed, for a matmul in fp8 sums over the last dimension of both operands. The largest magnitude of the
- * input is taken by the op that makes it, or by one of its own. */
+/* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads
+ * codes of its input, of its weight and of the gradient that comes back, each as it lies or
+ * transposed, for a matmul in fp8 sums over the last dimension of both operands. The largest
+ * magnitude of the input is taken by the op that makes it, or by one of its own. */
 /* A low-rank adapter beside a matrix (unit_adapter.c); a is HY_NO_SLOT where there is none. */
 typedef struct hy_low_rank {
     int8_t a, b, a_grad, b_grad;
     int8_t low, dlow; /* (N, P r) */
-    /* B with its pieces side by side, in forward and made again in backward, and the gradient of that; none where
-     * the matrix is one piece. */
+    /* B with its pieces side by side, in forward and made again in backward, and the gradient of
+     * that; none where the matrix is one piece. */
     int8_t spread, spread_again, spread_grad;
     hy_spread_attr pieces;
     float scale, dropout;
@@ -167,7 +167,8 @@ hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
 /* Slots for what of it is in fp8 by the unit's traits. */
 void hy_unit_linear_fp8(hy_unit *unit, hy_linear *linear, hy_param_kind kind, int32_t in,
                         int32_t out);
-/* Codes of the input, where they are wanted; in forward, or in backward for one that is made again there. */
+/* Codes of the input, where they are wanted; in forward, or in backward for one that is made again
+ * there. */
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *linear, int8_t in, bool is_in_backward);
 /* The largest magnitude of a slot, by an op of its own. */
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward);
@@ -184,8 +185,8 @@ void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din);
 
-/* The adapter of a matrix that reads `in` columns: slots by the shape, none where it has none. The functions
- * above call those below. */
+/* The adapter of a matrix that reads `in` columns: slots by the shape, none where it has none. The
+ * functions above call those below. */
 void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear,
                          hy_param_kind matrix, int32_t in);
 /* out = its share + c; the matrix' own is added behind it. */

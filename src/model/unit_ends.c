@@ -1,7 +1,7 @@
 /* unit_ends.c: the lists of the embedding and of the head. See unit.h.
  *
- * The head's logits live only as long as a chunk of rows is worked on: matmul, loss, and in training
- * both gradients, before the next chunk takes their place. */
+ * The head's logits live only as long as a chunk of rows is worked on: matmul, loss, and in
+ * training both gradients, before the next chunk takes their place. */
 #include "model/unit.h"
 
 #define NONE HY_NO_SLOT

@@ -53,7 +53,7 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
     pass->ops[pass->op_count++] = op;
 }
 
-/* ---- what backward runs ------------------------------------------------------------------------ */
+/* ---- what backward runs ---------------------------------------------------------------------- */
 
 /* Which activations are in memory at a point of the backward pass, while its list is written. */
 typedef struct presence {
@@ -179,8 +179,8 @@ static bool is_used(const hy_unit_plan *plan, hy_pass pass_index, int i, int slo
     return false;
 }
 
-/* Codes that nobody in this pass reads are not made: transposed ones in a forward pass that keeps none, others in
- * backward. */
+/* Codes that nobody in this pass reads are not made: transposed ones in a forward pass that keeps
+ * none, others in backward. */
 static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
     static const int results[] = {HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED};
     hy_pass_plan *pass = &plan->pass[pass_index];
@@ -226,7 +226,7 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
     return false;
 }
 
-/* ---- scratch memory ---------------------------------------------------------------------------- */
+/* ---- scratch memory -------------------------------------------------------------------------- */
 
 /* A slot and the ops during which its memory is its own, a bit for each. */
 typedef unsigned __int128 op_bits;
@@ -277,8 +277,8 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     return offset;
 }
 
-/* Packs the slots that a pass makes inside the unit and that are not kept into scratch memory, largest
- * first. */
+/* Packs the slots that a pass makes inside the unit and that are not kept into scratch memory,
+ * largest first. */
 static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
     hy_pass_plan *pass = &plan->pass[pass_index];
     interval list[HY_UNIT_SLOTS];

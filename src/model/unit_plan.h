@@ -1,12 +1,12 @@
 /* unit_plan.h: what follows from a unit's lists for one size of micro-batch.
  *
- * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one copy
- * per block, unless their group is to be recomputed; then the forward ops that make them again, and no
- * others, run as late as they can. All other slots share scratch memory, packed by the time they live.
- * Recomputed values have the same bits, so what is kept never changes a result. Where the backend can
- * take an activation function into the matmul beside it, two ops become one; not in the forward pass of
- * training, whose activations could then not be made again with the same bits. Codes in fp8 that a pass has no
- * use for are not made. */
+ * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one
+ * copy per block, unless their group is to be recomputed; then the forward ops that make them
+ * again, and no others, run as late as they can. All other slots share scratch memory, packed by
+ * the time they live. Recomputed values have the same bits, so what is kept never changes a result.
+ * Where the backend can take an activation function into the matmul beside it, two ops become one;
+ * not in the forward pass of training, whose activations could then not be made again with the same
+ * bits. Codes in fp8 that a pass has no use for are not made. */
 #pragma once
 
 #include "model/unit.h"

@@ -1,9 +1,9 @@
 /* visit.c: reaching a unit's weights and gradients through their stores. See visit.h.
  *
- * Two units may be large, embedding and head, and travel for longer than a block computes. Stores give
- * them a buffer apart from the ring, so they are fetched a chunk at a time half a pass ahead of need: the
- * head while the blocks go forward, the embedding while they go backward, for the sum of its gradients
- * and for the pass that comes next. */
+ * Two units may be large, embedding and head, and travel for longer than a block computes. Stores
+ * give them a buffer apart from the ring, so they are fetched a chunk at a time half a pass ahead
+ * of need: the head while the blocks go forward, the embedding while they go backward, for the sum
+ * of its gradients and for the pass that comes next. */
 #include "model/visit.h"
 
 #include "base/error.h"
@@ -30,13 +30,13 @@ static bool borrows_sum(const hy_frame *f, int32_t unit) {
     return borrows_table(f, unit) && f->plan->model->params.list[table_of(f)].is_trainable;
 }
 
-/* Is there a sum to go on with when the pass comes to this unit? A tied head has begun that of the token
- * table by the time the pass comes to the embedding. */
+/* Is there a sum to go on with when the pass comes to this unit? A tied head has begun that of the
+ * token table by the time the pass comes to the embedding. */
 static bool goes_on(const hy_frame *f, int32_t unit) {
     return f->input->accumulate || (unit == 0 && borrows_sum(f, last_unit(f)));
 }
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* What is done to the stores of a unit's weights. */
 typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit);
@@ -79,10 +79,11 @@ static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
     return call(hook->context, stream, unit);
 }
 
-/* ---- large units ------------------------------------------------------------------------------- */
+/* ---- large units ----------------------------------------------------------------------------- */
 
 /* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be
- * written back from the buffer, and the way up is one queue: what waits there holds up the blocks. */
+ * written back from the buffer, and the way up is one queue: what waits there holds up the blocks.
+ * */
 static bool is_on_its_way(const hy_frame *f) {
     int32_t layers = f->plan->model->shape.layers;
     bool is_block = f->unit_index > 0 && f->unit_index <= layers;
@@ -103,7 +104,7 @@ static hy_status gather_far_end(const hy_frame *f) {
     return HY_OK;
 }
 
-/* ---- hooks ------------------------------------------------------------------------------------- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 static hy_status call_ahead(const hy_frame *f, int32_t unit) {
     const hy_unit_hook *hook = f->input->hook;
@@ -111,11 +112,11 @@ static hy_status call_ahead(const hy_frame *f, int32_t unit) {
     return hook->ahead(hook->context, unit);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Sums that begin here are not fetched. What such a buffer holds apart from them is nobody's: backward
- * writes every trainable parameter whole, the norm and the update read trainable parameters only, and
- * what lies between tensors is read by no op. */
+/* Sums that begin here are not fetched. What such a buffer holds apart from them is nobody's:
+ * backward writes every trainable parameter whole, the norm and the update read trainable
+ * parameters only, and what lies between tensors is read by no op. */
 static hy_status get_sum(const hy_frame *f, int32_t unit, bool is_begun) {
     hy_store *grads = f->input->grads;
     return is_begun ? hy_store_get(grads, f->input->stream, unit)
@@ -128,7 +129,7 @@ static hy_status gather_grads(const hy_frame *f, int32_t unit) {
     return has_begun ? hy_store_gather(f->input->grads, 0) : HY_OK;
 }
 
-/* ---- a visit ----------------------------------------------------------------------------------- */
+/* ---- a visit --------------------------------------------------------------------------------- */
 
 hy_status hy_visit_begin(const hy_frame *f, int32_t first) {
     HY_TRY(call_ranks(f, first, false));

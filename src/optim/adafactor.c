@@ -1,9 +1,11 @@
-/* adafactor.c: Adafactor (Shazeer and Stern 2018), by the formulas of PyTorch's torch.optim.Adafactor.
+/* adafactor.c: Adafactor (Shazeer and Stern 2018), by the formulas of PyTorch's
+ * torch.optim.Adafactor.
  *
- * Of a matrix it keeps means of squared gradients by row and by column, whose product stands for one of each
- * element: M + N numbers instead of M N. Vectors, and what a guest cut into parts or gave more dimensions, have
- * one for each element; rms and clipping are then those of the part. There is no first moment.
- * Rows of padding, which are zero, stay outside: the result is that of the matrix without them. */
+ * For a matrix it keeps means of squared gradients by row and by column; their product approximates
+ * the mean of each element: M + N numbers instead of M N. Vectors, and parameters of a custom model
+ * that are cut into parts or have more dimensions, have one number per element; rms and clipping
+ * are then those of the part. There is no first moment. Padding rows, which are zero, are excluded:
+ * the result is that of the matrix without them. */
 #include <float.h>
 #include <math.h>
 
@@ -24,7 +26,7 @@ static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *par
                              .is_exact = true};
 }
 
-/* A tensor like the parameter, without padding. */
+/* The tensor in the shape of the parameter, without padding. */
 static hy_tensor shaped(const hy_tensor *t, const hy_param *param) {
     if (!is_factored(param)) return hy_tensor_1d(t->data, t->dtype, param->count);
     return hy_tensor_2d(t->data, t->dtype, hy_param_stored_rows(param), param->shape[1]);
@@ -45,7 +47,7 @@ static hy_op_call call_of(const hy_optimizer *o, const hy_param *param, double l
 
 static uint64_t workspace(const hy_optimizer *optimizer, const hy_param *const *params, int count,
                           hy_backend *backend) {
-    (void)count; /* one */
+    (void)count; /* always one */
     hy_op_call call = call_of(optimizer, params[0], 0, 0);
     call.t[HY_ADAFACTOR_PARAM] = shaped(&(hy_tensor){.dtype = HY_F32}, params[0]);
     return backend->workspace(backend, &call);

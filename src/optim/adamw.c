@@ -1,4 +1,5 @@
-/* adamw.c: AdamW (Loshchilov and Hutter): decay decoupled from the gradient, Adam's bias correction. */
+/* adamw.c: AdamW (Loshchilov and Hutter): decay decoupled from the gradient, with Adam's bias
+ * correction. */
 #include <math.h>
 
 #include "optim/optimizer.h"

@@ -1,4 +1,4 @@
-/* groups.c: reading groups of parameters, and giving parameters what they say. See groups.h. */
+/* groups.c: reads groups of parameters and applies their settings. See groups.h. */
 #include "optim/groups.h"
 
 #include <ctype.h>
@@ -11,14 +11,14 @@
 #include "optim/optimizer.h"
 
 #define LR_SCALE_MOST 1000
-#define DECAY_MOST 10 /* as weight_decay */
-#define SHOWN 48      /* letters of a wrong word in a message */
+#define DECAY_MOST 10 /* as for weight_decay */
+#define SHOWN 48      /* letters of a wrong word that a message shows */
 
 static const char accepted[] = "lr_scale X, decay X, optimizer NAME, frozen";
 
-/* ---- words --------------------------------------------------------------------------------------- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
-/* A piece of the text, without blanks around it. */
+/* A part of the text, without blanks around it. */
 typedef struct piece {
     const char *at;
     size_t size;
@@ -36,9 +36,9 @@ static bool is_word(piece p, const char *word) {
 
 static int shown(piece p) { return p.size < SHOWN ? (int)p.size : SHOWN; }
 
-/* ---- one setting ----------------------------------------------------------------------------------- */
+/* ---- one setting ----------------------------------------------------------------------------- */
 
-/* A setting of an entry, in two: "decay 0", "decay=0" or "frozen". */
+/* A setting of an entry, split in two: "decay 0", "decay=0" or "frozen". */
 typedef struct said {
     const hy_group *group;
     piece word, value;
@@ -51,7 +51,7 @@ static hy_status read_number(const said *s, double most, double *out) {
     HY_FAIL_IF(!is_number || !(*out >= 0) || *out > most, HY_ERR_INPUT,
                "group %d: %.*s \"%.*s\" is not accepted; accepted: a number, 0 to %g",
                s->group->number, shown(s->word), s->word.at, shown(s->value), s->value.at, most);
-    if (*out == 0) *out = 0; /* no "-0" */
+    if (*out == 0) *out = 0; /* avoids "-0" */
     return HY_OK;
 }
 
@@ -64,17 +64,16 @@ static hy_status read_optimizer(const said *s, int32_t *out) {
         if (is_word(s->value, name)) return HY_OK;
         snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "", name);
     }
-    return hy_fail(
-        HY_ERR_INPUT,
-        "group %d: optimizer \"%.*s\" is not accepted; accepted: %s; types and places of "
-        "state are the run's (optim_dtype, optim_place)",
-        s->group->number, shown(s->value), s->value.at, names);
+    return hy_fail(HY_ERR_INPUT,
+                   "group %d: optimizer \"%.*s\" is not accepted; accepted: %s; its state uses "
+                   "optim_dtype and optim_place of the run",
+                   s->group->number, shown(s->value), s->value.at, names);
 }
 
 static hy_status read_frozen(const said *s, bool *out) {
     *out = s->value.size == 0 || is_word(s->value, "true");
     HY_FAIL_IF(!*out && !is_word(s->value, "false"), HY_ERR_INPUT,
-               "group %d: frozen \"%.*s\" is not accepted; accepted: frozen alone, true, false",
+               "group %d: frozen \"%.*s\" is not accepted; accepted: true, false, or no value",
                s->group->number, shown(s->value), s->value.at);
     return HY_OK;
 }
@@ -99,20 +98,20 @@ static hy_status read_said(const said *s, hy_group *g) {
         g->has_frozen = true;
         status = read_frozen(s, &g->is_frozen);
     } else {
-        return hy_fail(HY_ERR_INPUT, "group %d: \"%.*s\" is not known; accepted: %s", g->number,
+        return hy_fail(HY_ERR_INPUT, "group %d: \"%.*s\" is unknown; accepted: %s", g->number,
                        shown(s->word), s->word.at, accepted);
     }
-    HY_FAIL_IF(is_twice, HY_ERR_INPUT, "group %d says %.*s twice", g->number, shown(s->word),
+    HY_FAIL_IF(is_twice, HY_ERR_INPUT, "group %d sets %.*s twice", g->number, shown(s->word),
                s->word.at);
     return status;
 }
 
-/* ---- one entry --------------------------------------------------------------------------------------- */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 static hy_status read_settings(piece all, hy_group *g) {
     const char *end = all.at + all.size;
     HY_FAIL_IF(all.size == 0, HY_ERR_INPUT,
-               "group %d (%.*s) changes nothing; behind the colon comes: %s", g->number, SHOWN,
+               "group %d (%.*s) has no settings after the colon; accepted: %s", g->number, SHOWN,
                g->names, accepted);
     for (const char *at = all.at; at <= end; at++) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
@@ -144,8 +143,8 @@ static hy_status read_entry(piece entry, hy_group *g) {
                "group %d names no parameters before its colon; expected: NAMES: %s", g->number,
                accepted);
     HY_FAIL_IF(names.size >= sizeof g->names, HY_ERR_INPUT,
-               "the names of group %d are %zu bytes long; accepted: at most %zu", g->number,
-               names.size, sizeof g->names - 1);
+               "the names of group %d have %zu bytes; the limit is %zu", g->number, names.size,
+               sizeof g->names - 1);
     memcpy(g->names, names.at, names.size);
     g->names[names.size] = 0;
     return read_settings(trimmed(colon, end), g);
@@ -155,7 +154,7 @@ hy_status hy_groups_next(const char **at, hy_group *out, bool *is_there) {
     const char *end = *at + strcspn(*at, ";");
     piece entry = trimmed(*at, end);
     *out = (hy_group){.number = out->number + 1};
-    *is_there = entry.size > 0 || *end != 0; /* a semicolon may end the last one */
+    *is_there = entry.size > 0 || *end != 0; /* a semicolon may end the last entry */
     *at = end + (*end != 0);
     return *is_there ? read_entry(entry, out) : HY_OK;
 }
@@ -167,12 +166,13 @@ hy_status hy_groups_check(const char *text) {
     return HY_OK;
 }
 
-/* ---- parameters ---------------------------------------------------------------------------------------- */
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static hy_status match(const hy_group *g, const hy_params *params, bool **out) {
     *out = calloc((size_t)params->count + 1, sizeof **out);
     if (!*out)
-        return hy_fail(HY_ERR_MEMORY, "no memory for groups of %d parameters", params->count);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for groups of %d parameters",
+                       params->count);
     hy_status status = hy_params_match(params, g->names, *out);
     if (status == HY_OK) return HY_OK;
     free(*out);
@@ -183,8 +183,8 @@ static hy_status match(const hy_group *g, const hy_params *params, bool **out) {
 static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen) {
     bool *is_meant, is_guest = !params->at;
     HY_FAIL_IF(is_guest && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
-               "group %d: frozen is not accepted here: of a model of your own, the parameters that "
-               "you give are trained; lr_scale 0 leaves them as they are",
+               "group %d: frozen is not accepted for a custom model, because all of its parameters "
+               "are trained; use lr_scale 0 to keep them unchanged",
                g->number);
     HY_TRY(match(g, params, &is_meant));
     for (int32_t i = 0; i < params->count; i++) {
@@ -213,7 +213,7 @@ static hy_status freeze(hy_params *params, const bool *is_frozen) {
 hy_status hy_groups_apply(const char *text, hy_params *params) {
     hy_group group = {0};
     bool is_there = true, *is_frozen = calloc((size_t)params->count + 1, sizeof *is_frozen);
-    hy_status status = is_frozen ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for groups");
+    hy_status status = is_frozen ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for groups");
     while (status == HY_OK && is_there) {
         status = hy_groups_next(&text, &group, &is_there);
         if (status == HY_OK && is_there) status = apply_one(&group, params, is_frozen);
@@ -223,7 +223,7 @@ hy_status hy_groups_apply(const char *text, hy_params *params) {
     return status;
 }
 
-/* ---- telling -------------------------------------------------------------------------------------------- */
+/* ---- describing groups ----------------------------------------------------------------------- */
 
 void hy_group_describe(const hy_group *g, hy_text *out) {
     const char *between = "";
@@ -244,7 +244,8 @@ hy_status hy_group_count(const hy_group *g, const hy_params *params, int64_t *pa
     HY_TRY(match(g, params, &is_meant));
     for (int32_t i = 0; i < params->count; i++) {
         if (!is_meant[i]) continue;
-        *parameters += params->list[i].part_at == 0; /* of parts, the first stands for the whole */
+        /* count a parameter that is cut into parts once */
+        *parameters += params->list[i].part_at == 0;
         *elements += params->list[i].stored;
     }
     free(is_meant);

@@ -1,41 +1,43 @@
-/* groups.h: what single parameters have instead of the run's values, said by patterns of their names.
+/* groups.h: settings for single parameters, selected by patterns of their names.
  *
- * The text is entries with semicolons between them: "embed.*: lr_scale 0.1, decay 0; blocks.0.*: frozen".
- * An entry has names as hy_params_match takes them, a colon (the last one of the entry: names may have
- * others), and what they have, with commas between: lr_scale X (of the run's rate), decay X (or
- * weight_decay X: instead of the run's, on vectors too), optimizer NAME, frozen. Of entries that say the same about a parameter the
- * later one counts. No text, or blanks alone, is no group. */
+ * The text is a list of entries separated by semicolons: "embed.*: lr_scale 0.1, decay 0;
+ * blocks.0.*: frozen". An entry has names as in hy_params_match, a colon (the last one of the
+ * entry, since names may contain others), and settings separated by commas: lr_scale X (a factor of
+ * the run's rate), decay X (or weight_decay X: replaces the run's, also for vectors), optimizer
+ * NAME, frozen. If several entries set the same for a parameter, the last one counts. An empty
+ * text, or only blanks, has no groups. */
 #pragma once
 
 #include "base/text.h"
 #include "model/param_names.h"
 
-#define HY_GROUP_TEXT 512 /* of a text at most, its zero included */
+#define HY_GROUP_TEXT 512 /* limit for a text, including its zero */
 
 typedef struct hy_group {
-    int32_t number;            /* from 1 on, for messages */
-    char names[HY_GROUP_TEXT]; /* of its parameters */
-    /* What it says; the values that are not said mean nothing. */
+    int32_t number;            /* from 1, for messages */
+    char names[HY_GROUP_TEXT]; /* patterns of its parameters */
+    /* Which settings it has; the values of others are undefined. */
     bool has_lr_scale, has_decay, has_optimizer, has_frozen;
     double lr_scale, decay;
     int32_t optimizer; /* hy_optimizer_id */
     bool is_frozen;
 } hy_group;
 
-/* The entry at *at, which is then the next one, and false in *is_there behind the last. *out has its number
- * and counts on: zero it before the first. HY_ERR_INPUT names the entry, the word and what is accepted. */
+/* Reads the entry at *at and moves *at to the next; *is_there is false after the last. *out counts
+ * the entries: zero it before the first. HY_ERR_INPUT names the entry, the word and what is
+ * accepted. */
 hy_status hy_groups_next(const char **at, hy_group *out, bool *is_there);
 
-/* Whether all entries can be read. */
+/* Checks that all entries can be read. */
 hy_status hy_groups_check(const char *text);
 
-/* Gives parameters what the groups say. Those that are frozen already stay so. HY_ERR_INPUT where names
- * match nothing, where nothing would be trained, or where a guest's parameter would be frozen; parameters may
- * then be changed in part. */
+/* Applies the groups to parameters. Parameters that are already frozen stay frozen. HY_ERR_INPUT:
+ * names match nothing, nothing would be trained, or a parameter of a custom model would be frozen;
+ * some parameters may be changed then. */
 hy_status hy_groups_apply(const char *text, hy_params *params);
 
-/* "lr_scale 0.1, decay 0", as it could be written. */
+/* The settings as they could be written: "lr_scale 0.1, decay 0". */
 void hy_group_describe(const hy_group *group, hy_text *out);
-/* How many parameters it covers, and their elements. */
+/* The number of parameters it covers, and their elements. */
 hy_status hy_group_count(const hy_group *group, const hy_params *params, int64_t *parameters,
                          int64_t *elements);

@@ -1,9 +1,9 @@
-/* lion.c: Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): every number moves by the
- * learning rate, in the direction of a mean of gradients; one array of state.
+/* lion.c: Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): every weight
+ * moves by the learning rate, in the direction of a mean of gradients; one array of state.
  *
- * A step is longer than AdamW's of the same rate, whose numbers mostly move by less. The paper takes a rate 3
- * to 10 times smaller and a decay as many times larger, since it is their product that decays: 1e-4 and 1
- * stand beside the 1e-3 and 0.1 that presets have for AdamW. */
+ * A step is longer than that of AdamW with the same rate, because AdamW mostly moves weights by
+ * less. The paper uses a rate 3 to 10 times smaller and a decay larger by the same factor, because
+ * their product decays: 1e-4 and 1 correspond to the 1e-3 and 0.1 of AdamW in the presets. */
 #include "optim/optimizer.h"
 
 static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {

@@ -1,25 +1,26 @@
 /* muon.c: Muon (Jordan et al. 2024): matrices move along the orthogonal factor of their momentum.
  *
- * The momentum, Nesterov's unless told otherwise, is brought to length one and then, by a few
- * Newton-Schulz steps, near the orthogonal matrix next to it: x becomes a x + b (x x^T) x + c (x x^T)^2 x,
- * which drives every singular value towards 1 (roughly: these coefficients are for speed). A packed matrix
- * is its pieces, each for itself; a tall one is worked on from its other side, so that squares are of the
- * smaller one. Steps are as long as AdamW's, 0.2 of a weight's typical change: times 0.2 sqrt(the larger
- * side), after Liu et al. 2025, so that learning rates and decay carry over between widths.
+ * The momentum (Nesterov's by default) is scaled to norm one. A few Newton-Schulz steps then bring
+ * it near the closest orthogonal matrix: x becomes a x + b (x x^T) x + c (x x^T)^2 x, which moves
+ * every singular value towards 1 (roughly: these coefficients are chosen for speed). A packed
+ * matrix is treated as separate pieces; a tall matrix is transposed, so that squares have the
+ * smaller side. Updates are scaled to the size of AdamW's, an rms of 0.2: times 0.2 sqrt(larger
+ * side), after Liu et al. 2025, so learning rates and decay carry over between widths.
  *
  * Every coefficient is a factor of a matmul: with x = s y,
- *   p = s^2 y y^T,   q = p + (c/b) p p,   y' = y + (b/a) q y,   s' = a s
- * is the same step, three matmuls and nothing else. s is known beforehand and goes into the update's
- * length. State changes in the last op alone, so an update that fails half-way can be made again.
+ *     p = s^2 y y^T,   q = p + (c/b) p p,   y' = y + (b/a) q y,   s' = a s
+ * is the same step with three matmuls and nothing else. s is known beforehand and becomes part of
+ * the update's length. Only the last op changes state, so an update that fails half-way can be
+ * repeated.
  *
- * Momentum rises over the first updates (as in the NanoGPT speedruns): gradients of a beginning run go
- * out of date sooner.
+ * Momentum rises over the first updates (as in the NanoGPT speedruns), because early gradients are
+ * outdated sooner.
  *
- * Small matrices do not fill a GPU: all of one shape in a window are multiplied together. How that is done
- * is chosen for a number that follows from the shape alone, so the bits of a matrix do not depend on its
- * company, nor on what the memory engine lets stay.
+ * Small matrices do not fill a GPU, so all matrices of one shape in a window are multiplied
+ * together. The algorithm is chosen for a batch size that depends only on the shape, so the bits of
+ * a matrix do not depend on the other matrices, nor on what stays in memory.
  *
- * What is no matrix, or a table of tokens or a head, is AdamW's. */
+ * AdamW updates everything that is not a matrix, and token embeddings and heads. */
 #include <math.h>
 
 #include "base/error.h"
@@ -30,9 +31,9 @@
 #define NS_C 2.0315
 #define SCALE 0.2 /* root mean square of AdamW's updates */
 #define EPS 1e-7
-#define RISE 0.1 /* how far below its momentum begins */
+#define RISE 0.1 /* the momentum starts this much lower */
 
-/* ---- what it is given --------------------------------------------------------------------------- */
+/* ---- the matrices of a parameter ------------------------------------------------------------- */
 
 static const hy_optimizer_kind *delegate(const hy_optimizer *o, const hy_param *param) {
     (void)o;
@@ -46,10 +47,10 @@ static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *par
     return (hy_param_extent){.count = param->count};
 }
 
-/* A matrix of a parameter. */
+/* One matrix of a parameter. */
 typedef struct piece {
     int64_t first, rows, cols; /* first element */
-    int64_t side;              /* of the squares */
+    int64_t side;              /* side of the squares */
 } piece;
 
 static piece piece_of(const hy_param *param, int index) {
@@ -59,34 +60,36 @@ static piece piece_of(const hy_param *param, int index) {
     return p;
 }
 
-/* ---- a window ----------------------------------------------------------------------------------- */
+/* ---- a window -------------------------------------------------------------------------------- */
 
-/* Matrices of one shape, behind each other. */
+/* Matrices of one shape, one after another. */
 typedef struct group {
-    int64_t first; /* element of the window */
+    int64_t first; /* first element in the window */
     int64_t rows, cols, side;
     int32_t count;
 } group;
 
 #define GROUPS_MAX (HY_WINDOW_PARAMS * HY_PARAM_PIECES)
 
-/* How the matrices of a window are laid out, and where all the rest lies, in bytes of the workspace. */
+/* The layout of the matrices of a window and of everything else, in bytes of the workspace. */
 typedef struct plan {
-    int64_t first[HY_WINDOW_PARAMS]; /* of a parameter: its first element, its pieces in order */
+    /* of each parameter: its first element; its pieces follow in order */
+    int64_t first[HY_WINDOW_PARAMS];
     group groups[GROUPS_MAX];
     int group_count;
-    /* The window's matrices end at 0; those of a group are at `turns` in every other step. */
-    uint64_t turns, square, next_square, ops; /* square: p, and q behind it */
+    /* The matrices of the window come first; those of a group are at `turns` in every second
+     * step. */
+    uint64_t turns, square, next_square, ops; /* square: p, followed by q */
 } plan;
 
-/* How many matrices of so many elements are multiplied at a time, for which an algorithm is chosen: enough to
- * fill a card. Other numbers would be other bits. */
+/* The number of matrices multiplied at a time, for which an algorithm is chosen: enough to fill a
+ * card. Another number would give other bits. */
 static int32_t batch_most(int64_t elements) {
     int64_t most = ((int64_t)32 << 20) / elements;
     return most < 1 ? 1 : most > 32 ? 32 : (int32_t)most;
 }
 
-/* All pieces of a parameter are alike. */
+/* Whether all pieces of a parameter have the same shape. */
 static bool is_even(const hy_param *param) {
     for (int i = 1; i < hy_param_pieces(param); i++) {
         if (piece_of(param, i).rows != piece_of(param, 0).rows) return false;
@@ -106,7 +109,7 @@ static void add_piece(plan *out, piece p, int64_t first, bool may_join) {
         (group){.first = first, .rows = p.rows, .cols = p.cols, .side = p.side, .count = 1};
 }
 
-/* Puts a parameter's pieces behind what there is; the first begins a group where it must. */
+/* Appends the pieces of a parameter; the first begins a new group if its shape differs. */
 static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool may_join) {
     for (int i = 0; i < hy_param_pieces(param); i++) {
         piece p = piece_of(param, i);
@@ -115,11 +118,11 @@ static int64_t add_param(plan *out, const hy_param *param, int64_t first, bool m
     return first + param->count;
 }
 
-/* Groups begin at round addresses: how a matmul is done depends on those too. */
+/* Groups begin at aligned addresses, because the algorithm of a matmul depends on the alignment. */
 #define ROUND 256
 
-/* Parameters of equal pieces stand beside each other; one of different pieces has its own groups. Returns
- * the elements of all. */
+/* Parameters with equal pieces are adjacent; a parameter with different pieces has its own groups.
+ * Returns the number of elements. */
 static int64_t lay_out(plan *out, const hy_param *const *params, int count) {
     bool is_placed[HY_WINDOW_PARAMS] = {false};
     int64_t elements = 0;
@@ -140,7 +143,7 @@ static int64_t lay_out(plan *out, const hy_param *const *params, int count) {
     return elements;
 }
 
-/* Bytes of so many elements. */
+/* The bytes of `elements`. */
 static uint64_t bytes_of(const hy_optimizer *o, int64_t elements) {
     return hy_align(hy_dtype_bytes(o->matrix_dtype, elements));
 }
@@ -163,7 +166,7 @@ static plan plan_of(const hy_optimizer *o, const hy_param *const *params, int co
     return p;
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 /* The matrices of a group, or their squares. */
 static hy_tensor matrices_at(const hy_optimizer *o, void *data, const group *g) {
@@ -190,7 +193,7 @@ static hy_op_call product(const group *g, hy_tensor a, hy_tensor b, hy_tensor c,
 
 enum { GRAM, SQUARE, STEP, PRODUCTS };
 
-/* The three matmuls of a step from x to y, with x = scale times what it stands for. */
+/* The three matmuls of a step from x to y; the true matrix is scale times x. */
 static void list_products(const group *g, hy_tensor x, hy_tensor y, hy_tensor gram,
                           hy_tensor square, double scale, hy_op_call out[PRODUCTS]) {
     const hy_tensor none = {0};
@@ -202,7 +205,7 @@ static void list_products(const group *g, hy_tensor x, hy_tensor y, hy_tensor gr
     out[STEP] = product(g, is_tall ? x : square, is_tall ? square : x, x, y, NS_B / NS_A);
 }
 
-/* Each matrix of x to length one, into `to`. */
+/* Scales each matrix of x to norm one, into `to`. */
 static hy_op_call scaling(const group *g, hy_tensor x, hy_tensor to) {
     hy_op_call call = {.kind = HY_OP_TO_UNIT, .attr.to_unit.eps = (float)EPS};
     call.t[HY_TO_UNIT_X] = hy_tensor_2d(x.data, x.dtype, g->count, g->rows * g->cols);
@@ -210,7 +213,7 @@ static hy_op_call scaling(const group *g, hy_tensor x, hy_tensor to) {
     return call;
 }
 
-/* All that a group needs, on memory that nobody reads. */
+/* All calls that a group needs, on memory that is never read. */
 static void list_calls(const hy_optimizer *o, const group *g, hy_op_call out[PRODUCTS + 1]) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
     hy_tensor x = matrices_at(o, somewhere, g), square = squares_at(o, somewhere, g);
@@ -244,8 +247,9 @@ static hy_status prepare(const hy_optimizer *o, const hy_param *const *params, i
     return HY_OK;
 }
 
-/* A fifth where it saves half of the steps (docs/performance.md). Our measurements end at 124M parameters; of
- * 1.2B a tenth of the steps is published (arXiv 2509.02046), so of large models it may cost half of that. */
+/* Muon may take a fifth of a step if it saves half of the steps (docs/performance.md). Our
+ * measurements end at 124M parameters. For 1.2B, published results save a tenth of the steps (arXiv
+ * 2509.02046), so for large models it may take half of that. */
 #define SHARE_MOST 0.2
 #define SHARE_LARGE 0.05
 #define LARGE 500000000 /* parameters */
@@ -264,9 +268,9 @@ static double flops(const hy_optimizer *o, const hy_param *param) {
     return sum;
 }
 
-/* ---- the update --------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
-/* Whoever enqueues ops, and what they have. */
+/* The stream and memory of the ops. */
 typedef struct work {
     const hy_optimizer *o;
     hy_backend *backend;
@@ -281,14 +285,14 @@ static hy_status enqueue(const work *w, hy_op_call call) {
     return w->backend->enqueue(w->stream, &call);
 }
 
-/* Early gradients are soon out of date: the momentum of an update that follows `count` others. */
+/* The momentum of an update that follows `count` others; early gradients are outdated soon. */
 static float momentum_at(const hy_optimizer *o, int64_t count) {
     double missing =
         o->muon_momentum_warmup > count ? 1 - (double)count / (double)o->muon_momentum_warmup : 0;
     return (float)fmax(0, o->muon_momentum - RISE * missing);
 }
 
-/* Momentum as the step will leave it, or ahead of that. */
+/* The momentum after this step, or Nesterov's look-ahead of it. */
 static hy_status blend(const work *w, const hy_param_update *u) {
     hy_op_call call = {.kind = HY_OP_MUON_BLEND,
                        .attr.muon = {.momentum = momentum_at(w->o, u->count),
@@ -300,7 +304,8 @@ static hy_status blend(const work *w, const hy_param_update *u) {
     return enqueue(w, call);
 }
 
-/* Ends where the group lies in the window: with an odd number of steps it begins at the other place. */
+/* Orthogonalizes a group. The result must be at the group's place in the window, so with an odd
+ * number of steps it begins at the other place. */
 static hy_status orthogonalize(const work *w, const group *g) {
     const hy_optimizer *o = w->o;
     char *own = w->base + hy_dtype_bytes(o->matrix_dtype, g->first);

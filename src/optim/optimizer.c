@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* ---- the table --------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 extern const hy_optimizer_kind hy_optimizer_adamw, hy_optimizer_sgd, hy_optimizer_muon,
     hy_optimizer_lion, hy_optimizer_adafactor;
@@ -25,7 +25,7 @@ const hy_optimizer_kind *hy_optimizer_kind_for(const hy_optimizer *o, const hy_p
     return kind->delegate ? kind->delegate(o, param) : kind;
 }
 
-/* ---- arrays of state ----------------------------------------------------------------------------- */
+/* ---- arrays of state ------------------------------------------------------------------------- */
 
 static hy_param_extent extent_of(const hy_optimizer *o, const hy_param *param, int array) {
     const hy_optimizer_kind *kind = hy_optimizer_kind_for(o, param);
@@ -43,7 +43,8 @@ int hy_optimizer_arrays(const hy_optimizer *o, const hy_params *params) {
     return count;
 }
 
-/* What a group's AdamW keeps beside an optimizer whose only array is called v must not be called so too. */
+/* If the only array of an optimizer is called v, the second array of a group's AdamW needs another
+ * name. */
 const char *hy_optimizer_array_name(const hy_optimizer *o, int array) {
     const char *own = o->kind->arrays[array], *other = kinds[HY_ADAMW]->arrays[array];
     if (own) return own;
@@ -54,7 +55,7 @@ const char *hy_optimizer_array_name(const hy_optimizer *o, int array) {
 hy_status hy_optimizer_layout(const hy_optimizer *o, const hy_params *params, int array,
                               hy_dtype dtype, hy_layout *out) {
     hy_param_extent *extents = calloc((size_t)params->count, sizeof *extents);
-    HY_FAIL_IF(!extents, HY_ERR_MEMORY, "no memory for a layout");
+    HY_FAIL_IF(!extents, HY_ERR_MEMORY, "not enough memory for a layout");
     for (int32_t i = 0; i < params->count; i++) {
         extents[i] = extent_of(o, &params->list[i], array);
     }
@@ -69,7 +70,7 @@ void hy_optimizer_mark_whole(const hy_optimizer *o, const hy_params *params, boo
     }
 }
 
-/* ---- what it costs ------------------------------------------------------------------------------- */
+/* ---- costs ----------------------------------------------------------------------------------- */
 
 double hy_optimizer_flops(const hy_optimizer *o, const hy_params *params) {
     double flops = 0;
@@ -89,15 +90,16 @@ double hy_optimizer_share(const hy_optimizer *o, const hy_params *params, int64_
     return tokens > 0 ? hy_optimizer_flops(o, params) / (6 * elements * (double)tokens) : 0;
 }
 
-/* ---- parameters of a unit ------------------------------------------------------------------------ */
+/* ---- parameters of a unit -------------------------------------------------------------------- */
 
-/* What is worked on of a parameter. */
+/* The slice of a parameter that this rank updates. */
 static hy_slice slice_of(const hy_optimizer_state *state, int32_t param) {
     if (!state->params->list[param].is_trainable) return (hy_slice){0};
     return hy_shard_own(state->shard, state->params, param);
 }
 
-/* That of a store, which has the whole parameter or this slice, or something of another size beside a whole one. */
+/* The tensor in a store: the store has the whole parameter or this slice, or an array of another
+ * size for a whole parameter. */
 static hy_tensor tensor_of(const hy_optimizer_state *state, const hy_store *store, int32_t param) {
     int32_t item = store ? hy_store_item_of(store, param) : -1;
     hy_slice own = slice_of(state, param);
@@ -108,7 +110,7 @@ static hy_tensor tensor_of(const hy_optimizer_state *state, const hy_store *stor
     return is_whole && is_cut ? hy_tensor_rows(&all, own.begin, own.count) : all;
 }
 
-/* Parameters [*first, *end) of a unit; whether any of them is trained. */
+/* Parameters [*first, *end) of a unit; returns whether any of them is trained. */
 static bool unit_range(const hy_params *params, int32_t unit, int32_t *first, int32_t *end) {
     bool is_trained = false;
     int32_t i = 0;
@@ -121,7 +123,7 @@ static bool unit_range(const hy_params *params, int32_t unit, int32_t *first, in
     return is_trained;
 }
 
-/* ---- norm and clipping --------------------------------------------------------------------------- */
+/* ---- norm and clipping ----------------------------------------------------------------------- */
 
 static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
     hy_op_call call = {.kind = HY_OP_SQ_NORM, .attr.accumulate = true};
@@ -130,7 +132,7 @@ static hy_op_call norm_call(hy_tensor grad, double *square_sum) {
     return call;
 }
 
-/* ---- windows ------------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 static bool works_ahead(const hy_optimizer *o, const hy_param *param) {
     return hy_optimizer_kind_for(o, param)->work_ahead;
@@ -141,8 +143,9 @@ static bool needs_workspace(const hy_optimizer *o, const hy_param *param) {
     return kind->workspace && !kind->work_ahead;
 }
 
-/* Which of the parameters [first, end) that are worked on ahead of their updates form the first window, and
- * where it ends; all are the same kind's. One that needs the workspace for itself stands alone. */
+/* The first window among the parameters [first, end) that are worked on ahead, and where it ends;
+ * all have the same optimizer. A parameter that needs the whole workspace is a window of its
+ * own. */
 typedef struct window {
     int32_t params[HY_WINDOW_PARAMS];
     int count;
@@ -169,8 +172,8 @@ static window window_at(const hy_optimizer *o, const hy_params *params, const hy
     return w;
 }
 
-/* The updates from `first` on that are made together. They may have to be gone on with anywhere, so any
- * parameter may be the first. */
+/* Lists the updates from `first` on that form a window. An update may resume at any parameter, so
+ * any parameter may be the first. */
 static int list_together(const hy_optimizer *o, const hy_params *params, int32_t first,
                          const hy_param *out[HY_WINDOW_PARAMS]) {
     out[0] = &params->list[first];
@@ -198,7 +201,7 @@ uint64_t hy_optimizer_workspace(const hy_optimizer *optimizer, const hy_params *
     return most;
 }
 
-/* What is chosen for a parameter is chosen for it in any company. */
+/* The choice for a parameter does not depend on the others in its window. */
 hy_status hy_optimizer_prepare(const hy_optimizer *optimizer, const hy_params *params,
                                hy_backend *backend) {
     for (int32_t i = 0; i < params->count; i++) {
@@ -249,9 +252,9 @@ hy_status hy_optimizer_clip(const hy_optimizer_state *state, hy_stream *stream, 
     return hy_optimizer_norm_end(state, stream, grad_scale);
 }
 
-/* ---- the update ---------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
-/* Stores of a step, NULL where it has none: gradients, the last, are only read; the others change. */
+/* Stores of a step, NULL if missing: gradients (the last) are only read, the others change. */
 #define STORES (3 + HY_OPTIM_ARRAYS_MAX)
 #define WEIGHTS 0
 #define GRADS (STORES - 1)
@@ -304,7 +307,7 @@ static hy_status release_unit(const hy_optimizer_state *state, hy_store *const s
     return first;
 }
 
-/* What an optimizer leaves to another may have a rate of its own. */
+/* Parameters that an optimizer delegates to another may have another rate. */
 static double lr_share(const hy_optimizer *o, const hy_param *param) {
     const hy_optimizer_kind *asked =
         param->own_optimizer ? kinds[param->own_optimizer - 1] : o->kind;
@@ -338,8 +341,9 @@ static hy_param_update update_of(const hy_optimizer_state *state, const hy_optim
     return update;
 }
 
-/* The window at the cursor: first what is made ahead, then its parameters in their order. What is made
- * ahead changes nothing, so a window that fails can be begun again behind what it has updated. */
+/* Updates the window at the cursor: first the work ahead, then its parameters in order. The work
+ * ahead changes no state, so a failed window can be restarted after the parameters it has
+ * updated. */
 static hy_status update_window(const hy_optimizer_state *state, hy_stream *stream,
                                const hy_optimizer_step *step, int32_t end, int32_t *at) {
     const hy_optimizer *optimizer = state->optimizer;
@@ -394,7 +398,7 @@ bool hy_optimizer_is_resident(const hy_optimizer_state *state) {
     return true;
 }
 
-/* Units that stay on the device need not be asked for, nor given back. */
+/* Units that stay on the device need no gather and no release. */
 hy_status hy_optimizer_update_units(const hy_optimizer_state *state, hy_stream *stream,
                                     const hy_optimizer_step *step, hy_optimizer_cursor *at,
                                     int32_t end) {

@@ -16,15 +16,15 @@ static double cooldown_left(const hy_schedule *s, int64_t step) {
     return 1 - (s->cooldown_shape == HY_COOLDOWN_LINEAR ? part : sqrt(part));
 }
 
-/* Without a warm-up to measure time by, a tenth of the run stays flat: from step 1 on the curve would have
- * lost nine tenths of the rate after a hundred steps. */
+/* Without a warm-up as a time scale, a tenth of the run is flat; otherwise the curve would lose
+ * nine tenths of the rate within a hundred steps. */
 static double inverse_sqrt(const hy_schedule *s, int64_t step) {
     double scale = s->warmup > 0 ? (double)s->warmup : 0.1 * (double)s->total;
     double at = (double)(step < s->total ? step : s->total);
     return at > scale ? sqrt(scale / at) : 1;
 }
 
-/* Share of the decay that is left: from 1 down to 0. */
+/* The share of the decay that is left, from 1 to 0. */
 static double remaining(const hy_schedule *s, int64_t step) {
     double warmup = (double)s->warmup;
     switch (s->kind) {

@@ -1,5 +1,5 @@
-/* sgd.c: SGD with momentum, PyTorch's formula (HY_OP_SGD in kernels.h). Decay is part of the gradient.
- * Without momentum it keeps no state. */
+/* sgd.c: SGD with momentum, by PyTorch's formula (HY_OP_SGD in kernels.h). Decay is part of the
+ * gradient. Without momentum it keeps no state. */
 #include "optim/optimizer.h"
 
 static hy_param_extent extent(const hy_optimizer *optimizer, const hy_param *param, int array) {

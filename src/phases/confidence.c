@@ -1,11 +1,11 @@
-/* confidence.c: log-odds moved by forks. See confidence.h. */
+/* confidence.c: log-odds, updated by forks. See confidence.h. */
 #include "phases/confidence.h"
 
 #include <math.h>
 
-/* Over any optimizer. One strong fork still takes it above every profile's threshold. */
+/* With any optimizer. One strong fork still raises it above the threshold of every profile. */
 #define PRIOR_FINE_TUNING 0.25
-#define MOST_PER_FORK 3.0 /* one fork never decides for good */
+#define MOST_PER_FORK 3.0 /* so that one fork is never decisive */
 #define MOST_LOG_ODDS 4.0
 
 static double log_odds_of(double p) { return log(p / (1 - p)); }
@@ -20,10 +20,11 @@ double hy_confidence_value(const hy_confidence *c) { return 1 / (1 + exp(-c->log
 void hy_confidence_fork(hy_confidence *c, double gain, double error) {
     c->forks++;
     if (!isfinite(gain) || !(error > 0)) {
-        c->log_odds = -MOST_LOG_ODDS; /* the arm with jumps broke: do not */
+        c->log_odds = -MOST_LOG_ODDS; /* the arm with jumps diverged */
         return;
     }
-    /* Two hypotheses, a gain of +error and of -error: the log likelihood ratio is 2 gain / error. */
+    /* Two hypotheses, a gain of +error and of -error: the log likelihood ratio is 2 gain /
+     * error. */
     c->gain_sum += gain;
     c->log_odds += fmax(-MOST_PER_FORK, fmin(MOST_PER_FORK, 2 * gain / error));
     c->log_odds = fmax(-MOST_LOG_ODDS, fmin(MOST_LOG_ODDS, c->log_odds));

@@ -1,9 +1,9 @@
-/* confidence.h: the probability that predicting pays on this run.
+/* confidence.h: the probability that prediction pays in this run.
  *
- * The gain of one jump is far below the noise of one loss, so single jumps tell nothing. Confidence
- * begins with a prior by regime and optimizer, measured on other runs (from scratch over AdamW: it pays;
- * over Muon, or in fine-tuning: rather not), and changes by paired forks: the same windows of data with and
- * without jumps, compared on held-out tokens. */
+ * The gain of one jump is far below the noise of one loss, so single jumps show nothing. Confidence
+ * begins with a prior by regime and optimizer, measured on other runs (from scratch with AdamW: it
+ * pays; with Muon, or in fine-tuning: probably not). Paired forks update it: the same windows of
+ * data with and without jumps, compared on held-out tokens. */
 #pragma once
 
 #include "hybrid_types.h"
@@ -13,12 +13,12 @@ typedef enum hy_regime { HY_FROM_SCRATCH = 0, HY_FINE_TUNING = 1 } hy_regime;
 typedef struct hy_confidence {
     double log_odds;
     int64_t forks;
-    double gain_sum; /* nats, without minus with, summed over forks */
+    double gain_sum; /* nats, without minus with jumps, summed over forks */
 } hy_confidence;
 
-/* from_scratch: the prior of such runs over their optimizer (hy_optimizer_kind). */
+/* from_scratch: the prior of such runs with their optimizer (hy_optimizer_kind). */
 hy_confidence hy_confidence_prior(hy_regime regime, double from_scratch);
 double hy_confidence_value(const hy_confidence *confidence); /* 0 to 1 */
 
-/* A fork's outcome: mean gain in nats on held-out tokens and its standard error. */
+/* Adds the result of a fork: mean gain in nats on held-out tokens, and its standard error. */
 void hy_confidence_fork(hy_confidence *confidence, double gain, double error);

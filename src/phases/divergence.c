@@ -4,17 +4,17 @@
 #include <math.h>
 #include <stdbool.h>
 
-#define MEMORY 50.0             /* steps over which the averages forget */
-#define LEARNING_STEPS 20       /* before this many steps only numbers that are not finite count */
-#define SMALLEST_DEVIATION 0.01 /* share of the mean: a very smooth loss is allowed to wobble */
+#define MEMORY 50.0             /* time constant of the averages, in steps */
+#define LEARNING_STEPS 20       /* before this many steps, only values that are not finite count */
+#define SMALLEST_DEVIATION 0.01 /* share of the mean: allows small changes of a very smooth loss */
 
 #define EARLY_STEPS 8
-#define BOUND_NATS 2 /* a loss near zero may well double */
+#define BOUND_NATS 2 /* a loss near zero may double without harm */
 
 static const char *const texts[HY_HEALTH_COUNT] = {
     [HY_HEALTHY] = "",
     [HY_NOT_FINITE] = "the loss or the gradient is not finite",
-    [HY_LOSS_TOO_HIGH] = "the loss is far above its course",
+    [HY_LOSS_TOO_HIGH] = "the loss is far above its recent average",
     [HY_GRAD_EXPLODED] = "the gradient exploded",
     [HY_GRAD_VANISHED] = "the gradient vanished",
 };

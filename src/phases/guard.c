@@ -1,12 +1,13 @@
-/* guard.c: outliers among the loss changes of jumps. See guard.h. */
+/* guard.c: detects outliers among the loss changes of jumps. See guard.h. */
 #include "phases/guard.h"
 
 #include <math.h>
 
 #define ENOUGH_HISTORY 5
 #define OUTLIER_SIGMA 6.0
-/* Share of the loss that the first moves may cost. While a model still learns fast a good move can raise
- * the loss by a tenth for a few steps; what breaks a model raises it far more. */
+/* The share of the loss that the first moves may cost. While a model still learns fast, a good move
+ * can raise the loss by a tenth for a few steps; a move that breaks the model raises it far
+ * more. */
 #define FIRST_MOVES_MARGIN 0.2
 
 hy_verdict hy_guard_judge(const hy_guard *guard, double before, double after, double noise) {

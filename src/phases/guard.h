@@ -1,9 +1,10 @@
-/* guard.h: may this jump be made?
+/* guard.h: decides whether a jump is accepted.
  *
- * The guard compares the loss before and after a proposed jump on tokens that did not build it. It is
- * not a greedy test: a jump that pays over the next steps often raises the loss a little at first, and
- * asking for a lower one rewards damping (measured: it made training worse). It rejects what is not
- * finite and what stands out from the guard's own history of changes across moves. */
+ * The guard compares the loss before and after a proposed jump on tokens that did not contribute to
+ * it. It is not a greedy test: a jump that pays over the next steps often raises the loss a little
+ * at first, and requiring a lower loss rewards damping (measured: it made training worse). The
+ * guard rejects losses that are not finite, and outliers among the loss changes of earlier
+ * jumps. */
 #pragma once
 
 #include "phases/machine.h"
@@ -11,7 +12,7 @@
 #define HY_GUARD_HISTORY 32
 
 typedef struct hy_guard {
-    double change[HY_GUARD_HISTORY]; /* ring of accepted jumps' loss changes */
+    double change[HY_GUARD_HISTORY]; /* ring of loss changes of accepted jumps */
     int64_t count;
 } hy_guard;
 

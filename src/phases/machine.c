@@ -20,7 +20,7 @@ static const char *const obstacle_texts[HY_PREDICT_OBSTACLE_COUNT] = {
     [HY_PREDICT_TOO_EARLY] = "the run has not reached predict_from",
     [HY_PREDICT_TOO_LATE] = "the run is past predict_until",
     [HY_PREDICT_LOW_CONFIDENCE] = "confidence is below confidence_threshold",
-    [HY_PREDICT_COOLING] = "it cools down after trouble",
+    [HY_PREDICT_COOLING] = "a cooldown after a rejected jump or a divergence",
     [HY_PREDICT_WINDOW_SHORT] = "the window of optimizer steps is not complete",
 };
 
@@ -51,7 +51,8 @@ int64_t hy_phase_step_in_window(const hy_phase_rules *rules, const hy_phase_stat
     return state->phase == HY_FULL && is_complete ? 1 : state->window + 1;
 }
 
-/* Trouble: back to Full, a new window, and a cooldown that doubles. */
+/* After a rejected jump or a divergence: back to Full, a new window, and a cooldown that
+ * doubles. */
 static void cool_down(const hy_phase_rules *rules, hy_phase_state *state) {
     int64_t longest = rules->cooldown_steps * LONGEST_COOLDOWN_FACTOR;
     state->phase = HY_FULL;
@@ -97,7 +98,7 @@ static void after_true_step(const hy_phase_rules *rules, hy_phase_state *state,
     } else if (was == HY_CORRECT && --state->correct_left <= 0) {
         state->phase = HY_FULL;
         state->reason = HY_WHY_CORRECTED;
-        state->next_cooldown = rules->cooldown_steps; /* a jump that went well forgives */
+        state->next_cooldown = rules->cooldown_steps; /* a successful jump resets the cooldown */
     }
     if (state->phase == HY_FULL && hy_phase_obstacle_now(rules, state, seen) == HY_PREDICT_OPEN) {
         state->phase = HY_PREDICT;

@@ -16,16 +16,17 @@ int hy_predictor_buffers(hy_predictor_kind kind) {
     return buffers[kind];
 }
 
-/* A step of AdamW moves a weight by lr where its gradients agree. After long silence one gradient alone
- * moves it by more: by lr (1 - beta1) / sqrt(1 - beta2) at once, and by the sum of what its mean decays to
- * in the end, lr / sqrt(1 - beta2). A quarter is left for decay, rounding and what comes together. */
+/* A step of AdamW moves a weight by lr if its gradients agree. After a long time with zero
+ * gradients, a single gradient moves it by more: by lr (1 - beta1) / sqrt(1 - beta2) at once, and
+ * by lr / sqrt(1 - beta2) in total while its mean decays. A quarter is reserved for weight decay,
+ * rounding and combinations of these. */
 int32_t hy_predictor_exponent(double lr, double beta1, double beta2, int64_t window) {
     double steps = (double)window;
     double spike = fmin(1, steps * (1 - beta1)) / sqrt(1 - beta2);
     double step = 1.25 * lr * fmax(steps, spike) / HY_GRID_LINEAR;
     int exponent;
     if (!(step > 0)) return -HY_GRID_EXPONENT_MAX; /* nothing moves: all of bf16 is kept */
-    if (frexp(step, &exponent) == 0.5) exponent--; /* a power of two itself */
+    if (frexp(step, &exponent) == 0.5) exponent--; /* step itself is a power of two */
     return exponent < -HY_GRID_EXPONENT_MAX  ? -HY_GRID_EXPONENT_MAX
            : exponent > HY_GRID_EXPONENT_MAX ? HY_GRID_EXPONENT_MAX
                                              : exponent;
@@ -46,8 +47,8 @@ hy_formulas hy_predictor_begin(const hy_predictor *p) {
     return f;
 }
 
-/* ema: b in terms of theta, phi and the b before. Its paper has a mean of displacements from before the
- * look-ahead: what that was is beta b, whole where the jump was scaled, too, and D comes on top. */
+/* ema: b in terms of theta, phi and the previous b. Its paper averages displacements from before
+ * the look-ahead. The look-ahead was beta b, also if the jump was scaled, and D is added to it. */
 static hy_formula mean_of(const hy_predictor *p, int64_t window) {
     double kept = pow(p->gamma, (double)window), added = 1 - kept;
     return (hy_formula){
@@ -94,7 +95,7 @@ hy_formulas hy_predictor_accept(const hy_predictor *p, int64_t window, double sc
     switch (p->kind) {
     case HY_PREDICTOR_OUTER: {
         add(&f, (hy_formula){.target = VELOCITY, .theta = 1, .buffer = {-1, p->mu}});
-        /* the candidate again, now in terms of the new velocity */
+        /* the candidate again, in terms of the new velocity */
         hy_formula move = {
             .target = THETA, .theta = p->eta, .buffer = {1 - p->eta, p->eta * p->mu}};
         add(&f, hy_formula_scaled(move, scale));

@@ -1,73 +1,119 @@
-/* columns.c: the placement table of a plan: which class lies where in which phase. See request.h.
+/* columns.c: the placement table of a plan: which class is where in which phase. See request.h.
  *
- * Rows of one class have one place, so a cell is their sum. What they pass through on the device, and the
- * layers of theirs that stay there, count as workspace. Predict keeps no gradients and nothing for a
- * backward pass; the optimizer's state is where its strategy puts it. */
+ * A column follows from the phase's row (phases/table.h): classes that it keeps no memory for are absent,
+ * optimizer state is where the offload strategy puts it, and passes need training's area or that of a
+ * forward-only batch. Rows of one class have one place, so a cell is their sum. Rings, and the layers that
+ * stay in them, count as workspace. */
+#include "phases/table.h"
 #include "plan/request.h"
 
-static const hy_phase steps[] = {HY_WARMUP, HY_FULL, HY_CORRECT};
+/* What the rows of a class take together. */
+typedef struct class_sum {
+    hy_place place;
+    hy_dtype dtype;
+    uint64_t bytes;
+} class_sum;
 
-static void plan_steps(hy_ledger *l, hy_class cls, hy_place place, hy_dtype dtype, uint64_t bytes) {
-    for (int i = 0; i < 3; i++) {
-        hy_ledger_plan(l, cls, steps[i], bytes ? place : HY_NOWHERE, dtype, bytes);
-    }
-}
-
-/* The optimizer's state in Predict, where it lives on the device otherwise. */
-static void plan_offload(hy_ledger *l, hy_offload offload, const hy_rows *rows, hy_dtype dtype,
-                         uint64_t bytes) {
-    hy_place place = HY_DEVICE;
-    switch (offload) {
-    case HY_OFFLOAD_CPU: place = HY_HOST; break;
-    case HY_OFFLOAD_PINNED: place = HY_PINNED; break;
-    case HY_OFFLOAD_DROP:
-        place = HY_NOWHERE;
-        bytes = 0;
-        break;
-    case HY_OFFLOAD_COMPRESS:
-        dtype = HY_U8;
-        bytes = hy_offload_compressed_bytes(rows);
-        break;
-    case HY_OFFLOAD_NONE: break;
-    }
-    hy_ledger_plan(l, HY_OPTIM, HY_PREDICT, place, dtype, bytes);
-}
-
-void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
-    const hy_plan_work *w = &plan->work;
-    const hy_plan_state *s = &plan->state;
-    hy_dtype full = plan->types.of[HY_FULL], predict = plan->types.of[HY_PREDICT];
-    uint64_t bytes[HY_CLASS_COUNT] = {0};
-    const hy_row *of[HY_CLASS_COUNT] = {0};
+static void sum_classes(const hy_rows *rows, const hy_plan *plan, class_sum out[HY_CLASS_COUNT]) {
     for (int i = 0; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &rows->row[i];
         hy_place place = row->kind ? hy_row_place(row, &plan->choice) : HY_NOWHERE;
         if (place == HY_NOWHERE) continue;
-        bytes[row->kind->cls] += hy_row_bytes(row, &plan->choice);
-        if (!of[row->kind->cls]) of[row->kind->cls] = row;
-    }
-    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_row *row = of[cls];
-        if (!row) continue;
-        hy_place place = hy_row_place(row, &plan->choice);
-        hy_dtype dtype = cls == HY_PREDICTOR ? plan->types.slow : row->dtype;
-        plan_steps(l, (hy_class)cls, place, dtype, bytes[cls]);
-        if (cls == HY_OPTIM && place == HY_DEVICE) {
-            plan_offload(l, plan->offload, rows, dtype, bytes[cls]);
-        } else if (cls != HY_GRADS) {
-            hy_ledger_plan(l, (hy_class)cls, HY_PREDICT, place, dtype, bytes[cls]);
+        class_sum *sum = &out[row->kind->cls];
+        if (sum->place == HY_NOWHERE) {
+            sum->place = place;
+            sum->dtype = row->kind->cls == HY_PREDICTOR ? plan->types.slow : row->dtype;
         }
+        sum->bytes += hy_row_bytes(row, &plan->choice);
     }
-    plan_steps(l, HY_DATA, HY_DEVICE, HY_I32, w->data);
-    hy_ledger_plan(l, HY_DATA, HY_PREDICT, HY_DEVICE, HY_I32, w->data);
-    /* A class has one place: where layers keep activations on the host, what is left of them on the
-     * device counts as workspace. */
-    bool is_offloaded = w->train.host > 0;
-    plan_steps(l, HY_ACTIVATIONS, is_offloaded ? HY_PINNED : HY_DEVICE, full,
-               is_offloaded ? w->train.host : w->activations);
-    plan_steps(l, HY_WORKSPACE, HY_DEVICE, full,
-               w->workspace + s->rings + (is_offloaded ? w->activations : 0));
-    hy_ledger_plan(l, HY_ACTIVATIONS, HY_PREDICT, HY_DEVICE, predict, w->eval.activations);
-    hy_ledger_plan(l, HY_WORKSPACE, HY_PREDICT, HY_DEVICE, predict,
-                   w->eval.workspace + s->work_rings + s->rings - s->step_rings);
+}
+
+hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase) {
+    if (!(phase->leaves & HY_CLASS_BIT(HY_OPTIM))) return HY_OFFLOAD_NONE;
+    if (phase->passes & HY_RUNS_JUMP) return plan->offload;
+    /* A phase between steps moves state only where the larger batch needs its memory. */
+    bool is_lent = false;
+    for (int i = 0; i < 2; i++) {
+        int row = plan->work.loan[i];
+        is_lent |= row >= HY_ROW_OPTIM && row < HY_ROW_OPTIM + HY_OPTIM_ARRAYS_MAX;
+    }
+    bool is_here = plan->choice.state[HY_PLAN_OPTIM] == HY_DEVICE;
+    return is_lent && is_here && hy_offload_moves(plan->offload) ? plan->offload : HY_OFFLOAD_NONE;
+}
+
+/* Optimizer state that lives on the device otherwise. */
+static class_sum offloaded(hy_offload offload, const hy_rows *rows, class_sum sum) {
+    switch (offload) {
+    case HY_OFFLOAD_CPU: sum.place = HY_HOST; break;
+    case HY_OFFLOAD_PINNED: sum.place = HY_PINNED; break;
+    case HY_OFFLOAD_DROP: sum = (class_sum){.dtype = sum.dtype}; break;
+    case HY_OFFLOAD_COMPRESS:
+        sum.dtype = HY_U8;
+        sum.bytes = hy_offload_compressed_bytes(rows);
+        break;
+    case HY_OFFLOAD_NONE: break;
+    }
+    return sum;
+}
+
+/* Training's area, or that of forward-only batches. A class has one place: where layers keep
+ * activations on the host, their rest on the device counts as workspace. */
+static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledger *l) {
+    const hy_plan_work *w = &plan->work;
+    const hy_plan_state *s = &plan->state;
+    hy_dtype dtype = plan->types.of[hy_phase_trains(phase) ? HY_FULL : phase->precision];
+    if (hy_phase_trains(phase)) {
+        bool is_offloaded = w->train.host > 0;
+        uint64_t kept = is_offloaded ? w->train.host : w->activations;
+        hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase,
+                       !kept          ? HY_NOWHERE
+                       : is_offloaded ? HY_PINNED
+                                      : HY_DEVICE,
+                       dtype, kept);
+        uint64_t rest = w->workspace + s->rings + (is_offloaded ? w->activations : 0);
+        hy_ledger_plan(l, HY_WORKSPACE, phase->phase, rest ? HY_DEVICE : HY_NOWHERE, dtype, rest);
+        return;
+    }
+    hy_forward_area area = hy_plan_forward_area(plan, phase);
+    hy_ledger_plan(l, HY_ACTIVATIONS, phase->phase, HY_DEVICE, dtype, area.activations);
+    hy_ledger_plan(l, HY_WORKSPACE, phase->phase, HY_DEVICE, dtype,
+                   area.workspace + area.rings + s->rings - s->step_rings);
+}
+
+hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase) {
+    const hy_plan_work *w = &plan->work;
+    bool jumps = phase->borrower == HY_BORROWS_BATCH_JUMP, is_lent = w->loan[1] != 0;
+    hy_forward_area area = {.rings = jumps ? plan->state.work_rings : 0,
+                            .lent_activations = w->lent.activations,
+                            .lent_workspace = w->lent.workspace};
+    if (jumps || !is_lent) { /* the guard's batch is in training's area */
+        area.activations = w->eval.activations;
+        area.workspace = w->eval_area - w->eval.activations;
+    }
+    area.activations += w->lent.activations;
+    area.workspace += w->lent.workspace;
+    return area;
+}
+
+void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,
+                    hy_ledger *l) {
+    class_sum sums[HY_CLASS_COUNT] = {0};
+    sum_classes(rows, plan, sums);
+    for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
+        class_sum sum = sums[cls];
+        if (sum.place == HY_NOWHERE) continue;
+        if (!hy_phase_keeps(phase, (hy_class)cls)) sum = (class_sum){0};
+        if (cls == HY_OPTIM && sum.place == HY_DEVICE) {
+            sum = offloaded(hy_plan_offload_in(plan, phase), rows, sum);
+        }
+        hy_ledger_plan(l, (hy_class)cls, phase->phase, sum.bytes ? sum.place : HY_NOWHERE,
+                       sum.dtype, sum.bytes);
+    }
+    uint64_t data = plan->work.data;
+    hy_ledger_plan(l, HY_DATA, phase->phase, data ? HY_DEVICE : HY_NOWHERE, HY_I32, data);
+    plan_passes(plan, phase, l);
+}
+
+void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *l) {
+    for (int i = 0; i < HY_PHASE_COUNT; i++) hy_plan_column(rows, plan, &hy_phase_table[i], l);
 }

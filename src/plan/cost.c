@@ -150,8 +150,8 @@ static bool is_beside(const hy_plan_choice *c) {
  * the update. */
 static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
     const hy_plan_traffic *t = &p->traffic;
-    return wire_seconds(p, &t->last) + wire_seconds(p, &t->told) + wire_seconds(p, &t->summed) +
-           (is_beside(c) ? 0 : wire_seconds(p, &t->updated));
+    return wire_seconds(p, &t->last) + wire_seconds(p, &t->grad_sums) +
+           wire_seconds(p, &t->summed) + (is_beside(c) ? 0 : wire_seconds(p, &t->updated));
 }
 
 /* The walks of a step. */
@@ -165,7 +165,7 @@ static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_wal
                      hy_plan_cost *cost) {
     const hy_plan_traffic *t = &p->traffic;
     if (!p->wire) return;
-    double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->given) - last;
+    double last = wire_seconds(p, &t->last), given = wire_seconds(p, &t->grads) - last;
     w->forward[0].wire = wire_seconds(p, &t->first[HY_GOES_FORWARD]) +
                          (is_beside(c) ? wire_seconds(p, &t->updated) : 0);
     w->forward[1].wire = wire_seconds(p, &t->other[HY_GOES_FORWARD]) + last;

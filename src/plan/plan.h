@@ -41,6 +41,10 @@ typedef struct hy_plan_work {
     uint64_t sums;                                  /* workspace of reductions, in data */
     int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
     double forward, backward; /* seconds of computing a micro-batch, nothing waited for */
+    /* Evaluate's batch in memory that only steps need (loan.c): rows that lend it for activations and
+     * workspace; 0: it lies in training's area. */
+    int32_t loan[2];
+    hy_batch_bytes lent;
 } hy_plan_work;
 
 typedef struct hy_plan_problem {
@@ -70,6 +74,7 @@ typedef struct hy_plan_problem {
     void *user;
     hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
     void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
+    hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
     /* Into how many chunks the loss is cut for this many bytes of logits at a time. */
     int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
 } hy_plan_problem;

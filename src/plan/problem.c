@@ -36,7 +36,9 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .fp8 = types->fp8,
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share,
-                           .ranks = r->ranks.count > 1 ? r->ranks.count : 1};
+                           .ranks = r->ranks.count > 1 ? r->ranks.count : 1,
+                           /* Shards differ from rank to rank, and all ranks need one batch. */
+                           .lends = hy_request_streams(r) && r->ranks.count <= 1};
     spec->state_sums =
         hy_state_sums(&plan->optimizer, &r->model->params, r->backend, spec->grad_dtype);
     add_type(spec->types, &spec->type_count, hy_types_step(types, HY_FULL));
@@ -152,15 +154,13 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
                              hy_plan_problem *p) {
     const hy_types *types = &basis->types;
     bool is_gpu = r->backend->facts.is_gpu, is_staged = r->ranks.is_staged;
-    bool has_copy = hy_step_activations(hy_types_step(types, HY_FULL)) != types->master;
     p->ranks = r->ranks.count;
     if (!hy_rows_shard(rows)) return HY_OK;
     p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
-    HY_TRY(hy_plan_traffic_of(rows, &r->model->params, basis->zero_stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &p->traffic));
+    HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
     bool is_once = r->guest && !r->guest->asks_each;
-    if (is_once) hy_plan_give_once(&p->traffic);
+    if (is_once) hy_plan_reduce_once(&p->traffic);
     return HY_OK;
 }
 
@@ -175,6 +175,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     *setup = (hy_plan_setup){.sizer = {.rows = &setup->rows,
                                        .passes = passes,
                                        .moves_optim = hy_offload_moves(basis->offload),
+                                       .compresses_optim = basis->offload == HY_OFFLOAD_COMPRESS,
                                        .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
                            .seq = (int32_t)s->train.seq_len,
@@ -191,6 +192,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
                            .user = &setup->sizer,
                            .work = hy_sizer_work,
                            .state = hy_sizer_state,
+                           .lend = hy_sizer_lend,
                            .chunks = hy_sizer_chunks};
     if (is_gpu && !s->card[0]) { /* no more than can be pinned */
         hy_pin_limits pins;
@@ -286,6 +288,8 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->data_host_bytes = hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     facts->batch_size = plan->choice.batch;
     facts->grad_accum_steps = plan->choice.accum;
+    facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
+    facts->eval_borrows = plan->work.loan[1] != 0;
     facts->tokens_per_second = r->guest ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;

@@ -150,6 +150,19 @@ static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
     return HY_OK;
 }
 
+static void explain_loan(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
+    int32_t batch = 0;
+    if (!plan->work.loan[1]) return;
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        if (plan->work.eval_batch[i] > batch) batch = plan->work.eval_batch[i];
+    }
+    add(out,
+        "evaluation in batches of %d x %d tokens: %s of training's memory is idle meanwhile and is "
+        "lent to it",
+        batch, p->seq,
+        hy_bytes_as_text(plan->work.lent.activations + plan->work.lent.workspace).text);
+}
+
 hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                           hy_plan_reasons *out) {
     *out = (hy_plan_reasons){0};
@@ -161,6 +174,7 @@ hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
     HY_TRY(explain_activations(problem, plan, out));
     HY_TRY(explain_chunks(problem, plan, out));
     HY_TRY(explain_streaming(problem, plan, out));
+    explain_loan(problem, plan, out);
     bool is_plain = !hy_choice_streams(&plan->choice) &&
                     plan->choice.recompute == HY_RECOMPUTE_NONE &&
                     plan->choice.activations == HY_DEVICE;

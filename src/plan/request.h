@@ -7,14 +7,10 @@
 
 #include "config/settings.h"
 #include "optim/optimizer.h"
+#include "phases/table.h"
 #include "plan/choose_types.h"
 #include "plan/sizer.h"
 #include "state/rows.h"
-
-/* Does the state leave for the host? */
-static inline bool hy_offload_moves(hy_offload o) {
-    return o == HY_OFFLOAD_CPU || o == HY_OFFLOAD_PINNED;
-}
 
 /* How a step is split: a resumed run keeps it, so that every bit stays the same. Batch 0: not known. */
 typedef struct hy_step_split {
@@ -137,6 +133,17 @@ void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_f
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
 /* columns.c: the placement table of a plan, into the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
+/* The column of one phase. */
+void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,
+                    hy_ledger *ledger);
+/* Where optimizer state goes while a phase runs. */
+hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
+/* Device bytes of forward-only passes in a phase: all together, and of these in lent memory. */
+typedef struct hy_forward_area {
+    uint64_t activations, workspace, rings;
+    uint64_t lent_activations, lent_workspace;
+} hy_forward_area;
+hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase);
 
 /* ---- advice.c: what would save -------------------------------------------------------------------- */
 

@@ -58,7 +58,7 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     problem->state(problem->user, choice, &plan.state);
     *out = plan;
     complete(problem, out);
-    return HY_OK;
+    return problem->lend ? problem->lend(problem->user, choice, &out->work) : HY_OK;
 }
 
 /* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
@@ -279,7 +279,7 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = s.best;
-    return HY_OK;
+    return problem->lend ? problem->lend(problem->user, &out->choice, &out->work) : HY_OK;
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {

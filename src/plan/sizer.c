@@ -141,8 +141,7 @@ static void time_pass(const hy_sizer *z, const hy_batch_plan *plan, hy_sized_pas
     out->head = hy_plan_pass_seconds(plan, head, HY_PASS_BACKWARD, &z->speed);
 }
 
-/* `out` says what is asked for; the rest is filled in. */
-static hy_status size_pass(hy_sizer *z, hy_sized_pass *out) {
+hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
     out->grad_dtype = z->spec.grad_dtype;
     const hy_sized_pass *known = find_pass(z, out);
     hy_plan_choice choice = {.batch = out->batch,
@@ -178,8 +177,8 @@ static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            .offloads = c->activations != HY_DEVICE,
                            .ring_depth = c->activations != HY_DEVICE ? c->ring_depth : 0,
                            .dtype = dtype};
-    HY_TRY(size_pass(z, out));
-    HY_TRY(size_pass(z, &head));
+    HY_TRY(hy_sizer_pass(z, out));
+    HY_TRY(hy_sizer_pass(z, &head));
     out->head = head.head;
     out->bytes.workspace = larger(out->bytes.workspace, head.bytes.workspace);
     return HY_OK;
@@ -217,10 +216,17 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                                .chunks = c->loss_chunks,
                                .is_eval = true,
                                .dtype = dtype};
-        HY_TRY(size_pass(z, out));
+        HY_TRY(hy_sizer_pass(z, out));
         if (factor == 1 || out->bytes.activations + out->bytes.workspace <= most_bytes)
             return HY_OK;
     }
+}
+
+/* Tokens of the largest batch that may be lent memory: buffers of data are as long. */
+static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
+    uint64_t rows = micro_batch;
+    for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
+    return spec->lends ? rows : micro_batch;
 }
 
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
@@ -253,6 +259,8 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
             (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
+    /* A larger batch may lie in lent memory, which is known only when places are. */
+    if (spec->lends && spec->eval_batch == 0) out->rows = larger(out->rows, lent_rows(spec, rows));
     hy_rows_need(z->rows, choice, &z->rings, &state);
     hy_work_close(out, spec, state.work_rings);
     return HY_OK;

@@ -51,6 +51,8 @@ typedef struct hy_pass_spec {
     double guard_share;  /* of a step's sequences: a guard pass */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
+    bool
+        lends; /* the device has memory of its own, which Evaluate may borrow while nothing trains */
 } hy_pass_spec;
 
 /* Workspace of reductions over gradients and weights. */
@@ -89,7 +91,8 @@ void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
 typedef struct hy_sizer {
     hy_pass_spec spec;
     const hy_rows *rows;
-    bool moves_optim; /* the optimizer's state goes to the host in Predict */
+    bool moves_optim;      /* the optimizer's state goes to the host in Predict */
+    bool compresses_optim; /* it becomes 8 bits in the memory of gradients there */
     hy_plan_speed speed;
     hy_ring_memo rings;
     hy_pass_memo *passes;
@@ -100,6 +103,11 @@ typedef struct hy_sizer {
  * problem whose user is the sizer. */
 hy_status hy_sizer_begin(hy_sizer *z);
 void hy_sizer_end(hy_sizer *z);
+/* Bytes and seconds of one pass: `pass` says which; the rest is filled in. */
+hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
+/* loan.c: when places are chosen, a larger forward-only batch in memory that only steps need. */
+#define HY_LARGEST_LOAN 5 /* doublings of a micro-batch */
+hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *choice, hy_plan_work *work);
 hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out);
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
 int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);

@@ -1,9 +1,10 @@
 /* traffic.h: what goes between ranks in an optimizer step, and how long the wire takes for it.
  *
- * The formulas repeat engine/shards.c to the byte, for the planner, which asks before anything is there. A rank sends
- * others their parts of every unit's gradients in each micro-batch; and what has become of its own part: sums of
- * gradients (stage 0) or weights (stage 1 and 2) once a step, or weights each time that a pass comes to a unit which
- * its ring of gathered ones no longer holds (stage 3). docs/ranks.md has them in words. */
+ * The planner asks before any memory is taken: it runs the collectives, the ring of gathered
+ * weights and the walk of passes over units dry, and counts. Each micro-batch has a reduce-scatter
+ * of every unit's gradients. An all-gather follows: of the sums (stage 0) or of the updated weights
+ * (stage 1 and 2) once a step, or of a unit's weights each time that a pass comes to a unit which
+ * the ring no longer holds (stage 3). docs/ranks.md says it in words. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,18 +14,20 @@
 #include "config/choices.h"
 
 struct hy_rows;
-struct hy_params;
+struct hy_model;
+struct hy_types;
 
 /* One rank's way to all others. */
 typedef struct hy_plan_wire {
     const char *name;
-    double
-        bytes_per_second; /* one way, as programs reach it; the other way is as fast at the same time */
-    double latency;       /* seconds of an exchange in which nothing is moved */
-    bool is_bus;          /* host and device copy over it, too */
+    double bytes_per_second; /* one way, as programs reach it; the other way is as fast at the same
+                                time */
+    double latency;          /* seconds of an exchange in which nothing is moved */
+    bool is_bus;             /* host and device copy over it, too */
 } hy_plan_wire;
 
-/* As asked for. Where nothing is, cards are taken for PCIe 4; what passes through the host goes over sockets. */
+/* As asked for. Where nothing is, cards are taken for PCIe 4; what passes through the host goes
+ * over sockets. */
 const hy_plan_wire *hy_plan_wire_of(hy_wire_choice asked, bool is_between_cards);
 
 /* What a rank sends. */
@@ -34,27 +37,28 @@ typedef struct hy_plan_load {
 } hy_plan_load;
 
 typedef struct hy_plan_traffic {
-    hy_plan_load given;   /* gradients of a micro-batch, */
-    hy_plan_load last;    /* and of these, of the unit that backward leaves last */
-    hy_plan_load told;    /* once a step: sums of gradients, */
-    hy_plan_load updated; /* weights, */
-    hy_plan_load summed;  /* norm and loss */
-    /* Weights for the first micro-batch of a step and for each of the others, forward and backward. */
+    hy_plan_load grads;     /* of a micro-batch, */
+    hy_plan_load last;      /* and of these, of the unit that backward leaves last */
+    hy_plan_load grad_sums; /* once a step: sums of gradients, */
+    hy_plan_load updated;   /* weights, */
+    hy_plan_load summed;    /* norm and loss */
+    /* Weights for the first micro-batch of a step and for each of the others, forward and backward.
+     */
     hy_plan_load first[2], other[2];
 } hy_plan_traffic;
 
 enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 
-/* Of the rank whose shard the rows have; weights_row: that passes read. */
-hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_params *params, int stage,
-                             int weights_row, hy_plan_traffic *out);
+/* Of the rank whose shard the rows have, in a step of Full. */
+hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_model *model,
+                             const struct hy_types *types, int stage, hy_plan_traffic *out);
 
-/* Gradients go once in a step, when all of it is computed. */
-void hy_plan_give_once(hy_plan_traffic *traffic);
+/* Gradients are reduced once in a step, when all of it is computed. */
+void hy_plan_reduce_once(hy_plan_traffic *traffic);
 
 /* In a step of so many micro-batches. */
 static inline uint64_t hy_plan_sent_grads(const hy_plan_traffic *t, int64_t accum) {
-    return (uint64_t)accum * t->given.bytes + t->told.bytes;
+    return (uint64_t)accum * t->grads.bytes + t->grad_sums.bytes;
 }
 static inline uint64_t hy_plan_sent_weights(const hy_plan_traffic *t, int64_t accum) {
     uint64_t first = t->first[0].bytes + t->first[1].bytes;
@@ -65,5 +69,6 @@ static inline uint64_t hy_plan_sent(const hy_plan_traffic *t, int64_t accum) {
     return hy_plan_sent_grads(t, accum) + hy_plan_sent_weights(t, accum) + t->summed.bytes;
 }
 
-/* Seconds that a load takes. staging: bytes per second through pinned memory on both sides, before and after; 0: none. */
+/* Seconds that a load takes. staging: bytes per second through pinned memory on both sides, before
+ * and after; 0: none. */
 double hy_plan_load_seconds(const hy_plan_wire *wire, double staging, const hy_plan_load *load);

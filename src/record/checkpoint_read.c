@@ -1,7 +1,8 @@
 /* checkpoint_read.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
  *
- * Names, shapes and types are all held against this run's model before the first tensor is loaded. A
- * checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted. */
+ * Names, shapes and types are all held against this run's model before the first tensor is loaded.
+ * A checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted.
+ * */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,30 +34,16 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-#define SHAPE_TEXT (HY_PARAM_DIMS * 22 + 3) /* letters of a shape, at most */
-
-static void describe_shape(const int64_t *shape, int ndim, char out[SHAPE_TEXT]) {
-    size_t at = (size_t)snprintf(out, SHAPE_TEXT, "(");
-    for (int i = 0; i < ndim && i < HY_PARAM_DIMS; i++) {
-        at += (size_t)snprintf(out + at, SHAPE_TEXT - at, "%s%lld", i ? ", " : "",
-                               (long long)shape[i]);
-    }
-    snprintf(out + at, SHAPE_TEXT - at, ")");
-}
-
-static bool is_real(hy_dtype dtype) {
-    return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
-}
-
 /* Codes in a file bring their scales with them. */
 static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
                            hy_dtype from) {
-    bool may_be = is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
+    bool may_be = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
     return from == tensor->dtype ||
-           (may_be && (is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
+           (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
-/* Scales of ours that are made with their codes, because the file has the numbers in another type. */
+/* Scales of ours that are made with their codes, because the file has the numbers in another type.
+ * */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     if (!tensor->is_scale) return false;
     char codes[HY_STATE_NAME_MAX];
@@ -66,7 +53,8 @@ static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     return entry && entry->dtype != tensor->codes;
 }
 
-/* A single number may have a dimension or none: earlier versions wrote (1) for both. Codes come in rows. */
+/* A single number may have a dimension or none: earlier versions wrote (1) for both. Codes come in
+ * rows. */
 static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tensor *tensor) {
     if (entry->ndim == 0 && hy_is_coded(entry->dtype)) return false;
     bool is_number = tensor->count == 1 && tensor->ndim <= 1 && entry->ndim <= 1;
@@ -78,14 +66,12 @@ static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tenso
 static hy_status check_tensor(const char *path, const hy_safetensors *file,
                               const hy_state_tensor *tensor) {
     const hy_safetensors_entry *entry = hy_safetensors_find(file, tensor->name);
-    char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
-    describe_shape(entry->shape, entry->ndim, theirs);
-    describe_shape(tensor->shape, tensor->ndim, ours);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
                "%s is a checkpoint of another model: %s is %s there and %s here", path,
-               tensor->name, theirs, ours);
+               tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
+               hy_dims_to_text(tensor->shape, tensor->ndim).text);
     HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
                "%s: %s is %s, expected %s", path, tensor->name, hy_dtype_name(entry->dtype),
                hy_dtype_name(tensor->dtype));
@@ -112,8 +98,8 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
 
 #define ADAPTER ".lora_" /* in names */
 
-/* Weights of a model without adapters serve one that has them, and adapters one that has its weights from files:
- * what is not there stays as it is. */
+/* Weights of a model without adapters serve one that has them, and adapters one that has its
+ * weights from files: what is not there stays as it is. */
 static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
                         const hy_state_tensor *tensor) {
     bool is_adapter = strstr(tensor->name, ADAPTER) != NULL;
@@ -199,7 +185,7 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
                    other ? other : "");
 }
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 #define CHUNK_ELEMENTS (HY_STATE_STAGING / sizeof(float)) /* read and converted at a time */
 
@@ -215,8 +201,9 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
     return hy_safetensors_find(file, scales);
 }
 
-/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room for what the
- * file holds of them behind. Those of two levels are all there, with those of padding. */
+/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room
+ * for what the file holds of them behind. Those of two levels are all there, with those of padding.
+ * */
 static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_entry *entry,
                              const hy_param *param, int64_t first, int64_t count, float *out) {
     const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
@@ -253,13 +240,15 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
     return HY_OK;
 }
 
-/* A file to read, and beside it the sum from which averages are made instead of its tensors, or NULL. */
+/* A file to read, and beside it the sum from which averages are made instead of its tensors, or
+ * NULL. */
 typedef struct state_source {
     const hy_safetensors *file, *sum;
     double scale;
 } state_source;
 
-/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in hy_read_floats. */
+/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in
+ * hy_read_floats. */
 static hy_status read_numbers(const state_source *from, const hy_state_tensor *tensor,
                               const hy_param *param, int64_t first, int64_t count, float *out,
                               char *raw) {
@@ -273,7 +262,8 @@ static hy_status read_numbers(const state_source *from, const hy_state_tensor *t
     return HY_OK;
 }
 
-/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold is zero. */
+/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold
+ * is zero. */
 static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
                            const hy_param *param, int64_t first, int64_t count, float *numbers,
                            char *raw) {
@@ -313,7 +303,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
         if (!hy_state_find(e, tensor, first, &count, &offset)) continue;
         if (is_elsewhere(e, tensor, offset, count)) continue;
         HY_TRY(read_part(from, tensor, param, first, count, numbers, raw));
-        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->compute, offset, raw,
+        HY_TRY(hy_store_write(hy_store_of(e, tensor->row), e->device.compute, offset, raw,
                               hy_dtype_bytes(tensor->dtype, count)));
     }
     return HY_OK;
@@ -341,7 +331,7 @@ static hy_status read_coded(void *context, int64_t first, int64_t count, float *
 static hy_status load_as_codes(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
     hy_coding_target to = {
-        .store = hy_store_of(e, tensor->row), .stream = e->compute, .item = tensor->item};
+        .store = hy_store_of(e, tensor->row), .stream = e->device.compute, .item = tensor->item};
     if (!hy_store_has_item(to.store, to.item)) return HY_OK; /* another rank's */
     const hy_param *param = &e->model->params.list[tensor->param];
     coded_tensor coded = {from, tensor, param, staging};
@@ -365,7 +355,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     hy_state_tensor tensor;
     hy_status status = HY_OK;
     while (status == HY_OK && hy_state_next(e, &cursor, &tensor)) {
-        hy_row_changed(e, tensor.row);
+        hy_row_changed(&e->state, tensor.row);
         status = load_tensor(e, from, &tensor, staging);
     }
     free(staging);
@@ -389,7 +379,7 @@ static hy_status read_state_file(hy_engine *e, const char *file, const char *fol
 }
 
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
-    return read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
+    return read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, (state_source){0});
 }
 
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
@@ -424,17 +414,15 @@ hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double 
 
 /* Frozen parameters have no average. */
 static hy_status check_sums(const hy_engine *e, const char *path, const hy_safetensors *sum) {
-    hy_state_cursor cursor = {.file = e->rows.row[HY_ROW_MASTER].kind->file};
+    hy_state_cursor cursor = {.file = e->state.rows.row[HY_ROW_MASTER].kind->file};
     hy_state_tensor tensor;
     while (hy_state_next(e, &cursor, &tensor)) {
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
-        char theirs[SHAPE_TEXT], ours[SHAPE_TEXT];
         if (!entry) continue;
-        describe_shape(entry->shape, entry->ndim, theirs);
-        describe_shape(tensor.shape, tensor.ndim, ours);
-        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !is_real(entry->dtype), HY_ERR_INPUT,
-                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name, theirs,
-                   hy_dtype_name(entry->dtype), ours);
+        HY_FAIL_IF(!has_shape_of(entry, &tensor) || !hy_is_real(entry->dtype), HY_ERR_INPUT,
+                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name,
+                   hy_dims_to_text(entry->shape, entry->ndim).text, hy_dtype_name(entry->dtype),
+                   hy_dims_to_text(tensor.shape, tensor.ndim).text);
     }
     return HY_OK;
 }
@@ -446,7 +434,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     from.sum = sum;
     hy_status status = sum ? check_sums(e, path, sum) : HY_OK;
     if (status == HY_OK) {
-        status = read_state_file(e, e->rows.row[HY_ROW_MASTER].kind->file, path, from);
+        status = read_state_file(e, e->state.rows.row[HY_ROW_MASTER].kind->file, path, from);
     }
     hy_safetensors_close(sum);
     return status;
@@ -473,9 +461,9 @@ hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path) {
     char file[HY_PATH_MAX], *text;
     size_t size;
     HY_TRY(hy_path_join(file, sizeof file, path, HY_ALGORITHMS_FILE));
-    if (!e->backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
+    if (!e->device.backend->load_matmul_table || !hy_path_exists(file)) return HY_OK;
     HY_TRY(hy_file_read(file, &text, &size));
-    hy_status status = e->backend->load_matmul_table(e->backend, text);
+    hy_status status = e->device.backend->load_matmul_table(e->device.backend, text);
     free(text);
     return status == HY_OK ? HY_OK : hy_fail_context(status, "%s", file);
 }

@@ -24,8 +24,8 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
     bool is_here = hy_state_find(e, tensor, at, some, &offset);
     HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "%s is not whole here", tensor->name);
     uint64_t size = hy_dtype_bytes(tensor->dtype, *some);
-    HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->compute, offset, is_across ? &single : to,
-                         size));
+    HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->device.compute, offset,
+                         is_across ? &single : to, size));
     return is_across ? hy_safetensors_put(writer, &single, size)
                      : hy_safetensors_commit(writer, size);
 }
@@ -98,8 +98,8 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
 /* What this rank has of a tensor. What all have is written by one of them. */
 static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared_tensors *file,
                           size_t entry, char *staging) {
-    const hy_shard *shard = &e->rows.shard;
-    const hy_row *row = &e->rows.row[tensor->row];
+    const hy_shard *shard = &e->state.rows.shard;
+    const hy_row *row = &e->state.rows.row[tensor->row];
     bool is_shared = row->is_sharded || row->kind->is_tiled;
     if (!is_shared && (int32_t)(entry % (size_t)shard->count) != shard->rank) return HY_OK;
     int64_t most = (int64_t)(HY_STATE_STAGING / hy_dtype_size(tensor->dtype)); /* even */
@@ -111,7 +111,7 @@ static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared
         hy_store *store = hy_store_of(e, tensor->row);
         if (!hy_store_clip(store, &offset, &size)) continue; /* bytes of another rank's part */
         uint64_t in_file = hy_dtype_bytes(tensor->dtype, at) + (offset - begin);
-        HY_TRY(hy_store_read(store, e->compute, offset, staging, size));
+        HY_TRY(hy_store_read(store, e->device.compute, offset, staging, size));
         HY_TRY(hy_shared_tensors_put(file, entry, in_file, staging, size));
     }
     return HY_OK;
@@ -181,8 +181,8 @@ static hy_status add_files(hy_engine *e, hy_checkpoint *checkpoint) {
 /* Another algorithm means other bits: with the table a resumed run goes on exactly. */
 static hy_status write_algorithms(hy_engine *e, hy_checkpoint *checkpoint) {
     char *text = NULL;
-    if (!e->backend->matmul_table) return HY_OK;
-    HY_TRY(e->backend->matmul_table(e->backend, &text));
+    if (!e->device.backend->matmul_table) return HY_OK;
+    HY_TRY(e->device.backend->matmul_table(e->device.backend, &text));
     hy_status status =
         text ? hy_checkpoint_put(checkpoint, HY_ALGORITHMS_FILE, text, strlen(text)) : HY_OK;
     free(text);

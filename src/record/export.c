@@ -14,6 +14,7 @@
 #include "hub/hf_load.h"
 #include "hub/merge.h"
 #include "kernels/coded.h"
+#include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */
@@ -106,7 +107,7 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
     char *held = (char *)(scales + blocks);
     int64_t all = hy_layout_scales(entry, entry->count);
     hy_scale_span span = hy_coded_span(all, entry->group, block, blocks);
-    hy_stream *stream = r->e->compute;
+    hy_stream *stream = r->e->device.compute;
     HY_TRY(hy_store_read(store, stream, at + hy_dtype_bytes(entry->dtype, first), r->raw, bytes));
     at += hy_layout_scales_at(entry);
     if (span.pairs_bytes > 0) {
@@ -122,7 +123,7 @@ static hy_status read_coded(run_reader *r, hy_store *store, int32_t item, int64_
 static hy_status read_store(void *context, int32_t param, int64_t first, int64_t count,
                             float *out) {
     run_reader *r = context;
-    const hy_rows *rows = &r->e->rows;
+    const hy_rows *rows = &r->e->state.rows;
     bool is_frozen = !r->e->model->params.list[param].is_trainable;
     int row = is_frozen ? HY_ROW_FROZEN : r->row;
     hy_store *store = hy_store_of(r->e, row);
@@ -136,8 +137,9 @@ static hy_status read_store(void *context, int32_t param, int64_t first, int64_t
             HY_TRY(read_coded(r, store, item, first + at, some, out + at));
             continue;
         }
-        HY_TRY(hy_store_read(store, r->e->compute, backing + hy_dtype_bytes(dtype, first + at),
-                             r->raw, hy_dtype_bytes(dtype, some)));
+        HY_TRY(hy_store_read(store, r->e->device.compute,
+                             backing + hy_dtype_bytes(dtype, first + at), r->raw,
+                             hy_dtype_bytes(dtype, some)));
         hy_convert(r->raw, dtype, some, out + at, HY_F32);
     }
     double scale = is_frozen ? 1 : r->scale;

@@ -22,6 +22,7 @@
 #include "hub/hf_load.h"
 #include "record/record.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 #define FORMAT "hybrid-train origin"
@@ -133,9 +134,8 @@ static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     } else {
         hy_hf_config config;
         hy_hf_tensors *tensors;
-        HY_TRY(hy_hf_config_read(path, &config));
+        HY_TRY(hy_hf_config_look(path, &config));
         const hy_family *family = hy_shape_family(&config.shape);
-        hy_hf_config_free(&config);
         HY_TRY(hy_hf_tensors_open(path, &tensors));
         snprintf(o->prefix, sizeof o->prefix, "%s", hy_hf_prefix_in(tensors, family));
         hy_hf_tensors_close(tensors);

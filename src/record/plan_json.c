@@ -55,6 +55,7 @@ hy_status hy_plan_to_json(const hy_summary *s, const hy_plan_facts *facts,
     hy_json_put_int(&w, "data_buffer_bytes", (int64_t)facts->data_buffer_bytes);
     hy_json_put_int(&w, "data_disk_bytes", (int64_t)facts->data_disk_bytes);
     hy_json_put_int(&w, "checkpoint_bytes", (int64_t)s->checkpoint_bytes);
+    hy_json_put_int(&w, "eval_batch_size", facts->eval_batch_size);
     hy_json_put_double(&w, "tokens_per_second", facts->tokens_per_second);
     hy_json_put_double(&w, "step_seconds", facts->step_seconds);
     hy_json_put_double(&w, "wait_seconds", facts->wait_seconds);

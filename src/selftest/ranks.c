@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "config/derived.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 enum { TEXT = 400 };

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "selftest/ranks.h"
+#include "trainer/make.h"
 #include "trainer/trainer.h"
 
 enum { STEPS = 6, STAGES = 4 };
@@ -65,10 +67,9 @@ static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config
 }
 
 static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
-    bool has_copy = e->plan.types.of[HY_FULL] != e->plan.types.master;
     hy_plan_traffic traffic;
-    HY_TRY(hy_plan_traffic_of(&e->rows, &e->model->params, e->plan.zero_stage,
-                              has_copy ? HY_ROW_WORKING : HY_ROW_MASTER, &traffic));
+    HY_TRY(
+        hy_plan_traffic_of(&e->state.rows, e->model, &e->plan.types, e->plan.zero_stage, &traffic));
     *out = hy_plan_sent(&traffic, e->plan.choice.accum);
     return HY_OK;
 }
@@ -78,8 +79,8 @@ static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
     hy_engine *e = &t->engine;
     *out = 0;
     if (!t->team) return HY_OK;
-    HY_TRY(e->backend->stream_sync(e->shards.net.stream));
-    *out = hy_exchange_sent(&e->shards.net);
+    HY_TRY(e->device.backend->stream_sync(e->collectives.net.stream));
+    *out = hy_exchange_sent(&e->collectives.net);
     return HY_OK;
 }
 
@@ -100,9 +101,9 @@ static hy_status make_steps(hy_trainer *t, case_run *c) {
 }
 
 static hy_status look_at_memory(hy_trainer *t, case_run *c) {
-    hy_backend *b = t->engine.backend;
+    hy_backend *b = t->engine.device.backend;
     size_t free, total;
-    c->memory = t->engine.ledger.peak_in[HY_DEVICE];
+    c->memory = t->engine.state.ledger.peak_in[HY_DEVICE];
     c->planned = t->facts.vram_bytes;
     if (!b->facts.is_gpu || !b->memory_now) return HY_OK;
     HY_TRY(b->memory_now(b, &free, &total));

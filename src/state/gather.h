@@ -1,9 +1,10 @@
 /* gather.h: whole units out of the parts that ranks keep of them.
  *
  * Weights that ranks keep in parts (ZeRO stage 3) are gathered unit by unit into a ring of buffers
- * while a pass goes over them: fetch begins the all-gather of a unit, await makes the stream wait for
- * it. A unit that the ring still holds is not gathered again. The engine trains with it. The planner
- * runs it dry, with a ring that has no memory and an exchange that counts, to know what ranks send. */
+ * while a pass goes over them: fetch begins the all-gather of a unit, await makes the stream wait
+ * for it. A unit that the ring still holds is not gathered again. The engine trains with it. The
+ * planner runs it dry, with a ring that has no memory and an exchange that counts, to know what
+ * ranks send. */
 #pragma once
 
 #include "comm/collectives.h"
@@ -34,7 +35,7 @@ void hy_unit_parts(const hy_shard *shard, const hy_params *params, const hy_layo
 /* The unit is needed soon. *has_begun: it is on its way since this call; may be NULL. */
 hy_status hy_gather_fetch(const hy_gather *gather, hy_stream *stream, int32_t unit,
                           bool *has_begun);
-/* It is needed now: the stream goes on when it is here. It may have left the ring since the fetch. */
+/* It is needed now: the stream goes on when it is here. It may have left the ring since. */
 hy_status hy_gather_await(const hy_gather *gather, hy_stream *stream, int32_t unit);
 /* The same for a unit that was sent off otherwise. */
 hy_status hy_gathering_end(hy_gathering *on_its_way, hy_stream *stream, int32_t unit);

@@ -1,8 +1,8 @@
 /* kinds.c: the table of row kinds. See kinds.h.
  *
- * The columns that every kind has, in their order: what it holds, class, parameters, which place of a
- * choice is its place, source, life, need, sharding. The others are named, and 0 where they are left
- * out. */
+ * The columns that every kind has, in their order: what it holds, class, parameters, which place of
+ * a choice is its place, source, life, need, sharding. The others are named, and 0 where they are
+ * left out. */
 #include "state/kinds.h"
 
 #define NONE (-1)

@@ -1,9 +1,9 @@
 /* kinds.h: what each kind of state row is, in one const table (kinds.c).
  *
- * A kind holds everything about a row that does not depend on the run: what it holds, where its place
- * is chosen, how long its numbers last, what phases, forks, checkpoints and ranks do with it. Code that
- * treats rows differently reads the kind. What depends on the run (number type, shards, the caller's
- * memory) follows from kind and hy_rows_spec in rows.c, and stands in the row. */
+ * A kind holds everything about a row that does not depend on the run: what it holds, where its
+ * place is chosen, how long its numbers last, what phases, forks, checkpoints and ranks do with it.
+ * Code that treats rows differently reads the kind. What depends on the run (number type, shards,
+ * the caller's memory) follows from kind and hy_rows_spec in rows.c, and stands in the row. */
 #pragma once
 
 #include "optim/optimizer.h"
@@ -74,8 +74,8 @@ typedef struct hy_state_kind {
     const char *file, *name; /* in a checkpoint: file and prefix of tensor names; NULL: not saved */
 } hy_state_kind;
 
-/* A row id may be of one of several kinds: the master without a copy is what passes read, and the fp8
- * copy of gathered weights is made anew by every pass. */
+/* A row id may be of one of several kinds: the master without a copy is what passes read, and the
+ * fp8 copy of gathered weights is made anew by every pass. */
 typedef enum hy_state_kind_id {
     HY_KIND_WEIGHTS, /* HY_ROW_MASTER, where passes read it */
     HY_KIND_MASTER,  /* HY_ROW_MASTER beside a working copy */

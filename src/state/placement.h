@@ -1,8 +1,8 @@
 /* placement.h: where everything that a run keeps lives, and how its steps are split.
  *
- * A choice has a value for everything that may be open: micro-batch, recomputation, places, rings, layers
- * that stay on the device. The planner makes one (src/plan); rows.h says what it means for each row and how
- * many bytes it needs. A value: copied, compared, handed on. */
+ * A choice has a value for everything that may be open: micro-batch, recomputation, places, rings,
+ * layers that stay on the device. The planner makes one (src/plan); rows.h says what it means for
+ * each row and how many bytes it needs. A value: copied, compared, handed on. */
 #pragma once
 
 #include "hybrid.h"
@@ -33,8 +33,8 @@ static inline bool hy_choice_streams(const hy_plan_choice *c) {
     return false;
 }
 
-/* What the rows of the state need (rows.h), and what of it passes through the device in one walk over all
- * units. */
+/* What the rows of the state need (rows.h), and what of it passes through the device in one walk
+ * over all units. */
 typedef struct hy_plan_state {
     uint64_t device;            /* rows that live there */
     uint64_t rings;             /* on the device: what the others pass through, layers that stay */

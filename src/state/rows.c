@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* ---- which rows a run has ------------------------------------------------------------------------ */
+/* ---- which rows a run has -------------------------------------------------------------------- */
 
 static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     if (spec->ranks.count == 0) return false;
@@ -20,7 +20,8 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     return false;
 }
 
-/* The average is tried by the candidate; a custom model's weights wait in the snapshot meanwhile. */
+/* The average is tried by the candidate; a custom model's weights wait in the snapshot
+ * meanwhile. */
 static bool is_optional(hy_row_id id, const hy_state_kind *kind, const hy_rows_spec *spec) {
     bool serves_average = id == HY_ROW_CANDIDATE || (id == HY_ROW_SNAPSHOT && spec->is_guest);
     return kind->need == HY_NEEDED_BY_JUMPS && !(serves_average && spec->has_average);
@@ -100,7 +101,8 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
                    spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN, t->of[HY_FULL]);
 }
 
-/* Memory to decode 8-bit buffers of the predictor in: no more of it than their largest tile fills. */
+/* Memory to decode 8-bit buffers of the predictor in: no more of it than their largest tile
+ * fills. */
 static void plan_scratch(hy_rows *rows) {
     int64_t largest = 0;
     rows->piece = HY_TILE_ELEMENTS;
@@ -137,7 +139,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
                    is_low ? t->low : HY_F32);
 }
 
-/* ---- of several ranks ------------------------------------------------------------------------------ */
+/* ---- of several ranks ------------------------------------------------------------------------ */
 
 static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     const hy_rank_spec *r = &spec->ranks;
@@ -241,7 +243,7 @@ void hy_rows_fini(hy_rows *rows) {
     *rows = (hy_rows){0};
 }
 
-/* ---- what a choice makes of them ------------------------------------------------------------------ */
+/* ---- what a choice makes of them ------------------------------------------------------------- */
 
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *c) {
     if (row->kind->state >= 0) return c->state[row->kind->state];
@@ -266,6 +268,17 @@ static int32_t residents(const hy_row *row, const hy_plan_choice *c) {
 
 hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *c) {
     return hy_store_plan_ring(&row->layout, hy_row_ring_depth(row, c), residents(row, c));
+}
+
+uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *c, bool has_left) {
+    hy_place place = hy_row_place(row, c);
+    bool is_idle = row->kind->need == HY_NEEDED_BY_STEPS && !row->is_callers;
+    if (!is_idle || hy_row_rings_in_work(row)) return 0;
+    if (place == HY_DEVICE) {
+        return row->kind->life != HY_LASTING || has_left ? row->layout.bytes : 0;
+    }
+    hy_ring_plan ring = hy_row_ring(row, c);
+    return hy_row_step_ring(row, &ring);
 }
 
 /* The same ones are asked for again and again while choices are compared. */

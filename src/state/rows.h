@@ -6,6 +6,7 @@
  * which compares choices, and for the arenas that are taken. */
 #pragma once
 
+#include "config/choices.h"
 #include "state/kinds.h"
 #include "state/tiles.h"
 #include "state/types.h"
@@ -42,14 +43,16 @@ typedef struct hy_rows {
     hy_shard shard;         /* of several ranks: who has what; count 0: nothing is exchanged */
     uint64_t arriving;      /* bytes of memory in which gradients of other ranks arrive */
     uint64_t wire_staging;  /* pinned: bytes that exchanges between ranks pass through */
-    /* 8-bit buffers of the predictor are decoded for formulas, `piece` elements at a time, into scratch
-     * memory that lies with the rings: where each buffer's begins there, and where the last ends. */
+    /* 8-bit buffers of the predictor are decoded for formulas, `piece` elements at a time, into
+     * scratch memory that lies with the rings: where each buffer's begins there, and where the last
+     * ends. */
     int64_t piece;
     uint64_t scratch[HY_PREDICTOR_BUFFERS + 1];
 } hy_rows;
 
-/* Which of several ranks this is, and the ZeRO stage: hy_row_sharding says what it shards. Stages 1 and
- * 2 are the same here, because gradients are summed into their shards as backward leaves a unit. */
+/* Which of several ranks this is, and the ZeRO stage: hy_row_sharding says what it shards. Stages 1
+ * and 2 are the same here, because gradients are summed into their shards as backward leaves a
+ * unit. */
 typedef struct hy_rank_spec {
     int32_t rank, count; /* 0: there is one; 1: one that exchanges with itself */
     int32_t stage;
@@ -59,8 +62,8 @@ typedef struct hy_rank_spec {
 /* What decides which rows there are. */
 typedef struct hy_rows_spec {
     hy_types types;
-    hy_optimizer optimizer; /* whose arrays are kept */
-    int32_t slow_count;     /* arrays that the predictor keeps */
+    hy_optimizer optimizer;
+    int32_t slow_count; /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
     bool is_guest;       /* a custom model: weights and gradients lie in the caller's memory, */
     bool sums_grads;     /* but for a sum of the gradients */
@@ -81,7 +84,8 @@ static inline bool hy_row_is_exchanged(const hy_row *row) {
     return row->kind && row->kind->life == HY_EXCHANGED;
 }
 
-/* Its ring lies in the work area, in turn with training: buffers of the predictor, and the candidate. */
+/* Its ring lies in the work area, in turn with training: buffers of the predictor, and the
+ * candidate. */
 static inline bool hy_row_rings_in_work(const hy_row *row) {
     return row->kind && row->kind->state < 0 && !hy_row_is_exchanged(row);
 }
@@ -91,27 +95,34 @@ static inline const hy_shard *hy_rows_shard(const hy_rows *rows) {
     return rows->shard.count > 0 ? &rows->shard : NULL;
 }
 
-/* The type that 8-bit values of a predictor's buffer are decoded to: grid points are bf16 numbers. */
+/* The type that 8-bit values of a predictor's buffer are decoded to: grid points are bf16
+ * numbers. */
 static inline hy_dtype hy_row_decoded(const hy_row *row) { return row->block ? HY_F32 : HY_BF16; }
 
-/* The row has memory by this choice: the run has it, and does not only need it for prediction that is
- * disabled. */
+/* The row has memory by this choice: the run has it, and does not only need it for prediction that
+ * is disabled. */
 static inline bool hy_row_is_used(const hy_row *row, const hy_plan_choice *choice) {
     return row->kind && !(row->is_optional && choice->prediction_is_disabled);
 }
 
 /* Where a row lives by a choice; HY_NOWHERE: it is made on demand. */
 hy_place hy_row_place(const hy_row *row, const hy_plan_choice *choice);
-/* Bytes of it there: without resident layers, which live in the ring; a file has borders of its own. */
+/* Bytes of it there: without resident layers, which live in the ring; a file has borders of its
+ * own. */
 uint64_t hy_row_bytes(const hy_row *row, const hy_plan_choice *choice);
 int32_t hy_row_ring_depth(const hy_row *row, const hy_plan_choice *choice);
 /* The ring of a row that lives elsewhere. */
 hy_ring_plan hy_row_ring(const hy_row *row, const hy_plan_choice *choice);
-/* Of it, what Predict does without: resident layers of the optimizer's state live there meanwhile. */
+/* Of it, what Predict does without: resident layers of the optimizer's state live there
+ * meanwhile. */
 static inline uint64_t hy_row_step_ring(const hy_row *row, const hy_ring_plan *ring) {
     if (row->kind->need != HY_NEEDED_BY_STEPS) return 0;
     return ring->bytes - (row->kind->life == HY_LASTING ? ring->resident_bytes : 0);
 }
+
+/* Device memory of it that is idle while nothing trains. Optimizer state on the device is, once it
+ * has left (`has_left`). */
+uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *choice, bool has_left);
 
 /* Ring plans that were asked for before, kept by who asks often; NULL: nobody keeps them. */
 typedef struct hy_ring_memo {
@@ -125,6 +136,12 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *choice, hy_ring_mem
 /* All that a checkpoint holds of them, and all that a fork restores. */
 uint64_t hy_rows_saved_bytes(const hy_rows *rows, bool is_disabled);
 uint64_t hy_rows_forked_bytes(const hy_rows *rows);
-/* Bytes of the optimizer's state, and of it in 8 bits: what the strategy compress keeps in Predict. */
+
+/* Does an offload strategy move the optimizer's state to the host in Predict? */
+static inline bool hy_offload_moves(hy_offload strategy) {
+    return strategy == HY_OFFLOAD_CPU || strategy == HY_OFFLOAD_PINNED;
+}
+/* Bytes of the optimizer's state, and of it in 8 bits: what the strategy compress keeps in
+ * Predict. */
 uint64_t hy_rows_optim_bytes(const hy_rows *rows);
 uint64_t hy_offload_compressed_bytes(const hy_rows *rows);

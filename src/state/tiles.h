@@ -1,10 +1,11 @@
-/* tiles.h: what predictors keep, in tiles of equal size.
+/* tiles.h: the predictor's buffers, in tiles of equal size.
  *
- * Formulas go element by element, so what they read and write besides the weights need not move with
- * blocks: slow weights, snapshot and average are stores whose items are tiles of parameters, and whose units are
- * as many items of one block as make about one tile. A ring of them is small whatever the model. The
- * tiles of a parameter lie back to back in the backing store, each with its scales where it has some.
- * Frozen parameters have none. Of several ranks, each has the tiles of its slices. */
+ * Formulas go element by element, so the rows that they read and write besides the weights need not
+ * move in blocks: slow weights, snapshot and average. In the stores of these rows an item is a tile
+ * of a parameter, and a unit is as many items of one block as make about one tile. So a ring of
+ * them is small for every model. The tiles of a parameter lie back to back in the backing store,
+ * each followed by its scales if it has some. Frozen parameters have no tiles. Of several ranks,
+ * each has the tiles of its slices. */
 #pragma once
 
 #include "memory/store.h"

@@ -1,5 +1,6 @@
-/* types.h: the number types of a run: what is stored, what passes compute in, what gradients are summed in,
- * what the optimizer and the predictor keep. plan/choose_types.c chooses them; whoever computes reads them. */
+/* types.h: the number types of a run: what is stored, what passes compute in, what gradients are
+ * summed in, what the optimizer and the predictor keep. plan/choose_types.c chooses them; whoever
+ * computes reads them. */
 #pragma once
 
 #include "hybrid.h"

@@ -1,8 +1,8 @@
-/* tokenizer.c: opening and closing a tokenizer, and what others ask of it.
+/* tokenizer.c: opens and closes a tokenizer, and answers simple queries.
  *
- * bos and eos are not in tokenizer.json: tokenizer_config.json or special_tokens_map.json
- * beside it names them; where neither does, the names that well-known models use are looked for among
- * the special tokens. */
+ * tokenizer.json does not define bos and eos. tokenizer_config.json or special_tokens_map.json next
+ * to it names them; otherwise the special tokens are searched for the names that well-known models
+ * use. */
 #include "tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 #define PATH_MAX_BYTES 4096
 
-/* ---- making and ending ----------------------------------------------------------------------- */
+/* ---- creating and freeing -------------------------------------------------------------------- */
 
 void hy_tokenizer_close(hy_tokenizer *t) {
     if (!t) return;
@@ -57,7 +57,7 @@ void hy_tokenizer_close(hy_tokenizer *t) {
 
 static const struct {
     const char *key;
-    const char *usual[4]; /* in files that do not say, of these the first that is there */
+    const char *usual[4]; /* names to try, in order, if no file names the token */
 } roles[2] = {
     {"bos_token", {"<|begin_of_text|>", "<s>", "<|startoftext|>"}},
     {"eos_token", {"<|end_of_text|>", "</s>", "<|endoftext|>", "<|im_end|>"}},
@@ -74,7 +74,7 @@ static hy_status read_roles(hy_tokenizer *t, const char *folder) {
         HY_TRY(hy_path_join(path, sizeof path, folder, files[f]));
         if (!hy_path_exists(path)) continue;
         HY_TRY(hy_json_read_file(path, &json));
-        for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: there is none */
+        for (int i = 0; i < 2; i++) { /* "</s>" or {"content": "</s>", ...}; null: none */
             const hy_json_node *node = hy_json_get(hy_json_root(json), roles[i].key);
             const char *text;
             if (!node || is_said[i]) continue;
@@ -111,7 +111,7 @@ hy_status hy_tokenizer_parse(const char *text, size_t size, const char *name, hy
     if (t && t->workspaces) pthread_mutex_init(&t->workspaces->lock, NULL);
     hy_status status = t && t->name && t->workspaces
                            ? fill(t, text, size)
-                           : hy_fail(HY_ERR_MEMORY, "out of memory for a tokenizer");
+                           : hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
     if (status == HY_OK) *out = t;
     if (status != HY_OK) hy_tokenizer_close(t);
     return status;
@@ -121,8 +121,8 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     char file[PATH_MAX_BYTES], folder[PATH_MAX_BYTES];
     if (hy_path_is_dir(path)) {
         HY_TRY(hy_path_join(file, sizeof file, path, "tokenizer.json"));
-        HY_FAIL_IF(!hy_path_exists(file), HY_ERR_INPUT,
-                   "%s: there is no tokenizer.json in this folder", path);
+        HY_FAIL_IF(!hy_path_exists(file), HY_ERR_INPUT, "%s: this folder has no tokenizer.json",
+                   path);
         path = file;
     }
     if (hy_llama2c_tokenizer_is_named(path)) return hy_llama2c_tokenizer_open(path, out);
@@ -140,7 +140,7 @@ hy_status hy_tokenizer_open(const char *path, hy_tokenizer **out) {
     return status;
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 int32_t hy_tokenizer_vocab(const hy_tokenizer *t) { return t->vocab.ids; }
 
@@ -161,7 +161,7 @@ bool hy_tokenizer_is_special(const hy_tokenizer *t, int32_t id) {
 int32_t hy_tokenizer_bos(const hy_tokenizer *t) { return t->bos; }
 int32_t hy_tokenizer_eos(const hy_tokenizer *t) { return t->eos; }
 
-/* ---- for programs ------------------------------------------------------------------------------ */
+/* ---- public functions ------------------------------------------------------------------------ */
 
 hy_status hy_tokenize(const hy_tokenizer *t, const char *text, size_t size, int flags,
                       int32_t **ids, size_t *count) {
@@ -177,7 +177,7 @@ hy_status hy_untokenize(const hy_tokenizer *t, const int32_t *ids, size_t count,
                         char **text, size_t *size) {
     hy_text out = {0};
     hy_status status = hy_tokenizer_decode(t, ids, count, flags, &out);
-    hy_text_add(&out, ""); /* a string even when empty */
+    hy_text_add(&out, ""); /* makes it a string even if it is empty */
     if (status == HY_OK) status = hy_text_status(&out);
     if (status != HY_OK) hy_text_free(&out);
     *text = out.data;

@@ -1,9 +1,9 @@
-/* tokenizer_added.c: added tokens found in a text: the first place, and there the longest.
+/* tokenizer_added.c: finds added tokens in a text: the first position, and the longest token there.
  *
- * The text is read backwards, block by block, by one automaton for all tokens (Aho and Corasick's, of
- * the tokens' reversed texts): whatever they look like, each byte costs a step or two, and afterwards
- * the longest token that begins at a place is known for every place of the block. A block is read only
- * where a byte stands that begins some token. */
+ * One automaton for all tokens (Aho-Corasick, of the reversed tokens) reads the text backwards,
+ * block by block. Each byte costs a step or two, whatever the tokens are. Afterwards the longest
+ * token that begins at each position of the block is known. A block is read only if it contains a
+ * byte that some token begins with. */
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -12,13 +12,13 @@
 #include "tokenizer/unicode.h"
 
 #define BYTES_MAX (16 << 20) /* of all tokens of a set; a byte becomes a state of 20 bytes */
-#define BLOCK 128 /* places looked at in one go, or as many as the longest token has bytes */
+#define BLOCK 128 /* positions read at once, or the bytes of the longest token if that is more */
 
 static inline uint8_t byte_from_end(const hy_added *token, size_t depth) {
     return (uint8_t)token->text[token->size - 1 - depth];
 }
 
-/* By text, read backwards; of equal ones the smaller id, which is the one that is found. */
+/* Orders by reversed text; of equal texts, the smaller id first, which is the one that is found. */
 static int compare(const void *a, const void *b) {
     const hy_added *x = a, *y = b;
     for (size_t i = 0; i < x->size && i < y->size; i++) {
@@ -29,7 +29,7 @@ static int compare(const void *a, const void *b) {
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* The state after a byte. */
+/* The state after reading a byte. */
 static inline uint32_t next_state(const hy_added_node *nodes, uint32_t at, uint8_t byte) {
     for (;; at = nodes[at].fallback) {
         uint32_t low = nodes[at].low, high = nodes[at].high;
@@ -46,12 +46,13 @@ static inline uint32_t next_state(const hy_added_node *nodes, uint32_t at, uint8
     }
 }
 
-/* States by depth, so that a state's fallback, which is less deep, is done before it. Until its turn a
- * state's low and high are the tokens that lead through it. */
+/* Builds states by increasing depth, because the fallback of a state has a smaller depth and must
+ * be complete first. Until a state is processed, its low and high are the tokens that pass through
+ * it. */
 static hy_status build(hy_added_set *set, size_t bytes) {
     const hy_added *tokens = set->tokens;
     hy_added_node *nodes = set->nodes = calloc(bytes + 1, sizeof *set->nodes);
-    if (!nodes) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", set->count);
+    if (!nodes) return hy_fail(HY_ERR_MEMORY, "not enough memory for %zu added tokens", set->count);
     uint32_t made = 1, level = 1;
     size_t depth = 0;
     nodes[0].high = (uint32_t)set->count;
@@ -82,7 +83,8 @@ hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t co
                             hy_added_kind kind) {
     size_t bytes = 0;
     *set = (hy_added_set){.tokens = calloc(count ? count : 1, sizeof *set->tokens)};
-    if (!set->tokens) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
+    if (!set->tokens)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for %zu added tokens", count);
     for (size_t i = 0; i < count; i++) {
         bool is_in = kind == HY_ADDED_SPECIAL
                          ? tokens[i].is_special
@@ -91,7 +93,7 @@ hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t co
         hy_added *token = &set->tokens[set->count];
         *token = tokens[i];
         token->text = malloc(token->size);
-        if (!token->text) return hy_fail(HY_ERR_MEMORY, "out of memory for an added token");
+        if (!token->text) return hy_fail(HY_ERR_MEMORY, "not enough memory for an added token");
         memcpy(token->text, tokens[i].text, token->size);
         set->begins[(uint8_t)token->text[0]] = true;
         if (token->size > set->longest) set->longest = token->size;
@@ -99,7 +101,7 @@ hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t co
         set->count++;
     }
     HY_FAIL_IF(bytes > BYTES_MAX, HY_ERR_INPUT,
-               "the added tokens have %zu bytes in all; at most %d are accepted", bytes, BYTES_MAX);
+               "the added tokens have %zu bytes in total; the limit is %d", bytes, BYTES_MAX);
     if (set->count == 0) return HY_OK;
     qsort(set->tokens, set->count, sizeof *set->tokens, compare);
     return build(set, bytes);
@@ -112,7 +114,8 @@ void hy_added_set_fini(hy_added_set *set) {
     *set = (hy_added_set){0};
 }
 
-/* Looks at a block from `at` on. What begins in it ends within the longest token's bytes after it. */
+/* Reads the block at `at`. A token that begins in the block ends at most `longest` bytes after
+ * it. */
 static hy_status look_ahead(const hy_added_set *set, hy_added_search *search, const char *text,
                             size_t size, size_t at) {
     size_t block = set->longest > BLOCK ? set->longest : BLOCK;
@@ -160,7 +163,7 @@ hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const 
         size_t end = i + token->size;
         bool counts = !(token->is_special && without_special) &&
                       (!token->is_single_word || stands_alone(text, size, i, end));
-        if (!counts) { /* it still covers its text */
+        if (!counts) { /* the text it covers is skipped all the same */
             i = end;
             continue;
         }

@@ -1,7 +1,7 @@
-/* tokenizer_decode.c: ids become text again.
+/* tokenizer_decode.c: converts ids to text.
  *
- * Bytes are given as they are: where a token ends within a character, so does the text, and text
- * that was no UTF-8 comes back as it was. */
+ * The output is exact bytes: if a token ends inside a character, so does the text, and text that
+ * was not valid UTF-8 is reproduced unchanged. */
 #include <ctype.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@
 
 /* ---- the printable alphabet ------------------------------------------------------------------ */
 
-/* Bytes that can be seen stand for themselves; the others, in order, for U+0100 and on. */
+/* Printable bytes are spelled as themselves, the others, in order, as U+0100 and up. */
 static bool is_seen(uint32_t byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xFF && byte != 0xAD);
 }
@@ -29,7 +29,7 @@ static int hy_byte_of_spelling(uint32_t code) {
     return code == 0x143 ? 0xAD : -1;
 }
 
-/* Adds a token spelled in the alphabet as its bytes; one that is not, as it is. */
+/* Adds a token that is spelled in the alphabet as its bytes; any other text unchanged. */
 static void add_spelled(hy_text *out, const char *text, size_t size) {
     size_t before = out->size;
     for (size_t i = 0; i < size;) {
@@ -46,12 +46,12 @@ static void add_spelled(hy_text *out, const char *text, size_t size) {
     }
 }
 
-#define GROWTH_MAX 16 /* of a token by the decoder's Replace */
+#define GROWTH_MAX 16 /* limit on how much the decoder's Replace may enlarge a token */
 #define GROWTH_FREE 256
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The byte that a token <0xNN> stands for, -1: it is none. */
+/* The byte that a token <0xNN> stands for; -1: another token. */
 static int byte_of_token(const char *text, size_t size) {
     bool is_byte = size == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>' &&
                    isxdigit((unsigned char)text[3]) && isxdigit((unsigned char)text[4]);
@@ -87,15 +87,15 @@ hy_status hy_tokenizer_decode(const hy_tokenizer *t, const int32_t *ids, size_t 
     for (size_t i = 0; i < count; i++) {
         int32_t id = ids[i];
         HY_FAIL_IF(id < 0 || id >= t->vocab.ids, HY_ERR_INPUT,
-                   "%s: token id %d at place %zu: ids are 0 to %d", t->name, (int)id, i,
-                   (int)t->vocab.ids - 1);
+                   "%s: token id %d at position %zu is out of range; expected 0 to %d", t->name,
+                   (int)id, i, (int)t->vocab.ids - 1);
         if (t->vocab.places[id].start == UINT32_MAX) continue;
         if ((flags & HY_TOKENS_SKIP_SPECIAL) && t->is_special[id]) continue;
         size_t token_size = t->vocab.places[id].size;
         size_t most = out->size + token_size * GROWTH_MAX + GROWTH_FREE;
         add_token(t, out, t->vocab.bytes + t->vocab.places[id].start, token_size, is_first, most);
         HY_FAIL_IF(out->size > most, HY_ERR_INPUT,
-                   "%s: the decoder makes more than %d times its size of token %d", t->name,
+                   "%s: the decoder enlarges the text more than %d times at token %d", t->name,
                    GROWTH_MAX, (int)id);
         is_first = false;
     }

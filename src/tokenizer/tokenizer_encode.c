@@ -1,8 +1,8 @@
-/* tokenizer_encode.c: a text becomes ids.
+/* tokenizer_encode.c: converts text to ids.
  *
- * Words met before are found in the workspace's table, which makes most text as fast as it can be
- * split. A workspace is lent to one call at a time, so threads never wait for each other but for the
- * moment of borrowing. */
+ * The workspace has a table of words seen before, so most text is encoded as fast as it can be
+ * split. A workspace is lent to one call at a time, so threads wait for each other only while
+ * borrowing one. */
 #include <stdlib.h>
 
 #include "base/array.h"
@@ -10,7 +10,7 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, which stands for a blank */
+static const char metaspace[] = "\xE2\x96\x81"; /* U+2581, which represents a blank */
 #define METASPACE_SIZE 3
 #define TEXT_MAX ((size_t)INT32_MAX)
 
@@ -35,7 +35,7 @@ hy_status hy_ids_append(hy_ids *ids, const int32_t *more, size_t count) {
 
 /* ---- workspaces ------------------------------------------------------------------------------ */
 
-/* NULL: no memory. */
+/* NULL: not enough memory. */
 static hy_workspace *borrow(const hy_tokenizer *t) {
     pthread_mutex_lock(&t->workspaces->lock);
     hy_workspace *space = t->workspaces->idle;
@@ -59,14 +59,14 @@ typedef struct encode_call {
     bool without_special;
 } encode_call;
 
-/* Symbols of a word, with the unknown ones that are not out yet. */
+/* The symbols of a word, and unknown ones that are not written yet. */
 typedef struct symbols {
     int32_t *ids;
     size_t count;
     bool has_unknown;
 } symbols;
 
-/* The bytes of a character as tokens of their own; false when one of them is missing. */
+/* Adds the bytes of a character as separate tokens; false if one of them is missing. */
 static bool put_bytes(const hy_tokenizer *t, symbols *s, const char *text, size_t size) {
     for (size_t i = 0; i < size; i++) {
         if (t->byte_id[(uint8_t)text[i]] < 0) return false;
@@ -87,7 +87,7 @@ static void symbols_of(const hy_tokenizer *t, const char *word, size_t size, sym
             s->ids[s->count++] = id;
         } else if (!t->has_byte_fallback || t->is_byte_level ||
                    !put_bytes(t, s, word + i, length)) {
-            /* then what is unknown vanishes */
+            /* otherwise unknown characters are dropped */
             if (t->unknown >= 0) {
                 if (s->has_unknown && !t->fuses_unknown) s->ids[s->count++] = t->unknown;
                 s->has_unknown = true;
@@ -97,7 +97,7 @@ static void symbols_of(const hy_tokenizer *t, const char *word, size_t size, sym
     if (s->has_unknown) s->ids[s->count++] = t->unknown;
 }
 
-/* The word as one token of the vocabulary, -1: it is none. */
+/* The token of the vocabulary that is the whole word; -1: none. */
 static int32_t whole_word(const encode_call *call, const char *word, size_t size) {
     const hy_tokenizer *t = call->tokenizer;
     if (!t->is_byte_level) return hy_vocab_find(&t->vocab, word, size);
@@ -113,8 +113,8 @@ static int32_t whole_word(const encode_call *call, const char *word, size_t size
 
 static hy_status work_out(const encode_call *call, const char *word, size_t size, symbols *s) {
     const hy_tokenizer *t = call->tokenizer;
-    HY_FAIL_IF(size > TEXT_MAX, HY_ERR_INPUT, "a word of %zu bytes: at most 2 GiB can be encoded",
-               size);
+    HY_FAIL_IF(size > TEXT_MAX, HY_ERR_INPUT,
+               "cannot encode a word of %zu bytes; the limit is 2 GiB", size);
     HY_TRY(hy_ids_reserve(&call->space->symbols, size + 1));
     *s = (symbols){.ids = call->space->symbols.data};
     int32_t id = t->ignores_merges ? whole_word(call, word, size) : -1;
@@ -138,7 +138,8 @@ static hy_status take_word(void *context, const char *word, size_t size) {
         HY_TRY(work_out(call, word, size, &s));
         return hy_ids_append(call->ids, s.ids, s.count);
     }
-    /* Two places for a word; what came first, which is what comes often, keeps the first. */
+    /* A word has two possible slots. The first word keeps the first slot, since frequent words come
+     * early. */
     size_t place = hy_vocab_hash(word, size) & (HY_WORD_SLOTS - 1);
     hy_word *slot = &call->space->words[place];
     if (!is_word(slot, word, size) && slot->size != 0) slot = &call->space->words[place ^ 1];
@@ -158,8 +159,8 @@ static hy_status take_word(void *context, const char *word, size_t size) {
     return hy_ids_append(call->ids, s.ids, s.count);
 }
 
-/* Cuts before each U+2581 that follows another character. No merge reaches across such a place, so
- * the ids are the same and the pieces are words that come again. */
+/* Cuts before each U+2581 that follows another character. No merge crosses such a position, so the
+ * ids stay the same, and the pieces are words that occur again. */
 static hy_status take_cut(void *context, const char *text, size_t size) {
     size_t begin = 0;
     for (size_t i = 1; i + METASPACE_SIZE <= size; i++) {
@@ -175,8 +176,8 @@ static hy_status take_cut(void *context, const char *text, size_t size) {
 
 /* ---- a text ---------------------------------------------------------------------------------- */
 
-/* Cuts out added tokens as they stand in the text, then, what lies between being normalised, those that
- * are normalised too; what is left is split into words. */
+/* Extracts added tokens as spelled in the text. Normalises the text between them and extracts
+ * normalised added tokens. Splits the rest into words. */
 typedef enum stage { RAW, NORMALIZED, PLAIN } stage;
 
 static hy_status encode_text(encode_call *call, stage at, const char *text, size_t size,
@@ -210,7 +211,7 @@ hy_status hy_tokenizer_encode(const hy_tokenizer *t, const char *text, size_t si
     encode_call call = {.tokenizer = t, .ids = out, .without_special = flags & HY_TOKENS_PLAIN};
     bool has_template = flags & HY_TOKENS_SPECIAL;
     call.space = borrow(t);
-    if (!call.space) return hy_fail(HY_ERR_MEMORY, "out of memory for encoding text");
+    if (!call.space) return hy_fail(HY_ERR_MEMORY, "not enough memory to encode text");
     call.space->left = hy_allowance_of(t->name, size);
     hy_status status = HY_OK;
     if (has_template) status = hy_ids_append(out, t->before.data, t->before.count);
@@ -236,7 +237,7 @@ hy_status hy_tokenizer_find_specials(const hy_tokenizer *t, const char *text, si
         status = hy_array_reserve(&out->items, &out->room, out->count + 1, sizeof *out->items,
                                   "special tokens");
         if (status != HY_OK) break;
-        size_t at = match.begin; /* of the spelling, behind the blanks that go with it */
+        size_t at = match.begin; /* start of the spelling, after the blanks that belong to it */
         while (memcmp(text + at, match.token->text, match.token->size) != 0) at++;
         out->items[out->count++] =
             (hy_special){match.begin, match.end, at, match.token->size, match.token->id};
@@ -245,11 +246,11 @@ hy_status hy_tokenizer_find_specials(const hy_tokenizer *t, const char *text, si
     return status;
 }
 
-/* ---- where a long text may be cut so that its parts, encoded apart, give the same ids -------- */
+/* ---- where a long text may be cut without changing its ids ----------------------------------- */
 
-/* That is known for the hand-written splitters: a line that ends in something other than a blank,
- * followed by a letter of ASCII. There no word, no merge and no normalisation reaches across, unless
- * an added token holds a newline or strips blanks. Other tokenizers have no such place. */
+/* Such positions are known for the hand-written splitters: a line that ends with a character other
+ * than a blank, followed by an ASCII letter. No word, merge or normalisation crosses it, unless an
+ * added token contains a newline or strips blanks. Other tokenizers have no such position. */
 
 static bool is_letter(char c) { return (unsigned)((c | 32) - 'a') < 26; }
 

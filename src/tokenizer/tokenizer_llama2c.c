@@ -1,4 +1,4 @@
-/* tokenizer_llama2c.c: see tokenizer_llama2c.h. */
+/* tokenizer_llama2c.c: reads the tokenizer of llama2.c. See tokenizer_llama2c.h. */
 #include "tokenizer/tokenizer_llama2c.h"
 
 #include <stdlib.h>
@@ -9,20 +9,20 @@
 #include "base/json.h"
 #include "base/utf8.h"
 
-#define SPACE "\xE2\x96\x81" /* how pieces write a space */
+#define SPACE "\xE2\x96\x81" /* how pieces spell a space */
 
 enum { UNKNOWN = 0, BOS = 1, EOS = 2, SPECIALS = 3 };
 static const char *const specials[SPECIALS] = {"<unk>", "<s>", "</s>"};
 
 enum { PIECE_MAX = 1 << 16, PIECES_BYTES_MAX = 64 << 20 };
 
-/* ---- the file --------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t size, size_t *at) {
     int32_t length = -1;
     if (size - *at >= 8) memcpy(&length, data + *at + 4, sizeof length);
     HY_FAIL_IF(length < 0 || length > PIECE_MAX || (size_t)length > size - *at - 8, HY_ERR_INPUT,
-               "piece %d is cut off or has a wrong length", p->count);
+               "piece %d is truncated or has a wrong length", p->count);
     memcpy(&p->scores[p->count], data + *at, sizeof(float));
     hy_text_add_bytes(&p->bytes, data + *at + 8, (size_t)length);
     p->begin[++p->count] = (uint32_t)p->bytes.size;
@@ -31,18 +31,20 @@ static hy_status add_piece(hy_llama2c_pieces *p, const uint8_t *data, size_t siz
 }
 
 static hy_status read_pieces(hy_llama2c_pieces *out, const hy_file_map *map) {
-    size_t at = 4, most = map->size / 8; /* each piece has at least that many bytes */
-    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT,
-               "%zu bytes are too many for the pieces of a tokenizer", map->size);
-    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few", map->size);
+    size_t at = 4, most = map->size / 8; /* each piece has at least 8 bytes */
+    HY_FAIL_IF(map->size > PIECES_BYTES_MAX, HY_ERR_INPUT, "%zu bytes are too many for a tokenizer",
+               map->size);
+    HY_FAIL_IF(map->size < 4, HY_ERR_INPUT, "%zu bytes are too few for a tokenizer", map->size);
     out->begin = calloc(most + 1, sizeof *out->begin);
     out->scores = calloc(most + 1, sizeof *out->scores);
-    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "no memory for %zu pieces", most);
+    HY_FAIL_IF(!out->begin || !out->scores, HY_ERR_MEMORY, "not enough memory for %zu pieces",
+               most);
     while (at < map->size) HY_TRY(add_piece(out, map->data, map->size, &at));
     return hy_text_status(&out->bytes);
 }
 
-/* Weights of other programs end in .bin, too: mapped, they are not read in to be refused. */
+/* Weights of other programs also end in .bin. The file is mapped, so that a large one is rejected
+ * without reading it all. */
 hy_status hy_llama2c_pieces_read(const char *path, hy_llama2c_pieces *out) {
     hy_file_map map;
     *out = (hy_llama2c_pieces){0};
@@ -61,17 +63,17 @@ void hy_llama2c_pieces_free(hy_llama2c_pieces *pieces) {
     *pieces = (hy_llama2c_pieces){0};
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------ */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 typedef struct piece {
-    char *text; /* spaces written as SPACE; zero-terminated */
+    char *text; /* spaces replaced by SPACE; zero-terminated */
     float score;
     int32_t id;
 } piece;
 
 typedef struct piece_list {
     piece *by_id;
-    piece **by_text; /* those that take part in merges, sorted */
+    piece **by_text; /* pieces that take part in merges, sorted */
     int32_t count, sorted;
 } piece_list;
 
@@ -98,11 +100,12 @@ static hy_status make_list(const hy_llama2c_pieces *from, piece_list *list) {
     list->count = from->count;
     list->by_id = calloc(count, sizeof *list->by_id);
     list->by_text = calloc(count, sizeof *list->by_text);
-    if (!list->by_id || !list->by_text) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+    if (!list->by_id || !list->by_text)
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
     for (int32_t i = 0; i < list->count; i++) {
         piece *p = &list->by_id[i];
         *p = (piece){copy_piece(from, i), from->scores[i], i};
-        if (!p->text) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+        if (!p->text) return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
         if (i >= SPECIALS && !is_byte(p->text)) list->by_text[list->sorted++] = p;
     }
     qsort(list->by_text, (size_t)list->sorted, sizeof *list->by_text, compare_texts);
@@ -114,7 +117,7 @@ static bool has_piece(const piece_list *list, const char *text) {
     return bsearch(&at, list->by_text, (size_t)list->sorted, sizeof at, compare_texts) != NULL;
 }
 
-/* ---- merges ------------------------------------------------------------------------------------ */
+/* ---- merges ---------------------------------------------------------------------------------- */
 
 static int compare_scores(const void *a, const void *b) {
     const piece *one = *(piece *const *)a, *other = *(piece *const *)b;
@@ -122,7 +125,7 @@ static int compare_scores(const void *a, const void *b) {
     return one->id < other->id ? -1 : 1;
 }
 
-/* Every way to make a piece of two others. */
+/* Writes every way to merge two pieces into piece p. */
 static void put_merges(const piece_list *list, const piece *p, hy_json_writer *w) {
     size_t size = strlen(p->text);
     char *pair = malloc(size + 2);
@@ -144,7 +147,7 @@ static void put_merges(const piece_list *list, const piece *p, hy_json_writer *w
     free(pair);
 }
 
-/* ---- the text ---------------------------------------------------------------------------------- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 static hy_status put_model(const piece_list *list, hy_json_writer *w) {
     hy_json_open_object(w, "model");
@@ -158,7 +161,7 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
     }
     hy_json_close_object(w);
     piece **by_score = malloc((size_t)(list->sorted + 1) * sizeof *by_score);
-    if (!by_score) return hy_fail(HY_ERR_MEMORY, "no memory for a tokenizer");
+    if (!by_score) return hy_fail(HY_ERR_MEMORY, "not enough memory for a tokenizer");
     memcpy(by_score, list->by_text, (size_t)list->sorted * sizeof *by_score);
     qsort(by_score, (size_t)list->sorted, sizeof *by_score, compare_scores);
     hy_json_open_array(w, "merges");
@@ -169,7 +172,8 @@ static hy_status put_model(const piece_list *list, hy_json_writer *w) {
     return HY_OK;
 }
 
-/* A space in front, spaces as pieces write them, BOS before a text, and the way back. */
+/* Steps of the tokenizer: a space before the text, spaces as pieces spell them, BOS before a text,
+ * and the decoder. */
 static const char frame[] =
     "\"version\": \"1.0\", \"truncation\": null, \"padding\": null, "
     "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": ["
@@ -189,7 +193,7 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
     hy_json_writer w;
     hy_json_begin(&w, out, false);
     hy_json_open_object(&w, NULL);
-    hy_text_add(out, frame); /* the first members */
+    hy_text_add(out, frame); /* the members before the vocabulary */
     hy_text_add(out, ", ");
     static const char *const off[] = {"single_word", "lstrip", "rstrip", "normalized"};
     hy_json_open_array(&w, "added_tokens");
@@ -207,7 +211,7 @@ static hy_status write_json(const piece_list *list, hy_text *out) {
     return status == HY_OK ? hy_text_status(out) : status;
 }
 
-/* ---- opening and finding ----------------------------------------------------------------------- */
+/* ---- opening and finding --------------------------------------------------------------------- */
 
 bool hy_llama2c_tokenizer_is_named(const char *path) { return hy_has_ending(path, ".bin"); }
 
@@ -241,7 +245,7 @@ hy_status hy_llama2c_tokenizer_open(const char *path, hy_tokenizer **out) {
     return status;
 }
 
-/* A model's weights have the same ending, but they are no pieces to their exact end. */
+/* Weights of a model have the same ending, but they do not contain pieces up to the exact end. */
 static bool has_pieces(const char *path, int32_t vocab) {
     hy_llama2c_pieces pieces;
     if (hy_llama2c_pieces_read(path, &pieces) != HY_OK) return false;

@@ -1,9 +1,8 @@
-/* tokenizer_merges.c: byte-pair encoding: of all neighbours that merge, the pair of the lowest rank,
- * and of equal ones the leftmost, becomes one symbol, until none is left.
+/* tokenizer_merges.c: byte-pair encoding. Of all neighbours that can merge, the pair with the
+ * lowest rank (the leftmost of equal ones) becomes one symbol, until none is left.
  *
- * Short words are scanned for the best pair again and again, which is fastest for them. Long ones
- * use a linked list and a heap, so that a word of n symbols takes n log n steps. Both give the same
- * symbols. */
+ * A short word is scanned for the best pair repeatedly, which is fastest. A long word uses a linked
+ * list and a heap, so n symbols take n log n steps. Both give the same symbols. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -11,9 +10,9 @@
 
 /* ---- tokens by text and by id ---------------------------------------------------------------- */
 
-/* One block holds all texts; an open-addressing table, at most half full, finds an id by the hash of
- * its text. The upper half of the hash lies in the slot, so that a text is compared only when it is
- * almost surely the one. */
+/* One block holds all texts. An open-addressing table, at most half full, maps the hash of a text
+ * to its id. The slot contains the upper half of the hash, so texts are compared only if they are
+ * almost certainly equal. */
 
 hy_status hy_vocab_init(hy_vocab *vocab, int32_t ids, size_t tokens, size_t bytes) {
     uint32_t slots = 16;
@@ -25,7 +24,7 @@ hy_status hy_vocab_init(hy_vocab *vocab, int32_t ids, size_t tokens, size_t byte
     vocab->slots = calloc(slots, sizeof *vocab->slots);
     if (!vocab->bytes || !vocab->places || !vocab->slots) {
         hy_vocab_fini(vocab);
-        return hy_fail(HY_ERR_MEMORY, "out of memory for a vocabulary of %zu tokens", tokens);
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a vocabulary of %zu tokens", tokens);
     }
     memset(vocab->places, 0xFF, places * sizeof *vocab->places);
     return HY_OK;
@@ -69,14 +68,14 @@ int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size) {
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-#define SHORT_WORD 48 /* symbols; about where the two ways take the same time */
+#define SHORT_WORD 48 /* symbols; near this length both methods take the same time */
 
 hy_status hy_merges_init(hy_merges *merges, size_t count) {
     uint32_t slots = 16;
     while (slots < count + count / 2) slots *= 2;
     merges->mask = slots - 1;
     merges->slots = malloc(slots * sizeof *merges->slots);
-    if (!merges->slots) return hy_fail(HY_ERR_MEMORY, "out of memory for %zu merges", count);
+    if (!merges->slots) return hy_fail(HY_ERR_MEMORY, "not enough memory for %zu merges", count);
     memset(merges->slots, 0xFF, slots * sizeof *merges->slots);
     return HY_OK;
 }
@@ -135,11 +134,11 @@ static size_t merge_short(const hy_merges *merges, int32_t *ids, size_t count) {
 typedef struct symbol {
     int32_t id;
     uint32_t previous, next; /* NO_SYMBOL at the ends */
-    neighbours pair;         /* with the next one */
+    neighbours pair;         /* this symbol and the next */
 } symbol;
 
-/* Candidates as rank << 32 | place: the least is the next to be done. One that no longer holds stays
- * until it comes up: its rank then differs from that of the symbol's pair. */
+/* Candidates as rank << 32 | position: the smallest is merged next. An outdated candidate stays in
+ * the heap until it is taken; then its rank differs from that of the symbol's current pair. */
 typedef struct heap {
     uint64_t *items;
     size_t count;
@@ -188,8 +187,8 @@ static void merge_at(const hy_merges *merges, symbol *symbols, uint32_t at, heap
     pair_up(merges, symbols, at, h);
 }
 
-/* Each merge puts in at most two candidates and there are fewer merges than symbols, so three times
- * as many candidates as symbols always fit. */
+/* Each merge adds at most two candidates, and there are fewer merges than symbols. So room for
+ * three times as many candidates as symbols is enough. */
 static bool reserve(hy_merge_memory *memory, size_t count) {
     if (memory->room >= count) return memory->data != NULL;
     free(memory->data);
@@ -202,8 +201,8 @@ static bool reserve(hy_merge_memory *memory, size_t count) {
 
 static hy_status merge_long(const hy_merges *merges, int32_t *ids, size_t *count,
                             hy_merge_memory *memory) {
-    HY_FAIL_IF(!reserve(memory, *count), HY_ERR_MEMORY, "out of memory for a word of %zu symbols",
-               *count);
+    HY_FAIL_IF(!reserve(memory, *count), HY_ERR_MEMORY,
+               "not enough memory for a word of %zu symbols", *count);
     heap h = {.items = memory->data};
     symbol *symbols = (symbol *)(h.items + 3 * memory->room);
     uint32_t last = (uint32_t)(*count - 1);

@@ -1,9 +1,9 @@
-/* tokenizer_parts.h: a tokenizer as it lies in memory; for the files tokenizer_*.c alone.
+/* tokenizer_parts.h: the parts of a tokenizer in memory; used only by tokenizer_*.c.
  *
- * The way of a text: non-normalised added tokens are cut out; what lies between is normalised;
- * normalised added tokens are cut out; the rest is split into words by a row of splitters; each word
- * becomes ids by BPE. One tokenizer is read-only after opening; what encoding needs to write lies in
- * workspaces, which are lent to one call at a time. */
+ * Stages of encoding: non-normalised added tokens are extracted; the text between them is
+ * normalised; normalised added tokens are extracted; a list of splitters splits the rest into
+ * words; BPE converts each word to ids. A tokenizer is read-only after opening. Encoding writes
+ * only to workspaces, and a workspace is lent to one call at a time. */
 #pragma once
 
 #include <pthread.h>
@@ -15,17 +15,17 @@
 /* ---- tokens by text (tokenizer_merges.c) ----------------------------------------------------- */
 
 typedef struct hy_token_place {
-    uint32_t start; /* where its text begins; UINT32_MAX: no token has this id */
+    uint32_t start; /* offset of its text; UINT32_MAX: no token has this id */
     uint32_t size;
 } hy_token_place;
 
 typedef struct hy_vocab {
-    char *bytes;            /* all texts, each ended by a zero */
+    char *bytes;            /* all texts, each zero-terminated */
     hy_token_place *places; /* (ids) */
-    int32_t ids;            /* ids lie below this */
-    uint64_t *slots;        /* high half of the hash and id + 1; 0: empty */
+    int32_t ids;            /* ids are below this */
+    uint64_t *slots;        /* upper half of the hash, and id + 1; 0: empty */
     uint32_t mask;          /* slots - 1 */
-    size_t used;            /* of bytes */
+    size_t used;            /* bytes used */
 } hy_vocab;
 
 static inline uint64_t hy_vocab_mix(uint64_t a, uint64_t b) {
@@ -33,7 +33,7 @@ static inline uint64_t hy_vocab_mix(uint64_t a, uint64_t b) {
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* A hash for short texts; quality matters only for speed. */
+/* A hash for short texts; its quality affects only the speed. */
 static inline uint64_t hy_vocab_hash(const char *text, size_t size) {
     uint64_t h = size, a, b;
     while (size > 16) {
@@ -60,18 +60,19 @@ static inline uint64_t hy_vocab_hash(const char *text, size_t size) {
     return hy_vocab_mix(a ^ h, b);
 }
 
-/* Room for `ids` ids, `tokens` tokens and `bytes` bytes of text. */
+/* Makes room for `ids` ids, `tokens` tokens and `bytes` bytes of text. */
 hy_status hy_vocab_init(hy_vocab *vocab, int32_t ids, size_t tokens, size_t bytes);
 void hy_vocab_fini(hy_vocab *vocab);
-/* Adds a token; false when the text or the id is there already. */
+/* Adds a token; false if the text or the id is already in use. */
 bool hy_vocab_add(hy_vocab *vocab, const char *text, size_t size, int32_t id);
 int32_t hy_vocab_find(const hy_vocab *vocab, const char *text, size_t size); /* -1: none */
-/* The same for a text whose hash is known; hy_vocab_touch fetches its slot beforehand. */
+/* As above, for a known hash. hy_vocab_touch prefetches its slot. */
 int32_t hy_vocab_find_hashed(const hy_vocab *vocab, uint64_t hash, const char *text, size_t size);
 static inline void hy_vocab_touch(const hy_vocab *vocab, uint64_t hash) {
     __builtin_prefetch(&vocab->slots[hash & vocab->mask]);
 }
-/* Which id a text with this hash probably has, -1: surely none; hy_vocab_is tells. */
+/* The id that a text with this hash probably has, to be confirmed by hy_vocab_is; -1: certainly
+ * none. */
 static inline int32_t hy_vocab_guess(const hy_vocab *vocab, uint64_t hash) {
     for (uint32_t i = (uint32_t)hash & vocab->mask;; i = (i + 1) & vocab->mask) {
         uint64_t slot = vocab->slots[i];
@@ -89,9 +90,9 @@ static inline bool hy_vocab_is(const hy_vocab *vocab, int32_t id, const char *te
 #define HY_NO_RANK UINT32_MAX
 
 typedef struct hy_merge {
-    int32_t left, right; /* left -1: empty */
-    uint32_t rank;       /* lower ones are done first */
-    int32_t id;          /* what they become */
+    int32_t left, right; /* left -1: empty slot */
+    uint32_t rank;       /* lower ranks merge first */
+    int32_t id;          /* the merged token */
 } hy_merge;
 
 typedef struct hy_merges {
@@ -101,12 +102,12 @@ typedef struct hy_merges {
 
 hy_status hy_merges_init(hy_merges *merges, size_t count);
 void hy_merges_fini(hy_merges *merges);
-/* A pair that is there already takes the new rank. */
+/* If the pair already exists, it gets the new rank. */
 void hy_merges_put(hy_merges *merges, int32_t left, int32_t right, uint32_t rank, int32_t id);
 static inline uint32_t hy_merges_slot(const hy_merges *merges, int32_t left, int32_t right) {
     return (uint32_t)hy_vocab_mix((uint32_t)left, (uint32_t)right) & merges->mask;
 }
-/* The merge of a pair, NULL: none. */
+/* The merge of a pair; NULL: none. */
 static inline const hy_merge *hy_merges_find(const hy_merges *merges, int32_t left, int32_t right) {
     for (uint32_t i = hy_merges_slot(merges, left, right);; i = (i + 1) & merges->mask) {
         const hy_merge *m = &merges->slots[i];
@@ -115,8 +116,8 @@ static inline const hy_merge *hy_merges_find(const hy_merges *merges, int32_t le
     }
 }
 
-/* Merges symbols in place until no pair is left that merges; returns how many remain. `heap` is
- * memory for long words, kept between calls. */
+/* Merges symbols in place until no pair can merge; returns how many remain. `memory` is for long
+ * words and is reused between calls. */
 typedef struct hy_merge_memory {
     void *data;
     size_t room; /* symbols */
@@ -127,65 +128,67 @@ hy_status hy_merges_apply(const hy_merges *merges, int32_t *ids, size_t *count,
 /* ---- added tokens (tokenizer_added.c) -------------------------------------------------------- */
 
 typedef struct hy_added {
-    char *text; /* what is looked for: normalised when the token is */
+    char *text; /* the text to find; normalised if the token is */
     size_t size;
     int32_t id;
     bool is_special, is_normalized, is_single_word, strips_left, strips_right;
 } hy_added;
 
-/* A state of the automaton that reads a text backwards: what was read last is the end of tokens. */
+/* A state of the automaton that reads a text backwards: the last bytes read are the end of some
+ * tokens. */
 typedef struct hy_added_node {
     uint32_t low, high; /* its children, sorted by byte */
-    uint32_t fallback;  /* the longest shorter end of tokens that was read last as well */
-    uint32_t longest;   /* token + 1 of the longest that begins here; 0: none */
-    uint8_t byte;       /* which leads here */
+    uint32_t fallback;  /* state of the longest shorter suffix that also matches */
+    uint32_t longest;   /* longest token that begins here, + 1; 0: none */
+    uint8_t byte;       /* the byte that leads here */
 } hy_added_node;
 
-/* Tokens looked for in one go. */
+/* Tokens that are searched for together. */
 typedef struct hy_added_set {
     hy_added *tokens;
     size_t count;
-    hy_added_node *nodes; /* the first is the start */
+    hy_added_node *nodes; /* the first is the start state */
     size_t longest;       /* bytes of the longest token */
-    bool begins[256];     /* some token begins with this byte */
+    bool begins[256];     /* whether some token begins with this byte */
 } hy_added_set;
 
-/* Of all added tokens those that are looked for as they stand, in normalised text, or by templates. */
+/* Sets of added tokens: searched in the raw text, in the normalised text, or by templates. */
 typedef enum hy_added_kind { HY_ADDED_RAW, HY_ADDED_NORMALIZED, HY_ADDED_SPECIAL } hy_added_kind;
 hy_status hy_added_set_init(hy_added_set *set, const hy_added *tokens, size_t count,
                             hy_added_kind kind);
 void hy_added_set_fini(hy_added_set *set);
 
-/* Which tokens begin at the places begin .. end - 1 of a text; zeroed for each new text but for its
- * memory. */
+/* The tokens that begin at positions begin .. end - 1 of a text. For a new text, everything except
+ * its memory is zeroed. */
 typedef struct hy_added_search {
     uint32_t *longest; /* as in a node */
     size_t room, begin, end;
 } hy_added_search;
 
 typedef struct hy_added_match {
-    size_t begin, end;     /* with the blanks it strips */
-    const hy_added *token; /* NULL: there is none */
+    size_t begin, end;     /* including the blanks it strips */
+    const hy_added *token; /* NULL: no match */
 } hy_added_match;
-/* The first token at or after `from`; blanks before `from` are not stripped. */
+/* Finds the first token at or after `from`; blanks before `from` are not stripped. */
 hy_status hy_added_find(const hy_added_set *set, hy_added_search *search, const char *text,
                         size_t size, size_t from, bool without_special, hy_added_match *match);
 
 /* ---- splitting (tokenizer_split.c, tokenizer_pattern.c) -------------------------------------- */
 
-/* The bytes of the first word; size at least 1. Every character belongs to some word. */
+/* Returns the length of the first word in bytes; size is at least 1. Every character belongs to a
+ * word. */
 typedef size_t (*hy_splitter)(const char *text, size_t size);
-/* The hand-written splitter of a pattern, NULL: there is none. */
+/* The hand-written splitter of a pattern; NULL: none. */
 hy_splitter hy_splitter_of(const char *pattern);
 extern const char hy_pattern_gpt2[];
 
-typedef struct hy_pattern hy_pattern; /* any other, through PCRE2 */
+typedef struct hy_pattern hy_pattern; /* any other pattern, with PCRE2 */
 hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out);
 void hy_pattern_free(hy_pattern *pattern);
-void *hy_pattern_state(const hy_pattern *pattern); /* what one thread needs; NULL: no memory */
+void *hy_pattern_state(const hy_pattern *pattern); /* for one thread; NULL: not enough memory */
 void hy_pattern_state_free(void *state);
-/* The first match at or after `from`, maybe an empty one; *found false: none. A hard search takes its
- * steps off *steps and fails when they are spent. */
+/* Finds the first match at or after `from`, possibly empty; *found false: none. A difficult search
+ * consumes *steps and fails when none are left. */
 hy_status hy_pattern_find(const hy_pattern *pattern, void *state, const char *text, size_t size,
                           size_t from, uint64_t *steps, bool *found, size_t *begin, size_t *end);
 
@@ -202,14 +205,14 @@ typedef enum hy_behavior {
 #define HY_STEPS_MAX 16
 
 typedef enum hy_step_kind {
-    HY_STEP_PREPEND, /* normalisers: text in front of what is not empty */
+    HY_STEP_PREPEND, /* normalisers: prepend to a text that is not empty */
     HY_STEP_REPLACE, /* from -> to */
     HY_STEP_NFC,
     HY_STEP_LOWER,
     HY_STEP_SPLIT,       /* pre-tokenisers: by splitter, by pattern, or by the text `from` */
-    HY_STEP_DIGITS,      /* between numbers and the rest */
-    HY_STEP_METASPACE,   /* blanks become `to`; one in front; split before each */
-    HY_STEP_PREFIX_SPACE /* a blank in front of a word that begins with none */
+    HY_STEP_DIGITS,      /* between digits and other characters */
+    HY_STEP_METASPACE,   /* blanks become `to`; one is prepended; split before each */
+    HY_STEP_PREFIX_SPACE /* a blank before a word that does not begin with one */
 } hy_step_kind;
 
 typedef enum hy_prepend { HY_PREPEND_ALWAYS, HY_PREPEND_FIRST, HY_PREPEND_NEVER } hy_prepend;
@@ -223,7 +226,7 @@ typedef struct hy_step {
     hy_behavior behavior;
     bool is_inverted;
     hy_prepend prepend;
-    bool splits; /* METASPACE */
+    bool splits; /* for METASPACE */
 } hy_step;
 
 typedef struct hy_steps {
@@ -232,30 +235,31 @@ typedef struct hy_steps {
 } hy_steps;
 
 void hy_steps_fini(hy_steps *steps);
-/* Adds a text with `from` replaced by `to`; it ends early, soon after `out` has more than `most` bytes. */
+/* Adds a text with `from` replaced by `to`; stops early, soon after `out` exceeds `most` bytes. */
 void hy_add_replaced(hy_text *out, const char *text, size_t size, const char *from,
                      size_t from_size, const char *to, size_t to_size, size_t most);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
 typedef struct hy_decoder {
-    bool is_byte_level;     /* token texts are bytes in the printable alphabet */
-    bool joins_with_blanks; /* there is no decoder */
+    bool is_byte_level;     /* tokens spell bytes in the printable alphabet */
+    bool joins_with_blanks; /* the file has no decoder */
     char *from, *to;        /* replaced in each token; NULL: nothing */
     size_t from_size, to_size;
     bool has_byte_fallback;
-    int strip_start;   /* blanks taken off the whole text's beginning */
-    bool strips_first; /* Metaspace: in the first token `from` is dropped */
+    int strip_start;   /* blanks removed from the beginning of the whole text */
+    bool strips_first; /* Metaspace: `from` is dropped in the first token */
 } hy_decoder;
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole tokenizer --------------------------------------------------------------------- */
 
-#define HY_WORD_KEY 22 /* longest word that is remembered */
-#define HY_WORD_IDS 10 /* and its most ids */
+#define HY_WORD_KEY 22 /* longest word in the table, in bytes */
+#define HY_WORD_IDS 10 /* most ids of a word in the table */
 #define HY_WORD_SLOTS 32768
 
-/* What a stranger's tokenizer may make of a text, so that neither time nor memory run away: bytes that
- * steps write in all, and steps of hard searches for a pattern. Both grow with the text alone. */
+/* Limits for an untrusted tokenizer, so that time and memory stay bounded: the bytes that all steps
+ * may write, and the steps of difficult pattern searches. Both depend only on the size of the
+ * text. */
 typedef struct hy_allowance {
     const char *name; /* of the tokenizer */
     size_t text;      /* bytes of the text */
@@ -263,10 +267,10 @@ typedef struct hy_allowance {
     uint64_t steps;
 } hy_allowance;
 hy_allowance hy_allowance_of(const char *name, size_t text_size);
-/* Takes bytes that a step has written, or the error that there are too many. */
+/* Subtracts bytes that a step has written; an error if there are too many. */
 hy_status hy_allowance_take(hy_allowance *left, size_t bytes);
 
-/* A word met before: 64 bytes. */
+/* A word seen before: 64 bytes. */
 typedef struct hy_word {
     uint8_t size, count; /* size 0: empty */
     char key[HY_WORD_KEY];
@@ -276,14 +280,14 @@ typedef struct hy_word {
 typedef struct hy_workspace {
     struct hy_workspace *next;
     hy_word *words;
-    hy_text normal[2];          /* a text being normalised: from one to the other and back */
-    hy_text step[HY_STEPS_MAX]; /* what a splitting step writes */
-    void *state[HY_STEPS_MAX];  /* of its pattern */
+    hy_text normal[2];          /* two buffers for normalisation, used alternately */
+    hy_text step[HY_STEPS_MAX]; /* output of each splitting step */
+    void *state[HY_STEPS_MAX];  /* PCRE2 state of each step's pattern */
     hy_text spelled;            /* a word in the printable alphabet */
     hy_ids symbols;             /* a word being merged */
     hy_merge_memory merge_memory;
-    hy_added_search search[2]; /* of raw and of normalised tokens */
-    hy_allowance left;         /* of the text being encoded */
+    hy_added_search search[2]; /* for raw and for normalised tokens */
+    hy_allowance left;         /* for the text that is being encoded */
 } hy_workspace;
 
 typedef struct hy_workspaces {
@@ -292,44 +296,47 @@ typedef struct hy_workspaces {
 } hy_workspaces;
 
 struct hy_tokenizer {
-    char *name;          /* of the file, for errors */
-    const hy_json *json; /* what it is read from, while it is */
+    char *name;          /* name of the file, for errors */
+    const hy_json *json; /* the file's content while it is being read */
     hy_vocab vocab;
     hy_merges merges;
-    bool is_byte_level;   /* words are bytes in the printable alphabet */
-    int32_t byte_id[256]; /* byte-level: of a byte; else of <0xNN>; -1: none */
+    bool is_byte_level;   /* words spell bytes in the printable alphabet */
+    int32_t byte_id[256]; /* byte-level: id of a byte; otherwise of <0xNN>; -1: none */
     bool has_byte_fallback, fuses_unknown, ignores_merges;
     int32_t unknown;  /* -1: none */
-    bool cuts_blanks; /* no token holds U+2581 after another character: words may be cut there */
+    bool cuts_blanks; /* no token has U+2581 after another character: words may be cut there */
     bool *is_special; /* (ids) */
     hy_added_set raw, normalized, special;
     hy_steps normalizer, splitting;
-    hy_ids before, after; /* what the template puts around a text */
+    hy_ids before, after; /* tokens that the template adds around a text */
     hy_decoder decoder;
     int32_t bos, eos;
     hy_workspaces *workspaces;
 };
 
-/* Fills an empty tokenizer from a file's tree (tokenizer_read.c). */
+/* Fills an empty tokenizer from the parsed file (tokenizer_read.c). */
 hy_status hy_tokenizer_fill(hy_tokenizer *tokenizer, const hy_json *json);
-/* Parts of it: tokenizer_read_model.c, tokenizer_read_steps.c. `where` names the part in errors. */
+/* Read parts of the file (tokenizer_read_model.c, tokenizer_read_steps.c). `where` names the part
+ * in errors. */
 hy_status hy_tokenizer_read_model(hy_tokenizer *tokenizer, const hy_json_node *model,
                                   const hy_json_node *added);
-/* A switch of `object`; absent or null: the fallback. */
+/* Reads a boolean of `object`; absent or null: the fallback. */
 hy_status hy_tokenizer_read_bool(const hy_tokenizer *tokenizer, const hy_json_node *object,
                                  const char *key, bool fallback, bool *out);
 hy_status hy_tokenizer_read_normalizer(hy_tokenizer *tokenizer, const hy_json_node *node);
 hy_status hy_tokenizer_read_splitting(hy_tokenizer *tokenizer, const hy_json_node *node);
 hy_status hy_tokenizer_read_decoder(hy_tokenizer *tokenizer, const hy_json_node *node);
 
-/* Normalises; *out points to the text itself where nothing changes, else into the workspace. */
+/* Normalises a text. *out points to the text itself if nothing changes, otherwise into the
+ * workspace. */
 hy_status hy_steps_normalize(const hy_steps *steps, hy_workspace *space, const char *text,
                              size_t size, const char **out, size_t *out_size);
 
-/* Splits a text into words and gives each to `take`. is_first: it begins the whole text. */
+/* Splits a text into words and passes each to `take`. is_first: the text begins the whole input. */
 typedef hy_status (*hy_word_taker)(void *context, const char *word, size_t size);
 hy_status hy_steps_split(const hy_steps *steps, hy_workspace *space, const char *text, size_t size,
                          bool is_first, hy_word_taker take, void *context);
 
-/* The printable alphabet of byte-level BPE: the character of a byte, and back (-1: none). */
+/* The printable alphabet of byte-level BPE: the character of a byte, and the byte of a character
+ * (-1: none). */
 uint32_t hy_byte_spelling(uint8_t byte);

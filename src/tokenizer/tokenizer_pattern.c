@@ -1,13 +1,13 @@
-/* tokenizer_pattern.c: split patterns that are not written out by hand, through PCRE2.
+/* tokenizer_pattern.c: split patterns without a hand-written splitter, with PCRE2.
  *
- * Built without PCRE2 (HY_HAS_PCRE2 is not set) such a tokenizer is refused by name.
+ * A build without PCRE2 (HY_HAS_PCRE2 is not set) rejects such a tokenizer with a message.
  *
- * A pattern is a stranger's program, so its time and memory are bounded by the size of the text. PCRE2
- * counts backtracks but not the characters each of them may pass over again; the work of a match is at
- * most one times the other. So a match begins in a short window of the text with a low limit of
- * backtracks, which real patterns never leave for real words. Where it hits the end of the window
- * (PCRE2's partial matching reports that, so the result is that of the whole text) or the limit, it is
- * tried again with more, and that is charged to the text's account of steps. */
+ * A pattern is untrusted, so its time and memory are limited by the size of the text. PCRE2 counts
+ * backtracks but not the characters that each of them may read again; the work of a match is at
+ * most the product of the two. So a match begins in a short window of the text with a low limit of
+ * backtracks, which is enough for real patterns and words. If it reaches the end of the window
+ * (PCRE2's partial matching reports this, so the result is that of the whole text) or the limit, it
+ * is repeated with higher limits, and that costs steps from the budget of the text. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -19,7 +19,7 @@
 #include <pcre2.h>
 
 #define FIRST_WINDOW 256 /* bytes */
-#define FIRST_LIMIT 64   /* backtracks as PCRE2 counts them */
+#define FIRST_LIMIT 64   /* backtracks, as PCRE2 counts them */
 #define RETRY_FACTOR 4
 #define PATTERN_MAX 65536 /* bytes */
 #define HEAP_MAX_KIB 16384
@@ -40,9 +40,9 @@ static hy_status fail_pattern(const char *name, const char *doing, int error) {
     return hy_fail(HY_ERR_INPUT, "%s: %s: %s", name, doing, (const char *)reason);
 }
 
-/* PCRE2 counts U+180E among the blanks, the tokenizers' patterns do not: \s and \S are written out.
- * \S inside brackets, which no known pattern has, is left as it is. False: there is a verb of PCRE2's,
- * (*...), which no tokenizer's own language has: some lift its limits or turn its compiler off. */
+/* Writes out \s and \S, because PCRE2 counts U+180E as a blank and tokenizers do not. \S inside
+ * brackets, which no known pattern has, stays. Returns false for a PCRE2 verb (*...), which
+ * tokenizers do not have: some verbs lift limits or disable the compiler. */
 static bool spell_blanks(const char *pattern, hy_text *out) {
     static const char blanks[] = "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}"
                                  "\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}";
@@ -71,23 +71,22 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
     if (p) p->name = strdup(name);
     if (!p || !p->name) {
         free(p);
-        return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
+        return hy_fail(HY_ERR_MEMORY, "not enough memory for a split pattern");
     }
     uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C;
     hy_text spelled = {0};
     hy_status is_spelled = HY_OK;
     if (!spell_blanks(pattern, &spelled)) {
-        is_spelled = hy_fail(HY_ERR_INPUT,
-                             "%s: the pattern of pre_tokenizer has a verb (*...), which is not "
-                             "accepted",
-                             name);
+        is_spelled = hy_fail(
+            HY_ERR_INPUT,
+            "%s: the pattern of pre_tokenizer has a verb (*...); verbs are not supported", name);
     } else if (spelled.size > PATTERN_MAX) {
-        is_spelled = hy_fail(HY_ERR_INPUT,
-                             "%s: the pattern of pre_tokenizer has %zu bytes; at most %d are "
-                             "accepted",
-                             name, spelled.size, PATTERN_MAX);
+        is_spelled =
+            hy_fail(HY_ERR_INPUT, "%s: the pattern of pre_tokenizer has %zu bytes; the limit is %d",
+                    name, spelled.size, PATTERN_MAX);
     } else {
-        is_spelled = hy_text_status(&spelled); /* half a pattern is another pattern */
+        /* an incomplete pattern would have another meaning */
+        is_spelled = hy_text_status(&spelled);
     }
     if (is_spelled != HY_OK) {
         hy_text_free(&spelled);
@@ -102,7 +101,7 @@ hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern *
         hy_pattern_free(p);
         return status;
     }
-    /* Slower without, the same result. */
+    /* Optional: only makes matching faster. */
     pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
     *out = p;
     return HY_OK;
@@ -148,16 +147,17 @@ hy_status hy_pattern_find(const hy_pattern *pattern, void *memory, const char *t
         int count = pcre2_match(pattern->code, (PCRE2_SPTR)text, stop, from,
                                 is_cut ? PCRE2_PARTIAL_HARD : 0, state->data, state->context);
         const PCRE2_SIZE *place = pcre2_get_ovector_pointer(state->data);
-        /* An empty match at the end of a window might be a longer one in the text. */
+        /* An empty match at the end of a window might be longer in the whole text. */
         bool is_none = count == PCRE2_ERROR_NOMATCH || (count >= 0 && is_cut && place[0] >= stop);
         *found = count >= 0 && !is_none;
         if (*found) {
             *begin = place[0];
             *end = place[1];
-            bool is_place = *begin >= from && *end >= *begin; /* \K may set another */
+            bool is_place = *begin >= from && *end >= *begin; /* \K may set another beginning */
             return is_place ? HY_OK
                             : hy_fail(HY_ERR_INPUT,
-                                      "%s: splitting by the pattern: a match begins after its end",
+                                      "%s: cannot split the text by the pattern: a match begins "
+                                      "after its end",
                                       pattern->name);
         }
         if (is_none && !is_cut) return HY_OK;
@@ -175,11 +175,10 @@ hy_status hy_pattern_find(const hy_pattern *pattern, void *memory, const char *t
             return fail_pattern(pattern->name, "splitting by the pattern", count);
         }
         uint64_t charge = (uint64_t)limit * (window < size - from ? window : size - from);
-        HY_FAIL_IF(
-            charge > *steps, HY_ERR_INPUT,
-            "%s: splitting by the pattern takes too many steps: its nested repetitions match "
-            "this text in too many ways",
-            pattern->name);
+        HY_FAIL_IF(charge > *steps, HY_ERR_INPUT,
+                   "%s: splitting the text by the pattern takes too many steps; its nested "
+                   "repetitions match this text in too many ways",
+                   pattern->name);
         *steps -= charge;
     }
 }
@@ -193,9 +192,9 @@ struct hy_pattern {
 hy_status hy_pattern_compile(const char *pattern, const char *name, hy_pattern **out) {
     (void)out;
     return hy_fail(HY_ERR_INPUT,
-                   "%s: pre_tokenizer has the pattern \"%.200s\"; built in are those of GPT-2, "
-                   "Llama 3 and Qwen, and any other needs PCRE2, which was not there when this "
-                   "program was built (package libpcre2-dev)",
+                   "%s: pre_tokenizer has the pattern \"%.200s\", which needs PCRE2; this program "
+                   "was built without PCRE2 and knows only the patterns of GPT-2, Llama 3 and Qwen "
+                   "(build it again with the package libpcre2-dev)",
                    name, pattern);
 }
 

@@ -1,8 +1,9 @@
-/* tokenizer_read.c: a tokenizer.json as a whole: added tokens, post-processor, and its parts in turn.
+/* tokenizer_read.c: reads a whole tokenizer.json: added tokens, post-processor, and the other
+ * parts.
  *
- * "truncation" and "padding" are left aside: they say how rows were once batched, and whoever encodes
- * a text here wants all of it and nothing more. Everything else that is not known is refused by
- * name. */
+ * "truncation" and "padding" are ignored: they describe how rows were batched, and encoding here
+ * always returns all ids of a text and no others. Any other unknown key is an error that names
+ * it. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -24,12 +25,12 @@ static hy_status add_special(const hy_tokenizer *t, const hy_json_node *special,
     }
     const hy_json_node *ids = hy_json_get(hy_json_get(special, name), "ids");
     if (hy_json_type_of(ids) != HY_JSON_ARRAY) {
-        return fail_template(t, "a SpecialToken is not among special_tokens");
+        return fail_template(t, "a SpecialToken is not listed in special_tokens");
     }
     for (const hy_json_node *node = hy_json_first(ids); node; node = hy_json_next(node)) {
         int64_t id;
         if (!hy_json_as_int(node, &id) || id < 0 || id >= t->vocab.ids) {
-            return fail_template(t, "special_tokens has an id that no token has");
+            return fail_template(t, "special_tokens has an id without a token");
         }
         HY_TRY(hy_ids_append(out, &(int32_t){(int32_t)id}, 1));
     }
@@ -41,7 +42,7 @@ static hy_status read_template(hy_tokenizer *t, const hy_json_node *node) {
     const hy_json_node *special = hy_json_get(node, "special_tokens");
     bool has_text = false;
     if (t->before.count || t->after.count) {
-        return fail_template(t, "there are two of them; one is accepted");
+        return fail_template(t, "there are two of them; only one is supported");
     }
     if (hy_json_type_of(single) != HY_JSON_ARRAY) {
         return fail_template(t, "\"single\" must be an array of SpecialToken and Sequence");
@@ -68,11 +69,12 @@ static hy_status read_post_processor(hy_tokenizer *t, const hy_json_node *node, 
     const char *type = "";
     if (hy_json_type_of(node) == HY_JSON_NULL) return HY_OK;
     hy_json_as_string(hy_json_get(node, "type"), &type, NULL);
-    if (strcmp(type, "ByteLevel") == 0) return HY_OK; /* it moves offsets, never ids */
+    if (strcmp(type, "ByteLevel") == 0) return HY_OK; /* changes offsets, never ids */
     if (strcmp(type, "TemplateProcessing") == 0) return read_template(t, node);
     const hy_json_node *inner = hy_json_get(node, "processors");
     HY_FAIL_IF(strcmp(type, "Sequence") != 0 || !inner || depth > 0, HY_ERR_INPUT,
-               "%s: post_processor \"%.60s\": known are %s", t->name, type, post_known);
+               "%s: post_processor \"%.60s\" is not supported; supported are %s", t->name, type,
+               post_known);
     for (node = hy_json_first(inner); node; node = hy_json_next(node)) {
         HY_TRY(read_post_processor(t, node, depth + 1));
     }
@@ -86,7 +88,7 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
     const char *text;
     size_t size;
     int64_t id;
-    /* The model's reader has checked both. */
+    /* The reader of the model has checked both. */
     if (!hy_json_as_string(hy_json_get(node, "content"), &text, &size)) return HY_OK;
     if (!hy_json_as_int(hy_json_get(node, "id"), &id)) return HY_OK;
     token->id = (int32_t)id;
@@ -97,19 +99,19 @@ static hy_status read_added(hy_tokenizer *t, const hy_json_node *node, hy_worksp
     HY_TRY(hy_tokenizer_read_bool(t, node, "lstrip", false, &token->strips_left));
     HY_TRY(hy_tokenizer_read_bool(t, node, "rstrip", false, &token->strips_right));
     if (token->is_special) t->is_special[token->id] = true;
-    /* What is looked for is the text as the normaliser would leave it. */
+    /* The search uses the text as the normaliser leaves it. */
     if (token->is_normalized) {
         space->left = hy_allowance_of(t->name, size);
         HY_TRY(hy_steps_normalize(&t->normalizer, space, text, size, &text, &size));
     }
     token->size = size;
     token->text = malloc(size + 1);
-    if (!token->text) return hy_fail(HY_ERR_MEMORY, "out of memory for an added token");
+    if (!token->text) return hy_fail(HY_ERR_MEMORY, "not enough memory for an added token");
     memcpy(token->text, text, size);
     return HY_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole file -------------------------------------------------------------------------- */
 
 hy_status hy_tokenizer_read_bool(const hy_tokenizer *t, const hy_json_node *object, const char *key,
                                  bool fallback, bool *out) {
@@ -124,14 +126,14 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     static const char known[] = " version truncation padding added_tokens normalizer pre_tokenizer"
                                 " post_processor decoder model ";
     HY_FAIL_IF(hy_json_type_of(root) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: a tokenizer.json is an object", t->name);
+               "%s: the file must contain a JSON object", t->name);
     for (const hy_json_node *part = hy_json_first(root); part; part = hy_json_next(part)) {
         bool is_known =
             hy_json_type_of(part) == HY_JSON_NULL || hy_word_is_in(known, hy_json_key(part));
         HY_FAIL_IF(!is_known, HY_ERR_INPUT,
-                   "%s: \"%.60s\" is unknown and might change the tokens; known are "
-                   "version, truncation, padding, added_tokens, normalizer, "
-                   "pre_tokenizer, post_processor, decoder and model",
+                   "%s: the key \"%.60s\" is unknown and might change the tokens; supported are "
+                   "version, truncation, padding, added_tokens, normalizer, pre_tokenizer, "
+                   "post_processor, decoder and model",
                    t->name, hy_json_key(part));
     }
     const hy_json_node *added = hy_json_get(root, "added_tokens"), *node = hy_json_first(added);
@@ -148,7 +150,7 @@ hy_status hy_tokenizer_fill(hy_tokenizer *t, const hy_json *json) {
     hy_status status = HY_OK;
     t->is_special = calloc((size_t)t->vocab.ids + 1, sizeof *t->is_special);
     if (!tokens || !t->is_special) {
-        status = hy_fail(HY_ERR_MEMORY, "out of memory for %zu added tokens", count);
+        status = hy_fail(HY_ERR_MEMORY, "not enough memory for %zu added tokens", count);
         goto done;
     }
     for (; node; node = hy_json_next(node), i++) {

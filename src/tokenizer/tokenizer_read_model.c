@@ -1,9 +1,9 @@
-/* tokenizer_read_model.c: vocabulary and merges of a tokenizer.json.
+/* tokenizer_read_model.c: reads the vocabulary and merges of a tokenizer.json.
  *
- * Memory is a small multiple of the file: ids may not be much larger than there are tokens. Every
- * merge must join two tokens, neither of them empty, into a third, so that merging always ends. A
- * large file has hundreds of thousands of merges with three look-ups each; they are done in batches,
- * so that the memory they need is on its way while others are worked on. */
+ * Memory is a small multiple of the file, so the largest id must not be much larger than the number
+ * of tokens. Every merge must join two tokens, neither of them empty, into a third, so merging
+ * always ends. A large file has hundreds of thousands of merges with three look-ups each. They are
+ * done in batches, so that memory is prefetched for some while others are processed. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* Null, false, zero and the empty text: as if it were not there. */
+/* Null, false, zero and the empty string count as absent. */
 static bool is_absent(const hy_json_node *node) {
     const char *text;
     size_t size;
@@ -28,21 +28,21 @@ static bool is_absent(const hy_json_node *node) {
 
 /* ---- vocabulary ------------------------------------------------------------------------------ */
 
-#define TOKEN_MAX 65536 /* bytes: a text of a few ids may not fill the memory */
+#define TOKEN_MAX 65536 /* bytes; keeps a text of few ids from filling the memory */
 
 typedef struct extent {
     size_t tokens, bytes;
-    int64_t largest; /* id; -1: none */
+    int64_t largest; /* largest id; -1: none */
 } extent;
 
 static hy_status extend(const hy_tokenizer *t, extent *e, const char *text, size_t size,
                         const hy_json_node *id_node) {
     int64_t id;
     HY_FAIL_IF(!hy_json_as_int(id_node, &id) || id < 0 || id > INT32_MAX - 1, HY_ERR_INPUT,
-               "%s: the id of token \"%.60s\" must be a whole number from 0 on", t->name, text);
+               "%s: the id of token \"%.60s\" must be an integer of at least 0", t->name, text);
     HY_FAIL_IF(size > TOKEN_MAX, HY_ERR_INPUT,
-               "%s: the token \"%.60s...\" has %zu bytes; at most %d are accepted", t->name, text,
-               size, TOKEN_MAX);
+               "%s: the token \"%.60s...\" has %zu bytes; the limit is %d", t->name, text, size,
+               TOKEN_MAX);
     e->tokens++;
     e->bytes += size;
     if (id > e->largest) e->largest = id;
@@ -64,8 +64,8 @@ static hy_status measure(const hy_tokenizer *t, const hy_json_node *vocab,
     }
     int64_t limit = 4 * (int64_t)e->tokens + 1024;
     HY_FAIL_IF(e->largest >= limit, HY_ERR_INPUT,
-               "%s: id %lld in a vocabulary of %zu tokens: ids below %lld are accepted", t->name,
-               (long long)e->largest, e->tokens, (long long)limit);
+               "%s: id %lld is too large for a vocabulary of %zu tokens; expected ids below %lld",
+               t->name, (long long)e->largest, e->tokens, (long long)limit);
     return HY_OK;
 }
 
@@ -76,8 +76,7 @@ static hy_status add_token(hy_tokenizer *t, const char *text, size_t size,
     if (hy_vocab_add(&t->vocab, text, size, (int32_t)id)) return HY_OK;
     if (is_added && hy_vocab_find(&t->vocab, text, size) == id) return HY_OK;
     return hy_fail(HY_ERR_INPUT,
-                   "%s: token \"%.60s\" has the id %lld, but the text or the id is "
-                   "another token's",
+                   "%s: token \"%.60s\" has the id %lld, but another token has the same text or id",
                    t->name, text, (long long)id);
 }
 
@@ -96,10 +95,10 @@ typedef struct merge_reader {
     hy_tokenizer *tokenizer;
     waiting batch[BATCH];
     int count;
-    uint32_t rank; /* of the first in the batch */
+    uint32_t rank; /* of the first merge in the batch */
     char *joined;  /* texts of joined tokens */
     size_t used, room;
-    bool crosses_blanks; /* some merge puts U+2581 behind another character */
+    bool crosses_blanks; /* some merge puts U+2581 after another character */
 } merge_reader;
 
 static hy_status fail_merge(const merge_reader *r, uint32_t number, const char *what) {
@@ -115,8 +114,8 @@ static bool crosses_blank(const char *text, size_t size) {
     return false;
 }
 
-/* The ids of a batch's texts. Each text is some way off in memory, by two hops: all first hops are made,
- * then all second ones, and only then are texts compared. */
+/* Finds the ids of a batch. Each text needs two accesses to distant memory. So all first accesses
+ * are prefetched, then all second ones, and then the texts are compared. */
 static void find_batch(const merge_reader *r, int32_t found[BATCH][3]) {
     const hy_vocab *vocab = &r->tokenizer->vocab;
     for (int i = 0; i < r->count; i++) {
@@ -150,7 +149,7 @@ static hy_status look_up_batch(merge_reader *r) {
         const int32_t *id = found[i];
         if (id[0] < 0 || id[1] < 0 || id[2] < 0) {
             return fail_merge(r, r->rank + (uint32_t)i,
-                              "its two parts and what they make must be in the vocabulary");
+                              "both parts and the joined token must be in the vocabulary");
         }
         __builtin_prefetch(&t->merges.slots[hy_merges_slot(&t->merges, id[0], id[1])]);
         if (!t->is_byte_level && !r->crosses_blanks) {
@@ -171,9 +170,10 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
                            size_t right_size) {
     uint32_t number = r->rank + (uint32_t)r->count;
     size_t size = left_size + right_size;
-    if (left_size == 0 || right_size == 0) return fail_merge(r, number, "a part of it is empty");
+    if (left_size == 0 || right_size == 0)
+        return fail_merge(r, number, "one of its parts is empty");
     if (r->used + size > r->room) {
-        if (r->count) HY_TRY(look_up_batch(r)); /* its texts lie in the block that moves */
+        if (r->count) HY_TRY(look_up_batch(r)); /* its texts are in the block that moves */
         HY_TRY(hy_array_reserve(&r->joined, &r->room, size, 1, "merges"));
     }
     waiting *w = &r->batch[r->count++];
@@ -189,9 +189,9 @@ static hy_status add_merge(merge_reader *r, const char *left, size_t left_size, 
     return r->count == BATCH ? look_up_batch(r) : HY_OK;
 }
 
-/* "a b", or ["a", "b"]. */
+/* Reads a merge: "a b", or ["a", "b"]. */
 static hy_status read_merge(merge_reader *r, const hy_json_node *node) {
-    static const char form[] = "it must be \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]";
+    static const char form[] = "expected \"LEFT RIGHT\" or [\"LEFT\", \"RIGHT\"]";
     const hy_json_node *first = hy_json_first(node);
     const char *left, *right = NULL;
     size_t size, right_size = 0;
@@ -228,7 +228,7 @@ static hy_status read_merges(hy_tokenizer *t, const hy_json_node *merges) {
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-/* The tokens of bytes; whether all are there. */
+/* Finds the tokens of single bytes; returns whether all exist. */
 static bool find_bytes(hy_tokenizer *t) {
     bool has_all = true;
     for (int byte = 0; byte < 256; byte++) {
@@ -247,15 +247,15 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     size_t size;
     static const char known[] =
         " type vocab merges unk_token fuse_unk byte_fallback ignore_merges ";
-    const char *type = "BPE"; /* old files do not say */
-    HY_FAIL_IF(hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT, "%s: there is no \"model\"",
-               t->name);
+    const char *type = "BPE"; /* old files have no type */
+    HY_FAIL_IF(hy_json_type_of(model) != HY_JSON_OBJECT, HY_ERR_INPUT,
+               "%s: the key \"model\" is missing", t->name);
     hy_json_as_string(hy_json_get(model, "type"), &type, NULL);
     HY_FAIL_IF(strcmp(type, "BPE") != 0, HY_ERR_INPUT,
-               "%s: a model of type \"%.60s\": BPE is accepted", t->name, type);
+               "%s: the model has the type \"%.60s\"; only BPE is supported", t->name, type);
     for (const hy_json_node *m = hy_json_first(model); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!is_absent(m) && !hy_word_is_in(known, hy_json_key(m)), HY_ERR_INPUT,
-                   "%s: model has \"%.60s\", which would change the tokens and is not supported",
+                   "%s: model has the key \"%.60s\", which changes the tokens and is not supported",
                    t->name, hy_json_key(m));
     }
     HY_TRY(hy_tokenizer_read_bool(t, model, "byte_fallback", false, &t->has_byte_fallback));
@@ -264,7 +264,7 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
     const hy_json_node *vocab = hy_json_get(model, "vocab");
     extent e;
     HY_FAIL_IF(hy_json_type_of(vocab) != HY_JSON_OBJECT, HY_ERR_INPUT,
-               "%s: model.vocab must be an object of tokens and ids", t->name);
+               "%s: model.vocab must be an object that maps tokens to ids", t->name);
     HY_TRY(measure(t, vocab, added, &e));
     if (e.tokens == 0) return hy_fail(HY_ERR_INPUT, "%s: the vocabulary is empty", t->name);
     HY_TRY(hy_vocab_init(&t->vocab, (int32_t)e.largest + 1, e.tokens, e.bytes));
@@ -279,8 +279,8 @@ hy_status hy_tokenizer_read_model(hy_tokenizer *t, const hy_json_node *model,
         HY_FAIL_IF(t->unknown < 0, HY_ERR_INPUT,
                    "%s: model.unk_token \"%.60s\" is not in the vocabulary", t->name, unknown);
     }
-    /* A blank is then always a symbol of its own, and so is what stands before it: a character that
-     * vanishes would make neighbours of two blanks. */
+    /* Then a blank is always a symbol of its own, and so is the character before it. (If a
+     * character could be dropped, two blanks could become neighbours.) */
     bool knows_blank = hy_vocab_find(&t->vocab, "\xE2\x96\x81", 3) >= 0;
     t->cuts_blanks =
         t->cuts_blanks && knows_blank && !t->ignores_merges && (t->unknown >= 0 || has_all_bytes);

@@ -1,13 +1,13 @@
-/* tokenizer_read_steps.c: normaliser, pre-tokeniser and decoder of a tokenizer.json.
+/* tokenizer_read_steps.c: reads the normaliser, pre-tokeniser and decoder of a tokenizer.json.
  *
- * Each is one thing or a Sequence of them, which becomes a row of steps. What is not known, or stands
- * in an order that would mean something else, is refused by name. */
+ * Each is a single item or a Sequence of items, and becomes a list of steps. An unknown item, or an
+ * order that would have another meaning, is an error that names the item. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 
-/* Which of the names the text is; `count`: none. */
+/* The index of the text in names; `count`: not found. */
 static int find_name(const char *const *names, int count, const char *text) {
     int i = 0;
     while (i < count && strcmp(text, names[i]) != 0) i++;
@@ -22,7 +22,8 @@ static const char *type_of(const hy_json_node *node) {
 
 static hy_status refuse(const hy_tokenizer *t, const char *part, const char *type,
                         const char *known) {
-    return hy_fail(HY_ERR_INPUT, "%s: %s \"%.60s\": known are %s", t->name, part, type, known);
+    return hy_fail(HY_ERR_INPUT, "%s: %s \"%.60s\" is not supported; supported are %s", t->name,
+                   part, type, known);
 }
 
 static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_json_node *node,
@@ -30,35 +31,35 @@ static hy_status copy_text(const hy_tokenizer *t, const char *part, const hy_jso
     const char *text;
     *size = 0;
     HY_FAIL_IF(!hy_json_as_string(hy_json_get(node, key), &text, size), HY_ERR_INPUT,
-               "%s: %s %s needs the text \"%s\"", t->name, part, type_of(node), key);
+               "%s: %s %s needs the string \"%s\"", t->name, part, type_of(node), key);
     *out = malloc(*size + 1);
-    if (!*out) return hy_fail(HY_ERR_MEMORY, "out of memory for the %s", part);
+    if (!*out) return hy_fail(HY_ERR_MEMORY, "not enough memory for the %s", part);
     memcpy(*out, text, *size + 1);
     return HY_OK;
 }
 
-/* Room for what one entry of the file can become, which is two steps at most. */
+/* Checks that there is room for an entry of the file, which becomes at most two steps. */
 static hy_status check_room(const hy_tokenizer *t, const hy_steps *steps, const char *part) {
     if (steps->count + 2 <= HY_STEPS_MAX) return HY_OK;
     return hy_fail(HY_ERR_INPUT, "%s: %s has more than %d steps", t->name, part, HY_STEPS_MAX - 1);
 }
 
-/* Adds a step, for which there is room; what it owns is freed with the steps from now on. */
+/* Adds a step, for which there must be room; freeing the steps also frees what it owns. */
 static hy_step *add_step(hy_steps *steps, hy_step_kind kind) {
     hy_step *step = &steps->step[steps->count++];
     *step = (hy_step){.kind = kind};
     return step;
 }
 
-/* {"String": ...} of a pattern, which is not empty. */
+/* Reads {"String": ...} of a pattern, which must not be empty. */
 static hy_status read_literal(const hy_tokenizer *t, const char *part, const hy_json_node *node,
                               char **out, size_t *size) {
     const hy_json_node *pattern = hy_json_get(node, "pattern");
     HY_FAIL_IF(hy_json_get(pattern, "Regex"), HY_ERR_INPUT,
-               "%s: %s %s with a Regex: a String is accepted", t->name, part, type_of(node));
+               "%s: %s %s has a Regex; only a String is supported", t->name, part, type_of(node));
     HY_TRY(copy_text(t, part, pattern, "String", out, size));
     if (*size > 0) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: %s %s: its pattern is empty", t->name, part, type_of(node));
+    return hy_fail(HY_ERR_INPUT, "%s: %s %s has an empty pattern", t->name, part, type_of(node));
 }
 
 /* ---- normaliser ------------------------------------------------------------------------------ */
@@ -68,7 +69,7 @@ static hy_status add_normalizer(hy_tokenizer *t, const hy_json_node *node, int d
 static hy_status add_each(hy_tokenizer *t, const hy_json_node *list, int depth,
                           hy_status (*add)(hy_tokenizer *, const hy_json_node *, int)) {
     HY_FAIL_IF(hy_json_type_of(list) != HY_JSON_ARRAY || depth > 4, HY_ERR_INPUT,
-               "%s: a Sequence must hold an array, at most four deep", t->name);
+               "%s: a Sequence must contain an array, nested at most four deep", t->name);
     for (list = hy_json_first(list); list; list = hy_json_next(list)) {
         HY_TRY(add(t, list, depth + 1));
     }
@@ -113,8 +114,8 @@ static hy_status read_pattern(hy_tokenizer *t, const hy_json_node *node, hy_step
     if (!hy_json_as_string(hy_json_get(hy_json_get(node, "pattern"), "Regex"), &text, &size)) {
         return read_literal(t, pre, node, &step->from, &step->from_size);
     }
-    HY_FAIL_IF(memchr(text, 0, size), HY_ERR_INPUT, "%s: %s Split: its pattern holds a zero byte",
-               t->name, pre);
+    HY_FAIL_IF(memchr(text, 0, size), HY_ERR_INPUT,
+               "%s: the pattern of %s Split contains a zero byte", t->name, pre);
     step->splitter = hy_splitter_of(text);
     return step->splitter ? HY_OK : hy_pattern_compile(text, t->name, &step->pattern);
 }
@@ -162,7 +163,7 @@ static hy_status add_digits(hy_tokenizer *t, const hy_json_node *node) {
     return HY_OK;
 }
 
-/* "prepend_scheme"; old files have "add_prefix_space" instead. */
+/* Reads "prepend_scheme"; old files have "add_prefix_space" instead. */
 static hy_status read_scheme(const hy_tokenizer *t, const hy_json_node *node, hy_prepend *out) {
     static const char *const names[] = {
         [HY_PREPEND_ALWAYS] = "always", [HY_PREPEND_FIRST] = "first", [HY_PREPEND_NEVER] = "never"};
@@ -182,7 +183,7 @@ static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
     HY_TRY(copy_text(t, pre, node, "replacement", &step->to, &step->to_size));
     HY_TRY(copy_text(t, pre, node, "replacement", &step->from, &step->from_size));
     HY_TRY(read_scheme(t, node, &step->prepend));
-    HY_FAIL_IF(step->to_size == 0, HY_ERR_INPUT, "%s: %s Metaspace: its replacement is empty",
+    HY_FAIL_IF(step->to_size == 0, HY_ERR_INPUT, "%s: the replacement of %s Metaspace is empty",
                t->name, pre);
     return hy_tokenizer_read_bool(t, node, "split", true, &step->splits);
 }
@@ -190,7 +191,8 @@ static hy_status add_metaspace(hy_tokenizer *t, const hy_json_node *node) {
 static hy_status add_pre_tokenizer(hy_tokenizer *t, const hy_json_node *node, int depth) {
     const char *type = type_of(node);
     HY_FAIL_IF(t->is_byte_level, HY_ERR_INPUT,
-               "%s: %s \"%.60s\" after ByteLevel: ByteLevel must be the last", t->name, pre, type);
+               "%s: %s \"%.60s\" comes after ByteLevel; ByteLevel must be the last", t->name, pre,
+               type);
     if (strcmp(type, "Sequence") == 0) {
         return add_each(t, hy_json_get(node, "pretokenizers"), depth, add_pre_tokenizer);
     }
@@ -210,7 +212,7 @@ hy_status hy_tokenizer_read_splitting(hy_tokenizer *t, const hy_json_node *node)
 
 static const char decoder[] = "decoder";
 
-/* Blanks at the beginning of the whole text. */
+/* Reads Strip: blanks to remove at the beginning of the whole text. */
 static hy_status read_strip(hy_tokenizer *t, const hy_json_node *node) {
     const char *content = "";
     int64_t start = 0, stop = 0;
@@ -218,7 +220,7 @@ static hy_status read_strip(hy_tokenizer *t, const hy_json_node *node) {
     hy_json_as_int(hy_json_get(node, "start"), &start);
     hy_json_as_int(hy_json_get(node, "stop"), &stop);
     HY_FAIL_IF(strcmp(content, " ") != 0 || stop != 0 || start < 0 || start > 1024, HY_ERR_INPUT,
-               "%s: decoder Strip: content \" \" and stop 0 are accepted", t->name);
+               "%s: decoder Strip supports only content \" \" and stop 0", t->name);
     t->decoder.strip_start = (int)start;
     return HY_OK;
 }
@@ -229,15 +231,15 @@ static hy_status read_metaspace_decoder(hy_tokenizer *t, const hy_json_node *nod
     HY_TRY(read_scheme(t, node, &prepend));
     d->strips_first = prepend != HY_PREPEND_NEVER;
     HY_TRY(copy_text(t, decoder, node, "replacement", &d->from, &d->from_size));
-    HY_FAIL_IF(d->from_size == 0, HY_ERR_INPUT, "%s: decoder Metaspace: its replacement is empty",
+    HY_FAIL_IF(d->from_size == 0, HY_ERR_INPUT, "%s: the replacement of decoder Metaspace is empty",
                t->name);
     d->to = strdup(" ");
     d->to_size = 1;
-    return d->to ? HY_OK : hy_fail(HY_ERR_MEMORY, "out of memory for the decoder");
+    return d->to ? HY_OK : hy_fail(HY_ERR_MEMORY, "not enough memory for the decoder");
 }
 
-/* The order that means what decoding does: Replace, ByteFallback, Fuse, Strip. `rank` is how far
- * along it the sequence is. */
+/* Adds a decoder. Decoding supports one order: Replace, ByteFallback, Fuse, Strip. `rank` is the
+ * position reached in it. */
 static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *rank) {
     static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
     const char *type = type_of(node);
@@ -250,8 +252,8 @@ static hy_status add_decoder(hy_tokenizer *t, const hy_json_node *node, int *ran
     }
     bool is_early = place < *rank, is_unfused = place == 3 && *rank < 3;
     HY_FAIL_IF((is_alone && *rank > 0) || is_early || is_unfused, HY_ERR_INPUT,
-               "%s: decoder %s where it is not accepted: Replace, "
-               "ByteFallback, Fuse and Strip in this order, or ByteLevel or Metaspace alone",
+               "%s: decoder %s is not supported in this position; supported are Replace, "
+               "ByteFallback, Fuse and Strip in this order, or only ByteLevel, or only Metaspace",
                t->name, type);
     *rank = is_alone ? 5 : place + 1;
     if (strcmp(type, "ByteLevel") == 0) d->is_byte_level = true;

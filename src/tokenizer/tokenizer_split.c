@@ -1,8 +1,8 @@
-/* tokenizer_split.c: the split patterns of GPT-2, Llama 3 and Qwen, written out by hand.
+/* tokenizer_split.c: hand-written splitters for the patterns of GPT-2, Llama 3 and Qwen.
  *
- * Each function returns the bytes of the word that the pattern matches at the beginning of a text;
- * the alternatives are tried in the pattern's order. All three patterns match at every place, so
- * splitting is calling the function again and again. Bytes that are no UTF-8 count as punctuation. */
+ * Each function returns the length of the word that the pattern matches at the beginning of a text;
+ * alternatives are tried in the order of the pattern. All three patterns match at every position,
+ * so a text is split by repeated calls. Invalid UTF-8 bytes count as punctuation. */
 
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
@@ -27,7 +27,7 @@ static inline hy_unicode_class ascii_class(uint8_t byte) {
     return HY_UNICODE_OTHER;
 }
 
-/* Class and bytes of the character at `at`, which is inside. */
+/* Class and length of the character at `at`, which must be inside the text. */
 static inline hy_unicode_class class_at(const char *text, size_t size, size_t at, size_t *length) {
     uint8_t byte = (uint8_t)text[at];
     *length = 1;
@@ -39,7 +39,7 @@ static inline hy_unicode_class class_at(const char *text, size_t size, size_t at
 
 /* The end of the run of characters of one class that begins at `at`. */
 static inline size_t run_end(const char *text, size_t size, size_t at, hy_unicode_class class) {
-    if (class == HY_UNICODE_LETTER) { /* most bytes of most texts */
+    if (class == HY_UNICODE_LETTER) { /* most bytes of most texts are ASCII letters */
         while (at < size && is_ascii_letter((uint8_t)text[at])) at++;
     }
     for (size_t length; at < size; at += length) {
@@ -50,9 +50,9 @@ static inline size_t run_end(const char *text, size_t size, size_t at, hy_unicod
 
 static inline bool is_newline(char c) { return c == '\n' || c == '\r'; }
 
-/* ---- what the patterns share ----------------------------------------------------------------- */
+/* ---- common parts of the patterns ------------------------------------------------------------ */
 
-/* The bytes of 's 't 're 've 'm 'll 'd at the beginning, where an apostrophe stands; 0: none. */
+/* The length of 's 't 're 've 'm 'll 'd at an apostrophe; 0: none. */
 static size_t contraction(const char *text, size_t size, bool any_case) {
     if (size < 2) return 0;
     uint8_t fold = any_case ? 32 : 0;
@@ -60,7 +60,7 @@ static size_t contraction(const char *text, size_t size, bool any_case) {
     if (any_case && is_ascii_letter((uint8_t)a)) a = (char)(a | fold);
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return 2;
     if (size < 3) return 0;
-    /* The long s is the one letter beyond ASCII that equals one of these without regard to case. */
+    /* The long s is the only letter outside ASCII that equals one of these if case is ignored. */
     if (any_case && (uint8_t)text[1] == 0xC5 && (uint8_t)text[2] == 0xBF) return 3;
     char b = text[2];
     if (any_case && is_ascii_letter((uint8_t)b)) b = (char)(b | fold);
@@ -68,7 +68,8 @@ static size_t contraction(const char *text, size_t size, bool any_case) {
     return is_long ? 3 : 0;
 }
 
-/* \s+(?!\S)|\s+: blanks, of which the last is left to the word that follows, if there are more. */
+/* \s+(?!\S)|\s+: a run of blanks; the last one is left to the following word if there are
+ * several. */
 static size_t blanks(const char *text, size_t size, size_t end) {
     if (end == size) return end;
     uint32_t code;
@@ -100,7 +101,7 @@ static size_t numbers(const char *text, size_t size, int most) {
     return at;
 }
 
-/* [^\s\p{L}\p{N}]+[\r\n]* from `at`. */
+/* [^\s\p{L}\p{N}]+[\r\n]* at `at`. */
 static size_t punctuation(const char *text, size_t size, size_t at) {
     at = run_end(text, size, at, HY_UNICODE_OTHER);
     while (at < size && is_newline(text[at])) at++;

@@ -1,16 +1,17 @@
-/* tokenizer_steps.c: normalising a text and splitting it into words, step by step.
+/* tokenizer_steps.c: normalises a text and splits it into words, step by step.
  *
  * A normalising step reads one of two buffers and writes the other; a text that no step changes is
- * never copied. Splitting steps call each other: what one cuts off, the next cuts further, and the
- * last hands words out. Each step that writes has a buffer of its own in the workspace, so a word
- * stays where it is while the steps after it work on it. */
+ * never copied. Splitting steps call each other: each passes its pieces to the next, and the last
+ * returns words. Each step that writes has its own buffer in the workspace, so a word stays in
+ * place while later steps process it. */
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-/* Real tokenizers write a few times a text's size: three bytes for a blank, in a step or two. */
+/* Real tokenizers write a few times the size of a text: three bytes for a blank, in one or two
+ * steps. */
 #define GROWTH_MAX 32
 #define GROWTH_FREE 1024
 #define STEPS_MAX 8192
@@ -36,8 +37,8 @@ hy_allowance hy_allowance_of(const char *name, size_t text_size) {
 
 hy_status hy_allowance_take(hy_allowance *left, size_t bytes) {
     HY_FAIL_IF(bytes > left->bytes, HY_ERR_INPUT,
-               "%s: normalizer and pre_tokenizer write more than %zu bytes for a text of %zu; at "
-               "most %d times its size is accepted",
+               "%s: normalizer and pre_tokenizer write more than %zu bytes for a text of %zu "
+               "bytes; the limit is %d times its size",
                left->name, left->text * GROWTH_MAX + GROWTH_FREE, left->text, GROWTH_MAX);
     left->bytes -= bytes;
     return HY_OK;
@@ -97,14 +98,14 @@ typedef struct split_call {
     void *context;
 } split_call;
 
-/* Pieces on their way out of one step; which are joined is the step's behaviour. */
+/* Collects the pieces of one step; the behaviour of the step decides which are joined. */
 typedef struct joiner {
     const split_call *call;
-    int step; /* the one that receives them */
+    int step; /* the step that receives them */
     const char *text;
     bool is_first;
     hy_behavior behavior;
-    bool has_piece, is_match; /* a piece is waiting; what it counts as */
+    bool has_piece, is_match; /* a piece is pending; whether it is a match */
     size_t begin, end;
 } joiner;
 
@@ -118,7 +119,7 @@ static hy_status flush(joiner *j) {
                     j->is_first && j->begin == 0);
 }
 
-/* The piece that waits grows by this one, and then counts as what the rule says. */
+/* Whether this piece joins the pending one; the result is a match if the behaviour says so. */
 static bool joins(const joiner *j, bool is_match) {
     switch (j->behavior) {
     case HY_CONTIGUOUS: return j->is_match == is_match;
@@ -140,7 +141,7 @@ static hy_status add_piece(joiner *j, size_t begin, size_t end, bool is_match) {
     return HY_OK;
 }
 
-/* The next match at or after `from`; *end SIZE_MAX: none. */
+/* Finds the next match at or after `from`; *end SIZE_MAX: none. */
 static hy_status find_match(const split_call *call, int number, const char *text, size_t size,
                             size_t from, size_t *begin, size_t *end) {
     const hy_step *step = &call->steps->step[number];
@@ -150,7 +151,7 @@ static hy_status find_match(const split_call *call, int number, const char *text
         bool found;
         void **state = &call->space->state[number];
         if (!*state) *state = hy_pattern_state(step->pattern);
-        if (!*state) return hy_fail(HY_ERR_MEMORY, "out of memory for a split pattern");
+        if (!*state) return hy_fail(HY_ERR_MEMORY, "not enough memory for a split pattern");
         HY_TRY(hy_pattern_find(step->pattern, *state, text, size, from, &call->space->left.steps,
                                &found, begin, end));
         if (!found) *end = SIZE_MAX;
@@ -168,8 +169,8 @@ static hy_status find_match(const split_call *call, int number, const char *text
     return HY_OK;
 }
 
-/* Matches one after another, and what lies between. An empty match cuts too, but not right after
- * another match. */
+/* Adds matches and the text between them. An empty match also cuts, but not directly after another
+ * match. */
 static hy_status add_matches(joiner *j, int number, size_t size, bool is_inverted) {
     size_t from = 0, done = 0, last_end = SIZE_MAX;
     while (from <= size) {
@@ -199,7 +200,7 @@ static hy_status add_digits(joiner *j, size_t size) {
         size_t begin = i;
         length = (size_t)hy_unicode_next(j->text + i, size - i, &code);
         bool is_number = hy_unicode_class_of(code) == HY_UNICODE_NUMBER;
-        /* What is no number stays together: only numbers can be isolated. */
+        /* Other characters stay together: only digits can be isolated. */
         bool goes_on = j->behavior == HY_ISOLATED && !is_number && j->has_piece && !j->is_match;
         if (goes_on) {
             j->end = begin + length;
@@ -253,7 +254,7 @@ static hy_status split_on(const split_call *call, int number, const char *text, 
     }
     bool keeps_all =
         step->is_inverted ? step->behavior == HY_REMOVED : step->behavior == HY_ISOLATED;
-    /* Words of a hand-written splitter, which lie side by side. */
+    /* A hand-written splitter returns adjacent words. */
     if (step->splitter && keeps_all) {
         bool is_last = number + 1 == call->steps->count;
         for (size_t at = 0, length; at < size; at += length) {

@@ -1,9 +1,9 @@
-/* unicode.c: normal form C and small letters. See unicode.h.
+/* unicode.c: normal form C and lower case. See unicode.h.
  *
- * Only stretches that hold a character from U+0300 on are normalised, each with the one character
- * before it: nothing below U+0300 ever combines with what precedes it. A stretch is decomposed, its
- * marks are put in canonical order, and it is composed again (Unicode Standard, section 3.11).
- * Work is linear, but for sorting a run of marks, which is n log n. */
+ * Only stretches with a character from U+0300 on are normalised, each with the one character before
+ * it: nothing below U+0300 combines with the character before it. A stretch is decomposed, its
+ * marks are put in canonical order, and it is composed again (Unicode Standard, section 3.11). The
+ * work is linear, except for sorting a run of marks, which takes n log n. */
 #include "tokenizer/unicode.h"
 
 #include <stdlib.h>
@@ -12,10 +12,10 @@
 #include "base/array.h"
 
 #define PLAIN_END 0x300u
-#define MARK_SHIFT 24 /* a character in work carries its combining class in the top byte */
+#define MARK_SHIFT 24 /* the top byte of a character holds its combining class */
 #define CODE_MASK 0x1FFFFFu
 
-/* Hangul syllables are composed by rule. */
+/* Hangul syllables are composed by a formula. */
 enum {
     HANGUL = 0xAC00,
     HANGUL_L = 0x1100,
@@ -38,7 +38,7 @@ int hy_unicode_previous(const char *text, size_t size, uint32_t *code) {
 }
 
 bool hy_unicode_is_plain(const char *text, size_t size) {
-    /* U+0300 is CC 80; greater leads are of greater characters or of none. */
+    /* U+0300 is CC 80; larger lead bytes begin larger characters or are invalid. */
     for (size_t i = 0; i < size; i++) {
         if ((uint8_t)text[i] >= 0xCC) return false;
     }
@@ -47,7 +47,7 @@ bool hy_unicode_is_plain(const char *text, size_t size) {
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* The last row that begins at or before `code`, of a table that is sorted by its rows' first members;
+/* The last row that begins at or before `code`, in a table sorted by the first members of its rows;
  * NULL: none. */
 static inline const void *row_of(const void *table, size_t rows, size_t size, uint32_t code) {
     size_t low = 0, high = rows;
@@ -85,7 +85,7 @@ static uint32_t compose_hangul(uint32_t first, uint32_t second) {
     return takes_tail && t > 0 && t < HANGUL_TS ? first + t : 0;
 }
 
-/* The character made of two; 0: none. */
+/* The character composed of two; 0: none. */
 static uint32_t compose(uint32_t first, uint32_t second) {
     uint32_t syllable = compose_hangul(first, second);
     if (syllable) return syllable;
@@ -132,12 +132,12 @@ static void push_decomposed(stretch *s, uint32_t code) {
         push(s, code);
         return;
     }
-    push_decomposed(s, pair->first); /* second parts never decompose further but for marks */
+    push_decomposed(s, pair->first); /* second parts do not decompose further, except marks */
     if (pair->second) push_decomposed(s, pair->second);
 }
 
-/* A stable merge sort by combining class: a million marks in a row must not take a million
- * squared. `room` has as many places as there are codes. */
+/* A stable merge sort by combining class, so that a million marks in a row do not take quadratic
+ * time. `room` has as many entries as there are codes. */
 static void sort_marks(uint32_t *codes, size_t count, uint32_t *room) {
     if (count < 2) return;
     size_t half = count / 2, i = 0, j = half, k = 0;
@@ -173,7 +173,7 @@ static void add_code(hy_text *out, uint32_t code) {
     hy_text_add_bytes(out, bytes, (size_t)hy_utf8_encode(code, bytes));
 }
 
-/* Adds well-formed text normalised; s is empty and is emptied again. */
+/* Adds well-formed text, normalised; s is empty before and after. */
 static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size) {
     for (size_t i = 0; i < size;) {
         uint32_t code;
@@ -184,17 +184,17 @@ static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size)
         out->has_failed = true;
         return;
     }
-    /* Joins each character with the starter before it where nothing stands between that blocks it: a
- * starter, or a mark of the same or a higher class. */
+    /* Join each character with the starter before it unless something between them blocks it: a
+     * starter, or a mark of the same or a higher class. */
     size_t kept = 0, starter = SIZE_MAX;
-    uint32_t last_class = 0; /* of the character kept last, after the starter */
+    uint32_t last_class = 0; /* class of the last kept character after the starter */
     for (size_t i = 0; i < s->count; i++) {
         uint32_t code = s->codes[i] & CODE_MASK, class = s->codes[i] >> MARK_SHIFT;
         bool touches = starter != SIZE_MAX && starter + 1 == kept;
         bool is_open = starter != SIZE_MAX && (touches || (last_class != 0 && last_class < class));
         uint32_t made = is_open ? compose(s->codes[starter] & CODE_MASK, code) : 0;
         if (made) {
-            s->codes[starter] = made; /* what is composed of a starter is one */
+            s->codes[starter] = made; /* a character composed with a starter is a starter */
             continue;
         }
         if (class == 0) starter = kept;
@@ -209,12 +209,13 @@ static void add_stretch(hy_text *out, stretch *s, const char *text, size_t size)
 void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size) {
     stretch s = {0};
     size_t done = 0,
-           before = 0; /* text up to done is out; before: where the last character began */
+           before = 0; /* text before `done` is written; `before`: start of the last character */
     for (size_t i = 0; i < size;) {
         uint32_t code;
         int length = hy_unicode_next(text + i, size - i, &code);
         if (code < PLAIN_END || code == HY_UNICODE_STRAY) {
-            before = code == HY_UNICODE_STRAY ? i + 1 : i; /* nothing combines with a stray byte */
+            /* nothing combines with an invalid byte */
+            before = code == HY_UNICODE_STRAY ? i + 1 : i;
             i += (size_t)length;
             continue;
         }
@@ -232,7 +233,7 @@ void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size) {
     free(s.codes);
 }
 
-/* ---- small letters --------------------------------------------------------------------------- */
+/* ---- lower case ------------------------------------------------------------------------------ */
 
 static uint32_t lower_of(uint32_t code) {
     if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
@@ -248,7 +249,7 @@ void hy_unicode_add_lower(hy_text *out, const char *text, size_t size) {
         int length = hy_unicode_next(text + i, size - i, &code);
         if (code == HY_UNICODE_STRAY) {
             hy_text_add_bytes(out, text + i, 1);
-        } else if (code == 0x130) { /* capital I with a dot: the one that becomes two */
+        } else if (code == 0x130) { /* capital I with a dot: the only one that becomes two */
             hy_text_add(out, "i\xCC\x87");
         } else {
             add_code(out, lower_of(code));

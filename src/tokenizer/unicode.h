@@ -1,8 +1,8 @@
-/* unicode.h: characters of UTF-8 text, their classes, and text in normal form C or in small letters.
+/* unicode.h: characters of UTF-8 text, their classes, normal form C and lower case.
  *
- * Classes of Unicode 16, normal form C of 9 and small letters of 17: what Hugging Face's tokenizers know.
- * Bytes that are no UTF-8 are characters of their own, without a class, and pass through
- * every change of the text as they are. */
+ * Character classes are those of Unicode 16, normal form C of Unicode 9 and lower case of Unicode
+ * 17, as in Hugging Face's tokenizers. Each invalid byte is a separate character without a class,
+ * and every conversion keeps it unchanged. */
 #pragma once
 
 #include "base/text.h"
@@ -16,7 +16,7 @@ typedef enum hy_unicode_class {
     HY_UNICODE_SPACE = 3   /* \s */
 } hy_unicode_class;
 
-#define HY_UNICODE_STRAY 0xFFFFFFFFu /* what stands for a byte that is no UTF-8 */
+#define HY_UNICODE_STRAY 0xFFFFFFFFu /* the code of an invalid UTF-8 byte */
 
 static inline uint8_t hy_unicode_bits(uint32_t code) {
     if (code > 0x10FFFF) return HY_UNICODE_OTHER;
@@ -31,7 +31,7 @@ static inline hy_unicode_class hy_unicode_class_of(uint32_t code) {
 /* \w: letters, marks, digits, connecting punctuation. */
 static inline bool hy_unicode_is_word(uint32_t code) { return hy_unicode_bits(code) & 4; }
 
-/* The character at p, of which `left` (at least 1) bytes may be read; returns its bytes. */
+/* Reads the character at p; `left` bytes (at least 1) are available. Returns its length. */
 static inline int hy_unicode_next(const char *text, size_t left, uint32_t *code) {
     const uint8_t *p = (const uint8_t *)text;
     int length = hy_utf8_length(p, left);
@@ -46,10 +46,10 @@ static inline int hy_unicode_next(const char *text, size_t left, uint32_t *code)
     }
 }
 
-/* The last character of text[0 .. size), size at least 1; returns its bytes. */
+/* Reads the last character of text[0 .. size), size at least 1. Returns its length. */
 int hy_unicode_previous(const char *text, size_t size, uint32_t *code);
 
-/* True when the text is surely in normal form C already: all of it below U+0300. */
+/* True if the text is certainly in normal form C: all of it is below U+0300. */
 bool hy_unicode_is_plain(const char *text, size_t size);
 void hy_unicode_add_nfc(hy_text *out, const char *text, size_t size);
 void hy_unicode_add_lower(hy_text *out, const char *text, size_t size);

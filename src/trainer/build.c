@@ -12,7 +12,15 @@
 #include "data/fingerprint.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 
@@ -203,7 +211,7 @@ static void set_ranks(hy_trainer *t) {
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->request.model = e->model;
-    e->request.backend = e->backend;
+    e->request.backend = e->device.backend;
     e->request.guest = e->guest ? &e->guest->types : NULL;
     e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_ranks_count_sharers(t));
@@ -229,7 +237,7 @@ static hy_status make_plan(hy_trainer *t) {
     t->course.rules.has_predictor = hy_plan_predicts(&e->plan);
     HY_TRY(hy_engine_lay_out(e));
     hy_trainer_complete_facts(t);
-    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
+    hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_status status = hy_budget_check(&e->request, &e->plan);
     t->facts.fits = status == HY_OK;
     if (t->fate.life != HY_LIFE_PLAN) {
@@ -357,8 +365,9 @@ static hy_status begin_or_resume(hy_trainer *t) {
     t->fate.best_step = t->resumed[0] ? -2 : -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
-        for (int i = 0; i < e->rows.optim_count; i++) HY_TRY(hy_row_zero(e, HY_ROW_OPTIM + i));
-        return e->backend->stream_sync(e->compute);
+        for (int i = 0; i < e->state.rows.optim_count; i++)
+            HY_TRY(hy_row_zero(&e->state, HY_ROW_OPTIM + i));
+        return e->device.backend->stream_sync(e->device.compute);
     }
     HY_TRY(read_checkpoint(t));
     fit_loss_scale(t);
@@ -428,9 +437,9 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, hy_engine_prepare_first(e)));
     HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
-    HY_TRY(hy_shards_connect(e));
+    HY_TRY(hy_exchange_connect(&e->collectives.net));
     /* What ops were asked for before they were prepared was the most they can need. */
-    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
+    hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_plan_tell(&e->request, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;
     HY_TRY(hy_monitor_open(t));
@@ -456,7 +465,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
                              .count = hy_engine_ranks(&t->engine),
                              .run = c->accum};
     HY_TRY(hy_loader_create_share(t->data.set, c->batch, (int32_t)depth,
-                                  (uint64_t)t->progress.sequences, &share, t->engine.backend,
+                                  (uint64_t)t->progress.sequences, &share, t->engine.device.backend,
                                   &anew));
     if (t->data.loader) t->data.waited -= hy_loader_waited(t->data.loader); /* of this step */
     hy_loader_destroy(t->data.loader);
@@ -469,7 +478,7 @@ void hy_trainer_tear_down(hy_trainer *t) {
     hy_rank_figures_fini(&t->rank_figures);
     hy_monitor_close(t);
     hy_trainer_give_reserve(t);
-    if (t->engine.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */
+    if (t->engine.device.backend) (void)hy_engine_sync(&t->engine); /* a failure was reported */
     hy_loader_destroy(t->data.loader); /* its batches may have been on their way until here */
     hy_fork_release(t);
     hy_engine_close(&t->engine);

@@ -9,6 +9,11 @@
 #include "base/json.h"
 #include "base/sized.h"
 #include "infer/sample.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define SHARE 0.03                     /* of the run's compute, for all but the closing one */
@@ -151,8 +156,7 @@ static void note_sequences(hy_trainer *t, looked_at what) {
 }
 
 /* `comparable`, where it is not NULL, is of the sequences that every other validation looks at. */
-static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
-    HY_TRY(hy_trainer_must_run(t));
+static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) {
     double begin = hy_clock();
     bool is_final = hy_trainer_is_over(t);
     looked_at usual = choose(t, false), here = choose(t, is_final);
@@ -186,6 +190,21 @@ static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable)
                            .seconds = hy_clock() - begin,
                            .is_final = is_final};
     return HY_OK;
+}
+
+/* Between steps it is the phase Evaluate; in Predict it is a part of that. */
+static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
+    HY_TRY(hy_trainer_must_run(t));
+    const hy_phase_row *before = hy_engine_phase(&t->engine);
+    hy_account account;
+    if (!hy_phase_trains(before)) return measure(t, info, comparable);
+    hy_account_open(t, &account);
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_EVALUATE]));
+    hy_status status = measure(t, info, comparable);
+    if (status == HY_OK) t->progress.phase_steps[HY_EVALUATE]++;
+    hy_account_close(t, &account);
+    hy_status left = hy_engine_enter_phase(&t->engine, before);
+    return status != HY_OK ? status : left;
 }
 
 hy_status hy_trainer_evaluate_sized(hy_trainer *t, hy_eval_info *info, size_t size) {

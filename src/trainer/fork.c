@@ -9,12 +9,16 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
-    return hy_mover_copy_forked(&t->engine, t->course.fork_state, true);
+    return hy_engine_copy_forked(&t->engine, t->course.fork_state.data, true);
 }
 
 static int64_t window(const hy_trainer *t) {
@@ -61,7 +65,7 @@ static bool is_allowed(const hy_trainer *t, int64_t ahead) {
 /* Low confidence is all that is in the way. */
 static bool is_wanted(const hy_trainer *t) {
     const hy_phase_state *m = &t->progress.machine;
-    return t->course.fork_state && m->phase == HY_FULL && m->window >= window(t) &&
+    return t->course.fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
            is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
@@ -77,20 +81,16 @@ void hy_fork_end(hy_trainer *t) {
  * host memory has no room nothing is asked. */
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
+    uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
-        status = e->backend->alloc(e->backend, HY_HOST, bytes, (void **)&t->course.fork_state);
+        status = hy_arena_init(&t->course.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
+                               bytes, "the state before a fork");
     }
     status = hy_ranks_agree(t, status);
-    if (status == HY_OK) {
-        hy_ledger_take(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
-        return HY_OK;
-    }
-    if (t->course.fork_state) { /* another rank had no room */
-        e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
-        t->course.fork_state = NULL;
-    }
+    void *data;
+    if (status == HY_OK) return hy_arena_push(&t->course.fork_state, HY_SNAPSHOT, bytes, &data);
+    hy_arena_fini(&t->course.fork_state); /* another rank had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
     double can_work = !e->work.is_gone; /* on every rank */
     hy_error kept;
@@ -112,7 +112,7 @@ static hy_status settle_memory(hy_trainer *t) {
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
     if (!rules->has_predictor || !begins || is_sure(t) || t->course.fork.is_open) return HY_OK;
-    if (is_allowed(t, window(t))) return t->course.fork_state ? HY_OK : take_for_fork(t);
+    if (is_allowed(t, window(t))) return t->course.fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
         !t->engine.plan.choice.prediction_is_disabled && !t->engine.progress.has_snapshot;
@@ -148,14 +148,15 @@ static hy_status run_arm(hy_trainer *t) {
             HY_TRY(hy_trainer_run_step(t, &info));
         }
     }
-    return hy_mover_await(&t->engine);
+    return hy_offload_await(&t->engine.state);
 }
 
 /* The run as it was before the arm; without it there is nothing to go on from. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
-    while ((status = hy_mover_copy_forked(&t->engine, t->course.fork_state, false)) != HY_OK) {
+    while ((status = hy_engine_copy_forked(&t->engine, t->course.fork_state.data, false)) !=
+           HY_OK) {
         if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
         t->fate.life = HY_LIFE_FAILED;
         hy_error_save(&t->fate.failure, status);
@@ -293,20 +294,13 @@ bool hy_fork_is_possible(const hy_trainer *t) {
 }
 
 uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
-    uint64_t bytes = hy_rows_forked_bytes(&t->engine.rows);
+    uint64_t bytes = hy_rows_forked_bytes(&t->engine.state.rows);
     if (!hy_fork_must_ask(t) || !hy_fork_is_possible(t)) return 0;
     for (int i = 0; i < HY_ROW_COUNT; i++) {
-        const hy_row *row = &t->engine.rows.row[i];
+        const hy_row *row = &t->engine.state.rows.row[i];
         if (row->is_optional) bytes += row->layout.bytes;
     }
     return bytes;
 }
 
-void hy_fork_release(hy_trainer *t) {
-    hy_engine *e = &t->engine;
-    uint64_t bytes = hy_rows_forked_bytes(&e->rows);
-    if (!t->course.fork_state) return;
-    e->backend->release(e->backend, HY_HOST, t->course.fork_state, bytes);
-    t->course.fork_state = NULL;
-    hy_ledger_give(&e->ledger, HY_SNAPSHOT, HY_HOST, bytes);
-}
+void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->course.fork_state); }

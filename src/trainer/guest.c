@@ -13,6 +13,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "formats/checkpoint.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 hy_status hy_guest_settings(hy_guest *guest, int32_t ranks, hy_settings *s) {
@@ -131,7 +135,7 @@ hy_status hy_guest_load(hy_trainer *t, const char *checkpoint) {
 
 static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
     hy_dtype_choice choice = hy_settings_precision(&t->settings, phase);
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
     return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->guest->side.types.weights);
 }
@@ -236,7 +240,7 @@ static hy_status zero_grads(hy_trainer *t) {
         const hy_param *first = &e->model->params.list[g->side.first_part[i]];
         fill.t[HY_FILL_DST] =
             hy_tensor_1d(g->grads[i], g->side.types.grads, hy_param_whole_count(first));
-        HY_TRY(e->backend->enqueue(e->compute, &fill));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
     }
     return HY_OK;
 }
@@ -340,7 +344,7 @@ static void add_told(hy_probe *probe, uint64_t i, const hy_told *told, hy_told *
 static hy_status look_alone(hy_trainer *t, hy_probe *probe, hy_told *sum) {
     hy_told told;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_mover_count_down(&t->engine));
+        HY_TRY(hy_offload_count_down(&t->engine.state));
         HY_TRY(ask_for_loss(t, probe->first + i, &told));
         add_told(probe, i, &told, sum);
     }
@@ -353,7 +357,7 @@ enum { LOOKED_LOSS, LOOKED_COUNTED, LOOKED_TOKENS, LOOKED };
 static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numbers) {
     hy_told told;
     for (uint64_t i = 0; i < probe->count; i++) {
-        HY_TRY(hy_mover_count_down(&t->engine));
+        HY_TRY(hy_offload_count_down(&t->engine.state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
         HY_TRY(ask_for_loss(t, probe->first + i, &told));
         numbers[LOOKED * i + LOOKED_LOSS] = told.loss_sum;
@@ -455,13 +459,13 @@ static hy_status evaluate(hy_trainer *t, hy_probe *probe) {
 
 /* Whoever evaluates between a jump and the end of its Correct leaves the jump as it is: it may still be undone. */
 hy_status hy_guest_evaluate(hy_trainer *t, bool of_average, hy_probe *probe) {
-    void *kept = NULL;
+    hy_arena kept = {0};
     hy_error error;
     if (!of_average) return look_at(t, HY_SHOWN_WEIGHTS, probe, evaluate);
     if (!hy_trainer_is_over(t)) HY_TRY(hy_guest_keep_snapshot(&t->engine, &kept));
     hy_status status = look_at(t, HY_SHOWN_AVERAGE, probe, evaluate);
     hy_error_save(&error, status);
-    hy_status back = hy_guest_return_snapshot(&t->engine, kept);
+    hy_status back = hy_guest_return_snapshot(&t->engine, &kept);
     return status == HY_OK ? back : hy_error_restore(&error);
 }
 

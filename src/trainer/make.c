@@ -8,7 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/advance.h"
 #include "trainer/join.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 /* What is known from attempts that failed. */
@@ -55,16 +58,16 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
 static void learn(const hy_trainer *t, retry_state *known) {
     const hy_plan_fixed *fixed = &t->engine.request.fixed;
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
-    bool is_gpu = t->engine.backend && t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend && t->engine.device.backend->facts.is_gpu;
     known->is_out_ours |= t->record.is_out_ours;
     known->fixed = (hy_plan_fixed){.fp8 = fixed->fp8, .has_fp8 = fixed->has_fp8};
     bool is_planned = t->engine.plan.choice.batch > 0;
     known->fixed.has_level = (is_planned || fixed->has_level) && !known->is_level_too_large;
     known->fixed.level = is_planned ? t->engine.plan.level : fixed->level;
-    if (t->engine.ledger.refused == HY_NOWHERE) return;
+    if (t->engine.state.ledger.refused == HY_NOWHERE) return;
     if (!is_gpu) {
         known->host_cap = (device + host) / 8 * 7;
-    } else if (t->engine.ledger.refused == HY_DEVICE) {
+    } else if (t->engine.state.ledger.refused == HY_DEVICE) {
         known->device_cap = device / 8 * 7;
     } else {
         known->host_cap = host / 8 * 7;
@@ -72,7 +75,7 @@ static void learn(const hy_trainer *t, retry_state *known) {
 }
 
 static void tell_next_try(const hy_trainer *t, const char *message) {
-    bool is_smaller = t->engine.ledger.refused != HY_NOWHERE;
+    bool is_smaller = t->engine.state.ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
            is_smaller ? "a plan that needs less" : "the same plan");
 }

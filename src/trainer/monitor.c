@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "trainer/advance.h"
+#include "trainer/saving.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
 #define LINE_ADVICE 2    /* changes that a line suggests */
@@ -90,7 +92,7 @@ static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *
 
 /* One sentence: how much is live of which budget, and what the process holds beside it. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
         describe_pool(out, "device", &look->device);
         if (look->device.free)

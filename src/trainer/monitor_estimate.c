@@ -8,13 +8,14 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "hybrid_tools.h"
+#include "setup/setup.h"
 #include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,
                            hy_batch_bytes *out) {
     const hy_engine *e = &t->engine;
     hy_pass_spec spec = {.model = e->model,
-                         .backend = e->backend,
+                         .backend = e->device.backend,
                          .seq = (int32_t)seq,
                          .has_doc_starts = e->request.has_doc_starts,
                          .grad_dtype = e->plan.types.grads,
@@ -25,7 +26,7 @@ static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, in
     hy_batch_options options = hy_pass_options(&spec, choice, spec.types[0], true);
     hy_batch_plan *plan;
     options.is_sizing = true;
-    HY_TRY(hy_batch_plan_create(e->model, e->backend, &options, &plan));
+    HY_TRY(hy_batch_plan_create(e->model, e->device.backend, &options, &plan));
     *out = plan->bytes;
     hy_batch_plan_destroy(plan);
     return HY_OK;
@@ -93,7 +94,7 @@ static hy_status prepare(hy_trainer *t) {
     HY_TRY(hy_engine_make_model(e));
     HY_TRY(hy_engine_open_device(e));
     e->request.model = e->model;
-    e->request.backend = e->backend;
+    e->request.backend = e->device.backend;
     HY_TRY(hy_plan_request_complete(&e->request));
     HY_TRY(hy_plan_begin_finest(&e->request, &e->plan));
     e->plan.choice.batch = (int32_t)t->settings.train.batch_size;

@@ -16,8 +16,8 @@
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
     const hy_engine *e = &t->engine;
     bool moves = hy_offload_moves(e->plan.offload);
-    bool is_early = phase == HY_PREDICT && moves && hy_mover_is_ahead(e);
-    return hy_ledger_planned(&e->ledger, phase, HY_DEVICE) +
+    bool is_early = phase == HY_PREDICT && moves && hy_offload_is_ahead(&e->state.offload);
+    return hy_ledger_planned(&e->state.ledger, phase, HY_DEVICE) +
            (is_early ? e->plan.state.bytes[HY_PLAN_OPTIM] : 0);
 }
 
@@ -25,12 +25,12 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
 
 /* The driver's library may see another card of that name, or the whole of one that is divided. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
-    double total = (double)t->engine.backend->facts.memory_total;
+    double total = (double)t->engine.device.backend->facts.memory_total;
     return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
 }
 
 static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
-    hy_backend *b = t->engine.backend;
+    hy_backend *b = t->engine.device.backend;
     hy_monitor *m = t->monitor;
     size_t free_bytes = 0, total = 0;
     double now = hy_clock();
@@ -45,7 +45,7 @@ static uint64_t ask_backend(const hy_trainer *t, bool is_fresh) {
 }
 
 static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_device_facts *facts = &t->engine.backend->facts;
+    const hy_device_facts *facts = &t->engine.device.backend->facts;
     hy_nvml_sample sample = is_fresh ? hy_nvml_ask(t->engine.nvml) : hy_nvml_latest(t->engine.nvml);
     bool is_ours = is_this_card(t, &sample);
     hy_memory_pool *pool = &out->device;
@@ -59,12 +59,12 @@ static void look_at_card(const hy_trainer *t, bool is_fresh, hy_memory_look *out
 }
 
 static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *out) {
-    const hy_ledger *l = &t->engine.ledger;
+    const hy_ledger *l = &t->engine.state.ledger;
     out->device = (hy_memory_pool){.used = l->live_in[HY_DEVICE],
                                    .reserved = hy_engine_reserved(&t->engine, HY_DEVICE),
                                    .peak = l->peak_in[HY_DEVICE],
                                    .planned = hy_monitor_planned(t, l->phase)};
-    if (t->engine.backend->facts.is_gpu) {
+    if (t->engine.device.backend->facts.is_gpu) {
         look_at_card(t, is_fresh, out);
     } else {
         out->device.budget = hy_budget_device(&t->engine.request);
@@ -76,11 +76,12 @@ static void look_at_device(const hy_trainer *t, bool is_fresh, hy_memory_look *o
 
 /* Sums a figure of the places that are host memory: on a CPU the device's is, too. */
 static uint64_t on_host(const hy_trainer *t, const uint64_t in[HY_PLACE_COUNT]) {
-    return in[HY_PINNED] + in[HY_HOST] + (t->engine.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
+    return in[HY_PINNED] + in[HY_HOST] +
+           (t->engine.device.backend->facts.is_gpu ? 0 : in[HY_DEVICE]);
 }
 
 static hy_memory_pool host_pool(const hy_trainer *t) {
-    const hy_ledger *l = &t->engine.ledger;
+    const hy_ledger *l = &t->engine.state.ledger;
     uint64_t reserved[HY_PLACE_COUNT], planned[HY_PLACE_COUNT];
     for (int place = 0; place < HY_PLACE_COUNT; place++) {
         reserved[place] = hy_engine_reserved(&t->engine, (hy_place)place);
@@ -113,7 +114,7 @@ static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_mem
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh) {
     hy_monitor *m = t->monitor;
     hy_host_memory host;
-    hy_memory_look look = {.pinned = t->engine.ledger.live_in[HY_PINNED]};
+    hy_memory_look look = {.pinned = t->engine.state.ledger.live_in[HY_PINNED]};
     if (m && m->watch) {
         host = *(is_fresh ? hy_host_watch_read(m->watch) : hy_host_watch_look(m->watch));
     } else {

@@ -130,8 +130,8 @@ static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[
  * beginning of Predict it is still there in full. */
 static void add_offload(savings *s) {
     const hy_engine *e = &s->t->engine;
-    const hy_cell *full = &e->ledger.cell[HY_OPTIM][HY_FULL];
-    const hy_cell *predict = &e->ledger.cell[HY_OPTIM][HY_PREDICT];
+    const hy_cell *full = &e->state.ledger.cell[HY_OPTIM][HY_FULL];
+    const hy_cell *predict = &e->state.ledger.cell[HY_OPTIM][HY_PREDICT];
     hy_offload strategy = e->plan.offload;
     if (!s->t->course.rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
@@ -148,7 +148,7 @@ static void add_offload(savings *s) {
 
 /* Predict keeps no gradients and nothing for a backward pass. */
 static void add_predict(savings *s) {
-    const hy_ledger *l = &s->t->engine.ledger;
+    const hy_ledger *l = &s->t->engine.state.ledger;
     if (!s->t->course.rules.has_predictor) return;
     hy_saving *it = add(s, "forward only in Predict", "", "on", true);
     it->phase = HY_PREDICT;

@@ -63,8 +63,8 @@ static hy_status describe_memory(const hy_trainer *t, hy_memory_state *out) {
     hy_memory_look look = hy_monitor_look(t, true);
     *out = (hy_memory_state){.size = sizeof *out,
                              .step = t->progress.step,
-                             .phase = t->engine.ledger.phase,
-                             .is_unified = !t->engine.backend->facts.is_gpu,
+                             .phase = t->engine.state.ledger.phase,
+                             .is_unified = !t->engine.device.backend->facts.is_gpu,
                              .device = look.device,
                              .host = look.host,
                              .target = t->settings.memory.target_usage,
@@ -80,7 +80,7 @@ static hy_status describe_memory(const hy_trainer *t, hy_memory_state *out) {
     out->device.status = hy_monitor_device_status(t);
     out->host.status = hy_monitor_host_status(t);
     out->status = out->host.status > out->device.status ? out->host.status : out->device.status;
-    fill_classes(&t->engine.ledger, out->classes);
+    fill_classes(&t->engine.state.ledger, out->classes);
     return advise(t, out);
 }
 

@@ -4,6 +4,7 @@
  * matrix, head included, and causal attention at half its square (model/shape.c). */
 #include <math.h>
 
+#include "trainer/advance.h"
 #include "trainer/trainer.h"
 
 #define SMOOTHED_STEPS 10
@@ -17,17 +18,17 @@ void hy_trainer_note_rate(hy_trainer *t, double rate) {
 }
 
 static double share(const hy_trainer *t, double tokens_per_second, double rate) {
-    if (!t->engine.backend->facts.is_gpu || !(rate > 0)) return 0;
+    if (!t->engine.device.backend->facts.is_gpu || !(rate > 0)) return 0;
     int32_t seq = (int32_t)t->settings.train.seq_len;
     return tokens_per_second * hy_model_flops_per_token(t->engine.model, seq) / rate;
 }
 
 double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine.backend->facts.peak_flops);
+    return share(t, tokens_per_second, t->engine.device.backend->facts.peak_flops);
 }
 
 double hy_trainer_sol(const hy_trainer *t, double tokens_per_second) {
-    return share(t, tokens_per_second, t->engine.backend->facts.matmul_flops);
+    return share(t, tokens_per_second, t->engine.device.backend->facts.matmul_flops);
 }
 
 static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
@@ -49,21 +50,22 @@ static double data_waited(const hy_trainer *t) {
 
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
-    t->engine.host_waited = 0;
-    t->pace.stream_waited = t->engine.backend->stream_waited(t->engine.compute);
+    t->engine.state.host_waited = 0;
+    t->pace.stream_waited = t->engine.device.backend->stream_waited(t->engine.device.compute);
     t->data.waited = data_waited(t);
 }
 
 void hy_account_close(hy_trainer *t, hy_account *account) {
     hy_progress *p = &t->progress;
-    hy_phase phase = t->engine.ledger.phase;
+    hy_phase phase = t->engine.state.ledger.phase;
     double seconds = hy_clock() - account->begin;
     uint64_t moved = hy_engine_moved(&t->engine);
-    account->waited = t->engine.host_waited + t->engine.backend->stream_waited(t->engine.compute) -
+    account->waited = t->engine.state.host_waited +
+                      t->engine.device.backend->stream_waited(t->engine.device.compute) -
                       t->pace.stream_waited + data_waited(t) - t->data.waited;
     account->bytes_moved = moved - t->pace.bytes_accounted;
     t->pace.bytes_accounted = moved;
-    p->seconds += seconds;
+    if (hy_phase_advances(&hy_phase_table[phase])) p->seconds += seconds;
     p->phase_seconds[phase] += seconds;
     p->phase_wait[phase] += account->waited;
     p->phase_bytes_moved[phase] += (int64_t)account->bytes_moved;
@@ -105,9 +107,9 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .precision = trains ? t->engine.update.dtype : t->engine.plan.types.of[was->phase],
         .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
         .grad_accum = t->engine.plan.choice.accum,
-        .vram_bytes = t->engine.ledger.live_in[HY_DEVICE],
-        .vram_peak_bytes = t->engine.ledger.peak_in[HY_DEVICE],
-        .host_pinned_bytes = t->engine.ledger.live_in[HY_PINNED],
+        .vram_bytes = t->engine.state.ledger.live_in[HY_DEVICE],
+        .vram_peak_bytes = t->engine.state.ledger.peak_in[HY_DEVICE],
+        .host_pinned_bytes = t->engine.state.ledger.live_in[HY_PINNED],
         .bytes_moved = account->bytes_moved,
         .wait_seconds = account->waited,
         .spent = p->spent,

@@ -8,6 +8,10 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \
@@ -148,7 +152,7 @@ static hy_status judge(hy_trainer *t, proposal *p) {
 /* ---- keeping or dropping ----------------------------------------------------------------------- */
 
 static hy_status take_snapshot(hy_trainer *t) {
-    return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
+    return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
 }
 
 /* A jump that breaks off half-way is undone where the weights before it are kept; else the run has no
@@ -181,7 +185,7 @@ static hy_status commit(hy_trainer *t, proposal *p) {
 }
 
 static hy_status bring_snapshot(hy_trainer *t) {
-    return hy_mover_copy_weights(&t->engine, HY_ROW_SNAPSHOT, false);
+    return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, false);
 }
 
 hy_status hy_trainer_roll_back(hy_trainer *t) {
@@ -190,7 +194,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     t->engine.progress.has_snapshot = false;
     HY_TRY(set_slow_weights(t));
     hy_say(t, HY_WARNING, "the last jump was undone: the weights are those before it");
-    return t->engine.backend->stream_sync(t->engine.compute);
+    return t->engine.device.backend->stream_sync(t->engine.device.compute);
 }
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
@@ -217,10 +221,13 @@ static void tell(const hy_trainer *t, const proposal *p) {
 
 /* Everything up to the verdict; it changes nothing that is kept, so it may be done again, and a guest may stop in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
-    HY_TRY(hy_mover_leave(&t->engine)); /* first, so that its memory is free when passes begin */
-    HY_TRY(hy_engine_enter_phase(&t->engine, HY_PREDICT));
+    HY_TRY(hy_engine_begin_offload(
+        &t->engine)); /* first, so that its memory is free when passes begin */
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    t->engine.trip.batches_left = planned_batches(t);
+    /* Where validation borrows the state's memory, it comes back at the end of Predict. */
+    bool is_lent = hy_plan_offload_in(&t->engine.plan, &hy_phase_table[HY_EVALUATE]);
+    t->engine.state.offload.batches_left = is_lent ? 0 : planned_batches(t);
     HY_TRY(measure_jump(t, p));
     return judge(t, p);
 }
@@ -240,7 +247,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
         *p = (proposal){0};
         HY_TRY(hy_trainer_retry_with_less(t, status));
     }
-    HY_TRY(hy_mover_see_off(&t->engine)); /* the passes have hidden it */
+    HY_TRY(hy_offload_wait_away(&t->engine.state)); /* the passes have hidden it */
     return commit(t, p);
 }
 
@@ -259,10 +266,10 @@ static hy_status validate_here(hy_trainer *t) {
 }
 
 static hy_status end_predict(hy_trainer *t) {
-    t->engine.trip.batches_left = 0;
-    HY_TRY(t->engine.backend->stream_sync(t->engine.compute));
+    t->engine.state.offload.batches_left = 0;
+    HY_TRY(t->engine.device.backend->stream_sync(t->engine.device.compute));
     HY_TRY(hy_engine_return_rings(&t->engine)); /* its waiting is Predict's */
-    return hy_mover_return(&t->engine);
+    return hy_offload_return(&t->engine.state);
 }
 
 hy_status hy_trainer_run_predict(hy_trainer *t, hy_step_info *info) {

@@ -13,6 +13,10 @@
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 #define PROGRESS_VERSION 1
@@ -207,6 +211,31 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
     return HY_OK;
 }
 
+static void write_phases(const hy_progress *p, hy_json_writer *w) {
+    hy_json_open_array(w, "phases");
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        hy_json_open_object(w, NULL);
+        hy_json_put_string(w, "phase", hy_phase_name((hy_phase)i));
+        hy_json_put_int(w, "steps", p->phase_steps[i]);
+        hy_json_put_double(w, "seconds", p->phase_seconds[i]);
+        hy_json_put_double(w, "wait_seconds", p->phase_wait[i]);
+        hy_json_put_int(w, "bytes_moved", p->phase_bytes_moved[i]);
+        hy_json_close_object(w);
+    }
+    hy_json_close_array(w);
+}
+
+static void write_data(const hy_trainer *t, hy_json_writer *w) {
+    identity data[IDENTITIES];
+    describe_identity(t, data);
+    hy_json_open_object(w, "data");
+    for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(w, data[i].key, data[i].ours);
+    write_hash(w, "hash", t->data.hash);
+    write_hash(w, "val_hash", t->data.val_hash);
+    hy_json_put_string(w, "description", hy_trainer_data(t)->description);
+    hy_json_close_object(w);
+}
+
 void hy_progress_write(const hy_trainer *t, hy_text *out) {
     const hy_progress *p = &t->progress;
     hy_json_writer w;
@@ -218,7 +247,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     if (t->guest) write_own(t->guest, &w);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.plan.optimizer.kind->name);
-    hy_json_put_int(&w, "optimizer_arrays", t->engine.rows.optim_count);
+    hy_json_put_int(&w, "optimizer_arrays", t->engine.state.rows.optim_count);
     write_sets(t, &w);
     for (size_t i = 0; i < sizeof integers / sizeof integers[0]; i++) {
         hy_json_put_int(&w, integers[i].key, *(const int64_t *)field_of(t, &integers[i]));
@@ -240,7 +269,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_best(&w, &p->best);
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
-    /* A fork whose second arm is still running. */
+    /* A fork while its second arm is running. */
     if (t->course.fork.is_open) {
         hy_json_open_object(&w, "fork");
         hy_json_put_int(&w, "compare_at", t->course.fork.compare_at);
@@ -248,29 +277,12 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
         write_ring(&w, "with", t->course.fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
-    hy_json_open_array(&w, "phases");
-    for (int i = 0; i < HY_PHASE_COUNT; i++) {
-        hy_json_open_object(&w, NULL);
-        hy_json_put_string(&w, "phase", hy_phase_name((hy_phase)i));
-        hy_json_put_int(&w, "steps", p->phase_steps[i]);
-        hy_json_put_double(&w, "seconds", p->phase_seconds[i]);
-        hy_json_put_double(&w, "wait_seconds", p->phase_wait[i]);
-        hy_json_put_int(&w, "bytes_moved", p->phase_bytes_moved[i]);
-        hy_json_close_object(&w);
-    }
-    hy_json_close_array(&w);
+    write_phases(p, &w);
     hy_json_open_object(&w, "schedule");
     hy_json_put_int(&w, "warmup", t->course.schedule.warmup);
     hy_json_put_int(&w, "total", t->course.schedule.total);
     hy_json_close_object(&w);
-    identity data[IDENTITIES];
-    describe_identity(t, data);
-    hy_json_open_object(&w, "data");
-    for (int i = 0; i < IDENTITIES; i++) hy_json_put_int(&w, data[i].key, data[i].ours);
-    write_hash(&w, "hash", t->data.hash);
-    write_hash(&w, "val_hash", t->data.val_hash);
-    hy_json_put_string(&w, "description", hy_trainer_data(t)->description);
-    hy_json_close_object(&w);
+    write_data(t, &w);
     hy_plan_write_kept(&t->engine.request, &t->engine.plan, t->first_batch, &w);
     hy_json_put_bool(&w, HY_LACKS_BASE, t->engine.base_is_named);
     hy_json_close_object(&w);
@@ -352,7 +364,7 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
 /* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_optimizer_kind *ours = t->engine.plan.optimizer.kind;
-    int64_t arrays = t->engine.rows.optim_count, theirs;
+    int64_t arrays = t->engine.state.rows.optim_count, theirs;
     const char *name = "adamw";
     (void)hy_json_as_string(hy_json_get(root, "optimizer"), &name, NULL);
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;

@@ -13,7 +13,10 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "plan/plan_value.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/join.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */
@@ -49,7 +52,7 @@ hy_status hy_ranks_share_folder(hy_trainer *t) {
 /* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     hy_link_choice asked = t->settings.ranks.transport;
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     /* Every rank asks, or none. */
     bool is_open = asked == HY_LINK_NCCL || (asked == HY_LINK_AUTO && sharers->has_cards);
     if (!is_open) return HY_OK;
@@ -71,7 +74,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     hy_plan_request *r = &t->engine.request;
     hy_rank_sharers sharers;
     if (!t->team) return HY_OK;
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     HY_TRY(hy_rank_count(t->team, is_gpu ? hy_device_card(t->settings.device) : -1, &sharers));
     r->sharers = sharers.machine;
     r->card_sharers = sharers.card;
@@ -84,7 +87,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
 void hy_ranks_plan_sharers(hy_trainer *t) {
     hy_plan_request *r = &t->engine.request;
     const hy_planned_ranks *p = &t->planned;
-    bool is_gpu = t->engine.backend->facts.is_gpu;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
     int32_t here = t->settings.card[0] ? 1 : hy_cuda_card_count();
     int32_t cards = p->has_cards ? p->count : is_gpu && here > 1 ? here : 1;
     bool is_apart = t->settings.ranks.link == HY_WIRE_IB200;
@@ -105,7 +108,7 @@ typedef struct timed_choice {
 
 /* Their matmuls are timed, so results of such a run depend on who computed what. */
 static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
-    if (!hy_trainer_leads(t) || !t->engine.backend->matmul_table) return;
+    if (!hy_trainer_leads(t) || !t->engine.device.backend->matmul_table) return;
     for (int32_t r = 1; r < rank_count(t); r++) {
         if (strcmp(all[r].device, all[0].device) == 0) continue;
         hy_say(t, HY_WARNING,
@@ -124,7 +127,7 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
     own.has_fp8 = r->fixed.has_fp8;
     own.fp8 = r->fixed.fp8;
     own.chunk_budget = r->chunk_budget;
-    snprintf(own.device, sizeof own.device, "%s", t->engine.backend->facts.name);
+    snprintf(own.device, sizeof own.device, "%s", t->engine.device.backend->facts.name);
     HY_TRY(hy_control_gather_bytes(t->team->control, &own, sizeof own, all));
     tell_other_devices(t, all);
     if (strcmp(own.device, all[0].device) != 0) return HY_OK;
@@ -221,13 +224,13 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     enum { COUNT = HY_RANK_FIGURES };
     hy_agreed *a = &t->agreed;
     if (!t->team) return;
-    uint64_t sent = hy_exchange_sent(&t->engine.shards.net);
-    double busy = hy_exchange_seconds(&t->engine.shards.net);
+    uint64_t sent = hy_exchange_sent(&t->engine.collectives.net);
+    double busy = hy_exchange_seconds(&t->engine.collectives.net);
     double own[COUNT] = {[HY_RANK_SECONDS] = info->seconds,
                          [HY_RANK_WAITED] = info->wait_seconds,
                          [HY_RANK_EXCHANGED] = busy - a->link_seconds,
                          [HY_RANK_BYTES] = (double)(sent - a->sent),
-                         [HY_RANK_MEMORY] = (double)t->engine.ledger.peak_in[HY_DEVICE]};
+                         [HY_RANK_MEMORY] = (double)t->engine.state.ledger.peak_in[HY_DEVICE]};
     double all[COUNT * HY_RANKS_MOST];
     a->sent = sent;
     a->link_seconds = busy;

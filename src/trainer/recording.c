@@ -4,6 +4,10 @@
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "hybrid_tools.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {
@@ -34,7 +38,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     hy_start_line start = {
         .command = t->record.command,
         .model = s->model,
-        .device = t->engine.backend->facts.name,
+        .device = t->engine.device.backend->facts.name,
         .data = hy_trainer_data(t)->description,
         .predictor = hy_choice_name("predictor", (int)t->engine.plan.predictor.kind),
         .resumed = t->resumed,
@@ -101,7 +105,7 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
     for (int k = 0; k < HY_RANK_FIGURES && t->team; k++) {
         *told_of[k] = (hy_layer_values){hy_engine_ranks(&t->engine), 1, of_ranks[k]};
     }
-    hy_record_step(&t->record, &line, &t->engine.ledger);
+    hy_record_step(&t->record, &line, &t->engine.state.ledger);
 }
 
 void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event) {

@@ -1,18 +1,22 @@
 /* recovery.c: what becomes of a run whose memory runs out. See trainer.h.
  *
- * Memory is taken before the first step, so a shortage later comes from outside: a driver that cannot load
- * what it needs, another program, the machine. The step that met it has changed nothing yet, or knows how
- * far its update has come, so it is done again: first as it was, then with smaller micro-batches, then
- * with everything recomputed. After too many in a row the run saves itself and says what to change. */
+ * Memory is taken before the first step, so a shortage later comes from outside: a driver that
+ * cannot load what it needs, another program, the machine. The step that met it has changed nothing
+ * yet, or knows how far its update has come, so it is done again: first as it was, then with
+ * smaller micro-batches, then with everything recomputed. After too many in a row the run saves
+ * itself and says what to change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 #define RESERVE_BYTES ((size_t)256 << 10)
 #define LISTED_ADVICE 3
-/* ---- less -------------------------------------------------------------------------------------- */
+/* ---- less ------------------------------------------------------------------------------------ */
 
 /* The next cheaper way to work; "" when there is none. */
 static hy_status use_less(hy_trainer *t, char *what, size_t size) {
@@ -32,7 +36,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     return HY_OK;
 }
 
-/* ---- again --------------------------------------------------------------------------------------- */
+/* ---- again ----------------------------------------------------------------------------------- */
 
 void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
@@ -59,7 +63,7 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
     return status;
 }
 
-/* ---- what cannot be done again --------------------------------------------------------------------- */
+/* ---- what cannot be done again --------------------------------------------------------------- */
 
 void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
     if (t->fate.deferred.status != HY_OK) return;
@@ -75,7 +79,7 @@ hy_status hy_trainer_end_step(hy_trainer *t) {
     return status;
 }
 
-/* ---- the reserve -------------------------------------------------------------------------------- */
+/* ---- the reserve ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
     t->fate.reserve = malloc(RESERVE_BYTES);
@@ -89,7 +93,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
     t->fate.reserve = NULL;
 }
 
-/* ---- giving up --------------------------------------------------------------------------------- */
+/* ---- giving up ------------------------------------------------------------------------------- */
 
 /* What would need less, as far as there is memory to find it out. */
 static void add_advice(const hy_trainer *t, hy_text *out) {

@@ -8,7 +8,12 @@
  * device). */
 #include <stdio.h>
 
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 /* ---- which sizes there are --------------------------------------------------------------------- */
 
@@ -45,11 +50,11 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
 
 /* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
 static void plan_columns(hy_engine *e) {
-    hy_ledger before = e->ledger;
-    hy_plan_columns(&e->rows, &e->plan, &e->ledger);
+    hy_ledger before = e->state.ledger;
+    hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
-            hy_cell *cell = &e->ledger.cell[cls][phase];
+            hy_cell *cell = &e->state.ledger.cell[cls][phase];
             const hy_cell *old = &before.cell[cls][phase];
             if (old->place == cell->place && old->planned > cell->planned) {
                 cell->planned = old->planned;
@@ -62,7 +67,7 @@ static void plan_columns(hy_engine *e) {
 /* The engine has another plan: the rest of the run follows. */
 static hy_status adopt(hy_trainer *t, hy_phase phase) {
     plan_columns(&t->engine);
-    HY_TRY(hy_engine_enter_phase(&t->engine, phase));
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[phase]));
     hy_plan_tell(&t->engine.request, &t->engine.plan, &t->facts);
     HY_TRY(hy_trainer_start_loader(t));
     hy_monitor_reset(t);
@@ -83,7 +88,7 @@ static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
 static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
     hy_engine *e = &t->engine;
     hy_status status = HY_OK;
-    hy_phase phase = e->ledger.phase;
+    hy_phase phase = e->state.ledger.phase;
     hy_plan plan;
     HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may have no room */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
@@ -148,7 +153,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     out.device_cap = device_cap;
     out.host_cap = host_cap;
     out.host_held = hy_engine_reserved(e, HY_PINNED) + hy_engine_reserved(e, HY_HOST);
-    if (!e->backend->facts.is_gpu) out.host_held += hy_engine_reserved(e, HY_DEVICE);
+    if (!e->device.backend->facts.is_gpu) out.host_held += hy_engine_reserved(e, HY_DEVICE);
     return out;
 }
 
@@ -169,7 +174,7 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     hy_engine *e = &t->engine;
     hy_plan_request old_request = e->request;
     hy_plan old = e->plan;
-    hy_phase phase = e->ledger.phase;
+    hy_phase phase = e->state.ledger.phase;
     hy_error kept;
     /* By all ranks, before one of them may have no room; one that fails here ends the run. */
     HY_TRY(hy_team_fail(t->team, hy_update_finish(e)));
@@ -199,7 +204,7 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
     HY_FAIL_IF(!plan->fits && !is_disabled && t->team, HY_ERR_INPUT,
                "a paired fork needs more memory than the plan of these ranks leaves");
     uint64_t limit = hy_budget_host(r), needed = hy_plan_host_bytes(plan) + beside;
-    if (!e->backend->facts.is_gpu) needed += plan->device;
+    if (!e->device.backend->facts.is_gpu) needed += plan->device;
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
                "a paired fork needs %s of host memory with what the run has, and %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);

@@ -12,6 +12,12 @@
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* An n-gram table of more text than this would take longer to count than it tells. */
@@ -60,8 +66,8 @@ static bool is_save_due(const hy_trainer *t) {
 #define SAVED_PER_SECOND 5e8 /* bytes, until a save was timed */
 
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
-    double bytes =
-        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
+    double bytes = (double)hy_rows_saved_bytes(&t->engine.state.rows,
+                                               t->engine.plan.choice.prediction_is_disabled);
     double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
     return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
 }
@@ -126,7 +132,9 @@ static hy_status catch_up(hy_trainer *t) {
 /* Optimizer steps and jumps. */
 static int64_t steps_done(const hy_trainer *t) {
     int64_t count = 0;
-    for (int i = 0; i < HY_PHASE_COUNT; i++) count += t->progress.phase_steps[i];
+    for (int i = 0; i < HY_PHASE_COUNT; i++) {
+        if (hy_phase_advances(&hy_phase_table[i])) count += t->progress.phase_steps[i];
+    }
     return count;
 }
 

@@ -5,6 +5,9 @@
 
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
+#include "trainer/advance.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* ---- room ------------------------------------------------------------------------------------- */
@@ -14,7 +17,7 @@ static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u <<
 
 static uint64_t checkpoint_bytes(const hy_trainer *t) {
     return with_margin(
-        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled));
+        hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
 static uint64_t model_bytes(const hy_trainer *t) {
@@ -180,7 +183,7 @@ static hy_status follow(hy_trainer *t) {
  * for its part of an update. */
 static hy_status write_back(hy_trainer *t) {
     HY_TRY(hy_update_finish(&t->engine));
-    HY_TRY(hy_mover_await(&t->engine));
+    HY_TRY(hy_offload_await(&t->engine.state));
     return hy_engine_sync(&t->engine);
 }
 
@@ -203,7 +206,7 @@ static void tell_saved(const hy_trainer *t, double begin) {
     snprintf(path, sizeof path, "%s/checkpoint-%lld", t->record.out, (long long)t->progress.step);
     t->observer.on_save(
         t->observer.user, path, hy_clock() - begin,
-        hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled));
+        hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
 /* What cannot be linked or removed is no reason to count the new one as lost. */

@@ -11,7 +11,11 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
@@ -30,7 +34,7 @@ typedef struct memory {
 
 static memory look_around(const hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, false);
-    if (t->engine.backend->facts.is_gpu) {
+    if (t->engine.device.backend->facts.is_gpu) {
         return (memory){hy_monitor_device_status(t), look.device.reserved, look.device.budget};
     }
     uint64_t held = look.resident > look.host.reserved ? look.resident : look.host.reserved;
@@ -91,7 +95,7 @@ typedef struct vote {
  * they are the last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
-    bool is_gpu = t->engine.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
+    bool is_gpu = t->engine.device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
     vote v = {.batch = t->engine.plan.choice.batch,
               .keeps_forks = true,
               .goes_on = true,
@@ -107,7 +111,7 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
-    bool has_forks = t->course.fork_state && !t->course.fork.is_open;
+    bool has_forks = t->course.fork_state.data && !t->course.fork.is_open;
     if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
     return v;
 }
@@ -141,9 +145,9 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
 }
 
 static hy_status use_less(hy_trainer *t, const vote *v) {
-    const char *reason = t->team                           ? "memory of a rank is short"
-                         : t->engine.backend->facts.is_gpu ? "device memory is short"
-                                                           : "memory is short";
+    const char *reason = t->team                                  ? "memory of a rank is short"
+                         : t->engine.device.backend->facts.is_gpu ? "device memory is short"
+                                                                  : "memory is short";
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
@@ -158,7 +162,7 @@ static hy_status follow(hy_trainer *t, const vote *v) {
                        "the machine is running out of memory: what host_reserve leaves to "
                        "the rest of it is in use");
     }
-    if (!v->keeps_forks && t->course.fork_state && !t->course.fork.is_open) {
+    if (!v->keeps_forks && t->course.fork_state.data && !t->course.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is short: the copy that paired forks need is given back, "
@@ -189,7 +193,7 @@ static void begin_search(hy_trainer *t, const memory *r) {
 static bool wants_search(const hy_trainer *t) {
     return !t->team && t->settings.train.dynamic_batch == HY_AUTO &&
            t->settings.train.step_tokens > 0 && t->settings.train.normalize &&
-           t->engine.backend->facts.is_gpu && t->progress.step == 0 &&
+           t->engine.device.backend->facts.is_gpu && t->progress.step == 0 &&
            t->course.steps_total >= SHORTEST_SEARCH;
 }
 

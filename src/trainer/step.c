@@ -2,6 +2,11 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
@@ -76,7 +81,7 @@ hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) 
 
 /* Everything up to where the gradients of the step are whole. May be done again. */
 static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
-    if (!hy_mover_is_ahead(&t->engine)) HY_TRY(hy_mover_await(&t->engine));
+    if (!hy_offload_is_ahead(&t->engine.state.offload)) HY_TRY(hy_offload_await(&t->engine.state));
     HY_TRY(hy_trainer_measure_residual(t));
     if (!t->guest) HY_TRY(count_targets(t, counted));
     HY_TRY(hy_trainer_begin_window(t));
@@ -164,7 +169,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     if (t->guest)
         t->guest->answered_in = -1; /* an arm of a fork may have broken off in this step */
     hy_account_open(t, &account);
-    HY_TRY(hy_engine_enter_phase(&t->engine, was.phase));
+    HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[was.phase]));
     HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &counted));
     for (int32_t i = 0; !t->guest && i < t->engine.plan.choice.accum; i++) {
         hy_loader_pop(t->data.loader);

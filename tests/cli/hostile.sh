@@ -110,7 +110,7 @@ test_little_address_space_is_said_at_once() {
     [ "${VARIANT:-release}" = release ] || skip "a sanitizer needs more"
     (ulimit -v 140000 && timeout -k 1 10 "$program" $tiny --threads 1 --out out > "$stdout" 2> "$stderr")
     expect_same "$?" 1 "exit code: $(head -c 300 "$stderr")"
-    expect_err "no memory for matmuls"
+    expect_err "not enough memory for matmuls"
 }
 
 test_a_resumed_run_refuses_metrics_without_an_end() {
@@ -256,7 +256,7 @@ test_a_users_lock_file_is_left_alone() {
     echo precious > out/.lock
     run_tiny --out out
     expect_code 2
-    expect_err "is no lock of a run"
+    expect_err "is not the lock file of a run"
     expect_same "$(cat out/.lock)" precious "the user's file"
 }
 

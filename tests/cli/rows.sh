@@ -22,7 +22,7 @@ test_malformed_rows_are_told_and_skipped() {
     expect_code 0
     expect_err "sums.jsonl:21: "
     expect_err 'sums.jsonl:22: "answer" is missing'
-    expect_err "2 of 42 rows were malformed and skipped"
+    expect_err "skipped 2 of 42 rows because they are malformed"
 }
 
 test_malformed_rows_stop_the_program_when_asked() {

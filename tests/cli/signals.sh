@@ -204,6 +204,6 @@ test_of_two_runs_that_begin_in_one_folder_one_goes_on() {
     "0 2" | "2 0") ;;
     *) fail "exit codes $first and $second: $(cat one two)" ;;
     esac
-    grep -q "is in use: process\|holds a run already" one two || fail "not said: $(cat one two)"
+    grep -q "is in use by process\|holds a run already" one two || fail "not said: $(cat one two)"
     expect_same "$(steps_of out)" 6 "steps of the one"
 }

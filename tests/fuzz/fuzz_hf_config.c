@@ -22,11 +22,11 @@ static void reads_back(const hy_text *text, const hy_hf_config *config) {
     hy_hf_config again;
     require(hy_hf_config_parse(text->data, text->size, "written", &again) == HY_OK,
             "a written config is refused");
-    require(again.arch == config->arch && again.has_dtype && again.dtype == HY_F16,
+    require(again.shape.arch == config->shape.arch && again.has_dtype && again.dtype == HY_F16,
             "architecture or dtype changed on the way");
     hy_text one = {0}, other = {0};
-    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, NULL, &one) == HY_OK &&
-                hy_hf_config_write(again.arch, &again.shape, HY_F16, NULL, NULL, &other) == HY_OK &&
+    require(hy_hf_config_write(&config->shape, HY_F16, NULL, NULL, &one) == HY_OK &&
+                hy_hf_config_write(&again.shape, HY_F16, NULL, NULL, &other) == HY_OK &&
                 strcmp(one.data, other.data) == 0,
             "the shape changed on the way");
     hy_text_free(&one);
@@ -42,7 +42,7 @@ static void write_again(const char *text, size_t size, const hy_hf_config *confi
             "it cannot be copied");
     reads_back(&out, config);
     hy_text_clear(&out);
-    require(hy_hf_config_write(config->arch, &config->shape, HY_F16, NULL, NULL, &out) == HY_OK,
+    require(hy_hf_config_write(&config->shape, HY_F16, NULL, NULL, &out) == HY_OK,
             "it cannot be written");
     reads_back(&out, config);
     hy_text_free(&out);

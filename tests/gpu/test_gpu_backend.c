@@ -510,7 +510,7 @@ START_TEST(wrong_calls_are_refused_in_words) {
     must_fail(cuda->prepare(cuda, &matmul), HY_ERR_INPUT, "b is i32");
     hy_op_call norm = {.kind = HY_OP_NORM};
     norm.t[HY_NORM_X] = hy_tensor_2d(device, HY_F32, 4, 5);
-    must_fail(cuda->supports(cuda, &norm), HY_ERR_INPUT, "norm: weight is absent");
+    must_fail(cuda->supports(cuda, &norm), HY_ERR_INPUT, "norm: weight is missing");
     hy_op_call attention = {.kind = HY_OP_ATTENTION};
     must_fail(cuda->supports(cuda, &attention), HY_ERR_INPUT, "attention");
     hy_op_call unknown = {.kind = HY_OP_COUNT};

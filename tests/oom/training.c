@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../inside.h"
 #include "base/file.h"
-#include "trainer/trainer.h"
 #include "uses.h"
 
 #define COMMON                                                                                     \
@@ -128,10 +128,10 @@ static hy_status run(hy_trainer *trainer, notes *n) {
         if (status == HY_OK) note_step(n, &info);
     }
     if (is_replanned && status == HY_OK) {
-        trainer->settings.memory.optim_place = HY_PINNED;
-        status = hy_trainer_replan(trainer, 0, 0, "a test says so");
+        inside_set(trainer, "optim_place", "pinned");
+        status = inside_replan(trainer, 0);
         if (status == HY_ERR_INPUT) status = HY_OK;
-        status = hy_trainer_give_up(trainer, status);
+        status = inside_give_up(trainer, status);
         if (status != HY_OK) return status;
     }
     if (status == HY_OK) status = hy_trainer_run(trainer);

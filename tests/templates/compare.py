@@ -240,7 +240,7 @@ def check_case(template, config, tokenizer, wraps, case, got):
 
 
 # A refusal of ours that says what we lack, and how they put it where they lack it, too.
-LACKS = re.compile("not known here|more than 63 bits|too large|cannot be written as text")
+LACKS = re.compile("not supported|more than 63 bits|too large|cannot be written as text")
 LACK_TOO = re.compile("No filter named|No test named|unknown tag|is unsafe|not callable|unexpected")
 
 

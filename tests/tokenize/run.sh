@@ -80,7 +80,7 @@ printf '{"model": {"type": "WordPiece"}}' > "$work/other.json"
 check_exit "another model" 2 '"WordPiece"' --tokenizer "$work/other.json" --ids
 said=$(echo 77 | "$program" $tokenizer --decode 2>&1)
 check "an id that is none: exit code" 2 "$?"
-holds "an id that is none: message" "ids are 0 to 9" "$said"
+holds "an id that is none: message" "expected 0 to 9" "$said"
 said=$(echo 4x | "$program" $tokenizer --decode 2>&1)
 check "no number: exit code" 2 "$?"
 
@@ -93,7 +93,7 @@ holds "shards: summary" "3 documents: 10 tokens" "$said"
 ids() { od -An -v -tu2 -j1024 "$1" | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'; }
 check "shards: training documents, an eos after each" "4 5 9 6 9" "$(ids "$work/out/train/000000.bin")"
 check "shards: the last document is held out" "6 6 6 6 9" "$(ids "$work/out/val/000000.bin")"
-check_exit "shards are never overwritten" 2 "is there already" $tokenizer --out "$work/out" "$work/text"
+check_exit "shards are never overwritten" 2 "already exists" $tokenizer --out "$work/out" "$work/text"
 check "quiet says nothing" "" \
     "$("$program" $tokenizer --quiet --out "$work/out2" "$work/text" 2>&1)"
 
@@ -112,7 +112,7 @@ printf '{"text": "a<end>"}\n' > "$work/special.jsonl"
 "$program" $tokenizer --quiet --out "$work/special" "$work/special.jsonl"
 check "special tokens spelled out in rows are text" "0 9" "$(ids "$work/special/train/000000.bin")"
 printf '{"text": "ab"}\n{"text": 1}\n' > "$work/bad.jsonl"
-check_exit "a malformed row" 2 'bad.jsonl:2: no "text" that is a string' \
+check_exit "a malformed row" 2 'bad.jsonl:2: the row needs a string "text"' \
     $tokenizer --out "$work/x" "$work/bad.jsonl"
 printf '{"prompt": "a", "completion": "b"}\n' > "$work/pairs.jsonl"
 check_exit "questions and answers" 2 "which shards cannot tell apart" \

@@ -1,8 +1,9 @@
 /* object.c: libhybrid_mpi.so: exchanges over MPI. See mpi_seam.h.
  *
- * Messages go over a communicator of our own, so that nobody else's can be taken for ours. MPI calls are never left to
- * wait inside MPI: requests are tested in a loop that also looks at the control channel, so that a dead peer ends the
- * waiting. Pieces of more than a gigabyte go in several messages, because MPI counts with an int. */
+ * Messages go over a communicator of our own, so that nobody else's can be taken for ours. MPI
+ * calls are never left to wait inside MPI: requests are tested in a loop that also looks at the
+ * control channel, so that a dead peer ends the waiting. Pieces of more than a gigabyte go in
+ * several messages, because MPI counts with an int. */
 #include <mpi.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void nap(int *spins) {
         nanosleep(&time, NULL);
 }
 
-/* ---- starting and ending ----------------------------------------------------------------------- */
+/* ---- starting and ending --------------------------------------------------------------------- */
 
 static hy_status start(int32_t *rank, int32_t *count) {
     int is_running = 0, is_over = 0, level = 0, r, n;
@@ -116,7 +117,7 @@ static hy_status share(void *data, size_t bytes, double seconds) {
     return error == MPI_SUCCESS ? HY_OK : failed("sharing", error);
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 static bool make_room(int32_t count) {
     if (count <= room) return true;
@@ -205,7 +206,7 @@ static hy_status exchange(const hy_transfer *sends, int32_t send_count, const hy
     return status == HY_OK ? wait_for_all(own, control) : status;
 }
 
-/* ---- the entry --------------------------------------------------------------------------------- */
+/* ---- the entry ------------------------------------------------------------------------------- */
 
 __attribute__((visibility("default"))) hy_status hy_mpi_entry(const hy_mpi_host *from,
                                                               hy_mpi_calls *out);

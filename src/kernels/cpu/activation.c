@@ -1,8 +1,8 @@
 /* activation.c: gelu and swiglu, forward and backward.
  *
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), so both activations
- * need one exponential and one division per element. Everything is elementwise, hence in place
- * too. */
+ * need one exponential and one division per element. Everything is elementwise, so it also works in
+ * place. */
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -87,7 +87,7 @@ static void swiglu_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     }
 }
 
-/* y again: made before gate, up and dy are written over, put in its place after. */
+/* y again: computed before gate, up and dy are overwritten, stored afterwards. */
 static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     const hy_tensor *t = call->t, *dy = &t[HY_SWIGLU_BWD_DY];
     const hy_tensor *gate_up = &t[HY_SWIGLU_BWD_GATE_UP], *dx = &t[HY_SWIGLU_BWD_DGATE_UP];
@@ -110,7 +110,7 @@ static void swiglu_bwd_rows(const hy_op_call *call, int64_t first, int64_t rows)
     }
 }
 
-/* A task has about as many elements as gelu's. */
+/* A task has about as many elements as one of gelu. */
 static hy_status for_rows_of(const hy_cpu_run *run, const hy_tensor *y, hy_cpu_work work) {
     int64_t each = hy_max64(1, ELEMENTS_PER_TASK / hy_tensor_width(y));
     return hy_cpu_for_rows(run, hy_tensor_height(y), each, work);

@@ -1,8 +1,8 @@
 /* adafactor.c: one step of Adafactor. The formulas are at HY_OP_ADAFACTOR in kernels.h.
  *
- * Three passes over the gradient: into the state; for the length of the update; and the update itself, in
- * update.c, which knows types and rounding. Sums are taken in double precision over blocks that the shape
- * alone fixes, and added in their order. */
+ * There are three passes over the gradient: update the state; compute the size of the update; apply
+ * the update, in update.c, which handles types and rounding. Sums use double precision over blocks
+ * that depend only on the shape, and are added in order. */
 #include "kernels/cpu/adafactor.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 
-/* What the last pass needs to know. */
+/* Values for the last pass. */
 typedef struct step_size {
     float ratio; /* 1 / max(mean of r, eps1) */
     float step;  /* alpha / max(1, rms(u) / threshold) */
@@ -72,7 +72,7 @@ static void mix_in(float *mean, double sum, int64_t count, float share) {
     *mean += share * ((float)(sum / (double)count) - *mean);
 }
 
-/* Rows of a block: their own means are done, those of columns have the block's part. */
+/* Rows of a block: updates their means, and stores the block's share of the column sums. */
 static void square_rows(const hy_cpu_run *run, int64_t block, int worker) {
     (void)worker;
     const hy_op_call *call = run->call;
@@ -116,7 +116,7 @@ static void factor(const hy_cpu_run *run) {
         (float)(1 / fmax(sum / (double)M, (double)call->attr.adafactor.eps1));
 }
 
-/* ---- state: each element's own ----------------------------------------------------------------- */
+/* ---- state: one number per element ----------------------------------------------------------- */
 
 HY_CLONES static void mix_run(float *v, const float *grad, float scale, float share, int64_t n) {
     HY_SIMD
@@ -132,7 +132,7 @@ static void mix_elements(const hy_op_call *call, int64_t at, int64_t n) {
     mix_run(state_of(call) + at, grad, grad_scale_of(call), call->attr.adafactor.mix, n);
 }
 
-/* ---- the update -------------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------------ */
 
 /* u = scale grad / sqrt(max(factor variance, least)) */
 HY_CLONES static void divide_run(const float *grad, const float *variance, float factor,
@@ -144,7 +144,7 @@ HY_CLONES static void divide_run(const float *grad, const float *variance, float
     }
 }
 
-/* Elements [at, at + n) of u; grad is theirs. */
+/* Elements [at, at + n) of u; grad has the same elements. */
 static void make_updates(const hy_op_call *call, const float *grad, int64_t at, int64_t n,
                          float *u) {
     const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
@@ -176,7 +176,7 @@ static const hy_tensor *exact_of(const hy_op_call *call) {
     return hy_tensor_is_given(master) ? master : &call->t[HY_ADAFACTOR_PARAM];
 }
 
-/* Squares of a task's updates and parameters, summed. */
+/* Sums the squares of a task's updates and parameters. */
 static void measure(const hy_op_call *call, int64_t begin, int64_t count) {
     float buffer[HY_CPU_RUN], u[HY_CPU_RUN];
     double updates = 0, params = 0;

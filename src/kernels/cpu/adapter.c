@@ -1,18 +1,18 @@
-/* adapter.c: what low-rank adapters need beside matmuls: their pieces side by side, and dropout. */
+/* adapter.c: ops of low-rank adapters other than matmuls: block-diagonal layout, and dropout. */
 #include "base/rng.h"
 #include "kernels/cpu/rows.h"
 
 #define ROWS_PER_TASK 256
 #define ELEMENTS_PER_TASK (64 * 1024)
-#define WORDS 4 /* random numbers of one counter */
+#define WORDS 4 /* random numbers per counter */
 
-/* ---- pieces side by side ------------------------------------------------------------------------- */
+/* ---- block-diagonal layout ------------------------------------------------------------------- */
 
 static void put(const hy_tensor *t, int64_t at, int64_t n, const float *values) {
     hy_cpu_narrow(t->dtype, values, hy_element(t, at), n);
 }
 
-/* In runs: a row may be longer than a buffer. */
+/* In runs, because a row may be longer than a buffer. */
 static void spread_row(const hy_op_call *call, int64_t m) {
     const hy_tensor *b = &call->t[HY_SPREAD_B], *full = &call->t[HY_SPREAD_FULL];
     int64_t rank = hy_tensor_width(b), width = hy_tensor_width(full), column;
@@ -63,7 +63,7 @@ hy_status hy_cpu_collect(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- dropout -------------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 static uint64_t seed_of(const hy_op_call *call) {
     const uint32_t *word = call->t[HY_DROPOUT_SEED].data;

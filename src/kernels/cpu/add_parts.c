@@ -1,10 +1,10 @@
-/* add_parts.c: the sum of numbers over ranks, from rank 0 on, whatever order they came in. Elementwise, in
- * fp32. */
+/* add_parts.c: the sum of numbers over ranks, from rank 0 on, in whatever order they arrived.
+ * Elementwise, in fp32. */
 #include "kernels/cpu/rows.h"
 
 #define ELEMENTS_PER_TASK (64 * 1024)
 
-/* The numbers of a rank: this rank's own, or the others' one after another. */
+/* The numbers of a rank: this rank's own, or one of the others. */
 static const float *read_rank(const hy_op_call *call, int64_t rank, int64_t at, int64_t n,
                               float *buffer) {
     int64_t here = call->attr.add_parts.rank, part = rank < here ? rank : rank - 1;

@@ -1,12 +1,14 @@
-/* attention.c: causal attention, forward: over a batch, and of new tokens out of a cache.
+/* attention.c: causal attention, forward: over a batch, and of new tokens with a cache.
  *
- * A task is one tile of queries. Scores of a chunk of keys are one sgemm, the weighted sum of values
- * another; between them each row is exponentiated against its running maximum. A new maximum in a later
- * chunk scales what was summed before (online softmax), so memory does not grow with T. In a batch a
- * tile is queries of one head, and lse = max + log(sum) is all that is kept for the backward pass. With
- * a cache the keys and values of all new rows go to their places in it first; a tile is then a few rows
- * and all query heads that share one head of keys, as the rows of one small matrix, so that keys and
- * values are read, and widened where they are narrow, once for the whole group. */
+ * A task is one tile of queries. The scores of a chunk of keys are one sgemm, the weighted sum of
+ * values another; between them each row is exponentiated relative to its running maximum. A new
+ * maximum in a later chunk rescales the earlier sums (online softmax), so memory does not grow with
+ * T.
+ *
+ * In a batch, a tile has queries of one head; only lse = max + log(sum) is stored for the backward
+ * pass. With a cache, the keys and values of all new rows are first written to it. A tile is then a
+ * few rows and all query heads that share one key head, as the rows of one small matrix. So keys
+ * and values are read, and converted if they are narrow, once for the whole group. */
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -16,26 +18,27 @@
 
 enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 
-/* ---- a tile ------------------------------------------------------------------------------------ */
+/* ---- a tile ---------------------------------------------------------------------------------- */
 
-/* A tile of queries and where its keys are. Row m is a query at position `position + m / group` of
- * sequence b. */
+/* A tile of queries and the position of its keys. Row m is a query at position `position + m /
+ * group` of sequence b. */
 typedef struct tile {
     int64_t b, position, rows, group;
     float *own_q;   /* scratch for q */
     const float *q; /* (rows, D) */
     int64_t q_ld;
-    const hy_tensor *kv;               /* rows with keys and values in them */
-    int64_t first_row, k_head, v_head; /* of it: position 0 of the sequence, and the heads */
+    const hy_tensor *kv;               /* rows with keys and values */
+    int64_t first_row, k_head, v_head; /* in kv: row of position 0 of the sequence, and the heads */
     float *scores;                     /* (rows, CHUNK) */
-    float *k, *v;                      /* (CHUNK, D) where kv is not fp32 */
-    float *max, *sum;                  /* running, of each row */
+    float *k, *v;                      /* (CHUNK, D) if kv is not fp32 */
+    float *max, *sum;                  /* running values of each row */
     float *out;                        /* (rows, D) */
     int64_t out_ld;
-    bool is_added; /* to what out holds from the start */
+    bool is_added; /* out has earlier sums */
 } tile;
 
-/* Turns the scores of keys [key, key + keys) into weights and scales what the tile's rows hold. */
+/* Converts the scores of keys [key, key + keys) to weights and rescales the earlier sums of the
+ * rows. */
 static void soften_scores(const hy_heads *a, const tile *t, int64_t key, int64_t keys,
                           bool has_sums) {
     for (int64_t m = 0; m < t->rows; m++) {
@@ -90,7 +93,7 @@ static void attend(const hy_cpu_run *run, const hy_heads *a, const tile *t) {
     }
 }
 
-/* ---- a batch ----------------------------------------------------------------------------------- */
+/* ---- a batch --------------------------------------------------------------------------------- */
 
 hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
                               int64_t seq) {
@@ -105,7 +108,8 @@ hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts,
     return HY_OK;
 }
 
-/* A tile with its worker's scratch: scores of a chunk, and operands and output that are not fp32. */
+/* A tile with the scratch of its worker: scores of a chunk, and operands and output that are not
+ * fp32. */
 static tile take_batch_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
     int64_t D = call->attr.heads.head_dim;
     const hy_tensor *qkv = &call->t[HY_ATTENTION_QKV], *out = &call->t[HY_ATTENTION_OUT];
@@ -160,14 +164,14 @@ hy_status hy_cpu_attention(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- a cache ----------------------------------------------------------------------------------- */
+/* ---- a cache --------------------------------------------------------------------------------- */
 
-/* A call: B sequences of T new rows each, the first of them at position `first`. */
+/* A call: B sequences of T new rows each, the first at position `first`. */
 typedef struct cached {
     hy_heads heads;
     int64_t first, room; /* room: X, rows of the cache per sequence */
-    int64_t group;       /* query heads that share a head of keys */
-    int64_t tile_rows;   /* new rows of a task */
+    int64_t group;       /* query heads that share a key head */
+    int64_t tile_rows;   /* new rows per task */
 } cached;
 
 static cached cached_of(const hy_op_call *call) {
@@ -200,7 +204,7 @@ static void append_task(const hy_cpu_run *run, int64_t row, int worker) {
     }
 }
 
-/* R rows of a task times the heads of a group make M rows of a tile. */
+/* R rows of a task times the heads of a group give the M rows of a tile. */
 static tile take_cached_tile(const hy_op_call *call, hy_cpu_workspace *workspace) {
     cached c = cached_of(call);
     int64_t M = c.tile_rows * c.group, D = c.heads.D;

@@ -1,8 +1,8 @@
-/* attention.h: what forward and backward attention share: the layout of a call and who sees whom.
+/* attention.h: shared by forward and backward attention: the layout of a call and the masks.
  *
- * Work is cut into tiles of TILE queries; a tile looks at its keys in chunks of at most CHUNK.
- * Query i of a sequence sees keys [first_key(i), i]. Only chunks that some query of the tile sees
- * are touched, so sliding windows and document masks save the work they hide. */
+ * Work is divided into tiles of TILE queries; a tile reads its keys in chunks of at most CHUNK.
+ * Query i of a sequence sees keys [first_key(i), i]. Chunks that no query of the tile sees are
+ * skipped, so sliding windows and document masks save work. */
 #pragma once
 
 #include "kernels/cpu/rows.h"
@@ -29,13 +29,13 @@ static inline hy_heads hy_heads_of(const hy_op_call *call, const hy_tensor *doc_
 
 static inline int64_t hy_query_tiles(int64_t T) { return hy_ceil_div(T, HY_ATTENTION_TILE); }
 
-/* First key that query i of sequence b sees. */
+/* The first key that query i of sequence b sees. */
 static inline int64_t hy_first_key(const hy_heads *a, int64_t b, int64_t i) {
     int64_t first = a->window > 0 ? hy_max64(0, i - a->window + 1) : 0;
     return a->doc_starts ? hy_max64(first, a->doc_starts[b * a->T + i]) : first;
 }
 
-/* Smallest of them over queries [i, i + rows). */
+/* The smallest of them over queries [i, i + rows). */
 static inline int64_t hy_first_key_of_tile(const hy_heads *a, int64_t b, int64_t i, int64_t rows) {
     int64_t first = i;
     for (int64_t r = 0; r < rows; r++) first = hy_min64(first, hy_first_key(a, b, i + r));

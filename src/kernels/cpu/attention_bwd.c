@@ -1,12 +1,13 @@
 /* attention_bwd.c: causal attention, backward.
  *
- * Weights p are computed again from the scores and the log-sum-exp. With delta = sum(dout out) of a
+ * The weights p are recomputed from the scores and the log-sum-exp. With delta = sum(dout out) of a
  * row, dp = dout v and ds = p (dp - delta) scale:
- *   dq = ds k,   dk = ds^T q,   dv = p^T dout.
+ *     dq = ds k,   dk = ds^T q,   dv = p^T dout.
  * dq belongs to one tile of queries; dk and dv are sums over all tiles and all query heads that
- * share the key head. A unit is one (sequence, key head). Where there are few units their tiles are
- * dealt out to several parts, each with sums of its own, which are added in order at the end; how
- * many depends on the shape alone, so the number of threads never shows. */
+ * share the key head. A unit is one (sequence, key head). If there are few units, the tiles of a
+ * unit are divided among several parts, each with its own sums, which are added in order at the
+ * end. The number of parts depends only on the shape, so the number of threads does not affect the
+ * result. */
 #include <math.h>
 #include <string.h>
 
@@ -15,21 +16,21 @@
 
 enum { TILE = HY_ATTENTION_TILE, CHUNK = HY_ATTENTION_CHUNK };
 
-/* ---- how the work is cut --------------------------------------------------------------------- */
+/* ---- dividing the work ----------------------------------------------------------------------- */
 
 #define ENOUGH_TASKS 32
 
 typedef struct layout {
     hy_heads a;
-    int64_t group; /* query heads of a key head */
+    int64_t group; /* query heads per key head */
     int64_t units; /* (sequence, key head) */
-    int64_t items; /* of a unit: (tile, query head) */
-    int64_t parts; /* of a unit: item i belongs to part i mod parts */
-    int64_t slots; /* places for sums of dk and dv; 0: a part sums straight into an fp32 dqkv */
+    int64_t items; /* (tile, query head) pairs per unit */
+    int64_t parts; /* parts per unit: item i belongs to part i mod parts */
+    int64_t slots; /* buffers for sums of dk and dv; 0: a part adds directly to an fp32 dqkv */
 } layout;
 
-/* Several parts each keep their sums until the end. A single part is finished by the worker that
- * summed it, so a slot per worker will do. */
+/* Several parts keep their sums until the end. A single part is finished by the worker that
+ * computed it, so one slot per worker is enough. */
 static layout layout_of(const hy_op_call *call, int threads) {
     layout l = {.a = hy_heads_of(call, &call->t[HY_ATTENTION_BWD_DOC_STARTS])};
     l.group = l.a.H / l.a.K;
@@ -44,7 +45,7 @@ static layout layout_of(const hy_op_call *call, int threads) {
     return l;
 }
 
-/* All slots, shared, in front; then each worker's scratch. */
+/* All slots, shared, come first; then the scratch of each worker. */
 static float *take_slots(const layout *l, hy_cpu_workspace *workspace) {
     return hy_cpu_take(workspace, (size_t)(l->slots * l->a.T * 2 * l->a.D) * sizeof(float));
 }
@@ -79,7 +80,7 @@ size_t hy_cpu_attention_bwd_workspace(const hy_op_call *call, int threads) {
     return shared.used + own.used * (size_t)threads;
 }
 
-/* Where a part adds up dk and dv: T rows each, `ld` apart. */
+/* Where a part sums dk and dv: T rows each, `ld` apart. */
 typedef struct sums {
     float *dk, *dv;
     int64_t ld;
@@ -139,7 +140,7 @@ static void weigh_chunk(const hy_heads *a, const tile *t, int64_t key, int64_t k
     }
 }
 
-/* A matrix in memory: where, and from row to row. */
+/* A matrix in memory: its address and row stride. */
 typedef struct matrix {
     const float *data;
     int64_t ld;
@@ -159,7 +160,7 @@ static void multiply(const hy_blas *blas, int64_t m, int64_t n, int64_t k, matri
     hy_sgemm(blas, &g);
 }
 
-/* dq of the tile, and its shares of dk and dv, over the chunks of keys it sees. */
+/* Computes dq of the tile, and its contributions to dk and dv, over the chunks of keys it sees. */
 static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, const sums *sum,
                           const scratch *own) {
     const hy_tensor *tensors = run->call->t, *qkv = &tensors[HY_ATTENTION_BWD_QKV];
@@ -200,7 +201,7 @@ static void backward_tile(const hy_cpu_run *run, const hy_heads *a, tile *t, con
 
 /* ---- parts and units ------------------------------------------------------------------------- */
 
-/* Writes rows [begin, end) of a unit's dk and dv where they belong. */
+/* Writes rows [begin, end) of dk and dv of a unit to their place. */
 static void store_sums(const hy_op_call *call, const hy_heads *a, int64_t unit, const sums *sum,
                        int64_t begin, int64_t end) {
     const hy_tensor *dqkv = &call->t[HY_ATTENTION_BWD_DQKV];
@@ -241,7 +242,7 @@ static void part_task(const hy_cpu_run *run, int64_t task, int worker) {
     if (l.parts == 1 && l.slots > 0) store_sums(call, a, unit, &sum, 0, a->T);
 }
 
-/* Adds up the parts of a unit, in order, into the first, on one tile of rows. */
+/* Adds the parts of a unit, in order, to the first, for one tile of rows. */
 static void fold_task(const hy_cpu_run *run, int64_t task, int worker) {
     (void)worker;
     layout l = layout_of(run->call, run->threads);

@@ -1,7 +1,7 @@
-/* backend.c: the CPU as a device: its op table, its memory, and what it reports about itself.
+/* backend.c: the CPU as a device: its op table, memory and facts.
  *
- * All places are plain memory here, but each allocation is its own, so that a mix-up of device and
- * host pointers is as wrong as on a GPU. A matmul needs no plan: prepare only checks. */
+ * All places are ordinary memory here, but each allocation is separate, so mixing device and host
+ * pointers is as wrong as on a GPU. A matmul needs no plan: prepare only checks. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +14,15 @@
 
 #define ALIGNMENT 256
 
-/* OpenBLAS as distributions build it has memory for 64 threads and ends the program when more
- * ask. */
+/* OpenBLAS, as distributions build it, has memory for 64 threads and aborts the program if there
+ * are more. */
 #define MAX_THREADS 64
 
 typedef struct hy_cpu {
     hy_backend backend;
     const hy_blas *blas;
     hy_cpu_options options;
-    uint64_t streams; /* made so far: each has its own delays */
+    uint64_t streams; /* number of streams so far: each has its own delays */
 } hy_cpu;
 
 static const hy_cpu_op ops[HY_OP_COUNT] = {
@@ -74,13 +74,12 @@ static const hy_cpu_op ops[HY_OP_COUNT] = {
 static hy_status cpu_alloc(hy_backend *b, hy_place place, size_t bytes, void **out) {
     (void)b;
     HY_FAIL_IF(place != HY_DEVICE && place != HY_PINNED && place != HY_HOST, HY_ERR_INPUT,
-               "memory cannot be allocated in place \"%s\"; expected device, pinned or "
-               "host",
+               "cannot allocate memory in place \"%s\"; expected device, pinned or host",
                hy_place_name(place));
     void *data = NULL;
     int error = posix_memalign(&data, ALIGNMENT, bytes ? bytes : ALIGNMENT);
-    HY_FAIL_IF(error != 0, HY_ERR_MEMORY, "%zu bytes of %s memory could not be allocated: %s",
-               bytes, hy_place_name(place), strerror(error));
+    HY_FAIL_IF(error != 0, HY_ERR_MEMORY, "cannot allocate %zu bytes of %s memory: %s", bytes,
+               hy_place_name(place), strerror(error));
     *out = data;
     return HY_OK;
 }
@@ -111,14 +110,14 @@ static hy_status cpu_supports(hy_backend *b, const hy_op_call *call) {
     HY_FAIL_IF(call->kind == HY_OP_MATMUL &&
                    (call->attr.matmul.is_gelu || call->t[HY_MATMUL_ACT].data ||
                     call->t[HY_MATMUL_PRE].data),
-               HY_ERR_INPUT, "matmul: the CPU takes gelu as an op of its own");
-    /* The BLAS interface counts rows, columns and row lengths in 32 bits. */
+               HY_ERR_INPUT, "matmul: the CPU cannot fuse gelu; use a separate op");
+    /* The BLAS interface has 32-bit rows, columns and row lengths. */
     bool uses_blas = call->kind == HY_OP_MATMUL || call->kind == HY_OP_ATTENTION ||
                      call->kind == HY_OP_ATTENTION_BWD;
     for (int i = 0; uses_blas && i < HY_OP_TENSORS; i++) {
         int64_t rows = hy_tensor_height(&call->t[i]), cols = hy_tensor_width(&call->t[i]);
         HY_FAIL_IF(call->t[i].data && (rows > INT32_MAX || cols > INT32_MAX), HY_ERR_INPUT,
-                   "%s: %s has %lld rows of %lld; the CPU takes up to %d of each",
+                   "%s: %s has %lld rows of %lld elements; the limit on the CPU is %d for each",
                    hy_op_name(call->kind), hy_op_tensor_name(call->kind, i), (long long)rows,
                    (long long)cols, INT32_MAX);
     }
@@ -159,8 +158,8 @@ static hy_status cpu_stream_create(hy_backend *b, const char *name, hy_stream **
 
 /* ---- facts ----------------------------------------------------------------------------------- */
 
-/* Rate of the matmul op itself on all threads, as the best of a few matmuls of some 4 ms each. The
- * first one starts the threads and does not count. They run on a stream of their own, so the
+/* Measures the rate of the matmul op on all threads, as the best of a few matmuls of about 4 ms
+ * each. The first one starts the threads and does not count. They use their own stream, so the
  * threads of this measurement end with it. */
 static hy_status measure_matmul(hy_cpu *cpu) {
     enum { M_PER_THREAD = 192, N = 768, K = 768, TRIES = 3 };
@@ -171,7 +170,7 @@ static hy_status measure_matmul(hy_cpu *cpu) {
     float *data = calloc((size_t)(M * K + K * N + M * N), sizeof *data);
     if (!data) {
         hy_cpu_stream_destroy(stream);
-        return hy_fail(HY_ERR_MEMORY, "no memory to measure the speed of matmuls");
+        return hy_fail(HY_ERR_MEMORY, "not enough memory to measure the speed of matmuls");
     }
     hy_op_call call = {.kind = HY_OP_MATMUL, .attr.matmul = {.trans_b = true, .alpha = 1}};
     call.t[HY_MATMUL_A] = hy_tensor_2d(data, HY_F32, M, K);
@@ -191,7 +190,7 @@ static hy_status measure_matmul(hy_cpu *cpu) {
     return HY_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 static void cpu_destroy(hy_backend *b) {
     if (b) free(b->self);
@@ -199,12 +198,13 @@ static void cpu_destroy(hy_backend *b) {
 
 hy_status hy_cpu_backend_create(const hy_cpu_options *options, hy_backend **out) {
     HY_FAIL_IF(options && (options->threads < 0 || options->threads > 4096), HY_ERR_INPUT,
-               "%d threads asked for; expected 1 to 4096, or 0 for all cores", options->threads);
+               "the number of threads is %d; expected 1 to 4096, or 0 for all cores",
+               options->threads);
     int threads = options && options->threads ? options->threads : hy_machine_threads();
     if (threads > MAX_THREADS) threads = MAX_THREADS;
     HY_TRY(hy_blas_check_memory(threads));
     hy_cpu *cpu = calloc(1, sizeof *cpu);
-    HY_FAIL_IF(!cpu, HY_ERR_MEMORY, "no memory for the CPU backend");
+    HY_FAIL_IF(!cpu, HY_ERR_MEMORY, "not enough memory for the CPU backend");
     if (options) cpu->options = *options;
     cpu->blas = hy_blas_get();
     cpu->backend = (hy_backend){

@@ -1,10 +1,10 @@
-/* blas.c: finding, choosing and judging OpenBLAS.
+/* blas.c: finds, configures and tests OpenBLAS.
  *
- * OpenBLAS picks its kernels in its constructor, by CPU model; version 0.3.21 (Debian 12) takes
- * models it does not know for a Prescott and is then seven times too slow. So the core type is
- * chosen here, from what the CPU can do, and put into the environment just while the library loads;
- * the user's own OPENBLAS_CORETYPE wins. Then the library is timed against our own sgemm and
- * dropped if it loses. */
+ * OpenBLAS selects its kernels on loading, by CPU model. Version 0.3.21 (Debian 12) treats unknown
+ * models as a Prescott and is then seven times too slow. So the core type is chosen here, by the
+ * features of the CPU, and set in the environment only while the library loads; OPENBLAS_CORETYPE
+ * of the user takes precedence. Then the library is timed against our own sgemm and dropped if it
+ * is slower. */
 #include "kernels/cpu/blas.h"
 
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ void hy_sgemm(const hy_blas *blas, const hy_gemm *g) {
 
 /* ---- core type ------------------------------------------------------------------------------- */
 
-/* A core type to ask for, and why; name NULL: leave it to OpenBLAS. */
+/* A core type to request, and why; name NULL: let OpenBLAS choose. */
 typedef struct core_choice {
     const char *name;
     const char *reason;
@@ -62,15 +62,15 @@ static core_choice choose_core(void) {
     return (core_choice){0};
 }
 #elif defined(__aarch64__)
-/* The main id register, which the kernel lets programs read where it says so. */
+/* The main id register, if the kernel allows programs to read it. */
 static unsigned main_id(void) {
     unsigned long id = 0;
     if (getauxval(AT_HWCAP) & HWCAP_CPUID) __asm__("mrs %0, MIDR_EL1" : "=r"(id));
     return (unsigned)id;
 }
 
-/* OpenBLAS 0.3.21 knows the Neoverse N1, V1 and N2 and takes their successors for a generic core.
- * The V1 and N2 kernels may use SVE; where it is not offered those of N1 are the best there are. */
+/* OpenBLAS 0.3.21 knows the Neoverse N1, V1 and N2 and treats their successors as a generic core.
+ * The V1 and N2 kernels may use SVE; without SVE, the N1 kernels are the best. */
 static core_choice choose_core(void) {
     unsigned id = main_id(), part = id >> 4 & 0xfff;
     bool is_arm = id >> 24 == 0x41, has_sve = getauxval(AT_HWCAP) & HWCAP_SVE;
@@ -87,11 +87,11 @@ static core_choice choose_core(void) { return (core_choice){0}; }
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Sets a variable and returns what it was, to be put back; NULL: it was not set. */
+/* Sets a variable and returns its old value, to be restored; NULL: it was not set. */
 static char *swap_environment(const char *name, const char *value) {
     const char *old = getenv(name);
     char *kept = old ? strdup(old) : NULL;
-    /* Other kernels make other sums: where memory lacked for it once, it is asked again. */
+    /* Other kernels give other sums, so a failure for lack of memory is retried once. */
     if (setenv(name, value, 1) != 0) setenv(name, value, 1);
     return kept;
 }
@@ -105,8 +105,8 @@ static void restore_environment(const char *name, char *old) {
     }
 }
 
-/* Opens OpenBLAS with our core type in its environment, and with one thread so that it starts no
- * pool of its own. */
+/* Opens OpenBLAS with our core type in its environment, and with one thread, so that it starts no
+ * thread pool. */
 static void *load_library(core_choice choice) {
     char *old_threads = swap_environment(NUM_THREADS, "1");
     char *old_core = choice.name ? swap_environment(CORE_TYPE, choice.name) : NULL;
@@ -117,7 +117,8 @@ static void *load_library(core_choice choice) {
     return handle;
 }
 
-/* dlsym gives a pointer to data; functions are made of it through memory, as POSIX promises. */
+/* dlsym returns a data pointer; copying it through memory makes a function pointer, as POSIX
+ * allows. */
 static bool find_function(void *handle, const char *name, void *function) {
     void *symbol = dlsym(handle, name);
     memcpy(function, &symbol, sizeof symbol);
@@ -132,12 +133,12 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
         sscanf(get_config(), "OpenBLAS %31s", version);
     }
     if (find_function(handle, "openblas_get_corename", &get_core)) core = get_core();
-    const char *who = is_users ? "asked for by " CORE_TYPE : "its own choice";
+    const char *who = is_users ? "set by " CORE_TYPE : "chosen by OpenBLAS";
     char ours[128];
     if (choice.name) {
-        /* It takes names its version does not know for no wish at all. */
+        /* OpenBLAS ignores names that its version does not know. */
         bool was_taken = strcasecmp(core, choice.name) == 0;
-        snprintf(ours, sizeof ours, was_taken ? "set by us: %s" : "its own choice; %s",
+        snprintf(ours, sizeof ours, was_taken ? "set because %s" : "chosen by OpenBLAS; %s",
                  choice.reason);
         who = ours;
     }
@@ -145,9 +146,9 @@ static void describe(void *handle, core_choice choice, bool is_users, hy_blas *b
              who);
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Time of this thread on a core: what else the machine does must not decide which sums a run makes. */
+/* CPU time of this thread, so that other load on the machine does not affect the choice. */
 static double thread_clock(void) {
     struct timespec t;
     return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
@@ -169,8 +170,9 @@ double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch) 
     return best;
 }
 
-/* A library that is far slower than our own is not used: one that took the CPU for another. Near misses do
- * not count, and one bad timing is not believed: a run that is resumed must choose as before. */
+/* Drops a library that is far slower than our own sgemm, because it misdetected the CPU. Small
+ * differences do not count, and one bad timing is not enough: a resumed run must make the same
+ * choice. */
 static void drop_if_slow(hy_blas *blas) {
     enum { SIZE = 384, TRIES = 4 };
     const hy_blas own = {0};
@@ -188,21 +190,22 @@ static void drop_if_slow(hy_blas *blas) {
     char lost[sizeof blas->detail];
     memcpy(lost, blas->detail, sizeof lost);
     snprintf(blas->warning, sizeof blas->warning,
-             "%s does %.1f GFLOP/s on one thread and our own matmul %.1f, so ours is used; try "
-             "the environment variable " CORE_TYPE
+             "%s reaches %.1f GFLOP/s on one thread and our own matmul %.1f, so our own is used; "
+             "try the environment variable " CORE_TYPE
              " (for example Haswell, SkylakeX, Zen, NEOVERSEN1)",
              lost, library_rate * 1e-9, own_rate * 1e-9);
     snprintf(blas->detail, sizeof blas->detail, "our own matmul (OpenBLAS was slower)");
     blas->library = NULL;
 }
 
-/* ---- the process's BLAS ---------------------------------------------------------------------- */
+/* ---- the BLAS of the process ----------------------------------------------------------------- */
 
-/* OpenBLAS asks for memory until it gets it, and libgfortran, which comes with it, ends the process: so it is
- * only opened where there is enough. It takes a buffer for each matmul that runs at the same time. */
+/* OpenBLAS retries allocations forever, and libgfortran, which it loads, ends the process on
+ * failure. So it is opened only if there is enough memory. It takes a buffer for each concurrent
+ * matmul. */
 hy_status hy_blas_check_memory(int threads) {
     const size_t library = (size_t)64 << 20, buffer = (size_t)128 << 20;
-    static atomic_int known; /* threads that there was enough for */
+    static atomic_int known; /* number of threads that passed the check */
     if (threads <= atomic_load(&known)) return HY_OK;
     size_t size = library + (size_t)threads * buffer;
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -211,8 +214,9 @@ hy_status hy_blas_check_memory(int threads) {
     if (memory != MAP_FAILED) munmap(memory, size);
     free(small);
     HY_FAIL_IF(!has_room, HY_ERR_MEMORY,
-               "no memory for matmuls: OpenBLAS reserves %s of addresses (threads = %d), and this "
-               "process gets no more (ulimit -v); fewer threads need less",
+               "not enough memory for matmuls: OpenBLAS reserves %s of address space for %d "
+               "threads, but the "
+               "limit of this process is lower (ulimit -v); use fewer threads",
                hy_bytes_as_text(size).text, threads);
     atomic_store(&known, threads);
     return HY_OK;
@@ -229,8 +233,8 @@ static void load_once(void) {
         blas->library = NULL;
         snprintf(blas->detail, sizeof blas->detail, "our own matmul (no OpenBLAS found)");
         snprintf(blas->warning, sizeof blas->warning,
-                 "libopenblas.so.0 was not found: matmuls run on our own code, which is slower; "
-                 "on Debian and Ubuntu install the package libopenblas0");
+                 "libopenblas.so.0 was not found, so matmuls use our own slower code; on Debian "
+                 "and Ubuntu, install the package libopenblas0");
         return;
     }
     void (*set_threads)(int);

@@ -1,8 +1,8 @@
-/* blas.h: one single-threaded sgemm, from OpenBLAS where it is there and good, else our own.
+/* blas.h: a single-threaded sgemm, from OpenBLAS if it is present and fast, otherwise our own.
  *
- * OpenBLAS is opened at run time, once per process; the handle is the one thing this backend keeps
- * outside its own objects, because a shared library is the process's too. Threads are ours: every
- * call computes its matmul alone, and callers run several at once. */
+ * OpenBLAS is opened at run time, once per process. Its handle is the only state of this backend
+ * outside its own objects, because a shared library belongs to the process. We manage the threads:
+ * every call computes its matmul on one thread, and callers run several at once. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 #include "hybrid_types.h"
 
 /* c = alpha op(a) op(b) + beta c, row-major: c (m,n), op(a) (m,k), op(b) (k,n); ld* are the lengths
- * of stored rows. With beta 0 what c held before does not matter, not even NaN. */
+ * of stored rows. With beta 0 the old content of c does not matter, not even NaN. */
 typedef struct hy_gemm {
     int64_t m, n, k;
     const float *a, *b;
@@ -25,16 +25,17 @@ typedef void (*hy_cblas_sgemm)(int order, int trans_a, int trans_b, int m, int n
                                float alpha, const float *a, int lda, const float *b, int ldb,
                                float beta, float *c, int ldc);
 
-/* What does the matmuls. */
+/* The library that computes matmuls. */
 typedef struct hy_blas {
     hy_cblas_sgemm library; /* NULL: hy_own_sgemm */
     char detail[256];       /* "OpenBLAS 0.3.21, core type neoversev1 (its own choice)" */
-    char warning[512];      /* "" when all is well */
+    char warning[512];      /* "": no warning */
 } hy_blas;
 
-/* HY_ERR_MEMORY where so many threads would not get what OpenBLAS takes; to be asked before the first use. */
+/* HY_ERR_MEMORY if there is not enough memory for OpenBLAS with this many threads; call it before
+ * the first use. */
 hy_status hy_blas_check_memory(int threads);
-/* The process's BLAS, loaded and timed at the first call; never fails, never NULL. */
+/* The BLAS of the process, loaded and timed at the first call; never fails, never NULL. */
 const hy_blas *hy_blas_get(void);
 
 void hy_sgemm(const hy_blas *blas, const hy_gemm *g);
@@ -43,5 +44,5 @@ void hy_sgemm(const hy_blas *blas, const hy_gemm *g);
  * stack. */
 void hy_own_sgemm(const hy_gemm *g);
 
-/* Best rate of `calls` matmuls of n x n matrices by one thread, operations per second. */
+/* The best rate of `calls` matmuls of n x n matrices on one thread, in operations per second. */
 double hy_sgemm_rate(const hy_blas *blas, int64_t n, int calls, float *scratch);

@@ -1,8 +1,8 @@
-/* cast.c: conversions between fp32, the two 16-bit types and codes with scales, a sum of two rows, and the
- * ops that need nothing else.
+/* cast.c: conversions between fp32, the two 16-bit types and quantised types, a sum of two rows,
+ * and the ops that need only these.
  *
- * Rounding is to nearest, ties to even, as half.h defines it; the loops here are its functions over
- * arrays, written so that the compiler vectorises them. */
+ * Rounding is to nearest, ties to even, as half.h defines it; the loops apply its functions to
+ * arrays and are written for vectorisation. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
@@ -84,7 +84,7 @@ static void cast_elements(const hy_op_call *call, int64_t at, int64_t n) {
     hy_cpu_narrow(dst->dtype, x, hy_element(dst, at), n);
 }
 
-/* Blocks become codes: once over each for its scale, once for the codes. */
+/* Quantises blocks: one pass over each for its scale, one for the values. */
 static void encode_blocks(const hy_op_call *call, int64_t first, int64_t blocks) {
     const hy_tensor *src = &call->t[HY_CAST_SRC], *dst = &call->t[HY_CAST_DST];
     int64_t width = dst->quant.block;
@@ -115,7 +115,7 @@ hy_status hy_cpu_cast(const hy_cpu_run *run) {
                            encode_blocks);
 }
 
-/* The value's bytes, in every type that can be filled. */
+/* The bytes of the value, in every type that can be filled. */
 static void fill_elements(const hy_op_call *call, int64_t begin, int64_t n) {
     const hy_tensor *dst = &call->t[HY_FILL_DST];
     float value = call->attr.fill.value;

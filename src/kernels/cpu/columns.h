@@ -1,13 +1,12 @@
 /* columns.h: sums over the rows of a matrix, one per column, in a fixed order.
  *
- * Rows are cut into blocks by the number of rows alone. A task adds up its block in double
- * precision into the block's own partial sums; afterwards the blocks are added in order
- * (reduce.c). */
+ * Rows are divided into blocks by the number of rows alone. A task sums its block in double
+ * precision into the block's partial sums; afterwards the blocks are added in order (reduce.c). */
 #pragma once
 
 #include "kernels/cpu/cpu.h"
 
-/* At most 64 blocks, so partial sums stay small; at least 8 rows each, so folding them is cheap. */
+/* At most 64 blocks, so partial sums stay small; at least 8 rows each, so adding them is cheap. */
 static inline int64_t hy_block_rows(int64_t rows) { return hy_max64(8, hy_ceil_div(rows, 64)); }
 static inline int64_t hy_block_count(int64_t rows) {
     return hy_ceil_div(rows, hy_block_rows(rows));

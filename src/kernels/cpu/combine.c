@@ -1,5 +1,5 @@
-/* combine.c: linear combinations of tensors and dot products of their differences: what the formulas of
- * predictors and the measure of a prediction come down to. Elementwise; sums in task order. */
+/* combine.c: linear combinations of tensors and dot products of their differences, for the formulas
+ * of predictors and the measurement of a prediction. Elementwise; sums in task order. */
 #include "base/rng.h"
 #include "kernels/cpu/rows.h"
 
@@ -36,7 +36,7 @@ hy_status hy_cpu_combine(const hy_cpu_run *run) {
     return hy_cpu_for_elements(run, count, ELEMENTS_PER_TASK, combine_elements);
 }
 
-/* ---- dot products of differences --------------------------------------------------------------- */
+/* ---- dot products of differences ------------------------------------------------------------- */
 
 size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads) {
     (void)threads;
@@ -44,7 +44,7 @@ size_t hy_cpu_diff_dot_workspace(const hy_op_call *call, int threads) {
            sizeof(double);
 }
 
-/* x - y, or x when y is absent. */
+/* x - y, or x if y is absent. */
 static const float *difference(const hy_tensor *x, const hy_tensor *y, int64_t at, int64_t n,
                                float *out) {
     float buffer[HY_CPU_RUN];
@@ -55,7 +55,7 @@ static const float *difference(const hy_tensor *x, const hy_tensor *y, int64_t a
     return out;
 }
 
-/* The three sums of a task go to its places in the workspace. */
+/* Writes the three sums of a task to its place in the workspace. */
 static void diff_dot_range(const hy_op_call *call, int64_t begin, int64_t count) {
     const hy_tensor *t = call->t;
     double *sums = (double *)call->workspace.data + 3 * (begin / ELEMENTS_PER_TASK);

@@ -1,17 +1,17 @@
-/* cpu.h: what the files of the CPU backend share.
+/* cpu.h: shared by the files of the CPU backend.
  *
- * An op is one function over a hy_cpu_run: it cuts its work into tasks whose borders depend on the
- * shapes alone and hands them to hy_cpu_for_each. Each sum is taken inside one task, or over the
- * results of tasks in their order, so any number of threads gives the same bits. Ops allocate
- * nothing: scratch comes from the call's workspace, whose size the op's workspace function returned. */
+ * An op is one function over a hy_cpu_run. It divides its work into tasks by the shapes alone and
+ * passes them to hy_cpu_for_each. Each sum is computed inside one task, or over the results of
+ * tasks in order, so any number of threads gives the same bits. Ops allocate nothing: scratch
+ * memory comes from the call's workspace; the op's workspace function returned its size. */
 #pragma once
 
 #include "base/error.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/ops.h"
 
-/* Hot loops are compiled for several levels of x86-64 and the loader picks one. Sanitizers cannot
- * live with that mechanism (ifunc), and other machines need none: their baseline has the
+/* Hot loops are compiled for several levels of x86-64, and the loader selects one. Sanitizers do
+ * not support this mechanism (ifunc), and other machines do not need it: their baseline has
  * vectors. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(HY_NO_CLONES)
@@ -24,17 +24,17 @@
 #define HY_CLONES
 #endif
 
-/* Before a loop whose iterations touch only their own elements: pointers may be equal, not shifted.
- * HY_SIMD_SUM lets the compiler take a sum in lanes. */
+/* Before a loop in which each iteration accesses only its own elements: pointers may be equal, not
+ * shifted. HY_SIMD_SUM allows the compiler to sum in lanes. */
 #define HY_PRAGMA(text) _Pragma(#text)
 #define HY_SIMD HY_PRAGMA(omp simd)
 #define HY_SIMD_SUM(...) HY_PRAGMA(omp simd reduction(+ : __VA_ARGS__))
 #define HY_SIMD_MAX(...) HY_PRAGMA(omp simd reduction(max : __VA_ARGS__))
 
-/* Work on `n` rows or elements of a call from `at` on. */
+/* Work on `n` rows or elements of a call, from `at` on. */
 typedef void (*hy_cpu_work)(const hy_op_call *call, int64_t at, int64_t n);
 
-/* One op being run. */
+/* The execution of one op. */
 typedef struct hy_cpu_run {
     const hy_op_call *call;
     const hy_blas *blas;
@@ -42,18 +42,18 @@ typedef struct hy_cpu_run {
     const struct hy_cpu_cut *cut; /* parallel.c */
 } hy_cpu_run;
 
-/* Runs task(run, i, worker) for i in [0, tasks); worker is below run->threads and no two tasks of
- * one worker overlap in time. */
+/* Runs task(run, i, worker) for i in [0, tasks); worker is below run->threads, and tasks of one
+ * worker never overlap in time. */
 typedef void (*hy_cpu_task)(const hy_cpu_run *run, int64_t task, int worker);
 void hy_cpu_for_each(const hy_cpu_run *run, int64_t tasks, hy_cpu_task task);
-void hy_cpu_team_end(void); /* before a thread that ran ops ends */
+void hy_cpu_team_end(void); /* call it before a thread that ran ops ends */
 
-/* For what needs no scratch of its worker: tasks of `each` rows, or of `each` elements that are worked
- * on in runs of HY_CPU_RUN at most (rows.h). Return HY_OK. */
+/* For work without scratch memory: tasks of `each` rows, or of `each` elements, processed in runs
+ * of at most HY_CPU_RUN (rows.h). Return HY_OK. */
 hy_status hy_cpu_for_rows(const hy_cpu_run *run, int64_t rows, int64_t each, hy_cpu_work work);
 hy_status hy_cpu_for_elements(const hy_cpu_run *run, int64_t count, int64_t each, hy_cpu_work work);
 
-/* An op of the table: how to run it, and the workspace it needs with `threads` threads. */
+/* An op of the table: its function, and the workspace it needs with `threads` threads. */
 typedef hy_status hy_cpu_op_run(const hy_cpu_run *run);
 typedef size_t hy_cpu_op_workspace(const hy_op_call *call, int threads);
 typedef struct hy_cpu_op {
@@ -61,7 +61,7 @@ typedef struct hy_cpu_op {
     hy_cpu_op_workspace *workspace; /* NULL: none */
 } hy_cpu_op;
 
-/* Every document must begin at or before the token that belongs to it; doc_starts may be NULL
+/* Checks that every document begins at or before its token; doc_starts may be NULL
  * (attention.c). */
 hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts, int64_t rows,
                               int64_t seq);
@@ -74,7 +74,7 @@ hy_cpu_op_run hy_cpu_matmul, hy_cpu_bias_grad, hy_cpu_norm, hy_cpu_norm_bwd, hy_
     hy_cpu_diff_dot, hy_cpu_quantize, hy_cpu_wrap, hy_cpu_largest, hy_cpu_to_fp8, hy_cpu_spread,
     hy_cpu_collect, hy_cpu_dropout, hy_cpu_add_parts;
 
-/* After an op: the largest magnitude of its result, where that is asked for (fp8.c). */
+/* After an op: computes the largest magnitude of its result if requested (fp8.c). */
 hy_cpu_op_run hy_cpu_largest_of;
 
 hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_bias_grad_workspace, hy_cpu_norm_workspace,
@@ -85,14 +85,15 @@ hy_cpu_op_workspace hy_cpu_matmul_workspace, hy_cpu_bias_grad_workspace, hy_cpu_
 
 /* ---- workspace ------------------------------------------------------------------------------- */
 
-/* Parts of a workspace start at multiples of this, so no two threads share a cache line. */
+/* Parts of a workspace begin at multiples of this, so threads never share a cache line. */
 #define HY_CPU_ALIGNMENT 256
 
 static inline size_t hy_cpu_aligned(size_t bytes) {
     return (bytes + HY_CPU_ALIGNMENT - 1) / HY_CPU_ALIGNMENT * HY_CPU_ALIGNMENT;
 }
 
-/* Hands out a workspace part by part. With base NULL it only counts: the same code sizes and carves. */
+/* Divides a workspace into parts. With base NULL it only counts, so the same code computes the
+ * size. */
 typedef struct hy_cpu_workspace {
     char *base;
     size_t used;

@@ -1,10 +1,10 @@
 /* embed.c: token and position embeddings, and their gradients.
  *
- * The gradient of a token's row is the sum over all places where the token stands. Places are
- * sorted by token first (a stable radix sort of N small numbers), so that each row is summed in one
- * go, in the order of the places, in fp32, and rounded once. Tasks are stripes of columns: no two
- * of them touch the same number. Positions that begin anew with each document are summed the same way;
- * else the places of a position are known without a sort. */
+ * The gradient of a token's row is the sum over all positions of the batch that have this token
+ * (places). Places are first sorted by token (a stable radix sort of N small numbers), so that each
+ * row is summed at once, in the order of the places, in fp32, and rounded once. Tasks are stripes
+ * of columns: no two of them access the same number. Positions that restart with each document are
+ * summed in the same way; otherwise the places of a position are known without a sort. */
 #include "kernels/cpu/rows.h"
 
 static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
@@ -12,7 +12,7 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
     for (int64_t i = 0; i < N; i++) {
         if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
+        return hy_fail(HY_ERR_INPUT, "%s: token number %lld is %d, expected 0 to %lld",
                        hy_op_name(call->kind), (long long)i, tokens[i],
                        (long long)(vocabulary - 1));
     }
@@ -24,7 +24,7 @@ static hy_status check_doc_starts(const hy_op_call *call) {
                                hy_tensor_count(&call->t[HY_EMBED_TOKENS]), call->attr.embed.seq);
 }
 
-/* The row of the position table that a place sees. */
+/* The row of the position table for a place. */
 static int64_t position_of(const hy_op_call *call, int64_t place) {
     const int32_t *doc_starts = call->t[HY_EMBED_DOC_STARTS].data;
     return place % call->attr.embed.seq - (doc_starts ? doc_starts[place] : 0);
@@ -71,7 +71,7 @@ hy_status hy_cpu_embed(const hy_cpu_run *run) {
 
 /* ---- places sorted by token, or by position ------------------------------------------------- */
 
-/* Arrays of N numbers: places, which the sort moves between two of them, and positions as keys. */
+/* Arrays of N numbers: places, which the sort moves between two arrays, and positions as keys. */
 enum { PLACES, OTHER_PLACES, POSITIONS };
 
 static bool has_documents(const hy_op_call *call) {
@@ -100,7 +100,7 @@ static void sort_pass(const int32_t *keys, int shift, const int32_t *in, int32_t
     for (int64_t i = 0; i < n; i++) out[start[keys[in[i]] >> shift & 255]++] = in[i];
 }
 
-/* Four passes end where they began: in the first array. */
+/* After four passes the result is in the first array again. */
 static void sort_places(const hy_op_call *call, const int32_t *keys) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     int32_t *one = array_of(call, PLACES), *other = array_of(call, OTHER_PLACES);
@@ -129,7 +129,7 @@ static void sum_places(const hy_op_call *call, const hy_tensor *out, int64_t row
     hy_cpu_narrow(out->dtype, sum, hy_element(out, row * C + col), n);
 }
 
-/* Some columns of a table: the places of each key are summed into its row. */
+/* Some columns of a table: sums the places of each key into its row. */
 static void sum_columns(const hy_op_call *call, const int32_t *keys, const hy_tensor *out,
                         int64_t col, int64_t n) {
     const int32_t *places = array_of(call, PLACES);
@@ -149,7 +149,7 @@ static void document_position_columns(const hy_op_call *call, int64_t col, int64
     sum_columns(call, array_of(call, POSITIONS), &call->t[HY_EMBED_BWD_DWPE], col, n);
 }
 
-/* Row t of the position table is seen by places t, t + T, t + 2 T, ... */
+/* Row t of the position table is used by places t, t + T, t + 2 T, ... */
 static void position_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_BWD_TOKENS]);
     int64_t C = hy_tensor_width(&call->t[HY_EMBED_BWD_DX]), T = call->attr.embed.seq;
@@ -162,7 +162,7 @@ static void position_rows(const hy_op_call *call, int64_t first, int64_t rows) {
     }
 }
 
-/* The rows of a table from `first` on become zero, unless they are added to. */
+/* Clears the rows of a table from `first` on, unless they are added to. */
 static hy_status clear_rows(const hy_cpu_run *run, const hy_tensor *table, int64_t first) {
     int64_t rows = hy_tensor_height(table) - first;
     hy_op_call fill = {.kind = HY_OP_FILL, .t[HY_FILL_DST] = hy_tensor_rows(table, first, rows)};
@@ -180,7 +180,7 @@ static hy_status token_gradient(const hy_cpu_run *run) {
     return hy_cpu_for_rows(run, hy_tensor_width(dwte), STRIPE, token_columns);
 }
 
-/* Without documents the first T rows are all written. */
+/* Without documents, the first T rows are all written. */
 static hy_status position_gradient(const hy_cpu_run *run) {
     const hy_op_call *call = run->call;
     const hy_tensor *dwpe = &call->t[HY_EMBED_BWD_DWPE];

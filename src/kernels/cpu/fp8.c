@@ -1,12 +1,13 @@
-/* fp8.c: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and transposed.
+/* fp8.c: the largest magnitude of a tensor, and its fp8 values (fp8.h), in the same layout and
+ * transposed.
  *
- * A maximum and a count do not depend on who comes first, so tasks put theirs straight into the result. */
+ * A maximum and a count do not depend on the order, so tasks update the result directly. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
 
 #define ELEMENTS_PER_TASK (64 * 1024)
-#define ROWS_PER_TASK 64 /* transposed: a cache line of codes */
+#define ROWS_PER_TASK 64 /* transposed: a cache line of values */
 
 void hy_cpu_read_fp8(const hy_tensor *t, int64_t at, int64_t n, float *out) {
     const uint8_t *codes = (const uint8_t *)t->data + at;
@@ -14,9 +15,9 @@ void hy_cpu_read_fp8(const hy_tensor *t, int64_t at, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i++) out[i] = scale * hy_fp8_decode(t->dtype, codes[i]);
 }
 
-/* ---- the largest magnitude --------------------------------------------------------------------- */
+/* ---- the largest magnitude ------------------------------------------------------------------- */
 
-/* As an integer: a number that is none has more bits than any that is one. */
+/* As an integer: the bits of NaN are larger than those of any number. */
 HY_CLONES static uint32_t largest_of(const float *x, int64_t n) {
     uint32_t largest = 0;
     HY_SIMD_MAX(largest)
@@ -56,7 +57,7 @@ hy_status hy_cpu_largest_of(const hy_cpu_run *run) {
     return hy_cpu_largest(&behind);
 }
 
-/* ---- codes ------------------------------------------------------------------------------------- */
+/* ---- fp8 values ------------------------------------------------------------------------------ */
 
 static void add_to(double *out, double count) {
     double now;
@@ -67,7 +68,7 @@ static void add_to(double *out, double count) {
     }
 }
 
-/* A row of codes goes down a column. */
+/* Writes a row of values into a column. */
 static void transpose_row(const uint8_t *codes, int64_t n, int64_t height, uint8_t *out) {
     for (int64_t i = 0; i < n; i++) out[i * height] = codes[i];
 }
@@ -120,7 +121,7 @@ hy_status hy_cpu_to_fp8(const hy_cpu_run *run) {
     double *seen = t[HY_TO_FP8_SEEN].data;
     if (t[HY_TO_FP8_CODES].data) *t[HY_TO_FP8_CODES].quant.scale = scale;
     if (t[HY_TO_FP8_TRANSPOSED].data) *t[HY_TO_FP8_TRANSPOSED].quant.scale = scale;
-    if (seen) { /* what is not a number is larger than all */
+    if (seen) { /* NaN counts as larger than all numbers */
         bool has_number = seen[0] == seen[0];
         if (has_number && !((double)largest <= seen[0])) seen[0] = (double)largest;
         seen[2] += (double)hy_tensor_count(x);

@@ -1,15 +1,14 @@
 /* head_norm.c: rmsnorm of every query and key head of a packed qkv row (Qwen3), and its backward.
  *
- * A row is H query heads, K key heads and K value heads of D numbers; values pass through
- * unchanged. The weights are shared by all heads of a kind, so their gradients sum over rows and
- * heads: rows in blocks, heads inside a row in order (columns.h). A head is read before it is
- * written. */
+ * A row has H query heads, K key heads and K value heads of D numbers; values are copied unchanged.
+ * All heads of a kind share the weights, so the gradients of the weights sum over rows and heads:
+ * rows in blocks, heads within a row in order (columns.h). A head is read before it is written. */
 #include <math.h>
 
 #include "kernels/cpu/columns.h"
 #include "kernels/cpu/rows.h"
 
-#define MAX_HEAD 1024 /* ops.c admits no larger head */
+#define MAX_HEAD 1024 /* ops.c accepts no larger head */
 
 HY_CLONES static float root_mean_square_inverse(const float *x, float eps, int64_t n) {
     float sum = 0;
@@ -36,7 +35,7 @@ HY_CLONES static void head_gradient(const float *dy, const float *x, const float
     for (int64_t i = 0; i < n; i++) dx[i] = rstd * (dy[i] * w[i] - x[i] * rstd * mean);
 }
 
-/* Values go through: from src to dst at the same place, whatever the two types. */
+/* Copies values from src to dst at the same position, whatever the two types. */
 static void pass_values(const hy_tensor *src, const hy_tensor *dst, int64_t at, int64_t n) {
     float buffer[MAX_HEAD];
     if (src->data == dst->data) return;

@@ -1,10 +1,9 @@
-/* loss.c: softmax cross-entropy of rows of logits, and its gradient in their place.
+/* loss.c: softmax cross-entropy of rows of logits, and its gradient in place.
  *
- * A row is read in blocks; each block is reduced to its maximum and its sum of exponentials
- * relative to that maximum, and the blocks are joined in double precision: nothing overflows and
- * the logits are read once. For the gradient an fp32 row keeps its exponentials in place, so that
- * the second pass only scales them; a narrow row computes them again rather than round them
- * twice. */
+ * A row is read in blocks. Each block is reduced to its maximum and its sum of exponentials
+ * relative to that maximum, and the blocks are combined in double precision: nothing overflows and
+ * the logits are read once. For the gradient, an fp32 row keeps its exponentials in place, so the
+ * second pass only scales them; a narrow row computes them again instead of rounding them twice. */
 #include <math.h>
 #include <string.h>
 
@@ -21,9 +20,9 @@ HY_CLONES static void softmax_run(float *x, float shift, float factor, int64_t n
 
 /* ---- a row ----------------------------------------------------------------------------------- */
 
-/* What the first pass leaves. A row of more than MAX_BLOCKS blocks keeps no exponentials. */
+/* The result of the first pass. A row of more than MAX_BLOCKS blocks keeps no exponentials. */
 typedef struct row_state {
-    float block_max[MAX_BLOCKS]; /* what each kept block is relative to */
+    float block_max[MAX_BLOCKS]; /* maximum of each kept block */
     double max, sum;             /* over the row: sum of exp(x - max) */
 } row_state;
 
@@ -42,7 +41,7 @@ static void read_row(const hy_op_call *call, int64_t first, row_state *state) {
         int64_t n = hy_min64(BLOCK, call->attr.loss.vocab - at);
         const float *x = hy_read(logits, first + at, n, buffer);
         float largest = hy_cpu_max(x, n);
-        /* A block of minus infinities adds nothing; shifting by 0 keeps it free of NaN. */
+        /* A block of minus infinities adds nothing; a shift of 0 avoids NaN. */
         float shift = largest == -INFINITY ? 0 : largest;
         double sum = keeps ? hy_cpu_exp_sum_kept(hy_element(logits, first + at), shift, n)
                            : hy_cpu_exp_sum(x, shift, n);
@@ -96,7 +95,7 @@ static void loss_row(const hy_op_call *call, int64_t row) {
     if (!wants_grad) return;
     double factor = (double)call->attr.loss.scale;
     write_softmax(call, first, &state, factor);
-    /* The target's own gradient, p - 1, from the logit itself: exact also where p is almost 1. */
+    /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
     float gradient = (float)(factor * expm1(log_probability));
     hy_cpu_narrow(logits->dtype, &gradient, hy_element(logits, first + target), 1);
     if (vocab < V) clear(logits, first + vocab, V - vocab);

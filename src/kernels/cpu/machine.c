@@ -1,6 +1,6 @@
-/* machine.c: reading /proc and /sys for what the device is. See machine.h.
+/* machine.c: reads facts about the machine from /proc and /sys. See machine.h.
  *
- * Nothing here fails: what cannot be read is reported as unknown or 0. */
+ * Nothing here fails: a value that cannot be read is reported as unknown or 0. */
 #include "kernels/cpu/machine.h"
 
 #include <sched.h>
@@ -22,7 +22,7 @@ int hy_machine_threads(void) {
 
 /* ---- name ------------------------------------------------------------------------------------ */
 
-/* Value of the first "key : value" line of what the system says of its processors. */
+/* The value of the first "key : value" line in /proc/cpuinfo. */
 static bool read_field(const char *key, char *out, size_t size) {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char line[512];
@@ -40,7 +40,7 @@ static bool read_field(const char *key, char *out, size_t size) {
     return is_found;
 }
 
-/* Arm CPUs give numbers only. */
+/* Arm CPUs report only numbers. */
 static const struct {
     unsigned implementer, part;
     const char *name;

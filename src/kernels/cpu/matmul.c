@@ -1,16 +1,16 @@
-/* matmul.c: d = alpha op(a) op(b) + c + bias, cut into tiles of d.
+/* matmul.c: d = alpha op(a) op(b) + c + bias, divided into tiles of d.
  *
- * Each tile is one task and takes the whole sum over K alone, so the number of threads never shows
- * in the result; tile sizes follow from the shape. fp32 operands go to sgemm where they lie. Narrow
- * ones are widened in blocks of K into the worker's scratch, and a narrow d is rounded once, at the
- * end. */
+ * Each tile is one task and computes its whole sum over K, so the number of threads does not affect
+ * the result; tile sizes follow from the shape. fp32 operands are passed to sgemm directly. Narrow
+ * ones are converted in blocks of K into the worker's scratch memory, and a narrow d is rounded
+ * once, at the end. */
 #include <string.h>
 
 #include "kernels/cpu/rows.h"
 
-/* The larger a tile, the less sgemm packs; the more tiles, the better they share out. The first of
- * these that gives ENOUGH_TILES is taken; narrow operands start at a smaller one, because their
- * scratch should stay in a core's cache. Columns are multiples of every kernel's register tile. */
+/* Larger tiles need less packing in sgemm; more tiles balance better. The first size that gives
+ * ENOUGH_TILES is used. Narrow operands start at a smaller one, because their scratch memory should
+ * fit into a core's cache. Columns are multiples of the register tile of every kernel. */
 static const struct {
     int64_t rows, cols;
 } tile_sizes[] = {{256, 768}, {256, 384}, {128, 384}, {128, 192}, {64, 192}, {64, 96}};
@@ -26,8 +26,8 @@ static bool is_narrow(const hy_op_call *call) {
 typedef struct shape {
     int64_t M, N, K;
     int64_t rows, cols; /* of a tile */
-    int64_t across;     /* tiles side by side */
-    int64_t tiles;      /* of a matrix */
+    int64_t across;     /* tiles per row of tiles */
+    int64_t tiles;      /* tiles per matrix */
 } shape;
 
 static shape shape_of(const hy_op_call *call) {
@@ -46,7 +46,7 @@ static shape shape_of(const hy_op_call *call) {
     return s;
 }
 
-/* A worker's scratch: blocks of a and b and a tile of d, each only where its type is narrow. */
+/* The scratch memory of a worker: blocks of a and b and a tile of d, only for narrow types. */
 typedef struct scratch {
     float *a, *b, *d;
 } scratch;
@@ -71,7 +71,7 @@ size_t hy_cpu_matmul_workspace(const hy_op_call *call, int threads) {
     return hy_matmul_cast_bytes(call, false) + scratch_bytes(&plain) * (size_t)threads;
 }
 
-/* Puts c + bias (or the old d) into the tile. False: there is nothing to add the product to. */
+/* Writes c + bias (or the old d) into the tile. False: there is nothing to add the product to. */
 static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_t col, int64_t cols,
                        float *tile, int64_t ld) {
     const hy_tensor *d = &call->t[HY_MATMUL_D], *bias = &call->t[HY_MATMUL_BIAS];
@@ -97,7 +97,7 @@ static bool start_tile(const hy_op_call *call, int64_t row, int64_t rows, int64_
     return true;
 }
 
-/* One matmul of a batch, as a call that makes it alone. */
+/* One matmul of a batch as a separate call. */
 static hy_op_call one_of_batch(const hy_op_call *call, int64_t index) {
     static const int positions[] = {HY_MATMUL_A, HY_MATMUL_B, HY_MATMUL_C, HY_MATMUL_D};
     hy_op_call one = *call;

@@ -10,8 +10,7 @@
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose
- * nothing. */
+/* Sums use fp32 over SHORT elements and are added in double, so long rows lose no precision. */
 enum { SHORT = 256 };
 
 /* Mean of x, or of (x - shift)^2. */
@@ -96,7 +95,7 @@ HY_CLONES static void add_weight_gradient(const float *dy, const float *x, float
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* Buffers of one worker for rows of tensors that are not fp32, by the tensors' positions. */
+/* Buffers of one worker for rows of tensors that are not fp32, by the position of the tensor. */
 typedef struct buffers {
     float *of[HY_OP_TENSORS];
 } buffers;
@@ -129,7 +128,7 @@ size_t hy_cpu_norm_workspace(const hy_op_call *call, int threads) {
     return workspace.used * (size_t)threads;
 }
 
-/* Rows of a task: enough work to be worth handing out. */
+/* Rows per task: enough work to be worth a task. */
 static int64_t norm_rows(int64_t C) { return hy_max64(1, 16 * 1024 / C); }
 
 static void norm_task(const hy_cpu_run *run, int64_t task, int worker) {
@@ -164,7 +163,7 @@ hy_status hy_cpu_norm(const hy_cpu_run *run) {
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* The blocks' partial sums come first in the workspace, then the workers' buffers. */
+/* The workspace has the partial sums of the blocks first, then the buffers of workers. */
 typedef struct partial_sums {
     double *dw, *db; /* (blocks, C) each */
 } partial_sums;

@@ -1,13 +1,14 @@
-/* parallel.c: the one place where an op spreads over threads.
+/* parallel.c: distributes an op over threads.
  *
- * Each thread that runs ops (a stream's worker) has a team of helpers, made at its first op and ended with it.
- * Tasks are taken one by one, by the worker itself too, and it waits for none that has not begun: a helper
- * that gets no core, because another program has it, costs nothing but the task it is in. Who waits looks
- * again and again for a short while, then sleeps, so that a core is free for those who have work.
+ * Each thread that runs ops (the worker of a stream) has a team of helpers, created at its first op
+ * and ended with it. Tasks are taken one by one, by the worker as well, and it never waits for a
+ * task that has not begun. So a helper that gets no core, because another program uses it, delays
+ * only the task it is in. A waiting thread polls for a short while and then sleeps, which frees a
+ * core for threads with work.
  *
- * The gate holds everything that is decided at once: the number of the job, whether it is closed, and how
- * many helpers are inside. A helper enters an open gate alone, and a job's fields change only while the gate
- * is closed and nobody is inside. */
+ * The gate is one atomic with everything that must be decided together: the number of the job,
+ * whether it is closed, and how many helpers are inside. A helper enters only an open gate, and the
+ * fields of a job change only while the gate is closed and nobody is inside. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@
 #include "base/clock.h"
 #include "kernels/cpu/rows.h"
 
-#define LOOK_SECONDS 30e-6 /* before sleeping: about what a sleep and a wake cost */
+#define LOOK_SECONDS 30e-6 /* polling time before sleeping: about the cost of a sleep and a wake */
 
 enum { INSIDE = 0xfff, CLOSED = 0x1000, ONE_JOB = 0x2000 };
 enum { HELPERS = 1, CALLER = 2 }; /* who sleeps at the gate */
@@ -40,7 +41,7 @@ typedef struct team {
     hy_cpu_task task;
     int64_t tasks;
     atomic_llong next;
-    int size, started; /* threads it was made for; helpers that could be had */
+    int size, started; /* requested threads; helpers that were started */
     helper helpers[];
 } team;
 
@@ -61,13 +62,13 @@ static void take_tasks(team *t, int worker) {
     }
 }
 
-/* ---- helpers ----------------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 static bool is_news(unsigned gate, unsigned known) {
     return !(gate & CLOSED) && gate / ONE_JOB != known / ONE_JOB;
 }
 
-/* Until there is a job other than the `known` one, or none will come. */
+/* Waits until there is a job other than `known`, or no more will come. */
 static unsigned await_job(team *t, unsigned known) {
     double begin = hy_clock();
     for (;;) {
@@ -98,7 +99,7 @@ static void *helper_main(void *argument) {
     }
 }
 
-/* ---- the caller -------------------------------------------------------------------------------- */
+/* ---- the caller ------------------------------------------------------------------------------ */
 
 void hy_cpu_team_end(void) {
     team *t = own_team;
@@ -106,14 +107,14 @@ void hy_cpu_team_end(void) {
     if (!t) return;
     atomic_store(&t->is_over, true);
     atomic_fetch_add(&t->gate,
-                     ONE_JOB); /* who is about to sleep sees another value; it stays closed */
+                     ONE_JOB); /* a thread about to sleep sees another value; it stays closed */
     wake(&t->gate, INT_MAX, HELPERS);
     for (int i = 0; i < t->started; i++) pthread_join(t->helpers[i].thread, NULL);
     free(t);
 }
 
-/* NULL where there is no memory for one: the op runs on the caller alone, with the same result. A team that
- * could not have all of its helpers goes on with those it has. */
+/* NULL if there is not enough memory: the op runs only on the caller, with the same result. A team
+ * without all of its helpers continues with those it has. */
 static team *team_of(int threads) {
     if (own_team && own_team->size == threads) return own_team;
     hy_cpu_team_end();
@@ -155,7 +156,7 @@ void hy_cpu_for_each(const hy_cpu_run *run, int64_t tasks, hy_cpu_task task) {
     await_helpers(t, atomic_fetch_or(&t->gate, CLOSED) | CLOSED);
 }
 
-/* How rows or elements are cut: into tasks of `each`, and those into runs. */
+/* How rows or elements are divided: into tasks of `each`, and those into runs. */
 typedef struct hy_cpu_cut {
     int64_t count, each, run;
     hy_cpu_work work;

@@ -1,6 +1,6 @@
-/* quantize.c: 8 bits an element with a scale per block. See HY_OP_QUANTIZE in kernels.h.
+/* quantize.c: 8 bits per element with a scale per block. See HY_OP_QUANTIZE in kernels.h.
  *
- * The maps from numbers to codes are in codes.h; here are the loops over blocks. */
+ * codes.h has the conversions; this file has the loops over blocks. */
 #include "kernels/cpu/codes.h"
 #include "kernels/cpu/rows.h"
 

@@ -1,7 +1,7 @@
-/* reduce.c: sums: of columns (bias gradients), of everything (norms), and what clipping makes of
- * them; rows brought to length one.
+/* reduce.c: sums of columns (bias gradients) and of all elements (norms), clipping, and scaling of
+ * rows to norm one.
  *
- * Double precision throughout; blocks are fixed by the shape and added in their order. */
+ * All sums use double precision; blocks depend only on the shape and are added in order. */
 #include <math.h>
 
 #include "kernels/cpu/columns.h"
@@ -14,7 +14,8 @@ HY_CLONES static void add_run(double *sums, const float *x, int64_t n) {
     for (int64_t i = 0; i < n; i++) sums[i] += (double)x[i];
 }
 
-/* Apart from its loop: GCC before 12 makes no clones of a public function that its own file calls. */
+/* Separate from its loop: GCC before 12 does not clone a public function that its own file
+ * calls. */
 void hy_cpu_add_to_sums(double *sums, const float *x, int64_t n) { add_run(sums, x, n); }
 
 void hy_cpu_fold_columns(const double *partial, int64_t blocks, int64_t stride,
@@ -69,7 +70,7 @@ hy_status hy_cpu_bias_grad(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- everything ------------------------------------------------------------------------------ */
+/* ---- all elements ---------------------------------------------------------------------------- */
 
 #define ELEMENTS_PER_TASK (64 * 1024)
 
@@ -93,7 +94,7 @@ size_t hy_cpu_reduce_workspace(const hy_op_call *call, int threads) {
            sizeof(double);
 }
 
-/* The sum of a task goes to its place in the workspace. */
+/* Writes the sum of a task to its place in the workspace. */
 static void reduce_range(const hy_op_call *call, int64_t begin, int64_t count) {
     const hy_tensor *x = &call->t[HY_REDUCE_X];
     bool is_squared = call->kind == HY_OP_SQ_NORM;
@@ -131,9 +132,9 @@ hy_status hy_cpu_clip(const hy_cpu_run *run) {
     return HY_OK;
 }
 
-/* ---- rows to length one -------------------------------------------------------------------------- */
+/* ---- rows to norm one ------------------------------------------------------------------------ */
 
-/* A row is cut into stripes; first all sums of squares, then all quotients. */
+/* A row is divided into stripes; first all sums of squares, then all quotients. */
 #define STRIPE_ELEMENTS (64 * 1024)
 
 static int64_t unit_stripes(const hy_op_call *call) {
@@ -146,7 +147,7 @@ size_t hy_cpu_to_unit_workspace(const hy_op_call *call, int threads) {
     return (size_t)(rows * unit_stripes(call)) * sizeof(double);
 }
 
-/* Elements [*begin, *end) of the tensor are a task's. */
+/* A task has the elements [*begin, *end) of the tensor. */
 static void stripe_of(const hy_op_call *call, int64_t task, int64_t *begin, int64_t *end) {
     int64_t C = hy_tensor_width(&call->t[HY_TO_UNIT_X]), stripes = unit_stripes(call);
     int64_t row = task / stripes, first = task % stripes * STRIPE_ELEMENTS;

@@ -1,10 +1,10 @@
 /* rope.c: rotary positions, in place on the query and key heads of packed qkv rows.
  *
- * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's position;
- * the backward pass turns by the opposite angle. Row n of the batch stands at position n mod T. */
+ * Each pair (i, i + D/2) of a head is rotated by the angle in the table for the row's position; the
+ * backward pass rotates by the opposite angle. Row n of the batch is at position n mod T. */
 #include "kernels/cpu/rows.h"
 
-#define MAX_HEAD 1024 /* ops.c admits no larger head */
+#define MAX_HEAD 1024 /* ops.c accepts no larger head */
 
 /* table: cos, sin, cos, sin, ... */
 HY_CLONES static void rotate_head(float *x, const float *table, float direction, int64_t half) {

@@ -1,16 +1,16 @@
 /* sgemm.c: our own sgemm, for machines without a usable OpenBLAS.
  *
- * The classic scheme: a block of b (KC x NC) is packed into panels NR wide, a block of a (MC x KC)
- * into panels of MR rows, and a kernel that keeps an MR x NR tile of c in registers runs over
- * them. The kernel is written once with vector types and compiled for each vector width of the
- * machine. Packing pads with zeros, so the kernel knows no borders. */
+ * The classic scheme: a block of b (KC x NC) is packed into panels of NR columns, a block of a (MC
+ * x KC) into panels of MR rows, and a kernel with an MR x NR tile of c in registers processes them.
+ * The kernel is written once with vector types and compiled for each vector width of the machine.
+ * Packing pads with zeros, so the kernel needs no checks at borders. */
 #include <string.h>
 
 #include "kernels/cpu/blas.h"
 
 enum {
     NR = 16,     /* columns of a kernel's tile of c */
-    MR_MAX = 12, /* rows of it, at most */
+    MR_MAX = 12, /* most rows of it */
     MC = 96,     /* a multiple of every kernel's MR: 3, 6, 12 */
     KC = 256,    /* depth of a block: MC * KC * 4 = 96 KB stay in L2 */
     NC = 192
@@ -64,8 +64,9 @@ DEFINE_KERNEL(kernel_128, , 6, 4) /* 24 sums in 32 registers */
 static kernel choose_kernel(void) { return (kernel){6, kernel_128}; }
 #endif
 
-/* Lines [first, first + count) of an operand, rows of op(a) or columns of op(b), to depth [k0, k0 + depth),
- * in panels of `panel` lines. is_across: a stored row holds all lines at one depth. */
+/* Packs lines [first, first + count) of an operand (rows of op(a) or columns of op(b)), at depths
+ * [k0, k0 + depth), into panels of `panel` lines. is_across: a stored row holds all lines at one
+ * depth. */
 static void pack(const float *x, int64_t ld, bool is_across, int64_t first, int64_t count,
                  int64_t k0, int64_t depth, int panel, float *restrict out) {
     for (int64_t i = 0; i < count; i += panel) {
@@ -80,7 +81,7 @@ static void pack(const float *x, int64_t ld, bool is_across, int64_t first, int6
     }
 }
 
-/* c += alpha tile on the part of the tile that lies inside c. */
+/* c += alpha tile, for the part of the tile inside c. */
 static void add_tile(const hy_gemm *g, int64_t i, int64_t rows, int64_t j, int64_t cols,
                      const float *tile) {
     for (int64_t r = 0; r < rows; r++) {

@@ -4,8 +4,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector_math.h"
 
-/* Four stretches side by side: each comparison waits for the one before it in its own stretch
- * only. */
+/* Four independent stretches: each comparison depends only on the one before it in its own
+ * stretch. */
 HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
     int64_t quarter = n / 4;
     const float *second = x + quarter, *third = second + quarter, *fourth = third + quarter;
@@ -24,8 +24,7 @@ HY_CLONES float hy_cpu_max(const float *x, int64_t n) {
     return a;
 }
 
-/* Sums are taken in fp32 over stretches of SHORT and added up in double, so that long rows lose
- * nothing. */
+/* Sums use fp32 over SHORT elements and are added in double, so long rows lose no precision. */
 enum { SHORT = 256 };
 
 static inline __attribute__((always_inline)) float exp_sum(const float *x, float *kept, float shift,

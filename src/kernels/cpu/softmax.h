@@ -1,12 +1,12 @@
-/* softmax.h: the row loops that attention and the loss share (softmax.c). */
+/* softmax.h: the row loops shared by attention and the loss (softmax.c). */
 #pragma once
 
 #include <stdint.h>
 
-/* Largest of n >= 1 numbers; a NaN among them is passed over. */
+/* The largest of n >= 1 numbers; NaN is ignored. */
 float hy_cpu_max(const float *x, int64_t n);
 
-/* Sum of exp(x - shift). The second form also leaves the exponentials in place of x. */
+/* The sum of exp(x - shift). The second form also replaces x by the exponentials. */
 float hy_cpu_exp_sum(const float *x, float shift, int64_t n);
 float hy_cpu_exp_sum_kept(float *x, float shift, int64_t n);
 

@@ -1,15 +1,15 @@
-/* stream.c: a stream is a worker thread with a ring of queue entries; events are counters between them.
+/* stream.c: a stream is a worker thread with a ring of queue entries; events are counters.
  *
- * The ring is allocated with the stream; whoever finds it full waits. The worker runs entries in
- * order, outside the lock. The first failure stays on the stream: ops, copies and calls after it are
- * skipped, events are still waited for and fired so that other streams go on, until sync reports it
- * to its caller and clears it. head, tail and the failure are read and written under the lock
- * only.
+ * The ring is allocated with the stream; a caller that finds it full waits. The worker runs entries
+ * in order, without holding the lock. The first failure stays on the stream: later ops, copies and
+ * calls are skipped, but events are still waited for and fired, so that other streams continue,
+ * until sync reports the failure and clears it. head, tail and the failure are accessed only with
+ * the lock held.
  *
- * Each record of an event draws the next ticket; the event is done up to a ticket once the stream has
- * come to that record. A wait means the last ticket drawn when the wait was asked for. Records are done
- * in the order of their tickets even when they lie on different streams; since a record or wait only
- * ever looks back at what was queued before it, streams cannot wait for each other in a circle. */
+ * Each record of an event takes the next ticket; the event is done up to a ticket when the stream
+ * has reached that record. A wait is for the last ticket at the time of the call. Records complete
+ * in the order of their tickets even on different streams. A record or wait depends only on entries
+ * queued before it, so streams cannot deadlock. */
 #include "kernels/cpu/stream.h"
 
 #include <pthread.h>
@@ -26,20 +26,20 @@
 
 #define RING 1024
 
-/* ---- events ------------------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 struct hy_event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t recorded; /* last ticket drawn */
+    uint64_t recorded; /* last ticket taken */
     uint64_t done;     /* all tickets up to this one are done */
-    uint64_t users;    /* queue entries that still point here */
+    uint64_t users;    /* queue entries that still refer to this event */
 };
 
 hy_status hy_cpu_event_create(hy_backend *b, hy_event **out) {
     (void)b;
     hy_event *e = calloc(1, sizeof *e);
-    if (!e) return hy_fail(HY_ERR_MEMORY, "no memory for an event");
+    if (!e) return hy_fail(HY_ERR_MEMORY, "not enough memory for an event");
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, NULL);
     *out = e;
@@ -60,12 +60,13 @@ static void await_ticket(hy_event *e, uint64_t ticket) {
     while (e->done < ticket) pthread_cond_wait(&e->changed, &e->lock);
 }
 
-/* A stream has come to a record, or to a wait. */
+/* A stream has reached a record or a wait. */
 static void use_ticket(hy_event *e, uint64_t ticket, bool is_record) {
     pthread_mutex_lock(&e->lock);
     await_ticket(e, is_record ? ticket - 1 : ticket);
     if (is_record) e->done = ticket;
-    /* The last user's signal must come before it lets go of the lock: destroy frees the event then. */
+    /* The last user must signal before it releases the lock, because destroy then frees the
+     * event. */
     e->users--;
     pthread_cond_broadcast(&e->changed);
     pthread_mutex_unlock(&e->lock);
@@ -85,7 +86,7 @@ bool hy_cpu_event_is_done(hy_event *e) {
     return is_done;
 }
 
-/* ---- the queue --------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 typedef enum entry_kind {
     ENTRY_OP,
@@ -118,13 +119,13 @@ typedef struct entry {
 
 struct hy_stream {
     hy_stream_options options;
-    char name[16]; /* as long as the system shows */
+    char name[16]; /* as long as the system allows */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t has_work, has_room;
     uint64_t head,
-        tail;      /* entries run, entries put; they count on, the ring index is modulo RING */
-    double waited; /* seconds spent on ENTRY_WAIT */
+        tail;      /* entries run, entries queued; both only grow, the ring index is modulo RING */
+    double waited; /* seconds in ENTRY_WAIT */
     hy_error failure;
     entry *ring;
 };
@@ -183,9 +184,9 @@ static void *worker_main(void *argument) {
     return NULL;
 }
 
-/* ---- the caller's side ----------------------------------------------------------------------- */
+/* ---- calls of users -------------------------------------------------------------------------- */
 
-/* Waits for room and returns the entry to fill, with the lock held; finish_put lets it go. */
+/* Waits for room and returns the entry to fill, with the lock held; finish_put releases it. */
 static entry *begin_put(hy_stream *s) {
     pthread_mutex_lock(&s->lock);
     while (s->tail - s->head == RING) pthread_cond_wait(&s->has_room, &s->lock);
@@ -223,9 +224,9 @@ hy_status hy_cpu_stream_call(hy_stream *s, hy_status (*function)(void *argument)
     return finish_put(s);
 }
 
-/* A record draws the next ticket, a wait reads the last one drawn. Either counts as a user of the event
- * until it is fired or awaited; an event with users is not freed. The ticket is drawn with the stream's
- * lock held, so tickets of one stream are queued in order. */
+/* A record takes the next ticket, a wait reads the last one. Either counts as a user of the event
+ * until it is fired or awaited; an event with users is not freed. The ticket is taken with the
+ * stream's lock held, so tickets of one stream are queued in order. */
 static hy_status put_ticket(hy_stream *s, hy_event *event, entry_kind kind) {
     entry *e = begin_put(s);
     e->kind = kind;
@@ -262,9 +263,9 @@ double hy_cpu_stream_waited(hy_stream *s) {
     return waited;
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
-/* Signals are the main thread's business: the worker, and the threads it starts, block them all. */
+/* The main thread handles signals: the worker and the threads it starts block them all. */
 static int start_worker(hy_stream *s) {
     sigset_t all, old;
     sigfillset(&all);
@@ -289,7 +290,7 @@ hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out
     if (!s || !ring) {
         free(s);
         free(ring);
-        return hy_fail(HY_ERR_MEMORY, "stream %s: no memory for its queue of %zu bytes",
+        return hy_fail(HY_ERR_MEMORY, "stream %s: not enough memory for its queue of %zu bytes",
                        options->name, RING * sizeof *ring);
     }
     s->options = *options;
@@ -301,8 +302,8 @@ hy_status hy_cpu_stream_create(const hy_stream_options *options, hy_stream **out
     pthread_cond_init(&s->has_room, NULL);
     int error = start_worker(s);
     if (error != 0) {
-        hy_status status = hy_fail(HY_ERR_MEMORY, "stream %s: its thread could not be started: %s",
-                                   s->name, strerror(error));
+        hy_status status = hy_fail(HY_ERR_MEMORY, "stream %s: cannot start its thread: %s", s->name,
+                                   strerror(error));
         free_stream(s);
         return status;
     }

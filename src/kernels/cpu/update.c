@@ -1,15 +1,15 @@
-/* update.c: the element-wise optimizers, AdamW, SGD with momentum and Lion, as kernels.h defines them, in
- * fp32 and in PyTorch's order (decay first, then the step); and what of Muon and Adafactor is element by
- * element.
+/* update.c: the elementwise optimizers AdamW, SGD with momentum and Lion, as defined in kernels.h,
+ * in fp32 and in PyTorch's order (decay first, then the step); and the elementwise parts of Muon
+ * and Adafactor.
  *
- * Around the steps all is the same: reading and writing whatever types parameter, gradient and state
- * have, the noise of stochastic rounding, 8-bit codes, and the clip factor of 0 that leaves all as it was.
- * Parameters and state that are kept in 16 bits are rounded stochastically, because rounding to
- * nearest would swallow the small changes they live by; with a master copy the parameter is its
- * rounding to nearest. The noise of logical element i is word i mod 4 of hy_philox(seed,
- * HY_RNG_ROUNDING, i / 4): see HY_OP_ADAMW in kernels.h. State in 8 bits goes to the nearest code:
- * there the scale moves with its block's largest number and shakes the others loose, while noise of
- * the size of a step would outweigh what it keeps. */
+ * The code around the steps is shared: reading and writing all types of parameter, gradient and
+ * state, the noise of stochastic rounding, the 8-bit format, and the clip factor of 0 that changes
+ * nothing. 16-bit parameters and state are rounded stochastically, because rounding to nearest
+ * would lose small changes; with a master copy, the parameter is its rounding to nearest. The noise
+ * of logical element i is word i mod 4 of hy_philox(seed, HY_RNG_ROUNDING, i / 4): see HY_OP_ADAMW
+ * in kernels.h. 8-bit state is rounded to nearest: there the scale moves with the largest number of
+ * its block, which changes the rounding of the others, while noise of the size of a step would
+ * exceed the stored information. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,8 @@
 
 /* ---- noise ----------------------------------------------------------------------------------- */
 
-/* Words of hy_philox for counters first, first + 1, ...: the same function, a lane per counter. */
+/* Words of hy_philox for counters first, first + 1, ...: the same function, one lane per
+ * counter. */
 HY_CLONES static void philox_run(uint64_t seed, uint64_t first, uint32_t *restrict out,
                                  int64_t counters) {
     for (int64_t i = 0; i < counters; i++) {
@@ -49,8 +50,8 @@ HY_CLONES static void philox_run(uint64_t seed, uint64_t first, uint32_t *restri
     }
 }
 
-/* A word for each of the logical elements [first, first + n), n at most HY_CPU_RUN. `words` has
- * room for the whole counters around them. Returns where the first element's word is. */
+/* A word for each logical element [first, first + n), n at most HY_CPU_RUN. `words` has room for
+ * all counters around them. Returns where the word of the first element is. */
 #define NOISE_WORDS (HY_CPU_RUN + 8)
 static const uint32_t *noise_of(uint64_t seed, uint64_t first, int64_t n, uint32_t *words) {
     uint64_t skipped = first % 4;
@@ -60,8 +61,8 @@ static const uint32_t *noise_of(uint64_t seed, uint64_t first, int64_t n, uint32
 
 /* ---- stochastic rounding --------------------------------------------------------------------- */
 
-/* Rounds up with the probability of the part cut off. bf16 is the upper half of fp32: adding 16
- * random bits below it and cutting does that. Infinity and NaN stay what they are. */
+/* Rounds up with the probability of the part that is cut off. bf16 is the upper half of fp32, so
+ * adding 16 random bits below it and truncating does that. Infinity and NaN are unchanged. */
 static inline uint16_t round_bf16(float x, uint32_t random16) {
     uint32_t u = hy_float_bits(x);
     uint32_t is_finite = (u & 0x7f800000u) != 0x7f800000u;
@@ -69,7 +70,7 @@ static inline uint16_t round_bf16(float x, uint32_t random16) {
     return is_finite ? rounded : hy_f32_to_bf16(x);
 }
 
-/* fp16: the same on 13 cut bits, or in units of 2^-24 where the result is subnormal. */
+/* fp16: as above with 13 bits cut off, or in units of 2^-24 if the result is subnormal. */
 static inline uint16_t round_f16(float x, uint32_t random16) {
     uint32_t u = hy_float_bits(x), magnitude = u & 0x7fffffffu;
     uint16_t sign = (uint16_t)(u >> 16 & 0x8000u);
@@ -81,7 +82,7 @@ static inline uint16_t round_f16(float x, uint32_t random16) {
     return sign | (uint16_t)units;
 }
 
-/* Which bits of an element's word each of its numbers takes. */
+/* The bits of an element's word that each of its numbers uses. */
 static inline uint32_t param_bits(uint32_t word) { return word & 0xffffu; }
 static inline uint32_t first_bits(uint32_t word) { return word >> 16; }
 static inline uint32_t second_bits(uint32_t word) { return word * 0x9E3779B1u >> 16; }
@@ -100,13 +101,14 @@ DEFINE_ROUND_RUN(round_second_bf16, round_bf16, second_bits)
 
 #define STATES 2 /* at most */
 
-/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN, which are those from `at` on of the tensors;
- * grad_scale: the clip factor. A direction that is given stands behind the state. */
+/* Updates elements [0, n) of p and state, n at most HY_CPU_RUN, which are the elements from `at` on
+ * of the tensors; grad_scale is the clip factor. A direction, if there is one, follows the
+ * state. */
 typedef void step_function(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                            float *const state[STATES], int64_t at, int64_t n);
 
 typedef struct adamw_factors {
-    float grad; /* on the gradient: clipping and loss scaling */
+    float grad; /* factor of the gradient: clipping and loss scaling */
     float beta1, beta2;
     float keep; /* 1 - lr weight_decay */
     float step; /* lr / correction1 */
@@ -189,7 +191,7 @@ static void lion_step(const hy_op_call *call, float grad_scale, const float *gra
     lion_run(p, grad, state[0], call->attr.lion, grad_scale, n);
 }
 
-/* Its state is up to date, and the length of its step known: adafactor.c. */
+/* The state is already updated and the size of the step is known: adafactor.c. */
 static void adafactor_step(const hy_op_call *call, float grad_scale, const float *grad, float *p,
                            float *const state[STATES], int64_t at, int64_t n) {
     (void)grad_scale, (void)state;
@@ -226,13 +228,13 @@ static void muon_step(const hy_op_call *call, float grad_scale, const float *gra
 
 /* ---- a run of elements ----------------------------------------------------------------------- */
 
-/* A call, seen as an update. */
+/* A call as an update. */
 typedef struct update {
-    const hy_tensor *param, *grad, *clip, *master; /* master: data NULL where there is none */
-    const hy_tensor *direction;                    /* NULL: the step knows its own */
+    const hy_tensor *param, *grad, *clip, *master; /* master: data is NULL if there is none */
+    const hy_tensor *direction;                    /* NULL: the step computes its own */
     const hy_tensor *state[STATES];
-    int states;             /* of those, kept by this run */
-    bool is_signed[STATES]; /* which codes its 8 bits are */
+    int states;             /* number of state tensors of this run */
+    bool is_signed[STATES]; /* whether its 8-bit format is signed */
     uint64_t seed, first;   /* of the noise */
     step_function *step;
 } update;
@@ -305,7 +307,7 @@ static bool needs_noise(const update *u) {
     return needs;
 }
 
-/* State in codes: runs begin with a block, 1024 is a multiple of all block sizes. */
+/* Quantised state: runs begin with a block, because 1024 is a multiple of all block sizes. */
 static void read_state(const hy_tensor *t, bool is_signed, int64_t at, int64_t n, float *x) {
     int64_t block = t->quant.block;
     if (t->dtype != HY_U8) {
@@ -335,7 +337,8 @@ static void store_param(const update *u, int64_t at, int64_t n, const float *val
                         const uint32_t *words) {
     void *out = hy_element(u->param, at);
     if (hy_tensor_is_given(u->master)) {
-        hy_cpu_narrow(u->param->dtype, values, out, n); /* fp32 too: a plain copy of the master */
+        /* also for fp32: a plain copy of the master */
+        hy_cpu_narrow(u->param->dtype, values, out, n);
     } else if (u->param->dtype == HY_BF16) {
         round_param_bf16(values, words, out, n);
     } else if (u->param->dtype == HY_F16) {
@@ -373,7 +376,7 @@ hy_status hy_cpu_update(const hy_cpu_run *run) {
     return hy_cpu_for_elements(run, hy_tensor_count(u.param), ELEMENTS_PER_TASK, update_elements);
 }
 
-/* ---- what Muon makes orthogonal ---------------------------------------------------------------- */
+/* ---- the input of Muon's orthogonalization --------------------------------------------------- */
 
 HY_CLONES static void blend_run(const float *grad, const float *m, const hy_muon_attr *a,
                                 float grad_scale, float *out, int64_t n) {

@@ -1,4 +1,5 @@
-/* wrap.c: bf16 numbers in a byte each, and back beside numbers that are near them. See grid.h. */
+/* wrap.c: stores bf16 numbers in a byte each, and recovers them with numbers near them. See
+ * grid.h. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/grid.h"
 

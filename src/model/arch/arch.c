@@ -41,8 +41,8 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
     return NULL;
 }
 
-/* The same for shapes that name no architecture: transformers' Llama refuses a width that the heads do not
- * divide, and its AutoModel takes a Mistral with a list of layer types for a Ministral. */
+/* The same for shapes that name no architecture: transformers' Llama refuses a width that the heads
+ * do not divide, and its AutoModel takes a Mistral with a list of layer types for a Ministral. */
 static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
     const char *lacking = lacks(families[arch], s);
     if (lacking) return lacking;

@@ -1,17 +1,17 @@
-/* arch.h: the architectures of transformers that our models have: what each is called, what its modules
- * are called, and which shapes it can express.
+/* arch.h: the architectures of transformers that our models have: what each is called, what its
+ * modules are called, and which shapes it can express.
  *
- * One const hy_family each, in a file of this folder; families that share names share a table. hub reads
- * and writes model folders by these tables, and adapters name their modules by them: a name of a module
- * stands nowhere else. */
+ * One const hy_family each, in a file of this folder; families that share names share a table. hub
+ * reads and writes model folders by these tables, and adapters name their modules by them: a name
+ * of a module stands nowhere else. */
 #pragma once
 
 #include "model/params.h"
 
 #define HY_MODULE_PARTS 3
 
-/* The modules that hold one parameter of ours, one below the other (q, k and v; gate and up). %d in a
- * path is the layer. A bias has the module of its weight. */
+/* The modules that hold one parameter of ours, one below the other (q, k and v; gate and up). %d in
+ * a path is the layer. A bias has the module of its weight. */
 typedef struct hy_modules {
     const char *part[HY_MODULE_PARTS]; /* NULL behind the last */
     bool is_transposed;                /* files hold it as (in, out) */
@@ -41,13 +41,16 @@ extern const hy_family hy_gpt2, hy_llama, hy_mistral, hy_ministral, hy_qwen2, hy
 extern const hy_modules
     hy_llama_modules[HY_P_KIND_COUNT]; /* of Llama and all that copy its names */
 extern const char *const hy_llama_ignored[];
+#define HY_LIKE_LLAMA                                                                              \
+    .prefix = "model.", .modules = hy_llama_modules, .ignored = hy_llama_ignored, .is_rotary = true
 #define HY_LLAMA_KEYS                                                                              \
     " num_hidden_layers hidden_size num_attention_heads num_key_value_heads head_dim"              \
     " intermediate_size max_position_embeddings rms_norm_eps rope_theta rope_scaling"              \
     " rope_parameters hidden_act layer_types "
 
 const hy_family *hy_family_of(hy_arch arch); /* NULL: HY_ARCH_NONE */
-/* The family whose names a shape's modules have. A shape without an architecture has the nearest one's. */
+/* The family that names the modules of a shape. A shape without an architecture has the nearest
+ * one's. */
 const hy_family *hy_shape_family(const hy_shape *shape);
 /* Whether config.json of a family has this key for the shape. */
 bool hy_family_has_key(const hy_family *family, const char *key);
@@ -58,6 +61,6 @@ hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
 /* HY_ERR_INPUT where no architecture expresses this shape: says what each of them lacks. */
 hy_status hy_arch_check(const hy_shape *shape);
 
-/* The end of a module's path that names it within a block: "q_proj"; of GPT-2's two c_proj the last two
- * words. */
+/* The end of a module's path that names it within a block: "q_proj"; of GPT-2's two c_proj the last
+ * two words. */
 const char *hy_module_last_name(const char *path);

@@ -25,11 +25,8 @@ const hy_family hy_llama = {
     .name = "llama",
     .class_name = "LlamaForCausalLM",
     .base_class = "LlamaModel",
-    .prefix = "model.",
-    .modules = hy_llama_modules,
+    HY_LIKE_LLAMA,
     .keys = HY_LLAMA_KEYS "attention_bias mlp_bias ",
-    .ignored = hy_llama_ignored,
-    .is_rotary = true,
     .biases = HY_BIASES(0) | HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT) | HY_BIASES(HY_BIAS_MLP) |
               HY_BIASES(HY_BIAS_QKV | HY_BIAS_OUT | HY_BIAS_MLP),
 };

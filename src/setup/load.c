@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "hub/hf_load.h"
 #include "hub/peft.h"
+#include "setup/setup.h"
 
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
 
@@ -54,11 +55,12 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
     if (is_slow && e->observer->on_progress) options.on_progress = tell_progress;
     if (kind == HY_FILES_HF) HY_TRY(tell_notes(e, path));
     HY_TRY(hy_engine_initialise_adapters(e));
-    hy_row_changed(e, HY_ROW_MASTER);
-    HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->compute, &options));
+    hy_row_changed(&e->state, HY_ROW_MASTER);
+    HY_TRY(hy_hf_load_weights(path, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute,
+                              &options));
     if (hy_has_row(e, HY_ROW_FROZEN)) {
         hy_store *frozen = hy_store_of(e, HY_ROW_FROZEN);
-        HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->compute, &options));
+        HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->device.compute, &options));
     }
     tell_counts(e, path, &counts);
     hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
@@ -66,8 +68,8 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
 }
 
 hy_status hy_engine_load_adapter(hy_engine *e, const char *folder) {
-    hy_row_changed(e, HY_ROW_MASTER);
-    HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->compute));
+    hy_row_changed(&e->state, HY_ROW_MASTER);
+    HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute));
     hy_say_to(e->observer, HY_NOTE, "the adapters begin as those of %s", folder);
     return HY_OK;
 }

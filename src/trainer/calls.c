@@ -1,6 +1,13 @@
-/* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
+/* calls.c: the handle behind hybrid.h: made, looked at, destroyed. */
 #include "trainer/trainer.h"
 #include "base/sized.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -27,9 +34,9 @@ hy_status hy_trainer_create(const hy_config *config, const hy_observer *observer
 void hy_trainer_plan_facts_sized(const hy_trainer *t, hy_plan_facts *out, size_t size) {
     hy_plan_facts facts = t->facts;
     facts.problem = t->problem.text;
-    double saved =
-        (double)hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled);
-    facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.backend).disk_write;
+    double saved = (double)hy_rows_saved_bytes(&t->engine.state.rows,
+                                               t->engine.plan.choice.prediction_is_disabled);
+    facts.save_seconds = saved / hy_plan_nominal_rates(t->engine.device.backend).disk_write;
     memcpy(facts.aside, facts.no_prediction, sizeof facts.aside); /* the old name */
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
@@ -128,10 +135,10 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
         .wait_seconds = p->phase_wait[phase],
         .bytes_moved = (uint64_t)p->phase_bytes_moved[phase],
         .vram_planned_bytes = hy_monitor_planned(t, phase),
-        .vram_peak_bytes = t->engine.ledger.phase_peak[phase],
+        .vram_peak_bytes = t->engine.state.ledger.phase_peak[phase],
     };
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
-        const hy_cell *cell = &t->engine.ledger.cell[cls][phase];
+        const hy_cell *cell = &t->engine.state.ledger.cell[cls][phase];
         out->memory[cls] = (hy_memory_cell){.place = cell->place,
                                             .dtype = cell->dtype,
                                             .planned_bytes = cell->planned,
@@ -200,8 +207,8 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
     const hy_dataset_facts *data = hy_trainer_data(t);
     *out = (hy_summary){
         .model = s->model,
-        .device = t->engine.backend->facts.name,
-        .matmul = t->engine.backend->facts.detail,
+        .device = t->engine.device.backend->facts.name,
+        .matmul = t->engine.device.backend->facts.detail,
         .data = data->description,
         .out = t->record.out,
         .parameters = t->engine.model->params.elements,
@@ -229,10 +236,10 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .seconds = p->seconds,
         .tokens_per_second = p->seconds > 0 ? gone_over(t) / p->seconds : 0,
         .flops_per_token = hy_model_flops_per_token(t->engine.model, (int32_t)s->train.seq_len),
-        .is_gpu = t->engine.backend->facts.is_gpu,
-        .capability = t->engine.backend->facts.capability,
-        .peak_flops = t->engine.backend->facts.peak_flops,
-        .matmul_flops = t->engine.backend->facts.matmul_flops,
+        .is_gpu = t->engine.device.backend->facts.is_gpu,
+        .capability = t->engine.device.backend->facts.capability,
+        .peak_flops = t->engine.device.backend->facts.peak_flops,
+        .matmul_flops = t->engine.device.backend->facts.matmul_flops,
         .final_loss = hy_trainer_recent_loss(t),
         .val_loss = p->val_loss,
         .raw_val_loss = t->raw_val_loss,
@@ -244,8 +251,8 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .source_entropy = data->entropy,
         .val_optimum = data->val_optimum,
         .ngram_loss = t->ngram_loss,
-        .checkpoint_bytes =
-            hy_rows_saved_bytes(&t->engine.rows, t->engine.plan.choice.prediction_is_disabled),
+        .checkpoint_bytes = hy_rows_saved_bytes(&t->engine.state.rows,
+                                                t->engine.plan.choice.prediction_is_disabled),
     };
     out->mfu = hy_trainer_mfu(t, out->tokens_per_second);
     out->sol = hy_trainer_sol(t, out->tokens_per_second);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
 #include "model/coding.h"
+#include "setup/setup.h"
 
 #define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */
@@ -101,7 +102,7 @@ static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) 
     const hy_param *param = matrix.param;
     hy_coding_source from = {&matrix, make_numbers, threads_for(e, param->count)};
     hy_coding_target to = {
-        .store = store, .stream = e->compute, .item = hy_store_item_of(store, index)};
+        .store = store, .stream = e->device.compute, .item = hy_store_item_of(store, index)};
     HY_TRY(hy_coding_run(param, &store->layout.items[to.item], &from, &to));
     tell(e, param->first + param->count);
     return HY_OK;
@@ -130,14 +131,14 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
         make_chunk(&whole, threads_for(e, count));
         at += hy_store_offset(store, item);
         uint64_t bytes = hy_dtype_bytes(dtype, count);
-        if (!in_place) HY_TRY(hy_store_write(store, e->compute, at, staging, bytes));
+        if (!in_place) HY_TRY(hy_store_write(store, e->device.compute, at, staging, bytes));
         tell(e, param->first + first + count);
     }
     return HY_OK;
 }
 
 static hy_status initialise_some(hy_engine *e, bool is_adapters_alone) {
-    hy_row_changed(e, HY_ROW_MASTER);
+    hy_row_changed(&e->state, HY_ROW_MASTER);
     char *staging = malloc(CHUNK * sizeof(float));
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory for initial weights");
     hy_status status = HY_OK;

@@ -1,0 +1,111 @@
+/* loan.c: a larger batch for Evaluate, in memory that only optimizer steps need. See sizer.h.
+ *
+ * While nothing trains, gradients, partial gradients and the rings of streamed state are idle. The two
+ * largest of these blocks are lent to the forward-only batch: its workspace lies in the larger one, its
+ * activations behind it or in the other one. Optimizer state on the device is lent only where the offload
+ * strategy may move it to the host and the batch would stay small without it. Nothing is added to the plan
+ * for it: a loan changes neither training nor the peak. */
+#include "plan/sizer.h"
+
+#define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* micro-batches in one forward-only batch, at most */
+#define ENOUGH_FACTOR 4                       /* with so many, optimizer state stays where it is */
+
+typedef struct block {
+    int32_t row; /* 0: none, because the first row is weights */
+    uint64_t bytes;
+} block;
+
+static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, bool with_optim,
+                        block out[2]) {
+    out[0] = out[1] = (block){0};
+    for (int i = 1; i < HY_ROW_COUNT; i++) {
+        const hy_row *row = &z->rows->row[i];
+        bool is_codes = i == HY_ROW_GRADS && z->compresses_optim; /* what Predict keeps there */
+        block b = {i, row->kind && !is_codes ? hy_row_lent_bytes(row, choice, with_optim) : 0};
+        if (b.bytes > out[0].bytes) {
+            out[1] = out[0];
+            out[0] = b;
+        } else if (b.bytes > out[1].bytes) {
+            out[1] = b;
+        }
+    }
+}
+
+/* Whether a batch fits, and in which blocks activations and workspace lie. */
+static bool place(const hy_batch_bytes *bytes, const block blocks[2], int32_t loan[2]) {
+    uint64_t activations = hy_align(bytes->activations), workspace = hy_align(bytes->workspace);
+    loan[1] = blocks[0].row;
+    loan[0] = activations + workspace <= blocks[0].bytes ? blocks[0].row : blocks[1].row;
+    return workspace <= blocks[0].bytes && (loan[0] == loan[1] || activations <= blocks[1].bytes);
+}
+
+typedef struct loan {
+    int32_t rows[2], batch[HY_PLAN_TYPES];
+    hy_batch_bytes bytes;
+    int32_t factor; /* of the first type */
+} loan;
+
+/* The largest batch of one type above `least` micro-batches; bytes of all types lie in the same rows. */
+static hy_status lend_to_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
+                              const block blocks[2], int32_t least, loan *out) {
+    for (int32_t factor = LARGEST_FACTOR; factor > least; factor /= 2) {
+        hy_sized_pass sized = {.batch = factor * c->batch,
+                               .chunks = factor * c->loss_chunks,
+                               .is_eval = true,
+                               .dtype = dtype};
+        int32_t rows[2];
+        if ((int64_t)sized.batch * z->spec.seq > HY_BUSY_ROWS) continue;
+        HY_TRY(hy_sizer_pass(z, &sized));
+        bool is_first = out->factor == 0;
+        if (!place(&sized.bytes, blocks, rows)) continue;
+        if (!is_first && (rows[0] != out->rows[0] || rows[1] != out->rows[1])) continue;
+        out->rows[0] = rows[0];
+        out->rows[1] = rows[1];
+        out->batch[hy_plan_index(dtype)] = sized.batch;
+        if (is_first) out->factor = factor;
+        if (sized.bytes.activations > out->bytes.activations) {
+            out->bytes.activations = hy_align(sized.bytes.activations);
+        }
+        if (sized.bytes.workspace > out->bytes.workspace) {
+            out->bytes.workspace = hy_align(sized.bytes.workspace);
+        }
+        return HY_OK;
+    }
+    return HY_OK;
+}
+
+static hy_status lend(hy_sizer *z, const hy_plan_choice *c, bool with_optim, int32_t least,
+                      loan *out) {
+    block blocks[2];
+    *out = (loan){0};
+    find_blocks(z, c, with_optim, blocks);
+    for (int i = 0; i < z->spec.eval_type_count && blocks[0].bytes > 0; i++) {
+        HY_TRY(lend_to_type(z, c, z->spec.eval_types[i], blocks, i == 0 ? least : 0, out));
+        if (out->factor == 0) return HY_OK;
+    }
+    return HY_OK;
+}
+
+hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work) {
+    hy_sizer *z = sizer;
+    const hy_pass_spec *spec = &z->spec;
+    bool is_open = spec->lends && spec->eval_batch == 0 && spec->eval_type_count > 0;
+    if (!is_open || hy_model_is_guest(spec->model)) return HY_OK;
+    int32_t near = work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch;
+    loan best;
+    HY_TRY(lend(z, c, false, near, &best));
+    bool is_small = best.factor < ENOUGH_FACTOR && near < ENOUGH_FACTOR;
+    if (is_small && z->moves_optim) {
+        loan with_optim;
+        HY_TRY(lend(z, c, true, best.factor > near ? best.factor : near, &with_optim));
+        if (with_optim.factor > 0) best = with_optim;
+    }
+    if (best.factor == 0) return HY_OK;
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        if (best.batch[i] > 0) work->eval_batch[i] = best.batch[i];
+    }
+    work->loan[0] = best.rows[0];
+    work->loan[1] = best.rows[1];
+    work->lent = best.bytes;
+    return HY_OK;
+}

@@ -1,0 +1,67 @@
+/* setup_model.c: the model of a run, from its settings: shape, adapters, which parameters are
+ * trained and how frozen ones are stored. See engine.h.
+ *
+ * It is called before anything is planned. Errors name the key that is wrong. */
+#include "base/error.h"
+#include "config/config_adapter.h"
+#include "config/derived.h"
+#include "engine/engine.h"
+#include "hub/bnb.h"
+#include "hub/hf_load.h"
+#include "model/adapter.h"
+#include "optim/groups.h"
+#include "setup/setup.h"
+
+/* Matrices that a quantised folder left as they were are not quantised here either. Files that are
+ * missing are reported when they are read. */
+static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
+    hy_model_files kind;
+    char path[HY_HF_PATH_MAX];
+    if (hy_dtype_chosen(s->train.frozen_dtype, HY_F32) != HY_NF4) return HY_OK;
+    if (hy_settings_base_files(s, &kind, path) != HY_OK || kind != HY_FILES_HF) return HY_OK;
+    return hy_bnb_mark_skipped(path, &model->shape, &model->params);
+}
+
+hy_status hy_settings_store_frozen(const hy_settings *s, hy_model *model) {
+    model->params.frozen_codes = hy_dtype_chosen(s->train.frozen_dtype, HY_F32);
+    model->params.has_plain_scales = s->train.frozen_dtype == HY_DTYPE_NF4_SINGLE;
+    HY_TRY(keep_skipped(s, model));
+    hy_model_settle(model);
+    return HY_OK;
+}
+
+hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
+    char names[2 * HY_TEXT_MAX];
+    hy_settings_trained(s, names, sizeof names);
+    hy_status status = s->lora.lora ? hy_adapter_check_modules(s->lora.lora_modules) : HY_OK;
+    if (status == HY_OK) {
+        status = hy_model_select(model, names, hy_dtype_chosen(s->train.frozen_dtype, HY_F32));
+    }
+    if (status == HY_OK && s->lora.lora) status = hy_params_mark_beside(&model->params, names);
+    const char *key = s->lora.lora ? "lora.lora_modules" : "train.train";
+    return status == HY_OK ? hy_settings_store_frozen(s, model)
+                           : hy_fail_context(status, "%s", key);
+}
+
+static hy_status make_model(hy_engine *e) {
+    const hy_settings *s = e->settings;
+    hy_shape shape;
+    if (e->guest) return hy_guest_make_model(e);
+    HY_TRY(hy_shape_from_settings(s, &shape));
+    HY_TRY(hy_settings_check_base(s));
+    HY_TRY(hy_model_create(&shape, &e->model));
+    HY_TRY(hy_settings_check_adapters(s));
+    e->base_is_named = s->lora.lora && hy_settings_bring_files(s);
+    HY_TRY(hy_settings_select(s, e->model));
+    if (s->save.resume[0]) return HY_OK; /* it began as it is */
+    hy_status status = hy_adapter_check_beside(&e->model->params);
+    return status == HY_OK ? HY_OK : hy_fail_context(status, "lora.lora_modules");
+}
+
+hy_status hy_engine_make_model(hy_engine *e) {
+    HY_TRY(make_model(e));
+    hy_status status = hy_groups_apply(e->settings->optimizer.groups, &e->model->params);
+    if (status != HY_OK) return hy_fail_context(status, "optimizer.groups");
+    hy_model_settle(e->model);
+    return HY_OK;
+}
