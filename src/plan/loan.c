@@ -86,26 +86,37 @@ static hy_status lend(hy_sizer *z, const hy_plan_choice *c, bool with_optim, int
     return HY_OK;
 }
 
+/* The best loan; factor 0: none is better than training's own area. */
+static hy_status choose(hy_sizer *z, const hy_plan_choice *c, int32_t near, loan *best) {
+    HY_TRY(lend(z, c, false, near, best));
+    bool is_small = best->factor < ENOUGH_FACTOR && near < ENOUGH_FACTOR;
+    if (!is_small || !z->moves_optim) return HY_OK;
+    loan with_optim;
+    HY_TRY(lend(z, c, true, best->factor > near ? best->factor : near, &with_optim));
+    if (with_optim.factor > 0) *best = with_optim;
+    return HY_OK;
+}
+
 hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work) {
     hy_sizer *z = sizer;
     const hy_pass_spec *spec = &z->spec;
     bool is_open = spec->lends && spec->eval_batch == 0 && spec->eval_type_count > 0;
     if (!is_open || hy_model_is_guest(spec->model)) return HY_OK;
-    int32_t near = work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch;
     loan best;
-    HY_TRY(lend(z, c, false, near, &best));
-    bool is_small = best.factor < ENOUGH_FACTOR && near < ENOUGH_FACTOR;
-    if (is_small && z->moves_optim) {
-        loan with_optim;
-        HY_TRY(lend(z, c, true, best.factor > near ? best.factor : near, &with_optim));
-        if (with_optim.factor > 0) best = with_optim;
-    }
-    if (best.factor == 0) return HY_OK;
+    hy_plan_state state;
+    HY_TRY(choose(z, c, work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch, &best));
+    work->rows = (uint64_t)c->batch * (uint64_t)spec->seq;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
-        if (best.batch[i] > 0) work->eval_batch[i] = best.batch[i];
+        if (best.factor > 0 && best.batch[i] > 0) work->eval_batch[i] = best.batch[i];
+        uint64_t rows = (uint64_t)work->eval_batch[i] * (uint64_t)spec->seq;
+        if (rows > work->rows) work->rows = rows;
     }
-    work->loan[0] = best.rows[0];
-    work->loan[1] = best.rows[1];
-    work->lent = best.bytes;
+    if (best.factor > 0) {
+        work->loan[0] = best.rows[0];
+        work->loan[1] = best.rows[1];
+        work->lent = best.bytes;
+    }
+    hy_rows_need(z->rows, c, &z->rings, &state);
+    hy_work_close(work, spec, state.work_rings);
     return HY_OK;
 }

@@ -56,9 +56,10 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     hy_plan plan = begin(problem, choice);
     HY_TRY(problem->work(problem->user, choice, &plan.work));
     problem->state(problem->user, choice, &plan.state);
+    if (problem->lend) HY_TRY(problem->lend(problem->user, choice, &plan.work));
     *out = plan;
     complete(problem, out);
-    return problem->lend ? problem->lend(problem->user, choice, &out->work) : HY_OK;
+    return HY_OK;
 }
 
 /* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
@@ -279,7 +280,9 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
         HY_TRY(search_all(&s));
     }
     *out = s.best;
-    return problem->lend ? problem->lend(problem->user, &out->choice, &out->work) : HY_OK;
+    if (problem->lend) HY_TRY(problem->lend(problem->user, &out->choice, &out->work));
+    complete(problem, out); /* buffers are as long as the batches are */
+    return HY_OK;
 }
 
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out) {
