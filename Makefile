@@ -1,21 +1,21 @@
-# hybrid-train: `make run` and `make test` do all the set-up there is; `make help` lists the rest.
+# hybrid-train: `make run` and `make test` include all set-up; `make help` lists the other targets.
 #
-# Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c, model also arch/*.c), so a new file needs no line here.
-# What is built lands under build/: lib/, bin/, tests/, bench/, examples/ for the normal build, and
-# the same under build/asan/ and build/tsan/ for the two sanitizer variants. BUILD= names another
-# folder. How it is done: make/flags.mk (compiling), library.mk, cuda.mk, mpi.mk, tests.mk, gpu.mk, install.mk,
-# python.mk.
+# Sources are found by module (src/MODULE/*.c; kernels also cpu/*.c, model also arch/*.c), so a new
+# file needs no line here. The results are under build/: lib/, bin/, tests/, bench/, examples/ for
+# the normal build, and the same under build/asan/ and build/tsan/ for the two sanitizer variants.
+# BUILD= names another folder. The rules are in make/: flags.mk (compiling), library.mk, cuda.mk,
+# mpi.mk, tests.mk, gpu.mk, install.mk, python.mk.
 
-# Modules in order: each may use those before it and none after it.
-MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine record infer trainer own selftest
+# Modules in order: each may use only those before it.
+MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report state plan engine setup record infer trainer own selftest
 
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# All cores unless -j was given (the command line wins over this). `clean` with other goals is done
-# in the order written.
+# All cores unless -j was given on the command line. `clean` with other goals runs in the order
+# written.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
@@ -35,7 +35,7 @@ include make/python.mk
 ##@ Build and use
 
 .PHONY: all lib bin
-all: lib bin build-note ## build libraries and programs (this is what plain `make` does)
+all: lib bin build-note ## build libraries and programs (the default)
 lib: $(STATIC_LIB) $(SHARED_LIB) $(CUDA_LIB) $(MPI_LIB) ## build/lib/libhybrid.a, libhybrid.so, libhybrid_cuda.so, libhybrid_mpi.so
 bin: $(PROGRAMS) ## the programs, into build/bin
 
@@ -43,7 +43,7 @@ bin: $(PROGRAMS) ## the programs, into build/bin
 ARGS ?= --profile aggressive
 
 .PHONY: run deps
-run: ## install what is missing, build for this machine, train (ARGS="..." replaces --profile aggressive)
+run: ## install missing packages, build for this machine, train (ARGS="..." replaces --profile aggressive)
 	@scripts/install-deps.sh
 	@$(MAKE) --no-print-directory bin build-note $(FOR_THIS_MACHINE)
 	$(BUILD)/bin/hybrid-train $(ARGS)
@@ -52,13 +52,13 @@ deps: ## install the packages that building and testing need
 	@scripts/install-deps.sh --tests
 
 .PHONY: examples
-examples: $(EXAMPLES) $(CUDA_EXAMPLES) ## examples/*.c, each a program that uses the public header alone
+examples: $(EXAMPLES) $(CUDA_EXAMPLES) ## examples/*.c, each a program that uses only the public header
 
 .PHONY: bench
 bench: $(BENCHES) ## build and run the measurements in bench/
 	@for b in $(BENCHES) $(wildcard bench/*.sh); do echo "== $$b"; "$$b" || exit 1; done
 
-##@ Keep it good
+##@ Code quality
 
 FORMATTED = $(wildcard include/*.h \
     $(foreach d,src tests bench examples,$d/*.[ch] $d/*/*.[ch] $d/*/*/*.[ch]))
@@ -80,7 +80,7 @@ format: ## clang-format all sources in place
 	$(call need-tool,clang-format)
 	$(Q)clang-format -i $(FORMATTED)
 
-format-check: ## fail when clang-format would change a file
+format-check: ## fail if clang-format would change a file
 	$(call need-tool,clang-format)
 	$(Q)clang-format --dry-run -Werror $(FORMATTED)
 

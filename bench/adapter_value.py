@@ -35,7 +35,7 @@ instruct/gsm8k_train.jsonl and gsm8k_test.jsonl, which is held out, and tokenize
 shards. --tiny trains a model of 0.1M parameters on the built-in text and makes rows of its own.
 
 Left in --out: runs.jsonl, a line per finished run; results.json; the base in base/ (--base-dir). A stop costs
-the runs in progress alone: the same command goes on. A run whose settings and data are all the same is not made again,
+the runs in progress alone: the same command continues. A run whose settings and data are all the same is not made again,
 even by a program that was built anew or beside a base that was: begin another --out for that. A base that no run
 needs any more is not trained. --limit-s N begins no run after N seconds and reports what there is.
 
@@ -446,7 +446,7 @@ def measure(o):
             m.programs.end()
     report(o, untuned, arms)
     if m.is_out_of_time:
-        print(f"out of time after {o.limit_s:g} s; the same command goes on with {o.resume}", file=sys.stderr)
+        print(f"out of time after {o.limit_s:g} s; the same command continues with {o.resume}", file=sys.stderr)
         sys.exit(75)
 
 

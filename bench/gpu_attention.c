@@ -1,15 +1,14 @@
-/* gpu_attention.c: our causal attention alone: time of forward and backward, and their results.
+/* gpu_attention.c: times our causal attention alone, forward and backward, and writes its results.
  *
- * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds of
- * the mean of many calls enqueued between two waits, as CUDA events around them would give it. Inputs
- * are random, or files that another program wrote; results can be written, so that another program
- * checks them: bench/peers/torch_attention.py does both and times PyTorch in the same run.
- *
+ * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds
+ * of the mean of many calls enqueued between two waits, as CUDA events would give it. Inputs are
+ * random, or files of another program. Results can be written for another program to check:
+ * bench/peers/torch_attention.py does both and times PyTorch in the same run.
  *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
  *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
  *       [--attention own|cudnn|auto] [--card-mib N] [--json]
  *
- * --card-mib: heads at a time as on a card with so much memory. */
+ * --card-mib: process as many heads at a time as on a card with this memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,14 +35,14 @@ static int64_t number(const bench *b, const char *name, int64_t fallback) {
     return text ? strtoll(text, NULL, 10) : fallback;
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------- */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 static hy_status device_tensor(bench *b, hy_tensor shape, hy_tensor *out) {
     *out = shape;
     return b->backend->alloc(b->backend, HY_DEVICE, hy_tensor_bytes(&shape), &out->data);
 }
 
-/* Normal numbers: scores then spread as a trained model's do. */
+/* Normal numbers, so that scores spread as in a trained model. */
 static void draw(uint16_t *values, int64_t count, uint64_t first) {
     for (int64_t i = 0; i < count; i++) {
         double x = hy_rng_normal(1, HY_RNG_TEST, first + (uint64_t)i);
@@ -61,7 +60,7 @@ static hy_status read_raw(const char *path, void *data, size_t bytes) {
     return hy_fail(HY_ERR_INPUT, "%s: expected %zu bytes", path, bytes);
 }
 
-/* Fills a device tensor from the file that `name` gives, or with random numbers. */
+/* Fills a device tensor from the file of flag `name`, or with random numbers. */
 static hy_status fill(bench *b, const char *name, uint64_t first, const hy_tensor *t) {
     const char *path = gpu_option(b->argc, b->argv, name, NULL);
     size_t bytes = hy_tensor_bytes(t);
@@ -85,20 +84,20 @@ static hy_status write_raw(bench *b, const char *name, const hy_tensor *t) {
     if (!path) return HY_OK;
     void *host = malloc(bytes);
     FILE *file = host ? fopen(path, "wb") : NULL;
-    hy_status status = file ? HY_OK : hy_fail(HY_ERR_IO, "%s cannot be written", path);
+    hy_status status = file ? HY_OK : hy_fail(HY_ERR_IO, "cannot write %s", path);
     if (status == HY_OK) status = b->backend->copy(b->stream, host, t->data, bytes);
     if (status == HY_OK) status = b->backend->stream_sync(b->stream);
     if (status == HY_OK && fwrite(host, 1, bytes, file) != bytes) {
-        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+        status = hy_fail(HY_ERR_IO, "could not write all of %s", path);
     }
     if (file && fclose(file) != 0 && status == HY_OK) {
-        status = hy_fail(HY_ERR_IO, "%s could not be written whole", path);
+        status = hy_fail(HY_ERR_IO, "could not write all of %s", path);
     }
     free(host);
     return status;
 }
 
-/* ---- the two ops ------------------------------------------------------------------------------- */
+/* ---- the two ops ----------------------------------------------------------------------------- */
 
 static hy_status ready(bench *b, hy_op_call *call) {
     size_t bytes = b->backend->workspace(b->backend, call);
@@ -143,7 +142,7 @@ static hy_status make_calls(bench *b) {
     return ready(b, &b->backward);
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -159,7 +158,7 @@ static hy_status time_call(bench *b, const hy_op_call *call, double *median) {
     double seconds[ROUNDS_MAX];
     int64_t rounds = number(b, "--rounds", 7), calls = number(b, "--calls", 20);
     if (rounds < 1 || rounds > ROUNDS_MAX || calls < 1) {
-        return hy_fail(HY_ERR_INPUT, "1 to %d rounds of 1 call or more", ROUNDS_MAX);
+        return hy_fail(HY_ERR_INPUT, "expected 1 to %d rounds of 1 or more calls", ROUNDS_MAX);
     }
     HY_TRY(run_calls(b, call, calls));
     for (int64_t i = 0; i < rounds; i++) {
@@ -215,7 +214,7 @@ static hy_status open_backend(bench *b, const char *device) {
     return HY_OK;
 }
 
-/* Memory is left to the end of the process: it measures one shape and is done. */
+/* Memory is not freed: the process measures one shape and ends. */
 int main(int argc, char **argv) {
     bench b = {.argc = argc, .argv = argv};
     const char *device = gpu_option(argc, argv, "--device", "cuda");

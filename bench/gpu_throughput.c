@@ -1,17 +1,17 @@
-/* gpu_throughput.c: tokens per second of training on a GPU, beside what others reach.
+/* gpu_throughput.c: tokens per second of training on a GPU, compared with other programs.
  *
- * Trains a preset for a few optimizer steps on made-up tokens, with nothing else going on (no
- * validation, no checkpoints, no prediction), and prints the median step, model FLOP/s (6 operations per
- * block and head weight and token, plus causal attention; recomputation is not counted), its share of
- * the card's nominal peak and of a large bf16 product timed at start. Rows a to g are those of the tables
- * in docs/performance.md; d is a forward-only pass over as many tokens, as Predict makes it; e to g are
- * for a card of which others hold all but 16,303 MiB (bench/gpu_capped.sh), and also print what compute
- * waited for copies and what is pinned on the host. --set gives settings as a run knows them.
- *
+ * Trains a preset for a few optimizer steps on random tokens, without validation, checkpoints and
+ * prediction, and prints the median step, model FLOP/s (6 operations per block and head weight and
+ * token, plus causal attention; recomputation does not count), its share of the card's nominal peak
+ * and of a large bf16 matmul timed at the start. Rows a to g are those of the tables in
+ * docs/performance.md. Row d is a forward-only pass over as many tokens, as in Predict. Rows e to g
+ * are for a card with 16,303 MiB free (bench/gpu_capped.sh), and also print the time that compute
+ * waited for copies, and the pinned host memory. --set changes settings of the run.
  *   build/bench/gpu_throughput [--row a..l|all] [--steps N] [--warmup N] [--breakdown]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
- *       [--tune-cache FILE] [--attention own|cudnn|auto] [--host-init] [--set "key=value key=value"] */
+ *       [--tune-cache FILE] [--attention own|cudnn|auto] [--host-init] [--set "key=value
+ * key=value"] */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,10 +35,11 @@ typedef struct row {
     measure measure;
     double bar, goal;
     peer peers[3];
-    const char *settings; /* beyond those of all rows; NULL: none */
+    const char *settings; /* additional settings; NULL: none */
 } row;
 
-/* bf16 weights that are their own master, bf16 gradients, 8-bit m and v; the planner chooses the rest. */
+/* bf16 weights without a master copy, bf16 gradients, 8-bit m and v; the planner chooses the
+ * rest. */
 #define SMALL_STATE "master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit cpu_mem=50GiB"
 
 static const row rows[] = {
@@ -193,7 +194,7 @@ static const row rows[] = {
 typedef struct bench {
     int argc;
     char **argv;
-    bool has_heading, is_changed; /* is_changed: not the setting of the table */
+    bool has_heading, is_changed; /* is_changed: the settings differ from the table */
 } bench;
 
 static const char *option(const bench *b, const char *name, const char *fallback) {
@@ -228,7 +229,7 @@ static gt_options options_of(bench *b, const row *r) {
     return o;
 }
 
-/* ---- printing ---------------------------------------------------------------------------------- */
+/* ---- printing -------------------------------------------------------------------------------- */
 
 /* 579200 as "579,200". */
 static const char *grouped(double value, char text[32]) {
@@ -243,8 +244,8 @@ static const char *grouped(double value, char text[32]) {
 }
 
 static void print_seconds(const char *what, const gt_options *o, const gt_seconds *s) {
-    printf("  %s: median %.1f ms (%.1f to %.1f; %d after %d that warm up)\n", what, s->median * 1e3,
-           s->least * 1e3, s->most * 1e3, o->steps, o->warmup);
+    printf("  %s: median %.1f ms (%.1f to %.1f; %d after %d warm-up rounds)\n", what,
+           s->median * 1e3, s->least * 1e3, s->most * 1e3, o->steps, o->warmup);
 }
 
 static void print_rates(const gt_work *w, double seconds) {
@@ -271,7 +272,7 @@ static void print_memory(const gt_work *w) {
     const double gib = 0x1p-30;
     uint64_t peak = full->vram_peak_bytes > warmup->vram_peak_bytes ? full->vram_peak_bytes
                                                                     : warmup->vram_peak_bytes;
-    printf("  memory: planned %.2f GiB, most live %.2f GiB, in use on the card %.2f GiB\n",
+    printf("  memory: planned %.2f GiB, peak %.2f GiB, in use on the card %.2f GiB\n",
            (double)full->vram_planned_bytes * gib, (double)peak * gib,
            (double)gt_card_bytes() * gib);
     uint64_t pinned = w->trainer->engine.state.ledger.peak_in[HY_PINNED];
@@ -280,7 +281,7 @@ static void print_memory(const gt_work *w) {
 
 static void print_waiting(const gt_work *w) {
     if (w->bytes_moved == 0) return;
-    printf("  copies of a step: %.2f GB, compute waited %.1f ms for them: %.1f %%\n",
+    printf("  copies per step: %.2f GB, compute waited %.1f ms for them: %.1f %%\n",
            (double)w->bytes_moved * 1e-9, w->waited * 1e3, 100 * w->waited / w->seconds);
 }
 
@@ -293,11 +294,11 @@ static const char *verdict(const row *r, double value) {
 static void print_verdict(const bench *b, const row *r, double value) {
     char ours[32], theirs[32], bar[32], goal[32];
     if (b->is_changed) {
-        printf("  not a row of the table: its settings were changed\n");
+        printf("  not a row of the table, because its settings were changed\n");
         return;
     }
     for (int i = 0; i < 3 && r->peers[i].who; i++) {
-        printf("  against %s: %s to %s tokens/s, ratio %.3f\n", r->peers[i].who,
+        printf("  compared with %s: %s to %s tokens/s, ratio %.3f\n", r->peers[i].who,
                grouped(value, ours), grouped(r->peers[i].tokens_per_second, theirs),
                value / r->peers[i].tokens_per_second);
     }
@@ -309,7 +310,7 @@ static void print_verdict(const bench *b, const row *r, double value) {
     }
 }
 
-/* What the planner made of it, where it had to choose. */
+/* What the planner chose, if it had a choice. */
 static void print_plan(const gt_work *w) {
     char rate[32];
     hy_plan_facts plan;
@@ -337,7 +338,7 @@ static void print_opening(bench *b, const row *r, const gt_work *w) {
     print_plan(w);
 }
 
-/* ---- measuring --------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static hy_status measure_work(bench *b, const row *r, gt_work *w) {
     gt_seconds step, forward;
@@ -381,7 +382,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ROWS; i++) {
         bool is_wanted =
             strcmp(wanted, "all") == 0 ? !rows[i].settings : strchr(wanted, rows[i].name) != NULL;
-        if (!is_wanted) continue; /* all: those of a card that is free */
+        if (!is_wanted) continue; /* all: the rows for a whole card */
         is_known = true;
         if (measure_row(&b, &rows[i]) != HY_OK) {
             fprintf(stderr, "gpu_throughput: row %c: %s\n", rows[i].name, hy_error_message());
@@ -389,6 +390,6 @@ int main(int argc, char **argv) {
         }
     }
     if (!is_known)
-        fprintf(stderr, "gpu_throughput: row \"%s\"; accepted are a to g and all\n", wanted);
+        fprintf(stderr, "gpu_throughput: row \"%s\"; accepted: a to g and all\n", wanted);
     return is_known ? 0 : 2;
 }

@@ -1,23 +1,25 @@
-/* ladder.c: what each way to save memory saves, and what it costs.
+/* ladder.c: the savings and costs of each way to save memory.
  *
- * Trains one model again and again, each time with one more optimisation switched on and from the same
- * seed: fp32, bf16, recomputation, smaller gradients, state and master; then m and v, gradients, weights
- * and activations leave the device one after the other, and updates wait for the next step; then matmuls in
- * fp8; then adapters beside the model as it is and in NF4; then strategies for Predict; then the profiles, with what the planner chose for each. Prints device bytes in Full and Predict, pinned bytes, speed, waiting and
- * held-out loss of each rung, and the change against the rung it stands on. Exit code 1 when a plan is
- * beyond its bar, or when a rung that may change no bit changed the loss.
- *
- *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json FILE] */
+ * Trains one model several times from the same seed, each time with one more optimisation: fp32,
+ * bf16, recomputation, smaller gradients, state and master weights; then m and v, gradients,
+ * weights and activations leave the device one after the other, and updates wait for the next step;
+ * then fp8 matmuls; then adapters with the model as it is and in NF4; then strategies for Predict;
+ * then the profiles, with the planner's choices. For each row it prints device bytes in Full and
+ * Predict, pinned bytes, speed, waiting and held-out loss, and the change from the row that it is
+ * based on. The exit code is 1 if a plan is beyond its bar, or if a row that must not change any
+ * bit changed the loss.
+ *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json
+ * FILE] */
 #include "gpu_heading.h"
 #include "ladder/rungs.h"
 
 static bench_flag flags[] = {
     {"--model", "nano", "preset or .cfg file"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--steps", "9", "of each rung, jumps included"},
+    {"--steps", "9", "steps of each row, including jumps"},
     {"--batch-size", "8", "sequences in a step"},
     {"--seq-len", "128", "tokens in a sequence"},
-    {"--json", "", "file for all of it"},
+    {"--json", "", "file for all results"},
     {"--room", "", "bytes of the device that profiles may use (8GiB)"},
 };
 
@@ -44,7 +46,7 @@ static hy_status climb_all(const bench_command *command, void *context) {
     for (int i = 0; rung_at(i); i++) {
         hy_status status = climb(command, l, i);
         if (status != HY_OK) {
-            fprintf(stderr, "ladder: rung \"%s\"\n", rung_at(i)->name);
+            fprintf(stderr, "ladder: unknown row \"%s\"\n", rung_at(i)->name);
             return status;
         }
         l->count = i + 1;
@@ -55,16 +57,16 @@ static hy_status climb_all(const bench_command *command, void *context) {
     return json[0] ? ladder_json_write(l, json) : HY_OK;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static const char *complaint(const ladder *l, const climbed *c) {
     const hy_phase_summary *phases = c->run.summary.phases;
     if (phases[HY_FULL].steps == 0 || (phases[HY_PREDICT].steps == 0 && !c->run.is_aside)) {
-        return "Full or Predict did not occur: more --steps";
+        return "Full or Predict did not occur; use more --steps";
     }
-    if (!climbed_is_planned(c)) return "memory was off its plan by more than 3 % and 128 MiB";
+    if (!climbed_is_planned(c)) return "memory differed from its plan by more than 3 % and 128 MiB";
     if (c->rung->is_exact && !climbed_has_same_loss(l, c)) {
-        return "the loss is not that of the rung below, to the bit";
+        return "the loss differs from that of the row before";
     }
     return NULL;
 }
@@ -81,16 +83,17 @@ static int check(const void *context) {
         failures++;
     }
     if (failures == 0 && l->count > 0) {
-        printf("PASS  %d rungs kept to their plans; %d that may change no bit changed none\n",
+        printf("PASS  %d rows kept to their plans; %d rows that must not change any bit changed "
+               "none\n",
                l->count, exact);
     }
     return failures;
 }
 
 int main(int argc, char **argv) {
-    static ladder l; /* large for a stack */
+    static ladder l; /* too large for the stack */
     bench_command command = {.program = "ladder",
-                             .about = "what each way to save memory saves, and what it costs",
+                             .about = "what each way to save memory saves and costs",
                              .flags = flags,
                              .flag_count = sizeof flags / sizeof flags[0]};
     bench_work work = {climb_all, check, &l};

@@ -1,11 +1,12 @@
-/* monitor_cost.c: what the memory monitor costs, and whether its figures are the driver's.
+/* monitor_cost.c: the cost of the memory monitor, and its figures compared with the driver's.
  *
- * One run, step by step: the time inside the monitor is held against the time of the steps, so
- * that other load on the machine touches both. On a card its figures are then compared with
- * cudaMemGetInfo, NVML and nvidia-smi, on any machine the process's with /proc/self/status. Ends
- * with 1 when a bar is missed: half a per cent of a step's time, one per cent of a figure.
+ * One run, step by step: the time inside the monitor is compared with the time of the steps, so
+ * that other load on the machine affects both. On a card its figures are compared with
+ * cudaMemGetInfo, NVML and nvidia-smi; on any machine, those of the process with /proc/self/status.
+ * The exit code is 1 if a bar is missed: half a per cent of a step's time, one per cent of a
+ * figure.
  *
- * build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
+ *   build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,10 +21,10 @@
 static bench_flag flags[] = {
     {"--model", "nano", "preset"},
     {"--device", "auto", "cpu or cuda"},
-    {"--steps", "200", "steps that are timed, after ten that are not"},
+    {"--steps", "200", "steps that are timed, after ten warm-up steps"},
     {"--batch-size", "", "sequences of a micro-batch"},
     {"--seq-len", "", "tokens of a sequence"},
-    {"--max-gpu-mem", "", "budget of the device"},
+    {"--max-gpu-mem", "", "memory budget on the device"},
 };
 #define FLAGS ((int)(sizeof flags / sizeof flags[0]))
 #define WARM_UP 10
@@ -74,7 +75,7 @@ static bool print_cost(const hy_trainer *t, long steps, double step_seconds, dou
            share < MOST_COST ? "reached" : "MISSED");
     double begin = hy_clock();
     (void)hy_monitor_look(t, true);
-    printf("%-28s %12.3f us\n", "a look that asks everyone", 1e6 * (hy_clock() - begin));
+    printf("%-28s %12.3f us\n", "a check that queries all sources", 1e6 * (hy_clock() - begin));
     return share < MOST_COST;
 }
 
@@ -98,7 +99,7 @@ static double status_resident(void) {
     return kib * 1024;
 }
 
-/* A column of nvidia-smi for the card, in bytes; NAN where it is not here. */
+/* A column of nvidia-smi for the card, in bytes; NaN if nvidia-smi is missing. */
 static double smi(const char *column) {
     char command[256], line[128] = "";
     snprintf(command, sizeof command,
@@ -127,13 +128,13 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
         is_ok &= print_figure("free: monitor, nvidia-smi", (double)s->device.free, smi_free);
         is_ok &= print_figure("total: monitor, nvidia-smi", (double)s->device.total, smi_total);
     }
-    /* What went since the card was opened: arenas, and what the driver loads beside them: told,
-     * and no bar, because the smaller the model the more that is. */
+    /* Memory used since the card was opened: arenas and what the driver loads. It has no bar,
+     * because the driver's part dominates for small models. */
     double gone = (double)t->engine.device.backend->facts.memory_free - (double)free_bytes;
-    printf("%-44s %10.1f MiB %10.1f MiB\n", "taken since the start: reserved, the driver's",
+    printf("%-44s %10.1f MiB %10.1f MiB\n", "allocated since the start: reserved, driver",
            (double)s->device.reserved / 0x1p20, gone / 0x1p20);
     if (s->process_device) {
-        printf("%-44s %10.1f MiB\n", "this process by the driver, context included",
+        printf("%-44s %10.1f MiB\n", "this process: reported by the driver, with its context",
                (double)s->process_device / 0x1p20);
     }
     return is_ok;
@@ -145,7 +146,7 @@ static hy_status compare(const hy_trainer *t, bool *is_ok) {
     printf("\n%-44s %14s %14s\n", "figure", "ours", "theirs");
     double resident = (double)hy_monitor_look(t, true).resident;
     *is_ok &= print_figure("resident: monitor, /proc/self/status", resident, status_resident());
-    *is_ok &= print_figure("live on the device: measured, planned", (double)s.device.used,
+    *is_ok &= print_figure("in use on the device: measured, planned", (double)s.device.used,
                            (double)s.device.planned);
     if (t->engine.device.backend->facts.is_gpu) *is_ok &= compare_card(t, &s);
     return HY_OK;
@@ -162,7 +163,7 @@ static hy_status measure(hy_trainer *t, long steps, bool *is_ok) {
 int main(int argc, char **argv) {
     bench_command c = {.program = "monitor_cost",
                        .about =
-                           "what the memory monitor costs, and its figures beside the driver's",
+                           "cost of the memory monitor, and its figures compared with the driver's",
                        .flags = flags,
                        .flag_count = FLAGS};
     hy_trainer *t = NULL;

@@ -1,13 +1,12 @@
 /* op_rates.c: how fast each op runs at the sizes of a training step.
- *
  *   build/bench/op_rates [threads]                       the CPU backend, GPT-2 124M, 4 x 1024
  *   build/bench/op_rates --device cuda [gpt2|qwen]       the CUDA backend, whole steps in bf16
  *
- * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the same
- * number of threads; ops bound by memory as GB/s of what they must read and write. Each figure is the
- * best of several runs, timed around the queue, on random numbers. On a card, every op of a step of
- * GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share (op_rates/step_ops.h). On both, how
- * fast frozen weights of codes become numbers. */
+ * On the CPU, matrix products are given as GFLOP/s and as a share of OpenBLAS's own rate with the
+ * same number of threads; ops bound by memory as GB/s of what they must read and write. Each figure
+ * is the best of several runs, timed around the queue, on random numbers. On a card, every op of a
+ * step of GPT-2 124M (64 x 1024) and of Qwen2.5-1.5B (8 x 1024) with its share
+ * (op_rates/step_ops.h). On both, how fast frozen weights of codes become numbers. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +24,7 @@ enum { B = 4, T = 1024, N = B * T, C = 768, H = 12, D = 64, F = 3072, V = 50257,
 typedef struct bench {
     hy_backend *backend;
     hy_stream *stream;
-    void (*library_threads)(int); /* NULL: OpenBLAS is not there */
+    void (*library_threads)(int); /* NULL: OpenBLAS is not available */
 } bench;
 
 static void stop(const char *what) {
@@ -41,8 +40,7 @@ static void *memory(bench *b, size_t bytes) {
     return data;
 }
 
-/* Cheap numbers in [-1, 1): a linear congruence, good enough to keep products from being
- * trivial. */
+/* Cheap numbers in [-1, 1) from a linear congruence; good enough for matmuls. */
 static hy_tensor numbers(bench *b, hy_dtype dtype, int64_t rows, int64_t cols) {
     hy_tensor t = hy_tensor_2d(NULL, dtype, rows, cols);
     uint32_t state = 1;
@@ -70,7 +68,7 @@ static void release(bench *b, hy_op_call *call) {
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Best seconds of a call over several runs of at least half a second together. */
+/* The best seconds per call over several runs of at least half a second together. */
 static double seconds(bench *b, hy_op_call *call) {
     size_t bytes = b->backend->workspace(b->backend, call);
     void *workspace = memory(b, bytes);
@@ -88,7 +86,7 @@ static double seconds(bench *b, hy_op_call *call) {
     return best;
 }
 
-/* The same product as one call of the library with all its threads. */
+/* The same product as one call of OpenBLAS with all its threads. */
 static double library_seconds(bench *b, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_gemm g = {.m = hy_tensor_height(&t[HY_MATMUL_D]),
@@ -128,7 +126,7 @@ static void matmul(bench *b, const char *what, hy_dtype dtype, int64_t m, int64_
     printf("  %-34s %8.1f ms  %7.1f GFLOP/s", what, ours * 1e3, flops / ours * 1e-9);
     if (b->library_threads && dtype == HY_F32) {
         double theirs = library_seconds(b, &call);
-        printf("   OpenBLAS itself %7.1f: %.2f", flops / theirs * 1e-9, theirs / ours);
+        printf("   OpenBLAS alone %7.1f: %.2f", flops / theirs * 1e-9, theirs / ours);
     }
     printf("\n");
     release(b, &call);

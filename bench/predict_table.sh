@@ -32,7 +32,7 @@ with a wider one. All factors of a column are doubtful where the optimizer alone
   bench/predict_table.sh --model FOLDER --data text.txt     full fine-tuning of a folder
   HYBRID_TOKENS=tokens bench/predict_table.sh --size lab    on a GPU, on token shards in tokens/lab
 
-Ctrl-C stops after the step (exit code 75); the same command goes on where it stopped.
+Ctrl-C stops after the step (exit code 75); the same command continues.
 
   --size NAME            of predict_value; smoke, or tune with --model
   --model FOLDER         Hugging Face or llama2.c folder whose weights are fine-tuned
@@ -273,5 +273,5 @@ if [ -n "$files" ]; then
     echo "compute factor over the same optimizer alone, least / mean / most of seeds $seeds (mean gain in nats):"
     cat "$out/table.md"
 fi
-[ $stopped = 0 ] || { echo "stopped; the same command goes on" >&2; exit 75; }
+[ $stopped = 0 ] || { echo "stopped; the same command continues" >&2; exit 75; }
 exit $failed

@@ -1,11 +1,10 @@
-/* predict_value.c: what predicting, or another optimizer, is worth, measured at equal compute.
+/* predict_value.c: measures what prediction, or another optimizer, saves at equal compute.
  *
- * Trains the same model in several arms that may each spend the same compute, on paired seeds
- * and a grid of learning rates, then the baseline (AdamW, or what --baseline says) at longer and
- * shorter budgets, and prints how the held-out losses compare. Every finished run is kept, so that the work can be stopped and
- * continued. Training goes through hybrid.h alone. `predict_value --help` teaches it;
- * docs/prediction.md tells what was found.
- *
+ * Trains the same model in several arms with the same compute budget, on paired seeds and a grid of
+ * learning rates. Then trains the baseline (AdamW, or --baseline) with longer and shorter budgets,
+ * and compares the held-out losses. Every finished run is stored, so that the work can be stopped
+ * and continued. Training uses only hybrid.h. See `predict_value --help`; docs/prediction.md has
+ * the results.
  *   build/bench/predict_value [--size smoke|cpu|lab|long] [--out DIR] ... */
 #include <stdio.h>
 #include <string.h>
@@ -17,15 +16,15 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
 
-/* How far the work is, and how fast it goes. */
+/* The progress of the work and its speed. */
 typedef struct work {
     const pv_options *o;
     pv_runs runs;
     uint64_t data_hash;
-    int total;                       /* runs in all, those still to be planned included */
-    int done;                        /* made now or before */
-    double units_left;               /* of those not made yet */
-    double units_made, seconds_made; /* in this sitting */
+    int total;                       /* all runs, including those still to be planned */
+    int done;                        /* done now or before */
+    double units_left;               /* of the runs still to do */
+    double units_made, seconds_made; /* in this session */
 } work;
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -35,7 +34,7 @@ static hy_status add_run(work *w, int arm, double lr, int64_t seed, int64_t step
     return pv_runs_add(&w->runs, w->o, arm, lr, seed, steps, w->data_hash, &index);
 }
 
-/* Seed by seed, so that what is there after a stop is a whole comparison of fewer seeds. */
+/* Seed by seed, so that after a stop there is a complete comparison with fewer seeds. */
 static hy_status plan_grid(work *w) {
     const pv_options *o = w->o;
     for (int s = 0; s < o->seed_count; s++) {
@@ -103,7 +102,7 @@ static hy_status make_run(work *w, pv_run *run) {
     return HY_OK;
 }
 
-/* Makes what is planned and not in the journal. */
+/* Makes the runs that are planned and not in the journal. */
 static hy_status make_all(work *w, double units_beyond) {
     HY_TRY(pv_journal_load(w->o->out, &w->runs));
     w->done = 0;
@@ -114,13 +113,13 @@ static hy_status make_all(work *w, double units_beyond) {
     }
     for (int i = 0; i < w->runs.count; i++) {
         if (w->runs.list[i].is_done) continue;
-        if (pv_stop_asked()) return hy_fail(HY_STOPPED, "stopped between runs");
+        if (pv_stop_asked()) return hy_fail(HY_STOPPED, "stopped between two runs");
         HY_TRY(make_run(w, &w->runs.list[i]));
     }
     return HY_OK;
 }
 
-/* ---- the same bits --------------------------------------------------------------------------- */
+/* ---- repeating runs -------------------------------------------------------------------------- */
 
 static bool is_same_double(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
@@ -148,7 +147,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
         HY_TRY(pv_run_make(&again, w->o, title));
         repeated++;
         bool is = is_same(first, &again);
-        fprintf(stderr, "%s: %s\n", title, is ? "the same bits" : "OTHER BITS");
+        fprintf(stderr, "%s: %s\n", title, is ? "equal bits" : "OTHER BITS");
         if (is || (size_t)used >= sizeof check->detail) continue;
         check->verdict = PV_FAILED;
         used +=
@@ -157,7 +156,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
     }
     if (check->verdict == PV_PASSED) {
         snprintf(check->detail, sizeof check->detail,
-                 "%d runs repeated, losses on the way and at the end equal to the bit", repeated);
+                 "repeated %d runs; all their losses are equal to the bit", repeated);
     }
     return HY_OK;
 }
@@ -165,10 +164,10 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static hy_status report(const work *w) {
-    static pv_results results; /* large for a stack */
+    static pv_results results; /* too large for the stack */
     pv_check *bits = &results.checks[PV_SAME_BITS];
     pv_results_fill(&results, &w->runs, w->o);
-    *bits = (pv_check){.name = "same bits", .detail = "not asked for: --verify"};
+    *bits = (pv_check){.name = "same bits", .detail = "skipped: --verify is not set"};
     if (w->o->verifies) HY_TRY(verify(w, &results, bits));
     pv_table_print(&results, w->o);
     HY_TRY(pv_results_write(&results, &w->runs, w->o));
@@ -195,7 +194,7 @@ static hy_status measure(work *w) {
 }
 
 int main(int argc, char **argv) {
-    static pv_options options; /* large for a stack */
+    static pv_options options; /* too large for the stack */
     work w = {.o = &options};
     if (!pv_options_parse(argc, argv, &options)) return EXIT_USAGE;
     if (options.wants_help) {
@@ -205,7 +204,7 @@ int main(int argc, char **argv) {
     pv_stop_install();
     hy_status status = measure(&w);
     if (status == HY_STOPPED) {
-        fprintf(stderr, "stopped; %d finished runs are in %s, the same command goes on\n", w.done,
+        fprintf(stderr, "stopped; %d finished runs are in %s; the same command continues\n", w.done,
                 options.out);
     } else if (status != HY_OK) {
         fprintf(stderr, "predict_value: %s\n", hy_error_message());

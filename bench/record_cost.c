@@ -1,8 +1,8 @@
-/* record_cost.c: what a step's record costs: its line in metrics.jsonl and its values for TensorBoard.
+/* record_cost.c: the cost of writing a step's record: its line in metrics.jsonl and its TensorBoard
+ * values.
  *
- * Trains the nano model on the CPU for some steps, then writes the record of the last one many times
- * over, as a run does, flushing about once a second; the mean is held against the median step.
- *
+ * Trains the nano model on the CPU for some steps, then writes the record of the last step many
+ * times, as a run does, with a flush about once per second; compares the mean with the median step.
  *   build/bench/record_cost [--steps N] [--lines N] [--set KEY=VALUE] */
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "command_line.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 #define STEPS_MAX 1000
@@ -73,9 +74,9 @@ static hy_status measure_with(const bench_command *c, const char *tensorboard, c
     hy_trainer *t = NULL;
     int steps = atoi(bench_value(c, "--steps")), lines = atoi(bench_value(c, "--lines"));
     if (steps < 1 || steps > STEPS_MAX || lines < 1) {
-        return hy_fail(HY_ERR_INPUT, "--steps is 1 to %d, --lines at least 1", STEPS_MAX);
+        return hy_fail(HY_ERR_INPUT, "--steps must be 1 to %d, --lines at least 1", STEPS_MAX);
     }
-    if (!mkdtemp(out)) return hy_fail(HY_ERR_IO, "cannot make a folder below /tmp");
+    if (!mkdtemp(out)) return hy_fail(HY_ERR_IO, "cannot create a folder in /tmp");
     hy_status status = configure(c, out, tensorboard, &config);
     if (status == HY_OK) status = hy_trainer_create(config, NULL, &t);
     if (status == HY_OK) status = measure(t, steps, lines, name);
@@ -88,7 +89,7 @@ static hy_status measure_with(const bench_command *c, const char *tensorboard, c
 int main(int argc, char **argv) {
     bench_flag flags[] = {{"--steps", "30", "to train"}, {"--lines", "20000", "to write"}};
     bench_command command = {.program = "record_cost",
-                             .about = "what a step's record costs",
+                             .about = "cost of writing a step's record",
                              .flags = flags,
                              .flag_count = 2};
     if (!bench_command_parse(&command, argc, argv)) return 2;

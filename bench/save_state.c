@@ -1,11 +1,11 @@
-/* save_state.c: how long a checkpoint takes to write, beside what the disk takes for as many bytes.
+/* save_state.c: the time to write a checkpoint, compared with the disk's time for as many bytes.
  *
- * Makes a run, and in each round writes a plain file as large as its checkpoint (four threads, 8 MiB at a
- * time, past the page cache, synced), makes a step and saves. Weights and tokens are drawn on a GPU; state is
- * where the planner has it. Exit code 1 when the median of saving is below 0.8 of the disk's speed and the
- * checkpoint has 8 GB or more.
- *
- *   build/bench/save_state [--model NAME] [--device cpu|cuda] [--folder FOLDER] [--rounds N] [--set KEY=VALUE] */
+ * Creates a run. Each round writes a plain file of the size of its checkpoint (four threads, 8 MiB
+ * at a time, without the page cache, synced), makes a step and saves. Weights and tokens are random
+ * on a GPU; the planner places the state. The exit code is 1 if the median speed of saving is below
+ * 0.8 of the disk's speed and the checkpoint has 8 GB or more.
+ *   build/bench/save_state [--model NAME] [--device cpu|cuda] [--folder FOLDER] [--rounds N] [--set
+ * KEY=VALUE] */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,14 +16,16 @@
 #include "phase_run.h"
 
 #define SAVE_BAR 0.8
-#define LEAST_JUDGED 8e9 /* bytes; below, syncing and removing what is older weigh as much */
+#define LEAST_JUDGED                                                                               \
+    8e9 /* bytes; below this, syncing and removing older checkpoints take as
+                          * long */
 enum { BLOCK = 8 << 20, WRITERS = 4, MOST_ROUNDS = 99 };
 
 static bench_flag flags[] = {
     {"--model", "gpt2-124m", "preset, .cfg file or folder"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--folder", "/tmp", "on the disk that is measured"},
-    {"--rounds", "3", "of a plain file and a checkpoint"},
+    {"--folder", "/tmp", "folder on the disk to measure"},
+    {"--rounds", "3", "rounds of writing a plain file and a checkpoint"},
 };
 
 typedef struct results {
@@ -32,7 +34,7 @@ typedef struct results {
     uint64_t bytes;
 } results;
 
-/* ---- a plain file ------------------------------------------------------------------------------ */
+/* ---- a plain file ---------------------------------------------------------------------------- */
 
 typedef struct plain_file {
     int fd;
@@ -63,7 +65,7 @@ static hy_status write_plain(const char *path, uint64_t bytes, double *rate) {
     int started = 0;
     double begin = hy_clock();
     f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT, 0600);
-    if (f.fd < 0) f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); /* as on a tmpfs */
+    if (f.fd < 0) f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); /* such as a tmpfs */
     if (f.fd < 0) return hy_fail(HY_ERR_IO, "cannot write %s", path);
     (void)!fallocate(f.fd, 0, 0, (off_t)f.blocks * BLOCK);
     while (started < WRITERS && !pthread_create(&thread[started], NULL, write_blocks, &f))
@@ -76,7 +78,7 @@ static hy_status write_plain(const char *path, uint64_t bytes, double *rate) {
     return f.error || !started ? hy_fail(HY_ERR_IO, "cannot write %s", path) : HY_OK;
 }
 
-/* ---- a run that saves -------------------------------------------------------------------------- */
+/* ---- a run that saves ------------------------------------------------------------------------ */
 
 static hy_status make_rounds(hy_trainer *t, const char *folder, int rounds, results *r) {
     char path[128];
@@ -140,7 +142,7 @@ static hy_status measure(const bench_command *command, void *context) {
     hy_config *config;
     if (gpu_is_absent("save_state", bench_value(command, "--device"))) return HY_OK;
     snprintf(folder, sizeof folder, "%.90s/save_state-XXXXXX", bench_value(command, "--folder"));
-    if (!mkdtemp(folder)) return hy_fail(HY_ERR_INPUT, "no folder can be made in %s", folder);
+    if (!mkdtemp(folder)) return hy_fail(HY_ERR_INPUT, "cannot create a folder in %s", folder);
     hy_status status = hy_config_create(&config);
     if (status == HY_OK) status = run(config, command, folder, context);
     if (config) hy_config_destroy(config);
@@ -157,14 +159,14 @@ static int check(const void *context) {
            (double)r.bytes * 0x1p-30, saved * 1e-6, plain * 1e-6, saved / plain, SAVE_BAR,
            is_good     ? "bar reached"
            : is_judged ? "BELOW THE BAR"
-                       : "not judged, it is for large models");
+                       : "no bar, because it is for large models");
     return is_judged && !is_good;
 }
 
 int main(int argc, char **argv) {
     static results r;
     bench_command command = {.program = "save_state",
-                             .about = "how long a checkpoint takes to write, beside the disk",
+                             .about = "time to write a checkpoint, compared with the disk",
                              .flags = flags,
                              .flag_count = sizeof flags / sizeof flags[0]};
     bench_work work = {measure, check, &r};

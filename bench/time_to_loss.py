@@ -36,7 +36,7 @@ width 64 on the built-in text), or any preset of GPT-2's kind. --set KEY=VALUE c
 all arms, PyTorch's among them: weight_decay, beta2, schedule, cooldown, min_lr_ratio, batch_size, seq_len, ...
 
 Left in --out: runs.jsonl, a line per finished run; results.json; seconds.svg and steps.svg; the last words
-of the programs. Ctrl-C, or a crash, costs the run in progress alone: the same command goes on. A run whose settings
+of the programs. Ctrl-C, or a crash, costs the run in progress alone: the same command continues. A run whose settings
 are all the same is not made again, even by a program that was built anew: begin another --out for that.
 
 Exit code: 0, 1 when a run broke, 2 for wrong usage, 75 when stopped.

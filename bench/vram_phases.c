@@ -1,33 +1,33 @@
-/* vram_phases.c: what each phase keeps where, planned and measured.
+/* vram_phases.c: memory of each phase by place, planned and measured.
  *
- * For models x profiles (x rungs of types, x ways of training: all parameters, LoRA, QLoRA): a short run through all four phases and the placement table it planned and
- * measured: bytes per class and phase, the peak on the device, what is pinned, the error of the plan,
- * what the planner chose and how fast it thought that would be, tokens per second, bytes moved and time
- * waited. On a CPU the arenas play the device, so the same table comes out on any machine, and
- * --max-gpu-mem gives that device a size. Exit code 1 when a plan is off by more than 3 % and 128 MiB, or
- * when a phase did not occur.
- *
- *   build/bench/vram_phases [--model LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE] ... */
+ * For models x profiles (x precision levels, x ways of training: all parameters, LoRA, QLoRA): a
+ * short run through all four phases, and its placement table, planned and measured: bytes per class
+ * and phase, the peak on the device, pinned memory, the error of the plan, the planner's choice and
+ * predicted speed, tokens per second, bytes copied and time waited. On a CPU the arenas replace the
+ * device, so the table is the same on any machine, and --max-gpu-mem sets its size. The exit code
+ * is 1 if a plan is off by more than 3 % and 128 MiB, or if a phase did not occur.
+ *   build/bench/vram_phases [--model LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE]
+ * ... */
 #include "gpu_heading.h"
 #include "vram_phases/results.h"
 
 static bench_flag flags[] = {
-    {"--model", "nano,tiny-gpt2", "presets or .cfg files with commas between"},
-    {"--profiles", "conservative,balanced,aggressive", "with commas between"},
+    {"--model", "nano,tiny-gpt2", "presets or .cfg files, comma-separated"},
+    {"--profiles", "conservative,balanced,aggressive", "comma-separated"},
     {"--types", VP_TYPES_CHOSEN,
-     "of the state, with commas between: chosen (the planner's), fp32, optimizer (8 bits), "
+     "types of the state, comma-separated: chosen (by the planner), fp32, optimizer (8 bits), "
      "gradients (also bf16), master (also bf16), predictor (also 8 bits), fp8 (also matmuls); or "
-     "all of these"},
+     "all"},
     {"--ways", VP_WAY_FULL,
-     "what is trained, with commas between: full (all parameters), lora (adapters beside the "
-     "model), qlora (beside the model in NF4); or all of these"},
+     "what is trained, comma-separated: full (all parameters), lora (adapters), qlora (adapters "
+     "with a model in NF4); or all"},
     {"--device", "cpu", "cpu, cuda or cuda:N"},
-    {"--steps", "12", "of each run, jumps included"},
+    {"--steps", "12", "steps of each run, including jumps"},
     {"--batch-size", "1", "sequences in a micro-batch"},
     {"--seq-len", "128", "tokens in a sequence"},
     {"--max-gpu-mem", "", "bytes of the device that may be used (8GiB)"},
-    {"--json", "", "file for all of it"},
-    {"--svg", "", "file for a picture: bars of device bytes per phase"},
+    {"--json", "", "file for all results"},
+    {"--svg", "", "file for a chart of device bytes per phase"},
 };
 
 static hy_status configure(hy_config *config, const bench_command *command, const vp_run *r) {
@@ -36,17 +36,16 @@ static hy_status configure(hy_config *config, const bench_command *command, cons
     HY_TRY(phase_run_configure(config, command));
     const char *types = vp_types_settings(r->types);
     if (!types) {
-        return hy_fail(HY_ERR_INPUT, "--types \"%s\"; accepted are %s, %s and all", r->types,
+        return hy_fail(HY_ERR_INPUT, "--types \"%s\"; accepted: %s, %s and all", r->types,
                        VP_TYPES_CHOSEN, vp_types_all());
     }
     HY_TRY(phase_run_set_text(config, types, HY_FROM_FLAG));
     const char *way = vp_way_settings(r->way);
     if (!way) {
-        return hy_fail(HY_ERR_INPUT, "--ways \"%s\"; accepted are %s and all", r->way,
-                       vp_ways_all());
+        return hy_fail(HY_ERR_INPUT, "--ways \"%s\"; accepted: %s and all", r->way, vp_ways_all());
     }
-    /* What adapters have by themselves ("line") tests each jump before it is made, and in a run this short finds
-     * none: with the predictor of the other ways Correct occurs too. */
+    /* The default predictor of adapters ("line") tests each jump before making it, and finds none
+     * in such a short run. With the predictor of the other ways, Correct occurs too. */
     bool is_full = strcmp(r->way, VP_WAY_FULL) == 0;
     if (!is_full) HY_TRY(hy_config_set(config, "predictor", "outer", HY_FROM_FILE));
     return phase_run_set_text(config, way, HY_FROM_FLAG);
@@ -64,7 +63,7 @@ static hy_status make_run(const bench_command *command, vp_run *r) {
 static hy_status add_run(const bench_command *command, const vp_run *asked, vp_results *results) {
     if (results->count == VP_RUNS_MAX) {
         return hy_fail(HY_ERR_INPUT,
-                       "more than %d runs: fewer --model, --profiles, --types or --ways",
+                       "more than %d runs; use fewer --model, --profiles, --types or --ways",
                        VP_RUNS_MAX);
     }
     vp_run *r = &results->runs[results->count];
@@ -77,7 +76,7 @@ static hy_status add_run(const bench_command *command, const vp_run *asked, vp_r
 }
 
 static hy_status make_model(const bench_command *command, const char *model, vp_results *results) {
-    static vp_run asked; /* large for a stack */
+    static vp_run asked; /* too large for the stack */
     const char *profiles = bench_value(command, "--profiles");
     snprintf(asked.model, sizeof asked.model, "%s", model);
     while (bench_next_word(&profiles, asked.profile)) {
@@ -105,16 +104,16 @@ static hy_status measure(const bench_command *command, void *context) {
     char model[BENCH_WORD_MAX];
     while (bench_next_word(&models, model)) HY_TRY(make_model(command, model, results));
     if (results->count == 0)
-        return hy_fail(HY_ERR_INPUT, "no model, profile, type or way is named");
+        return hy_fail(HY_ERR_INPUT, "--model, --profiles, --types or --ways is empty");
     vp_lines_print(results);
     vp_ways_print(results);
     return write_files(command, results);
 }
 
 int main(int argc, char **argv) {
-    static vp_results results; /* large for a stack */
+    static vp_results results; /* too large for the stack */
     bench_command command = {.program = "vram_phases",
-                             .about = "what each phase keeps where, planned and measured",
+                             .about = "memory of each phase by place, planned and measured",
                              .flags = flags,
                              .flag_count = sizeof flags / sizeof flags[0]};
     bench_work work = {measure, vp_check, &results};

@@ -1,8 +1,8 @@
-/* ask.c: a model's answer to a question, word by word, through the library.
- *
+/* ask.c: asks a model questions through the library and prints the answers word by word.
  *   ask FOLDER "question" ["next question" ...]
  *
- * FOLDER is a run, one of its checkpoints or a model's folder. Questions are turns of one conversation. */
+ * FOLDER is a run, one of its checkpoints or a model folder. The questions form one
+ * conversation. */
 #include <stdio.h>
 
 #include "hybrid.h"

@@ -1,27 +1,27 @@
-/* convnet.c: a small convolutional network of your own, trained by the library.
+/* convnet.c: a small convolutional network as a custom model, trained by the library.
  *
- * It reads digits drawn into 12 x 12 pixels, at one of nine places, under noise. The network,
- * forward and backward, is plain C below; accumulation, phases, optimizer, guard and metrics are
- * the library's. `convnet none` trains without prediction, for comparison.
+ * It recognises digits drawn in 12 x 12 pixels, at one of nine positions, with noise. The forward
+ * and backward passes are plain C below; the library does accumulation, phases, optimizer, guard
+ * and metrics. `convnet none` trains without prediction, for comparison.
  *   cc convnet.c $(pkg-config --cflags --libs hybrid) -lm -o convnet */
 #include <math.h>
 #include <stdio.h>
 
 #include "hybrid.h"
 
-#define SIZE 12  /* pixels a side */
-#define MAPS1 8  /* of the first convolution: 10 x 10, pooled to 5 x 5 */
-#define MAPS2 16 /* of the second: 3 x 3 */
+#define SIZE 12  /* pixels per side */
+#define MAPS1 8  /* maps of the first convolution: 10 x 10, pooled to 5 x 5 */
+#define MAPS2 16 /* maps of the second convolution: 3 x 3 */
 #define CLASSES 10
 #define IN2 (MAPS1 * 5 * 5)
 #define IN3 (MAPS2 * 3 * 3)
 #define BATCH 32
 #define HELD_OUT 2000
-#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of images that training never reaches */
+#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of images that are not used in training */
 
 /* ---- images ---------------------------------------------------------------------------------- */
 
-/* Digits of 5 x 7 dots, a row in five bits. */
+/* Digits of 5 x 7 dots, with one row in five bits. */
 static const unsigned char font[CLASSES][7] = {
     {14, 17, 19, 21, 25, 17, 14}, {4, 12, 4, 4, 4, 4, 14},  {14, 17, 1, 2, 4, 8, 31},
     {31, 2, 4, 2, 1, 17, 14},     {2, 6, 10, 18, 31, 2, 2}, {31, 16, 30, 1, 1, 17, 14},
@@ -29,7 +29,7 @@ static const unsigned char font[CLASSES][7] = {
     {14, 17, 17, 15, 1, 2, 12},
 };
 
-/* Random bits of an image, from its number and a position: nothing is stored (splitmix64). */
+/* Random bits of an image, computed from its number and a position (splitmix64). */
 static uint64_t bits(int64_t image, int position) {
     uint64_t z = ((uint64_t)image * 256 + (uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -60,12 +60,12 @@ typedef struct network {
 
 static network weights, grads;
 
-/* What a forward pass leaves for the backward pass. */
+/* Results of the forward pass that the backward pass needs. */
 typedef struct activations {
     float pixels[SIZE * SIZE];
     float maps1[MAPS1 * 10 * 10];
     float pooled[IN2];
-    int winner[IN2]; /* which of maps1 each pooled value is */
+    int winner[IN2]; /* index in maps1 of each pooled value */
     float maps2[IN3];
     float probability[CLASSES];
 } activations;
@@ -87,14 +87,14 @@ static void convolve(const float *in, int channels, int n, const float *kernel, 
     }
 }
 
-/* The same backwards: adds to the gradients of kernel, bias and, unless d_in is NULL, in. */
+/* Backward pass: adds to the gradients of kernel, bias and, unless d_in is NULL, in. */
 static void convolve_back(const float *in, int channels, int n, const float *kernel, int maps,
                           const float *out, const float *d_out, float *d_kernel, float *d_bias,
                           float *d_in) {
     int m = n - 2;
     for (int i = 0; i < maps * m * m; i++) {
         int map = i / (m * m), y = i / m % m, x = i % m;
-        if (out[i] <= 0 || d_out[i] == 0) continue; /* relu was closed */
+        if (out[i] <= 0 || d_out[i] == 0) continue; /* relu was 0 here */
         d_bias[map] += d_out[i];
         for (int c = 0; c < channels; c++) {
             int at = c * n * n + y * n + x, k = (map * channels + c) * 9;
@@ -109,7 +109,8 @@ static void convolve_back(const float *in, int channels, int n, const float *ker
 
 static void pool(activations *a) {
     for (int i = 0; i < IN2; i++) {
-        int corner = i / 25 * 100 + i / 5 % 5 * 20 + i % 5 * 2; /* of a 2 x 2 square in maps1 */
+        /* position in a 2 x 2 square of maps1 */
+        int corner = i / 25 * 100 + i / 5 % 5 * 20 + i % 5 * 2;
         int best = corner;
         for (int j = 1; j < 4; j++) {
             int other = corner + j / 2 * 10 + j % 2;
@@ -120,7 +121,7 @@ static void pool(activations *a) {
     }
 }
 
-/* Loss of one image. */
+/* The loss of one image. */
 static double forward_image(activations *a, int label) {
     float logit[CLASSES], largest = -INFINITY;
     double sum = 0;
@@ -137,7 +138,7 @@ static double forward_image(activations *a, int label) {
     return log(sum) - (logit[label] - largest);
 }
 
-/* Adds the gradient of scale times that loss. */
+/* Adds the gradient of `scale` times the loss. */
 static void backward_image(const activations *a, int label, double scale) {
     float d_maps2[IN3] = {0}, d_pooled[IN2] = {0}, d_maps1[MAPS1 * 100] = {0};
     for (int c = 0; c < CLASSES; c++) {
@@ -155,7 +156,7 @@ static void backward_image(const activations *a, int label, double scale) {
                   grads.bias1, NULL);
 }
 
-/* ---- what the library calls ------------------------------------------------------------------ */
+/* ---- callbacks of the library ---------------------------------------------------------------- */
 
 static int is_right(const activations *a, int label) {
     for (int c = 0; c < CLASSES; c++) {
@@ -262,7 +263,7 @@ int main(int argc, char **argv) {
     if (status == HY_OK) status = hy_trainer_run(trainer);
     if (status == HY_OK) {
         hy_trainer_summary(trainer, &summary);
-        printf("held-out loss %.4f after %lld steps and %lld moves, %.1f s\n", summary.val_loss,
+        printf("held-out loss %.4f after %lld steps and %lld jumps, %.1f s\n", summary.val_loss,
                (long long)summary.steps, (long long)summary.moves, summary.seconds);
     } else {
         fprintf(stderr, "%s\n", hy_error_message());

@@ -1,7 +1,7 @@
-/* logistic.c: logistic regression in a loop of your own, with the library's phases and optimizer.
+/* logistic.c: logistic regression in a custom loop, with the phases and optimizer of the library.
  *
- * Labels are drawn from a known model, so the program can say how close to the best possible loss
- * it came. `logistic none` trains without prediction, for comparison.
+ * Labels are drawn from a known model, so the program can compare its loss with the best possible
+ * one. `logistic none` trains without prediction, for comparison.
  *   cc logistic.c $(pkg-config --cflags --libs hybrid) -lm -o logistic */
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #define FEATURES 20
 #define BATCH 64
 #define HELD_OUT 20000
-#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of samples that training never reaches */
+#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of samples that are not used in training */
 
 typedef struct model {
     float weights[FEATURES], bias[1];
@@ -19,7 +19,7 @@ typedef struct model {
 
 static model learned, grads, truth;
 
-/* Random bits of a sample, from its number and a position: nothing is stored (splitmix64). */
+/* Random bits of a sample, computed from its number and a position (splitmix64). */
 static double uniform(int64_t sample, int position) {
     uint64_t z = ((uint64_t)sample * 64 + (uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -38,7 +38,7 @@ static int draw_sample(int64_t number, double x[FEATURES]) {
     return uniform(number, FEATURES) < probability(&truth, x);
 }
 
-/* Mean loss of samples first, first + 1, ...; and its gradient, where one is wanted. */
+/* The mean loss of samples first, first + 1, ...; and its gradient unless that is NULL. */
 static double mean_loss(const model *m, int64_t first, int count, model *gradient) {
     double loss = 0, x[FEATURES];
     if (gradient) *gradient = (model){0};
@@ -53,7 +53,8 @@ static double mean_loss(const model *m, int64_t first, int count, model *gradien
     return loss;
 }
 
-/* What the loop wants to know: micro-batch number n is samples n * BATCH and on. */
+/* Returns the losses that the loop asks for: micro-batch n consists of the samples from n *
+ * BATCH. */
 static hy_status answer(hy_loop *loop, const hy_loop_step *step) {
     bool wants_gradient = step->todo == HY_DO_GRADIENTS;
     double loss = mean_loss(&learned, step->batch * BATCH, BATCH, wants_gradient ? &grads : NULL);

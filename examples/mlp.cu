@@ -1,9 +1,10 @@
-/* mlp.cu: a small network with kernels of its own, in bf16, whose state is on the card only while it is used.
+/* mlp.cu: a small network with its own bf16 kernels; its state is on the card only while in use.
  *
- * It learns which of ten hidden directions a point lies closest to. Weights and gradients are bf16 on the card and
- * belong to this program. The library keeps a master in fp32 in pinned memory, which passes through a ring on
- * the card, and Adam's state on the card; that leaves for pinned memory in Predict and comes back ahead of need.
- * `mlp none` trains without prediction.
+ * It learns which of ten hidden directions a point is closest to. Weights and gradients are bf16 on
+ * the card and belong to this program. The library keeps fp32 master weights in pinned memory,
+ * streams them through a ring on the card, and keeps Adam's state on the card. In Predict that
+ * state moves to pinned memory and returns before it is needed. `mlp none` trains without
+ * prediction.
  *   nvcc -arch=native mlp.cu $(pkg-config --cflags --libs hybrid) -o mlp */
 #include <cuda_bf16.h>
 #include <stdio.h>
@@ -15,11 +16,11 @@
 #define HIDDEN 512
 #define CLASSES 10
 #define BATCH 256
-#define HELD_OUT (INT64_C(1) << 40) /* samples that training never reaches */
+#define HELD_OUT (INT64_C(1) << 40) /* samples that are not used in training */
 
 typedef __nv_bfloat16 bf16;
 
-/* ---- memory on the card ------------------------------------------------------------------------ */
+/* ---- memory on the card ---------------------------------------------------------------------- */
 
 typedef struct network {
     bf16 *w1, *b1, *w2, *b2; /* (HIDDEN, IN), (HIDDEN), (CLASSES, HIDDEN), (CLASSES) */
@@ -37,9 +38,9 @@ static void *on_card(size_t bytes) {
     return p;
 }
 
-/* ---- kernels: one thread for one number --------------------------------------------------------- */
+/* ---- kernels: one thread per number ---------------------------------------------------------- */
 
-/* Uniform in -1 to 1, from two numbers (splitmix64). */
+/* Uniform between -1 and 1, from two numbers (splitmix64). */
 __device__ static float uniform(int64_t sample, int position) {
     uint64_t z = ((uint64_t)sample * 4096 + (uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -72,7 +73,7 @@ __global__ static void forward_hidden(float *h, const float *x, network w) {
     h[row * HIDDEN + i] = sum > 0 ? sum : 0;
 }
 
-/* Loss of a row, and the gradient of its logits. */
+/* The loss of a row, and the gradient of its logits. */
 __global__ static void forward_loss(float *loss, float *d, const float *h, const int *label,
                                     network w) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -120,7 +121,7 @@ __global__ static void backward_first(network g, network w, const float *d, cons
     if (j == 0) g.b1[i] = __float2bfloat16(scale * bias);
 }
 
-/* ---- a pass over one micro-batch ------------------------------------------------------------------ */
+/* ---- a pass over one micro-batch ------------------------------------------------------------- */
 
 static double pass(int64_t batch, bool wants_gradients) {
     float each[BATCH];
@@ -139,7 +140,7 @@ static double pass(int64_t batch, bool wants_gradients) {
     return sum / BATCH;
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static hy_status train(hy_loop *loop) {
     hy_loop_step step;
@@ -154,7 +155,7 @@ static hy_status train(hy_loop *loop) {
 static void print_step(void *user, const hy_step_info *info) {
     (void)user;
     if (info->phase == HY_PREDICT) {
-        printf("step %3lld  predicted %4.1f steps, %s; %.1f KiB of state away\n",
+        printf("step %3lld  predicted %4.1f steps, %s; %.1f KiB of state offloaded\n",
                (long long)info->step, info->predicted_steps,
                info->was_rejected ? "rejected" : "accepted", (double)info->bytes_moved / 2048);
     }

@@ -1,7 +1,8 @@
-/* ranks.c: a model of your own on several ranks, which the program starts itself.
+/* ranks.c: a custom model on several ranks, which the program starts itself.
  *
- * Least squares: what is learned are the weights of a sum, from samples with noise. `ranks 3` trains on three ranks;
- * mpirun, srun and torchrun --no-python start it, too. However many there are, the same loss comes out.
+ * Least squares: learns the weights of a sum from noisy samples. `ranks 3` trains on three ranks;
+ * mpirun, srun and torchrun --no-python can start it too. The number of ranks does not change the
+ * loss.
  *   cc ranks.c $(pkg-config --cflags --libs hybrid) -lm -o ranks */
 #include <math.h>
 #include <stdio.h>
@@ -12,12 +13,12 @@
 #define FEATURES 600
 #define BATCH 32
 #define HELD_OUT 960
-#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of samples that training never reaches */
+#define FIRST_HELD_OUT (INT64_C(1) << 40) /* numbers of samples that are not used in training */
 
 static float weights[FEATURES], grads[FEATURES];
 static hy_rank_info who;
 
-/* Random bits of a sample, from its number and a position: nothing is stored (splitmix64). */
+/* Random bits of a sample, computed from its number and a position (splitmix64). */
 static double uniform(int64_t sample, int position) {
     uint64_t z = ((uint64_t)sample * 4096 + (uint64_t)position + 1) * 0x9E3779B97F4A7C15u;
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -25,7 +26,7 @@ static double uniform(int64_t sample, int position) {
     return 2 * ((double)((z ^ z >> 31) >> 11) * 0x1p-53) - 1;
 }
 
-/* Half the square of the error; adds scale times its gradient, unless scale is 0. */
+/* Half the squared error; adds `scale` times its gradient unless scale is 0. */
 static double sample_loss(int64_t number, double scale) {
     double x[FEATURES], error = 0.3 * uniform(number, FEATURES);
     for (int j = 0; j < FEATURES; j++) {
@@ -36,7 +37,7 @@ static double sample_loss(int64_t number, double scale) {
     return 0.5 * error * error;
 }
 
-/* ---- what the library calls: a rank is asked for its micro-batches of a step, by their numbers ---- */
+/* ---- callbacks: the library gives a rank the numbers of its micro-batches -------------------- */
 
 static hy_status backward(void *user, int64_t batch, double loss_scale, double *loss_sum,
                           int64_t *counted) {
@@ -50,7 +51,7 @@ static hy_status forward(void *user, int64_t batch, double *loss_sum, int64_t *c
     return backward(user, batch, 0, loss_sum, counted);
 }
 
-/* Each rank looks at its share of what is held out, and tells what that came to. */
+/* Each rank evaluates its share of the held-out samples and returns the sums. */
 static hy_status evaluate(void *user, double *loss_sum, int64_t *counted) {
     (void)user;
     for (int i = who.rank; i < HELD_OUT; i += who.count) {
@@ -60,9 +61,9 @@ static hy_status evaluate(void *user, double *loss_sum, int64_t *counted) {
     return HY_OK;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
-/* Twelve micro-batches in a step: 1, 2, 3, 4, 6 or 12 ranks can share them. */
+/* Twelve micro-batches per step: 1, 2, 3, 4, 6 or 12 ranks can share them. */
 static hy_status configure(hy_config *config) {
     const char *values[][2] = {{"steps", "200"},     {"grad_accum_steps", "12"}, {"lr", "0.02"},
                                {"device", "cpu"},    {"weight_decay", "0"},      {"out", "none"},
@@ -103,7 +104,7 @@ int main(int argc, char **argv) {
     int code;
     hy_start_options start = {.count = argc > 1 ? atoi(argv[1]) : 2, .argv = argv};
     hy_status status = hy_start_ranks(&start, &has_started, &code);
-    if (status == HY_OK && has_started) return code; /* the ranks have done it */
+    if (status == HY_OK && has_started) return code; /* the ranks have done the work */
     if (status == HY_OK) status = hy_find_rank(&who);
     if (status == HY_OK) status = train();
     if (status != HY_OK) fprintf(stderr, "%s\n", hy_error_message());

@@ -1,8 +1,8 @@
-/* watch.c: looking at a run from the inside and from the outside.
+/* watch.c: inspects a run from inside and from outside.
  *
- * Without an argument it trains the built-in model in a loop of its own and asks, between two steps, what
- * lies where in memory and what would need less. With the folder of a run, also one that another program
- * is working on, it reads what that wrote.
+ * Without an argument it trains the built-in model in its own loop and prints between steps where
+ * memory is used and what would need less. With a run folder, it prints what the run has written so
+ * far, even if another program is still training it.
  *
  * Build it with `make examples`. */
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define STEPS 30
 #define LOOK_AFTER 20
 
-/* ---- from the inside --------------------------------------------------------------------------- */
+/* ---- inside ---------------------------------------------------------------------------------- */
 
 static void print_memory(const hy_memory_state *state) {
     printf("memory is %s after step %lld\n", hy_memory_status_name(state->status),
@@ -55,13 +55,13 @@ static hy_status train_and_look(void) {
     return status;
 }
 
-/* ---- from the outside -------------------------------------------------------------------------- */
+/* ---- outside --------------------------------------------------------------------------------- */
 
 static void print_run(const hy_run *run) {
     const hy_run_facts *facts = hy_run_describe(run);
     size_t points = hy_run_points(run);
     printf("%s: %s, %lld parameters, %s\n", facts->name, facts->model, (long long)facts->parameters,
-           facts->is_finished ? "finished" : "going on");
+           facts->is_finished ? "finished" : "running");
     for (size_t i = 0; i < hy_run_events(run); i++) {
         const hy_run_event *event = hy_run_event_at(run, i);
         printf("  %s at step %lld: %s\n", event->kind, (long long)event->step, event->text);
@@ -78,7 +78,7 @@ static hy_status read_run(const char *folder) {
     if (status != HY_OK) return status;
     print_run(run);
     status = hy_report_write((const hy_run *const[]){run}, 1, "report.html");
-    if (status == HY_OK) printf("  report.html is written\n");
+    if (status == HY_OK) printf("  wrote report.html\n");
     hy_run_close(run);
     return status;
 }

@@ -1,5 +1,5 @@
-# The CUDA backend: a shared object of its own that the program opens at run time, so that one
-# binary starts on a machine without a driver. Built when there are sources for it and nvcc is found.
+# The CUDA backend: a separate shared object that the program opens at run time, so that one binary
+# also starts on a machine without a driver. Built if nvcc is found.
 
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc))
 CUDA_ARCHS ?= 75 80 86 89 90 120
@@ -23,22 +23,22 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(OBJ)/%.cu.o)
 
 $(eval $(call remember,$(OBJ)/cuda-flags,$(NVCC) $(NVCC_FLAGS) $(CUDA_SOURCES)))
 
-# What ptxas says of registers and spills is kept beside the object, for check-kernels; warnings are
-# shown.
+# The report of ptxas about registers and spills is stored next to the object, for check-kernels;
+# warnings are shown.
 $(OBJ)/%.cu.o: %.cu $(OBJ)/cuda-flags
 	$(call say,NVCC,$<)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_FLAGS) -Xptxas -v -MMD -MP -MF $(@:.o=.d) -c $< -o $@ \
 	    > $(@:.o=.log) 2>&1 || { cat $(@:.o=.log) >&2; exit 1; }
 	$(Q)grep -A3 -i 'warning' $(@:.o=.log) >&2 || true
 
-# Names and sizes of types are the one thing it takes from the library.
+# From the library it uses only names and sizes of types.
 $(OUT)/lib/libhybrid_cuda.so: $(CUDA_OBJECTS) $(OBJ)/src/base/names.o
 	$(call say,NVCC,$@)
 	$(Q)mkdir -p $(@D) && $(NVCC) $(NVCC_EXTRA) -shared -o $@ $^ $(CUDA_LINK_EXTRA) -lcublasLt -ldl
 	$(Q)echo $(CUDA_ARCHS) > $(BUILT_FOR)
 
 .PHONY: cuda
-# Examples with kernels of their own.
+# Examples with their own kernels.
 ifneq ($(CUDA_LIB),)
 CUDA_EXAMPLES := $(patsubst examples/%.cu,$(OUT)/examples/%,$(wildcard examples/*.cu))
 $(CUDA_EXAMPLES): $(OUT)/examples/%: examples/%.cu $(PUBLIC_HEADERS) $(STATIC_LIB) $(OBJ)/cuda-flags
@@ -46,14 +46,14 @@ $(CUDA_EXAMPLES): $(OUT)/examples/%: examples/%.cu $(PUBLIC_HEADERS) $(STATIC_LI
 	$(Q)mkdir -p $(@D) && $(NVCC) $(filter-out -Isrc,$(NVCC_FLAGS)) -o $@ $< $(STATIC_LIB) $(LIBS)
 endif
 
-cuda: $(CUDA_LIB) ## the CUDA backend alone (CUDA_ARCHS="89" for one architecture)
+cuda: $(CUDA_LIB) ## only the CUDA backend (CUDA_ARCHS="89" for one architecture)
 	@[ -n "$(CUDA_LIB)" ] || { echo "cuda: nvcc was not found. Install the CUDA toolkit, 12.8 or newer" \
 	    "(NVCC=/path/to/nvcc when it is not in PATH)." >&2; exit 1; }
 
-# ---- make run, make test ----------------------------------------------------------------------------------
-# All architectures take minutes. `make run` builds for the cards that are here, and no backend where
-# there is none; `make test` for these, for the oldest (without tiles) and for the one with the tightest
-# limits. A backend that was built for them and others stays one for all of them.
+# ---- make run, make test -----------------------------------------------------------------------
+# All architectures take minutes. `make run` builds for the cards of this machine, and no backend if
+# there is none; `make test` also builds for the oldest (without tiles) and for the one with the
+# tightest limits. A backend that was already built for more architectures is kept.
 BUILT_FOR := $(OBJ)/built-for
 ifneq ($(and $(filter run test,$(MAKECMDGOALS)),$(CUDA_LIB),$(filter file,$(origin CUDA_ARCHS))),)
 CARDS := $(shell scripts/card-archs.sh '$(NVCC)')
@@ -68,7 +68,7 @@ FOR_THIS_MACHINE := CUDA_ARCHS="$(if $(filter-out $(BUILT_ARCHS),$(CARDS)),$(CAR
 endif
 endif
 
-# What kind of build this is, told once: again only when the answer changes.
+# Prints the kind of build, once; again only if it changes.
 ifneq ($(CUDA_LIB),)
 BUILD_NOTE := CUDA backend built for $(addprefix sm_,$(CUDA_ARCHS)).
 else ifneq ($(HAS_NO_CARD),)

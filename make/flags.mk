@@ -1,4 +1,4 @@
-# How things are compiled: compiler, warnings, the three variants, and what happens when they change.
+# Compiling: compiler, warnings, the three variants, and rebuilding when they change.
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -19,23 +19,23 @@ WARNINGS := -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes
 BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Iinclude -Isrc $(WARNINGS)
 
 # The sanitizer variants poison released device memory (HY_POISON, see memory/arena.h); two warnings
-# are off there because the instrumented code raises them where the plain code does not.
+# are off there because only the instrumented code causes them.
 SANITIZED := -fno-omit-frame-pointer -DHY_POISON -Wno-maybe-uninitialized -Wno-format-truncation
 VARIANT_release :=
 VARIANT_asan := $(SANITIZED) -fsanitize=address,undefined -fno-sanitize-recover=undefined
 VARIANT_tsan := $(SANITIZED) -fsanitize=thread
 ifeq ($(filter release asan tsan,$(VARIANT)),)
-$(error VARIANT=$(VARIANT): accepted are release, asan and tsan)
+$(error VARIANT=$(VARIANT) is not accepted; accepted: release, asan, tsan)
 endif
 CFLAGS ?= $(if $(filter release,$(VARIANT)),-O3,-O1) -g
 
-# One set of objects serves the static and the shared library: position-independent, and calls
-# between our own functions stay direct.
+# The static and the shared library use the same objects: position-independent, with direct calls
+# between our own functions.
 ALL_CFLAGS = $(BASE_CFLAGS) -fPIC -fno-semantic-interposition -pthread $(CPPFLAGS) $(CFLAGS) \
     $(VARIANT_$(VARIANT))
 LINK = $(CC) $(CFLAGS) $(VARIANT_$(VARIANT)) $(LDFLAGS)
 
-# Of OpenMP only what it says about loops: threads are our own (kernels/cpu/parallel.c).
+# Only the loop pragmas of OpenMP are used: we manage threads ourselves (kernels/cpu/parallel.c).
 KERNEL_CFLAGS := -fopenmp-simd -ffp-contract=fast
 
 ifeq ($(HY_NATIVE),1)
@@ -48,9 +48,9 @@ ifeq ($(WERROR),1)
 ALL_CFLAGS += -Werror
 endif
 
-# OpenBLAS is not here: the program opens it at run time, after it has chosen the core type.
+# OpenBLAS is not linked: the program opens it at run time, after it has chosen the core type.
 # libconfig reads configuration files; nothing is built without it (has-libconfig, below).
-# PCRE2 serves split patterns of tokenizers that are not built in; without it those are refused.
+# PCRE2 handles split patterns of tokenizers that are not built in; without it they are rejected.
 LIBCONFIG_LIBS := -lconfig
 PCRE2_LIBS := $(shell echo 'int main(void) { return 0; }' | $(CC) $(CPPFLAGS) $(LDFLAGS) \
     -DPCRE2_CODE_UNIT_WIDTH=8 -include pcre2.h -x c - -o /dev/null -lpcre2-8 2>/dev/null && \
@@ -64,13 +64,13 @@ else
 PROGRAM_LIBS := $(LIBS)
 endif
 
-# V=1 shows commands; otherwise each line says what is done to which file; -s is silent.
+# V=1 shows commands; otherwise each line names an action and its file; -s is silent.
 Q := $(if $(filter 1,$(V)),,@)
 say = @$(if $(findstring s,$(firstword -$(MAKEFLAGS))),:,printf '  %-6s %s\n' '$(1)' '$(2)')
 
-# $(call remember,FILE,TEXT): a rule for a file that holds TEXT and is rewritten only when TEXT has
-# changed; what depends on the file is then rebuilt. (The file is written while the recipe is being
-# expanded, so the folder is made there too.)
+# $(call remember,FILE,TEXT): a rule for a file that contains TEXT and is rewritten only if TEXT has
+# changed; targets that depend on the file are then rebuilt. (The file is written while the recipe
+# is expanded, so the folder is made there, too.)
 differs = $(subst x$(strip $(1)),,x$(strip $(2)))
 define remember
 $(1): $(if $(call differs,$(2),$(file <$(1))),FORCE)
@@ -83,14 +83,14 @@ LINK_STAMP := $(OBJ)/link-flags
 $(eval $(call remember,$(LINK_STAMP),$(LINK) $(PROGRAM_LIBS)))
 
 comma := ,
-# $(call need-header,STAMP,HEADER,PACKAGE,LIBRARY): a stamp made once the compiler is there and finds
-# the header and the library (may be empty), also in folders that CPPFLAGS and LDFLAGS name. What
-# compiles waits for it, so that a missing package is the first and only message.
+# $(call need-header,STAMP,HEADER,PACKAGE,LIBRARY): a stamp that is made when the compiler exists
+# and finds the header and the library (may be empty), also in folders from CPPFLAGS and LDFLAGS.
+# All compiling depends on it, so that a missing package is the first and only message.
 define need-header
 $(1):
 	@mkdir -p $$(@D)
 	@command -v $$(firstword $$(CC)) >/dev/null || { \
-	    echo "There is no compiler ($$(CC)). \`make deps\` installs what is missing." >&2; exit 1; }
+	    echo "There is no compiler ($$(CC)). \`make deps\` installs missing packages." >&2; exit 1; }
 	@echo 'int main(void) { return 0; }' | $$(CC) $$(CPPFLAGS) $$(LDFLAGS) -include $(2) -x c - \
 	    -o /dev/null $(4) 2>/dev/null || { \
 	    echo "$(2)$(if $(4),$(comma) or its library$(comma)) is missing: package $(3)." >&2; \

@@ -5,7 +5,7 @@ BINDIR ?= $(PREFIX)/bin
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 DATADIR ?= $(PREFIX)/share
-# The backend and MPI are opened by the programs alone, so they need not lie where the loader looks (beside.h).
+# Only the programs open the backend and MPI, so they need not be in the loader's path (beside.h).
 CUDADIR ?= $(LIBDIR)
 INSTALL ?= install
 
@@ -14,10 +14,10 @@ CONFIGS := $(wildcard configs/*.cfg configs/*/*.cfg)
 
 ##@ Install
 
-# Shells look for completion under a program's name; one file serves all of ours.
+# Shells search for completion by the name of a program; one file is for all of ours.
 PROGRAM_NAMES = $(notdir $(PROGRAMS))
 
-# SOURCE>TARGET pairs of everything that is copied; install and uninstall both walk this list.
+# SOURCE>TARGET pairs of all files to copy; install and uninstall both use this list.
 INSTALLED = \
     $(STATIC_LIB)>$(LIBDIR)/libhybrid.a \
     $(SHARED_FILE)>$(LIBDIR)/$(notdir $(SHARED_FILE)) \
@@ -50,7 +50,7 @@ install: all $(GEN)/hybrid.pc ## into PREFIX (/usr/local), under DESTDIR when pa
 	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig 2>/dev/null || true; fi
 	@echo "installed under $(DESTDIR)$(PREFIX)"
 
-uninstall: ## remove what install put there
+uninstall: ## remove the installed files
 	@for pair in $(foreach p,$(INSTALLED),'$p'); do rm -f "$(DESTDIR)$${pair#*>}"; done
 	@rm -f $(foreach l,$(LINKS),"$(DESTDIR)$l")
 	@rmdir "$(DESTDIR)$(DATADIR)/hybrid-train/configs"/* "$(DESTDIR)$(DATADIR)/hybrid-train/configs" \
@@ -59,11 +59,12 @@ uninstall: ## remove what install put there
 # ---- packages ----------------------------------------------------------------------------------
 PACKAGES ?= $(BUILD)/packages
 MULTIARCH = $(shell dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null)
-# "13.0", as nvcc says it; where its libraries are.
+# "13.0", as nvcc reports it, and the folder of its libraries.
 CUDA_VERSION = $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')
 CUDA_LIBRARIES = $(firstword $(wildcard $(addprefix $(dir $(NVCC))../,lib64 lib)))
 
-# A build id is made of debug information, which names the folder; without it any folder gives the same bytes.
+# A build id depends on debug information, which contains the folder; without it, any folder gives
+# the same bytes.
 DEB_LDFLAGS = $(LDFLAGS) -Wl,--build-id=none -Wl,-z,relro -Wl,-z,now
 
 .PHONY: deb dist
@@ -73,7 +74,7 @@ deb: ## Debian packages, into build/packages (PACKAGES=)
 	    LIBDIR=/usr/lib/$(MULTIARCH) CUDADIR=/usr/lib/hybrid-train BUILD=$(BUILD) LDFLAGS="$(DEB_LDFLAGS)" MPICC=
 	@CUDA_LIBRARIES="$(CUDA_LIBRARIES)" packaging/deb.sh $(GEN)/stage $(PACKAGES) $(VERSION) \
 	    $(if $(CUDA_LIB),$(CUDA_VERSION))
-	$(if $(CUDA_LIB),,@echo "nvcc was not found, so hybrid-train-cuda was not made.")
+	$(if $(CUDA_LIB),,@echo "hybrid-train-cuda was not made, because nvcc was not found.")
 
 dist: ## a tarball for any Linux with glibc 2.31 or newer, into build/packages
 	@packaging/dist.sh $(PACKAGES) $(VERSION)

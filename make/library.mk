@@ -1,4 +1,4 @@
-# The library, static and shared, and the programs over it.
+# The library, static and shared, and the programs that use it.
 
 # Inner modules: kernels/cpu and model/arch.
 module-sources = $(wildcard src/$(1)/*.c src/$(1)/cpu/*.c src/$(1)/arch/*.c)
@@ -10,7 +10,7 @@ CLI_SOURCES := $(wildcard src/cli/*.c)
 CLI_MAINS := $(wildcard src/cli/hybrid_*.c)
 CLI_SHARED := $(filter-out $(CLI_MAINS),$(CLI_SOURCES))
 
-# ---- configuration files carried inside the library ------------------------------------------
+# ---- configuration files embedded in the library ------------------------------------------
 BUILTIN_INPUTS := $(wildcard configs/*.cfg configs/*/*.cfg)
 BUILTIN_C := $(GEN)/builtin_files.c
 LIB_OBJECTS += $(OBJ)/gen/builtin_files.o
@@ -53,8 +53,8 @@ $(STATIC_LIB): $(LIB_OBJECTS) $(OBJ)/library-list
 	$(call say,AR,$@)
 	$(Q)mkdir -p $(@D) && rm -f $@ && $(AR) rcs $@ $(LIB_OBJECTS)
 
-# The shared library exports what the public headers declare, and nothing else. The list is made
-# from the headers; the static library keeps every name, so that tests reach into the modules.
+# The shared library exports only what the public headers declare; the list is made from the
+# headers. The static library keeps every name, so tests can call the modules.
 PUBLIC_HEADERS := $(wildcard include/*.h)
 EXPORTS := $(GEN)/libhybrid.map
 $(EXPORTS): $(PUBLIC_HEADERS) | $(GEN)/has-libc
@@ -93,7 +93,7 @@ endef
 $(foreach m,$(CLI_MAINS),$(eval $(call program-rule,$m)))
 
 # ---- examples and measurements ---------------------------------------------------------------
-# Examples see the public header alone; measurements may look inside.
+# Examples use only the public header; measurements may use internal ones.
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(wildcard examples/*.c))
 BENCHES := $(patsubst bench/%.c,$(OUT)/bench/%,$(wildcard bench/*.c))
 
@@ -102,7 +102,7 @@ $(OUT)/examples/%: examples/%.c $(PUBLIC_HEADERS) $(STATIC_LIB) $(FLAGS_STAMP) $
 	$(Q)mkdir -p $(@D) && \
 	    $(CC) $(filter-out -Isrc,$(ALL_CFLAGS)) $(LDFLAGS) -o $@ $< $(STATIC_LIB) $(LIBS)
 
-# bench/NAME.c may have a folder bench/NAME of further files.
+# bench/NAME.c may have a folder bench/NAME with more files.
 bench-parts = $(call objects,$(wildcard bench/$(1)/*.c))
 .SECONDEXPANSION:
 $(OUT)/bench/%: $(OBJ)/bench/%.o $$(call bench-parts,$$*) $(STATIC_LIB) $(LINK_STAMP)

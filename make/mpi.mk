@@ -1,5 +1,5 @@
-# MPI: a shared object of its own that the program opens at run time. Built where mpicc is found (MPICC= leaves it
-# out, MPICC=/path/to/mpicc names one).
+# MPI: a separate shared object that the program opens at run time. Built if mpicc is found (MPICC=
+# omits it, MPICC=/path/to/mpicc names one).
 
 MPICC ?= $(shell command -v mpicc 2>/dev/null)
 MPI_SOURCES := $(wildcard src/comm/mpi/*.c)

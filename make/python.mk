@@ -3,7 +3,7 @@
 PYTHON ?= python3
 WHEELS ?= $(BUILD)/wheels
 
-# They make an environment, and take minutes where torch is there: part of the long tests.
+# They create an environment and take minutes if torch is installed: part of the long tests.
 SUITES := $(filter-out tests/python/%,$(SUITES))
 LONG_SUITES += tests/python/run.sh
 
@@ -13,8 +13,8 @@ LONG_SUITES += tests/python/run.sh
 wheel: lib ## a wheel of the Python package with the library in it, into build/wheels (WHEELS=)
 	@HYBRID_BUILD="$(abspath $(BUILD))" $(PYTHON) python/builder/hybrid_build.py $(WHEELS)
 
-python: lib ## what `import hybrid_train` from python/ needs, without installing
+python: lib ## prepare `import hybrid_train` from python/, without installing
 	@$(PYTHON) python/builder/hybrid_build.py --in-tree
 
-python-tests: lib ## the tests of the Python package alone (PYTHON= names one that has torch)
+python-tests: lib ## only the tests of the Python package (PYTHON= names a Python with torch)
 	@PYTHON="$(PYTHON)" $(RUN_TESTS) tests/python/run.sh

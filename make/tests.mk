@@ -1,17 +1,18 @@
-# Tests: a Check program per tests/test_*.c, shell suites in tests/*/run.sh, long ones in tests/long.
+# Tests: a Check program per tests/test_*.c, shell suites in tests/*/run.sh, long ones in
+# tests/long.
 
 CHECK_CFLAGS := $(shell $(PKG_CONFIG) --cflags check 2>/dev/null)
 CHECK_LIBS := $(or $(shell $(PKG_CONFIG) --libs --static check 2>/dev/null),\
     -lcheck -lsubunit -lrt -lm -lpthread)
-# Where golden files are found, whatever folder a test is started in.
+# The folder of golden files, for tests started in any folder.
 TEST_CFLAGS := $(CHECK_CFLAGS) -Itests -DHY_SOURCE_DIR='"$(CURDIR)"'
 
 TEST_SOURCES := $(wildcard tests/test_*.c)
 TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(TEST_SOURCES))
 LONG_TESTS := $(patsubst tests/%.c,$(OUT)/tests/%,$(wildcard tests/long/test_*.c))
-# The package is tested as it is shipped, not with a sanitizer inside.
+# The package is tested as shipped, without a sanitizer.
 SUITES := $(filter-out $(if $(filter-out release,$(VARIANT)),tests/package/%),$(wildcard tests/*/run.sh))
-# Every command in the docs is run by the last of these.
+# The last of these runs every command in the docs.
 LONG_SUITES := $(wildcard tests/long/*.sh) tests/docs/commands.sh
 
 $(eval $(call remember,$(OBJ)/test-flags,$(TEST_CFLAGS) $(CHECK_LIBS)))
@@ -22,12 +23,12 @@ $(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check 
 
 link-test = $(Q)mkdir -p $(@D) && $(LINK) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) $(LIBS) \
     $(CHECK_LIBS)
-# Programs that stand between the library and some of its functions: tests/skipped_time.h, tests/engine_rig.h.
+# Programs that intercept functions of the library: tests/skipped_time.h, tests/engine_rig.h.
 $(addprefix $(OUT)/tests/,test_monitor_run test_steering test_ranks_steering long/test_steering_all \
     long/test_ranks_steering_all): private WRAPPED := hy_clock
 $(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_exact_all \
-    long/test_engine_limits_all long/test_engine_growth gpu/test_gpu_engine): private WRAPPED := hy_cpu_stream_create \
-    hy_cpu_stream_destroy hy_cpu_stream_enqueue
+    long/test_engine_limits_all long/test_engine_growth gpu/test_gpu_engine): \
+    private WRAPPED := hy_cpu_stream_create hy_cpu_stream_destroy hy_cpu_stream_enqueue
 
 # tests/inside.c, for the programs that call it.
 TEST_RIG := $(OBJ)/tests/inside.a
@@ -38,9 +39,9 @@ $(OUT)/tests/%: $(OBJ)/tests/%.o $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(link-test)
 
-# ---- no memory -------------------------------------------------------------------------------
-# The programs that refuse allocations: every call of the library to one of these passes
-# tests/oom/faults.c. -rdynamic: so that stacks have names.
+# ---- out of memory ---------------------------------------------------------------------------
+# Programs in which allocations fail: every call of the library to one of these goes through
+# tests/oom/faults.c. -rdynamic gives names to stacks.
 OOM_WRAPPED := malloc calloc realloc aligned_alloc posix_memalign free strdup strndup mmap fopen \
     opendir getline pthread_create hy_cpu_stream_enqueue hy_cpu_stream_copy hy_cpu_stream_call \
     hy_cpu_event_record hy_cpu_stream_wait hy_disk_write_at config_init config_read_string
@@ -51,7 +52,7 @@ $(OUT)/tests/test_oom $(OUT)/tests/long/test_oom_all: $(OUT)/tests/%: $(OBJ)/tes
 	$(Q)mkdir -p $(@D) && $(LINK) -rdynamic $(OOM_WRAPPED:%=-Wl,--wrap=%) -o $@ \
 	    $(filter %.o %.a,$^) $(LIBS)
 
-# Ranks to which something happens at an exact allocation, launch or write.
+# Ranks that fail at an exact allocation, launch or write.
 RANK_FAULTS := $(addprefix $(OUT)/tests/,test_ranks_faults long/test_ranks_killed long/test_ranks_refused)
 $(RANK_FAULTS): $(OUT)/tests/%: $(OBJ)/tests/%.o $(OBJ)/tests/oom/faults.o $(TEST_RIG) $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
@@ -59,7 +60,7 @@ $(RANK_FAULTS): $(OUT)/tests/%: $(OBJ)/tests/%.o $(OBJ)/tests/oom/faults.o $(TES
 	    $(filter %.o %.a,$^) $(LIBS) $(CHECK_LIBS)
 
 # ---- stand-ins ---------------------------------------------------------------------------------
-# Libraries that tests open in place of those of other people; one lacks a function.
+# Libraries that tests open in place of third-party ones; one lacks a function.
 STANDINS := $(addprefix $(OUT)/tests/standin/,libnccl.so libnccl_without_recv.so)
 $(STANDINS): tests/standin/nccl.c
 	$(call say,LD,$@)
@@ -69,8 +70,8 @@ $(OUT)/tests/test_comm_nccl $(OUT)/tests/test_ranks_alone: | $(STANDINS)
 $(OUT)/tests/test_comm_mpi $(OUT)/tests/test_comm_team $(OUT)/tests/test_ranks_mpi: | $(MPI_LIB)
 
 # ---- fuzz targets ----------------------------------------------------------------------------
-# tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are always
-# built with the address sanitizer, and linked with what parses: FUZZ_MODULES.
+# tests/fuzz/fuzz_NAME.c with tests/fuzz/driver.c and seeds in tests/fuzz/seeds/NAME. They are
+# always built with the address sanitizer and linked with the parsing modules: FUZZ_MODULES.
 FUZZ_MODULES := base kernels comm memory formats tokenizer jinja data model hub optim phases config report
 FUZZ_NAMES := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 FUZZ_TARGETS := $(FUZZ_NAMES:%=$(BUILD)/asan/tests/fuzz/%)
@@ -84,7 +85,7 @@ $(OUT)/tests/fuzz/fuzz_%: $(OBJ)/tests/fuzz/fuzz_%.o $(OBJ)/tests/fuzz/driver.o 
 endif
 
 # ---- torture ---------------------------------------------------------------------------------
-# What tests/torture/torture.sh needs: a library that makes calls fail, and two small programs.
+# For tests/torture/torture.sh: a library that makes calls fail, and two small programs.
 TORTURE_OUT := $(OUT)/tests/torture
 TORTURE_TOOLS := $(addprefix $(TORTURE_OUT)/,faults.so guard mutate)
 $(TORTURE_OUT)/faults.so: tests/torture/faults.c
@@ -95,7 +96,7 @@ $(TORTURE_OUT)/guard $(TORTURE_OUT)/mutate: $(TORTURE_OUT)/%: $(OBJ)/tests/tortu
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
 
-# What tests/templates/compare.py compares with transformers.
+# The program that tests/templates/compare.py compares with transformers.
 $(OUT)/tests/templates/render: $(OBJ)/tests/templates/render.o $(STATIC_LIB) $(LINK_STAMP)
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D) && $(LINK) -o $@ $(filter %.o %.a,$^) $(LIBS)
@@ -106,7 +107,7 @@ RUN_TESTS = VARIANT=$(VARIANT) HYBRID_BUILD="$(abspath $(OUT))" HYBRID_MAKE_ARGS
 ##@ Test
 
 .PHONY: test test-all test-programs fast-tests long-tests asan tsan fuzz-programs fuzz torture
-test: ## install what is missing, build, run the fast tests
+test: ## install missing packages, build, run the fast tests
 	@scripts/install-deps.sh --tests
 	@$(MAKE) --no-print-directory fast-tests $(FOR_TESTS)
 
@@ -119,7 +120,7 @@ test-all: ## the above, the long tests, both sanitizers, the commands in the doc
 
 test-programs: $(TESTS)
 
-# The targets are part of the plain run alone: it builds them with their sanitizer itself.
+# The fuzz targets are part of the plain run only: it builds them with their own sanitizer.
 FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
 fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
 	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-1} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
@@ -139,7 +140,7 @@ fuzz: fuzz-programs ## every parser on damaged files for SECONDS (60) each, unde
 	@HYBRID_FUZZ_SECONDS=$(SECONDS) HYBRID_TEST_LIMIT=$$(($(SECONDS) * $(words $(FUZZ_TARGETS)) + 300)) \
 	    HYBRID_FUZZ_TARGETS="$(abspath $(FUZZ_TARGETS))" $(RUN_TESTS) tests/fuzz/all.sh
 
-# A seed that nobody looked at before, unless one is given.
+# A new seed, unless one is given.
 SEED ?= $(shell date +%s)
 MINUTES ?= 2
 torture: lib bin $(TORTURE_TOOLS) fuzz-programs ## kills, faults, damaged input, odd environments for MINUTES (2), by SEED
@@ -152,8 +153,8 @@ asan: ## build with address and undefined-behaviour sanitizers, run the fast tes
 tsan: ## build with the thread sanitizer, run the fast tests
 	@$(MAKE) --no-print-directory VARIANT=tsan fast-tests
 
-# One module: its tests linked with the modules up to it and nothing else, so that it also shows a module
-# that reaches down the list. FROM="base formats" names the modules to link instead.
+# One module: its tests are linked only with the modules up to it, which also detects a module that
+# uses a later one. FROM="base formats" names the modules to link instead.
 upto = $(firstword $(2)) \
     $(if $(filter-out $(1),$(firstword $(2))),$(call upto,$(1),$(wordlist 2,99,$(2))))
 ifneq ($(MODULE),)
@@ -180,7 +181,7 @@ module-tests: $(MODULE_TESTS)
 	@$(RUN_TESTS) $(MODULE_TESTS)
 endif
 
-test-%: ## the tests of one module alone (make test-base), linked with the modules before it
+test-%: ## the tests of one module (make test-base), linked only with the modules before it
 	@$(MAKE) --no-print-directory MODULE=$* module-tests
 
 # Compiles one module: make module-base

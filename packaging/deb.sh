@@ -3,16 +3,17 @@
 #
 #   packaging/deb.sh STAGE OUT VERSION [CUDA-VERSION]
 #
-# STAGE holds what `make install PREFIX=/usr DESTDIR=STAGE` put there, with libraries in the system's folder for
-# this architecture and the CUDA backend, if any, in usr/lib/hybrid-train. OUT gets the packages:
+# STAGE is the result of `make install PREFIX=/usr DESTDIR=STAGE`, with libraries in the system's
+# folder for this architecture and the CUDA backend, if any, in usr/lib/hybrid-train. OUT receives
+# the packages:
 #
 #   hybrid-train        programs, manual pages, completion, configuration files
-#   hybrid-train-cuda   the CUDA backend, where it was built
+#   hybrid-train-cuda   the CUDA backend, if it was built
 #   libhybrid0          the shared library
 #   libhybrid-dev       headers, static library, pkg-config file
 #
-# The same tree and compiler give the same bytes: times are SOURCE_DATE_EPOCH, or that of the newest commit.
-# DEBFULLNAME and DEBEMAIL are the maintainer's.
+# The same tree and compiler give the same bytes: times are SOURCE_DATE_EPOCH, or the time of the
+# newest commit. DEBFULLNAME and DEBEMAIL name the maintainer.
 set -euo pipefail
 umask 022
 
@@ -37,15 +38,15 @@ maintainer="${DEBFULLNAME:-the hybrid-train authors} <${DEBEMAIL:-hybrid-train@e
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 
-# ---- which file goes into which package ------------------------------------------------------------------
+# ---- which file goes into which package ---------------------------------------------------------
 
-# move PACKAGE PATTERN...: what the patterns name below the stage; every one must name something.
+# move PACKAGE PATTERN...: moves the matching files of the stage; every pattern must match.
 move() {
     local package="$1" pattern path
     shift
     for pattern in "$@"; do
         compgen -G "$stage/$pattern" > /dev/null || {
-            echo "deb.sh: there is no $pattern in $stage" >&2
+            echo "deb.sh: $stage has no $pattern" >&2
             exit 1
         }
         for path in "$stage"/$pattern; do
@@ -60,12 +61,12 @@ move libhybrid0 "$libraries/libhybrid.so.*"
 [ -z "$cuda" ] || move hybrid-train-cuda usr/lib/hybrid-train/libhybrid_cuda.so
 move hybrid-train usr/bin usr/share
 left="$(find "$stage" ! -type d)"
-[ -z "$left" ] || { echo "deb.sh: no package takes $left" >&2; exit 1; }
+[ -z "$left" ] || { echo "deb.sh: no package includes $left" >&2; exit 1; }
 
-# zsh of Debian looks for functions of packages here.
+# Debian's zsh searches here for functions of packages.
 mv "$work/hybrid-train/usr/share/zsh/site-functions" "$work/hybrid-train/usr/share/zsh/vendor-completions"
 
-# ---- what the control files say --------------------------------------------------------------------------
+# ---- control files --------------------------------------------------------------------------
 
 about_hybrid_train="trains transformer language models on one ordinary machine
  Trains and fine-tunes language models of the GPT-2, Llama, Mistral and Qwen
@@ -85,7 +86,8 @@ about_libhybrid_dev="trains transformer language models: development files
  Headers, static library and pkg-config file of the library behind
  hybrid-train."
 
-# fields PACKAGE DEPENDS: section and relations; DEPENDS is what the libraries it was linked with ask for.
+# fields PACKAGE DEPENDS: prints section and relations; DEPENDS are the packages of linked
+# libraries.
 fields() {
     local opened="libopenblas0, zlib1g, libzstd1, libcurl4, ca-certificates"
     case "$1" in
@@ -101,9 +103,9 @@ fields() {
     esac
 }
 
-# ---- one package -----------------------------------------------------------------------------------------
+# ---- one package --------------------------------------------------------------------------------
 
-# The programs and libraries of a tree that are linked dynamically.
+# The dynamically linked programs and libraries of a tree.
 linked() { find "$1" -type f \( -path '*/bin/*' -o -name '*.so*' \); }
 
 # "libc6 (>= 2.34), ..." for the files of a package.
@@ -111,7 +113,7 @@ needed_by() {
     local folder files options=()
     mapfile -t files < <(linked "$1")
     [ ${#files[@]} -gt 0 ] || return 0
-    # Of what the system's packages do not hold, cuBLAS, a recommendation says where it comes from.
+    # cuBLAS is not in the system's packages; a recommendation names its package.
     if [ -n "$cuda" ]; then
         for folder in "${CUDA_LIBRARIES:-/usr/local/cuda/lib64}"; do options+=("-l$folder"); done
         options+=(--ignore-missing-info "-xlibcublas-${cuda//./-}")
@@ -122,7 +124,7 @@ needed_by() {
         sed 's/^shlibs:Depends=//' || { cat "$work/shlibs/log" >&2; exit 1; }
 }
 
-document() { # PACKAGE: what stands in usr/share/doc
+document() { # PACKAGE: writes usr/share/doc
     local doc="$work/$1/usr/share/doc/$1"
     mkdir -p "$doc"
     {
@@ -134,7 +136,7 @@ document() { # PACKAGE: what stands in usr/share/doc
         echo "License: Expat"
         sed -e '1,/^Copyright/d' "$root/LICENSE" | sed -e '1{/^$/d}' -e 's/^$/./' -e 's/^/ /'
     } > "$doc/copyright"
-    printf 'hybrid-train (%s) unstable; urgency=medium\n\n  * What changed is told in CHANGELOG.md of the sources.\n\n -- %s  %s\n' \
+    printf 'hybrid-train (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md in the sources.\n\n -- %s  %s\n' \
         "$version" "$maintainer" "$(LC_ALL=C date -u -R -d "@$SOURCE_DATE_EPOCH")" |
         gzip -9n > "$doc/changelog.gz"
 }
@@ -171,5 +173,5 @@ package() {
     echo "$out/${name}_${version}_$architecture.deb"
 }
 
-# The shared library first: the others may be linked with it.
+# The shared library comes first, because the others may be linked with it.
 for name in libhybrid0 libhybrid-dev hybrid-train ${cuda:+hybrid-train-cuda}; do package "$name"; done

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Makes a tarball of programs and library that runs on any Linux of this architecture: `make dist` calls it.
+# Makes a tarball of programs and library for any Linux of this architecture: `make dist` calls it.
 #
 #   packaging/dist.sh OUT VERSION
 #
-# What is linked asks for the glibc it was linked with, or newer, and Debian 11 has the oldest that is wanted,
-# 2.31. On a newer system this system's compiler uses headers and libraries of a small root of that Debian, made
-# with debootstrap (which needs root) in build/dist-root and kept there; HYBRID_DIST_ROOT names another place for
-# it, HYBRID_DIST_MIRROR where debootstrap fetches from. HYBRID_DIST_HERE=1 takes this system's own all the same.
+# A program needs the glibc it was linked with, or a newer one. The oldest supported is 2.31, of
+# Debian 11. On a newer system, the compiler uses headers and libraries from a small Debian 11 root.
+# It is made with debootstrap (which needs root) in build/dist-root and kept there; HYBRID_DIST_ROOT
+# names another folder, HYBRID_DIST_MIRROR the mirror for debootstrap. HYBRID_DIST_HERE=1 uses the
+# libraries of this system instead.
 #
-# libconfig, PCRE2, zlib, zstd and OpenBLAS with Fortran's runtime go along in lib/, found from bin/ wherever the folder is
-# put, with their licences. libcurl (--download), libedit and the CUDA backend do not.
+# libconfig, PCRE2, zlib, zstd and OpenBLAS with the Fortran runtime are included in lib/, with
+# their licences; the programs find them wherever the folder is. libcurl (--download), libedit and
+# the CUDA backend are not included.
 set -euo pipefail
 umask 022
 
@@ -28,9 +30,9 @@ fail() {
 }
 is_newer() { [ "$1" != "$2" ] && [ "$(printf '%s\n' "$1" "$2" | sort -V | tail -n 1)" = "$1" ]; }
 
-# ---- on a newer system: where headers and libraries come from ------------------------------------------------
+# ---- headers and libraries on a newer system ------------------------------------------------
 
-system="" # in front of their paths
+system="" # prefix of their paths
 folder="/usr/lib/$(${CC:-gcc} -print-multiarch)"
 packages=libc6-dev,libconfig-dev,libpcre2-dev,libopenblas0-pthread,zlib1g,libzstd1
 
@@ -39,16 +41,16 @@ find_old_root() {
     system="${HYBRID_DIST_ROOT:-$root/build/dist-root}"
     [ ! -e "$system/.complete" ] || return 0
     why="glibc is $glibc here and $wanted is to be enough:"
-    [ "$(id -u)" -eq 0 ] || fail "$why that takes a root of Debian 11 with its libraries, and making one needs root" \
+    [ "$(id -u)" -eq 0 ] || fail "$why this needs a Debian 11 root with its libraries, and making one needs root" \
         "(HYBRID_DIST_HERE=1 makes a tarball for glibc $glibc)"
     command -v debootstrap > /dev/null || fail "$why debootstrap is missing: sudo apt-get install debootstrap"
-    echo "making a root of Debian 11 in $system"
+    echo "making a Debian 11 root in $system"
     rm -rf "$system"
     mkdir -p "$system"
     debootstrap --variant=minbase --include="$packages" bullseye "$system" \
         ${HYBRID_DIST_MIRROR:+"$HYBRID_DIST_MIRROR"} > "$system.log" 2>&1 ||
-        { tail -n 5 "$system.log" >&2; fail "debootstrap failed; $system.log has all it said"; }
-    # Links of the root lead out of it where they begin with a slash, for a linker that does not live in it. Not all
+        { tail -n 5 "$system.log" >&2; fail "debootstrap failed; see $system.log"; }
+    # Absolute links of the root lead out of it, because the linker runs outside. Not all
     # architectures have a lib64.
     local link
     { find "$system/usr/lib" "$system/lib64" "$system/usr/lib64" -type l -lname '/*' 2> /dev/null || true; } |
@@ -59,17 +61,17 @@ find_old_root() {
 glibc="$(getconf GNU_LIBC_VERSION | cut -d' ' -f2)"
 if is_newer "$glibc" "$wanted" && [ -z "${HYBRID_DIST_HERE:-}" ]; then find_old_root; fi
 
-# ---- the tree ------------------------------------------------------------------------------------------------
+# ---- the tree -----------------------------------------------------------------------------------
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 tree="$work/$name"
 mkdir -p "$tree/lib" "$tree/licenses"
 
-# A compiler looks into this system's folders first even so, unless -B names others.
+# Even so, a compiler searches this system's folders first, unless -B names others.
 compiler="${CC:-gcc}${system:+ --sysroot=$system -B$system$folder}"
 
-# $ORIGIN as DT_RPATH, not RUNPATH: what OpenBLAS asks for is looked for in the same place.
+# $ORIGIN as DT_RPATH, not RUNPATH, so that libraries of OpenBLAS are searched in the same folder.
 env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -C "$root" --no-print-directory -s -j"$(nproc)" install NVCC= MPICC= \
     CC="$compiler" BUILD="$work/build" PREFIX= DESTDIR="$tree" \
     LDFLAGS="-Wl,--disable-new-dtags,-rpath,'\$\$ORIGIN/../lib'" > /dev/null
@@ -91,22 +93,22 @@ packages they are of, are in licenses/. --download opens the system's libcurl, h
 the sources, or install the package hybrid-train-cuda.
 END
 
-# ---- the libraries of others ---------------------------------------------------------------------------------
+# ---- third-party libraries ----------------------------------------------------------------------
 
-# The package a file is of; those of systems with /lib in /usr know it by either name.
+# The package of a file; systems with /lib in /usr may list it under either name.
 package_of() {
     local file
     for file in "$1" "${1#/usr}"; do
         dpkg-query --admindir="$system/var/lib/dpkg" -S "$file" 2> /dev/null | sed 's/:.*//' && return 0
     done
-    fail "$1 belongs to no package: its licence is not known"
+    fail "$1 belongs to no package, so its licence is unknown"
 }
 
 take() { # NAME: copies a library, and the licence of the package it came with
     local file package
-    # Links are followed inside the root; OpenBLAS is an alternative of one of several packages.
+    # Links are resolved inside the root; OpenBLAS comes from one of several packages.
     if [ "$1" = libopenblas.so.0 ]; then file="$folder/openblas-pthread/$1"; else file="$folder/$1"; fi
-    [ -e "$system$file" ] || fail "$file is not there; it is of one of the packages ${packages//,/ }"
+    [ -e "$system$file" ] || fail "$file is missing; it is in one of the packages ${packages//,/ }"
     install -m 755 "$system$file" "$tree/lib/$1"
     package="$(package_of "$file")"
     install -m 644 "$system/usr/share/doc/$package/copyright" "$tree/licenses/$package"
@@ -115,7 +117,8 @@ take() { # NAME: copies a library, and the licence of the package it came with
             head -n 1)" "$1" "$package" >> "$tree/licenses/packages"
 }
 
-# What is opened at run time, and everything that it and ours need beside glibc and GCC's own libgcc_s, which every glibc system has.
+# Libraries that are opened at run time, and everything that they and ours need, except glibc and
+# GCC's libgcc_s, which every glibc system has.
 wanted_by() { objdump -p "$@" | sed -n 's/^  NEEDED *//p' | sort -u; }
 pending="libopenblas.so.0 libz.so.1 libzstd.so.1 $(wanted_by "$tree"/bin/* "$tree/lib/libhybrid.so.$version" | tr '\n' ' ')"
 while [ -n "$pending" ]; do
@@ -130,12 +133,12 @@ done
 LC_ALL=C sort -o "$tree/licenses/packages" "$tree/licenses/packages"
 cp "$system"/usr/share/common-licenses/{GPL-3,LGPL-2.1} "$tree/licenses"
 
-# ---- what it asks for, and the tarball -----------------------------------------------------------------------
+# ---- the required glibc, and the tarball --------------------------------------------------------
 
 newest="$(find "$tree" -type f \( -path '*/bin/*' -o -name '*.so*' \) -exec objdump -T {} + |
     grep -oE 'GLIBC_2\.[0-9]+' | sort -Vu | tail -n 1)"
 if is_newer "${newest#GLIBC_}" "$wanted" && [ -z "${HYBRID_DIST_HERE:-}" ]; then
-    fail "a symbol of $newest is used, and glibc $wanted was to be enough"
+    fail "a symbol of $newest is used, but only glibc $wanted may be required"
 fi
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --format=gnu -cf - "$name" | gzip -9n > "$out/$name.tar.gz"

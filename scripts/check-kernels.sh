@@ -1,11 +1,12 @@
 #!/bin/sh
-# check-kernels.sh LOG ...: do all kernels fit the card that has the least room?
+# check-kernels.sh LOG ...: checks that all kernels fit the card with the least shared memory.
 #
-# A block of sm_120 (RTX 50) may have 99 KB of shared memory, 128 KB less than an H200. The logs are what
-# `ptxas -v` said while compiling for sm_120. Fails when a kernel spills registers or declares more shared
-# memory than that; and when a source that asks for more than 48 KB at launch neither asserts the limit
-# at compile time (static_assert with "99 * 1024") nor fits its size to the card (card.shared_bytes).
-# Prints how many kernels there are and the one with most registers and with most shared memory.
+# A block of sm_120 (RTX 50) may have 99 KB of shared memory, 128 KB less than an H200. The logs are
+# the output of `ptxas -v` for sm_120. Fails if a kernel spills registers or declares more shared
+# memory than that; also if a source that requests more than 48 KB at launch neither asserts the
+# limit at compile time (static_assert with "99 * 1024") nor adapts its size to the card
+# (card.shared_bytes). Prints the number of kernels, and those with most registers and most shared
+# memory.
 set -u
 limit=101376
 logs=0
@@ -38,7 +39,7 @@ awk -v limit="$limit" '
         if (registers > most_registers) { most_registers = registers; by_registers = kernel }
         if (shared > most_shared) { most_shared = shared; by_shared = kernel }
         if (shared > limit) {
-            printf "%s: %s has %d bytes of shared memory, %d are allowed\n", FILENAME, kernel, shared, limit
+            printf "%s: %s has %d bytes of shared memory; the limit is %d\n", FILENAME, kernel, shared, limit
             bad = 1
         }
     }
@@ -49,7 +50,7 @@ awk -v limit="$limit" '
         exit bad
     }' "$@" || logs=1
 
-# What is asked for at launch cannot be seen in the logs. A source answers for the headers it includes.
+# The logs do not show what is requested at launch. A source is responsible for its headers.
 status=$logs
 for source in "$root"/src/kernels/cuda/*.cu; do
     sources=$source
@@ -59,7 +60,7 @@ for source in "$root"/src/kernels/cuda/*.cu; do
     grep -qE 'MaxDynamicSharedMemorySize|hy_launch_with_shared\(' "$source" || continue
     # shellcheck disable=SC2086 # names without blanks
     grep -qE 'static_assert\(.*<= *99 \* 1024|card[.>-]+shared_bytes' $sources && continue
-    echo "${source#"$root"/}: asks for dynamic shared memory without a limit (99 * 1024, or the card's)"
+    echo "${source#"$root"/}: requests dynamic shared memory without a limit (99 * 1024, or the card's)"
     status=1
 done
 exit $status

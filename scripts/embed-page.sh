@@ -1,7 +1,8 @@
 #!/bin/sh
-# embed-page.sh OUT.c STYLE.css SCRIPT.js...: turns the style and the script of reports into C strings, for
-# src/report/page.h. Several scripts become one, in the order given. Beside each string stands the base64 of
-# its SHA-256, which the page's security policy names. Needs a POSIX shell, sed, sha256sum and base64.
+# embed-page.sh OUT.c STYLE.css SCRIPT.js...: converts the style and the script of reports to C
+# strings, for src/report/page.h. Several scripts become one, in the given order. Next to each
+# string is the base64 of its SHA-256, for the security policy of the page. Needs a POSIX shell,
+# sed, sha256sum and base64.
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -17,7 +18,7 @@ shift 2
 # A question mark is escaped because "??/" would be a trigraph in standard C.
 quote() { sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/?/\\?/g' -e 's/^/    "/' -e 's/$/\\n"/'; }
 
-# The digest comes in hexadecimal; base64 wants its bytes.
+# The digest is hexadecimal; base64 needs its bytes.
 hash() {
     for byte in $(sha256sum | cut -c 1-64 | sed 's/../0x& /g'); do
         # shellcheck disable=SC2059 # the format is the byte itself

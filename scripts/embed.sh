@@ -1,7 +1,7 @@
 #!/bin/sh
-# embed.sh OUT.c: turns the files under configs/ into one C file, so that the programs find their
-# profiles, model presets and card files wherever they are installed. The table's form is that of
-# src/config/builtin.h; its order is that of the names. Needs only a POSIX shell, ls, sed and sort.
+# embed.sh OUT.c: converts the files under configs/ to one C file, so that the programs find their
+# profiles, model presets and card files wherever they are installed. src/config/builtin.h declares
+# the table, which is sorted by name. Needs only a POSIX shell, ls, sed and sort.
 set -eu
 LC_ALL=C
 export LC_ALL

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Makes sure that what building needs is there; silent and quick when it is.
+# Installs the packages that building needs; silent and fast if nothing is missing.
 #
-#   scripts/install-deps.sh            what `make` and `make run` need
-#   scripts/install-deps.sh --tests    also what `make test` needs, and Open MPI where it can be had
+#   scripts/install-deps.sh            for `make` and `make run`
+#   scripts/install-deps.sh --tests    also for `make test`, and Open MPI if it is available
 #
-# Things are looked for themselves (a compiler, a header, a library), so that it does not matter how
-# they came to the machine. What is missing is installed with apt-get as root or with sudo that asks
-# no password; otherwise the one line to run is printed and the exit code is 1.
+# It checks for the compiler, headers and libraries themselves, so it does not matter how they were
+# installed. Missing packages are installed with apt-get, as root or with sudo without a password;
+# otherwise the command to run is printed and the exit code is 1.
 set -euo pipefail
 
 wants_tests=no
@@ -31,7 +31,7 @@ missing=()
 has_command ${CC:-gcc} || missing+=(gcc)
 has_command make || missing+=(make)
 has_command pkg-config || missing+=(pkg-config)
-# Without libc's own headers a compiler is of no use; minimal systems have gcc but not them.
+# A compiler needs the headers of libc; minimal systems have gcc without them.
 has_header stdio.h || missing+=(libc6-dev)
 has_header libconfig.h || missing+=(libconfig-dev)
 has_library libopenblas || missing+=(libopenblas0)
@@ -39,8 +39,7 @@ if [ "$wants_tests" = yes ]; then
     has_header check.h || missing+=(check)
     has_library libcurl || missing+=(libcurl4)
 fi
-# PCRE2 is wanted but not needed: without it the tokenizers whose split pattern is not built in are
-# refused by name. What cannot be had is done without.
+# PCRE2 is optional: without it, tokenizers with a split pattern that is not built in are rejected.
 has_pcre2() {
     printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n' |
         ${CC:-gcc} ${CPPFLAGS:-} -E -x c - > /dev/null 2>&1
@@ -54,8 +53,8 @@ if ! has_pcre2; then
     fi
 fi
 
-# Open MPI is wanted by tests but not needed: ranks under mpirun are passed over without it. Once it has been
-# tried in vain this is said and not tried again for a day, because trying takes time.
+# Open MPI is optional for tests: without it, tests with mpirun are skipped. After a failed attempt
+# this is printed and not tried again for a day, because it takes time.
 has_mpi() { has_command mpicc && has_command mpirun; }
 mpi_tried="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hybrid-train/no-mpi"
 try_mpi() {
@@ -68,7 +67,7 @@ try_mpi() {
             --no-install-recommends openmpi-bin libopenmpi-dev > /dev/null 2>&1 ||
             { mkdir -p "${mpi_tried%/*}" && : > "$mpi_tried"; } 2> /dev/null || true
     fi
-    has_mpi || echo "Open MPI is not here (openmpi-bin, libopenmpi-dev): tests with mpirun are skipped"
+    has_mpi || echo "Open MPI is missing (openmpi-bin, libopenmpi-dev): tests with mpirun are skipped"
 }
 if [ ${#missing[@]} -eq 0 ]; then
     try_mpi
@@ -76,7 +75,7 @@ if [ ${#missing[@]} -eq 0 ]; then
 fi
 
 if ! has_command apt-get; then
-    echo "Missing: ${missing[*]} (names as in Debian). Please install them with this system's" >&2
+    echo "Missing: ${missing[*]} (Debian package names). Please install them with this system's" >&2
     echo "package manager; libconfig, OpenBLAS, Check and curl are the libraries." >&2
     exit 1
 fi
@@ -99,8 +98,8 @@ apt_get() {
     "${run_as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
         apt-get -qq -o DPkg::Lock::Timeout=120 "$@" > "$log" 2>&1
 }
-# Package lists that cannot be refreshed may still be good enough, so only the install decides.
-apt_get update || echo "apt-get update failed; trying with the package lists that are here" >&2
+# Old package lists may be good enough, so only the result of the install counts.
+apt_get update || echo "apt-get update failed; trying with the old package lists" >&2
 if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
     cat "$log" >&2
     echo "apt-get could not install ${missing[*]}" >&2

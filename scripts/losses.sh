@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # losses.sh: the losses of many small training runs, bit for bit, to compare two builds.
 #
-# A change that should not touch the arithmetic is checked with it: record before, record after, compare.
-# Each run exercises another path through the trainer (places, types, predictors, data, resuming, the
-# library's API). Nothing but what a run computes is written, so one build writes the same file each
-# time. Runs are on the CPU with two threads, whatever the machine has; --gpu has a list of its own for a
-# card, where bits also depend on the matmul algorithms, so both builds must use one table of them.
+# It checks a change that should not affect the arithmetic: record before, record after, compare.
+# Each run uses another path through the trainer (places, types, predictors, data, resuming, the
+# library's API). Only computed values are written, so a build always writes the same file. Runs use
+# the CPU with two threads, whatever the machine has. --gpu has a separate list for a card; there
+# bits also depend on the matmul algorithms, so both builds must use the same table of them.
 set -uo pipefail
 export LC_ALL=C
-export OMP_WAIT_POLICY=passive # threads that wait do not spin: other work may share the machine
+export OMP_WAIT_POLICY=passive # waiting threads do not spin, because other work may share the machine
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 
@@ -53,7 +53,7 @@ die() { # die CODE MESSAGE
     exit "$1"
 }
 
-# ---- comparing -------------------------------------------------------------------------------------
+# ---- comparing ----------------------------------------------------------------------------------
 
 compare() { # compare FILE_A FILE_B
     [ -r "$1" ] || die 2 "cannot read $1"
@@ -89,14 +89,14 @@ compare() { # compare FILE_A FILE_B
         }' "$1" "$2"
 }
 
-# ---- running ---------------------------------------------------------------------------------------
+# ---- running ------------------------------------------------------------------------------------
 
 # The kind of machine and build that bits depend on, as a file name.
 kind_of() { # kind_of BUILD_DIR
     local matmul core version compiler libc
     matmul="$("$1/bin/hybrid-train" "${tiny[@]}" --steps 1 --out none --json 2> /dev/null < /dev/null |
         sed -n 's/.*"matmul": "\(.*\)",/\1/p')"
-    [ -n "$matmul" ] || die 1 "$1/bin/hybrid-train does not say what its matrix products are made with"
+    [ -n "$matmul" ] || die 1 "$1/bin/hybrid-train does not report its matmul library"
     version="$(sed -n 's/OpenBLAS \([^,]*\), .*/openblas\1/p' <<< "$matmul")"
     core="$(sed -n 's/.*core type \([^ ]*\).*/\1/p' <<< "$matmul")"
     compiler="$(readelf -p .comment "$1/bin/hybrid-train" 2> /dev/null |
@@ -105,7 +105,7 @@ kind_of() { # kind_of BUILD_DIR
     echo "$(uname -m)-${core:-own}-${version:-matmul}-${compiler:-cc}-${libc:-libc}"
 }
 
-# One line for each step in OUT/metrics.jsonl, and one of what the run came to. Events are left out.
+# Prints one line for each step in OUT/metrics.jsonl, and one for the result. Events are omitted.
 extract() { # extract RUN METRICS SUMMARY
     awk -v run="$1" '
         function value(key,   v) {
@@ -131,7 +131,7 @@ extract() { # extract RUN METRICS SUMMARY
                 "final_loss val_loss", names, " ")
             for (i in names) is_wanted[names[i]] = 1
         }
-        /^  "[a-z_]*":/ { # of the run; what is of a phase stands further in
+        /^  "[a-z_]*":/ { # values of the run; those of a phase are indented further
             gsub(/[",:]/, "")
             if ($1 in is_wanted) printf " %s=%s", $1, $2
         }
@@ -142,22 +142,22 @@ extract() { # extract RUN METRICS SUMMARY
 tiny=(--model nano --layers 2 --width 64 --heads 4 --mlp-width 128 --seq-len 64 --batch-size 2
     --grad-accum-steps 1 --builtin-bytes 120000 --steps 10 --lr-warmup-steps 2 --eval-every 5
     --eval-batches 4 --sample-tokens 0 --threads 2 --device cpu)
-# Short windows with moves between them.
+# Short windows with jumps between them.
 moves=(--steps 24 --full-steps 3 --correct-steps 2 --predict-from 0.1 --predict-until 0.95
     --confidence-threshold 0 --guard-share 1 --fork-budget 0)
-# A gradient no longer than usual counts as a divergence.
+# Even a gradient of the usual norm counts as a divergence.
 undone=("${moves[@]}" --steps 40 --predict-from 0.4 --grad-explosion 1 --cooldown-steps 2)
-# Every class of state somewhere else than on the device.
+# No class of state on the device.
 pinned=(--weights-place pinned --master-place pinned --grads-place pinned --optim-place pinned)
 disk=(--weights-place disk --master-place disk --grads-place disk --optim-place disk
     --offload-folder offload --offload-size 1GB)
 # Fine-tuning of the folder that the run `made` exported, on rows.
 tuned=(--model made/model --data sums.jsonl --seq-len 64 --batch-size 2 --grad-accum-steps 1 --lr 1e-3
     --lr-warmup-steps 2 --eval-batches 4 --sample-tokens 0 --threads 2 --device cpu)
-# Weights in bf16 alone: every phase must be bf16 then.
+# Only bf16 weights: then every phase must be bf16.
 bf16_only=(--precision bf16 --precision-correct same --master-dtype bf16)
 
-wanted() { # wanted RUN: whether it is to be recorded
+wanted() { # wanted RUN: whether to record it
     [ -z "$only" ] || [[ ",$only," == *",$1,"* ]]
 }
 
@@ -169,11 +169,11 @@ train() { # train FOLDER [OPTION ...]
     local matmul
     matmul="$(sed -n 's/.*"matmul": "\(.*\)",/\1/p' "$folder/summary.json")"
     : "${first_matmul:=$matmul}"
-    # Under a load that starves one timing, the program may drop a matrix library that it uses else.
+    # Under heavy load, one bad timing may make the program drop its matmul library.
     [ "$matmul" = "$first_matmul" ] || die 1 "$folder used $matmul, others $first_matmul: run again"
 }
 
-record() { # record RUN: what the folder of that name holds
+record() { # record RUN: the results in the folder of that name
     extract "$1" "$1/metrics.jsonl" "$1/summary.json" >> "$out"
     echo "  $1"
 }
@@ -186,19 +186,19 @@ run() {
     train "$name" "${tiny[@]}" "$@" && record "$name"
 }
 
-# A run whose metrics or summary lack what it is there for shows nothing.
+# A run must show in its metrics or summary what it is meant to test.
 must_show() { # must_show RUN PATTERN
     wanted "$1" || return 0
     grep -qE -e "$2" "$1/metrics.jsonl" "$1/summary.json" || die 1 "run $1 has no $2"
 }
 
-# A run in which moves are made and kept.
+# A run in which jumps are made and accepted.
 run_moves() { # run_moves NAME [OPTION ...]
     run "$1" "${moves[@]}" "${@:2}"
     must_show "$1" '"phase":"predict".*"rejected":false'
 }
 
-# resume NAME FROM CHECKPOINT: the run in folder FROM once more, from the checkpoint of that step on.
+# resume NAME FROM CHECKPOINT: repeats the run in folder FROM from the checkpoint of that step on.
 resume() {
     rm -rf "$1" && cp -r "$2" "$1" || exit 1
     find "$1" -maxdepth 1 -name 'checkpoint-*' ! -name "checkpoint-$3" -exec rm -r {} +
@@ -224,10 +224,10 @@ text() { # words in an order that repeats with errors
     }'
 }
 
-library() { # library NAME: a run of tests/losses/library.c, which prints lines as they are here
+library() { # library NAME: a run of tests/losses/library.c, which prints such lines itself
     wanted "library-$1" || return 0
     if [ ! -x library ]; then
-        # The header of the build, where it lies beside it: structs may differ.
+        # The header of that build, if it is there: structs may differ.
         local include="$build/../include"
         [ -r "$include/hybrid.h" ] || include="$root/include"
         # shellcheck disable=SC2086 # CC may be "ccache gcc"
@@ -239,11 +239,11 @@ library() { # library NAME: a run of tests/losses/library.c, which prints lines 
     echo "  library-$1"
 }
 
-# All the runs. Names are what --only takes.
+# All runs. --only accepts these names.
 run_all() {
     local profile predictor strategy
 
-    # the default job and its profiles, with no more changed than the length
+    # the default job and its profiles; only the length is changed
     for profile in aggressive balanced conservative; do
         wanted "$profile" || continue
         train "$profile" --profile "$profile" --steps 12 --threads 2 --device cpu --eval-batches 8 \
@@ -258,7 +258,7 @@ run_all() {
     run_moves aggressive-moves --profile aggressive --grad-accum-steps 4
     run_moves conservative-moves --profile conservative
 
-    # where state lives
+    # places of state
     run streaming "${pinned[@]}"
     run streaming-resident "${pinned[@]}" --resident-units 1 --ring-depth 3
     run streaming-update-now "${pinned[@]}" --update now --grad-accum-steps 2
@@ -268,7 +268,7 @@ run_all() {
     run activations-pinned --activations-place pinned --grad-accum-steps 2
     run activations-recomputed --activations-place pinned --recompute all
 
-    # what is recomputed and how steps are cut
+    # recomputation and micro-batches
     run accum-recompute --grad-accum-steps 3 --recompute all
     run recompute-some --recompute attention --recompute-layers 1
     run accum-no-normalize --grad-accum-steps 2 --no-normalize --scale-lr
@@ -287,7 +287,7 @@ run_all() {
     run fp16 --precision fp16
     run_moves mixed-phases --precision bf16 --precision-correct fp32 --precision-warmup fp32
 
-    # predictors, and what becomes of m and v in Predict
+    # predictors, and m and v in Predict
     for predictor in outer line; do run_moves "predictor-$predictor" --predictor "$predictor"; done
     run_moves predictor-bf16 --predictor-dtype bf16 --no-snapshot
     run predictor-none "${moves[@]}" --predictor none
@@ -295,10 +295,10 @@ run_all() {
         run_moves "offload-$strategy" --offload-strategy "$strategy" --grad-accum-steps 2
     done
     run_moves offload-no-async --offload-strategy pinned --no-async-restore
-    # above what confidence begins with: a fork has to show first that moves pay
+    # above the initial confidence: a fork must first show that jumps pay
     run_moves forks --steps 60 --confidence-threshold 0.81 --fork-budget 0.5 --fork-steps 3
     must_show forks '"forks": [1-9]'
-    # a step that looks bad after a move undoes it
+    # a bad step after a jump undoes it
     run rollback "${undone[@]}"
     must_show rollback '"rolled_back":true'
     run rollback-disk "${undone[@]}" "${disk[@]}"
@@ -319,7 +319,7 @@ run_all() {
     run mixture --data words.txt:2,sums.jsonl:1
     run no-shuffle --data words.txt --no-shuffle --epochs 1 --steps 0 --max-batch-size 2 --batch-size 32
 
-    # fine-tuning what another run has made
+    # fine-tuning the result of another run
     if wanted fine-tuning || wanted fine-tuning-bf16 || wanted init-from; then
         train made "${tiny[@]}"
         if wanted fine-tuning; then
@@ -333,7 +333,7 @@ run_all() {
         run init-from --init-from made --data words.txt
     fi
 
-    # resuming: in a plain run, in a window between moves, and with small state that streams
+    # resuming: in a plain run, in a window between jumps, and with small streamed state
     if wanted resume || wanted resumed; then
         train resume "${tiny[@]}" --steps 12 --save-every 5 --keep 0 && record resume
         resume resumed resume 5
@@ -354,7 +354,7 @@ run_all() {
     library loop
 }
 
-# A model that is large enough for tensor cores, fp8 and several units in a ring.
+# A model large enough for tensor cores, fp8 and several units in a ring.
 card=(--model nano --layers 4 --width 256 --heads 4 --mlp-width 512 --seq-len 256 --batch-size 8
     --grad-accum-steps 2 --builtin-bytes 400000 --steps 16 --lr-warmup-steps 2 --eval-every 8
     --eval-batches 4 --sample-tokens 0 --device cuda --tune fast)
@@ -390,7 +390,7 @@ run_gpu() {
     fi
 }
 
-# The same with every run replaced by its name.
+# As above, with every run replaced by its name.
 # shellcheck disable=SC2317 # "$runs" calls them
 list() {
     wanted() { :; }
@@ -404,7 +404,7 @@ list() {
     "$runs"
 }
 
-# ---- the command -----------------------------------------------------------------------------------
+# ---- the command --------------------------------------------------------------------------------
 
 only=""
 runs=run_all
@@ -440,7 +440,7 @@ while [ $# -gt 0 ]; do
         only="$2"
         shift 2
         ;;
-    -*) die 2 "unknown option $1; --help shows what there is" ;;
+    -*) die 2 "unknown option $1; --help lists the options" ;;
     *) break ;;
     esac
 done

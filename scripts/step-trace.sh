@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# step-trace.sh: which source files one optimizer step passes through, from a recorded trace.
+# step-trace.sh: lists the source files that one optimizer step uses, from a recorded trace.
 #
-# Builds hybrid-train under build/trace with -finstrument-functions, trains a small model and records
-# every function that the main thread enters between BEGIN and END (tests/trace/tracer.c does that).
-# Prints the files under src/ in the order in which the step first comes to them, and their number.
-# src/kernels is left out: it is what a step is made of, not how it is put together. Other threads
-# (the loader's, the kernels' own) are not followed. The same sources give the same trace.
+# Builds hybrid-train under build/trace with -finstrument-functions, trains a small model and
+# records every function that the main thread enters between BEGIN and END (tests/trace/tracer.c
+# does that). Prints the files under src/ in the order in which the step first uses them, and their
+# number. src/kernels is omitted: the list shows how a step is put together, not its computations.
+# Other threads (of the loader and of kernels) are not traced. The same sources give the same trace.
 set -uo pipefail
 
-# Recording begins when BEGIN is entered for the CALL-th time and ends when END returns: from where the
-# loader is asked for a batch to where the weights are updated.
+# Recording begins when BEGIN is entered for the CALL-th time and ends when END returns: from the
+# request for a batch to the update of the weights.
 BEGIN="${TRACE_BEGIN:-hy_engine_gradients}"
 END="${TRACE_END:-hy_engine_end_step}"
-# The ordinary step: the third of Full (two of Warmup come before; the second of Full begins a window),
+# An ordinary step: the third of Full (after two of Warmup; the second of Full begins a window),
 # with two micro-batches.
 CALL="${TRACE_CALL:-5}"
 RUN=(--model nano --layers 2 --width 32 --heads 2 --mlp-width 64 --seq-len 32 --batch-size 2
@@ -60,22 +60,22 @@ mkdir -p "$build" || exit 1
 tracer="$(cd "$build" && pwd)/tracer.o"
 trace="$build/trace.txt"
 
-# ---- build -----------------------------------------------------------------------------------------
+# ---- build --------------------------------------------------------------------------------------
 # shellcheck disable=SC2086 # CC may be "ccache gcc"
 $compiler -std=c17 -O2 -c tests/trace/tracer.c -o "$tracer" || die "tests/trace/tracer.c does not compile"
-# -no-pie: an address in the trace is one in the program. -O1 and no inlining, sibling calls or clones:
-# every call in the source is a call in the trace.
+# -no-pie: an address in the trace is one in the program. -O1 and no inlining, sibling calls or
+# clones: every call in the source is a call in the trace.
 make -s "$program" BUILD="$build" CC="$compiler" NVCC= LDFLAGS="-no-pie $tracer" CFLAGS="-g -O1 -w \
     -fno-inline -fno-optimize-sibling-calls -fno-ipa-cp -fno-ipa-sra -fno-partial-inlining -fno-ipa-icf \
     -finstrument-functions -finstrument-functions-exclude-file-list=src/kernels/" \
     1>&2 || die "the instrumented program does not build"
 
-# ---- run -------------------------------------------------------------------------------------------
+# ---- run ----------------------------------------------------------------------------------------
 address_of() { # address_of FUNCTION
     nm "$program" | awk -v name="$1" '
         $3 == name { found++; address = $1 }
         END { if (found == 1) print address; exit found != 1 }' ||
-        die "$1 is no function of $program, or several are: see BEGIN and END in this script"
+        die "$program does not have exactly one function $1: see BEGIN and END in this script"
 }
 begin="$(address_of "$BEGIN")" && end="$(address_of "$END")" || exit 1
 rm -f "$trace"
@@ -83,7 +83,7 @@ TRACE_BEGIN="$begin" TRACE_END="$end" TRACE_CALL="$CALL" TRACE_OUT="$trace" \
     "$program" "${RUN[@]}" "$@" > /dev/null || die "the run failed"
 [ -s "$trace" ] || die "$END did not return after call $CALL of $BEGIN: nothing was recorded"
 
-# ---- print -----------------------------------------------------------------------------------------
+# ---- print --------------------------------------------------------------------------------------
 # "DEPTH FUNCTION FILE" for each call, in order.
 calls() {
     paste -d ' ' <(cut -d ' ' -f 1 "$trace") \

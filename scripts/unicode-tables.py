@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/tokenizer/unicode_tables.c: what the tokenizers must know of Unicode.
+"""Writes src/tokenizer/unicode_tables.c: the Unicode data for tokenizers.
 
     scripts/unicode-tables.py > src/tokenizer/unicode_tables.c
 
-The tables are what Hugging Face's tokenizers know, so that ids are the same: classes of Unicode 16 (its
-regular expressions), normal form C of Unicode 9 (what came later is neither ordered nor composed), and small
-letters of Unicode 17. tests/golden/compare_tokenizers.py finds what differs. Where this Python has another
-Unicode than 16, the package unicodedata2==16.0.0 is needed. The result is checked
-in: a build never runs this.
+The tables match Hugging Face's tokenizers, so that ids are the same: classes of Unicode 16 (its regular
+expressions), normal form C of Unicode 9 (later characters are neither ordered nor composed), and lower
+case of Unicode 17. tests/golden/compare_tokenizers.py finds differences. If this Python does not have
+Unicode 16, the package unicodedata2==16.0.0 is needed. The result is checked in: a build never runs this.
 """
 import sys
 
@@ -20,19 +19,19 @@ WANTED = "16.0.0"
 LAST = 0x10FFFF
 BLOCK = 128
 OTHER, LETTER, NUMBER, SPACE, WORD = 0, 1, 2, 3, 4
-# White_Space; the category alone lacks the controls.
+# White_Space; the category does not include the control characters.
 SPACES = {0x9, 0xA, 0xB, 0xC, 0xD, 0x20, 0x85, 0xA0, 0x1680, 0x2028, 0x2029, 0x202F, 0x205F, 0x3000}
 SPACES |= set(range(0x2000, 0x200B))
 # Alphabetic but neither letter, mark nor number: circled and squared letters. Then the joiners.
 WORDS = {0x200C, 0x200D}
 for first, last in ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)):
     WORDS |= set(range(first, last + 1))
-# Small letters of Unicode 15 to 17, which str.lower() of an older Python lacks.
+# Lower case of Unicode 15 to 17, which str.lower() of an older Python does not have.
 LOWER = {0x1C89: 0x1C8A, 0xA7CB: 0x264, 0xA7CC: 0xA7CD, 0xA7DA: 0xA7DB, 0xA7DC: 0x19B}
 LOWER.update({c: c + 1 for c in (0xA7CE, 0xA7D2, 0xA7D4)})
 LOWER.update({c: c + 0x20 for c in range(0x10D50, 0x10D66)})
 LOWER.update({c: c + 0x1B for c in range(0x16EA0, 0x16EB9)})
-# Marks, and characters made of two, that came after Unicode 9.
+# Marks and composed characters that were added after Unicode 9.
 NEWER = set()
 for first, last in (
         (0x7FD, 0x7FD), (0x897, 0x89F), (0x8CA, 0x8D3), (0x9FE, 0x9FE), (0xC3C, 0xC3C), (0xD3B, 0xD3C),
@@ -64,7 +63,7 @@ def lower(code):
     if code in LOWER:
         return LOWER[code]
     small = chr(code).lower()
-    # U+0130 alone becomes two characters: unicode.c knows it.
+    # Only U+0130 becomes two characters: unicode.c handles it.
     return ord(small) if len(small) == 1 else code
 
 
@@ -118,7 +117,7 @@ def combining():
 
 
 def lowering():
-    """Runs of capitals with one distance to their small letters, every character or every other."""
+    """Runs of upper-case letters with the same distance to lower case, every character or every other."""
     runs = []
     for code in range(0x80, LAST + 1):
         if 0xD800 <= code < 0xE000:
@@ -138,13 +137,13 @@ def lowering():
 
 def main():
     if ucd.unidata_version != WANTED:
-        sys.exit(f"unicode-tables.py: this Python knows Unicode {ucd.unidata_version}, the tables are"
-                 f" of {WANTED}: pip install unicodedata2=={WANTED}")
+        sys.exit(f"unicode-tables.py: this Python has Unicode {ucd.unidata_version}, but the tables"
+                 f" need {WANTED}: pip install unicodedata2=={WANTED}")
     print(f"""/* unicode_tables.c: character classes of Unicode {WANTED}, decompositions of 9, cases of 17.
  *
  * Written by scripts/unicode-tables.py; unicode_tables.h says how they are laid out. */
 /* clang-format off */
-#include "data/unicode_tables.h"
+#include "tokenizer/unicode_tables.h"
 """)
     classes()
     decompositions()

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "trainer/adapt.h"
 #include "trainer/trainer.h"
 
 hy_status inside_resize(hy_trainer *t, int64_t batch_size) {

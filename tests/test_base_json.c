@@ -318,17 +318,17 @@ START_TEST(a_wrong_member_is_named_with_its_source) {
     const char *s;
     must_fail(hy_json_int(json, root, "z", &i), HY_ERR_INPUT, "t: \"z\" is missing");
     must_fail(hy_json_int(json, root, "s", &i), HY_ERR_INPUT,
-              "t: \"s\" is a string, expected a whole number");
+              "t: \"s\" is a string; expected a whole number");
     must_fail(hy_json_int(json, root, "d", &i), HY_ERR_INPUT, "a number with a fraction");
     must_fail(hy_json_double(json, root, "n", &d), HY_ERR_INPUT,
-              "\"n\" is null, expected a number");
+              "\"n\" is null; expected a number");
     must_fail(hy_json_bool(json, root, "i", &b), HY_ERR_INPUT,
-              "is a number, expected true or false");
+              "is a number; expected true or false");
     must_fail(hy_json_bool(json, root, "z", &b), HY_ERR_INPUT, "\"z\" is missing");
-    must_fail(hy_json_string(json, root, "a", &s, NULL), HY_ERR_INPUT, "is an array, expected");
-    must_fail(hy_json_string(json, root, "o", &s, NULL), HY_ERR_INPUT, "is an object, expected");
+    must_fail(hy_json_string(json, root, "a", &s, NULL), HY_ERR_INPUT, "is an array; expected");
+    must_fail(hy_json_string(json, root, "o", &s, NULL), HY_ERR_INPUT, "is an object; expected");
     must_fail(hy_json_string(json, root, "b", &s, NULL), HY_ERR_INPUT,
-              "is true or false, expected");
+              "is true or false; expected");
     must_fail(hy_json_int(json, NULL, "i", &i), HY_ERR_INPUT, "\"i\" is missing");
     must(hy_json_double(json, root, "i", &d));
     must(hy_json_bool(json, root, "b", &b));

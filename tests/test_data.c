@@ -514,7 +514,7 @@ START_TEST(too_few_tokens_are_told_with_the_counts) {
     write_run("short.txt", 0, 100);
     must_refuse(options_of(path_of("short.txt"), 256),
                 "short.txt has 100 tokens; a sequence needs 257");
-    must_refuse(options_of(path_of("short.txt"), 50), "102 in all");
+    must_refuse(options_of(path_of("short.txt"), 50), "102 in total");
     hy_dataset_close(open_data(options_of(path_of("short.txt"), 49)));
 
     hy_dataset_options options = options_of(path_of("short.txt"), 99);

@@ -298,7 +298,7 @@ START_TEST(csv_without_known_columns_is_refused_by_their_names) {
     must_refuse(options_of(write_text("a.csv", "text\n")), "contains no rows");
     must_refuse(options_of(write_text("a.csv", "")), "no line with column names");
     must_refuse(options_of(write_text("a.csv", "text,id\rone,1\r\"two\nlines\",2\rthree,3\r")),
-                "carriage returns alone");
+                "the lines end with carriage returns");
     hy_dataset_options doubled =
         options_of(write_text("a.csv", "text\r\r\nsome text that is long enough\r\r\nb c\r\r\n"));
     hy_dataset_close(open_data(doubled));

@@ -147,7 +147,7 @@ START_TEST(wrong_sizes_are_refused) {
               "not enough memory");
     loader = create(1, 2, 0);
     hy_batch batch;
-    must_fail(hy_loader_peek(loader, 2, &batch), HY_ERR_STATE, "only 2 are read ahead");
+    must_fail(hy_loader_peek(loader, 2, &batch), HY_ERR_STATE, "only 2 batches are read ahead");
     must_fail(hy_loader_peek(loader, -1, &batch), HY_ERR_STATE, "batch -1");
     hy_loader_destroy(loader);
 }

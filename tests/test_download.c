@@ -402,7 +402,7 @@ START_TEST(the_program_says_where_the_model_is_and_how_to_use_it) {
     text = printed("--download " NAME " --json", &code);
     ck_assert_msg(code == 0 && strstr(text, "\"fetched\": 0"), "%s", text);
     text = printed("--download " NAME " --steps 5", &code);
-    ck_assert_msg(code == 2 && strstr(text, "takes --out FOLDER and no other setting"), "%s", text);
+    ck_assert_msg(code == 2 && strstr(text, "can only be combined with --out FOLDER"), "%s", text);
     hub.list_status = 404;
     text = printed("--download " NAME " --out /tmp/none", &code);
     ck_assert_msg(code == 2 && strstr(text, "check the name"), "%s", text);

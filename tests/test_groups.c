@@ -53,10 +53,10 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {":", "group 1 names no parameters"},
         {" : frozen", "group 1 names no parameters"},
         {"*:", "group 1 (*) has no settings after the colon; accepted: lr_scale X"},
-        {"*: ,", "\"\" is not known"},
+        {"*: ,", "\"\" is unknown"},
         {"*: decay 0,", "\"\" is unknown; accepted: lr_scale X, decay X, optimizer NAME, frozen"},
-        {"*: lr 0.1", "\"lr\" is not known"},
-        {"*: Decay 0", "\"Decay\" is not known"},
+        {"*: lr 0.1", "\"lr\" is unknown"},
+        {"*: Decay 0", "\"Decay\" is unknown"},
         {"*: decay", "decay \"\" is not accepted; accepted: a number, 0 to 10"},
         {"*: decay = ", "decay \"\" is not accepted"},
         {"*: decay 0 1", "decay \"0 1\" is not accepted"},
@@ -75,7 +75,7 @@ START_TEST(a_wrong_text_names_the_group_the_word_and_what_is_accepted) {
         {"*: optimizer", "optimizer \"\" is not accepted; accepted: adamw, sgd"},
         {"*: optimizer adamw8bit", "types and places of state are the run's"},
         {"*: optimizer paged_adamw", "is not accepted"},
-        {"last:1", "\"1\" is not known"},
+        {"last:1", "\"1\" is unknown"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         must_fail(hy_groups_check(wrong[i][0]), HY_ERR_INPUT, wrong[i][1]);
@@ -513,7 +513,7 @@ END_TEST
 
 START_TEST(what_groups_cannot_do_to_ones_own_parameters_is_said) {
     static const char *const wrong[][2] = {
-        {"bias: frozen", "lr_scale 0 leaves them as they are"},
+        {"bias: frozen", "use lr_scale 0 to keep them unchanged"},
         {"embed.*: decay 0", "\"embed.*\" matches no parameter; they are called weights, bias"},
         {"last:1: decay 0", "\"last:1\" matches no parameter"},
     };

@@ -133,7 +133,7 @@ START_TEST(templates_that_run_away_are_stopped) {
     refuse("{% set ns = namespace(s='0123456789') %}{% for i in range(60) %}"
            "{% set ns.s = ns.s + ns.s %}{% endfor %}",
            "memory");
-    refuse("{{ 'x' * 9999999999 }}", "MiB of memory");
+    refuse("{{ 'x' * 9999999999 }}", "more than");
     refuse("{{ '' ~ [[]] * 9999999999 }}", "more than");
     refuse("{{ range(999999) }}", "more than 100000 numbers");
     refuse("{{ strftime_now('%A' * 1000) }}", "a date has more than 255 bytes");

@@ -194,7 +194,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     call = good_matmul();
     call.attr.accumulate = true;
     call.t[HY_MATMUL_BIAS] = hy_tensor_1d(some, HY_F32, 4);
-    must_fail(hy_op_check(&call), HY_ERR_INPUT, "neither bias nor c");
+    must_fail(hy_op_check(&call), HY_ERR_INPUT, "cannot be combined with bias or c");
     call = good_matmul();
     call.t[HY_MATMUL_C] = call.t[HY_MATMUL_D];
     call.t[HY_MATMUL_C].dtype = HY_BF16;

@@ -109,7 +109,7 @@ START_TEST(a_state_of_another_length_or_type_is_refused) {
     must_refuse(&call, "v is bf16, expected fp32");
     call = t.call;
     call.t[HY_ADAFACTOR_PARAM] = hy_tensor_1d(t.call.t[HY_ADAFACTOR_PARAM].data, HY_F32, 108);
-    must_refuse(&call, "factors are those of a matrix");
+    must_refuse(&call, "is_factored needs a matrix");
     trial_end(&t);
 }
 END_TEST

@@ -229,7 +229,7 @@ START_TEST(wrong_calls_are_refused_in_words) {
     must_fail(tried(&wrong), HY_ERR_INPUT, "largest is missing");
     wrong = call;
     wrong.t[HY_TO_FP8_CODES].data = wrong.t[HY_TO_FP8_TRANSPOSED].data = NULL;
-    must_fail(tried(&wrong), HY_ERR_INPUT, "neither codes nor transposed");
+    must_fail(tried(&wrong), HY_ERR_INPUT, "both codes and transposed are missing");
     wrong = call;
     wrong.t[HY_TO_FP8_TRANSPOSED].dtype = HY_E5M2;
     must_fail(tried(&wrong), HY_ERR_INPUT, "transposed is");

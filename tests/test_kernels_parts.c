@@ -86,7 +86,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     call.attr.add_parts.rank = 3;
     refused(&call, "sum over ranks: the rank is 3 of 3");
     call.attr.add_parts.rank = -1;
-    refused(&call, "rank -1 of 3");
+    refused(&call, "the rank is -1 of 3");
     call.attr.add_parts.count = call.attr.add_parts.rank = 0;
     refused(&call, "rank 0 of 0");
     call = good_call();
@@ -99,7 +99,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     refused(&call, "parts has shape (11), expected 2 times 5 elements");
     call = good_call();
     call.t[HY_ADD_PARTS_PARTS].dtype = HY_F32;
-    refused(&call, "parts is fp32, expected bf16 as own");
+    refused(&call, "parts is fp32, expected bf16 (the type of own)");
     call = good_call();
     call.t[HY_ADD_PARTS_PARTS].data = NULL;
     refused(&call, "parts is missing; it is required with 3 ranks");
@@ -108,7 +108,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     must(hy_op_check(&call));
     call = good_call();
     call.t[HY_ADD_PARTS_OUT].dtype = HY_F16;
-    refused(&call, "out is fp16, expected fp32 or bf16 as own");
+    refused(&call, "out is fp16, expected fp32 or bf16 (the type of own)");
     call = good_call();
     call.t[HY_ADD_PARTS_OUT].shape[0] = 6;
     refused(&call, "out has shape (6), expected 5 elements, as in own");

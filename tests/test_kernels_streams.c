@@ -371,7 +371,7 @@ END_TEST
 START_TEST(a_wrong_number_of_threads_is_refused) {
     hy_cpu_options options = {.threads = -1};
     hy_backend *none = NULL;
-    must_fail(hy_cpu_backend_create(&options, &none), HY_ERR_INPUT, "-1 threads");
+    must_fail(hy_cpu_backend_create(&options, &none), HY_ERR_INPUT, "the number of threads is -1");
 }
 END_TEST
 

@@ -192,7 +192,8 @@ START_TEST(what_is_not_aligned_is_refused_in_words) {
     hy_spill *s = open_spill(4 * BLOCK, (hy_spill_options){0});
     char *data = take(2 * BLOCK);
     hy_spill_ticket ticket;
-    must_fail(hy_spill_read(s, 512, BLOCK, data, &ticket), HY_ERR_INTERNAL, "a read at byte 512");
+    must_fail(hy_spill_read(s, 512, BLOCK, data, &ticket), HY_ERR_INTERNAL,
+              "cannot read at byte 512");
     must_fail(hy_spill_write(s, 0, BLOCK, data + 256, &ticket), HY_ERR_INTERNAL,
               "must be multiples of 4096");
     must(hy_spill_close(s));
@@ -336,7 +337,7 @@ START_TEST(an_error_in_the_middle_names_folder_place_and_reason) {
         hy_spill_ticket bad, good;
         must(hy_spill_write(s, 0, 8 * BLOCK, data, &bad));
         must_fail(hy_spill_wait(s, bad), HY_ERR_IO, folder);
-        must_fail(hy_spill_wait(s, bad), HY_ERR_IO, "writing 4.0 KiB at byte 8192");
+        must_fail(hy_spill_wait(s, bad), HY_ERR_IO, "writing 4.0 KiB failed at byte 8192");
         must_fail(hy_spill_wait(s, bad), HY_ERR_IO, "Input/output error");
         ck_assert(hy_spill_is_done(s, bad));
         hy_spill_stats stats;
@@ -428,7 +429,7 @@ START_TEST(when_all_have_failed_unheard_the_next_is_refused) {
             must(hy_spill_read(s, n * BLOCK, BLOCK, data, &tickets[n]));
         }
         must_fail(hy_spill_read(s, 0, BLOCK, data, &more), HY_ERR_IO, "3 transfers have failed");
-        must_fail(hy_spill_wait(s, tickets[1]), HY_ERR_IO, "reading 4.0 KiB at byte 4096");
+        must_fail(hy_spill_wait(s, tickets[1]), HY_ERR_IO, "reading 4.0 KiB failed at byte 4096");
         must(hy_spill_read(s, 0, BLOCK, data, &more)); /* heard: its place is free */
         must_fail(hy_spill_wait(s, more), HY_ERR_IO, "byte 0");
         must_fail(hy_spill_close(s), HY_ERR_IO, "byte 0");

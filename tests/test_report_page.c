@@ -343,7 +343,7 @@ START_TEST(several_runs_are_compared_and_laid_over_each_other) {
     ck_assert(of_run[0] == 1 && of_run[1] == 1);
     /* Stacks of several runs would hide each other: totals are drawn instead. */
     ck_assert_ptr_null(curve_of(json, "memory", "activations"));
-    ck_assert_ptr_nonnull(curve_of(json, "memory", "live at the step's end"));
+    ck_assert_ptr_nonnull(curve_of(json, "memory", "in use at the end of the step"));
     hy_json_free(json);
     free(page);
     hy_run_close(runs[0]);

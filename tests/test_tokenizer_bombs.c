@@ -42,7 +42,7 @@ START_TEST(nested_repetitions_end_with_an_error) {
     hy_tokenizer *t = tokenizer_of(&(tokenizer_parts){.pre_tokenizer = patterns[_i]});
     size_t count;
     ck_assert_int_eq(encode_as(t, 9000, 10, &count), HY_ERR_INPUT);
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "t.json: splitting by the pattern"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "t.json: splitting the text by the pattern"));
     hy_tokenizer_close(t);
 }
 END_TEST

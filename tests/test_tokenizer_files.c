@@ -144,32 +144,32 @@ static const struct {
     {{.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}"},
      "has an empty pattern"},
     {{.normalizer = "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a\"},\"content\":\"\"}"},
-     "with a Regex"},
+     "has a Regex"},
     {{.pre_tokenizer = "{\"type\":\"BertPreTokenizer\"}"}, "pre_tokenizer \"BertPreTokenizer\""},
     {{.pre_tokenizer = "{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Odd\"}"},
      "behavior \"Odd\""},
     {{.pre_tokenizer =
           "{\"type\":\"Sequence\",\"pretokenizers\":[" BYTE_LEVEL ",{\"type\":\"Digits\"}]}"},
      "ByteLevel must be the last"},
-    {{.pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\"}"}, "replacement is empty"},
+    {{.pre_tokenizer = "{\"type\":\"Metaspace\",\"replacement\":\"\"}"}, "Metaspace is empty"},
     {{.pre_tokenizer = "{\"type\":\"Digits\",\"individual_digits\":1}"}, "individual_digits"},
     {{.decoder = "{\"type\":\"WordPiece\"}"}, "decoder \"WordPiece\""},
     {{.decoder = "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"Strip\"}]}"},
      "is not supported in this position"},
     {{.post_processor = "{\"type\":\"BertProcessing\"}"}, "post_processor \"BertProcessing\""},
     {{.post_processor = "{\"type\":\"TemplateProcessing\",\"single\":[]}"}, "lacks Sequence A"},
-    {{.settings = ",\"dropout\":0.1"}, "model has \"dropout\""},
+    {{.settings = ",\"dropout\":0.1"}, "model has the key \"dropout\""},
     {{.settings = ",\"continuing_subword_prefix\":\"##\""}, "continuing_subword_prefix"},
     {{.settings = ",\"unk_token\":\"<none>\""}, "<none>"},
     {{.settings = ",\"byte_fallback\":3"}, "byte_fallback"},
     {{.members = ",\"extra\":{}"}, "\"extra\" is unknown"},
-    {{.merges = "\"a\""}, "merge number 1: it must be"},
-    {{.merges = "\"a b c\""}, "merge number 1: it must be"},
-    {{.merges = "[\"a\"]"}, "merge number 1: it must be"},
-    {{.merges = "7"}, "merge number 1: it must be"},
+    {{.merges = "\"a\""}, "merge number 1: expected"},
+    {{.merges = "\"a b c\""}, "merge number 1: expected"},
+    {{.merges = "[\"a\"]"}, "merge number 1: expected"},
+    {{.merges = "7"}, "merge number 1: expected"},
     {{.merges = "\" a\""}, "one of its parts is empty"},
     {{.vocab = ",\"\":256", .merges = "[\"\",\"a\"]"}, "one of its parts is empty"},
-    {{.vocab = ",\"ab\":256", .merges = "\"a b\",\"a c\""}, "merge number 2: its two parts"},
+    {{.vocab = ",\"ab\":256", .merges = "\"a b\",\"a c\""}, "merge number 2: both parts"},
     {{.merges = "\"a zz\""}, "must be in the vocabulary"},
     {{.vocab = ",\"ab\":255"}, "has the id 255"},
     {{.vocab = ",\"ab\":-1"}, "must be an integer"},
@@ -338,7 +338,7 @@ START_TEST(files_become_shards_with_documents_apart) {
         ck_assert_str_eq(line, "97 98 256 99 256");
         shard_ids(out, "val/000000.bin", line);
         ck_assert_str_eq(line, "100 100 100 100 256");
-        must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "is there already");
+        must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "already exists");
         options.paths = &(const char *){out};
         options.out = folder;
         must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "shard of tokens already");

@@ -1,4 +1,4 @@
-/* dump.c: a run written down for another program. See dump.h. */
+/* dump.c: writes a run for another program. See dump.h. */
 #include "gpu_loss/dump.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/number.h"
 #include "formats/safetensors.h"
 
-/* ---- weights ----------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static hy_status put_weights(hy_trainer *t, hy_safetensors_writer *writer) {
     const hy_params *params = &t->engine.model->params;
@@ -52,7 +52,7 @@ static hy_status write_weights(hy_trainer *t, const char *path) {
     return status;
 }
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count, const char *path) {
     size_t seq = (size_t)t->settings.train.seq_len;
@@ -67,7 +67,7 @@ static hy_status write_rows(const hy_trainer *t, hy_split split, uint64_t count,
     if (file && fclose(file) != 0) is_written = false;
     free(tokens);
     free(targets);
-    return is_written ? HY_OK : hy_fail(HY_ERR_IO, "%s could not be written", path);
+    return is_written ? HY_OK : hy_fail(HY_ERR_IO, "could not write %s", path);
 }
 
 /* As validation counts them (evaluate.c). */
@@ -77,7 +77,7 @@ static uint64_t held_out_rows(const hy_trainer *t) {
     return wanted && wanted < all ? wanted : all;
 }
 
-/* ---- settings ---------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 static void add_number(hy_text *json, const char *key, double value) {
     char text[HY_NUMBER_MAX];
@@ -123,7 +123,7 @@ static hy_status check(const hy_trainer *t) {
     const hy_shape *s = &t->engine.model->shape;
     bool is_gpt2 = !s->is_rms && !s->has_rope && !s->is_gated && s->has_qkv_bias &&
                    s->has_proj_bias && s->has_tied_head && s->kv_heads == s->heads;
-    if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes have a peer to be written for");
+    if (!is_gpt2) return hy_fail(HY_ERR_INPUT, "only GPT-2 shapes can be written for the peer");
     if (t->engine.plan.predictor.kind != HY_PREDICTOR_NONE) {
         return hy_fail(HY_ERR_INPUT, "the peer knows predictor = none alone");
     }

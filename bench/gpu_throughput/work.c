@@ -1,6 +1,6 @@
-/* work.c: making a run, and timing it. See work.h.
+/* work.c: creates a run and times it. See work.h.
  *
- * Tokens and, unless the host is asked to do it, weights are drawn: see drawn_run.h. */
+ * Tokens are random, and so are weights unless the host initialises them: see drawn_run.h. */
 #include "gpu_throughput/work.h"
 
 #include <dlfcn.h>
@@ -12,19 +12,20 @@
 #include "base/error.h"
 #include "drawn_run.h"
 
-#define SHARD_SEQUENCES 2050 /* in the file; a run that needs more reads it again */
+#define SHARD_SEQUENCES 2050 /* tokens in the file; a run that needs more reads it again */
 
-/* ---- tokens ------------------------------------------------------------------------------------ */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static hy_status make_data(gt_work *w, int64_t vocab, char path[96]) {
     const char *base = getenv("TMPDIR");
     snprintf(w->folder, sizeof w->folder, "%.40s/gpu_throughput-XXXXXX", base ? base : "/tmp");
-    if (!mkdtemp(w->folder)) return hy_fail(HY_ERR_IO, "no temporary folder %s", w->folder);
+    if (!mkdtemp(w->folder))
+        return hy_fail(HY_ERR_IO, "cannot create a temporary folder %s", w->folder);
     snprintf(path, 96, "%s/tokens.bin", w->folder);
     return drawn_tokens(path, (uint64_t)(SHARD_SEQUENCES * w->options.seq + 1), vocab);
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static hy_status set_number(hy_config *config, const char *key, int64_t value) {
     char text[32];
@@ -53,20 +54,19 @@ static hy_status set_pairs(hy_config *config, const char *text) {
 }
 
 static hy_status configure(const gt_options *o, hy_config *config) {
-    const char *settings[][2] = {
-        {"model", o->model},
-        {"device", o->device},
-        {"precision", o->precision},
-        {"loss_chunks", o->loss_chunks},
-        {"tune", o->tune},
-        {"tune_cache", o->tune_cache},
-        {"attention", o->attention},
-        {"out", "none"},
-        {"predictor", "none"},
-        {"precision_correct", "same"},
-        {"offload_strategy", "none"},
-        {"steps", "100000"},
-        {"dynamic_batch", "on"}}; /* the size that was planned is measured */
+    const char *settings[][2] = {{"model", o->model},
+                                 {"device", o->device},
+                                 {"precision", o->precision},
+                                 {"loss_chunks", o->loss_chunks},
+                                 {"tune", o->tune},
+                                 {"tune_cache", o->tune_cache},
+                                 {"attention", o->attention},
+                                 {"out", "none"},
+                                 {"predictor", "none"},
+                                 {"precision_correct", "same"},
+                                 {"offload_strategy", "none"},
+                                 {"steps", "100000"},
+                                 {"dynamic_batch", "on"}}; /* measures the planned size */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
     }
@@ -121,7 +121,7 @@ void gt_work_close(gt_work *w) {
     *w = (gt_work){0};
 }
 
-/* ---- timing ------------------------------------------------------------------------------------ */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -156,7 +156,7 @@ static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds 
     double seconds[GT_STEPS_MAX];
     for (int i = -w->options.warmup; i < w->options.steps; i++) {
         double begin = hy_clock();
-        HY_TRY(work(w)); /* waits for the device at its end */
+        HY_TRY(work(w)); /* waits for the device at the end */
         if (i >= 0) seconds[i] = hy_clock() - begin;
     }
     *out = gt_describe(seconds, w->options.steps);
@@ -167,7 +167,7 @@ hy_status gt_time_steps(gt_work *w, gt_seconds *out) { return time_work(w, one_s
 
 hy_status gt_time_forward(gt_work *w, gt_seconds *out) { return time_work(w, one_forward, out); }
 
-/* ---- the card ---------------------------------------------------------------------------------- */
+/* ---- the card -------------------------------------------------------------------------------- */
 
 uint64_t gt_card_bytes(void) {
     size_t free_bytes = 0, total = 0;

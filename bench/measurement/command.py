@@ -1,7 +1,7 @@
 """command.py: how a measurement is called and how it ends: values of options, what has to be here, exit codes.
 
 A measurement that lacks a card or its data says so and ends well; one without its program is wrong usage (2). A run
-that broke is code 1, a stop 75: the journal has the finished runs, and the same command goes on.
+that broke is code 1, a stop 75: the journal has the finished runs, and the same command continues.
 """
 import argparse
 import ctypes
@@ -64,7 +64,7 @@ def find_card(device, advice):
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        skip("there is no NVIDIA driver here", advice)
+        skip("no NVIDIA driver found", advice)
 
 
 def find_shards(folders, advice):
@@ -104,5 +104,5 @@ def run(measure, o):
         print(f"{NAME}: {failure}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print(f"\nstopped; finished runs are in {o.resume}, the same command goes on", file=sys.stderr)
+        print(f"\nstopped; finished runs are in {o.resume}, the same command continues", file=sys.stderr)
         sys.exit(75)

@@ -8,14 +8,13 @@
 
 #include "base/number.h"
 
-/* Predicting is forced on: this measures what it is worth, not whether it would have been
- * chosen. */
+/* Prediction is forced on: this measures its value, not whether it would be chosen. */
 #define FORCED_ON "confidence_threshold", "0", "fork_budget", "0", "cooldown_steps", "1"
 #define PLAIN                                                                                      \
     "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same",                   \
         "offload_strategy", "none", "sample_tokens", "0", "schedule", "cosine", "min_lr_ratio",    \
         "0.1"
-/* The model of the lab: GPT of 6 blocks, width 384; with a byte vocabulary 10.7M parameters. */
+/* The lab model: a GPT with 6 blocks of width 384; with a byte vocabulary 10.7M parameters. */
 #define LAB                                                                                        \
     "layers", "6", "width", "384", "heads", "6", "mlp_width", "1536", "activation", "gelu",        \
         "init_std", "0.02", "context", "512", "seq_len", "512", "batch_size", "64",                \
@@ -93,7 +92,7 @@ static const char *const cpu_pairs[] = {PLAIN,
                                         "tail_share",
                                         "0.05",
                                         NULL};
-/* The shape is that of the folder that --model names. */
+/* The shape comes from the model folder of --model. */
 static const char *const tune_pairs[] = {PLAIN,
                                          FORCED_ON,
                                          "seq_len",
@@ -124,11 +123,11 @@ static const char *const tune_pairs[] = {PLAIN,
 static const char *const lab_pairs[] = {PLAIN, FORCED_ON, LAB, NULL};
 
 static const pv_size sizes[] = {
-    {"smoke", "minutes on two CPU cores: is the machinery right?", 400, "4e-3,8e-3,1.6e-2", "1,2",
-     "0.8,0.9,1.1,1.2", "builtin", smoke_pairs},
+    {"smoke", "minutes on two CPU cores: tests the benchmark itself", 400, "4e-3,8e-3,1.6e-2",
+     "1,2", "0.8,0.9,1.1,1.2", "builtin", smoke_pairs},
     {"cpu", "hours on a CPU: the model nano on 6M bytes", 1500, "2e-3,4e-3,8e-3", "1,2,3",
      "0.8,0.9,1.1,1.2,1.4", "builtin", cpu_pairs},
-    {"tune", "minutes on a CPU: fine-tuning of the folder --model names", 120, "2e-3,4e-3,8e-3",
+    {"tune", "minutes on a CPU: fine-tunes the model folder of --model", 120, "2e-3,4e-3,8e-3",
      "1,2,3", "0.8,0.9,1.1,1.2", "tinyshakespeare.txt", tune_pairs},
     {"lab", "a GPU: 6 blocks of width 384, 32,768 tokens per step, books", 2000, "1e-3,2e-3,4e-3",
      "1,2,3,4", "0.9,1.1,1.2,1.4", "books_train.txt", lab_pairs},
@@ -139,42 +138,41 @@ static const pv_size sizes[] = {
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
 
 static const char *const help_text[] = {
-    "predict_value: what is predicting worth, at equal compute?\n\n"
-    "Trains the same model in several arms that may each spend the same compute: a full step costs "
-    "1,\n"
-    "a forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and tells "
+    "predict_value: what prediction saves at equal compute\n\n"
+    "Trains the same model in several arms with the same compute budget: a full step costs 1, a\n"
+    "forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and computes "
     "how\n"
-    "many steps of the baseline reach the same loss: that number over ours is the compute "
+    "many steps the baseline needs for the same loss. That number over ours is the compute "
     "factor.\n\n"
     "  build/bench/predict_value                      smoke size: minutes on two CPU cores\n"
     "  build/bench/predict_value --verify             the same, and repeats a run of each arm\n"
     "  build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n"
     "  build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n"
     "  build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
-    "Ctrl-C stops after the step; the same command goes on where it stopped: each finished run is "
-    "a\n"
-    "line of OUT/runs.jsonl and is not run again as long as all its settings are the same.\n\n"
+    "Ctrl-C stops after the current step; the same command continues. Each finished run is a line "
+    "of\n"
+    "OUT/runs.jsonl and is not repeated while all its settings are the same.\n\n"
     "  --size NAME      see below; smoke\n"
     "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
-    "  --baseline ARM   what the others are compared with, always there; adamw\n"
+    "  --baseline ARM   the arm that others are compared with; always included; adamw\n"
     "  --arms LIST      of adamw, plain, outer, line, ema, paid;\n"
-    "                   ARM:key=value:... is a variant with settings of its own;\n"
+    "                   ARM:key=value:... is a variant with its own settings;\n"
     "                   outer,paid\n"
-    "  --lrs LIST       learning rates every arm is tried with\n"
+    "  --lrs LIST       learning rates to try with every arm\n"
     "  --seeds LIST     a seed gives every arm the same weights and the same data order\n"
     "  --steps N        the budget, in full steps\n"
     "  --budgets LIST   further baseline runs at its best learning rate, in units of --steps\n"
     "  --data FILE      text, folder or token shards; builtin\n"
-    "  --model NAME     preset, .cfg file, or a folder to be fine-tuned; nano\n"
+    "  --model NAME     preset, .cfg file, or a model folder to fine-tune; nano\n"
     "  --threads N      CPU threads; all cores\n"
     "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
-    "  --verify         repeats one run of each arm and demands equal bits\n\n",
-    "Arms: adamw and plain predict nothing, plain is the name for another optimizer "
-    "(plain:optimizer=sgd);\n"
-    "outer jumps ahead; line goes on along the window's direction; ema looks ahead along the mean "
-    "of\n"
-    "windows; paid pays for outer's guard and moves nothing: the control.\n\n"
-    "Exit code: 0 all checks passed, 1 one failed or a run broke, 2 wrong usage, 75 stopped.\n\n"
+    "  --verify         repeats one run of each arm and requires equal bits\n\n",
+    "Arms: adamw and plain do not predict; plain is for other optimizers (plain:optimizer=sgd). "
+    "outer\n"
+    "jumps ahead; line extends the direction of a window; ema extends the mean of windows. paid is "
+    "the\n"
+    "control: it pays for the guard of outer, but never changes the weights.\n\n"
+    "Exit code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\n"
     "Sizes:\n"};
 
 void pv_help(void) {
@@ -203,7 +201,7 @@ static bool parse_whole(const char *text, int64_t *out) {
     return (double)*out == value;
 }
 
-/* Cuts the next word off a comma-separated list; false at its end. */
+/* Takes the next word from a comma-separated list; false at its end. */
 static bool next_word(const char **list, char word[2 * PV_WORD_MAX], char separator) {
     const char *end = strchr(*list, separator);
     size_t size = end ? (size_t)(end - *list) : strlen(*list);
@@ -221,7 +219,7 @@ static bool parse_numbers(const char *name, const char *list, double *values, in
     while (next_word(&rest, word, ',')) {
         double value;
         if (*count == PV_LIST_MAX || !parse_number(word, &value) || !(value > 0)) {
-            return wrong(name, list, "up to 16 positive numbers with commas between");
+            return wrong(name, list, "up to 16 positive numbers, comma-separated");
         }
         for (int i = 0; i < *count; i++) {
             if (values[i] == value) return wrong(name, list, "each number once");
@@ -272,7 +270,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         {"outer", "outer", ""},
         {"line", "line", ""},
         {"ema", "ema", ""},
-        /* phi + eta (mu b + D) is theta then, to the bit */
+        /* then phi + eta (mu b + D) is exactly theta */
         {"paid", "outer", "outer_mu=0:outer_eta=1"},
     };
     char word[2 * PV_WORD_MAX];
@@ -291,7 +289,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
     return wrong(flag, text, "adamw, plain, outer, line, ema, paid");
 }
 
-/* The baseline comes first, whether named or not: every other arm is compared with it. */
+/* The baseline is always first: every other arm is compared with it. */
 static bool parse_arms(const char *list, pv_options *o) {
     char word[2 * PV_WORD_MAX];
     const char *rest = list;
@@ -315,7 +313,7 @@ static bool find_size(const char *name, const pv_size **out) {
     return wrong("--size", name, "smoke, cpu, tune, lab or long");
 }
 
-/* A file that a size wants: in $HYBRID_DATA, then beside the checkout. */
+/* A file that a size needs: in $HYBRID_DATA, then next to the checkout. */
 static bool find_data(pv_options *o) {
     const char *folders[] = {getenv("HYBRID_DATA"), "../shared/data"};
     if (o->data[0]) return true;
@@ -329,8 +327,8 @@ static bool find_data(pv_options *o) {
         if (access(o->data, R_OK) == 0) return true;
     }
     fprintf(stderr,
-            "predict_value: size %s trains on %s, which is not in $HYBRID_DATA; give --data FILE "
-            "(a compressed file must be unpacked first: xz -dk %s.xz)\n",
+            "predict_value: size %s trains on %s, which is not in $HYBRID_DATA; use --data FILE "
+            "(unpack a compressed file first: xz -dk %s.xz)\n",
             o->size->name, o->size->data, o->size->data);
     return false;
 }
@@ -352,7 +350,7 @@ static bool take_text(const char *flag, const char *value, char *target, size_t 
 
 static bool take_flag(const char *flag, const char *value, pv_options *o) {
     if (strcmp(flag, "--size") == 0 || strcmp(flag, "--baseline") == 0) {
-        return true; /* taken before the others */
+        return true; /* read before the others */
     }
     if (strcmp(flag, "--out") == 0) return take_text(flag, value, o->out, sizeof o->out);
     if (strcmp(flag, "--data") == 0) return take_text(flag, value, o->data, sizeof o->data);
@@ -373,7 +371,7 @@ static bool take_flag(const char *flag, const char *value, pv_options *o) {
         if (o->set_count == PV_SETS_MAX) return wrong(flag, value, "at most 64 settings");
         return parse_pair(value, &o->sets[o->set_count++]);
     }
-    return wrong("option", flag, "one of those that --help lists");
+    return wrong("option", flag, "an option that --help lists");
 }
 
 bool pv_options_parse(int argc, char **argv, pv_options *out) {
@@ -393,7 +391,7 @@ bool pv_options_parse(int argc, char **argv, pv_options *out) {
         if (strcmp(argv[i], "--verify") == 0) {
             out->verifies = true;
         } else if (i + 1 == argc) {
-            return wrong("option", argv[i], "a value after it, or an option that --help lists");
+            return wrong("option", argv[i], "a value after it; --help lists the options");
         } else {
             if (!take_flag(argv[i], argv[i + 1], out)) return false;
             i++;

@@ -15,7 +15,7 @@ static int label_width(const pv_options *o) {
 
 static const char *bound_mark(int bound) { return bound < 0 ? "<" : bound > 0 ? ">" : ""; }
 
-/* min / mean / max; a mark where a seed lies outside of what the baseline was run with. */
+/* min / mean / max; a mark if a seed is outside the measured range of the baseline. */
 static void print_factor(const pv_outcome *x, int seeds) {
     int low = 0, high = 0;
     for (int s = 0; s < seeds; s++) {
@@ -65,7 +65,7 @@ static void print_block(const pv_results *r, const pv_options *o, int width, boo
 }
 
 static void print_costs(const pv_results *r, const pv_options *o, int width) {
-    printf("\nWhat the runs spent, means over seeds (budget %lld)\n", (long long)o->steps);
+    printf("\nCompute spent, means over seeds (budget %lld)\n", (long long)o->steps);
     printf("  %-*s  %8s %8s %11s %6s %9s %15s\n", width, "arm", "spent", "seconds", "opt. steps",
            "moves", "rejected", "predicted steps");
     for (int a = 0; a < o->arm_count; a++) {

@@ -42,12 +42,12 @@ bool vp_is_place_used(const phase_run *run, hy_place place) {
     return false;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static int check_error(const vp_run *r, const char *when, const char *what, plan_error error) {
     if (error.is_within) return 0;
-    printf("FAIL  %s, %s, %s: %s was %.0f bytes (%.2f %%) off its plan; allowed are %g %% or %.0f "
-           "bytes\n",
+    printf("FAIL  %s, %s, %s: %s differed from its plan by %.0f bytes (%.2f %%); allowed: %g %% or "
+           "%.0f bytes\n",
            r->model, r->profile, when, what, error.bytes, error.percent, PLAN_BAR_PERCENT,
            PLAN_BAR_BYTES);
     return 1;
@@ -58,7 +58,7 @@ static int check_phase(const vp_run *r, hy_phase phase) {
     const char *name = hy_phase_name(phase);
     bool is_wanted = !r->run.is_aside || phase == HY_WARMUP || phase == HY_FULL;
     if (p->steps == 0 && is_wanted) {
-        printf("FAIL  %s, %s: phase %s did not occur; more --steps, or fewer rejected jumps "
+        printf("FAIL  %s, %s: phase %s did not occur; use more --steps, or fewer rejected jumps "
                "(%lld)\n",
                r->model, r->profile, name, (long long)r->run.summary.rejected_moves);
         return 1;
@@ -91,13 +91,12 @@ static void print_worst(const vp_results *results) {
             if (phase->steps > 0) keep_worse(&device, vp_device_error(phase));
         }
     }
-    printf("PASS  plans of %d run%s: by our own account a phase's device memory at most %.0f bytes "
-           "(%.2f %%) off, "
-           "pinned memory %.0f bytes (%.2f %%)",
+    printf("PASS  plans of %d run%s: measured device memory of a phase at most %.0f bytes (%.2f "
+           "%%) off, pinned memory %.0f bytes (%.2f %%)",
            results->count, results->count == 1 ? "" : "s", fabs(device.bytes), fabs(device.percent),
            fabs(pinned.bytes), fabs(pinned.percent));
     if (results->runs[0].run.summary.is_gpu) {
-        printf(", what the driver counts %.0f bytes (%.2f %%)", fabs(card.bytes),
+        printf(", memory reported by the driver %.0f bytes (%.2f %%)", fabs(card.bytes),
                fabs(card.percent));
     }
     printf("; allowed are %g %% or %.0f bytes\n", PLAN_BAR_PERCENT, PLAN_BAR_BYTES);

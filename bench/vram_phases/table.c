@@ -1,6 +1,6 @@
-/* table.c: a run on standard output: the placement table, and below it what each phase came to.
+/* table.c: a run on standard output: the placement table, and the results of each phase.
  *
- * A cell of the upper part is place, planned and measured bytes. */
+ * A cell of the upper part has place, planned and measured bytes. */
 #include "base/text.h"
 #include "vram_phases/results.h"
 
@@ -12,7 +12,7 @@ static const char *bytes_text(uint64_t bytes, char text[32]) {
     return hy_format_bytes((double)bytes, text, 32);
 }
 
-/* ---- the placement table ----------------------------------------------------------------------- */
+/* ---- the placement table --------------------------------------------------------------------- */
 
 static void print_cell(const char *place, int64_t planned, int64_t measured) {
     char a[32], b[32];
@@ -60,7 +60,7 @@ static void print_place(const phase_run *run, hy_place place) {
     printf("\n");
 }
 
-/* ---- what each phase came to ------------------------------------------------------------------- */
+/* ---- results of each phase ------------------------------------------------------------------- */
 
 static const char *error_text(const phase_run *run, hy_phase phase, char text[32]) {
     plan_error error = vp_device_error(&run->summary.phases[phase]);
@@ -111,7 +111,7 @@ static void print_figures(const phase_run *run) {
     }
 }
 
-/* ---- the run ----------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void print_line(const char *what, uint64_t planned, uint64_t measured) {
     char a[32], b[32];
@@ -120,7 +120,7 @@ static void print_line(const char *what, uint64_t planned, uint64_t measured) {
            bytes_text(measured, b), error.bytes, error.percent);
 }
 
-/* What was taken before the first step, and what others than the library say of it. */
+/* Memory allocated before the first step, and as reported by driver and system. */
 static void print_taken(const phase_run *run) {
     char with[32], without[32], resident[32];
     if (run->plan.host_pinned_bytes) {
@@ -129,10 +129,10 @@ static void print_taken(const phase_run *run) {
     if (run->card_bytes) {
         print_line("on the card, by the driver's count", run->plan.vram_bytes,
                    phase_run_taken(run));
-        printf("  the card says: %s in use with the run, %s after it\n",
+        printf("  reported by the card: %s in use with the run, %s after it\n",
                bytes_text(run->card_bytes, with), bytes_text(run->card_bytes_after, without));
     }
-    printf("  the system says: %s more resident memory than before the run\n",
+    printf("  reported by the system: %s more resident memory than before the run\n",
            bytes_text(run->resident_bytes, resident));
 }
 
@@ -141,8 +141,8 @@ static void print_choices(const phase_run *run) {
     printf("  types: %s\n  plan: %s\n", run->types, run->choices);
     for (int i = 0; i < run->plan.reason_count; i++) printf("    %s\n", run->plan.reasons[i]);
     if (run->plan.tokens_per_second > 0) {
-        printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f; %.0f where a window "
-               "begins\n",
+        printf("  predicted %.0f tokens/s in Full, measured %.0f: ratio %.2f; %.0f at the start of "
+               "a window\n",
                run->plan.tokens_per_second, rate, rate / run->plan.tokens_per_second,
                phase_run_window_rate(run));
     }
@@ -179,9 +179,10 @@ void vp_table_print(const vp_run *r) {
     printf("\n");
 }
 
-/* ---- all runs ---------------------------------------------------------------------------------- */
+/* ---- all runs -------------------------------------------------------------------------------- */
 
-/* Who of driver and library counts the device: what a phase has live is less than what was taken. */
+/* Which figure of the device counts: the driver's includes memory that is allocated but not in
+ * use. */
 static uint64_t taken_of(const phase_run *run) {
     return run->card_bytes ? phase_run_taken(run) : phase_run_peak(run);
 }
@@ -206,7 +207,7 @@ void vp_lines_print(const vp_results *results) {
     printf("\n");
 }
 
-/* ---- ways of training beside each other ---------------------------------------------------------- */
+/* ---- ways of training side by side ----------------------------------------------------------- */
 
 static bool has_several_ways(const vp_results *results) {
     for (int i = 1; i < results->count; i++) {
@@ -218,7 +219,7 @@ static bool has_several_ways(const vp_results *results) {
 void vp_ways_print(const vp_results *results) {
     char text[32];
     if (!has_several_ways(results)) return;
-    printf("live on the device by phase\n%-14s %-13s %-10s %-5s", "model", "profile", "types",
+    printf("in use on the device by phase\n%-14s %-13s %-10s %-5s", "model", "profile", "types",
            "way");
     for (int p = 0; p < HY_PHASE_COUNT; p++) printf(" %9s", hy_phase_name((hy_phase)p));
     printf(" %9s %9s\n", "pinned", "tokens/s");

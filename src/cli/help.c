@@ -1,8 +1,7 @@
-/* help.c: --help: examples first, then the flags used most, then everything on request.
+/* help.c: --help: examples first, then the most used flags; all flags on request.
  *
- * The words of single flags come from the flag list (options.h); only the examples and the
- * choice of the most used flags are written here. A name in that choice that is no flag any more
- * is left out. */
+ * The texts of single flags come from the flag list (options.h); only the examples and the list of
+ * most used flags are here. A name in that list that is no longer a flag is skipped. */
 #include <ctype.h>
 #include <string.h>
 
@@ -19,41 +18,39 @@ typedef struct example {
 } example;
 
 static const example examples[] = {
-    {"Train the built-in example, a small model on a text source of known entropy",
+    {"Train the built-in example: a small model on text of known entropy",
      "hybrid-train --profile aggressive"},
     {"Train on your own text, a file or a folder", "hybrid-train --data book.txt"},
-    {"A bigger model, for 2,000 steps, into a folder of its own",
+    {"Train a larger model for 2,000 steps and write to a chosen folder",
      "hybrid-train --model gpt2-124m --data corpus/ --steps 2000 --out runs/corpus"},
-    {"Stop with Ctrl-C (the step is finished and saved); go on where it stopped",
+    {"Stop with Ctrl-C (the current step is finished and saved), then continue",
      "hybrid-train --resume runs/corpus"},
-    {"Fetch a model from the Hugging Face hub; train it on rows of your own",
+    {"Download a model from the Hugging Face hub and train it on your own data",
      "hybrid-train --download Qwen/Qwen2.5-0.5B"},
-    {"Train adapters beside a model that stays as it is (LoRA), here one of 4 bits (QLoRA)",
+    {"Train adapters for a frozen model (LoRA), here quantised to 4 bits (QLoRA)",
      "hybrid-train --model Qwen/Qwen3-8B --data rows.jsonl --qlora"},
-    {"Several GPUs of this machine; \"--help ranks\" for several machines",
+    {"Train on several GPUs of this machine; see \"--help ranks\" for several machines",
      "hybrid-train --gpus 4 --model gpt2-124m --data corpus/"},
-    {"How good is it? Loss and perplexity on any data",
+    {"Measure loss and perplexity of a model on any data",
      "hybrid-train --eval-only --model runs/corpus --data other.txt"},
-    {"See every setting and where it came from, without running",
+    {"Show every setting and its origin, without running",
      "hybrid-train --profile aggressive --lr 2e-3 --print-config"},
-    {"Keep settings in a file; flags still win over it",
-     "hybrid-train --config my.cfg --batch-size 8"},
-    {"Start from the settings for a card or for a CPU",
+    {"Keep settings in a file; flags override it", "hybrid-train --config my.cfg --batch-size 8"},
+    {"Use the built-in settings for a card or a CPU",
      "hybrid-train --config rtx5080 --data corpus/"},
-    {"What would it keep where, and does it fit?",
+    {"Show where a run would keep its state, and whether it fits",
      "hybrid-train --model gpt2-124m --batch-size 16 --plan"},
-    {"Would a model fit a card that is not here?",
+    {"Check whether a model fits on a card that is not in this machine",
      "hybrid-train --model qwen2.5-7b --card rtx5080 --cpu-mem 64GB --plan"},
-    {"What can this machine train: full-parameter, with LoRA, with QLoRA?",
-     "hybrid-train --doctor"},
+    {"Show what this machine can train: all parameters, LoRA or QLoRA", "hybrid-train --doctor"},
 };
 
 static const struct {
     const char *title, *flags;
 } most_used[] = {
     {"What to train", "--model --data --profile --config --set"},
-    {"How long, how large", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
-    {"What it keeps", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
+    {"Length and size", "--steps --batch-size --grad-accum-steps --seq-len --lr"},
+    {"What to write", "--out --resume --overwrite --save-every --save-minutes --keep --eval-every"},
     {"Several GPUs and machines", "--gpus --ranks --zero-stage --transport --link --rank-timeout "
                                   "--restarts"},
     {"Memory", "--max-gpu-mem --cpu-mem --checkpoint-every-layer --no-checkpointing"},
@@ -87,16 +84,18 @@ static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag)
 
 static void write_examples(const hy_cli_terminal *terminal, const example *list, size_t count) {
     for (size_t i = 0; i < count; i++)
-        fprintf(terminal->out, "%s\n  %s%s%s\n\n", list[i].what,
-                hy_cli_colour_code(terminal, HY_CLI_GREEN), list[i].command,
+        fprintf(terminal->out,
+                "%s\n"
+                "  %s%s%s\n\n",
+                list[i].what, hy_cli_colour_code(terminal, HY_CLI_GREEN), list[i].command,
                 hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
 static void write_short_page(const hy_cli_terminal *terminal) {
     FILE *out = terminal->out;
     fputs("hybrid-train " HYBRID_VERSION
-          ": trains transformer language models on one ordinary machine, all of their parameters\n"
-          "or adapters beside them\n\n",
+          ": trains transformer language models on one or more ordinary machines,\n"
+          "all of their parameters or adapters\n\n",
           out);
     write_examples(terminal, examples, sizeof examples / sizeof examples[0]);
     for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
@@ -109,7 +108,8 @@ static void write_short_page(const hy_cli_terminal *terminal) {
             name += length;
         }
     }
-    fputs("\n\"--help all\" shows every flag, \"--help lr\" one of them with what it accepts.\n"
+    fputs("\n"
+          "\"--help all\" shows every flag; \"--help lr\" shows one flag and its accepted values.\n"
           "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped "
           "by a\n"
           "signal and saved.\n",
@@ -118,8 +118,7 @@ static void write_short_page(const hy_cli_terminal *terminal) {
 
 /* ---- groups and all -------------------------------------------------------------------------- */
 
-/* "train" of "train.batch_size"; "run" for keys of no group; "program" for the program's own
- * flags. */
+/* "train" for "train.batch_size", "run" for keys outside groups, "program" for other flags. */
 static const char *group_of(const hy_cli_flag *flag, char *group, size_t size) {
     const char *dot = flag->key != NULL ? strchr(flag->key, '.') : NULL;
     if (flag->meaning != HY_CLI_IS_KEY)
@@ -143,7 +142,7 @@ static void write_details(const hy_cli_terminal *terminal, const hy_cli_flag *fl
     fputs(hy_cli_colour_code(terminal, HY_CLI_PLAIN), terminal->out);
 }
 
-/* All flags of one group, or of every group with a heading over each; returns how many. */
+/* Prints all flags of one group, or of every group with a heading; returns their number. */
 static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) {
     hy_cli_flag flag;
     char group[32], current[32] = "";
@@ -162,26 +161,27 @@ static size_t write_groups(const hy_cli_terminal *terminal, const char *wanted) 
     return written;
 }
 
-/* ---- several GPUs and machines ---------------------------------------------------------------- */
+/* ---- several GPUs and machines --------------------------------------------------------------- */
 
 static const example launches[] = {
-    {"Four GPUs of this machine: a process, called rank, is started for each",
+    {"Use four GPUs of this machine; one process, called a rank, is started for each",
      "hybrid-train --gpus 4 --data corpus/ --out runs/corpus"},
-    {"Two ranks on the CPU, or sharing a GPU", "hybrid-train --ranks 2 --device cpu"},
-    {"Two machines with four GPUs each, by MPI",
+    {"Use two ranks on the CPU; without --device they can share a GPU",
+     "hybrid-train --ranks 2 --device cpu"},
+    {"Use two machines with four GPUs each, with MPI",
      "mpirun -n 8 --host a:4,b:4 hybrid-train --data corpus/ --out runs/corpus"},
-    {"By Slurm", "srun -N 2 --ntasks-per-node 4 --gpus-per-node 4 \\\n"
-                 "      hybrid-train --data corpus/ --out runs/corpus"},
-    {"By torchrun, the same on each machine; Python is not needed in the ranks",
+    {"The same with Slurm", "srun -N 2 --ntasks-per-node 4 --gpus-per-node 4 \\\n"
+                            "      hybrid-train --data corpus/ --out runs/corpus"},
+    {"The same with torchrun, started on each machine; the ranks do not need Python",
      "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
      "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
      "      hybrid-train --data corpus/ --out runs/corpus"},
-    {"Do these GPUs work together? The report is in report/selftest.txt",
+    {"Test whether these GPUs work together; writes report/selftest.txt",
      "hybrid-train --selftest --gpus 4 --out report"},
-    {"What would a rank take and send, on a machine that is not here?",
+    {"Show the memory and traffic of each rank, for a machine that is not here",
      "hybrid-train --plan --gpus 8 --card h100-80 --link nvlink \\\n"
      "      --model qwen2.5-7b --batch-size 64"},
-    {"A rank was lost, and all others have ended: go on from the last checkpoint",
+    {"Continue from the last checkpoint after a rank was lost and all others stopped",
      "hybrid-train --gpus 4 --resume runs/corpus"},
 };
 
@@ -190,9 +190,9 @@ static const char *const rank_flags[] = {"--gpus", "--ranks",        "--zero-sta
 
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);
-    fputs("All ranks have the same settings and see the same files. Rank 0 prints and\n"
-          "keeps the record; the others say nothing but errors. Each takes the card of\n"
-          "its number on its machine. Ctrl-C saves once and ends all.\n\n",
+    fputs("All ranks have the same settings and read the same files. Rank 0 prints the\n"
+          "output and writes the run folder; other ranks print only errors. Each rank uses\n"
+          "the card of its number on its machine. Ctrl-C saves once and stops all ranks.\n\n",
           terminal->out);
     for (size_t i = 0; i < sizeof rank_flags / sizeof rank_flags[0]; i++) {
         hy_cli_flag flag;
@@ -201,7 +201,7 @@ static void write_ranks_page(const hy_cli_terminal *terminal) {
     }
 }
 
-/* These have more to say than a flag. */
+/* Topics that show more than one flag. */
 static bool is_about_ranks(const char *topic) {
     topic += strspn(topic, "-");
     return strcmp(topic, "ranks") == 0 || strcmp(topic, "gpus") == 0;
@@ -209,7 +209,7 @@ static bool is_about_ranks(const char *topic) {
 
 /* ---- one topic ------------------------------------------------------------------------------- */
 
-/* "lr", "--lr", "optimizer.lr" and "batch_size" all name a flag. */
+/* "lr", "--lr", "optimizer.lr" and "batch_size" are all names of flags. */
 static bool find_topic(const char *topic, hy_cli_flag *flag) {
     char name[64];
     const char *dot = strrchr(topic, '.');
@@ -239,14 +239,14 @@ static void write_topic(const hy_cli_terminal *terminal, const hy_cli_flag *flag
                                 : "built in");
 }
 
-static int say_unknown_topic(const char *topic) {
+static int fail_unknown_topic(const char *topic) {
     char name[64];
     snprintf(name, sizeof name, "--%s", topic + strspn(topic, "-"));
     const char *nearest = hy_cli_nearest_flag(name, strlen(name));
     if (nearest != NULL)
-        hy_cli_error("no help on \"%s\"; did you mean %s?", topic, nearest + 2);
+        hy_cli_error("no help for \"%s\"; did you mean %s?", topic, nearest + 2);
     else
-        hy_cli_error("no help on \"%s\"; \"hybrid-train --help all\" lists every flag", topic);
+        hy_cli_error("no help for \"%s\"; \"hybrid-train --help all\" lists every flag", topic);
     return 2;
 }
 
@@ -261,6 +261,6 @@ int hy_cli_help(const hy_cli_terminal *terminal, const char *topic) {
     else if (find_topic(topic, &flag))
         write_topic(terminal, &flag);
     else if (write_groups(terminal, topic) == 0)
-        return say_unknown_topic(topic);
+        return fail_unknown_topic(topic);
     return 0;
 }

@@ -1,8 +1,9 @@
-/* hybrid_chat.c: the program: talks to a model in the terminal, or answers once.
+/* hybrid_chat.c: the program hybrid-chat: a conversation with a model in the terminal, or one
+ * answer.
  *
- * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to standard
- * output, to a file or pipe byte for byte as the model writes them; everything else goes to standard
- * error. All it knows of models it has from hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal. Answers go to
+ * standard output; a file or pipe gets them byte for byte. Everything else goes to standard error.
+ * The program uses only hybrid.h. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -19,14 +20,14 @@
 
 typedef struct options {
     const char *model, *adapter, *base, *frozen_dtype;
-    const char *prompt; /* NULL: talk */
+    const char *prompt; /* NULL: start a conversation */
     const char *system;
-    const char *messages; /* a file; NULL: nothing was said before */
+    const char *messages; /* file with earlier messages; NULL: none */
     hy_inference_options inference;
     hy_generate_options generate;
     bool is_quiet, without_colour;
     const char *device, *precision, *threads,
-        *max_gpu_mem; /* of the configuration; NULL: as it is */
+        *max_gpu_mem; /* of the configuration; NULL: unchanged */
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
@@ -34,77 +35,80 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--model", "FOLDER", HY_CLI_TEXT, AT(model),
-     "What to talk to: a run's folder, one of its checkpoints, a model's folder (config.json, "
-     "safetensors, tokenizer.json) or its name in the hub's cache."},
+     "The model: a run folder, a checkpoint, a model folder (config.json, safetensors, "
+     "tokenizer.json), or a model name in the hub cache."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
-     "An adapter that was trained beside this model (LoRA), as PEFT saves it, or the run that "
-     "left one. Several with commas between: /adapter changes over."},
+     "LoRA adapter for this model: a folder saved by PEFT, or a run with adapters. With a "
+     "comma-separated list, /adapter switches between them."},
     {"--base", "FOLDER", HY_CLI_TEXT, AT(base),
-     "Of a run with adapters: where the model that they stand beside is now, if it has moved."},
+     "For a run with adapters: the new location of its base model if that has moved."},
     {"--frozen-dtype", "TYPE", HY_CLI_TEXT, AT(frozen_dtype),
-     "Storage of the weights that adapters stand beside; without it as the run was trained where "
-     "--model is one, else as in the folder; auto: that of passes.",
+     "Number type of the base model's weights. Default: as in training if --model is a run with "
+     "adapters, else as stored in the folder. auto: the type that passes use.",
      "auto, fp8, int8, nf4, nf4_single"},
     {"--prompt", "TEXT", HY_CLI_TEXT, AT(prompt),
-     "Answer this once and exit. With a chat template it is a message, without one a text to be "
-     "continued."},
+     "Answer this once and exit. With a chat template it is a message; without one, a text to "
+     "continue."},
     {"--system", "TEXT", HY_CLI_TEXT, AT(system),
-     "What the model is told before the conversation."},
+     "System message at the start of the conversation."},
     {"--messages", "FILE", HY_CLI_TEXT, AT(messages),
-     "What was said before, as JSON: a list of messages, each with role (system, user, assistant, "
-     "tool) and content, or an object with messages and tools. The last one is answered."},
+     "Earlier messages as JSON: a list of objects with role (system, user, assistant, tool) and "
+     "content, or an object with messages and tools. The model answers the last message."},
     {"--max-tokens", "N", HY_CLI_INT32, AT(generate.max_tokens),
-     "Longest answer, in tokens; 0: as long as the model likes. Default 512.", FROM_0, 0,
-     INT32_MAX},
+     "Longest answer in tokens; 0: no limit. Default 512.", FROM_0, 0, INT32_MAX},
     {"--temperature", "T", HY_CLI_NUMBER, AT(generate.temperature),
-     "How freely tokens are drawn; 0: always the likeliest. Default 0.7.", "numbers from 0 to 100",
+     "Sampling temperature; 0: always the most likely token. Default 0.7.", "numbers from 0 to 100",
      0, 100},
     {"--top-k", "K", HY_CLI_INT32, AT(generate.top_k),
-     "Draw from the K likeliest tokens; 0: from all. Default 0.", FROM_0, 0, INT32_MAX},
+     "Sample from the K most likely tokens; 0: from all. Default 0.", FROM_0, 0, INT32_MAX},
     {"--top-p", "P", HY_CLI_NUMBER, AT(generate.top_p),
-     "Draw from the likeliest tokens that make up this share; 1: from all. Default 0.95.",
+     "Sample from the most likely tokens with this total probability; 1: from all. Default 0.95.",
      "numbers from 0 to 1", 0, 1},
     {"--seed", "N", HY_CLI_COUNT, AT(generate.seed),
-     "The same seed and the same words give the same answer. Default 1.",
-     "whole numbers from 0 on"},
+     "Random seed. The same seed and the same input give the same answer. Default 1.",
+     "whole numbers from 0"},
     {"--context", "N", HY_CLI_INT32, AT(inference.context),
-     "Tokens that are remembered; default: what the model can, at most 8192.",
+     "Context length in tokens. Default: the model's context, at most 8192.",
      "whole numbers from 1 to 2147483647", 1, INT32_MAX},
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(inference.tokenizer),
-     "tokenizer.json or its folder; none: tokens are bytes. Default: beside the model, else "
-     "bytes."},
+     "A tokenizer.json or its folder; none: tokens are bytes. Default: the one in the model "
+     "folder, else bytes."},
     {"--chat-template", "NAME", HY_CLI_TEXT, AT(inference.chat_template),
-     "How a conversation is written; plain: texts simply follow each other; auto: as the model's "
-     "folder says.",
+     "Format of a conversation. plain: the messages without markers; auto: the template in the "
+     "model folder.",
      "auto, plain, chatml, llama2, llama3, mistral, alpaca"},
     {"--no-think", NULL, HY_CLI_SWITCH, AT(inference.without_thinking),
-     "Tell the model's template enable_thinking = false: Qwen3 then answers at once."},
-    {"--device", "NAME", HY_CLI_TEXT, AT(device), "auto, cpu, cuda, cuda:1. Default auto.",
+     "Pass enable_thinking = false to the chat template; Qwen3 then answers without thinking."},
+    {"--device", "NAME", HY_CLI_TEXT, AT(device), "Device: auto, cpu, cuda, cuda:1. Default auto.",
      "auto, cpu, cuda"},
     {"--precision", "TYPE", HY_CLI_TEXT, AT(precision),
-     "auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.", "auto, fp32, bf16"},
+     "Precision: auto, fp32, bf16. Default auto: bf16 on a GPU, fp32 on a CPU.",
+     "auto, fp32, bf16"},
     {"--threads", "N", HY_CLI_TEXT, AT(threads), "Worker threads; 0: all cores."},
     {"--max-gpu-mem", "BYTES", HY_CLI_TEXT, AT(max_gpu_mem),
-     "Use no more of the card; weights that do not fit pass through it."},
-    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Nothing but answers and errors."},
+     "Use at most this much GPU memory; weights that do not fit are streamed from host memory."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only answers and errors."},
     {"--no-color", NULL, HY_CLI_SWITCH, AT(without_colour),
-     "No colours; so does the variable NO_COLOR."},
+     "Print without colours, as with the environment variable NO_COLOR."},
 };
 
 static const hy_cli_program program = {
     .name = "hybrid-chat",
-    .before =
-        "hybrid-chat " HYBRID_VERSION ": talk to a model in the terminal\n\n"
-        "Talk to what a run has made\n  hybrid-chat --model runs/mine\n\n"
-        "Talk to a model's folder\n  hybrid-chat --model ~/models/Qwen2.5-0.5B-Instruct\n\n"
-        "Answer once and exit\n"
-        "  hybrid-chat --model runs/mine --prompt \"Once upon a time\" --max-tokens 100\n\n"
-        "The likeliest words instead of drawn ones\n"
-        "  hybrid-chat --model runs/mine --temperature 0\n\n"
-        "Answer every line of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
-    .after = "\nWhile talking: /reset begins anew, /adapter NAME changes the adapter, /help\n"
-             "shows what can be typed, /exit (or Ctrl-D) ends; Ctrl-C stops an answer; a line\n"
-             "that ends in \\ goes on in the next.\n"
+    .before = "hybrid-chat " HYBRID_VERSION ": talk to a model in the terminal\n\n"
+              "Talk to the model of a run\n"
+              "  hybrid-chat --model runs/mine\n\n"
+              "Talk to a model folder\n"
+              "  hybrid-chat --model ~/models/Qwen2.5-0.5B-Instruct\n\n"
+              "Answer once and exit\n"
+              "  hybrid-chat --model runs/mine --prompt \"Once upon a time\" --max-tokens 100\n\n"
+              "Always use the most likely token\n"
+              "  hybrid-chat --model runs/mine --temperature 0\n\n"
+              "Answer every line of a file\n"
+              "  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
+    .after = "\n"
+             "In a conversation: /reset starts over, /adapter NAME switches the adapter, /help\n"
+             "lists all commands, /exit (or Ctrl-D) ends the program. Ctrl-C stops an answer.\n"
+             "A line that ends in \\ continues on the next line.\n"
              "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
@@ -112,15 +116,15 @@ static const hy_cli_program program = {
 
 typedef struct chat {
     const options *options;
-    hy_cli_terminal terminal; /* where answers go */
-    bool is_talking;          /* a person types and reads */
+    hy_cli_terminal terminal; /* stream for answers */
+    bool is_talking;          /* a person types and reads the answers */
     hy_inference *model;
-    char last; /* byte of the answer; 0: none yet */
+    char last; /* last byte of the answer; 0: none yet */
 } chat;
 
-/* ---- signals ----------------------------------------------------------------------------------- */
+/* ---- signals --------------------------------------------------------------------------------- */
 
-static _Atomic(hy_inference *) answering; /* NULL: nobody is */
+static _Atomic(hy_inference *) answering; /* NULL: no answer is being generated */
 static atomic_bool was_interrupted;
 
 static void on_interrupt(int number) {
@@ -130,7 +134,7 @@ static void on_interrupt(int number) {
     if (model != NULL) hy_inference_request_stop(model);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void on_text(void *user, const char *text, size_t size) {
     chat *it = user;
@@ -144,19 +148,20 @@ static void on_text(void *user, const char *text, size_t size) {
 }
 
 static void write_figures(const chat *it, const hy_generated *info) {
-    static const char *const ends[] = {[HY_END_MODEL] = "",
-                                       [HY_END_MAX_TOKENS] = ", cut by --max-tokens",
-                                       [HY_END_CONTEXT] =
-                                           ", the context is full: /reset begins anew",
-                                       [HY_END_STOPPED] = ", stopped"};
+    static const char *const ends[] = {
+        [HY_END_MODEL] = "",
+        [HY_END_MAX_TOKENS] = ", stopped at --max-tokens",
+        [HY_END_CONTEXT] = ", the context is full; /reset starts a new conversation",
+        [HY_END_STOPPED] = ", stopped"};
     double rate = info->seconds > 0 ? info->tokens / info->seconds : 0;
     if (!it->is_talking || it->options->is_quiet) return;
-    fprintf(it->terminal.out, "%s%d tokens, %.1f a second%s%s\n",
+    fprintf(it->terminal.out, "%s%d tokens, %.1f per second%s%s\n",
             hy_cli_colour_code(&it->terminal, HY_CLI_DIM), info->tokens, rate, ends[info->end],
             hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN));
 }
 
-/* is_text: a text to be continued, no message; words NULL: what was said before. */
+/* With is_text, `words` is a text to continue instead of a message. NULL: answer the earlier
+ * messages. */
 static hy_status answer(chat *it, const char *words, bool is_text, hy_generated *info) {
     const hy_generate_options *how = &it->options->generate;
     it->last = 0;
@@ -181,11 +186,11 @@ static int answer_once(chat *it) {
     return info.end == HY_END_STOPPED ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
 
-/* ---- talking ----------------------------------------------------------------------------------- */
+/* ---- talking --------------------------------------------------------------------------------- */
 
 enum { MESSAGE_MOST = 16 << 20 };
 
-/* The same on a terminal, with libedit. */
+/* Reads a line on a terminal with libedit. */
 static bool edit_message(char **message) {
     size_t size = 0;
     *message = NULL;
@@ -193,7 +198,7 @@ static bool edit_message(char **message) {
         char *line = hy_cli_edit_line(*message ? ". " : "> ");
         size_t more = line ? strlen(line) : 0;
         char *longer = line ? realloc(*message, size + more + 1) : NULL;
-        /* What was typed of it before Ctrl-C is not meant any more. */
+        /* Ctrl-C discards the lines typed so far */
         if (!line && atomic_load(&was_interrupted)) {
             free(*message);
             *message = NULL;
@@ -212,7 +217,8 @@ static bool edit_message(char **message) {
     return *message != NULL;
 }
 
-/* One message; false at the end. Lines that end in a backslash go on in the next. */
+/* Reads one message; false at the end of input. A line that ends in a backslash continues on the
+ * next one. */
 static bool read_message(chat *it, char **message) {
     size_t room = 0, size = 0;
     if (it->is_talking && hy_cli_can_edit()) return edit_message(message);
@@ -229,7 +235,7 @@ static bool read_message(chat *it, char **message) {
                 char *longer =
                     size < MESSAGE_MOST ? realloc(*message, room = 2 * room + 256) : NULL;
                 if (!longer) {
-                    hy_cli_error("a message has more than %zu bytes", size);
+                    hy_cli_error("the message has more than %zu bytes", size);
                     exit(HY_EXIT_USAGE);
                 }
                 *message = longer;
@@ -244,7 +250,7 @@ static bool read_message(chat *it, char **message) {
     return *message != NULL;
 }
 
-/* What can be changed to, with a mark at what is used. */
+/* Lists the adapters and marks the one in use. */
 static void list_adapters(const chat *it) {
     const char *used = hy_inference_adapter_used(it->model), *name;
     for (size_t i = 0; (name = hy_inference_adapter(it->model, i)) != NULL; i++) {
@@ -255,8 +261,8 @@ static void list_adapters(const chat *it) {
 
 typedef enum command { NO_COMMAND, COMMAND_DONE, COMMAND_EXIT, COMMAND_WRONG } command;
 
-/* A person is told and types it again; what lines of a file or pipe ask for next would be answered by another model
- * than they mean, so they end here. */
+/* A wrong name ends the program unless a person types: the next lines of a file or pipe would be
+ * answered with the wrong adapter. */
 __attribute__((format(printf, 2, 3))) static command refuse(const chat *it, const char *format,
                                                             ...) {
     char text[1024];
@@ -271,20 +277,22 @@ __attribute__((format(printf, 2, 3))) static command refuse(const chat *it, cons
     return it->is_talking ? COMMAND_DONE : COMMAND_WRONG;
 }
 
-/* "/adapter", "/adapter NAME". What is unknown changes nothing. */
+/* Handles "/adapter" and "/adapter NAME". An unknown name changes nothing. */
 static command change_adapter(chat *it, const char *name) {
     if (hy_inference_adapter(it->model, 0) == NULL)
-        return refuse(it, "no adapters were named: --adapter A,B loads some to change between");
+        return refuse(
+            it,
+            "no adapters are loaded; start hybrid-chat with --adapter A,B to switch between them");
     if (name[0] == '\0')
         list_adapters(it);
     else if (hy_inference_use_adapter(it->model, name) != HY_OK)
         return refuse(it, "%s", hy_error_message());
     else if (it->is_talking)
-        hy_cli_printf(it->terminal.out, "adapter: %s; the conversation goes on\n", name);
+        hy_cli_printf(it->terminal.out, "adapter: %s; the conversation continues\n", name);
     return COMMAND_DONE;
 }
 
-/* What follows the word of a command, or NULL: it is another. */
+/* The argument of the command `word`, or NULL if the line is another command. */
 static const char *words_of(const char *message, const char *word) {
     size_t length = strlen(word);
     bool is_it = strncmp(message, word, length) == 0;
@@ -297,26 +305,27 @@ static command obey(chat *it, const char *message) {
     if (strcmp(message, "/exit") == 0 || strcmp(message, "/quit") == 0) return COMMAND_EXIT;
     if (strcmp(message, "/reset") == 0) {
         if (hy_inference_reset(it->model, it->options->system) != HY_OK) hy_cli_fail(HY_OK);
-        if (it->is_talking) fputs("a new conversation\n", it->terminal.out);
+        if (it->is_talking) fputs("started a new conversation\n", it->terminal.out);
     } else if (words_of(message, "/adapter") != NULL) {
         return change_adapter(it, words_of(message, "/adapter"));
     } else if (strcmp(message, "/help") == 0) {
         fputs(
-            "  /reset         begin a new conversation\n"
-            "  /adapter       the adapters there are; /adapter NAME uses one, /adapter none none\n"
-            "  /help          this list\n"
-            "  /exit          end; so does Ctrl-D\n"
-            "  Ctrl-C stops an answer. A line that ends in \\ goes on in the next. A message that\n"
-            "  begins with / is written with // in front.\n",
+            "  /reset         start a new conversation\n"
+            "  /adapter       list the adapters; /adapter NAME uses one, /adapter none uses none\n"
+            "  /help          show this list\n"
+            "  /exit          end the program, like Ctrl-D\n"
+            "  Ctrl-C stops an answer. A line that ends in \\ continues on the next line. To "
+            "begin\n"
+            "  a message with /, write //.\n",
             it->terminal.out);
     } else {
-        return refuse(it, "unknown command %s; known are /reset, /adapter, /help and /exit",
+        return refuse(it, "unknown command %s; the commands are /reset, /adapter, /help and /exit",
                       message);
     }
     return COMMAND_DONE;
 }
 
-/* A message that cannot be answered (too long) is reported and does not end the conversation. */
+/* A message that cannot be answered (too long) is reported; the conversation continues. */
 static int talk_about(chat *it, const char *message) {
     hy_generated info;
     if (message[0] == '\0') return HY_EXIT_DONE;
@@ -326,11 +335,11 @@ static int talk_about(chat *it, const char *message) {
     return status == HY_ERR_INPUT && it->is_talking ? HY_EXIT_DONE : code;
 }
 
-/* Ctrl-C while a line is awaited: say how to leave, and go on. */
+/* Ctrl-C at the prompt shows how to leave. */
 static bool goes_on_waiting(const chat *it) {
     if (!it->is_talking || feof(stdin) || !atomic_exchange(&was_interrupted, false)) return false;
     clearerr(stdin);
-    fputs("\n(Ctrl-D or /exit ends)\n", it->terminal.out);
+    fputs("\n(Ctrl-D or /exit ends the program)\n", it->terminal.out);
     return true;
 }
 
@@ -353,7 +362,7 @@ static int talk(chat *it) {
     return atomic_load(&was_interrupted) ? HY_EXIT_STOPPED : HY_EXIT_DONE;
 }
 
-/* What was said before, from its file. */
+/* Reads the earlier messages from their file. */
 static hy_status load_messages(chat *it) {
     const char *path = it->options->messages;
     FILE *file = fopen(path, "rb");
@@ -368,7 +377,7 @@ static hy_status load_messages(chat *it) {
     bool is_read = file && more == 0 && !ferror(file);
     if (file) fclose(file);
     if (!is_read) {
-        hy_cli_error("%s cannot be read, or has more than %d MiB", path, MESSAGE_MOST >> 20);
+        hy_cli_error("%s cannot be read, or is larger than %d MiB", path, MESSAGE_MOST >> 20);
         exit(HY_EXIT_USAGE);
     }
     hy_status status = hy_inference_set_messages(it->model, text, size);
@@ -376,14 +385,14 @@ static hy_status load_messages(chat *it) {
     return status;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void on_message(void *user, hy_message_level level, const char *text) {
     (void)user;
     if (level == HY_WARNING) hy_cli_warning("%s", text);
 }
 
-/* On a terminal alone: a line that is drawn over itself. */
+/* Draws a progress line, only on a terminal. */
 static void on_progress(void *user, const char *what, double fraction) {
     const chat *it = user;
     if (!it->is_talking) return;
@@ -412,7 +421,7 @@ static hy_status open_model(chat *it) {
     const char *run = "";
     if (status == HY_OK) status = hy_config_get(config, "init_from", &run, NULL);
     if (status == HY_OK && o->base != NULL && run[0] == '\0') {
-        hy_cli_error("--base is for a run with adapters, and --model %s is none", o->model);
+        hy_cli_error("--base is only for a run with adapters; --model %s is not one", o->model);
         exit(HY_EXIT_USAGE);
     }
     if (status == HY_OK) status = hy_inference_open(config, &o->inference, &observer, &it->model);
@@ -431,13 +440,14 @@ static void greet(const chat *it) {
     hy_cli_printf(out, "%s: %s parameters, %s on %s%s\n", facts.weights,
                   hy_cli_count(facts.parameters).text, hy_dtype_name(facts.dtype), facts.device,
                   facts.weights_place == HY_DEVICE ? ""
-                                                   : ", weights pass through from host memory");
-    hy_cli_printf(out, "%d tokens of context, tokenizer %s, template %s; /help\n", facts.context,
-                  facts.tokenizer, facts.chat_template);
+                                                   : ", weights are streamed from host memory");
+    hy_cli_printf(out,
+                  "context of %d tokens, tokenizer %s, template %s; /help lists the commands\n",
+                  facts.context, facts.tokenizer, facts.chat_template);
     const char *used = hy_inference_adapter_used(it->model);
     if (used[0] != '\0') {
         bool is_one = hy_inference_adapter(it->model, 1) == NULL;
-        hy_cli_printf(out, "adapter %s%s\n", used, is_one ? "" : "; /adapter shows the others");
+        hy_cli_printf(out, "adapter %s%s\n", used, is_one ? "" : "; /adapter lists the others");
     }
     fputs(hy_cli_colour_code(&it->terminal, HY_CLI_PLAIN), out);
 }
@@ -448,14 +458,13 @@ int main(int argc, char **argv) {
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     if (o.model == NULL) {
-        hy_cli_error("which model? --model FOLDER names a run, a checkpoint or a model's folder; "
-                     "\"hybrid-chat --help\" shows examples");
+        hy_cli_error("--model is missing; give a run folder, a checkpoint or a model folder "
+                     "(\"hybrid-chat --help\" shows examples)");
         return HY_EXIT_USAGE;
     }
     if (o.system && o.messages) {
         hy_cli_error(
-            "--system stands before a new conversation: with --messages it is a message of "
-            "its file");
+            "--system cannot be used with --messages; put a system message into that file");
         return HY_EXIT_USAGE;
     }
     hy_cli_terminal_init(&it.terminal, stdout, o.is_quiet, o.without_colour);
@@ -464,7 +473,7 @@ int main(int argc, char **argv) {
     if (status != HY_OK) {
         code = hy_cli_fail(status);
     } else {
-        /* Without SA_RESTART, so that waiting for a line ends, too. */
+        /* Without SA_RESTART, so that a signal also ends waiting for a line. */
         hy_cli_handle(SIGINT, on_interrupt, 0);
         hy_cli_handle(SIGPIPE, SIG_IGN, 0);
         greet(&it);

@@ -1,7 +1,6 @@
-/* hybrid_export.c: hybrid-export: a checkpoint becomes a folder that transformers loads.
+/* hybrid_export.c: the program hybrid-export: writes a checkpoint as a folder for transformers.
  *
- * Exit codes: 0 done, 1 it failed, 2 wrong usage or input. Everything the program knows of models it has
- * from hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input. The program uses only hybrid.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +13,10 @@
 
 typedef struct options {
     hy_export_options export;
-    const char *adapter; /* in place of a checkpoint; NULL: there is one */
+    const char *adapter; /* used instead of a checkpoint; NULL: none */
     const char *max_shard_size;
     hy_merge_options losses;
-    uint64_t eval_batches; /* UINT64_MAX: not said */
+    uint64_t eval_batches; /* UINT64_MAX: not set */
     bool is_quiet;
 } options;
 
@@ -25,68 +24,64 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--out", "FOLDER", HY_CLI_TEXT, AT(export.out),
-     "Folder to write; it appears when it is complete."},
+     "Folder to write. It appears only when it is complete."},
     {"--dtype", "TYPE", HY_CLI_TEXT, AT(export.dtype),
-     "Type of the weights; auto (default): as in the folder the model came from, or as in the "
+     "Number type of the weights. auto (default): as in the original model folder, or as in the "
      "checkpoint.",
      "auto, fp32, bf16, fp16"},
     {"--max-shard-size", "SIZE", HY_CLI_TEXT, AT(max_shard_size),
-     "Most bytes of a file of weights: 5GB (default), 2GiB, 500M."},
+     "Largest size of one weight file: 5GB (default), 2GiB, 500M."},
     {"--base", "FOLDER", HY_CLI_TEXT, AT(export.base),
-     "The model that the run began as, where it is now: to merge adapters when it has moved, and "
-     "for runs that did not keep what lay beside its weights; with --adapter the model to merge "
-     "it into."},
+     "Current location of the model that the run started from. Needed to merge adapters if it has "
+     "moved, and for runs that did not store its tokenizer files. With --adapter: the model to "
+     "merge into."},
     {"--merge", NULL, HY_CLI_SWITCH, AT(export.merge),
-     "Of a run with adapters (lora): add them to the weights they were trained beside and write a "
-     "whole model; without it they are written alone, as PEFT loads them."},
+     "For a run with adapters: add them to the base weights and write a full model. Without it, "
+     "only the adapters are written, in PEFT's format."},
     {"--adapter", "FOLDER", HY_CLI_TEXT, AT(adapter),
-     "In place of CHECKPOINT: merge this adapter, as PEFT saves it, into the weights of --base; "
-     "without that of the model that the adapter names. No run is needed."},
+     "Merge this PEFT adapter into the weights of --base instead of exporting a checkpoint. "
+     "Without --base: into the model that the adapter names. No run is needed."},
     {"--merge-onto", "WHAT", HY_CLI_TEXT, AT(export.onto),
-     "Merge onto the base as it was trained, quantised where the run had it so (trained, the "
-     "default), or onto the weights of the model's folder (folder).",
+     "Weights to merge the adapters into. trained (default): the base as in training, quantised if "
+     "the run quantised it; folder: the original weights of the model folder.",
      "trained, folder"},
     {"--eval-batches", "N", HY_CLI_COUNT, AT(eval_batches),
-     "After a merge, show the held-out loss beside either base, on the first N micro-batches of "
-     "what the run's validations look at, or of --data; 0: on all of it.",
-     "whole numbers from 0 on"},
+     "After a merge, show the validation loss with both bases. N: number of micro-batches, of the "
+     "run's validation data or of --data; 0: all.",
+     "whole numbers from 0"},
     {"--data", "FILE", HY_CLI_TEXT, AT(losses.data),
-     "Held-out text for that; without --eval-batches all of it."},
+     "Validation text for this comparison; without --eval-batches, all of it is used."},
     {"--device", "NAME", HY_CLI_TEXT, AT(losses.device),
-     "Where that is computed: auto, cpu, cuda, cuda:1. Default: as the run says.",
+     "Device for this comparison: auto, cpu, cuda, cuda:1. Default: the run's setting.",
      "auto, cpu, cuda"},
-    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite),
-     "Replace the folder where it exists."},
-    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
+    {"--overwrite", NULL, HY_CLI_SWITCH, AT(export.overwrite), "Replace the folder if it exists."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
 static const hy_cli_program program = {
     .name = "hybrid-export",
     .before =
         "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n"
-        "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n"
-        "\n"
-        "Writes the weights of a checkpoint as a folder that transformers and every tool that\n"
-        "reads its format load: config.json, model.safetensors (or shards with an index), and\n"
-        "the tokenizer files that lay beside the weights the model began with.\n"
-        "\n",
+        "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
+        "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
+        "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
+        "files of the model that the run started from.\n\n",
     .after =
         "\n"
         "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
         "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
         "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
-        "merged\n"
-        "\n"
-        "A run writes OUT/model by itself when it ends; this is for checkpoints on the way and\n"
-        "for other types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+        "merged\n\n"
+        "A run writes OUT/model when it ends. Use this program for earlier checkpoints or other\n"
+        "number types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",
     .word_type = "folder",
-    .word_help = "A folder OUT/checkpoint-N, or OUT: its newest checkpoint.",
+    .word_help = "A folder OUT/checkpoint-N, or OUT for its newest checkpoint.",
 };
 
-/* "5GB", "2GiB", "500M"; 0 when it is none of that. */
+/* Parses "5GB", "2GiB", "500M"; 0 if the text is not a size. */
 static uint64_t parse_size(const char *text) {
     static const struct {
         const char *name;
@@ -105,7 +100,7 @@ static uint64_t parse_size(const char *text) {
     return 0;
 }
 
-static void tell(void *user, hy_message_level level, const char *text) {
+static void on_message(void *user, hy_message_level level, const char *text) {
     const options *o = user;
     if (level == HY_WARNING)
         hy_cli_warning("%s", text);
@@ -113,7 +108,7 @@ static void tell(void *user, hy_message_level level, const char *text) {
         hy_cli_note("%s", text);
 }
 
-/* While losses are taken: on a terminal alone, a line that is drawn over itself. */
+/* Draws a progress line while losses are computed, only on a terminal. */
 static void draw_progress(void *user, const char *what, double fraction) {
     const options *o = user;
     if (o->is_quiet || !isatty(STDERR_FILENO)) return;
@@ -121,21 +116,21 @@ static void draw_progress(void *user, const char *what, double fraction) {
             fraction >= 1 ? "\r                                        \r" : "");
 }
 
-/* ---- losses ------------------------------------------------------------------------------------ */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static void print_losses(const hy_merge_losses *l) {
     const hy_evaluation *t = &l->trained;
     double apart = 100 * (l->folder.loss / t->loss - 1);
     if (l->has_folder)
-        printf("held-out loss: onto the base as trained (%s) %.4f, onto the folder's weights %.4f "
-               "(%+.2f %%)",
+        printf("held-out loss: merged into the base as trained (%s) %.4f, into the original "
+               "weights %.4f (%+.2f %%)",
                t->frozen_dtype, t->loss, l->folder.loss, apart);
     else
         printf("held-out loss: %.4f", t->loss);
     hy_cli_printf(stdout, "; %lld tokens of %s\n", (long long)t->tokens, t->data);
 }
 
-/* How far the two bases are apart. */
+/* Compares the validation losses of both bases. */
 static int compare(const options *o, const char *checkpoint) {
     hy_merge_options how = o->losses;
     hy_observer observer = {.user = (void *)o, .on_message = NULL, .on_progress = draw_progress};
@@ -144,7 +139,7 @@ static int compare(const options *o, const char *checkpoint) {
     how.eval_batches = o->eval_batches == UINT64_MAX ? 0 : (int64_t)o->eval_batches;
     hy_status status = hy_merge_evaluate(checkpoint, &how, &observer, &found);
     if (status != HY_OK) {
-        hy_cli_warning("the folder is written, but its held-out loss could not be taken");
+        hy_cli_warning("the folder was written, but its held-out loss could not be computed");
         return hy_cli_fail(status);
     }
     print_losses(&found);
@@ -155,49 +150,48 @@ static bool wants_losses(const options *o) {
     return o->eval_batches != UINT64_MAX || o->losses.data != NULL;
 }
 
-/* An adapter stands in place of a checkpoint, and all that is known of its base is a folder. */
+/* --adapter replaces the checkpoint; its base is always a model folder. */
 static int check_adapter(const options *o, int argc, char **argv) {
     if (argc > 1)
-        return hy_cli_wrong_usage("--adapter stands in place of a checkpoint; unexpected argument ",
-                                  argv[1]);
-    if (!o->export.merge)
-        return hy_cli_wrong_usage("--adapter is for --merge, which is missing", "");
-    if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
-        return hy_cli_wrong_usage("an adapter without its run is merged onto the folder, not onto ",
-                                  o->export.onto);
-    if (wants_losses(o) || o->losses.device != NULL)
         return hy_cli_wrong_usage(
-            "--eval-batches, --data and --device need a run; \"hybrid-train --eval-only\" looks at "
-            "a model with --adapter",
-            "");
+            "--adapter replaces the checkpoint argument; unexpected argument ", argv[1]);
+    if (!o->export.merge) return hy_cli_wrong_usage("--adapter needs --merge", "");
+    if (o->export.onto != NULL && strcmp(o->export.onto, "folder") != 0)
+        return hy_cli_wrong_usage(
+            "an adapter without a run can only be merged with --merge-onto folder, not ",
+            o->export.onto);
+    if (wants_losses(o) || o->losses.device != NULL)
+        return hy_cli_wrong_usage("--eval-batches, --data and --device need a run; use "
+                                  "\"hybrid-train --eval-only\" to evaluate a model with --adapter",
+                                  "");
     return 0;
 }
 
-/* What the line says that cannot be; 0: nothing. */
+/* Reports a combination of arguments that is not allowed; returns 0 if there is none. */
 static int check_options(options *o, int argc, char **argv) {
     bool is_merge = o->export.merge || o->export.onto != NULL;
     int code = o->adapter != NULL ? check_adapter(o, argc, argv) : 0;
     if (code != 0) return code;
-    if (argc < 2 && o->adapter == NULL) return hy_cli_wrong_usage("a checkpoint is missing", "");
+    if (argc < 2 && o->adapter == NULL) return hy_cli_wrong_usage("the checkpoint is missing", "");
     if (argc > 2)
-        return hy_cli_wrong_usage("only one checkpoint at a time; unexpected argument ", argv[2]);
+        return hy_cli_wrong_usage("only one checkpoint is allowed; unexpected argument ", argv[2]);
     if (o->export.out == NULL || !*o->export.out)
         return hy_cli_wrong_usage("--out FOLDER is missing", "");
     if ((wants_losses(o) || o->losses.device) && !is_merge)
-        return hy_cli_wrong_usage("--eval-batches, --data and --device are for --merge", "");
+        return hy_cli_wrong_usage("--eval-batches, --data and --device need --merge", "");
     const char *onto = o->export.onto;
     if (onto != NULL && strcmp(onto, "trained") != 0 && strcmp(onto, "folder") != 0)
-        return hy_cli_wrong_usage("--merge-onto needs trained or folder, but got ", onto);
+        return hy_cli_wrong_usage("--merge-onto accepts trained or folder, but got ", onto);
     if (o->max_shard_size != NULL) o->export.max_shard_size = parse_size(o->max_shard_size);
     if (o->max_shard_size != NULL && o->export.max_shard_size == 0)
-        return hy_cli_wrong_usage("--max-shard-size needs bytes such as 5GB or 500M, but got ",
+        return hy_cli_wrong_usage("--max-shard-size needs a size such as 5GB or 500M, but got ",
                                   o->max_shard_size);
     return 0;
 }
 
 int main(int argc, char **argv) {
     options o = {.eval_batches = UINT64_MAX};
-    hy_observer observer = {.user = &o, .on_message = tell};
+    hy_observer observer = {.user = &o, .on_message = on_message};
     int code = hy_cli_parse(&program, &argc, argv, &o);
     if (code != HY_CLI_GO_ON) return code;
     code = check_options(&o, argc, argv);

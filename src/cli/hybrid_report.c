@@ -1,7 +1,6 @@
-/* hybrid_report.c: hybrid-report: what runs wrote becomes one page to look at and to send.
+/* hybrid_report.c: the program hybrid-report: turns the files of runs into one HTML page.
  *
- * Exit codes: 0 done, 1 it failed, 2 wrong usage or input. Everything the program knows of runs it has from
- * hybrid_report.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input. The program uses only hybrid_report.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,38 +21,34 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--out", "FILE", HY_CLI_TEXT, AT(out),
-     "Where to write; default: RUN/report.html for one run, report.html here for several. The file "
-     "appears whole or not at all."},
-    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
+     "File to write. Default: RUN/report.html for one run, ./report.html for several. The file "
+     "appears only when it is complete."},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
 static const hy_cli_program program = {
     .name = "hybrid-report",
     .before =
-        "Usage: hybrid-report RUN [RUN...] [--out FILE]\n"
-        "\n"
-        "Makes one HTML page of a run: loss, learning rate, speed, prediction and memory as\n"
-        "curves, the final tables, what happened on the way, the command and the configuration.\n"
-        "The page needs no network and no other file: it can be sent as it is. Several runs are\n"
-        "laid over each other and compared in a table.\n"
-        "\n",
+        "Usage: hybrid-report RUN [RUN...] [--out FILE]\n\n"
+        "Writes one HTML page about a run: curves of loss, learning rate, speed, prediction and\n"
+        "memory, the final tables, the events, the command and the configuration. The page needs\n"
+        "no network and no other file, so you can send it. With several runs, it draws their\n"
+        "curves together and compares them in a table.\n\n",
     .after =
         "\n"
         "Examples:\n"
         "  hybrid-report runs/mine                            writes runs/mine/report.html\n"
-        "  hybrid-report runs/plain runs/predicted --out both.html\n"
-        "\n"
-        "In the page: choose tokens, steps or time; drag over a drawing to look closer, double-\n"
-        "click to see all again; click a name in a legend to hide its curve. hybrid-train writes\n"
-        "OUT/report.html by itself when a run ends or is stopped (save.report = false: not).\n"
+        "  hybrid-report runs/plain runs/predicted --out both.html\n\n"
+        "In the page: choose tokens, steps or time; drag over a chart to zoom in, double-click\n"
+        "to zoom out; click a name in a legend to hide its curve. hybrid-train also writes\n"
+        "OUT/report.html when a run ends or is stopped; save.report = false turns this off.\n"
         "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",
     .word_type = "folder",
-    .word_help =
-        "Folder of a run (what hybrid-train got as --out), or its metrics.jsonl; also while "
-        "the run goes on: the page shows it as far as it came.",
+    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. The run need not "
+                 "be finished.",
 };
 
 /* RUN/report.html for one run, report.html for several. */
@@ -77,7 +72,7 @@ static void tell_written(const hy_run *const *runs, int count, const char *path)
     hy_cli_printf(stdout, "wrote %s: %d %s, %zu lines, %.0f KiB\n", path, count,
                   count == 1 ? "run" : "runs", steps, bytes / 1024);
     if (unreadable > 0) {
-        hy_cli_warning("%zu lines could not be read and were left out", unreadable);
+        hy_cli_warning("%zu lines could not be read and were skipped", unreadable);
     }
 }
 
@@ -94,12 +89,12 @@ static int write_page(const options *o, const hy_run *const *runs, int count) {
     return code;
 }
 
-/* A folder without a single line is most likely not the one that was meant. */
+/* A folder without a single line is probably a mistake. */
 static int open_run(const char *folder, hy_run **out) {
     hy_status status = hy_run_open(folder, out);
     if (status != HY_OK) return hy_cli_fail(status);
     if (hy_run_points(*out) > 0 || hy_run_events(*out) > 0) return HY_EXIT_DONE;
-    return hy_cli_wrong_usage("there is no line in metrics.jsonl of ", folder);
+    return hy_cli_wrong_usage("no lines in metrics.jsonl of ", folder);
 }
 
 int main(int argc, char **argv) {
@@ -107,9 +102,9 @@ int main(int argc, char **argv) {
     hy_run *runs[RUNS_MAX] = {0};
     int code = hy_cli_parse(&program, &argc, argv, &o), count = argc - 1;
     if (code != HY_CLI_GO_ON) return code;
-    if (count == 0) return hy_cli_wrong_usage("a run's folder is missing", "");
+    if (count == 0) return hy_cli_wrong_usage("the run folder is missing", "");
     if (count > RUNS_MAX)
-        return hy_cli_wrong_usage("at most 16 runs fit into one page; too many with ",
+        return hy_cli_wrong_usage("one page can show at most 16 runs; one too many: ",
                                   argv[RUNS_MAX + 1]);
     if (o.out && !o.out[0]) return hy_cli_wrong_usage("--out needs a value: FILE", "");
     code = HY_EXIT_DONE;

@@ -1,7 +1,8 @@
-/* hybrid_tokenize.c: hybrid-tokenize: text to token ids and back, and text files to shards.
+/* hybrid_tokenize.c: the program hybrid-tokenize: text to token ids and back, and text files to
+ * shards.
  *
- * Exit codes: 0 done, 1 it failed, 2 wrong usage or input. What people read goes to standard error,
- * so that ids and text on standard output are nothing but that. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input. Messages go to standard error, so that
+ * standard output holds only ids or text. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -24,56 +25,51 @@ typedef struct options {
 
 static const hy_cli_row rows[] = {
     {"--tokenizer", "FILE", HY_CLI_TEXT, AT(tokenizer),
-     "A tokenizer.json, or the folder of a model that has one."},
+     "A tokenizer.json, or a model folder that contains one."},
     {"--ids", NULL, HY_CLI_SWITCH, AT(wants_ids),
-     "Print the ids of standard input, byte for byte as given, on one line."},
+     "Read text from standard input and print its token ids on one line."},
     {"--decode", NULL, HY_CLI_SWITCH, AT(wants_text),
-     "Print the text of the ids (numbers apart by blanks) on standard input."},
+     "Read token ids from standard input, separated by blanks, and print their text."},
     {"--out", "FOLDER", HY_CLI_TEXT, AT(out),
-     "Write FOLDER/train/000000.bin and so on. A file is a document, and where the eos token's "
-     "text "
-     "stands in it another one begins; an eos ends each."},
+     "Write token shards to FOLDER/train/000000.bin and so on. Each file is a document; the text "
+     "of the eos token also ends a document. An eos token is written after each document."},
     {"--special", NULL, HY_CLI_SWITCH, AT(wants_special),
-     "--ids: add bos and eos as the model's template does; --decode: leave special tokens out."},
+     "--ids: add bos and eos as the tokenizer's template does; --decode: skip special tokens."},
     {"--plain", NULL, HY_CLI_SWITCH, AT(is_plain),
-     "Special tokens spelled out in the text are plain text."},
+     "Treat special tokens in the text as plain text."},
     {"--val-fraction", "F", HY_CLI_NUMBER, AT(val_fraction),
-     "Part of the text, from its end, for FOLDER/val: 0 (default) to 0.5.", "numbers from 0 to 0.5",
-     0, 0.5},
-    {"--shard-tokens", "N", HY_CLI_COUNT, AT(shard_tokens),
-     "Tokens of a shard: 33554432 (default).", "whole numbers from 1024 to 4294967296", 1024,
-     0x1p32},
+     "Share of the text, from its end, that is written to FOLDER/val: 0 (default) to 0.5.",
+     "numbers from 0 to 0.5", 0, 0.5},
+    {"--shard-tokens", "N", HY_CLI_COUNT, AT(shard_tokens), "Tokens per shard: 33554432 (default).",
+     "whole numbers from 1024 to 4294967296", 1024, 0x1p32},
     {"--threads", "N", HY_CLI_COUNT, AT(threads),
-     "Threads; 0 (default): one per core. The shards are the same.", "whole numbers from 0 to 256",
-     0, 256},
-    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Say nothing but errors."},
+     "Threads; 0 (default): one per core. The result does not depend on it.",
+     "whole numbers from 0 to 256", 0, 256},
+    {"--quiet", NULL, HY_CLI_SWITCH, AT(is_quiet), "Print only errors."},
 };
 
 static const hy_cli_program program = {
     .name = "hybrid-tokenize",
     .before =
-        "Usage: hybrid-tokenize --tokenizer FILE --ids < text             ids of a text\n"
-        "       hybrid-tokenize --tokenizer FILE --decode < ids           text of ids\n"
-        "       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to token shards\n"
-        "\n"
-        "Turns text into the token ids of a model and back, as the model's own tokenizer.json "
-        "says.\n"
-        "Shards are what hybrid-train reads fastest: the text is encoded once, not in every run.\n"
-        "\n"
+        "Usage: hybrid-tokenize --tokenizer FILE --ids < text             text to token ids\n"
+        "       hybrid-tokenize --tokenizer FILE --decode < ids           token ids to text\n"
+        "       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to token shards\n\n"
+        "Converts text to token ids and back with the tokenizer.json of a model. hybrid-train "
+        "reads\n"
+        "shards fastest, because the text is tokenized once and not in every run.\n\n"
         "Examples\n"
-        "  What does a model see?\n"
+        "  Show the tokens of a text\n"
         "    echo 'Hello world' | hybrid-tokenize --tokenizer Llama-3-8B/ --ids\n"
-        "  And back\n"
+        "  Convert token ids back to text\n"
         "    echo '15496 995' | hybrid-tokenize --tokenizer gpt2/tokenizer.json --decode\n"
-        "  A folder of text becomes shards, one document in fifty held out; then train on them\n"
+        "  Write a folder of text as shards, hold out the last 2 %, then train on them\n"
         "    hybrid-tokenize --tokenizer gpt2/ --out tokens --val-fraction 0.02 corpus/\n"
-        "    hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n"
-        "\n",
+        "    hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n\n",
     .after = "\n"
-             "Known are byte-level BPE (GPT-2, Llama 3, Qwen, and split patterns of others) and\n"
-             "SentencePiece-style BPE (Llama 2, Mistral). What a file asks for beyond that is "
-             "refused by\n"
-             "name. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+             "Supported: byte-level BPE (GPT-2, Llama 3, Qwen, and other split patterns) and\n"
+             "SentencePiece-style BPE (Llama 2, Mistral). For anything else, the error message "
+             "names the\n"
+             "unsupported feature. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "TEXT",
@@ -90,7 +86,7 @@ static int fail_on(const char *what) {
 
 enum { INPUT_MOST = 256 << 20 };
 
-/* All of standard input with a zero behind it; NULL when it cannot be read. */
+/* Reads all of standard input and adds a zero byte; NULL: it cannot be read. */
 static char *read_input(size_t *size) {
     size_t room = 1 << 16, got;
     char *text = malloc(room);
@@ -98,8 +94,8 @@ static char *read_input(size_t *size) {
     while (text && (got = fread(text + *size, 1, room - *size - 1, stdin)) > 0) {
         *size += got;
         if (room - *size > 1) continue;
-        if (*size > INPUT_MOST) { /* from a device it would never end */
-            hy_cli_error("standard input has more than %d MiB; files are encoded with --out",
+        if (*size > INPUT_MOST) { /* a device may never end */
+            hy_cli_error("standard input has more than %d MiB; use --out to tokenize files",
                          INPUT_MOST >> 20);
             exit(HY_EXIT_USAGE);
         }
@@ -130,8 +126,8 @@ static int print_ids(const options *o, const hy_tokenizer *t) {
     return fflush(stdout) == 0 && !ferror(stdout) ? HY_EXIT_DONE : fail_on("standard output");
 }
 
-/* Numbers apart by blanks, commas or brackets, as they are printed by others. There is room for as many
- * ids as the text has characters. False: it has said what is wrong. */
+/* Reads numbers separated by blanks, commas or brackets. `ids` has room for one id per character of
+ * the text. False: the text is wrong, which has been reported. */
 static bool parse_ids(const char *text, int32_t *ids, size_t *count) {
     static const char between[] = " \t\r\n,[]";
     *count = 0;
@@ -140,7 +136,7 @@ static bool parse_ids(const char *text, int32_t *ids, size_t *count) {
         errno = 0;
         long id = strtol(text, &end, 10);
         if (end == text || errno || id < 0 || id > INT_MAX || (*end && !strchr(between, *end))) {
-            hy_cli_error("standard input: \"%.20s\" is no token id", text);
+            hy_cli_error("standard input: \"%.20s\" is not a token id", text);
             return false;
         }
         ids[(*count)++] = (int32_t)id;
@@ -179,7 +175,7 @@ static int print_text(const options *o, const hy_tokenizer *t) {
 
 /* ---- shards ---------------------------------------------------------------------------------- */
 
-static bool tell(void *user, const hy_tokenize_progress *p) {
+static bool on_progress(void *user, const hy_tokenize_progress *p) {
     hy_cli_progress *progress = user;
     char what[64];
     if (!progress->terminal->is_tty || progress->terminal->is_quiet) return true;
@@ -203,10 +199,10 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                                .shard_tokens = o->shard_tokens,
                                .threads = (int)o->threads,
                                .is_plain = o->is_plain,
-                               .on_progress = tell,
+                               .on_progress = on_progress,
                                .user = &progress};
     if (hy_tokenizer_eos(t) < 0 && !o->is_quiet) {
-        hy_cli_warning("%s names no eos token: nothing will stand between documents", o->tokenizer);
+        hy_cli_warning("%s has no eos token: documents will not be separated", o->tokenizer);
     }
     hy_status status = hy_tokenize_files(&job, &result);
     if (status != HY_OK) return hy_cli_fail(status);
@@ -215,13 +211,14 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
     if (!o->is_quiet) {
         hy_cli_progress_finish(&progress);
         uint64_t tokens = result.tokens[0] + result.tokens[1];
-        fprintf(out, "%s in %llu files, %llu documents: %llu tokens, %.2f bytes each, %.1f MB/s\n",
+        fprintf(out,
+                "%s in %llu files, %llu documents: %llu tokens, %.2f bytes per token, %.1f MB/s\n",
                 hy_cli_bytes(result.bytes).text, (unsigned long long)result.files,
                 (unsigned long long)result.documents, (unsigned long long)tokens,
                 tokens ? (double)result.bytes / (double)tokens : 0.0,
                 result.seconds > 0 ? (double)result.bytes / result.seconds / 1e6 : 0.0);
         if (result.skipped)
-            fprintf(out, "%llu files were left out: hidden, empty or not text\n",
+            fprintf(out, "skipped %llu files: hidden, empty or not text\n",
                     (unsigned long long)result.skipped);
         for (int i = 0; i < 2; i++) {
             if (result.shards[i] == 0) continue;
@@ -230,7 +227,7 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
                           (unsigned long long)result.shards[i]);
         }
         if (o->val_fraction > 0 && result.shards[1] == 0) {
-            hy_cli_warning("nothing was held out: no document begins in the last part of the text");
+            hy_cli_warning("nothing was held out: no document starts in the last part of the text");
         }
     }
     return HY_EXIT_DONE;
@@ -238,15 +235,15 @@ static int write_shards(const options *o, const hy_tokenizer *t, const char *con
 
 /* ---- main ------------------------------------------------------------------------------------ */
 
-/* HY_EXIT_DONE where one thing is asked for, and all that it needs is there. */
+/* HY_EXIT_DONE if exactly one action is requested and its arguments are complete. */
 static int check(const options *o, int words, const char *first) {
     int actions = o->wants_ids + o->wants_text + (o->out != NULL);
     if (!o->tokenizer) return hy_cli_wrong_usage("--tokenizer FILE is missing", "");
     if (actions == 0)
-        return hy_cli_wrong_usage("nothing to do: --ids, --decode or --out FOLDER", "");
-    if (actions > 1) return hy_cli_wrong_usage("--ids, --decode and --out exclude each other", "");
+        return hy_cli_wrong_usage("nothing to do: add --ids, --decode or --out FOLDER", "");
+    if (actions > 1) return hy_cli_wrong_usage("--ids, --decode and --out cannot be combined", "");
     if (o->out && words == 0)
-        return hy_cli_wrong_usage("--out needs text: files or folders after the options", "");
+        return hy_cli_wrong_usage("--out needs text: add files or folders after the options", "");
     if (!o->out && words > 0)
         return hy_cli_wrong_usage("--ids and --decode read standard input; unexpected argument ",
                                   first);

@@ -1,8 +1,8 @@
-/* hybrid_top.c: hybrid-top: a live view of training runs in a terminal.
+/* hybrid_top.c: the program hybrid-top: a live view of training runs in a terminal.
  *
- * It reads what runs write into their folders, through hybrid_report.h, and writes nothing. On a
- * terminal it draws page after page until q; elsewhere it prints one. Exit codes: 0 done, 1 it failed,
- * 2 wrong usage or input, 75 stopped by a signal. */
+ * It reads the files in run folders through hybrid_report.h and writes nothing. On a terminal it
+ * draws pages until q is pressed; otherwise it prints one page. Exit codes: 0 done, 1 failed, 2
+ * wrong usage or input, 75 stopped by a signal. */
 #include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
@@ -15,74 +15,69 @@
 #include "cli/top_screen.h"
 #include "cli/top_view.h"
 
-#define ONCE_ROWS 30 /* of a page printed once; empty ones at its end are left out */
+#define ONCE_ROWS 30 /* of a page that is printed once; empty rows at the end are left out */
 
 typedef struct options {
     bool is_once, is_ascii, without_colour;
     double interval;
-    int32_t width, height; /* 0: as the terminal has */
+    int32_t width, height; /* 0: as the terminal */
 } options;
 
 #define AT(member) .offset = offsetof(options, member)
 
 static const hy_cli_row rows[] = {
     {"--interval", "SECONDS", HY_CLI_NUMBER, AT(interval),
-     "How often to look: 0.1 to 3600, default 1.", "0.1 to 3600 seconds", 0.1, 3600},
+     "Seconds between two updates: 0.1 to 3600, default 1.", "0.1 to 3600 seconds", 0.1, 3600},
     {"--once", NULL, HY_CLI_SWITCH, AT(is_once),
-     "Print one page and exit; so it does where output is no terminal."},
+     "Print one page and exit. This is the default if the output is not a terminal."},
     {"--width", "N", HY_CLI_INT32, AT(width), "Columns of the page with --once: 20 to 500.",
      "20 to 500 columns", 20, HY_TOP_COLUMNS_MAX},
     {"--height", "N", HY_CLI_INT32, AT(height),
-     "Rows of the page with --once: 1 to 300, default as many as it needs.", "1 to 300 rows", 1,
+     "Rows of the page with --once: 1 to 300. Default: as many as needed.", "1 to 300 rows", 1,
      HY_TOP_ROWS_MAX},
     {"--ascii", NULL, HY_CLI_SWITCH, AT(is_ascii),
-     "No block characters; so it does where the locale is not UTF-8."},
+     "Use ASCII characters only. This is the default if the locale is not UTF-8."},
     {"--no-color", NULL, HY_CLI_SWITCH, AT(without_colour),
-     "No colours; so does the variable NO_COLOR."},
+     "Print without colours, as with the environment variable NO_COLOR."},
 };
 
 static const hy_cli_program program = {
     .name = "hybrid-top",
     .before =
-        "Usage: hybrid-top [RUN ...] [options]\n"
-        "\n"
-        "Shows what a training run is doing, while it goes on: phase, loss, speed, memory by "
-        "class\n"
-        "against its plan and budget, time left, and whether it is alive. It only reads the files\n"
-        "that the run writes into its folder; the run is not disturbed and need not be asked.\n"
-        "\n"
-        "  Watch the newest run below runs/\n"
+        "Usage: hybrid-top [RUN ...] [options]\n\n"
+        "Shows a training run live: phase, loss, speed, memory by class against plan and budget,\n"
+        "time left, and whether the run is alive. It only reads the files in the run folder and\n"
+        "does not disturb the run.\n\n"
+        "  Watch the newest run in runs/\n"
         "    hybrid-top\n"
-        "  Watch one by its folder, also over ssh\n"
+        "  Watch one run by its folder, also over ssh\n"
         "    hybrid-top runs/mine\n"
-        "  Several: a line each, and one of them in full (arrows choose)\n"
+        "  Watch several: one line each, and one of them in full (choose with the arrow keys)\n"
         "    hybrid-top runs/a runs/b\n"
-        "  One picture for a log or a chat\n"
-        "    hybrid-top runs/mine --once --width 100 > now.txt\n"
-        "\n",
-    .after = "\n"
-             "Keys: q quit, p pause, + and - look less or more often, arrows or 1-9 another run, ? "
-             "help.\n"
-             "\"stalled\" is judged by the run's own steps: no line for 40 of them, and for 90 "
-             "seconds.\n"
-             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
+        "  Print one page for a log or a chat\n"
+        "    hybrid-top runs/mine --once --width 100 > now.txt\n\n",
+    .after =
+        "\n"
+        "Keys: q quit, p pause, + and - change the interval, arrows or 1-9 another run, ? help.\n"
+        "A run is \"stalled\" after 90 seconds and the time of 40 of its steps without a new "
+        "line.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",
     .word_type = "folder",
-    .word_help =
-        "A run's folder (hybrid-train's --out) or its metrics.jsonl; one that has no step yet "
-        "is waited for.",
+    .word_help = "A run folder (the --out of hybrid-train) or its metrics.jsonl. A run without a "
+                 "step yet is waited for.",
 };
 
 typedef struct viewer {
     hy_cli_terminal terminal;
     hy_top_runs runs;
     hy_top_page page;
-    hy_top_canvas drawn, shown; /* being made; on the screen */
+    hy_top_canvas drawn, shown; /* the page being drawn, and the page on the screen */
     bool is_known;              /* what the screen shows */
     bool shows_help;
-    double next; /* look; monotonic seconds */
+    double next; /* last update, in monotonic seconds */
 } viewer;
 
 static double seconds_of(clockid_t clock) {
@@ -104,7 +99,7 @@ static int print_once(viewer *v, const options *o) {
         return HY_EXIT_FAILED;
     }
     if (!hy_top_canvas_init(&v->drawn, &v->terminal, columns, rows_wanted)) {
-        hy_cli_error("no memory for a page");
+        hy_cli_error("no memory for the page");
         return HY_EXIT_FAILED;
     }
     hy_top_draw_page(&v->drawn, &v->page);
@@ -123,7 +118,8 @@ static bool draw(viewer *v) {
         hy_top_draw_help(&v->drawn, &v->page);
     else
         hy_top_draw_page(&v->drawn, &v->page);
-    /* One write for all that changed. False: nobody reads any more, or there is no memory. */
+    /* Writes all changes in one call. False: nobody reads the output any more, or memory is
+     * short. */
     char *bytes = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&bytes, &size);
@@ -139,7 +135,7 @@ static bool draw(viewer *v) {
     return is_written;
 }
 
-/* Steps of the interval that people would type. */
+/* Intervals that + and - select. */
 static double stepped(double interval, int direction) {
     static const double steps[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600};
     double below = interval;
@@ -155,7 +151,7 @@ static void choose(viewer *v, int which) {
     v->shows_help = false;
 }
 
-/* False: the key means to quit. */
+/* False: the key quits. */
 static bool obey(viewer *v, int key) {
     switch (key) {
     case 'q':
@@ -197,7 +193,7 @@ static int watch(viewer *v) {
 
 static int run_screen(viewer *v) {
     if (!hy_top_screen_enter()) {
-        hy_cli_error("the terminal cannot be set: %s", strerror(errno));
+        hy_cli_error("cannot change the terminal mode: %s", strerror(errno));
         return HY_EXIT_FAILED;
     }
     int code = watch(v);

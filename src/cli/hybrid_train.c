@@ -1,8 +1,9 @@
-/* hybrid_train.c: the program: reads the command line, does what it asks, returns the exit code.
+/* hybrid_train.c: the program hybrid-train: reads the command line, runs the requested action and
+ * returns the exit code.
  *
- * Exit codes: 0 done, 1 the run failed, 2 wrong usage or input, 3 it diverged, 75 stopped by a signal after
- * saving. What people read goes to standard output (standard error under --json), errors and
- * warnings to standard error. Everything the program knows of training it has from hybrid.h. */
+ * Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped by a signal
+ * after saving. Output for people goes to standard output (to standard error with --json), errors
+ * and warnings to standard error. The program uses only hybrid.h and hybrid_tools.h. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -25,19 +26,19 @@
 #include "hybrid.h"
 #include "hybrid_tools.h"
 
-/* ---- the signal handler and the little it shares with the program ---------------------------- */
+/* ---- the signal handler ---------------------------------------------------------------------- */
 
-/* The handler uses only what POSIX allows there: lock-free atomics, write(), clock_gettime(),
+/* The handler uses only what POSIX allows in one: lock-free atomics, write(), clock_gettime(),
  * _exit() and hy_trainer_request_stop(), which hybrid.h declares safe. */
 
-/* timeout(1) and some shells deliver one request twice, to the process and to its group. What
- * comes this soon after the first signal is the same request. */
+/* timeout(1) and some shells send one request twice, to the process and to its group. A second
+ * signal within this time is the same request. */
 #define SAME_REQUEST_NANOSECONDS 50000000LL
 
 static _Atomic(hy_trainer *) guarded;
 static atomic_bool is_over;
-static atomic_llong asked_at;        /* clock of the first signal; 0: none yet */
-static _Atomic(const char *) notice; /* NULL: say nothing */
+static atomic_llong first_signal_at; /* time of the first signal; 0: none yet */
+static _Atomic(const char *) notice; /* printed when a signal arrives; NULL: print nothing */
 
 static long long clock_nanoseconds(void) {
     struct timespec time;
@@ -45,21 +46,21 @@ static long long clock_nanoseconds(void) {
     return (long long)time.tv_sec * 1000000000LL + time.tv_nsec;
 }
 
-static void ask_to_stop(void) {
+static void request_stop(void) {
     hy_trainer *trainer = atomic_load(&guarded);
     const char *text = atomic_load(&notice);
     if (trainer != NULL) hy_trainer_request_stop(trainer);
     if (text == NULL) return;
     ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-    (void)ignored; /* nobody is there to be told */
+    (void)ignored; /* an error here cannot be reported */
 }
 
 static void on_signal(int number) {
     int saved_errno = errno;
     long long now = clock_nanoseconds(), earlier = 0;
     if (atomic_load(&is_over)) _exit(128 + number);
-    if (atomic_compare_exchange_strong(&asked_at, &earlier, now))
-        ask_to_stop();
+    if (atomic_compare_exchange_strong(&first_signal_at, &earlier, now))
+        request_stop();
     else if (now - earlier >= SAME_REQUEST_NANOSECONDS)
         _exit(128 + number);
     errno = saved_errno;
@@ -68,16 +69,16 @@ static void on_signal(int number) {
 /* ---- the program ----------------------------------------------------------------------------- */
 
 typedef struct job {
-    const char *program; /* as it was called */
-    const char *command; /* with all its words, for the run's records */
+    const char *program; /* argv[0] */
+    const char *command; /* the whole command line, for the run's records */
     char *const *argv;
     const hy_cli_options *options;
     hy_cli_terminal terminal;
     hy_config *config;
     hy_trainer *trainer;
     hy_cli_progress progress;
-    hy_rank_info who;   /* of several processes that train; rank 0 where it is alone */
-    bool shows_closing; /* rank 0 does */
+    hy_rank_info who;   /* this process among the ranks; rank 0 if it is alone */
+    bool shows_closing; /* only on rank 0 */
 } job;
 
 /* ---- training -------------------------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static int run_trainer(job *it) {
     it->progress.save_minutes = strtod(hy_cli_value(it->config, "save_minutes"), NULL);
 
     atomic_store(&guarded, it->trainer);
-    if (atomic_load(&asked_at) != 0) hy_trainer_request_stop(it->trainer);
+    if (atomic_load(&first_signal_at) != 0) hy_trainer_request_stop(it->trainer);
     hy_status ran = hy_trainer_run(it->trainer);
     atomic_store(&is_over, true);
     atomic_store(&guarded, NULL);
@@ -119,12 +120,12 @@ static int run_trainer(job *it) {
 static int train(job *it) {
     hy_cli_progress_init(&it->progress, &it->terminal);
     hy_observer observer = hy_cli_progress_observer(&it->progress);
-    /* On a terminal the drawn line and the echoed ^C are left behind first. */
-    const char *text = "\nstopping after this step; again to end at once\n";
+    /* On a terminal the newline ends the progress line, which may contain an echoed ^C. */
+    const char *text = "\nstopping after this step; press Ctrl-C again to stop at once\n";
     atomic_store(&notice, it->terminal.is_quiet ? NULL : isatty(STDERR_FILENO) ? text : text + 1);
     hy_cli_handle(SIGINT, on_signal, SA_RESTART);
     hy_cli_handle(SIGTERM, on_signal, SA_RESTART);
-    /* A hangup stops like SIGTERM, unless nohup(1) or its like had it ignored. */
+    /* A hangup stops the run like SIGTERM, unless nohup(1) or a similar tool ignores it. */
     struct sigaction current;
     if (sigaction(SIGHUP, NULL, &current) == 0 && current.sa_handler != SIG_IGN)
         hy_cli_handle(SIGHUP, on_signal, SA_RESTART);
@@ -137,9 +138,9 @@ static int train(job *it) {
     }
     int code = run_trainer(it);
     hy_summary summary;
-    hy_trainer_summary(it->trainer, &summary); /* the folder may be another than at the start */
+    hy_trainer_summary(it->trainer, &summary); /* the folder may have changed during the run */
     char *folder = strdup(summary.out);
-    hy_trainer_destroy(it->trainer); /* the record is whole now */
+    hy_trainer_destroy(it->trainer); /* completes the files in the run folder */
     bool wants_report = strcmp(hy_cli_value(it->config, "save.report"), "true") == 0;
     if (wants_report && it->who.rank == 0 && folder != NULL)
         hy_cli_write_report(&it->terminal, folder);
@@ -147,7 +148,7 @@ static int train(job *it) {
     return code;
 }
 
-/* One process alone, or several: those that others start, or that are started here. */
+/* Runs one process alone, or a rank that was started by another program or by this one. */
 static int train_with_ranks(job *it) {
     int code = hy_cli_start_ranks(it->options, it->config, it->argv);
     if (code != HY_CLI_GO_ON) return code;
@@ -156,7 +157,7 @@ static int train_with_ranks(job *it) {
     return status == HY_OK ? train(it) : hy_cli_exit_code(status);
 }
 
-/* ---- --eval-only: a model's loss on data, and nothing else ------------------------------------- */
+/* ---- --eval-only: measures the loss of a model on data --------------------------------------- */
 
 static void print_shared(FILE *out, const hy_evaluation *e) {
     hy_cli_printf(out, "model           %s\n", e->model);
@@ -164,7 +165,7 @@ static void print_shared(FILE *out, const hy_evaluation *e) {
     hy_cli_printf(out, "data            %s\n", e->data);
 }
 
-static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e) {
+static void print_one(const hy_cli_terminal *terminal, const hy_evaluation *e) {
     FILE *out = terminal->out;
     print_shared(out, e);
     if (e->adapter[0]) hy_cli_printf(out, "adapter         %s\n", e->adapter);
@@ -177,9 +178,8 @@ static void print_result(const hy_cli_terminal *terminal, const hy_evaluation *e
             hy_cli_count((int64_t)e->tokens_per_second).text, e->device);
 }
 
-/* Several adapters of one base, a line each. */
-static void print_results(const hy_cli_terminal *terminal, const hy_evaluation *list,
-                          size_t count) {
+/* One line per adapter of the same base. */
+static void print_table(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count) {
     hy_cli_table table;
     print_shared(terminal->out, list);
     hy_cli_table_begin(&table, "lrrr");
@@ -194,23 +194,23 @@ static void print_results(const hy_cli_terminal *terminal, const hy_evaluation *
     hy_cli_table_print(&table, terminal, true);
 }
 
-static hy_status tell_results(const hy_cli_terminal *terminal, const hy_evaluation *list,
-                              size_t count, bool wants_json) {
+static hy_status print_all(const hy_cli_terminal *terminal, const hy_evaluation *list, size_t count,
+                           bool wants_json) {
     char *text = NULL;
     if (wants_json) {
-        hy_status status = hy_cli_said(count > 1 ? hy_evaluations_json(list, count, &text)
-                                                 : hy_evaluation_json(list, &text));
+        hy_status status = hy_cli_checked(count > 1 ? hy_evaluations_json(list, count, &text)
+                                                    : hy_evaluation_json(list, &text));
         hy_cli_print(stdout, status, text);
         return status;
     }
     if (count > 1)
-        print_results(terminal, list, count);
+        print_table(terminal, list, count);
     else
-        print_result(terminal, list);
+        print_one(terminal, list);
     return HY_OK;
 }
 
-/* A model's loss on data, and nothing else; --model may be a run or a checkpoint here, too. */
+/* --model may also be a run or a checkpoint here. */
 static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options *options) {
     hy_config *config = NULL;
     hy_cli_progress progress;
@@ -220,24 +220,25 @@ static hy_status eval_only(const hy_cli_terminal *terminal, const hy_cli_options
     hy_observer observer = hy_cli_progress_observer(&progress);
     const char *model = NULL;
     hy_status status = hy_cli_configure(options, &model, &config);
-    if (status == HY_OK && model != NULL) status = hy_cli_said(hy_config_use_model(config, model));
+    if (status == HY_OK && model != NULL)
+        status = hy_cli_checked(hy_config_use_model(config, model));
     if (status == HY_OK) status = hy_cli_check_adapter_flags(options, config);
     if (status == HY_OK) {
         status = hy_evaluate_each(config, &observer, &found, &count);
         hy_cli_progress_finish(&progress);
-        hy_cli_said(status);
+        hy_cli_checked(status);
     }
-    if (status == HY_OK) status = tell_results(terminal, found, count, options->wants_json);
+    if (status == HY_OK) status = print_all(terminal, found, count, options->wants_json);
     hy_free(found);
     hy_config_destroy(config);
     return status;
 }
 
-/* ---- --download: a model's folder from the hub ------------------------------------------------- */
+/* ---- --download: fetches a model folder from the hub ----------------------------------------- */
 
 #define PLAIN_SECONDS 10
 
-/* The text changes with every call, so plain lines go by the clock alone. */
+/* The text changes with every call, so plain lines are limited by time. */
 static void on_download(void *user, const char *what, double fraction) {
     hy_cli_progress *progress = user;
     const hy_cli_terminal *terminal = progress->terminal;
@@ -252,10 +253,10 @@ static void on_download(void *user, const char *what, double fraction) {
 static void print_download(const hy_cli_terminal *terminal, const char *name,
                            const hy_downloaded *found, bool is_by_name) {
     FILE *out = terminal->out;
-    hy_cli_printf(out, "%s is in %s: %s files, %s, of them %s fetched now\n", name, found->folder,
+    hy_cli_printf(out, "%s is in %s: %s files, %s (%s downloaded now)\n", name, found->folder,
                   hy_cli_count(found->files).text, hy_cli_bytes(found->bytes).text,
                   hy_cli_bytes(found->fetched).text);
-    hy_cli_printf(out, "use it:  hybrid-train --model %s --data FILE\n",
+    hy_cli_printf(out, "to use it:  hybrid-train --model %s --data FILE\n",
                   is_by_name ? name : found->folder);
 }
 
@@ -264,7 +265,7 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
     for (size_t i = 0; i < options->setting_count; i++) {
         const hy_cli_setting *setting = &options->settings[i];
         if (setting->key == NULL || strcmp(setting->key, "out") != 0) {
-            hy_cli_error("--download takes --out FOLDER and no other setting, but got %s",
+            hy_cli_error("--download can only be combined with --out FOLDER, but got %s",
                          setting->key != NULL ? setting->key : setting->value);
             return HY_ERR_INPUT;
         }
@@ -278,10 +279,10 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
     hy_downloaded found;
     hy_status status = hy_download(options->topic, folder, &observer, &found);
     hy_cli_progress_finish(&progress);
-    if (hy_cli_said(status) != HY_OK) return status;
+    if (hy_cli_checked(status) != HY_OK) return status;
     if (options->wants_json) {
         char *text = NULL;
-        status = hy_cli_said(hy_downloaded_json(&found, &text));
+        status = hy_cli_checked(hy_downloaded_json(&found, &text));
         hy_cli_print(stdout, status, text);
     } else if (!terminal->is_quiet) {
         bool is_by_name = folder[0] == '\0' && strchr(options->topic, '@') == NULL;
@@ -290,7 +291,7 @@ static hy_status download(const hy_cli_terminal *terminal, const hy_cli_options 
     return status;
 }
 
-/* ---- the other things it can do -------------------------------------------------------------- */
+/* ---- other actions --------------------------------------------------------------------------- */
 
 static int print_config(const hy_config *config) {
     char *text = NULL;
@@ -299,29 +300,28 @@ static int print_config(const hy_config *config) {
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
-/* Without a model: what fits. A plan that does not fit is an answer, not a failure; a program reads
- * "fits". */
+/* Without a model, lists what fits. A plan that does not fit is a result, not a failure; programs
+ * read "fits". */
 static int plan(job *it) {
-    bool wants_json = it->options->wants_json;
-    hy_machine machine;
-    hy_status status;
-    bool has_model = hy_cli_names(it->config, "model");
+    bool has_shapes = it->options->action == HY_CLI_IS_PLAN_SHAPES;
+    bool has_model = has_shapes || hy_cli_names(it->config, "model");
+    hy_status status = HY_OK;
     if (!hy_cli_check_ranks(it->options, it->config, has_model)) return HY_EXIT_USAGE;
     if (has_model) {
-        status = hy_cli_check_adapter_flags(it->options, it->config);
-        if (status != HY_OK) return hy_cli_exit_code(status);
-        status = hy_cli_plan(&it->terminal, it->options, it->config);
-    } else {
-        status = hy_machine_probe(".", &machine);
-        if (status == HY_OK)
-            status = wants_json
-                         ? hy_cli_plan_list_json(it->config, &machine)
-                         : hy_cli_plan_list(&it->terminal, it->options, it->config, &machine);
+        if (!has_shapes) status = hy_cli_check_adapter_flags(it->options, it->config);
+        if (status == HY_OK) status = hy_cli_plan(&it->terminal, it->options, it->config);
+        return hy_cli_exit_code(status);
     }
+    hy_machine machine;
+    status = hy_machine_probe(".", &machine);
+    if (status == HY_OK)
+        status = it->options->wants_json
+                     ? hy_cli_plan_list_json(it->config, &machine)
+                     : hy_cli_plan_list(&it->terminal, it->options, it->config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
 }
 
-/* Several ranks test how they work together; so does one that is to exchange with itself. */
+/* Several ranks test their communication; so does a single rank with NCCL. */
 static int selftest(job *it) {
     int code = hy_cli_start_ranks(it->options, it->config, it->argv);
     if (code != HY_CLI_GO_ON) return code;
@@ -351,11 +351,8 @@ static int with_config(job *it) {
         code = it->options->wants_json ? hy_cli_doctor_json(disk_folder(it->config), it->config)
                                        : hy_cli_doctor(&it->terminal, it->options, it->config);
         break;
-    case HY_CLI_IS_PLAN: code = plan(it); break;
-    case HY_CLI_IS_PLAN_SHAPES:
-        code = hy_cli_exit_code(hy_cli_plan_shapes(&it->terminal, it->config, it->options->topic,
-                                                   it->options->wants_json));
-        break;
+    case HY_CLI_IS_PLAN:
+    case HY_CLI_IS_PLAN_SHAPES: code = plan(it); break;
     default:
         status = hy_cli_check_adapter_flags(it->options, it->config);
         code = status == HY_OK ? train_with_ranks(it) : hy_cli_exit_code(status);
@@ -365,8 +362,8 @@ static int with_config(job *it) {
     return code;
 }
 
-/* Ranks train, and test themselves; --plan says what one of them would take, --print-config shows what they would all
- * have. */
+/* --gpus and --ranks work with training and the self-test. --plan shows one of the ranks, and
+ * --print-config the settings of all. */
 static bool is_for_ranks(const hy_cli_options *options) {
     const char *flag = options->gpus ? "--gpus" : options->ranks ? "--ranks" : NULL;
     hy_cli_meaning action = options->action;
@@ -374,7 +371,9 @@ static bool is_for_ranks(const hy_cli_options *options) {
                     action == HY_CLI_IS_PRINT_CONFIG || action == HY_CLI_IS_HELP ||
                     action == HY_CLI_IS_SELFTEST;
     if (!is_right)
-        hy_cli_error("%s is for training; nothing else runs in several processes yet", flag);
+        hy_cli_error("%s cannot be used with this action; it works with training, --plan, "
+                     "--print-config and --selftest",
+                     flag);
     return is_right;
 }
 
@@ -411,7 +410,7 @@ int main(int argc, char **argv) {
         code = hy_cli_flushed(act(&it));
         free(command);
     } else if (options.settings == NULL) {
-        code = HY_EXIT_FAILED; /* no memory: the line may be right */
+        code = HY_EXIT_FAILED; /* no memory: the command line may be correct */
     }
     hy_cli_options_fini(&options);
     return code;

@@ -1,8 +1,7 @@
-/* inspect.c: what hybrid-train shows of itself and of the machine: models, --doctor, --selftest, --complete.
+/* inspect.c: shows models and this machine: --list-models, --doctor, --selftest, --complete.
  *
- * Everything measured comes from hy_machine_probe and hy_selftest; this file only words it. The self-test
- * is a report that can be sent: ops are one line each, their types side by side, so that a failing one is
- * seen at a glance. */
+ * hy_machine_probe and hy_selftest measure; this file only prints. The self-test prints a report
+ * with one line per op and its types side by side, so that a failure is easy to see. */
 #include "cli/inspect.h"
 
 #include <stdarg.h>
@@ -45,7 +44,7 @@ static hy_status add_model(hy_cli_table *table, const hy_cli_model *model) {
     if (status == HY_OK) status = hy_config_set(config, "model", model->name, HY_FROM_CALLER);
     if (status == HY_OK) {
         const char *heads = hy_cli_value(config, "heads");
-        const char *kv_heads = hy_cli_value(config, "kv_heads"); /* 0: as many as heads */
+        const char *kv_heads = hy_cli_value(config, "kv_heads"); /* 0: same as heads */
         hy_cli_table_row(table, model->name, hy_cli_count(model->parameters).text,
                          hy_cli_value(config, "layers"), hy_cli_value(config, "width"), heads,
                          strcmp(kv_heads, "0") == 0 ? heads : kv_heads,
@@ -69,13 +68,13 @@ int hy_cli_list_models(const hy_cli_terminal *terminal) {
     return HY_EXIT_DONE;
 }
 
-/* ---- what this machine is -------------------------------------------------------------------- */
+/* ---- this machine ---------------------------------------------------------------------------- */
 
-#define LOW_PIN_LIMIT (8ull << 30) /* below this, little can live beside the card */
+#define LOW_PIN_LIMIT (8ull << 30) /* less host memory than this is reported as low */
 #define LOW_DISK (4ull << 30)
 
-__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
-                                                      const char *what, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void
+print_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
     va_list arguments;
     fprintf(terminal->out, "  %-10s  ", what);
     va_start(arguments, format);
@@ -90,31 +89,35 @@ static void hint(const hy_cli_terminal *terminal, const char *text) {
 }
 
 static void show_card(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
-    say(terminal, "CUDA", "%s", machine->cuda);
+    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
+    print_field(terminal, "CUDA", "%s", machine->cuda);
     if (!machine->has_cuda) {
-        hint(terminal, "a GPU needs the NVIDIA driver and libhybrid_cuda.so beside this program");
+        hint(terminal, "using a GPU needs the NVIDIA driver, and libhybrid_cuda.so in the folder "
+                       "of this program");
         if (machine->is_wsl)
-            hint(terminal, "under WSL the driver is that of Windows: install none in Linux");
+            hint(terminal, "WSL uses the NVIDIA driver of Windows; do not install one in Linux");
         return;
     }
-    say(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
-        hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
-        machine->gpu_detail);
+    print_field(terminal, "GPU", "%s, %s of %s free, %s", machine->gpu,
+                hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text,
+                machine->gpu_detail);
     char peak[64] = "";
     if (machine->gpu_peak_flops > 0)
-        snprintf(peak, sizeof peak, " of %.1f by the data sheet", 1e-12 * machine->gpu_peak_flops);
-    say(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops, peak,
-        machine->gpu_capability < 80 ? "fp16" : "bf16");
+        snprintf(peak, sizeof peak, " of %.1f in the data sheet", 1e-12 * machine->gpu_peak_flops);
+    print_field(terminal, "", "%.1f TFLOP/s measured%s (%s)", 1e-12 * machine->gpu_matmul_flops,
+                peak, machine->gpu_capability < 80 ? "fp16" : "bf16");
     if (!(machine->download_bytes_per_second > 0)) return;
-    say(terminal, "", "its own memory at %.0f GB/s", 1e-9 * machine->gpu_memory_bytes_per_second);
-    say(terminal, "",
-        "copies at %.1f GB/s up, %.1f GB/s down, %.1f GB/s each way together (pinned memory)",
+    print_field(terminal, "", "device memory at %.0f GB/s",
+                1e-9 * machine->gpu_memory_bytes_per_second);
+    print_field(
+        terminal, "",
+        "copies at %.1f GB/s to the device, %.1f GB/s to the host, %.1f GB/s each way in parallel "
+        "(pinned memory)",
         1e-9 * machine->upload_bytes_per_second, 1e-9 * machine->download_bytes_per_second,
         1e-9 * machine->both_ways_bytes_per_second);
 }
 
-/* Without the word that the library begins it with. */
+/* The name without the word that the library puts before it. */
 static const char *cpu_of(const hy_machine *machine) {
     return strncmp(machine->cpu, "CPU: ", 5) == 0 ? machine->cpu + 5 : machine->cpu;
 }
@@ -123,17 +126,18 @@ static void show_disk(const hy_cli_terminal *terminal, const hy_machine *machine
                       const char *folder) {
     bool is_here = strcmp(folder, ".") == 0;
     if (machine->disk_problem[0] != '\0') {
-        say(terminal, "disk", "%s", machine->disk_problem);
+        print_field(terminal, "disk", "%s", machine->disk_problem);
         return;
     }
-    say(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
-        hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ", is_here ? "" : folder,
-        1e-9 * machine->disk_read_bytes_per_second, 1e-9 * machine->disk_write_bytes_per_second);
+    print_field(terminal, "disk", "%s free %s%.1000s, reads %.2f GB/s, writes %.2f GB/s",
+                hy_cli_bytes(machine->disk_free).text, is_here ? "here" : "in ",
+                is_here ? "" : folder, 1e-9 * machine->disk_read_bytes_per_second,
+                1e-9 * machine->disk_write_bytes_per_second);
     if (machine->disk_free < LOW_DISK)
-        hint(terminal, "little room for checkpoints: give --out a folder on another disk");
+        hint(terminal, "little space for checkpoints: choose an --out folder on another disk");
 }
 
-/* The planner's own answer, by the profile that fits most unless another is named. */
+/* The planner's answer for the profile that fits most, unless another one is set. */
 hy_status hy_cli_doctor_profile(hy_config *config) {
     if (hy_cli_names(config, "profile")) return HY_OK;
     return hy_config_set(config, "profile", "aggressive", HY_FROM_CALLER);
@@ -148,28 +152,29 @@ int hy_cli_doctor(const hy_cli_terminal *terminal, const hy_cli_options *options
     hy_status status = hy_machine_probe(folder, &machine);
     if (status != HY_OK) return hy_cli_fail(status);
     hy_cli_heading(terminal, "this machine");
-    say(terminal, "CPU", "%s, %d core%s for this program", cpu_of(&machine), machine.cores,
-        machine.cores == 1 ? "" : "s");
-    say(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas, machine.sgemm_gflops);
+    print_field(terminal, "CPU", "%s, %d core%s available to this program", cpu_of(&machine),
+                machine.cores, machine.cores == 1 ? "" : "s");
+    print_field(terminal, "matmul", "%s, %.1f GFLOP/s measured (fp32)", machine.blas,
+                machine.sgemm_gflops);
     if (machine.blas_warning[0] != '\0') hint(terminal, machine.blas_warning);
     show_card(terminal, &machine);
     bool is_unlimited = machine.pin_limit == UINT64_MAX;
-    say(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
-        hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
-        1e-9 * machine.host_copy_bytes_per_second);
-    say(terminal, "pinnable", "%s: %s",
-        is_unlimited ? "as much as there is" : hy_cli_bytes(machine.pin_limit).text,
-        machine.pin_reason);
+    print_field(terminal, "memory", "%s of %s available, %.1f GB/s (all cores)",
+                hy_cli_bytes(machine.ram_available).text, hy_cli_bytes(machine.ram_total).text,
+                1e-9 * machine.host_copy_bytes_per_second);
+    print_field(terminal, "pinnable", "%s: %s",
+                is_unlimited ? "no limit" : hy_cli_bytes(machine.pin_limit).text,
+                machine.pin_reason);
     if (machine.has_cuda && machine.pin_limit < LOW_PIN_LIMIT)
-        hint(terminal, "low: state that does not fit the card has little room beside it");
+        hint(terminal, "low: little room for state that does not fit on the card");
     show_disk(terminal, &machine, folder);
     if (machine.is_wsl) {
-        say(terminal, "system", "WSL: Linux inside Windows");
-        hint(terminal, "Windows decides how much may be pinned, often less than shown; more memory "
-                       "for WSL: memory= in .wslconfig");
+        print_field(terminal, "system", "WSL: Linux inside Windows");
+        hint(terminal, "Windows limits pinned memory, often to less than shown; to give WSL more "
+                       "memory, set memory= in .wslconfig");
     }
     if (machine.is_container)
-        say(terminal, "system", "a container: its limits are the ones shown here");
+        print_field(terminal, "system", "container: the limits shown are those of the container");
     status = hy_cli_doctor_profile(config);
     if (status == HY_OK) status = hy_cli_plan_list(terminal, options, config, &machine);
     return status == HY_OK ? HY_EXIT_DONE : hy_cli_fail(status);
@@ -181,26 +186,27 @@ enum { SAID_MAX = 16, SAID_BYTES = 400 };
 
 typedef struct report {
     const hy_cli_terminal *terminal;
-    char op[64]; /* the line being written */
+    char op[64]; /* the line being built */
     bool has_begun, has_rates;
     char failures[SAID_MAX][SAID_BYTES];
     int failure_count;
 } report;
 
-/* ---- what is tested ---------------------------------------------------------------------------- */
+/* ---- device and machine ---------------------------------------------------------------------- */
 
-static void say_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
-    say(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores, machine->blas);
-    if (machine->driver[0] != '\0') say(terminal, "driver", "%s", machine->driver);
+static void print_machine(const hy_cli_terminal *terminal, const hy_machine *machine) {
+    print_field(terminal, "CPU", "%s, %d cores, %s", cpu_of(machine), machine->cores,
+                machine->blas);
+    if (machine->driver[0] != '\0') print_field(terminal, "driver", "%s", machine->driver);
     if (machine->has_cuda)
-        say(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
-            hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
+        print_field(terminal, "GPU", "%s, %s, %s of %s free", machine->gpu, machine->gpu_detail,
+                    hy_cli_bytes(machine->vram_free).text, hy_cli_bytes(machine->vram_total).text);
     else
-        say(terminal, "CUDA", "%s", machine->cuda);
-    if (machine->is_wsl) say(terminal, "system", "WSL: Linux inside Windows");
+        print_field(terminal, "CUDA", "%s", machine->cuda);
+    if (machine->is_wsl) print_field(terminal, "system", "WSL: Linux inside Windows");
 }
 
-/* ---- ops --------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static void end_line(report *r) {
     if (r->op[0] != '\0') fputc('\n', r->terminal->out);
@@ -216,7 +222,8 @@ static void on_op(void *user, const hy_selftest_op *op) {
         snprintf(r->failures[r->failure_count++], SAID_BYTES, "%s, %s: %s%s%s", op->name, op->dtype,
                  op->tensor, op->tensor[0] != '\0' ? ": " : "", op->message);
     if (t->is_quiet) return;
-    /* Once the device is open: what cannot be tested is one line of error and no report. */
+    /* Runs once the device is open. If a test cannot run, prints one line of error and no
+     * report. */
     hy_machine machine;
     if (!r->has_begun) {
         r->has_begun = true;
@@ -225,12 +232,12 @@ static void on_op(void *user, const hy_selftest_op *op) {
         char date[32];
         time_t now = time(NULL);
         strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", gmtime(&now));
-        say(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
+        print_field(r->terminal, "version", "hybrid-train " HYBRID_VERSION ", %s", date);
         if (uname(&system) == 0) {
-            say(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
-                system.machine);
+            print_field(r->terminal, "system", "%.60s %.90s, %.60s", system.sysname, system.release,
+                        system.machine);
         }
-        if (hy_machine_probe(".", &machine) == HY_OK) say_machine(r->terminal, &machine);
+        if (hy_machine_probe(".", &machine) == HY_OK) print_machine(r->terminal, &machine);
         fputc('\n', r->terminal->out);
     }
     if (!is_same) {
@@ -251,14 +258,14 @@ static void on_rate(void *user, const hy_selftest_rate *rate) {
     if (r->terminal->is_quiet) return;
     end_line(r);
     if (!r->has_rates) {
-        hy_cli_section(r->terminal, "how fast");
+        hy_cli_section(r->terminal, "speed");
         r->has_rates = true;
     }
     fprintf(r->terminal->out, "  %-60s %8.2f %s\n", rate->name, rate->value, rate->unit);
     fflush(r->terminal->out);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
     report r = {.terminal = terminal};
@@ -273,15 +280,15 @@ int hy_cli_selftest(const hy_cli_terminal *terminal, const char *device) {
     if (!terminal->is_quiet)
         fprintf(terminal->out, "\n%d of %d tests passed: %s, %s.\n", result.ops - result.failures,
                 result.ops, result.device,
-                result.is_gpu ? "each op against the CPU" : "against answers known beforehand");
+                result.is_gpu ? "each op compared with the CPU" : "compared with known answers");
     for (int i = 0; i < r.failure_count; i++) hy_cli_error("self-test: %s", r.failures[i]);
     return result.failures ? HY_EXIT_FAILED : HY_EXIT_DONE;
 }
 
 /* ---- completion ------------------------------------------------------------------------------ */
 
-/* The completion files ask the program for this list each time, so they cannot go stale. A line for each flag,
- * as in program.c. */
+/* The completion scripts ask the program for this list each time, so they never become outdated.
+ * One line per flag, in the format of program.c. */
 
 static void write_builtin_names(FILE *out, const char *kind) {
     const char *name;
@@ -289,7 +296,7 @@ static void write_builtin_names(FILE *out, const char *kind) {
         fprintf(out, "%s%s", i > 0 ? ", " : "", name);
 }
 
-/* A choice like cuda:N is a pattern, not a word to offer; it comes last in its list. */
+/* A choice like cuda:N is a pattern, not a value to offer; it is always the last choice. */
 static void write_choices(FILE *out, const char *accepted) {
     const char *pattern = strstr(accepted, ":N");
     size_t length = strlen(accepted);
@@ -308,7 +315,7 @@ int hy_cli_complete(FILE *out) {
             write_choices(out, flag.accepted != NULL ? flag.accepted : "");
         fprintf(out, "\t%s\n", flag.help);
         if (strcmp(flag.type, "switch") == 0)
-            fprintf(out, "--no-%s\tswitch\t\tNot: %s\n", flag.flag + 2, flag.help);
+            fprintf(out, "--no-%s\tswitch\t\tTurn off: %s\n", flag.flag + 2, flag.help);
     }
     return 0;
 }

@@ -1,7 +1,8 @@
-/* inspect_json.c: what --doctor, --plan without a model, --list-models and --print-config say, for programs. See inspect.h.
+/* inspect_json.c: --doctor, --plan without a model, --list-models and --print-config as JSON. See
+ * inspect.h.
  *
- * One line of JSON each on standard output. Numbers are bytes, bytes a second and operations a second; what is
- * not known is null. */
+ * Each prints one line of JSON to standard output. Numbers are bytes, bytes per second and
+ * operations per second; unknown values are null. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "cli/program.h"
 #include "hybrid_tools.h"
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put_text(const char *text) {
     putchar('"');
@@ -66,9 +67,9 @@ static int end(void) {
     return fflush(stdout) == 0 ? HY_EXIT_DONE : HY_EXIT_FAILED;
 }
 
-/* ---- what fits --------------------------------------------------------------------------------- */
+/* ---- what fits ------------------------------------------------------------------------------- */
 
-/* What is null was not planned: these settings are not for that model. */
+/* null: not planned, because these settings do not suit the model */
 static void put_planned(const hy_cli_planned *plan) {
     if (!plan->is_planned) {
         fputs("null", stdout);
@@ -120,13 +121,14 @@ hy_status hy_cli_plan_list_json(hy_config *config, const hy_machine *machine) {
     hy_cli_plans plans;
     hy_trainer *trainer = NULL;
     char *text = NULL;
-    hy_status status = hy_trainer_plan(config, NULL, &trainer); /* before the list changes it */
+    /* read first, because the list changes it */
+    hy_status status = hy_trainer_plan(config, NULL, &trainer);
     if (status == HY_OK) status = hy_trainer_plan_json(trainer, &text);
     hy_trainer_destroy(trainer);
     if (status == HY_OK) status = hy_cli_plans_make(config, machine, &plans);
     char *last = status == HY_OK ? strrchr(text, '}') : NULL;
     if (last != NULL) {
-        printf("%.*s", (int)(last - text), text); /* an object with more keys to come */
+        printf("%.*s", (int)(last - text), text); /* leaves the object open for more keys */
         put_plans(&plans);
         (void)end();
     }
@@ -134,7 +136,7 @@ hy_status hy_cli_plan_list_json(hy_config *config, const hy_machine *machine) {
     return status;
 }
 
-/* ---- what is said ------------------------------------------------------------------------------ */
+/* ---- the actions ----------------------------------------------------------------------------- */
 
 int hy_cli_doctor_json(const char *folder, hy_config *config) {
     hy_machine m;
@@ -151,7 +153,7 @@ int hy_cli_doctor_json(const char *folder, hy_config *config) {
     put_count("ram_bytes", m.ram_total);
     put_count("ram_available_bytes", m.ram_available);
     put_number("host_copy_bytes_per_second", m.host_copy_bytes_per_second);
-    put_count("pinnable_bytes", m.pin_limit); /* null: as much as there is */
+    put_count("pinnable_bytes", m.pin_limit); /* null: no limit */
     put_texts("pinnable_reason", m.pin_reason, ",");
     put_count("disk_free_bytes", m.disk_free);
     put_number("disk_read_bytes_per_second", m.disk_read_bytes_per_second);

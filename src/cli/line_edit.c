@@ -1,4 +1,4 @@
-/* line_edit.c: libedit's readline calls, found at run time. See line_edit.h. */
+/* line_edit.c: loads libedit's readline functions at run time. See line_edit.h. */
 #include "cli/line_edit.h"
 
 #include <dlfcn.h>
@@ -18,8 +18,8 @@ static bool find(void *library, const char *name, void *function) {
     return symbol != NULL;
 }
 
-/* libedit takes what is typed apart by the program's locale, and drops every character that this does not know:
- * in "C", where programs begin, all but ASCII. Models read UTF-8. */
+/* libedit decodes input by the locale of the program and drops unknown characters: in the initial
+ * "C" locale all but ASCII. Models read UTF-8. */
 static bool use_utf8(void) {
     return setlocale(LC_CTYPE, "C.UTF-8") != NULL ||
            (setlocale(LC_CTYPE, "") != NULL && strcmp(nl_langinfo(CODESET), "UTF-8") == 0);

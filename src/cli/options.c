@@ -1,8 +1,9 @@
-/* options.c: the flags of hybrid-train, argv read by them, and the configuration it comes to. See options.h.
+/* options.c: the flags of hybrid-train, the parser of argv, and the resulting configuration. See
+ * options.h.
  *
  * The rules: "--flag value" and "--flag=value" are the same; a switch is "--flag", "--no-flag" or
- * "--flag=false"; a value may begin with a dash unless it is a flag itself; nothing stands alone. Every
- * complaint names the argument and says what would have been right. */
+ * "--flag=false"; a value may begin with a dash unless it is a flag; there are no other arguments.
+ * Every error names the argument and says what is expected. */
 #include "cli/options.h"
 
 #include <stdio.h>
@@ -17,74 +18,68 @@
 
 /* ---- the list of flags ----------------------------------------------------------------------- */
 
-/* Own flags come first, keys after them. Names are compared with '_' and '-' as the same character, so that a
- * key's spelling in a file works as a flag, too. */
+/* Flags of the program come first, then keys. '_' and '-' are equal in names, so that the spelling
+ * in a file also works as a flag. */
 
 static const hy_cli_flag own_flags[] = {
     {"--help", 'h', HY_CLI_IS_HELP, HY_CLI_OPTIONAL_VALUE, "topic",
      "a flag, a group of keys, or all",
-     .help = "Show help; with a topic, all there is to know about it."},
+     .help = "Show help. With a topic, show all of its details."},
     {"--version", 'V', HY_CLI_IS_VERSION, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Print the version."},
     {"--config", 'c', HY_CLI_IS_CONFIG, HY_CLI_VALUE, "file",
      "a libconfig file or the name of a built-in one; may be repeated",
-     .help = "Read settings from a file; a later file wins over an earlier one.", .builtin = "gpu"},
-    {"--set", 0, HY_CLI_IS_SET, HY_CLI_VALUE, "key=value",
-     "key=value, one of the configuration's keys",
-     .help = "Set one key; stronger than files, weaker than flags."},
+     .help = "Read settings from a file. Later files override earlier ones.", .builtin = "gpu"},
+    {"--set", 0, HY_CLI_IS_SET, HY_CLI_VALUE, "key=value", "key=value, with a configuration key",
+     .help = "Set one key. Overrides files; flags override it."},
     {"--print-config", 0, HY_CLI_IS_PRINT_CONFIG, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Print every setting with where it came from, and stop."},
+     .help = "Print every setting and its origin, then exit."},
     {"--plan", 0, HY_CLI_IS_PLAN, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Show what the run would keep where in each phase, how fast it would be and whether "
-         "it fits, "
-         "and stop; without a model: what fits this machine, full-parameter, with LoRA and with "
-         "QLoRA, and the commands to type. With --json for programs."},
+     .help = "Show where the run would keep its state in each phase, its speed and whether it "
+             "fits, then exit. Without a model: show what fits on this machine with all "
+             "parameters, LoRA or QLoRA, and the commands to train it. --json prints JSON."},
     {"--plan-shapes", 0, HY_CLI_IS_PLAN_SHAPES, HY_CLI_VALUE, "path",
-     "a file with a parameter's name and dimensions in each line, - for standard input",
-     .help = "The same for a model of your own, trained through the library: what is kept beside "
-             "its weights and gradients. --precision says their type."},
+     "a file with the name and dimensions of one parameter per line, or - for standard input",
+     .help = "Plan a custom model that is trained through the library: what is kept besides its "
+             "weights and gradients. --precision sets their type."},
     {"--eval-only", 0, HY_CLI_IS_EVAL_ONLY, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Show the loss of --model (a model's folder, a run or a checkpoint) on all of --data, and "
-         "stop; nothing is written. With --json for programs."},
+     .help = "Show the loss of --model (a model folder, a run or a checkpoint) on all of --data, "
+             "then exit. Writes no files. --json prints JSON."},
     {"--doctor", 0, HY_CLI_IS_DOCTOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Show what this machine is and which models fit it, full-parameter, with LoRA and with "
-         "QLoRA, and stop."},
+     .help = "Show this machine and which models fit on it with all parameters, LoRA or QLoRA, "
+             "then exit."},
     {"--selftest", 0, HY_CLI_IS_SELFTEST, HY_CLI_NO_VALUE, "action", NULL,
-     .help =
-         "Test every op on this machine's GPU (or its CPU) and time a few, and stop. With --gpus "
-         "or --ranks: how ranks work together; --out FOLDER writes the report."},
+     .help = "Test every op on the GPU (or the CPU) of this machine, time some, then exit. With "
+             "--gpus or --ranks: also test their communication; --out FOLDER writes the report."},
     {"--list-models", 0, HY_CLI_IS_LIST_MODELS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Show the built-in models with parameters and shape, and stop."},
+     .help = "Show the built-in models with parameters and shape, then exit."},
     {"--download", 0, HY_CLI_IS_DOWNLOAD, HY_CLI_VALUE, "name",
-     "a model's name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION",
-     .help = "Fetch a model's folder into the hub's cache, where --model finds it by its name, or "
-             "into --out; what was interrupted goes on. HF_TOKEN opens gated models."},
+     "a model name on the Hugging Face hub, ORG/NAME or ORG/NAME@REVISION",
+     .help = "Download a model into the hub cache, where --model finds it by name, or into --out. "
+             "Continues an interrupted download. Gated models need HF_TOKEN."},
     {"--quiet", 'q', HY_CLI_IS_QUIET, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Say nothing but errors."},
+     .help = "Print only errors."},
     {"--verbose", 'v', HY_CLI_IS_VERBOSE, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "At the end: also what each phase kept in memory, what was saved by it, and how "
-             "prediction did. With --plan and no model: types and places of each."},
+     .help = "At the end, also show the memory of each phase, the savings, and the results of "
+             "prediction. With --plan and no model: the types and places of each model."},
     {"--no-color", 0, HY_CLI_IS_NO_COLOR, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "No colours; so does the variable NO_COLOR."},
+     .help = "Print without colours, as with the environment variable NO_COLOR."},
     {"--json", 0, HY_CLI_IS_JSON, HY_CLI_NO_VALUE, "action", NULL,
      .help =
-         "Print the summary as JSON on standard output; everything else goes to standard error."},
+         "Print the summary as JSON on standard output; all other output goes to standard error."},
     {"--gpus", 0, HY_CLI_IS_GPUS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train on so many GPUs of this machine: starts a rank for each. Under mpirun, srun "
-             "or torchrun, which start ranks themselves: how many there must be."},
+     .help = "Train on this many GPUs of this machine, with one rank for each. Under mpirun, srun "
+             "or torchrun, which start the ranks: the expected number."},
     {"--ranks", 0, HY_CLI_IS_RANKS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "Train with so many processes on this machine, on the CPU or sharing a GPU."},
+     .help = "Train with this many processes on this machine, on the CPU or sharing a GPU."},
     {"--restarts", 0, HY_CLI_IS_RESTARTS, HY_CLI_VALUE, "integer", TO(HY_RANKS_MOST),
-     .help = "With --gpus or --ranks: when a rank fails, start all of them again from the run's "
-             "last checkpoint, up to so many times."},
+     .help = "With --gpus or --ranks: if a rank fails, restart all ranks from the run's last "
+             "checkpoint, up to this many times."},
     {"--no-checkpointing", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Keep all activations: the same as --recompute none.", .key = "recompute",
+     .help = "Keep all activations; same as --recompute none.", .key = "recompute",
      .value = "none"},
     {"--checkpoint-every-layer", 0, HY_CLI_IS_ALIAS, HY_CLI_NO_VALUE, "action", NULL,
-     .help = "Recompute every layer in the backward pass: the same as --recompute all.",
+     .help = "Recompute every layer in the backward pass; same as --recompute all.",
      .key = "recompute", .value = "all"},
     {"--complete", 0, HY_CLI_IS_COMPLETE, HY_CLI_NO_VALUE, "action", NULL,
      .help = "Print all flags for shell completion.", .is_hidden = true},
@@ -92,8 +87,7 @@ static const hy_cli_flag own_flags[] = {
 
 #define OWN_COUNT (sizeof own_flags / sizeof own_flags[0])
 
-/* Keys whose text is a path or the name of something built in, which the type "text" does not
- * say. */
+/* Keys that accept a path or a built-in name; the type "text" does not say so. */
 static const struct {
     const char *flag, *type, *builtin;
 } kinds[] = {
@@ -150,7 +144,7 @@ bool hy_cli_flag_find(const char *name, size_t length, hy_cli_flag *out) {
     bool is_letter = length == 2 && name[0] == '-' && name[1] != '-';
     for (size_t i = 0; hy_cli_flag_at(i, out); i++)
         if (is_letter ? out->letter == name[1] : is_same_name(out->flag, name, length)) return true;
-    /* Names other trainers use are not in the list, but the library knows what they mean. */
+    /* Names from other trainers are not in the list, but the library accepts them. */
     if (length < 3 || length >= sizeof whole) return false;
     snprintf(whole, sizeof whole, "%.*s", (int)length, name);
     const hy_config_key_info *key = hy_config_find(whole);
@@ -178,7 +172,7 @@ static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated
     size_t length = strcspn(argument, "=");
     *is_negated = false;
     if (argument[0] != '-' || argument[1] == '\0') return false;
-    if (argument[1] != '-' && argument[2] != '\0') return false; /* a letter stands alone */
+    if (argument[1] != '-' && argument[2] != '\0') return false; /* a short flag has one letter */
     if (hy_cli_flag_find(argument, length, flag)) return true;
     if (length < 6 || length >= sizeof positive || strncmp(argument, "--no-", 5) != 0) return false;
     snprintf(positive, sizeof positive, "--%.*s", (int)length - 5, argument + 5);
@@ -187,8 +181,8 @@ static bool find_named(const char *argument, hy_cli_flag *flag, bool *is_negated
     return *is_negated;
 }
 
-/* Whether `argument` can be the value of the flag before it. Free text may look like a flag that
- * does not exist; other values may not: a mistyped flag is likelier. */
+/* Whether `argument` can be the value of the flag before it. Free text may look like an unknown
+ * flag. Other values may not, because a mistyped flag is more likely. */
 static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
     hy_cli_flag other;
     bool is_negated;
@@ -198,11 +192,12 @@ static bool is_value_of(const hy_cli_flag *flag, const char *argument) {
            (is_free || strncmp(argument, "--", 2) != 0);
 }
 
-/* A flag that came before with another value. Paths of data come together, as with commas between them; of
- * others the last counts, and the user is told. */
+/* A flag that was given before with another value. Data paths are joined with commas. Of other
+ * flags the last one counts, and a warning says so. */
 static bool take_again(hy_cli_setting *before, const hy_cli_flag *flag, const char *value) {
     bool is_list = strcmp(flag->key, "data") == 0 || strcmp(flag->key, "val_data") == 0;
-    is_list &= strcmp(value, "builtin") != 0 && strcmp(before->value, "builtin") != 0; /* no path */
+    /* not a path */
+    is_list &= strcmp(value, "builtin") != 0 && strcmp(before->value, "builtin") != 0;
     if (!is_list) {
         if (strcmp(before->value, value) != 0) before->lost = before->value;
         before->flag = flag->flag;
@@ -226,13 +221,13 @@ static bool take_count(const hy_cli_flag *flag, const char *value, int32_t *out)
     long number = strtol(value, &end, 10);
     bool is_right = end != value && *end == '\0' && number >= 1 && number <= HY_RANKS_MOST;
     if (is_right) *out = (int32_t)number;
-    if (!is_right) hy_cli_error("%s is \"%s\"; accepted are %s", flag->flag, value, flag->accepted);
+    if (!is_right) hy_cli_error("%s is \"%s\"; accepted: %s", flag->flag, value, flag->accepted);
     return is_right;
 }
 
-/* `value` is what the flag came with, or NULL. */
+/* `value` is the value of the flag, or NULL. */
 static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const char *value) {
-    /* A variable of the shell that is not set: nobody means the built-in text by it. */
+    /* probably an unset shell variable; it must not select the built-in text */
     if (value != NULL && value[0] == '\0' && strcmp(flag->flag, "--data") == 0) {
         hy_cli_error("--data is empty; expected a file, a folder, - or builtin");
         return false;
@@ -254,8 +249,7 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     case HY_CLI_IS_CONFIG: break;
     default:
         options->action = flag->meaning;
-        options->topic =
-            value; /* of --help, --download and --plan-shapes: no other action takes one */
+        options->topic = value; /* only --help, --download and --plan-shapes take a topic */
         return true;
     }
     if (value == NULL) value = flag->value;
@@ -271,9 +265,9 @@ static bool take_flag(hy_cli_options *options, const hy_cli_flag *flag, const ch
     return true;
 }
 
-/* ---- complaints ------------------------------------------------------------------------------ */
+/* ---- error messages -------------------------------------------------------------------------- */
 
-static bool say_value_missing(const hy_cli_flag *flag) {
+static bool fail_value_missing(const hy_cli_flag *flag) {
     static const char *const numeric[] = {"integer", "number", "bytes"};
     const char *type = "";
     for (size_t i = 0; i < sizeof numeric / sizeof numeric[0]; i++)
@@ -283,12 +277,12 @@ static bool say_value_missing(const hy_cli_flag *flag) {
     return false;
 }
 
-/* What other trainers call it, and what it is here. */
+/* Flags of other trainers, and what to use here. */
 static const struct {
     const char *flag, *hint;
 } foreign[] = {
-    {"--dry-run", "--plan shows what the run would do, and stops"},
-    {"--use-lora", "--lora trains adapters, --qlora beside a quantised model"},
+    {"--dry-run", "use --plan to see what the run would do"},
+    {"--use-lora", "use --lora to train adapters, or --qlora to quantise the frozen model as well"},
     {"--lora-r", "use --lora-rank"},
     {"--bf16", "use --precision bf16"},
     {"--fp16", "use --precision fp16"},
@@ -298,24 +292,25 @@ static const struct {
     {"--nproc-per-node", "use --gpus, or --ranks for processes that share a card"},
     {"--num-processes", "use --gpus, or --ranks for processes that share a card"},
     {"--zero", "use --zero-stage"},
-    {"--fsdp", "--gpus N trains on several GPUs; --zero-stage 3 cuts the weights among them, too"},
-    {"--ddp", "--gpus N trains on several GPUs; --zero-stage 0 keeps everything on each"},
+    {"--fsdp",
+     "use --gpus N to train on several GPUs, and --zero-stage 3 to shard the weights as well"},
+    {"--ddp", "use --gpus N to train on several GPUs; with --zero-stage 0 each keeps everything"},
     {"--gpu-mem", "use --max-gpu-mem"},
     {"--gpu-memory", "use --max-gpu-mem"},
     {"--vram", "use --max-gpu-mem"},
     {"--ram", "use --cpu-mem"},
-    {"--load-in-8bit", "--frozen-dtype int8 is for a frozen model (--lora)"},
-    {"--load-in-4bit", "--qlora keeps a frozen model in 4 bits"},
+    {"--load-in-8bit", "use --frozen-dtype int8 with a frozen model (--lora)"},
+    {"--load-in-4bit", "use --qlora to keep a frozen model in 4 bits"},
     {"--model-name-or-path", "use --model"},
     {"--train-file", "use --data"},
     {"--dataset", "use --data"},
     {"--validation-file", "use --val-data"},
-    {"--deepspeed", "--gpus N and --zero-stage; --plan shows what is kept where"},
-    {"--wandb", "OUT/tensorboard and OUT/metrics.jsonl are written in any case"},
+    {"--deepspeed", "use --gpus N and --zero-stage; --plan shows where state is kept"},
+    {"--wandb", "OUT/tensorboard and OUT/metrics.jsonl are always written"},
     {"--verbosity", "use --verbose, or --quiet"},
 };
 
-static bool say_unknown(const char *argument) {
+static bool fail_unknown(const char *argument) {
     int length = (int)strcspn(argument, "=");
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         if (strlen(foreign[i].flag) != (size_t)length ||
@@ -340,9 +335,9 @@ static bool is_builtin(const char *kind, const char *name) {
     return false;
 }
 
-/* Nothing may stand alone; the message names the flag that was probably meant. `previous` has no name
- * where none came before. */
-static bool say_misplaced(const char *argument, const hy_cli_flag *previous) {
+/* Reports an argument that belongs to no flag and names the flag that was probably meant. The name
+ * of `previous` is NULL if there was no flag before. */
+static bool fail_misplaced(const char *argument, const hy_cli_flag *previous) {
     static const char *const truths[] = {"true", "false", "on", "off", "yes", "no", "0", "1"};
     const char *end = strrchr(argument, '.');
     bool is_config = end != NULL && end != argument && strcmp(end, ".cfg") == 0;
@@ -350,10 +345,10 @@ static bool say_misplaced(const char *argument, const hy_cli_flag *previous) {
     for (size_t i = 0; i < sizeof truths / sizeof truths[0]; i++)
         is_truth |= strcmp(argument, truths[i]) == 0;
     if (is_truth && previous->flag != NULL && strcmp(previous->type, "switch") == 0)
-        hy_cli_error("unexpected argument \"%s\"; a switch takes its value with \"=\": %s=%s",
+        hy_cli_error("unexpected argument \"%s\"; write the value of a switch with \"=\": %s=%s",
                      argument, previous->flag, argument);
     else
-        hy_cli_error("unexpected argument \"%s\"; every value follows a flag: %s %s", argument,
+        hy_cli_error("unexpected argument \"%s\"; a value must follow a flag: %s %s", argument,
                      is_config                         ? "--config"
                      : is_builtin("model", argument)   ? "--model"
                      : is_builtin("profile", argument) ? "--profile"
@@ -362,23 +357,23 @@ static bool say_misplaced(const char *argument, const hy_cli_flag *previous) {
     return false;
 }
 
-/* ---- the whole line -------------------------------------------------------------------------- */
+/* ---- the command line ------------------------------------------------------------------------ */
 
 bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) {
-    hy_cli_flag flag = {0}; /* the one before, for messages */
+    hy_cli_flag flag = {0}; /* the flag before, for messages */
     *options = (hy_cli_options){.action = HY_CLI_IS_KEY};
     options->settings = calloc((size_t)argc + 1, sizeof *options->settings);
     if (options->settings == NULL) {
         hy_cli_error("no memory for %d arguments", argc);
         return false;
     }
-    /* Whatever else is there, help comes first. */
+    /* --help wins over all other flags. */
     for (int i = 1; i < argc && options->action != HY_CLI_IS_HELP; i++) {
         const char *argument = argv[i], *equals = strchr(argument, '=');
         const char *value = equals != NULL ? equals + 1 : NULL;
         bool is_negated;
-        if (argument[0] != '-' || argument[1] == '\0') return say_misplaced(argument, &flag);
-        if (!find_named(argument, &flag, &is_negated)) return say_unknown(argument);
+        if (argument[0] != '-' || argument[1] == '\0') return fail_misplaced(argument, &flag);
+        if (!find_named(argument, &flag, &is_negated)) return fail_unknown(argument);
         bool takes_none = flag.takes == HY_CLI_NO_VALUE && flag.meaning != HY_CLI_IS_KEY;
         if (value != NULL && (is_negated || takes_none)) {
             hy_cli_error("--%s%s takes no value, but got \"%s\"", is_negated ? "no-" : "",
@@ -389,7 +384,7 @@ bool hy_cli_options_parse(int argc, char *const *argv, hy_cli_options *options) 
         if (value == NULL && flag.takes != HY_CLI_NO_VALUE && i + 1 < argc &&
             is_value_of(&flag, argv[i + 1]))
             value = argv[++i];
-        if (value == NULL && flag.takes == HY_CLI_VALUE) return say_value_missing(&flag);
+        if (value == NULL && flag.takes == HY_CLI_VALUE) return fail_value_missing(&flag);
         if (!take_flag(options, &flag, value)) return false;
     }
     return true;
@@ -399,7 +394,7 @@ void hy_cli_options_warn(const hy_cli_options *options) {
     for (size_t i = 0; i < options->setting_count && !options->is_quiet; i++) {
         const hy_cli_setting *s = &options->settings[i];
         if (s->lost != NULL)
-            hy_cli_warning("%s is given more than once; %s counts, not %s", s->flag, s->value,
+            hy_cli_warning("%s is given more than once; using %s instead of %s", s->flag, s->value,
                            s->lost);
     }
 }
@@ -413,9 +408,8 @@ void hy_cli_options_fini(hy_cli_options *options) {
 
 /* ---- the configuration ----------------------------------------------------------------------- */
 
-/* A resumed run is made again from the configuration in its folder. Which folder that is, the options
- * themselves say (--resume, --out, a file), so they are read once to find it and once more on top of what it
- * holds. */
+/* A resumed run starts from the configuration in its folder. The options themselves name the folder
+ * (--resume, --out, a file), so they are read once to find it, and again to override its values. */
 
 #define NAME_BYTES 512
 
@@ -430,14 +424,14 @@ void hy_cli_print(FILE *out, hy_status status, char *text) {
     hy_free(text);
 }
 
-hy_status hy_cli_said(hy_status status) {
+hy_status hy_cli_checked(hy_status status) {
     if (status != HY_OK) hy_cli_error("%s", hy_error_message());
     return status;
 }
 
-/* ---- putting the options in ------------------------------------------------------------------ */
+/* ---- applying the options -------------------------------------------------------------------- */
 
-/* "key=value"; the parser made sure of the sign. */
+/* "key=value"; the parser has checked the "=". */
 static hy_status apply_set(hy_config *config, const char *text) {
     char key[NAME_BYTES];
     const char *equals = strchr(text, '=');
@@ -453,7 +447,7 @@ static hy_status apply_one(hy_config *config, const hy_cli_setting *setting) {
     }
 }
 
-/* Files first, so that an error in one is reported before a flag's. */
+/* Files first, so that their errors are reported before those of flags. */
 static hy_status apply(const hy_cli_options *options, hy_config *config, const char **model) {
     static const hy_cli_meaning order[] = {HY_CLI_IS_CONFIG, HY_CLI_IS_SET, HY_CLI_IS_KEY};
     for (size_t pass = 0; pass < sizeof order / sizeof order[0]; pass++)
@@ -464,7 +458,7 @@ static hy_status apply(const hy_cli_options *options, hy_config *config, const c
                 *model = setting->value;
                 continue;
             }
-            hy_status status = hy_cli_said(apply_one(config, setting));
+            hy_status status = hy_cli_checked(apply_one(config, setting));
             if (status != HY_OK) return status;
         }
     return HY_OK;
@@ -472,8 +466,8 @@ static hy_status apply(const hy_cli_options *options, hy_config *config, const c
 
 /* ---- resuming -------------------------------------------------------------------------------- */
 
-/* A model that was asked for by name must be the run's own: its shape would be taken from the run,
- * and the name would lie. */
+/* A model that is set explicitly must be the model of the run: the shape comes from the run, so
+ * another name would be wrong. */
 static hy_status check_model(const hy_config *asked, const hy_config *run, const char *folder) {
     const char *wanted = hy_cli_value(asked, "model"), *own = hy_cli_value(run, "model");
     const char *origin = "";
@@ -484,26 +478,26 @@ static hy_status check_model(const hy_config *asked, const hy_config *run, const
     free(wanted_path);
     free(own_path);
     if (strcmp(origin, "default") == 0 || is_same) return HY_OK;
-    hy_cli_error("cannot resume: %s is a run of another model: %s, and model %s was asked for (%s)",
-                 folder, own, wanted, origin);
+    hy_cli_error("cannot resume: the run %s has the model %s, but model %s is set by %s", folder,
+                 own, wanted, origin);
     return HY_ERR_INPUT;
 }
 
 static hy_status begin_from_run(const hy_config *asked, hy_config *run) {
-    /* The folder whose run goes on; "" when none does. */
+    /* The folder of the run to resume; "" if there is none. */
     const char *resume = hy_cli_value(asked, "resume"), *out = hy_cli_value(asked, "out");
     bool has_out = out[0] != '\0' && strcmp(out, "none") != 0;
     const char *folder = strcmp(resume, "auto") == 0 && has_out ? out : resume;
     if (folder[0] == '\0') return HY_OK;
-    hy_status status = hy_cli_said(hy_config_load_run(run, folder));
+    hy_status status = hy_cli_checked(hy_config_load_run(run, folder));
     return status == HY_OK ? check_model(asked, run, folder) : status;
 }
 
 hy_status hy_cli_configure(const hy_cli_options *options, const char **model, hy_config **out) {
     hy_config *asked = NULL, *config = NULL;
-    hy_status status = hy_cli_said(hy_config_create(&asked));
+    hy_status status = hy_cli_checked(hy_config_create(&asked));
     if (status == HY_OK) status = apply(options, asked, model);
-    if (status == HY_OK) status = hy_cli_said(hy_config_create(&config));
+    if (status == HY_OK) status = hy_cli_checked(hy_config_create(&config));
     if (status == HY_OK) status = begin_from_run(asked, config);
     if (status == HY_OK) status = apply(options, config, model);
     hy_config_destroy(asked);

@@ -1,7 +1,8 @@
-/* plan_list.c: plans every built-in model in every way, and shows what fits. See plan_list.h.
+/* plan_list.c: plans every built-in model in every way of training, and shows what fits. See
+ * plan_list.h.
  *
- * A card that is here is asked once for its name and what it has free; then the models are planned by its data
- * sheet, because opening it for each of them would take seconds. */
+ * The card of this machine is opened once for its name and free memory. The models are then planned
+ * with its data sheet, because opening the card for each of them would take seconds. */
 #include "cli/plan_list.h"
 
 #include <inttypes.h>
@@ -12,18 +13,18 @@
 #include "cli/table.h"
 
 static const struct {
-    const char *name;  /* of the flag and in JSON */
+    const char *name;  /* in flags and JSON */
     const char *words; /* for people */
-    const char *title; /* of its first column */
+    const char *title; /* heading of its first column */
 } ways[HY_CLI_WAYS] = {[HY_CLI_FULL] = {"full", "full-parameter", "full tok/s"},
                        [HY_CLI_LORA] = {"lora", "LoRA", "LoRA tok/s"},
                        [HY_CLI_QLORA] = {"qlora", "QLoRA", "QLoRA tok/s"}};
 
 const char *hy_cli_way_name(hy_cli_way way) { return ways[way].name; }
 
-/* ---- one model, one way ------------------------------------------------------------------------ */
+/* ---- one model, one way ---------------------------------------------------------------------- */
 
-/* Places of the state as the plan has them: "on the device", or the classes that are elsewhere. */
+/* The places of the state: "on the device", or the classes that are elsewhere. */
 static void describe_state(const hy_summary *summary, char state[HY_CLI_STATE_TEXT]) {
     static const hy_class classes[] = {HY_WEIGHTS, HY_MASTER, HY_GRADS, HY_OPTIM};
     char away[HY_CLI_STATE_TEXT - 16] = "";
@@ -45,7 +46,7 @@ static void describe_state(const hy_summary *summary, char state[HY_CLI_STATE_TE
                  is_any_here ? " " : "");
 }
 
-/* Of weights that are updated, gradients and optimizer state: "bf16 / bf16 / 8bit". */
+/* The types of updated weights, gradients and optimizer state: "bf16 / bf16 / 8bit". */
 static void describe_types(const hy_summary *summary, char types[HY_CLI_STATE_TEXT]) {
     const hy_memory_cell *cell = summary->phases[HY_FULL].memory;
     const hy_memory_cell *updated = &cell[HY_MASTER];
@@ -73,8 +74,8 @@ static void note_plan(const hy_trainer *trainer, hy_cli_planned *out, hy_summary
         snprintf(out->change, sizeof out->change, "%s", facts.changes[0]);
 }
 
-/* Settings that are not for this model (a length beyond its context, a matrix it does not have) leave it out;
- * `refused` is then their status. */
+/* A model that the settings do not suit (a sequence longer than its context, a matrix it does not
+ * have) is skipped; `refused` is then the status. */
 static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli_planned *out,
                             hy_summary *summary, hy_status *refused) {
     hy_trainer *trainer = NULL;
@@ -88,15 +89,15 @@ static hy_status plan_model(hy_config *config, const hy_cli_model *model, hy_cli
     return HY_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all models ------------------------------------------------------------------------------ */
 
 static hy_status set_card(hy_config *config, const char *name, const char *memory) {
     hy_status status = hy_config_set(config, "card", name, HY_FROM_CALLER);
     return status != HY_OK ? status : hy_config_set(config, "max_gpu_mem", memory, HY_FROM_CALLER);
 }
 
-/* The card that is here and would be taken, by its data sheet. One that is not in the list of cards, so that no model is
- * planned for it, is opened for each of them. */
+/* Plans with the data sheet of the card that would be used. A card without a data sheet is opened
+ * for each model instead. */
 static hy_status stand_in(hy_config *config, const hy_machine *machine, const hy_cli_plans *plans) {
     hy_cli_planned plan = {0};
     hy_summary unused;
@@ -119,14 +120,14 @@ static bool is_on(const hy_config *config, const char *key) {
     return strcmp(hy_cli_value(config, key), "true") == 0;
 }
 
-/* All three, unless the settings say how a model is trained: with adapters, without, or parts of it. */
+/* All three ways, unless the settings fix one: adapters, no adapters, or a part of the model. */
 static void choose_ways(const hy_config *config, bool has_way[HY_CLI_WAYS]) {
-    bool is_said = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
-                   hy_cli_names(config, "train.train");
+    bool is_set = hy_cli_names(config, "lora") || hy_cli_names(config, "qlora") ||
+                  hy_cli_names(config, "train.train");
     hy_cli_way only = is_on(config, "qlora")  ? HY_CLI_QLORA
                       : is_on(config, "lora") ? HY_CLI_LORA
                                               : HY_CLI_FULL;
-    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_said || w == (int)only;
+    for (int w = 0; w < HY_CLI_WAYS; w++) has_way[w] = !is_set || w == (int)only;
 }
 
 static hy_status set_way(hy_config *config, hy_cli_way way) {
@@ -136,7 +137,7 @@ static hy_status set_way(hy_config *config, hy_cli_way way) {
     return hy_config_set(config, "qlora", way == HY_CLI_QLORA ? "true" : "false", HY_FROM_CALLER);
 }
 
-/* By a flag, a file or --set; what presets say changes from model to model. */
+/* Set by a flag, a file or --set. Values of presets change from model to model. */
 static bool is_users(const hy_config *config, const char *key) {
     const char *origin = "";
     (void)hy_config_get(config, key, NULL, &origin);
@@ -144,8 +145,8 @@ static bool is_users(const hy_config *config, const char *key) {
            strncmp(origin, "profile ", 8) != 0;
 }
 
-/* The grammar's text is written for every plan, though no plan depends on how long it is: enough for the sequences of
- * any preset. */
+/* Each plan generates the built-in text, but does not depend on its length. This length is enough
+ * for the sequences of every preset. */
 static hy_status shorten_text(hy_config *config) {
     if (is_users(config, "builtin_bytes") || is_users(config, "seq_len")) return HY_OK;
     return hy_config_set(config, "builtin_bytes", "100000", HY_FROM_CALLER);
@@ -179,7 +180,8 @@ hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli
     for (int w = 0; w < HY_CLI_WAYS && status == HY_OK; w++) {
         if (out->has_way[w]) status = plan_way(config, (hy_cli_way)w, out, &refused);
         for (size_t i = 0; i < out->count; i++) is_any |= out->plans[i][w].is_planned;
-        /* What no model can be planned with is wrong by itself: later ways would say it again. */
+        /* if no model could be planned, the settings are wrong, and the other ways would fail
+         * too */
         if (status == HY_OK && !is_any) status = refused;
     }
     return status;
@@ -192,7 +194,7 @@ const hy_cli_model *hy_cli_plans_largest(const hy_cli_plans *plans, hy_cli_way w
     return NULL;
 }
 
-/* ---- showing: what fits ------------------------------------------------------------------------ */
+/* ---- showing: what fits ---------------------------------------------------------------------- */
 
 static hy_cli_figure gibibytes(uint64_t bytes) {
     hy_cli_figure figure;
@@ -232,8 +234,8 @@ static void show_models(const hy_cli_terminal *terminal, const hy_cli_plans *pla
     }
     hy_cli_table_print(&table, terminal, true);
     fputs(plans->is_gpu
-              ? "  Each was planned. card: GiB taken on the card; host: GiB pinned beside it.\n"
-              : "  Each was planned. RAM: GiB to compute in; host: GiB kept beside it.\n",
+              ? "  Planned values. card: GiB used on the card; host: GiB of pinned host memory.\n"
+              : "  Planned values. RAM: GiB used as the device; host: GiB for streamed state.\n",
           terminal->out);
 }
 
@@ -245,12 +247,12 @@ static void show_adapters(const hy_cli_terminal *terminal, const hy_config *conf
                           const hy_cli_plans *plans) {
     for (int w = HY_CLI_LORA; w < HY_CLI_WAYS; w++) {
         if (!plans->has_way[w]) continue;
-        fprintf(terminal->out, "  %s: adapters of rank %s beside a model that stays in %s.\n",
-                ways[w].words, hy_cli_value(config, "lora_rank"), dtype_words(plans->base[w]));
+        fprintf(terminal->out, "  %s: adapters of rank %s, frozen model in %s.\n", ways[w].words,
+                hy_cli_value(config, "lora_rank"), dtype_words(plans->base[w]));
     }
 }
 
-/* With --verbose: in which types and where, and what would help. */
+/* With --verbose: types, places, and a change that would make a model fit. */
 static void show_details(const hy_cli_terminal *terminal, const hy_cli_plans *plans,
                          hy_cli_way way) {
     hy_cli_table table;
@@ -265,17 +267,17 @@ static void show_details(const hy_cli_terminal *terminal, const hy_cli_plans *pl
         if (plan->fits)
             hy_cli_table_row(&table, plans->models[i].name, hy_cli_bytes(plan->device_bytes).text,
                              hy_cli_bytes(plan->pinned_bytes).text, plan->types,
-                             plan->predicts ? "yes" : "aside", plan->state, NULL);
+                             plan->predicts ? "yes" : "no", plan->state, NULL);
         else
             hy_cli_table_row(&table, plans->models[i].name, plan->is_planned ? "no" : "-", "", "",
                              "", with, NULL);
     }
-    snprintf(heading, sizeof heading, "%s, in detail", ways[way].words);
+    snprintf(heading, sizeof heading, "%s: details", ways[way].words);
     hy_cli_section(terminal, heading);
     hy_cli_table_print(&table, terminal, true);
 }
 
-/* ---- showing: the largest, and what to type ------------------------------------------------------ */
+/* ---- showing: the largest model and its command ---------------------------------------------- */
 
 #define WORDS_MAX 64
 #define FLAG_MAX 80
@@ -285,7 +287,7 @@ static const char *without_group(const char *key) {
     return dot != NULL ? dot + 1 : key;
 }
 
-/* Settings that say which model, data or card: the command has its own, or needs none. */
+/* Settings for model, data or card: the printed command has its own, or needs none. */
 static bool is_left_out(const char *key) {
     static const char *const keys[] = {"model", "data",  "card",         "out",
                                        "lora",  "qlora", "builtin_bytes"};
@@ -302,7 +304,7 @@ typedef struct command_words {
 } command_words;
 
 static void add_word(command_words *c, const char *word) {
-    if (c->count < WORDS_MAX) c->words[c->count++] = (char *)word; /* is only read */
+    if (c->count < WORDS_MAX) c->words[c->count++] = (char *)word; /* the word is not changed */
 }
 
 static void add_setting(command_words *c, const hy_cli_setting *setting) {
@@ -327,7 +329,8 @@ static void add_setting(command_words *c, const hy_cli_setting *setting) {
     }
 }
 
-/* What trains a folder in this way with the settings of this command line. NULL: no memory for it. */
+/* The command that trains a model folder in this way with the settings of this command line. NULL:
+ * no memory. */
 static char *training_command(const hy_cli_options *options, const hy_config *config,
                               hy_cli_way way) {
     command_words c = {.count = 0};
@@ -342,14 +345,14 @@ static char *training_command(const hy_cli_options *options, const hy_config *co
     }
     const char *origin = "";
     (void)hy_config_get(config, "profile", NULL, &origin);
-    if (!has_profile && strcmp(origin, "caller") == 0) { /* --doctor chose it */
+    if (!has_profile && strcmp(origin, "caller") == 0) { /* --doctor has set it */
         add_word(&c, "--profile");
         add_word(&c, hy_cli_value(config, "profile"));
     }
     return hy_cli_command_line(c.count, c.words);
 }
 
-/* The smallest that does not fit and would with another setting; NULL: there is none. */
+/* The smallest model that does not fit, but would with another setting; NULL: none. */
 static const hy_cli_planned *next_larger(const hy_cli_plans *plans, hy_cli_way way,
                                          const char **model) {
     for (size_t i = 0; i < plans->count; i++) {
@@ -361,7 +364,8 @@ static const hy_cli_planned *next_larger(const hy_cli_plans *plans, hy_cli_way w
     return NULL;
 }
 
-/* "LoRA            up to qwen3-8b, 8.19B; qwen2.5-32b with --offload-folder FOLDER" and its command below. */
+/* Prints "LoRA            up to qwen3-8b, 8.19B; qwen2.5-32b with --offload-folder FOLDER" and the
+ * command. */
 static void show_way(const hy_cli_terminal *terminal, const hy_cli_plans *plans, hy_cli_way way,
                      const char *command) {
     const hy_cli_model *model = hy_cli_plans_largest(plans, way);
@@ -380,7 +384,8 @@ static void show_way(const hy_cli_terminal *terminal, const hy_cli_plans *plans,
 
 static void show_largest(const hy_cli_terminal *terminal, const hy_cli_options *options,
                          const hy_config *config, const hy_cli_plans *plans) {
-    hy_cli_section(terminal, "the largest that fits, and what trains a folder of that size");
+    hy_cli_section(terminal,
+                   "largest model that fits, and the command to train a model folder of that size");
     for (int w = 0; w < HY_CLI_WAYS; w++) {
         if (!plans->has_way[w]) continue;
         char *command = training_command(options, config, (hy_cli_way)w);

@@ -1,7 +1,8 @@
-/* plan_list.h: which of the built-in models a machine can train, in each way: full-parameter, with adapters
- * beside the model (LoRA), and with adapters beside a quantised one (QLoRA).
+/* plan_list.h: which built-in models a machine can train in each way: all parameters, adapters
+ * (LoRA), and adapters with a quantised model (QLoRA).
  *
- * Every cell was planned. --plan without a model and --doctor show the list; with --json programs get it. */
+ * Every cell is a plan. --plan without a model and --doctor show the list; --json prints it as
+ * JSON. */
 #pragma once
 
 #include "cli/inspect.h"
@@ -11,39 +12,40 @@ typedef enum hy_cli_way { HY_CLI_FULL, HY_CLI_LORA, HY_CLI_QLORA, HY_CLI_WAYS } 
 
 #define HY_CLI_STATE_TEXT 64
 
-/* A model trained in one way, by its plan. */
+/* The plan of a model in one way of training. */
 typedef struct hy_cli_planned {
-    bool is_planned; /* false: the settings are not for this model, and nothing below is set */
+    bool is_planned; /* false: the settings do not suit this model, and nothing below is set */
     bool fits;
     double tokens_per_second;
     uint64_t device_bytes, pinned_bytes, disk_bytes;
-    char types[HY_CLI_STATE_TEXT]; /* weights that are updated / gradients / optimizer */
+    char types[HY_CLI_STATE_TEXT]; /* updated weights / gradients / optimizer */
     char state[HY_CLI_STATE_TEXT]; /* where they are, in words */
-    bool predicts;                 /* false: prediction stands aside */
-    char change[HY_PLAN_TEXT];     /* what would make it fit; "": nothing that was tried */
+    bool predicts;                 /* false: prediction is disabled */
+    char change[HY_PLAN_TEXT];     /* a change that would make it fit; "": none was found */
 } hy_cli_planned;
 
 typedef struct hy_cli_plans {
     hy_cli_model models[HY_CLI_MODELS_MAX]; /* smallest first */
     hy_cli_planned plans[HY_CLI_MODELS_MAX][HY_CLI_WAYS];
     size_t count;
-    bool has_way[HY_CLI_WAYS];  /* the settings may ask for one of them alone */
-    hy_dtype base[HY_CLI_WAYS]; /* of the frozen model's matrices */
+    bool has_way[HY_CLI_WAYS];  /* ways that the settings allow */
+    hy_dtype base[HY_CLI_WAYS]; /* type of the frozen model's matrices */
     bool is_gpu;
 } hy_cli_plans;
 
-/* In JSON and in flags: "full", "lora", "qlora". */
+/* The name in JSON and flags: "full", "lora", "qlora". */
 const char *hy_cli_way_name(hy_cli_way way);
 
-/* Plans every built-in model by this configuration, which is changed on the way. */
+/* Plans every built-in model with this configuration, which is changed in the process. */
 hy_status hy_cli_plans_make(hy_config *config, const hy_machine *machine, hy_cli_plans *out);
 
-/* The largest model that fits; NULL: none does. */
+/* The largest model that fits; NULL: none. */
 const hy_cli_model *hy_cli_plans_largest(const hy_cli_plans *plans, hy_cli_way way);
 
-/* Makes the list and shows it: what fits and how, the largest of each way, and the commands to type. */
+/* Creates the list and shows it: what fits and how, the largest model in each way, and the
+ * commands. */
 hy_status hy_cli_plan_list(const hy_cli_terminal *terminal, const hy_cli_options *options,
                            hy_config *config, const hy_machine *machine);
 
-/* inspect_json.c: the plan of the configuration's own model, and the list as its key "models". */
+/* inspect_json.c: the plan of the configured model, and the list as the key "models". */
 hy_status hy_cli_plan_list_json(hy_config *config, const hy_machine *machine);

@@ -1,7 +1,7 @@
-/* plan_shapes.c: the plan of a model of one's own, by a list of shapes. See inspect.h.
+/* plan_shapes.c: plans a custom model from a list of its shapes. See inspect.h.
  *
- * A line of the file has a parameter's name and its dimensions, with blanks between: "wte.weight 50257 768". Empty
- * lines and what follows a # are left out. */
+ * Each line of the file has the name of a parameter and its dimensions, separated by blanks:
+ * "wte.weight 50257 768". Empty lines are skipped, and # begins a comment. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,6 @@ static hy_status add_name(shapes *s, const char *name) {
     return HY_OK;
 }
 
-/* One line: a name and its dimensions. */
 static hy_status add_line(shapes *s, char *line, const char *path, long number) {
     char *rest = NULL, *end;
     line[strcspn(line, "#")] = '\0';
@@ -52,8 +51,8 @@ static hy_status add_line(shapes *s, char *line, const char *path, long number) 
         errno = 0;
         long long size = strtoll(word, &end, 10);
         if (*end != '\0' || errno != 0 || size < 1 || p->ndim == HY_PARAMETER_DIMS) {
-            hy_cli_error("%s:%ld: %s: \"%s\" is no dimension; expected a name and up to %d numbers "
-                         "above 0",
+            hy_cli_error("%s:%ld: %s: \"%s\" is not a dimension; expected a name and up to %d "
+                         "integers above 0",
                          path, number, p->name, word, HY_PARAMETER_DIMS);
             return HY_ERR_INPUT;
         }
@@ -74,7 +73,7 @@ static hy_status read_shapes(const char *path, shapes *s) {
     for (long number = 1; status == HY_OK && getline(&line, &size, file) >= 0; number++) {
         status = add_line(s, line, path, number);
     }
-    bool is_broken = ferror(file); /* a folder, for one */
+    bool is_broken = ferror(file); /* such as a folder */
     int why = errno;
     free(line);
     if (file != stdin) fclose(file);
@@ -82,13 +81,13 @@ static hy_status read_shapes(const char *path, shapes *s) {
         hy_cli_error("%s cannot be read: %s", path, strerror(why));
         status = HY_ERR_INPUT;
     } else if (status == HY_OK && s->count == 0) {
-        hy_cli_error("%s has no shapes; expected lines of a name and its dimensions", path);
+        hy_cli_error("%s has no shapes; expected a name and its dimensions in each line", path);
         status = HY_ERR_INPUT;
     }
     return status;
 }
 
-/* Weights and gradients are of the type that --precision says; fp32 where it does not. */
+/* --precision sets the type of weights and gradients; fp32 by default. */
 static hy_dtype weights_type(const hy_config *config) {
     const char *precision = hy_cli_value(config, "precision");
     return strcmp(precision, "bf16") == 0   ? HY_BF16
@@ -96,25 +95,20 @@ static hy_dtype weights_type(const hy_config *config) {
                                             : HY_F32;
 }
 
-hy_status hy_cli_plan_shapes(const hy_cli_terminal *terminal, hy_config *config, const char *path,
-                             bool wants_json) {
+hy_status hy_cli_plan_shapes(hy_config *config, const char *path, hy_trainer **out) {
     shapes s = {0};
-    hy_trainer *trainer = NULL;
     hy_status status = read_shapes(path, &s);
-    /* Where nobody says how long it is: the preset's length is that of another model. */
+    /* The default length replaces that of the preset, which is for another model. */
     if (status == HY_OK)
-        status = hy_cli_said(hy_config_set(config, "steps", "1000", HY_FROM_DEFAULT));
-    if (status == HY_OK) status = hy_cli_said(hy_config_use_custom(config));
+        status = hy_cli_checked(hy_config_set(config, "steps", "1000", HY_FROM_DEFAULT));
+    if (status == HY_OK) status = hy_cli_checked(hy_config_use_custom(config));
     if (status == HY_OK) {
-        hy_custom_parameters own = {.list = s.list,
-                                    .count = s.count,
-                                    .dtype = weights_type(config),
-                                    .grad_dtype = weights_type(config)};
-        status = hy_cli_said(hy_trainer_plan_custom(config, &own, NULL, &trainer));
+        hy_custom_parameters custom = {.list = s.list,
+                                       .count = s.count,
+                                       .dtype = weights_type(config),
+                                       .grad_dtype = weights_type(config)};
+        status = hy_cli_checked(hy_trainer_plan_custom(config, &custom, NULL, out));
     }
-    if (status == HY_OK)
-        status = hy_cli_said(hy_cli_show_plan(terminal, config, trainer, wants_json));
-    hy_trainer_destroy(trainer);
     free_shapes(&s);
     return status;
 }

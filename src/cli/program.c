@@ -1,4 +1,4 @@
-/* program.c: exit codes, and command lines by a table of flags. See program.h. */
+/* program.c: exit codes, and parsing of command lines with a table of flags. See program.h. */
 #include "cli/program.h"
 
 #include <errno.h>
@@ -17,8 +17,9 @@
 #define NAME_COLUMNS 24
 #define HELP_COLUMNS 80
 
-/* A new file gets the lowest free number: with standard error closed, that of a message. A file that gets
- * larger than the system allows is a failed write that is reported, not the end of the program. */
+/* A new file gets the lowest free descriptor: if standard error is closed, messages would go into
+ * that file. A file that exceeds the system's size limit is a failed write, which is reported, and
+ * not the end of the program. */
 void hy_cli_open_streams(void) {
     int fd;
     hy_cli_handle(SIGXFSZ, SIG_IGN, SA_RESTART);
@@ -50,7 +51,7 @@ int hy_cli_flushed(int code) {
 }
 
 int hy_cli_wrong_usage(const char *what, const char *value) {
-    hy_cli_error("%s%s; \"%s --help\" tells more", what, value, hy_cli_program_name());
+    hy_cli_error("%s%s; see \"%s --help\"", what, value, hy_cli_program_name());
     return HY_EXIT_USAGE;
 }
 
@@ -80,15 +81,15 @@ void hy_cli_write_wrapped(FILE *out, const char *text, int indent, int columns) 
     fputc('\n', out);
 }
 
-/* ---- mistyped names ---------------------------------------------------------------------------- */
+/* ---- mistyped names -------------------------------------------------------------------------- */
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 size_t hy_cli_distance(const char *typed, size_t length, const char *name) {
-    size_t rows[3][NAME_MAX_BYTES + 1]; /* of the usual table: three are enough for swaps */
+    size_t rows[3][NAME_MAX_BYTES + 1]; /* rows of the usual table; three are enough for swaps */
     size_t *before = rows[0], *above = rows[1], *row = rows[2], columns = strlen(name);
     if (columns > NAME_MAX_BYTES || length > NAME_MAX_BYTES) return SIZE_MAX;
-    /* People type the beginning: --batch for --batch-size counts as one error. */
+    /* People often type only the beginning: --batch for --batch-size counts as one error. */
     if (length > 2 && length < columns && memcmp(name, typed, length) == 0) return 1;
     for (size_t j = 0; j <= columns; j++) above[j] = j;
     for (size_t i = 1; i <= length; i++) {
@@ -107,7 +108,7 @@ size_t hy_cli_distance(const char *typed, size_t length, const char *name) {
     return above[columns] <= (length / 3 > 2 ? length / 3 : 2) ? above[columns] : SIZE_MAX;
 }
 
-/* ---- what a program says of itself ------------------------------------------------------------- */
+/* ---- help and completion --------------------------------------------------------------------- */
 
 static const hy_cli_row common[] = {
     {"--version", NULL, HY_CLI_SWITCH, .help = "Print the version."},
@@ -115,7 +116,7 @@ static const hy_cli_row common[] = {
 };
 enum { COMMON = sizeof common / sizeof common[0] };
 
-/* The program's rows, then those that all programs have. */
+/* The program's rows, then the rows that all programs share. */
 static const hy_cli_row *row_at(const hy_cli_program *program, size_t i) {
     if (i < program->row_count) return &program->rows[i];
     return i < program->row_count + COMMON ? &common[i - program->row_count] : NULL;
@@ -145,8 +146,8 @@ static const char *completion_type(const hy_cli_row *row) {
     return strcmp(row->value, "FILE") == 0 ? "path" : "text";
 }
 
-/* For the shells' completion, a line each: flag <TAB> type <TAB> accepted <TAB> help. "accepted" is a list
- * of words separated by ", " for a choice; what stands alone has its name in capitals. */
+/* For shell completion, one line per flag: flag <TAB> type <TAB> accepted <TAB> help. "accepted" is
+ * a list of words separated by ", " for a choice. Positional arguments have a name in capitals. */
 static void write_completion(const hy_cli_program *program) {
     const hy_cli_row *row;
     for (size_t i = 0; (row = row_at(program, i)) != NULL; i++)
@@ -168,7 +169,7 @@ static bool answers(const hy_cli_program *program, const char *argument) {
     return true;
 }
 
-/* ---- reading the line -------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static const hy_cli_row *find_row(const hy_cli_program *program, const char *typed, size_t length) {
     const hy_cli_row *row, *nearest = NULL;
@@ -183,7 +184,7 @@ static const hy_cli_row *find_row(const hy_cli_program *program, const char *typ
     if (nearest)
         hy_cli_error("unknown flag %.*s; did you mean %s?", (int)length, typed, nearest->name);
     else
-        hy_cli_error("unknown flag %.*s; \"%s --help\" lists them", (int)length, typed,
+        hy_cli_error("unknown flag %.*s; \"%s --help\" lists all flags", (int)length, typed,
                      program->name);
     return NULL;
 }
@@ -200,7 +201,7 @@ static bool take_value(const hy_cli_row *row, const char *value, void *options) 
     bool is_right = end != value && *end == '\0' && number >= row->low &&
                     (number <= row->high || row->high == 0);
     if (row->kind != HY_CLI_NUMBER) is_right = is_right && number == floor(number);
-    if (row->kind == HY_CLI_COUNT) { /* more digits than a double has */
+    if (row->kind == HY_CLI_COUNT) { /* more digits than a double needs */
         uint64_t count = strtoull(value, &end, 10);
         is_right = is_right && errno == 0 && *end == '\0' && value[0] != '-';
         if (is_right) *(uint64_t *)at = count;
@@ -209,7 +210,7 @@ static bool take_value(const hy_cli_row *row, const char *value, void *options) 
     } else if (is_right) {
         *(double *)at = number;
     }
-    if (!is_right) hy_cli_error("%s is \"%s\"; accepted are %s", row->name, value, row->accepted);
+    if (!is_right) hy_cli_error("%s is \"%s\"; accepted: %s", row->name, value, row->accepted);
     return is_right;
 }
 
@@ -222,7 +223,7 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
         const char *argument = argv[i];
         if (ends_flags || argument[0] != '-' || argument[1] == '\0') {
             if (!program->word) {
-                hy_cli_error("unexpected argument \"%s\"; every value follows a flag: %s %s",
+                hy_cli_error("unexpected argument \"%s\"; a value must follow a flag: %s %s",
                              argument, program->rows[0].name, argument);
                 return HY_EXIT_USAGE;
             }
@@ -244,7 +245,7 @@ int hy_cli_parse(const hy_cli_program *program, int *argc, char **argv, void *op
         }
         if (!value && i + 1 < *argc) value = argv[++i];
         if (!value)
-            hy_cli_error("%s needs a value%s %s", row->name, row->accepted ? "; accepted are" : ":",
+            hy_cli_error("%s needs a value%s %s", row->name, row->accepted ? "; accepted:" : ":",
                          row->accepted ? row->accepted : row->value);
         if (!value || !take_value(row, value, options)) return HY_EXIT_USAGE;
     }

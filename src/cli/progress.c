@@ -1,8 +1,8 @@
-/* progress.c: turns the library's callbacks into a drawn line or plain lines.
+/* progress.c: shows the library's callbacks as a progress line or as plain lines.
  *
- * A drawn line is written in one piece and padded over what stood there before, so it does not
- * flicker and needs no escape code. Anything else that is said first wipes the line. Every line
- * of a step shows the same smoothed loss. */
+ * A progress line is written in one piece and padded to cover the line before, so it does not
+ * flicker and needs no escape code. Other output first clears the line. All lines show the same
+ * smoothed loss. */
 #include "cli/progress.h"
 
 #include <inttypes.h>
@@ -16,15 +16,15 @@
 
 /* ---- lines that fit a width ------------------------------------------------------------------ */
 
-/* Pure text: no clock, no terminal calls. A line is a bar followed by fields in order of importance; fields
- * are left out from the right end until the rest fits. The bar takes what they leave, between 8 and 30
- * columns. Everything but the bar is ASCII, so its columns are its bytes. */
+/* Pure functions: no clock, no terminal calls. A line is a bar and fields in order of importance.
+ * Fields are dropped from the right until the rest fits. The bar gets the remaining columns,
+ * between 8 and 30. Everything but the bar is ASCII, so columns equal bytes. */
 
 #define BAR_MIN 8
 #define BAR_MAX 30
 #define FIELDS_MAX 8
 #define FIELD_BYTES 48
-#define LINE_BYTES 2048 /* enough for any line of 500 columns with its colours */
+#define LINE_BYTES 2048 /* enough for a line of 500 columns with colours */
 
 typedef struct field_list {
     size_t count;
@@ -32,7 +32,7 @@ typedef struct field_list {
     hy_cli_colour colour[FIELDS_MAX];
 } field_list;
 
-/* Appends to a line, which is large enough by construction; never past its end. */
+/* Appends to a line. The buffer is large enough by construction; never writes past its end. */
 static void put(char *line, const char *text, int times) {
     for (int i = 0; i < times; i++) strncat(line, text, LINE_BYTES - 1 - strlen(line));
 }
@@ -59,7 +59,7 @@ static void put_coloured(char *line, const hy_cli_terminal *terminal, hy_cli_col
     if (colour != HY_CLI_PLAIN) put(line, hy_cli_colour_code(terminal, HY_CLI_PLAIN), 1);
 }
 
-/* Returns the columns of the line, at most `columns`. */
+/* Returns the width of the line, at most `columns`. */
 static int compose(const hy_cli_terminal *terminal, field_list *fields, double fraction,
                    hy_cli_colour colour, int columns, char *line) {
     bool is_utf8 = terminal->is_utf8;
@@ -95,7 +95,7 @@ hy_cli_colour hy_cli_phase_colour(hy_phase phase) {
 }
 
 /* The line of a step: bar, step, phase, smoothed loss, speed, memory, time left, learning rate.
- * Returns the columns it takes, at most `columns`. */
+ * Returns its width, at most `columns`. */
 static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info, double loss,
                        int columns, char line[LINE_BYTES]) {
     static const hy_cli_colour memory_colours[] = {HY_CLI_PLAIN, HY_CLI_YELLOW, HY_CLI_RED,
@@ -123,15 +123,15 @@ static int bar_of_step(const hy_cli_terminal *terminal, const hy_step_info *info
     return compose(terminal, &fields, fraction, colour, columns, line);
 }
 
-/* ---- a run while it goes on ------------------------------------------------------------------ */
+/* ---- during a run ---------------------------------------------------------------------------- */
 
 #define REDRAW_SECONDS 0.1
-#define SMOOTHING 0.9         /* weight of the past in the shown loss */
-#define PLAIN_SECONDS 10.0    /* plain lines: not more often than this, */
-#define PLAIN_FRACTION 0.02   /* nor than this part of the run, */
-#define PLAIN_SILENCE 300.0   /* but never silent for longer than this */
-#define OUTLOOK_STEPS 5       /* the time left means something from here on */
-#define OUTLOOK_SECONDS 600.0 /* shorter runs need no outlook */
+#define SMOOTHING 0.9         /* weight of earlier losses in the smoothed loss */
+#define PLAIN_SECONDS 10.0    /* plain lines: at least this many seconds apart, */
+#define PLAIN_FRACTION 0.02   /* and this share of the run, */
+#define PLAIN_SILENCE 300.0   /* but at most this many seconds apart */
+#define OUTLOOK_STEPS 5       /* the estimate of the time left is shown from here on */
+#define OUTLOOK_SECONDS 600.0 /* shorter runs show no expected time */
 #define SECONDS_PER_DAY 86400.0
 
 static double now(void) {
@@ -140,7 +140,7 @@ static double now(void) {
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* ---- the drawn line -------------------------------------------------------------------------- */
+/* ---- the progress line ----------------------------------------------------------------------- */
 
 static void wipe(hy_cli_progress *progress) {
     if (progress->drawn_columns == 0) return;
@@ -157,12 +157,12 @@ static void draw(hy_cli_progress *progress, const char *line, int columns) {
     progress->drawn_at = now();
 }
 
-/* One column stays free: some terminals wrap when the last one is filled. */
+/* One column stays free, because some terminals wrap when the last column is filled. */
 static int room(const hy_cli_progress *progress) {
     return hy_cli_terminal_columns(progress->terminal) - 1;
 }
 
-/* A step without a finite loss shows that: not the losses before it, and not a zero. */
+/* A step without a finite loss shows that loss, not the average of earlier losses. */
 static double shown_loss(const hy_cli_progress *progress) {
     return isfinite(progress->step.loss) ? progress->smoothed_loss : progress->step.loss;
 }
@@ -191,7 +191,7 @@ static void print_step(hy_cli_progress *progress) {
     fprintf(out, "step %" PRId64 "/%" PRId64 "  %s  loss %s  lr %s  %s tok/s", info->step,
             info->steps_total, hy_phase_name(info->phase), hy_cli_loss(shown_loss(progress)).text,
             hy_cli_learning_rate(info->lr).text, hy_cli_short_count(info->tokens_per_second).text);
-    /* How much of the card is used, and at what price. */
+    /* Memory use of the card, and its cost. */
     if (info->mfu > 0) fprintf(out, "  mfu %.1f %%", 100 * info->mfu);
     if (info->sol > 0) fprintf(out, "  sol %.1f %%", 100 * info->sol);
     if (info->gpu.is_known && !isnan(info->gpu.power_watts))
@@ -214,9 +214,9 @@ static bool is_plain_line_due(const hy_cli_progress *progress) {
     return (silence >= PLAIN_SECONDS && part >= PLAIN_FRACTION) || silence >= PLAIN_SILENCE;
 }
 
-/* ---- lines beside the steps ------------------------------------------------------------------ */
+/* ---- other lines ----------------------------------------------------------------------------- */
 
-/* Makes room for a line of text; end_line follows it. */
+/* Clears the progress line for a line of text; end_line must follow. */
 static FILE *begin_line(hy_cli_progress *progress) {
     wipe(progress);
     return progress->terminal->out;
@@ -227,17 +227,17 @@ static void end_line(hy_cli_progress *progress) {
     if (progress->terminal->is_tty && progress->has_step) draw_step(progress);
 }
 
-/* Whether a text was not shown before; from now on it was. */
+/* Whether a text is new; remembers it. */
 static bool is_new_text(hy_cli_progress *progress, const char *text) {
-    for (int i = 0; i < progress->told_count; i++) {
-        if (strcmp(progress->told[i], text) == 0) return false;
+    for (int i = 0; i < progress->shown_count; i++) {
+        if (strcmp(progress->shown[i], text) == 0) return false;
     }
-    if (progress->told_count < HY_CLI_TOLD_MAX) progress->told[progress->told_count++] = text;
+    if (progress->shown_count < HY_CLI_SHOWN_MAX) progress->shown[progress->shown_count++] = text;
     return true;
 }
 
-/* A cycle of phases is reported once; what goes wrong is reported each time. */
-static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
+/* A cycle of phases is reported once; problems are reported each time. */
+static void print_phase(hy_cli_progress *progress, const hy_step_info *info) {
     const hy_cli_terminal *terminal = progress->terminal;
     bool is_wrong = info->was_rejected || info->was_rolled_back;
     if (!is_wrong && !is_new_text(progress, info->reason)) return;
@@ -246,16 +246,16 @@ static void say_phase(hy_cli_progress *progress, const hy_step_info *info) {
             hy_phase_name(info->phase), hy_cli_colour_code(terminal, HY_CLI_PLAIN), info->reason);
     if (info->phase == HY_PREDICT && !info->was_rejected)
         fprintf(terminal->out,
-                "step %" PRId64 ": a jump of %.1f predicted steps was kept; confidence %.2f\n",
+                "step %" PRId64 ": accepted a jump of %.1f predicted steps; confidence %.2f\n",
                 info->step, info->predicted_steps, info->confidence);
 }
 
-/* Once, for long runs: how long, and what the checkpoints will cost the disk. */
-static void say_outlook(hy_cli_progress *progress) {
+/* Printed once in long runs: the expected time and the disk traffic of checkpoints. */
+static void print_expected_time(hy_cli_progress *progress) {
     const hy_step_info *info = &progress->step;
     int64_t steps = info->step - progress->first_step + 1;
-    if (progress->told_outlook || steps < OUTLOOK_STEPS) return;
-    progress->told_outlook = true;
+    if (progress->has_shown_time || steps < OUTLOOK_STEPS) return;
+    progress->has_shown_time = true;
     if (!(info->remaining >= OUTLOOK_SECONDS)) return;
     FILE *out = begin_line(progress);
     fprintf(out, "expected time: %s", hy_cli_duration(info->remaining).text);
@@ -290,18 +290,18 @@ static void on_step(void *user, const hy_step_info *info) {
         double share = (1 - SMOOTHING) / progress->smoothed_weight;
         progress->smoothed_loss += share * (info->loss - progress->smoothed_loss);
     }
-    if (info->reason != NULL && info->reason[0] != '\0') say_phase(progress, info);
-    /* Why nothing is predicted, each reason once. In Warmup it goes without saying. */
+    if (info->reason != NULL && info->reason[0] != '\0') print_phase(progress, info);
+    /* Why there is no prediction; each reason once. Not during Warmup, which never predicts. */
     bool is_plain = info->phase == HY_WARMUP || info->obstacle == NULL || !info->obstacle[0];
     if (!is_plain && is_new_text(progress, info->obstacle)) {
-        fprintf(begin_line(progress),
-                "step %" PRId64 ": nothing is predicted now: %s (confidence %.2f)\n", info->step,
-                info->obstacle, info->confidence);
+        fprintf(begin_line(progress), "step %" PRId64 ": no prediction now: %s (confidence %.2f)\n",
+                info->step, info->obstacle, info->confidence);
     }
     if (info->was_skipped)
         fprintf(begin_line(progress),
-                "step %" PRId64 ": the gradient was not finite; nothing was updated\n", info->step);
-    say_outlook(progress);
+                "step %" PRId64 ": skipped the update, because the gradient was not finite\n",
+                info->step);
+    print_expected_time(progress);
     if (!progress->terminal->is_tty) {
         if (is_plain_line_due(progress)) print_step(progress);
     } else if (is_last || progress->drawn_columns == 0 ||
@@ -335,23 +335,23 @@ static void on_message(void *user, hy_message_level level, const char *text) {
     end_line(progress);
 }
 
-/* Plain lines tell of work only once it has taken a while. */
+/* Plain lines show other work only after it has taken a while. */
 static void on_progress(void *user, const char *what, double fraction) {
     hy_cli_progress *progress = user;
     bool is_new = strncmp(progress->work, what, sizeof progress->work - 1) != 0;
     if (is_new) {
         snprintf(progress->work, sizeof progress->work, "%s", what);
-        progress->work_told_at = now();
+        progress->work_shown_at = now();
     }
     if (progress->terminal->is_tty) {
         if (fraction >= 1)
             wipe(progress);
         else if (is_new || now() - progress->drawn_at >= REDRAW_SECONDS)
             hy_cli_draw_work(progress, what, fraction);
-    } else if (now() - progress->work_told_at >= PLAIN_SECONDS) {
+    } else if (now() - progress->work_shown_at >= PLAIN_SECONDS) {
         fprintf(progress->terminal->out, "%s: %.0f %%\n", what, 100 * fraction);
         fflush(progress->terminal->out);
-        progress->work_told_at = now();
+        progress->work_shown_at = now();
     }
     if (fraction >= 1) progress->work[0] = '\0';
 }

@@ -1,8 +1,8 @@
-/* progress.h: shows a run while it goes on.
+/* progress.h: shows the progress of a run.
  *
- * On a terminal one line is drawn over itself, about ten times a second at most; elsewhere
- * plain lines appear, few of them. The library's observer callbacks drive it; nothing else does.
- * Under --quiet the observer is empty. */
+ * On a terminal, one line is redrawn at most about ten times per second; otherwise a few plain
+ * lines are printed. Only the library's observer callbacks drive it. With --quiet the observer is
+ * empty. */
 #pragma once
 
 #include "cli/terminal.h"
@@ -10,38 +10,38 @@
 
 hy_cli_colour hy_cli_phase_colour(hy_phase phase);
 
-#define HY_CLI_TOLD_MAX 16
+#define HY_CLI_SHOWN_MAX 16
 
 typedef struct hy_cli_progress {
     const hy_cli_terminal *terminal;
-    uint64_t checkpoint_bytes; /* for the outlook; 0: nothing is written */
+    uint64_t checkpoint_bytes; /* for the expected disk traffic; 0: nothing is written */
     int64_t save_every;
     double save_minutes;
 
-    int drawn_columns; /* of the line on the screen; 0: none is */
+    int drawn_columns; /* width of the line on the screen; 0: none */
     double drawn_at;   /* clock, seconds */
 
     bool has_step;
-    hy_step_info step;  /* the latest; its reason is not kept */
+    hy_step_info step;  /* the latest step; its reason is not kept */
     int64_t first_step; /* of this session */
     double smoothed_loss, smoothed_weight;
-    bool told_outlook;
-    const char *told[HY_CLI_TOLD_MAX]; /* reasons for phases that were shown already */
-    int told_count;
+    bool has_shown_time;
+    const char *shown[HY_CLI_SHOWN_MAX]; /* reasons for phases that were already shown */
+    int shown_count;
 
-    int64_t printed_step; /* plain lines: the latest */
+    int64_t printed_step; /* plain lines: the latest phase */
     double printed_at;
 
     char work[64]; /* other work in progress; "": none */
-    double work_told_at;
+    double work_shown_at;
 } hy_cli_progress;
 
-/* The terminal must outlive the progress, the progress the trainer that observes through it. */
+/* The terminal must outlive the progress; the progress must outlive the trainer that calls it. */
 void hy_cli_progress_init(hy_cli_progress *progress, const hy_cli_terminal *terminal);
 hy_observer hy_cli_progress_observer(hy_cli_progress *progress);
 
-/* Draws the line of other work that takes long: a bar, per cent, what it is. */
+/* Draws the line of other long work: bar, per cent, description. */
 void hy_cli_draw_work(hy_cli_progress *progress, const char *what, double fraction);
 
-/* After the last step: leaves the last state on the screen and ends its line. */
+/* After the last step: keeps the last state on the screen and ends its line. */
 void hy_cli_progress_finish(hy_cli_progress *progress);

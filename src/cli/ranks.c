@@ -1,4 +1,4 @@
-/* ranks.c: starting ranks and being one. See ranks.h. */
+/* ranks.c: starts ranks, or runs as one. See ranks.h. */
 #include "cli/ranks.h"
 
 #include <dirent.h>
@@ -13,29 +13,30 @@
 
 static bool is_by_us(const hy_rank_info *who) { return strcmp(who->launcher, "hybrid-train") == 0; }
 
-/* ---- starting them ------------------------------------------------------------------------------- */
+/* ---- starting ranks -------------------------------------------------------------------------- */
 
-/* Rank i has card i: the settings may say cuda, or nothing. */
+/* Rank i uses card i, so the device must be auto or cuda. */
 static bool take_cards(int32_t gpus, hy_config *config) {
     const char *device = hy_cli_value(config, "device");
     if (strcmp(device, "cpu") == 0) {
-        hy_cli_error("--gpus %d needs cards, but device is cpu; --ranks %d starts ranks on the CPU",
-                     gpus, gpus);
+        hy_cli_error(
+            "--gpus %d needs GPUs, but device is cpu; use --ranks %d to start ranks on the CPU",
+            gpus, gpus);
         return false;
     }
     if (strncmp(device, "cuda:", 5) == 0) {
-        hy_cli_error("--gpus %d gives each rank a card of its own, the first to rank 0, but device "
-                     "is %s; expected auto or cuda (CUDA_VISIBLE_DEVICES chooses among cards)",
+        hy_cli_error("--gpus %d uses one card per rank, starting with the first, but device is %s; "
+                     "expected auto or cuda (CUDA_VISIBLE_DEVICES selects cards)",
                      gpus, device);
         return false;
     }
-    return hy_cli_said(hy_config_set(config, "device", "cuda", HY_FROM_FLAG)) == HY_OK;
+    return hy_cli_checked(hy_config_set(config, "device", "cuda", HY_FROM_FLAG)) == HY_OK;
 }
 
 static bool is_one_flag(const hy_cli_options *options) {
     if (options->gpus == 0 || options->ranks == 0) return true;
-    hy_cli_error("--gpus %d and --ranks %d; expected one of them: --gpus has a card for each "
-                 "rank, --ranks computes on the CPU or shares a card",
+    hy_cli_error("--gpus %d and --ranks %d cannot be combined: --gpus uses one card per rank; "
+                 "--ranks uses the CPU or shares a card",
                  options->gpus, options->ranks);
     return false;
 }
@@ -44,37 +45,38 @@ bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool h
     if (options->gpus == 0 && options->ranks == 0) return true;
     if (!is_one_flag(options)) return false;
     if (!has_model) {
-        hy_cli_error("--plan of several ranks is that of a model: expected --model NAME");
+        hy_cli_error("--plan with several ranks needs a model: add --model NAME");
         return false;
     }
-    bool is_named = hy_cli_value(config, "card")[0] != '\0'; /* a card that is not here */
+    /* a card that is not in this machine */
+    bool is_named = hy_cli_value(config, "card")[0] != '\0';
     return options->gpus == 0 || is_named || take_cards(options->gpus, config);
 }
 
-/* ---- once more ----------------------------------------------------------------------------------- */
+/* ---- restarts -------------------------------------------------------------------------------- */
 
 static bool can_restart(const hy_cli_options *options, const hy_config *config, int32_t count) {
     bool has_folder = hy_cli_value(config, "out")[0] || hy_cli_value(config, "resume")[0];
     if (options->restarts == 0) return true;
     if (options->action == HY_CLI_IS_SELFTEST) {
-        hy_cli_error("--restarts %d is for a run, which goes on; --selftest has nothing to go on "
-                     "with: expected one of them",
+        hy_cli_error("--restarts %d cannot be used with --selftest, which saves no checkpoints",
                      options->restarts);
         return false;
     }
     if (count == 0) {
-        hy_cli_error("--restarts %d is for ranks that are started here: expected --gpus or --ranks",
+        hy_cli_error("--restarts %d needs ranks that this command starts: add --gpus or --ranks",
                      options->restarts);
         return false;
     }
     if (!has_folder) {
-        hy_cli_error("--restarts %d goes on in the run's folder: expected --out FOLDER",
+        hy_cli_error("--restarts %d needs a run folder to continue in: add --out FOLDER",
                      options->restarts);
     }
     return has_folder;
 }
 
-/* One that this run has saved: the folder may have those of an earlier one, which --overwrite is to take away. */
+/* A checkpoint saved by this run: with --overwrite, the folder may also contain checkpoints of an
+ * earlier run that are to be deleted. */
 static bool has_saved(const char *out, time_t since) {
     DIR *folder = opendir(out);
     bool is_there = false;
@@ -87,14 +89,13 @@ static bool has_saved(const char *out, time_t since) {
     return is_there;
 }
 
-static bool says(const char *text, const char *flag) {
+static bool is_flag(const char *text, const char *flag) {
     size_t length = strlen(flag);
     return strncmp(text, flag, length) == 0 && (text[length] == 0 || text[length] == '=');
 }
 
-/* The same command, but that it goes on with what the run has saved, or begins anew where that is nothing. One that
- * resumes does so again, from the newest checkpoint. Its texts are those of argv; a checkpoint's name is cut to that of
- * its run. */
+/* The same command, continuing from the run's newest checkpoint, or starting over if there is none.
+ * Its texts are those of argv; a checkpoint's name is replaced by that of its run. */
 static char **command_again(char *const *argv, const char *out, time_t since) {
     static char resume[] = "--resume", newest[] = "auto", overwrite[] = "--overwrite";
     int count = 0, used = 0;
@@ -104,11 +105,11 @@ static char **command_again(char *const *argv, const char *out, time_t since) {
     if (!again) return NULL;
     for (int i = 0; i < count; i++) {
         bool is_named =
-            says(argv[i], "--resume") || (i > 0 && strcmp(argv[i - 1], "--resume") == 0);
+            is_flag(argv[i], "--resume") || (i > 0 && strcmp(argv[i - 1], "--resume") == 0);
         char *name = is_named ? strstr(argv[i], "/checkpoint-") : NULL;
         if (name) *name = 0;
         resumes |= is_named;
-        if (!says(argv[i], "--overwrite")) again[used++] = argv[i];
+        if (!is_flag(argv[i], "--overwrite")) again[used++] = argv[i];
     }
     if (!resumes && has_new) {
         again[used++] = resume;
@@ -119,7 +120,7 @@ static char **command_again(char *const *argv, const char *out, time_t since) {
     return again;
 }
 
-/* Until they end well, or as they were asked to, or too many times have failed. */
+/* Runs until the ranks succeed, are stopped, or have failed too many times. */
 static hy_status start_and_restart(const hy_cli_options *options, const hy_config *config,
                                    hy_start_options start, bool *has_started, int *code) {
     char *const *argv = start.argv;
@@ -132,8 +133,8 @@ static hy_status start_and_restart(const hy_cli_options *options, const hy_confi
         free(again);
         again = command_again(argv, hy_cli_value(config, "out"), since);
         if (!again) break;
-        hy_cli_note("ranks are started again (%d of %d)", i, options->restarts);
-        sleep(1); /* what they held is given back by then */
+        hy_cli_note("restarting all ranks (%d of %d)", i, options->restarts);
+        sleep(1); /* by then the system has released what the ranks held */
         start.argv = again;
         status = hy_start_ranks(&start, has_started, code);
     }
@@ -160,11 +161,11 @@ int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *c
     return has_started ? code : HY_CLI_GO_ON;
 }
 
-/* ---- being one ----------------------------------------------------------------------------------- */
+/* ---- running as a rank ----------------------------------------------------------------------- */
 
 hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal) {
     static char name[64];
-    hy_status status = hy_cli_said(hy_find_rank(who));
+    hy_status status = hy_cli_checked(hy_find_rank(who));
     if (status != HY_OK || who->rank == 0) return status;
     terminal->is_quiet = true;
     if (is_by_us(who)) return HY_OK;
@@ -179,12 +180,14 @@ bool hy_cli_warns(void) {
 }
 
 int hy_cli_fail_as(const hy_rank_info *who, hy_status status) {
-    /* "rank 2 (host, pid 77): its last words", or "rank 2 (host, pid 77) is gone" */
+    /* Whether the message is about another rank: "rank 2 (host, pid 77): its last error" or "rank 2
+     * (host, pid 77) is gone". */
     const char *message = hy_error_message(), *end = strchr(message, ')');
     int whose = -1;
-    bool is_told = sscanf(message, "rank %d (", &whose) == 1 && end != NULL;
-    bool has_spoken = is_told && end[1] == ':';
-    bool is_said = !is_told || who->rank == 0 || whose == who->rank;
-    if (whose == 0 && !has_spoken) is_said |= who->rank == 1; /* for rank 0, which is gone */
-    return is_said ? hy_cli_fail(status) : hy_cli_exit_code(status);
+    bool names_rank = sscanf(message, "rank %d (", &whose) == 1 && end != NULL;
+    bool has_message = names_rank && end[1] == ':';
+    bool is_printed = !names_rank || who->rank == 0 || whose == who->rank;
+    /* printed for rank 0 if rank 0 is gone */
+    if (whose == 0 && !has_message) is_printed |= who->rank == 1;
+    return is_printed ? hy_cli_fail(status) : hy_cli_exit_code(status);
 }

@@ -1,28 +1,29 @@
-/* ranks.h: hybrid-train as one of several processes: who starts the others, and who of them speaks.
+/* ranks.h: hybrid-train as one of several processes: who starts the others, and who prints.
  *
- * --gpus and --ranks start their own ranks, which are the same command once more; mpirun, srun and torchrun have started
- * them already. Rank 0 prints; the others say errors and nothing else. */
+ * --gpus and --ranks start the ranks with the same command; mpirun, srun and torchrun start them
+ * before. Rank 0 prints; other ranks print only errors. */
 #pragma once
 
 #include "cli/options.h"
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-/* Before training. Starts ranks where they are asked for and waits for them: the exit code to end with, also of a
- * refusal, which it has said. HY_CLI_GO_ON (program.h) where this process trains itself. Under --gpus `device`
- * becomes cuda. */
+/* Before training: starts the ranks if the flags ask for it and waits for them. Returns the exit
+ * code; errors have been printed. Returns HY_CLI_GO_ON (program.h) if this process trains itself.
+ * With --gpus, `device` becomes cuda. */
 int hy_cli_start_ranks(const hy_cli_options *options, hy_config *config, char *const *argv);
 
-/* Before a plan, for which nothing is started: whether the flags go together and with the settings. It has said why not.
- * Under --gpus `device` becomes cuda, unless a card is named. */
+/* Before a plan, which starts no ranks: whether the flags can be combined with each other and with
+ * the settings; prints the reason if not. With --gpus, `device` becomes cuda unless a card is
+ * named. */
 bool hy_cli_check_ranks(const hy_cli_options *options, hy_config *config, bool has_model);
 
-/* Who this process is. Ranks other than 0 get quiet and, unless our launcher puts their number in front of their lines,
- * say it in their errors. On failure it has said why. */
+/* Finds the rank of this process. Ranks other than 0 become quiet, and name their rank in errors
+ * unless our launcher prefixes their lines. On failure, prints the reason. */
 hy_status hy_cli_be_rank(hy_rank_info *who, hy_cli_terminal *terminal);
 
-/* Whether this process warns of its command line: of several, one does. */
+/* Whether this process prints warnings about the command line: only one of the ranks does. */
 bool hy_cli_warns(void);
 
-/* As hy_cli_fail. A failure that another rank had is said by that one and by rank 0, not by all. */
+/* Like hy_cli_fail. A failure of another rank is printed by that rank and by rank 0 only. */
 int hy_cli_fail_as(const hy_rank_info *who, hy_status status);

@@ -1,7 +1,8 @@
-/* selftest_ranks.c: the report of the self-test of several ranks, on the terminal and in a file to send. See inspect.h.
+/* selftest_ranks.c: the report of the self-test of several ranks, on the terminal and in a file.
+ * See inspect.h.
  *
- * Everything is found out by hy_selftest_ranks; this file words it. Lines go to the file as they come, so that a test
- * which hangs leaves what it knew. Rank 0 alone gets here with something to say. */
+ * hy_selftest_ranks runs the tests; this file prints. Lines are written to the file at once, so
+ * that a test that hangs leaves the results before it. Only rank 0 prints. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,23 +23,23 @@ enum { SAID_MAX = 16, SAID_BYTES = 600, NAME_COLUMNS = 26, FILE_COLUMNS = 200 };
 typedef struct report {
     const hy_cli_terminal *terminal;
     hy_cli_progress progress;
-    FILE *file; /* NULL: none is written */
+    FILE *file; /* NULL: no file */
     char path[1024];
-    char part[96]; /* whose lines are being written */
+    char part[96]; /* the section of the current lines */
     char failures[SAID_MAX][SAID_BYTES];
     int failure_count;
 } report;
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
-/* With the folders above it. */
+/* Creates the folder and its parents. */
 static bool make_folder(const char *folder) {
     char path[1000];
     if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) errno = ENAMETOOLONG;
     for (char *at = path + 1; *at; at++) {
         if (*at != '/') continue;
         *at = 0;
-        (void)mkdir(path, 0777); /* the last one tells */
+        (void)mkdir(path, 0777); /* only the last error counts */
         *at = '/';
     }
     return strlen(folder) < sizeof path && (mkdir(path, 0777) == 0 || errno == EEXIST);
@@ -48,20 +49,20 @@ static bool open_file(report *r, const char *folder) {
     if (folder[0] == 0) return true;
     snprintf(r->path, sizeof r->path, "%.990s/" REPORT_NAME, folder);
     if (make_folder(folder)) r->file = fopen(r->path, "w");
-    if (r->file == NULL) hy_cli_error("%s cannot be written: %s", r->path, strerror(errno));
+    if (r->file == NULL) hy_cli_error("cannot write %s: %s", r->path, strerror(errno));
     return r->file != NULL;
 }
 
-/* What could not be written is said once. */
+/* A failed write is reported once. */
 static bool close_file(report *r) {
     if (r->file == NULL) return true;
     bool is_whole = ferror(r->file) == 0;
     is_whole &= fclose(r->file) == 0;
-    if (!is_whole) hy_cli_error("%s could not be written: %s", r->path, strerror(errno));
+    if (!is_whole) hy_cli_error("could not write %s: %s", r->path, strerror(errno));
     return is_whole;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void clear_progress(report *r) {
     hy_observer o = hy_cli_progress_observer(&r->progress);
@@ -85,7 +86,7 @@ static const char *word_of(const hy_selftest_check *check) {
                                                : "";
 }
 
-/* Figures keep their columns; what is longer than a line is words. */
+/* Numbers keep their columns; longer texts are printed as they are. */
 static void write_text(FILE *out, const char *text, int indent, int columns) {
     if (indent + (int)strlen(text) <= columns)
         fprintf(out, "%s\n", text);
@@ -132,14 +133,14 @@ static void on_check(void *user, const hy_selftest_check *check) {
     fflush(t->out);
 }
 
-/* Elsewhere than on a terminal the lines themselves show how far it is. */
+/* Without a terminal, the lines themselves show the progress. */
 static void on_progress(void *user, const char *what, double fraction) {
     report *r = user;
     if (r->terminal->is_tty && !r->terminal->is_quiet)
         hy_cli_draw_work(&r->progress, what, fraction);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void write_end(FILE *out, const hy_ranks_result *result) {
     fprintf(out, "\n%d of %d checks passed: %d rank%s over %s.\n",
@@ -151,7 +152,7 @@ static int end(report *r, const hy_rank_info *who, hy_status status,
                const hy_ranks_result *result) {
     clear_progress(r);
     if (status != HY_OK) {
-        if (r->file != NULL) fprintf(r->file, "\nit failed: %s\n", hy_error_message());
+        if (r->file != NULL) fprintf(r->file, "\nfailed: %s\n", hy_error_message());
         int code = hy_cli_fail_as(who, status);
         (void)close_file(r);
         return status == HY_ERR_DEVICE ? HY_EXIT_USAGE : code;
@@ -159,9 +160,9 @@ static int end(report *r, const hy_rank_info *who, hy_status status,
     if (r->file != NULL) write_end(r->file, result);
     if (!r->terminal->is_quiet) write_end(r->terminal->out, result);
     if (!r->terminal->is_quiet && r->file != NULL)
-        fprintf(r->terminal->out, "the report is in %s\n", r->path);
+        fprintf(r->terminal->out, "report: %s\n", r->path);
     else if (!r->terminal->is_quiet)
-        fputs("--out FOLDER writes it as a file, to send or keep\n", r->terminal->out);
+        fputs("use --out FOLDER to write the report to a file\n", r->terminal->out);
     for (int i = 0; i < r->failure_count; i++) hy_cli_error("self-test: %s", r->failures[i]);
     bool is_written = close_file(r);
     return result->failures || !is_written ? HY_EXIT_FAILED : HY_EXIT_DONE;

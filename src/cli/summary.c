@@ -1,4 +1,4 @@
-/* summary.c: what a run is, said before its first step, and what it came to. See summary.h. */
+/* summary.c: describes a run before its first step, and its results at the end. See summary.h. */
 #include "cli/summary.h"
 
 #include <inttypes.h>
@@ -15,9 +15,9 @@
 #include "hybrid_report.h"
 #include "hybrid_tools.h"
 
-/* ---- command lines, ready to be pasted ------------------------------------------------------- */
+/* ---- command lines for the shell ------------------------------------------------------------- */
 
-/* To resume, naming the run's folder is enough: it holds the whole configuration. */
+/* To resume, the run folder is enough: it contains the whole configuration. */
 
 static void write_quoted(FILE *out, const char *word) {
     const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%";
@@ -53,8 +53,8 @@ char *hy_cli_command_line(int argc, char *const *argv) {
 
 /* ---- before the first step ------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static void say(const hy_cli_terminal *terminal,
-                                                      const char *what, const char *format, ...) {
+__attribute__((format(printf, 3, 4))) static void
+print_field(const hy_cli_terminal *terminal, const char *what, const char *format, ...) {
     va_list arguments;
     fprintf(terminal->out, "%s%-8s%s  ", hy_cli_colour_code(terminal, HY_CLI_DIM), what,
             hy_cli_colour_code(terminal, HY_CLI_PLAIN));
@@ -74,27 +74,27 @@ void hy_cli_saves(FILE *out, const hy_config *config, const hy_trainer *trainer)
     if (minutes > 0) fprintf(out, "every %g minutes, ", minutes);
     double rate =
         facts.save_seconds > 0 ? (double)summary.checkpoint_bytes / facts.save_seconds : 0;
-    fprintf(out, "at the end and when stopped; each in about %s if the disk writes %.1f GB/s\n",
+    fprintf(out, "at the end and when stopped; each takes about %s if the disk writes %.1f GB/s\n",
             hy_cli_duration(facts.save_seconds).text, 1e-9 * rate);
 }
 
-/* "groups    embed.*: decay 0, 1 parameter of 32,768 numbers", a line for each. */
-static void say_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+/* One line per group: "groups    embed.*: decay 0, 1 parameter of 32,768 numbers". */
+static void print_groups(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_group_info group;
     for (int32_t i = 0; hy_trainer_group(trainer, i, &group); i++) {
         bool is_one = group.parameters == 1;
-        say(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
-            group.changes, hy_cli_count(group.parameters).text, is_one ? "parameter" : "parameters",
-            hy_cli_count(group.elements).text);
+        print_field(terminal, i == 0 ? "groups" : "", "%s: %s, %s %s of %s numbers\n", group.names,
+                    group.changes, hy_cli_count(group.parameters).text,
+                    is_one ? "parameter" : "parameters", hy_cli_count(group.elements).text);
     }
 }
 
 /* "ranks     2 (ZeRO stage 2, over sockets)". */
-static void say_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
+static void print_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_ranks_info ranks;
     if (!hy_trainer_ranks(trainer, &ranks)) return;
-    say(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
-        ranks.transport);
+    print_field(terminal, "ranks", "%d (ZeRO stage %d, over %s)\n", ranks.count, ranks.zero_stage,
+                ranks.transport);
 }
 
 void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
@@ -103,32 +103,32 @@ void hy_cli_opening(const hy_cli_terminal *terminal, const hy_config *config,
     hy_summary facts, *summary = &facts;
     hy_trainer_summary(trainer, summary);
     if (terminal->is_quiet) return;
-    say(terminal, "model", "%s, %s parameters\n", summary->model,
-        hy_cli_count(summary->parameters).text);
-    say_groups(terminal, trainer);
-    say(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
-    say_ranks(terminal, trainer);
-    say(terminal, "data", "%s\n", summary->data);
-    say(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
+    print_field(terminal, "model", "%s, %s parameters\n", summary->model,
+                hy_cli_count(summary->parameters).text);
+    print_groups(terminal, trainer);
+    print_field(terminal, "device", "%s, %s\n", summary->device, summary->matmul);
+    print_ranks(terminal, trainer);
+    print_field(terminal, "data", "%s\n", summary->data);
+    print_field(terminal, "steps", "%s", hy_cli_count(summary->steps_total).text);
     if (summary->tokens_per_step > 0)
         fprintf(out, " of %s tokens", hy_cli_count(summary->tokens_per_step).text);
-    if (summary->steps > 0) fprintf(out, ", %s done before", hy_cli_count(summary->steps).text);
+    if (summary->steps > 0) fprintf(out, ", %s already done", hy_cli_count(summary->steps).text);
     fputc('\n', out);
     if (summary->out[0] == '\0') {
-        say(terminal, "out", "nothing is written\n");
+        print_field(terminal, "out", "no files are written\n");
     } else {
-        say(terminal, "out", "%s, a checkpoint is %s\n", summary->out,
-            hy_cli_bytes(summary->checkpoint_bytes).text);
-        say(terminal, "saves", "%s", "");
+        print_field(terminal, "out", "%s, checkpoint size: %s\n", summary->out,
+                    hy_cli_bytes(summary->checkpoint_bytes).text);
+        print_field(terminal, "saves", "%s", "");
         hy_cli_saves(out, config, trainer);
-        say(terminal, "watch it", "hybrid-top %s\n", summary->out);
+        print_field(terminal, "watch it", "hybrid-top %s\n", summary->out);
     }
     fflush(out);
 }
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-/* All figures come from hy_summary; phases that never ran are left out. */
+/* All figures come from hy_summary; phases that did not run are not shown. */
 
 static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *summary) {
     hy_cli_table table;
@@ -139,7 +139,7 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         const hy_phase_summary *phase = &summary->phases[p];
         if (phase->steps == 0) continue;
         double tokens = (double)phase->steps * (double)summary->tokens_per_step;
-        bool trains = p != HY_PREDICT && phase->seconds > 0; /* predicting trains on no tokens */
+        bool trains = p != HY_PREDICT && phase->seconds > 0; /* Predict trains on no tokens */
         hy_cli_table_row(&table, hy_phase_name((hy_phase)p), hy_cli_count(phase->steps).text,
                          hy_cli_duration(phase->seconds).text,
                          hy_cli_short_count(trains ? tokens / phase->seconds : NAN).text,
@@ -152,10 +152,11 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
                      hy_cli_short_count(summary->tokens_per_second).text, NULL);
     hy_cli_section(terminal, "phases");
     hy_cli_table_print(&table, terminal, true);
-    /* Against what the card promises, and against what it was seen to do. */
+    /* compared with the data sheet, and with a measured matmul */
     FILE *out = terminal->out;
     if (summary->fp8_matmuls > 0)
-        say(terminal, "fp8", "%s of the %s block matmuls of a micro-batch; the rest in bf16\n",
+        print_field(
+            terminal, "fp8", "%s of the %s block matmuls of a micro-batch; the others in bf16\n",
             hy_cli_count(summary->fp8_matmuls).text, hy_cli_count(summary->block_matmuls).text);
     if (summary->mfu > 0)
         fprintf(out, "  model FLOP utilisation %.1f %% of the card's %.0f TFLOP/s (data sheet)\n",
@@ -183,7 +184,8 @@ static byte_range in_bytes(double least, double most) {
     return out;
 }
 
-/* The slowest rank's link says what exchanges take: on the others they begin with waiting for it. */
+/* The exchange time of the slowest rank counts: on other ranks it includes waiting for the
+ * slowest. */
 static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *trainer) {
     hy_rank_cost slowest, one;
     hy_ranks_info ranks;
@@ -201,11 +203,12 @@ static void closing_ranks(const hy_cli_terminal *terminal, const hy_trainer *tra
     }
     char link[64] = ""; /* NCCL's exchanges are not timed */
     if (slowest.seconds > 0 && !isnan(slowest.exchanged))
-        snprintf(link, sizeof link, ", link in use %.0f %% of its time",
+        snprintf(link, sizeof link, ", link in use %.0f %% of the time",
                  100 * slowest.exchanged / slowest.seconds);
-    say(terminal, "ranks",
-        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s)%s, %s a step sent by "
-        "each, memory %s\n",
+    print_field(
+        terminal, "ranks",
+        "%d: slowest rank %d in %s of %s steps (median %.3g s, waited %.3g s)%s, each sends %s per "
+        "step, memory %s\n",
         ranks.count, found, hy_cli_count(slowest.slowest).text, hy_cli_count(slowest.steps).text,
         slowest.seconds, slowest.waited, link, in_bytes(sent[0], sent[1]).text,
         in_bytes(memory[0], memory[1]).text);
@@ -228,7 +231,7 @@ static bool has_same_memory(const hy_phase_summary *a, const hy_phase_summary *b
     return true;
 }
 
-/* Which phases a table shows: those that ran, or all of a plan. */
+/* Which phases a table shows: those that ran, or all phases of a plan. */
 typedef struct memory_view {
     const hy_summary *summary;
     bool is_plan;
@@ -238,7 +241,7 @@ static bool is_shown(const memory_view *view, int phase) {
     return view->is_plan || view->summary->phases[phase].steps > 0;
 }
 
-/* The first phase shown with the same table as this one; itself when it is the first. */
+/* The first phase with the same table as this one; the phase itself if it is the first. */
 static int memory_shown_by(const memory_view *view, int phase) {
     const hy_phase_summary *phases = view->summary->phases;
     for (int p = 0; p < phase; p++)
@@ -265,7 +268,7 @@ static void add_memory_rows(hy_cli_table *table, const memory_view *view, int ph
     }
     if (!view->is_plan) return;
     uint64_t device = view->summary->phases[phase].vram_planned_bytes;
-    hy_cli_table_row(table, "", "in all", "device", "", hy_cli_bytes(device).text, NULL);
+    hy_cli_table_row(table, "", "total", "device", "", hy_cli_bytes(device).text, NULL);
 }
 
 static void show_memory(const hy_cli_terminal *terminal, const memory_view *view) {
@@ -284,14 +287,14 @@ void hy_cli_planned_memory(const hy_cli_terminal *terminal, const hy_summary *su
     show_memory(terminal, &(memory_view){summary, true});
 }
 
-/* ---- what saved memory ----------------------------------------------------------------------- */
+/* ---- memory savings -------------------------------------------------------------------------- */
 
-/* Rows are what is on and saves something; what is off goes into one line, and only where it would save a
- * part of the device's memory that is worth a thought. */
-#define WORTH_TELLING 0.02 /* of what the device holds */
-#define MOST_TOLD 4
+/* Rows show savings that are on. Those that are off are listed in one line, if they would save a
+ * noticeable part of the device memory. */
+#define WORTH_SHOWING 0.02 /* share of the device memory in use */
+#define MOST_SHOWN 4
 
-/* "1.5 GiB", "-1.5 GiB" for what it costs, "" for nothing. */
+/* "1.5 GiB", "-1.5 GiB" for a cost, "" for nothing. */
 static hy_cli_figure in_signed_bytes(int64_t bytes) {
     hy_cli_figure out = {""}, figure = hy_cli_bytes((uint64_t)(bytes < 0 ? -bytes : bytes));
     if (bytes != 0)
@@ -299,8 +302,7 @@ static hy_cli_figure in_signed_bytes(int64_t bytes) {
     return out;
 }
 
-/* The time of an update on gather is all it saves; elsewhere time is the price, and --plan tells
- * it. */
+/* An update on gather saves only time. For others, time is the cost, which --plan shows. */
 static bool saves_time(const hy_saving *it) { return it->device_bytes == 0 && it->seconds > 0; }
 
 static const char *when(const hy_saving *it) {
@@ -321,7 +323,7 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_savings savings;
     hy_plan_facts facts;
     hy_cli_table table;
-    if (hy_trainer_savings(trainer, &savings) != HY_OK) return; /* the run itself is done */
+    if (hy_trainer_savings(trainer, &savings) != HY_OK) return; /* not an error of the run */
     hy_trainer_plan_facts(trainer, &facts);
     hy_cli_table_begin(&table, "lllrrl");
     hy_cli_table_row(&table, "what", "now", "when", "on device", "on host", "", NULL);
@@ -330,39 +332,40 @@ static void closing_savings(const hy_cli_terminal *terminal, const hy_trainer *t
     hy_cli_section(terminal, "memory saved");
     hy_cli_table_print(&table, terminal, true);
     FILE *out = terminal->out;
-    int told = 0;
-    for (int i = 0; i < savings.count && told < MOST_TOLD; i++) {
+    int shown = 0;
+    for (int i = 0; i < savings.count && shown < MOST_SHOWN; i++) {
         const hy_saving *it = &savings.list[i];
-        bool is_worth_it = (double)it->device_bytes >= WORTH_TELLING * (double)facts.vram_bytes;
+        bool is_worth_it = (double)it->device_bytes >= WORTH_SHOWING * (double)facts.vram_bytes;
         if (it->is_on || !is_worth_it) continue;
-        fprintf(out, "%s%s = %s %s", told ? ", " : "  would save more: ", it->key, it->other,
-                hy_cli_bytes((uint64_t)it->device_bytes).text);
-        told++;
+        fprintf(out, "%s%s = %s %s", shown ? ", " : "  would also save memory: ", it->key,
+                it->other, hy_cli_bytes((uint64_t)it->device_bytes).text);
+        shown++;
     }
-    if (told) fputc('\n', out);
+    if (shown) fputc('\n', out);
 }
 
-/* ---- prediction -------------------------------------------------------------------------------- */
+/* ---- prediction ------------------------------------------------------------------------------ */
 
 static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary *summary,
                                bool is_verbose) {
     FILE *out = terminal->out;
     if (strcmp(summary->predictor, "none") == 0) return;
     hy_cli_section(terminal, "prediction");
-    fprintf(out,
-            "  %s: %lld jumps kept, %lld rejected; they stand for %lld predicted steps beside %lld "
-            "optimizer steps\n",
-            summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
-            (long long)summary->predicted_steps, (long long)summary->steps);
+    fprintf(
+        out,
+        "  %s: %lld jumps accepted, %lld rejected; %lld predicted steps, %lld optimizer steps\n",
+        summary->predictor, (long long)summary->moves, (long long)summary->rejected_moves,
+        (long long)summary->predicted_steps, (long long)summary->steps);
     if (summary->moves == 0 && summary->rejected_moves == 0 && summary->why_not[0])
-        hy_cli_printf(out, "  no jump was made: %s\n", summary->why_not);
+        hy_cli_printf(out, "  no jumps: %s\n", summary->why_not);
     if (!is_verbose) return;
-    fprintf(out, "  compute spent %.1f of %lld full steps, guard passes and forks included\n",
+    fprintf(out,
+            "  compute spent: %.1f of %lld full steps, including guard passes and paired tests\n",
             summary->spent, (long long)summary->steps_total);
-    fprintf(out, "  confidence that it pays %.2f, from %s", summary->confidence,
-            summary->forks ? "" : "the prior alone: no fork was run");
+    fprintf(out, "  confidence that prediction pays: %.2f, from %s", summary->confidence,
+            summary->forks ? "" : "the prior only, because no paired test was run");
     if (summary->forks) {
-        fprintf(out, "%lld paired forks: %+.4f nats, %+.1f optimizer steps",
+        fprintf(out, "%lld paired tests: %+.4f nats, %+.1f optimizer steps",
                 (long long)summary->forks, summary->fork_gain, summary->fork_gain_steps);
     }
     fputc('\n', out);
@@ -371,7 +374,7 @@ static void closing_prediction(const hy_cli_terminal *terminal, const hy_summary
 /* ---- losses ---------------------------------------------------------------------------------- */
 
 static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s) {
-    bool is_made = s->knows_entropy; /* a source whose entropy is known */
+    bool is_made = s->knows_entropy; /* the entropy of the source is known */
     const struct {
         const char *what;
         double nats;
@@ -380,7 +383,7 @@ static void closing_losses(const hy_cli_terminal *terminal, const hy_summary *s)
         {"training, last steps", s->final_loss, false},
         {"true entropy of the source", s->source_entropy, true},
         {"the source itself on the held-out text", s->val_optimum, true},
-        {"5-gram counted on the same bytes", s->ngram_loss, true},
+        {"5-gram model counted on the same bytes", s->ngram_loss, true},
         {is_made ? "this model on the held-out text" : "held-out", s->val_loss, false},
         {"above the true entropy", s->val_loss - s->source_entropy, true},
         {"above the optimum on this text", s->val_loss - s->val_optimum, true},
@@ -424,8 +427,8 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
     size_t size = 0;
     if (options.tokens <= 0) return;
     hy_status status = hy_trainer_sample(trainer, &options, &text, &size);
-    if (status != HY_OK) { /* the run is done and saved: a sample is no reason to fail it */
-        hy_cli_warning("there is no sample: %s", hy_error_message());
+    if (status != HY_OK) { /* the run is done and saved; a failed sample is only a warning */
+        hy_cli_warning("could not sample text: %s", hy_error_message());
         return;
     }
     hy_cli_section(terminal, "sample");
@@ -440,17 +443,17 @@ static void closing_sample(const hy_cli_terminal *terminal, const hy_config *con
     hy_free(text);
 }
 
-/* ---- files and how to go on ------------------------------------------------------------------ */
+/* ---- files and next commands ----------------------------------------------------------------- */
 
-static void say_command(FILE *out, const char *what, const char *program, const char *flag,
-                        const char *folder) {
+static void print_command(FILE *out, const char *what, const char *program, const char *flag,
+                          const char *folder) {
     fprintf(out, "%-19s", what);
     write_quoted(out, program);
     fprintf(out, " %s ", flag);
     write_quoted(out, folder);
 }
 
-/* A program that was started with a path has its siblings there. */
+/* The other programs are in the folder that this program was started from. */
 static void write_sibling(char *out, size_t size, const char *program, const char *name) {
     const char *slash = strrchr(program, '/');
     snprintf(out, size, "%.*s%s", slash ? (int)(slash + 1 - program) : 0, program, name);
@@ -466,7 +469,8 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
     if (was_stopped)
         hy_cli_printf(out, "stopped after step %s of %s; %s%s\n", hy_cli_count(summary->steps).text,
                       hy_cli_count(summary->steps_total).text,
-                      is_saved ? "everything so far is in " : "nothing was saved, as out is none",
+                      is_saved ? "everything so far is in "
+                               : "nothing was saved, because out is none",
                       summary->out);
     else
         hy_cli_printf(out, "everything is in %s: checkpoints, metrics.jsonl, summary.json\n",
@@ -474,11 +478,11 @@ static void closing_files(const hy_cli_terminal *terminal, const hy_summary *sum
     if (!is_saved) return;
     if (!was_stopped) {
         write_sibling(chat, sizeof chat, options->program, "hybrid-chat");
-        say_command(out, "talk to it:", chat, "--model", summary->out);
+        print_command(out, "talk to it:", chat, "--model", summary->out);
         fputc('\n', out);
     }
-    say_command(out, was_stopped ? "go on with:" : "train longer with:", options->program,
-                "--resume", summary->out);
+    print_command(out, was_stopped ? "continue with:" : "train longer with:", options->program,
+                  "--resume", summary->out);
     if (!was_stopped) fprintf(out, " --steps %" PRId64, 2 * summary->steps_total);
     fputc('\n', out);
 }
@@ -503,22 +507,23 @@ void hy_cli_closing(const hy_cli_terminal *terminal, const hy_config *config, hy
 
 /* ---- OUT/report.html ------------------------------------------------------------------------- */
 
-/* Made from the files in the folder, exactly as hybrid-report makes it. */
+/* Created from the files in the folder, exactly as hybrid-report does. */
 
 void hy_cli_write_report(const hy_cli_terminal *terminal, const char *folder) {
     char *path;
     hy_run *run;
     if (folder[0] == '\0') return;
-    /* A run that failed before it wrote anything has nothing to show. */
+    /* A run that failed before it wrote anything has no report. */
     hy_status status = hy_run_open(folder, &run);
     if (status == HY_ERR_INPUT) return;
     bool has_lines = status == HY_OK && (hy_run_points(run) > 0 || hy_run_events(run) > 0);
     if (asprintf(&path, "%s/report.html", folder) < 0) path = NULL;
     if (has_lines && path != NULL) status = hy_report_write((const hy_run *const[]){run}, 1, path);
     if (status != HY_OK || path == NULL)
-        hy_cli_warning("there is no report: %s", path ? hy_error_message() : "out of memory");
+        hy_cli_warning("could not write the report: %s",
+                       path ? hy_error_message() : "out of memory");
     else if (has_lines && !terminal->is_quiet)
-        hy_cli_printf(terminal->out, "look at it:        %s\n", path);
+        hy_cli_printf(terminal->out, "report:            %s\n", path);
     hy_run_close(run);
     free(path);
 }

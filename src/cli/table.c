@@ -1,4 +1,4 @@
-/* table.c: figures in a few characters each, and aligned columns of them. See table.h. */
+/* table.c: short figures and aligned columns. See table.h. */
 #include "cli/table.h"
 
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-/* Their widths are bounded (31 characters), so tables and the progress line can rely on them. */
+/* A figure has at most 31 characters, so tables and the progress line can rely on its width. */
 
 __attribute__((format(printf, 1, 2))) static hy_cli_figure written(const char *format, ...) {
     hy_cli_figure figure;
@@ -20,7 +20,7 @@ __attribute__((format(printf, 1, 2))) static hy_cli_figure written(const char *f
     return figure;
 }
 
-/* Three significant digits or so, without an exponent. */
+/* About three significant digits, without an exponent. */
 static hy_cli_figure scaled(double value, const char *unit) {
     return written("%.*f%s", value < 9.995 ? 2 : value < 999.95 ? 1 : 0, value, unit);
 }
@@ -80,8 +80,8 @@ hy_cli_figure hy_cli_learning_rate(double lr) { return written("%.2e", lr); }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Every column is as wide as its widest cell. Cells hold ASCII only (figures and names), so bytes are
- * columns. */
+/* Every column is as wide as its widest cell. Cells contain only ASCII (figures and names), so
+ * bytes equal columns. */
 
 void hy_cli_table_begin(hy_cli_table *table, const char *alignment) {
     table->alignment = alignment;
@@ -122,7 +122,7 @@ void hy_cli_table_print(const hy_cli_table *table, const hy_cli_terminal *termin
                         bool has_titles) {
     for (size_t r = 0; r < table->rows; r++) {
         bool is_title = has_titles && r == 0;
-        /* The last filled cell of a row ends its line: no blanks at the end. */
+        /* A line ends after the last filled cell, without trailing blanks. */
         size_t filled = table->columns;
         while (filled > 0 && table->cells[r][filled - 1][0] == '\0') filled--;
         if (is_title) fputs(hy_cli_colour_code(terminal, HY_CLI_DIM), terminal->out);

@@ -1,7 +1,7 @@
-/* terminal.c: asks the surroundings what may be written, once, and formats errors and warnings.
+/* terminal.c: detects the abilities of the terminal once, and prints errors and warnings.
  *
- * No cursor movement is ever used: a drawn line is replaced with a carriage return and spaces, so a
- * terminal without colour receives no escape code at all. */
+ * There is no cursor movement: a progress line is overwritten with a carriage return and spaces, so
+ * a terminal without colour receives no escape codes at all. */
 #include "cli/terminal.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@ void hy_cli_terminal_init(hy_cli_terminal *terminal, FILE *out, bool is_quiet,
     terminal->is_quiet = is_quiet;
     terminal->is_tty = can_redraw && isatty(fileno(out));
     terminal->has_colour = terminal->is_tty && !without_colour && *variable("NO_COLOR") == '\0';
-    /* The first of the three that is set decides, as in setlocale(). */
+    /* The first of the three variables that is set counts, as in setlocale(). */
     const char *value = variable("LC_ALL");
     if (*value == '\0') value = variable("LC_CTYPE");
     if (*value == '\0') value = variable("LANG");
@@ -68,10 +68,11 @@ const char *hy_cli_program_name(void) { return program; }
 
 /* ---- bytes of unknown origin ----------------------------------------------------------------- */
 
-/* A model that has not learned much yet emits any byte, escape codes included. What reaches the terminal is
- * printable ASCII, newline, tab and whole UTF-8 characters outside the control range. */
+/* An untrained model can produce any byte, including escape codes. Only printable ASCII, newline,
+ * tab and whole UTF-8 characters outside the control range reach the terminal. */
 
-/* The smallest value a sequence of this length may hold: longer spellings of it are forged. */
+/* The smallest value for each length of a sequence; a longer encoding of a smaller value is
+ * invalid. */
 static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
 
 static size_t promised_length(unsigned char lead) {
@@ -95,13 +96,13 @@ size_t hy_cli_decode(const char *bytes, size_t size, uint32_t *value) {
     return *value < smallest[length] || *value > 0x10FFFF || is_surrogate ? 0 : length;
 }
 
-/* C0 and C1 controls, and the marks that reorder text. */
+/* C0 and C1 control characters, and marks that reorder text. */
 static bool is_control(uint32_t value) {
     return value < 0x20 || (value >= 0x7F && value < 0xA0) ||
            (value >= 0x202A && value <= 0x202E) || (value >= 0x2066 && value <= 0x2069);
 }
 
-/* What is shown for the character at `at`, and how many bytes it took. */
+/* The text to print for the character at `at`, and the number of bytes it replaces. */
 static size_t show(const char *at, size_t size, bool is_utf8, char shown[8]) {
     uint32_t value;
     size_t length = hy_cli_decode(at, size, &value);
@@ -141,9 +142,9 @@ size_t hy_cli_copy_safely(char *to, size_t size, const char *text, bool is_utf8)
     return written;
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-/* Longer than any message of the library; what is longer is cut. */
+/* longer than any message of the library; longer messages are cut */
 enum { PRINT_MAX = 8192 };
 
 void hy_cli_vprintf(FILE *out, const char *format, va_list arguments) {
@@ -159,7 +160,7 @@ void hy_cli_printf(FILE *out, const char *format, ...) {
     va_end(arguments);
 }
 
-/* One line, whatever a name in it holds: it must not look like several messages. */
+/* Always one line: a name with line ends must not look like several messages. */
 static void complain(const char *kind, const char *format, va_list arguments) {
     char text[PRINT_MAX], line[4 * PRINT_MAX];
     vsnprintf(text, sizeof text, format, arguments);

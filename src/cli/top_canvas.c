@@ -1,8 +1,8 @@
-/* top_canvas.c: puts characters into cells, cuts what does not fit, writes rows.
+/* top_canvas.c: writes characters into cells, cuts what does not fit, and prints rows.
  *
- * A cell holds one character of one column; a wide character fills two cells, the second with "".
- * Characters that take no column, or that cannot be shown, never reach a cell as they are. A row is
- * padded with blanks to the page's width, so that what stood there before is gone without clearing. */
+ * A cell contains one character of one column. A wide character fills two cells, the second with
+ * "". Characters without a width, or that cannot be shown, are replaced. Rows are padded to the
+ * width of the page, so that older text disappears without clearing the screen. */
 #include "cli/top_canvas.h"
 
 #include <math.h>
@@ -60,8 +60,8 @@ hy_top_box hy_top_part(const hy_top_box *box, int row, int column, int rows, int
 
 /* ---- text into cells ------------------------------------------------------------------------- */
 
-/* Columns of a character; -1: it cannot be shown. The C library knows them in a UTF-8 locale; where
- * it has none, Latin letters and the characters we draw with are known to be narrow. */
+/* The width of a character; -1: it cannot be shown. In a UTF-8 locale the C library knows it;
+ * otherwise Latin letters and our drawing characters have width 1. */
 static int character_columns(uint32_t value) {
     if (value < 0x80) return value >= 0x20 && value < 0x7F ? 1 : -1;
     int columns = wcwidth((wchar_t)value);
@@ -72,7 +72,7 @@ static int character_columns(uint32_t value) {
 typedef struct glyph {
     char text[5];
     int columns;
-    size_t bytes; /* of the text it was read from */
+    size_t bytes; /* bytes of the text that it was read from */
 } glyph;
 
 static glyph next_glyph(const char *text) {
@@ -157,7 +157,7 @@ int hy_top_used_rows(const hy_top_canvas *canvas) {
     return rows;
 }
 
-/* Blanks keep the colour that is on: nothing shows it. */
+/* blanks keep the current colour, because it is not visible */
 static void write_row(const hy_top_canvas *canvas, int row, int columns, FILE *out) {
     const hy_cli_terminal *terminal = canvas->terminal;
     int colour = HY_CLI_PLAIN;
@@ -181,7 +181,7 @@ void hy_top_write_lines(const hy_top_canvas *canvas, int rows, FILE *out) {
     }
 }
 
-/* A cell's text is filled up with zeros, so cells are compared as bytes. */
+/* Unused bytes of a cell's text are zero, so cells can be compared as bytes. */
 static bool is_same_row(const hy_top_canvas *a, const hy_top_canvas *b, int row) {
     if (b == NULL || a->columns != b->columns || a->rows != b->rows) return false;
     size_t bytes = (size_t)a->columns * sizeof *a->cells;
@@ -198,9 +198,9 @@ void hy_top_write_changes(const hy_top_canvas *canvas, const hy_top_canvas *show
 
 /* ---- bars and charts ------------------------------------------------------------------------- */
 
-/* Block characters where the page has UTF-8, ASCII where not. A cell of a bar is divided into eight parts from
- * left to right, a cell of a chart into eight from bottom to top. What is greater than nothing shows at least
- * one part, so that small is not taken for none. */
+/* Uses block characters with UTF-8, else ASCII. A cell of a bar has eight parts from left to right,
+ * a cell of a chart eight parts from bottom to top. A value above zero shows at least one part, so
+ * that it differs from zero. */
 
 #define PARTS 8
 
@@ -220,7 +220,7 @@ static int parts_of(double share, int columns) {
     return parts == 0 && share > 0 ? 1 : parts;
 }
 
-/* The mark that belongs into this column; the later of two wins. */
+/* The mark in this column; the later of two wins. */
 static int mark_in(const hy_top_bar *bar, int column, int columns) {
     for (int i = HY_TOP_MARKS_MAX - 1; i >= 0; i--) {
         bool is_drawn = bar->marks[i] > 0 && bar->marks[i] <= 1;

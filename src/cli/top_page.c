@@ -1,7 +1,7 @@
-/* top_page.c: gives rows to the parts of a page by importance, then draws them in their order.
+/* top_page.c: assigns rows to the parts of a page by importance, then draws them in order.
  *
- * A small screen shows the first rows of the most important parts; a larger one adds parts, then
- * rows to them, as the table below says. The line of keys is always the last row. */
+ * A small screen shows the first rows of the most important parts. A larger screen adds parts, then
+ * more rows for them, as in the table below. The line of keys is always the last row. */
 #include "cli/top_page.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "cli/top_canvas.h"
 #include "cli/top_panels.h"
 
-/* In the order they stand on the page. Gaps are empty rows. */
+/* In the order on the page. Gaps are empty rows. */
 typedef enum part {
     TITLE,
     OVERVIEW,
@@ -36,8 +36,8 @@ typedef enum part {
 
 #define ALL HY_TOP_ROWS_MAX
 
-/* Who grows to how many rows, the most important first. A part never takes more than it has use for;
- * one that has use for several takes what is there. */
+/* The parts and how many rows they grow to, most important first. A part takes no more rows than it
+ * can use. */
 static const struct {
     part part;
     int rows;
@@ -50,7 +50,7 @@ static const struct {
     {SPEED, 3},    {EVENTS, 10},  {LOSS, 8},   {SPEED, 4},      {OVERVIEW, ALL}, {EVENTS, 40},
 };
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static const struct {
     const char *word;
@@ -103,7 +103,7 @@ static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
     if (page->is_paused) column = hy_top_text(box, 0, column, HY_CLI_YELLOW, "paused   ");
     column =
         hy_top_print(box, 0, column, HY_CLI_DIM, "q quit   p %s   +/- every %s   ? help",
-                     page->is_paused ? "go on" : "pause", hy_cli_duration(page->interval).text);
+                     page->is_paused ? "continue" : "pause", hy_cli_duration(page->interval).text);
     if (page->runs->count > 1)
         hy_top_print(box, 0, column, HY_CLI_DIM, "   arrows or 1-9: another run");
 }
@@ -113,7 +113,7 @@ static void draw_keys(const hy_top_box *box, const hy_top_page *page) {
 #define OVERVIEW_FIELDS 7
 #define FIELD_BYTES 48
 
-/* The fields of a run's line, in order of importance. */
+/* The fields of a run's line, most important first. */
 static void describe_run(const hy_top_view *view, char fields[OVERVIEW_FIELDS][FIELD_BYTES]) {
     memset(fields, 0, OVERVIEW_FIELDS * sizeof fields[0]);
     snprintf(fields[0], FIELD_BYTES, "%s", states[view->state].word);
@@ -137,7 +137,7 @@ static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view
     static const int widths[OVERVIEW_FIELDS] = {8, 10, 7, 8, 12, 10, 12};
     char fields[OVERVIEW_FIELDS][FIELD_BYTES];
     int taken = 0, shown = 0;
-    /* The name keeps a third of the line. */
+    /* The name gets at least a third of the line. */
     while (shown < OVERVIEW_FIELDS && taken + widths[shown] + 1 <= box->columns * 2 / 3 - 3)
         taken += widths[shown++] + 1;
     hy_top_box name = hy_top_part(box, row, 0, 1, box->columns - taken);
@@ -157,7 +157,7 @@ static void draw_overview_line(const hy_top_box *box, int row, const hy_top_view
     }
 }
 
-/* Where not all fit, those around the chosen one. */
+/* If not all runs fit, shows those around the selected one. */
 static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
     int first = page->chosen - box->rows / 2;
     if (first > page->runs->count - box->rows) first = page->runs->count - box->rows;
@@ -172,7 +172,7 @@ static void draw_overview(const hy_top_box *box, const hy_top_page *page) {
 static int smaller(int a, int b) { return a < b ? a : b; }
 
 void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
-    /* A gap has none; the line of keys has its own place. */
+    /* A gap has no content; the line of keys has its own place. */
     static void (*const panels[PARTS])(const hy_top_box *box, const hy_top_view *view) = {
         [TITLE] = draw_title,         [FACTS] = draw_facts,          [STEP] = hy_top_panel_step,
         [PHASE] = hy_top_panel_phase, [LOSS] = hy_top_panel_loss,    [SPEED] = hy_top_panel_speed,
@@ -211,7 +211,7 @@ void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page) {
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-/* The signs of the strip with their names. */
+/* The characters of the strip of phases with their names. */
 static void draw_legend(const hy_top_box *box, int row, int column) {
     for (int phase = 0; phase < HY_PHASE_COUNT; phase++) {
         hy_top_draw_phase(box, row, column, (hy_phase)phase, false);
@@ -219,29 +219,29 @@ static void draw_legend(const hy_top_box *box, int row, int column) {
                               hy_phase_name((hy_phase)phase));
     }
     hy_top_draw_phase(box, row, column, HY_PREDICT, true);
-    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "a rejected jump");
+    hy_top_text(box, row, column + 2, HY_CLI_PLAIN, "rejected jump");
 }
 
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page) {
     static const char *const lines[] = {
-        "q  Ctrl-C         quit; the run goes on",
+        "q  Ctrl-C         quit; the run continues",
         "p  space          pause the view, not the run",
-        "+  -              look less often, more often",
-        "arrows  Tab  1-9  another run, where several are watched",
-        "?                 this page, and back",
+        "+  -              update less often, more often",
+        "arrows  Tab  1-9  select another run",
+        "?                 show this page, or go back",
         "",
         "Phase     ",
-        "Loss      the whole run; the training loss is smoothed as hybrid-train shows it",
-        "Speed     the latest steps, one each; waiting: for copies or data",
-        "Ranks     the latest steps; the slowest waits least, the others wait for it",
-        "Memory    filled: there now; shaded: planned; marks: target, warning,",
+        "Loss      whole run; the training loss is smoothed as in hybrid-train",
+        "Speed     latest steps, one per column; waiting: for copies or data",
+        "Ranks     latest steps; the slowest rank waits least, because others wait for it",
+        "Memory    filled: in use now; shaded: planned; marks: target, warning,",
         "          critical and emergency, as shares of the budget; !: more than planned",
-        "quiet     the next line is overdue: a validation, a checkpoint, or trouble",
-        "stalled   no line for far longer than its steps take: look at the job",
+        "quiet     the next line is overdue: a validation, a checkpoint, or a problem",
+        "stalled   no line for much longer than a step takes: check the job",
     };
     enum { PHASE_LINE = 6, MARGIN = 2 };
     hy_top_box whole = hy_top_whole(canvas);
-    hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and signs");
+    hy_top_text(&whole, 0, 0, HY_CLI_BOLD, "hybrid-top: keys and symbols");
     for (int i = 0; i < (int)(sizeof lines / sizeof lines[0]); i++)
         hy_top_sentence(&whole, i + MARGIN, MARGIN, HY_CLI_PLAIN, lines[i]);
     draw_legend(&whole, PHASE_LINE + MARGIN, MARGIN + (int)strlen(lines[PHASE_LINE]));

@@ -1,6 +1,6 @@
-/* top_page.h: the whole page: which parts there is room for, and where they go.
+/* top_page.h: the whole page: which parts fit, and where they are drawn.
  *
- * A page is drawn from views alone: the same views and the same size give the same page. */
+ * A page depends only on its views and its size: equal input gives an equal page. */
 #pragma once
 
 #include "cli/top_canvas.h"
@@ -9,13 +9,13 @@
 typedef struct hy_top_page {
     const hy_top_runs *runs;
     int chosen;
-    bool is_live; /* there are keys to name */
+    bool is_live; /* keys can be used */
     bool is_paused;
     double interval;
 } hy_top_page;
 
-/* Draws as much as the canvas has room for. At least one run is there. */
+/* Draws as much as fits on the canvas. There is at least one run. */
 void hy_top_draw_page(hy_top_canvas *canvas, const hy_top_page *page);
 
-/* What the keys do and what the signs mean. */
+/* Draws the page with the keys and symbols. */
 void hy_top_draw_help(hy_top_canvas *canvas, const hy_top_page *page);

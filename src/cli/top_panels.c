@@ -1,7 +1,7 @@
-/* top_panels.c: step, phase, loss, speed, rate, card and events.
+/* top_panels.c: panels for step, phase, loss, speed, rate, card, ranks, events and memory.
  *
- * Figures stand at the left, charts take what is left of a row. A figure that is not known is left
- * out or shown as "-". */
+ * Figures are on the left; charts use the rest of a row. An unknown figure is left out or shown as
+ * "-". */
 #include "cli/top_panels.h"
 
 #include <inttypes.h>
@@ -14,19 +14,19 @@
 #include "cli/top_canvas.h"
 #include "cli/top_view.h"
 
-#define WIDE_COLUMNS 50 /* of a page on which names have their full width */
+#define WIDE_COLUMNS 50 /* width of a page on which names are not shortened */
 #define WIDE_LABEL 12
 #define NARROW_LABEL 7
 #define FIELD_GAP 3
 #define FIELD_BYTES 256
-#define CHART_COLUMN 41 /* charts of losses and speeds begin here */
-#define CHART_LEAST 10  /* columns below which no chart is drawn */
-#define SCALE_COLUMNS 8 /* the figures at a chart's right */
+#define CHART_COLUMN 41 /* first column of the charts of losses and speeds */
+#define CHART_LEAST 10  /* no chart is drawn with fewer columns */
+#define SCALE_COLUMNS 8 /* width of the figures to the right of a chart */
 #define EVENTS_MOST 64
 
 /* ---- rows of fields -------------------------------------------------------------------------- */
 
-/* Columns of the names at the left, and a name there. */
+/* The width of the names on the left, and printing such a name. */
 static int label_columns(const hy_top_box *box) {
     return box->canvas->columns >= WIDE_COLUMNS ? WIDE_LABEL : NARROW_LABEL;
 }
@@ -36,7 +36,7 @@ static void label(const hy_top_box *box, int row, hy_cli_colour colour, const ch
     hy_top_text(&left, row, 0, colour, text);
 }
 
-/* A row being filled from the left. */
+/* A row that is filled from the left. */
 typedef struct line {
     const hy_top_box *box;
     int row, column;
@@ -44,8 +44,8 @@ typedef struct line {
 
 static line line_of(const hy_top_box *box, int row) { return (line){box, row, label_columns(box)}; }
 
-/* Adds words where all of them fit. With a gap they are a field, apart from the one before: where one
- * does not fit the row is closed to further ones. */
+/* Adds words if they fit completely. With a gap they start a new field; if a field does not fit,
+ * the row accepts no further fields. */
 __attribute__((format(printf, 4, 5))) static void put(line *to, int gap, hy_cli_colour colour,
                                                       const char *format, ...) {
     char text[FIELD_BYTES];
@@ -60,7 +60,7 @@ __attribute__((format(printf, 4, 5))) static void put(line *to, int gap, hy_cli_
         to->column = to->box->columns;
 }
 
-/* The panel's name; false: there is no step yet, and that is all there is to show. */
+/* Prints the name of the panel. False: there is no step yet, so nothing else to show. */
 static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const char *name) {
     label(box, 0, HY_CLI_BOLD, name);
     if (view->last == NULL) hy_top_text(box, 0, label_columns(box), HY_CLI_DIM, "-");
@@ -69,7 +69,7 @@ static bool begin_panel(const hy_top_box *box, const hy_top_view *view, const ch
 
 /* ---- step ------------------------------------------------------------------------------------ */
 
-/* The line of progress and per cent, where they fit. Not rounded up: 100 % is the end. */
+/* The progress bar and percentage, if they fit. Rounded down: 100 % means the end. */
 static void draw_share(const hy_top_box *box, const hy_top_view *view) {
     char percent[16];
     snprintf(percent, sizeof percent, "%5.1f %%", floor(1000 * view->share) / 10);
@@ -94,7 +94,7 @@ void hy_top_panel_step(const hy_top_box *box, const hy_top_view *view) {
     if (view->state <= HY_TOP_LATE && !isnan(view->remaining))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s left", hy_cli_duration(view->remaining).text);
     if (!isnan(view->step_seconds))
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s a step", hy_cli_duration(view->step_seconds).text);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s per step", hy_cli_duration(view->step_seconds).text);
     if (view->last->tokens > 0 && view->facts->has_tokens)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens",
             hy_cli_short_count((double)view->last->tokens).text);
@@ -112,7 +112,7 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
     line at = {box, 0, column};
     int64_t moves = view->kept + view->rejected;
     if (!predicts(view)) {
-        if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "nothing is predicted");
+        if (view->predictor[0] != '\0') put(&at, FIELD_GAP, HY_CLI_DIM, "no prediction");
         return;
     }
     if (!isnan(view->last->confidence))
@@ -121,7 +121,7 @@ static void draw_moves(const hy_top_box *box, const hy_top_view *view, int colum
         put(&at, FIELD_GAP, HY_CLI_DIM, "no jump yet");
         return;
     }
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "jumps: %s kept", hy_cli_count(view->kept).text);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "jumps: %s accepted", hy_cli_count(view->kept).text);
     put(&at, FIELD_GAP, view->rejected > 0 ? HY_CLI_RED : HY_CLI_PLAIN, "%s rejected",
         hy_cli_count(view->rejected).text);
     if (view->undone > 0)
@@ -153,7 +153,7 @@ static hy_top_box left_box(const hy_top_box *box) {
     return hy_top_part(box, 0, 0, box->rows, CHART_COLUMN - 1);
 }
 
-/* The part of a panel where its chart goes; no columns where there is no room for one. */
+/* The part of a panel for its chart; it has no columns if there is no room. */
 static hy_top_box chart_box(const hy_top_box *box) {
     int columns = box->columns - CHART_COLUMN - SCALE_COLUMNS;
     return hy_top_part(box, 0, CHART_COLUMN, box->rows, columns < CHART_LEAST ? 0 : columns);
@@ -166,7 +166,7 @@ static void draw_scale(const hy_top_box *box, const char *high, const char *low)
     if (box->rows > 1) hy_top_text(&scale, box->rows - 1, HY_TOP_RIGHT, HY_CLI_DIM, low);
 }
 
-/* A loss and what it is of. */
+/* A loss with its label. */
 static void draw_loss(const hy_top_box *box, int row, hy_cli_colour colour, double loss,
                       const char *what) {
     line at = line_of(box, row);
@@ -185,7 +185,7 @@ void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
         draw_loss(&left, 1, HY_CLI_BOLD, view->held_out, what);
         draw_loss(&left, 2, HY_CLI_PLAIN, view->best_held_out, "the best so far");
     } else {
-        hy_top_text(&left, 1, label_columns(box), HY_CLI_DIM, "nothing held out yet");
+        hy_top_text(&left, 1, label_columns(box), HY_CLI_DIM, "no held-out loss yet");
     }
     double values[HY_TOP_COLUMNS_MAX], low, high;
     hy_top_box chart = chart_box(box);
@@ -195,7 +195,8 @@ void hy_top_panel_loss(const hy_top_box *box, const hy_top_view *view) {
     draw_scale(box, hy_cli_loss(high).text, hy_cli_loss(low).text);
 }
 
-/* The next round figure above a value: the scale stands still while the value moves a little. */
+/* The next round number above a value, so that the scale stays still while the value changes a
+ * little. */
 static double round_above(double value) {
     static const double steps[] = {1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10};
     double unit = pow(10, floor(log10(value)));
@@ -219,7 +220,7 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
         put(&at, FIELD_GAP, view->wait_share > 0.2 ? HY_CLI_YELLOW : HY_CLI_PLAIN,
             "waiting %.1f %%", 100 * view->wait_share);
     if (view->last->bytes_moved > 0)
-        hy_top_print(&left, 2, label_columns(box), HY_CLI_PLAIN, "%s moved in a step",
+        hy_top_print(&left, 2, label_columns(box), HY_CLI_PLAIN, "%s copied per step",
                      hy_cli_bytes((uint64_t)view->last->bytes_moved).text);
     double values[HY_TOP_COLUMNS_MAX], high;
     hy_top_box chart = chart_box(box);
@@ -232,7 +233,7 @@ void hy_top_panel_speed(const hy_top_box *box, const hy_top_view *view) {
 
 /* ---- rate and card --------------------------------------------------------------------------- */
 
-/* The latest gradient norm: a move has none. */
+/* The latest gradient norm; a jump has none. */
 static double gradient_norm(const hy_top_view *view) {
     for (size_t i = hy_run_points(view->run); i > 0; i--) {
         const hy_run_point *point = hy_run_point_at(view->run, i - 1);
@@ -251,12 +252,12 @@ void hy_top_panel_rate(const hy_top_box *box, const hy_top_view *view) {
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "gradient norm %.3g", gradient_norm(view));
     bool is_custom = view->facts->is_custom;
     if (is_custom && last->grad_accum > 1)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%" PRId64 " micro-batches a step", last->grad_accum);
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%" PRId64 " micro-batches per step", last->grad_accum);
     if (!is_custom && last->batch_size > 0 && last->grad_accum > 0)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "micro-batch %" PRId64 " x %" PRId64, last->batch_size,
             last->grad_accum);
     if (view->facts->tokens_per_step > 0)
-        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens a step",
+        put(&at, FIELD_GAP, HY_CLI_PLAIN, "%s tokens per step",
             hy_cli_count(view->facts->tokens_per_step).text);
 }
 
@@ -298,7 +299,7 @@ static void draw_rank(const hy_top_box *box, int row, const hy_top_rank *rank) {
     bool is_slowest = strcmp(rank->what, "slowest") == 0;
     snprintf(name, sizeof name, "rank %d", rank->rank);
     label(box, row, is_slowest ? HY_CLI_YELLOW : HY_CLI_PLAIN, name);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.3g s a step", rank->info.seconds);
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "%.3g s per step", rank->info.seconds);
     put(&at, FIELD_GAP, HY_CLI_PLAIN, "waited %3.0f %%", 100 * rank->waited);
     if (!isnan(rank->exchanged))
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "link %3.0f %%", 100 * rank->exchanged);
@@ -320,7 +321,7 @@ void hy_top_panel_ranks(const hy_top_box *box, const hy_top_view *view) {
     label(box, 0, HY_CLI_BOLD, "Ranks");
     int rows = hy_top_ranks(view, shown, room, &slowest, memory);
     put(&at, 0, HY_CLI_BOLD, "%d", count);
-    put(&at, FIELD_GAP, HY_CLI_PLAIN, "slowest %d: %.3g s a step, waited %.0f %%", slowest.rank,
+    put(&at, FIELD_GAP, HY_CLI_PLAIN, "slowest %d: %.3g s per step, waited %.0f %%", slowest.rank,
         slowest.info.seconds, 100 * slowest.waited);
     if (memory[0] >= 0 && count > rows)
         put(&at, FIELD_GAP, HY_CLI_PLAIN, "memory %s to %s", hy_cli_bytes((uint64_t)memory[0]).text,
@@ -360,17 +361,17 @@ void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view) {
     }
 }
 
-/* ---- memory by class, on the device and page-locked on the host, side by side ---------------- */
+/* ---- memory by class, on the device and pinned on the host, side by side --------------------- */
 
-/* All bars of a place have one scale, its budget (or the most that is known of it), so that the
- * classes' bars add up to that of the whole. Shaded is what was planned and is not there now; marks
- * are the thresholds. Classes keep their order; where rows are short the largest stay. On a narrow
- * page the host has a row of words. */
+/* All bars of a place have the same scale, its budget (or the largest known value), so that the
+ * bars of the classes add up to the bar of the total. The shaded part was planned and is not in
+ * use; marks are the thresholds. Classes keep their order; if there are few rows, the largest are
+ * shown. On a narrow page the host gets one row of text. */
 
 #define VALUE_COLUMNS 10
-#define SIDE_LEAST 30 /* columns below which a second place is not shown beside the first */
+#define SIDE_LEAST 30 /* with fewer columns, no second place is shown beside the first */
 #define SIDE_GAP 3
-#define WORDS_LEAST 36 /* columns below which words are shortened to leave room for the status */
+#define WORDS_LEAST 36 /* with fewer columns, words are shortened to make room for the status */
 
 /* One of the two places. */
 typedef struct side {
@@ -378,17 +379,17 @@ typedef struct side {
     const int64_t *live; /* by class */
     int64_t total, budget;
     int64_t planned[HY_CLASS_COUNT], planned_total; /* -1: not known */
-    int64_t resident;                               /* of the process, on the host */
-    double scale;                                   /* bytes of a whole bar */
+    int64_t resident;                               /* of the process, in host memory */
+    double scale;                                   /* bytes of a full bar */
     hy_cli_colour colour;
 } side;
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- reading the figures --------------------------------------------------------------------- */
 
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static side side_of(const hy_top_view *view, hy_place place) {
-    /* By memory_status, which may not be known. */
+    /* The colour for memory_status, which may be unknown. */
     static const hy_cli_colour colours[] = {HY_CLI_BLUE, HY_CLI_GREEN, HY_CLI_YELLOW, HY_CLI_RED,
                                             HY_CLI_RED};
     const hy_run_point *last = view->last;
@@ -424,7 +425,7 @@ static double share_of(const side *s, int64_t bytes) {
     return bytes > 0 && s->scale > 0 ? (double)bytes / s->scale : 0;
 }
 
-/* A bar and its figure; of the whole device, with its thresholds as marks (else NULL). */
+/* A bar and its figure. `marks`: thresholds for the total of the device, else NULL. */
 static void draw_bytes(const hy_top_box *box, int row, const side *s, int64_t live, int64_t planned,
                        const double *thresholds) {
     static const hy_cli_colour colours[] = {HY_CLI_GREEN, HY_CLI_YELLOW, HY_CLI_RED, HY_CLI_RED};
@@ -435,7 +436,7 @@ static void draw_bytes(const hy_top_box *box, int row, const side *s, int64_t li
         bar.mark_colours[i] = colours[i];
     }
     int columns = box->columns - VALUE_COLUMNS;
-    /* Beyond what a plan may be off by: three per cent and 128 MiB. */
+    /* More than a plan may be wrong: three per cent and 128 MiB. */
     double more = (double)live - (double)planned;
     bool is_marked = planned > 0 && more > 0.03 * (double)planned && more > 128 * 0x1p20;
     if (columns > 0) hy_top_draw_bar(box, row, 0, columns, &bar);
@@ -450,7 +451,7 @@ static void draw_class(const hy_top_box *box, int row, const side *s, int cls) {
 /* "device 9.00 of 12.0 GiB, normal, 75 %, plan 11.0 GiB", as much of it as fits. */
 static void draw_words(const hy_top_box *box, const side *s, const char *status) {
     line at = {box, 0, hy_top_print(box, 0, 0, HY_CLI_PLAIN, "%s ", hy_place_name(s->place))};
-    /* "9.00 of 12.0 GiB": the unit is named once where it is the same. */
+    /* "9.00 of 12.0 GiB": a common unit is printed once. */
     hy_cli_figure now = hy_cli_bytes((uint64_t)larger(s->total, 0));
     hy_cli_figure budget = hy_cli_bytes((uint64_t)larger(s->budget, 0));
     char *unit = strchr(now.text, ' '), *other = strchr(budget.text, ' ');
@@ -471,12 +472,12 @@ static void draw_words(const hy_top_box *box, const side *s, const char *status)
 
 /* ---- the panel ------------------------------------------------------------------------------- */
 
-/* What a panel shows: both places where there is room for both side by side, else the device. */
+/* What a panel shows: both places if they fit side by side, else the device. */
 typedef struct layout {
     side device, pinned;
-    bool is_beside; /* the pinned side stands beside the device's */
-    bool is_below;  /* or as a row of words under it */
-    int columns;    /* of a side */
+    bool is_beside; /* the host is shown beside the device */
+    bool is_below;  /* or as one row of text below it */
+    int columns;    /* columns of one side */
 } layout;
 
 static layout lay_out(const hy_top_box *box, const hy_top_view *view) {
@@ -501,7 +502,7 @@ int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view) {
     return rows;
 }
 
-/* Whether a class is one of the largest `rows` that take bytes; of equal ones the first. */
+/* Whether a class is among the `rows` largest with bytes; of equal ones, the first. */
 static bool is_among_largest(const layout *l, int cls, int rows) {
     int64_t weight = shown_weight(l, cls);
     for (int other = 0; other < HY_CLASS_COUNT; other++)

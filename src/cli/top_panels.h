@@ -1,7 +1,7 @@
-/* top_panels.h: the parts of a page, each drawn into a box of as many rows as it was given.
+/* top_panels.h: the parts of a page, each drawn into a box with the rows it was given.
  *
- * The first row of a part always holds what matters most, so a part that was given one row is still
- * worth having. Fields that do not fit into a row are left out whole, from the right. */
+ * The first row of a part always shows the most important figures, so a part is useful with a
+ * single row. A field that does not fit in a row is left out completely, from the right. */
 #pragma once
 
 #include "cli/top_canvas.h"
@@ -18,7 +18,7 @@ void hy_top_panel_ranks(const hy_top_box *box, const hy_top_view *view);
 void hy_top_panel_events(const hy_top_box *box, const hy_top_view *view);
 
 bool hy_top_knows_gpu(const hy_top_view *view);
-/* Rows for all ranks, or for what sums many of them up; 0: the run is alone. */
+/* Rows for all ranks, or for a summary of many; 0: the run has no other ranks. */
 int hy_top_ranks_rows(const hy_top_view *view);
-/* Rows that would show every class in a box of this width. */
+/* The rows needed to show every class in a box of this width. */
 int hy_top_memory_rows(const hy_top_box *box, const hy_top_view *view);

@@ -1,8 +1,9 @@
-/* top_screen.c: raw keys, the alternate screen, and signals.
+/* top_screen.c: keys, the alternate screen, and signals.
  *
- * Handlers use only what POSIX allows there: write(), tcsetattr(), lock-free atomics and raise(). A
- * signal that asks for something sets its flag and writes a byte into a pipe that the wait listens
- * to, so none is lost between looking and waiting. A second request to end ends at once. */
+ * Signal handlers use only what POSIX allows: write(), tcsetattr(), lock-free atomics and raise().
+ * A handler sets a flag and writes a byte into a pipe that the main loop waits on, so that no
+ * signal is lost between checking and waiting. A second request to end stops the program at
+ * once. */
 #include "cli/top_screen.h"
 
 #include <errno.h>
@@ -21,26 +22,26 @@
 
 #define ENTER "\033[?1049h\033[?25l\033[?7l\033[2J\033[H"
 #define LEAVE "\030\033[0m\033[?7h\033[?25h\033[?1049l"
-#define ESCAPE_MILLISECONDS 200 /* the rest of a key's sequence comes within this */
+#define ESCAPE_MILLISECONDS 200 /* the rest of a key's escape sequence arrives within this time */
 
 static struct termios as_found;
-static atomic_bool has_keys; /* standard input is a terminal and was set */
+static atomic_bool has_keys; /* standard input is a terminal and its mode was changed */
 static atomic_bool is_entered;
 static atomic_bool wants_end, wants_suspend, wants_redraw;
 static int wake[2] = {-1, -1};
-static char typed[64]; /* read and not yet taken */
+static char typed[64]; /* read but not yet returned */
 static size_t typed_count;
 
-/* ---- giving the terminal back ---------------------------------------------------------------- */
+/* ---- restoring the terminal ------------------------------------------------------------------ */
 
-/* Also in handlers. */
+/* Also called in signal handlers. */
 void hy_top_screen_leave(void) {
     if (!atomic_exchange(&is_entered, false)) return;
     ssize_t ignored = write(STDOUT_FILENO, LEAVE, sizeof LEAVE - 1);
-    (void)ignored; /* nobody is there to be told */
+    (void)ignored; /* an error here cannot be reported */
     if (!atomic_load(&has_keys)) return;
     tcflush(STDIN_FILENO, TCIFLUSH);
-    tcsetattr(STDIN_FILENO, TCSANOW, &as_found); /* at once: output may be halted */
+    tcsetattr(STDIN_FILENO, TCSANOW, &as_found); /* without waiting: output may be suspended */
 }
 
 static bool take(void) {
@@ -59,7 +60,7 @@ static bool take(void) {
 
 static void wake_up(void) {
     ssize_t ignored = write(wake[1], "!", 1);
-    (void)ignored; /* a full pipe wakes just as well */
+    (void)ignored; /* a full pipe also wakes the reader */
 }
 
 static void on_end(int number) {
@@ -79,7 +80,8 @@ static void on_request(int number) {
     errno = saved_errno;
 }
 
-/* The handler was taken off before it was called: raising it again ends the program as usual. */
+/* The handler was removed before it was called: raising the signal again ends the program as
+ * usual. */
 static void on_crash(int number) {
     hy_top_screen_leave();
     raise(number);
@@ -115,7 +117,7 @@ void hy_top_screen_size(int *columns, int *rows) {
     if (size.ws_row > 0) *rows = size.ws_row;
 }
 
-/* A terminal that was halted holds the write back; a signal ends the waiting. */
+/* A suspended terminal blocks the write; a signal ends the waiting. */
 bool hy_top_screen_write(const char *bytes, size_t size) {
     while (size > 0) {
         ssize_t written = write(STDOUT_FILENO, bytes, size);
@@ -129,7 +131,7 @@ bool hy_top_screen_write(const char *bytes, size_t size) {
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* Appends what was typed; false: nobody is there any more. */
+/* Appends typed bytes; false: the terminal is gone. */
 static bool read_keys(void) {
     ssize_t got = read(STDIN_FILENO, typed + typed_count, sizeof typed - typed_count);
     if (got < 0) return errno == EINTR || errno == EAGAIN;
@@ -147,8 +149,8 @@ static int key_of_letter(char letter) {
     return letter == 'B' || letter == 'C' ? HY_TOP_NEXT : HY_TOP_OTHER;
 }
 
-/* Sequences are ESC [ parameters letter, or ESC O letter: where one ends, 0 while it goes on. Anything
- * else after an ESC is a key of its own. */
+/* A sequence is ESC [ parameters letter, or ESC O letter. Returns its length, 0 while it is
+ * incomplete. Any other ESC is a key of its own. */
 static size_t end_of_sequence(void) {
     if (typed_count < 2) return 0;
     if (typed[1] == 'O') return typed_count > 2 ? 3 : 0;
@@ -158,8 +160,8 @@ static size_t end_of_sequence(void) {
     return 0;
 }
 
-/* What began with an ESC. One that stays alone is the key itself; one that is never finished means
- * nothing. */
+/* Decodes a sequence that starts with ESC. A single ESC is the key itself; an incomplete sequence
+ * is ignored. */
 static int take_sequence(void) {
     struct pollfd input = {STDIN_FILENO, POLLIN, 0};
     while (end_of_sequence() == 0 && typed_count < sizeof typed &&
@@ -183,13 +185,14 @@ static int take_key(void) {
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
-/* What signals have asked for since the last look. */
+/* What signals have requested since the last call. */
 static int take_request(void) {
     char bytes[64];
     while (read(wake[0], bytes, sizeof bytes) > 0) continue;
     if (atomic_load(&wants_end)) return HY_TOP_END;
     if (atomic_exchange(&wants_suspend, false)) {
-        /* Ctrl-Z: the terminal goes back first; the shell's fg brings SIGCONT and the screen again. */
+        /* Ctrl-Z: restores the terminal first; the shell's fg sends SIGCONT and the screen
+         * returns. */
         hy_top_screen_leave();
         raise(SIGSTOP);
         atomic_store(&wants_redraw, true);

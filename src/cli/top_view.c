@@ -1,8 +1,7 @@
-/* top_view.c: figures of a run for people, each from as many lines as it needs.
+/* top_view.c: computes the figures of a run, each from as many lines as it needs.
  *
- * Sums over the whole run are made anew for every page: a million lines take milliseconds, and a run
- * that was resumed and lost lines needs no second way. What is not known is NaN, -1 or 0, never
- * guessed. */
+ * Totals are computed again for every page: a million lines take milliseconds, and a resumed run
+ * that lost lines needs no special case. Unknown values are NaN, -1 or 0, and never guessed. */
 #include "cli/top_view.h"
 
 #include <dirent.h>
@@ -16,12 +15,12 @@
 #include "cli/terminal.h"
 #include "hybrid.h"
 
-#define RECENT 64        /* lines that "lately" means */
-#define SMOOTHING 0.9    /* weight of the past in the shown loss, as in progress.c */
-#define SMOOTHED 200     /* lines after which the past weighs nothing */
-#define LATE_STEPS 8     /* a line is overdue after this many steps' time, */
-#define LATE_SECONDS 10  /* but never sooner than this; lines are written once a second */
-#define STALLED_STEPS 40 /* and far overdue after these */
+#define RECENT 64        /* lines that count as recent */
+#define SMOOTHING 0.9    /* weight of earlier losses in the smoothed loss, as in progress.c */
+#define SMOOTHED 200     /* older lines have no weight */
+#define LATE_STEPS 8     /* a line is overdue after the time of this many steps, */
+#define LATE_SECONDS 10  /* but never sooner than this, because lines are written once per second */
+#define STALLED_STEPS 40 /* and a run is stalled after these */
 #define STALLED_SECONDS 90
 
 static size_t first_recent(size_t points) { return points > RECENT ? points - RECENT : 0; }
@@ -30,14 +29,14 @@ static const hy_run_point *at(const hy_top_view *view, size_t i) {
     return hy_run_point_at(view->run, i);
 }
 
-/* ---- alive or not ---------------------------------------------------------------------------- */
+/* ---- state of the run ------------------------------------------------------------------------ */
 
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The median time of a line among the latest. Moves count as well: silence is judged by it. */
+/* The median time between recent lines. Jumps count too, because silence is compared with it. */
 static double typical_seconds(const hy_top_view *view) {
     double seconds[RECENT];
     size_t points = hy_run_points(view->run);
@@ -77,9 +76,9 @@ void hy_top_state_text(const hy_top_view *view, char *text, size_t size) {
     }
 }
 
-/* ---- how far --------------------------------------------------------------------------------- */
+/* ---- progress -------------------------------------------------------------------------------- */
 
-/* Seconds that a unit of compute takes lately: a predicted step costs none, a fork several. */
+/* Recent seconds per unit of compute: a predicted step costs none, a paired test several. */
 static double seconds_per_unit(const hy_top_view *view) {
     size_t points = hy_run_points(view->run);
     const hy_run_point *first = at(view, first_recent(points)), *last = view->last;
@@ -88,7 +87,7 @@ static double seconds_per_unit(const hy_top_view *view) {
     return last->spent > 0 ? last->elapsed / last->spent : NAN;
 }
 
-/* ---- what was learned, and how --------------------------------------------------------------- */
+/* ---- losses and prediction ------------------------------------------------------------------- */
 
 static void count_line(hy_top_view *view, const hy_run_point *point) {
     if (point->phase == HY_PREDICT) {
@@ -122,7 +121,8 @@ static void measure_lines(hy_top_view *view) {
         worked += point->seconds;
     }
     if (worked > 0) view->wait_share = fmin(1, waited / worked);
-    /* Steps are counted as hybrid-train's own line does: those done and those still to be paid for. */
+    /* Steps are counted as in the progress line of hybrid-train: those done and those still to
+     * do. */
     const hy_run_point *last = view->last;
     double total = (double)view->facts->steps_total;
     view->elapsed = last->elapsed;
@@ -160,15 +160,15 @@ static void look(hy_run *run, double now, bool is_utf8, hy_top_view *out) {
     out->state = judge(out);
 }
 
-/* ---- its past -------------------------------------------------------------------------------- */
+/* ---- history --------------------------------------------------------------------------------- */
 
-/* Many lines become few columns: a column of losses is a mean over equal parts of the run; speeds and phases are
- * the latest lines. */
+/* Many lines become few columns: a column of losses is the mean of an equal part of the run; speeds
+ * and phases show the latest lines. */
 
-#define STEEP_PART 10      /* the first of this many parts of a run does not set the scale */
-#define LINES_PER_CELL 8   /* of the strip of phases, at most */
-#define MOVES_IN_VIEW 2    /* that the strip tries to show */
-#define LEAST_RANGE 0.0005 /* of losses, as a share: less is noise, not a slope */
+#define STEEP_PART 10      /* the first of this many parts of a run does not affect the scale */
+#define LINES_PER_CELL 8   /* most cells of the strip of phases */
+#define MOVES_IN_VIEW 2    /* jumps that the strip tries to show */
+#define LEAST_RANGE 0.0005 /* smallest range of losses, as a share: less is noise */
 
 /* ---- losses and speeds ----------------------------------------------------------------------- */
 
@@ -201,7 +201,7 @@ int hy_top_losses(const hy_top_view *view, double *values, int columns, double *
     return count;
 }
 
-/* A jump is no step: its time says nothing about them. */
+/* A jump is not a step: its time is not a step's time. */
 static double speed_of(const hy_top_view *view, const hy_run_point *point) {
     if (view->facts->has_tokens) return point->tokens_per_second;
     return point->phase != HY_PREDICT && point->seconds > 0 ? 1 / point->seconds : NAN;
@@ -225,7 +225,7 @@ int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* Ranks end a step together: what tells them apart is how much of it they wait. */
+/* All ranks end a step together; they differ in how long they wait. */
 static double worked(const hy_top_rank *rank) { return rank->info.seconds * (1 - rank->waited); }
 
 static int by_work(const void *a, const void *b) {
@@ -234,7 +234,7 @@ static int by_work(const void *a, const void *b) {
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* A figure from a file: within what can be counted, and -1 where it is not known. */
+/* A figure from a file, limited to a valid range; -1 if it is unknown. */
 static double within_reason(double value) { return value >= 0 ? fmin(value, 0x1p53) : -1; }
 
 static double share_of_step(double part, double step) {
@@ -275,7 +275,7 @@ int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_ran
     qsort(all, (size_t)count, sizeof all[0], by_work);
     all[0].what = "slowest";
     if (slowest != NULL) *slowest = all[0];
-    if (count <= most) { /* in the order of their numbers */
+    if (count <= most) { /* sorted by rank */
         for (int i = 0; i < count; i++) out[all[i].rank] = all[i];
         return count;
     }
@@ -306,20 +306,20 @@ static size_t moves_among(const hy_top_view *view, size_t lines) {
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
-/* How many lines share a cell. */
+/* The number of lines per cell. */
 static size_t lines_per_cell(const hy_top_view *view, size_t columns) {
     size_t points = hy_run_points(view->run), each = 1;
     while (each < LINES_PER_CELL && each * columns < points &&
            moves_among(view, smaller(points, each * columns)) < MOVES_IN_VIEW)
         each *= 2;
-    /* Without any move a longer strip shows nothing more. */
+    /* Without jumps, a longer strip would show nothing more. */
     return moves_among(view, smaller(points, each * columns)) > 0 ? each : 1;
 }
 
 int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines) {
     size_t points = hy_run_points(view->run);
     size_t each = columns > 0 ? lines_per_cell(view, (size_t)columns) : 1;
-    /* Cells begin at multiples, so that they do not change while the strip moves on. */
+    /* Cells start at multiples, so that they do not change while the strip moves. */
     size_t last = (points + each - 1) / each;
     size_t first = last > (size_t)columns ? last - (size_t)columns : 0;
     for (size_t cell = first; cell < last; cell++) {
@@ -332,19 +332,19 @@ int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns
     return (int)(last - first);
 }
 
-/* ---- what happened --------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
-/* What a step itself says; false: nothing out of the ordinary. */
+/* The event in the line of a step; false: an ordinary step. */
 static bool tell_of_step(const hy_run_point *point, hy_top_happening *out) {
     static const char *const words[][2] = {
-        {"undone", "the step diverged: the last jump was undone"},
-        {"rejected", "the guard refused a jump"},
-        {"skipped", "the gradient was not finite: nothing was updated"},
+        {"undone", "the step diverged; the last jump was undone"},
+        {"rejected", "the guard rejected a jump"},
+        {"skipped", "skipped the update, because the gradient was not finite"},
     };
     if (!point->was_rolled_back && !point->was_rejected && !point->was_skipped) return false;
-    const char *const *said = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
-    *out = (hy_top_happening){.kind = said[0], .step = point->step};
-    snprintf(out->text, sizeof out->text, "%s", said[1]);
+    const char *const *chosen = words[point->was_rolled_back ? 0 : point->was_rejected ? 1 : 2];
+    *out = (hy_top_happening){.kind = chosen[0], .step = point->step};
+    snprintf(out->text, sizeof out->text, "%s", chosen[1]);
     return true;
 }
 
@@ -370,12 +370,12 @@ int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *o
     return count;
 }
 
-/* ---- the runs that are watched --------------------------------------------------------------- */
+/* ---- watched runs ---------------------------------------------------------------------------- */
 
-/* A folder without metrics is a run that has just begun, or none: it is watched until they appear. A run that
- * cannot be read for once (a disk that went away) keeps what was known of it. */
+/* A folder without metrics may be a run that has just started: it is watched until they appear. If
+ * a run temporarily cannot be read (a disk is gone), its last figures are kept. */
 
-#define RUNS_FOLDER "runs" /* where hybrid-train puts runs that were given no folder */
+#define RUNS_FOLDER "runs" /* where hybrid-train puts runs without --out */
 #define PATH_BYTES 4096
 
 /* ---- the newest run -------------------------------------------------------------------------- */
@@ -384,7 +384,7 @@ static bool is_newer(struct timespec a, struct timespec b) {
     return a.tv_sec != b.tv_sec ? a.tv_sec > b.tv_sec : a.tv_nsec > b.tv_nsec;
 }
 
-/* When a run was last written to; its configuration is there before its metrics. */
+/* The time of the last write to a run; its configuration exists before its metrics. */
 static bool find_time(const char *folder, struct timespec *out) {
     static const char *const files[] = {"metrics.jsonl", "config.cfg"};
     char path[PATH_BYTES + 32];
@@ -415,7 +415,7 @@ static bool find_newest(char newest[PATH_BYTES]) {
     return newest[0] != '\0';
 }
 
-/* ---- opening and reading on ------------------------------------------------------------------- */
+/* ---- opening and updating -------------------------------------------------------------------- */
 
 bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
                       bool *is_input) {
@@ -424,8 +424,8 @@ bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, 
     *runs = (hy_top_runs){.is_utf8 = is_utf8};
     *is_input = true;
     if (count == 0 && !find_newest(newest)) {
-        hy_cli_error("there is no run below " RUNS_FOLDER "/ here; name one: hybrid-top FOLDER "
-                     "(hybrid-train's --out)");
+        hy_cli_error("no run found in " RUNS_FOLDER
+                     "/; name a run folder: hybrid-top FOLDER (the --out of hybrid-train)");
         return false;
     }
     if (count == 0) folders = found;

@@ -1,17 +1,18 @@
-/* top_view.h: what a page shows of one run, worked out from its lines.
+/* top_view.h: the figures that a page shows of one run, computed from its lines.
  *
- * Pure: a run and the time of day go in, figures come out; no clock and no terminal. Text of the run
- * is safe to show. A view points into its run and lives until the run is refreshed or closed. */
+ * Pure functions: a run and the time go in, figures come out; no clock and no terminal. Text of the
+ * run is safe to print. A view points into its run and is valid until the run is refreshed or
+ * closed. */
 #pragma once
 
 #include "hybrid_report.h"
 
 typedef enum hy_top_state {
     HY_TOP_WAITING,  /* no step yet */
-    HY_TOP_RUNNING,  /* lines come as fast as its steps take */
-    HY_TOP_LATE,     /* the next line is overdue, but a validation or a checkpoint may be why */
-    HY_TOP_STALLED,  /* far longer than that */
-    HY_TOP_STOPPED,  /* ended in order before its last step */
+    HY_TOP_RUNNING,  /* lines arrive as fast as steps take */
+    HY_TOP_LATE,     /* the next line is overdue; a validation or a checkpoint may be the reason */
+    HY_TOP_STALLED,  /* overdue for much longer */
+    HY_TOP_STOPPED,  /* ended normally before its last step */
     HY_TOP_FINISHED, /* ended after its last step */
     HY_TOP_STATES
 } hy_top_state;
@@ -27,81 +28,83 @@ typedef struct hy_top_view {
 
     hy_top_state state;
     double age;          /* seconds since the newest line; NaN: not known */
-    double step_seconds; /* what a step takes, lately; NaN: not known */
+    double step_seconds; /* recent time per step; NaN: not known */
 
-    int64_t steps;                    /* expected in all; 0: not known */
-    double share, elapsed, remaining; /* share done 0 to 1; seconds; NaN: not known */
-    int64_t kept, rejected, undone;   /* moves; undone: of those kept, given up later */
+    int64_t steps;                    /* expected total; 0: not known */
+    double share, elapsed, remaining; /* share done from 0 to 1; seconds left; NaN: not known */
+    int64_t kept, rejected, undone;   /* jumps; undone: accepted, but undone later */
     int64_t skipped;                  /* steps without an update */
-    double predicted_steps;           /* that the kept jumps stand for */
-    double loss;                      /* smoothed as hybrid-train shows it */
+    double predicted_steps;           /* predicted steps of the accepted jumps */
+    double loss;                      /* smoothed as in hybrid-train */
     double held_out, best_held_out;   /* the latest and the lowest; NaN: none */
-    int64_t held_out_step;            /* of the latest */
-    double wait_share;                /* of the time, lately, spent waiting for copies */
+    int64_t held_out_step;            /* step of the latest */
+    double wait_share;                /* share of recent time spent waiting for copies */
 } hy_top_view;
 
-/* The state in words: "running, last line 0.8 s ago"; into `text`. */
+/* Describes the state in words, in `text`: "running, last line 0.8 s ago". */
 void hy_top_state_text(const hy_top_view *view, char *text, size_t size);
 
-/* Losses of the whole run over `columns` columns, the mean of each one's steps, NaN where there is
- * none; fewer columns where there are fewer steps. Returns how many. *low and *high: a range that
- * shows what came after the first steep tenth; NaN: no loss is known. */
+/* Losses of the whole run in `columns` columns: the mean of the steps in each, NaN if there are
+ * none; fewer columns if there are fewer steps. Returns their number. *low and *high: a range for
+ * everything after the first, steep tenth; NaN: no loss is known. */
 int hy_top_losses(const hy_top_view *view, double *values, int columns, double *low, double *high);
 
-/* Tokens per second, lately; steps where nobody tells tokens. NaN: not known. */
+/* Recent tokens per second; steps per second if tokens are not reported. NaN: not known. */
 double hy_top_speed(const hy_top_view *view);
-/* The same of the latest steps, one each. Returns how many; *high: the most. */
+/* The speeds of the latest steps. Returns their number; *high: the largest. */
 int hy_top_speeds(const hy_top_view *view, double *values, int columns, double *high);
 
-/* A rank, as its latest steps went. */
+/* A rank in its latest steps. */
 typedef struct hy_top_rank {
     int32_t rank;
     const char *what;         /* "slowest", "median", "waits most"; "" */
-    hy_rank_cost info;        /* memory and bytes: -1 where they are not known */
-    double waited, exchanged; /* shares of its steps; exchanged is NAN where nobody timed it */
+    hy_rank_cost info;        /* memory and bytes: -1 if not known */
+    double waited, exchanged; /* shares of its step time; exchanged is NaN if it was not timed */
 } hy_top_rank;
 
-/* The ranks of a run, where there are several: all of them where `most` is enough, else the slowest, the median and the
- * one that waits most, as many of them as it is. By how long they work in a step, without waiting. Returns how many;
- * *slowest (may be NULL): that one; memory (may be NULL): the least and the most. */
-#define HY_TOP_RANKS_ALL 8 /* that are shown one by one, and not their extremes */
+/* The ranks of a run: all of them if there are at most `most`; else the slowest, the median and the
+ * one that waits most, up to `most`. Sorted by the time they work in a step, without waiting.
+ * Returns their number; *slowest (may be NULL): the slowest rank; memory (may be NULL): least and
+ * most. */
+#define HY_TOP_RANKS_ALL 8 /* up to this many ranks are shown one by one, more as extremes */
 int hy_top_ranks(const hy_top_view *view, hy_top_rank *out, int most, hy_top_rank *slowest,
                  double memory[2]);
-/* How many there are; 0: the run is alone, or nothing was told of them. */
+/* The number of ranks; 0: there is only one, or none are reported. */
 int hy_top_rank_count(const hy_top_view *view);
 
-/* One cell of a strip of phases: the most notable of the lines it stands for. */
+/* One cell of the strip of phases: the most notable of its lines. */
 typedef struct hy_top_phase_cell {
     hy_phase phase;
     bool was_rejected;
 } hy_top_phase_cell;
 
-/* Phases of the latest lines. Up to eight lines share a cell where that brings a second move into
- * view. Returns how many cells; *lines: how many lines they stand for. */
+/* The phases of the latest lines. Up to eight lines share a cell if this shows a second jump.
+ * Returns the number of cells; *lines: the number of lines in them. */
 int hy_top_phases(const hy_top_view *view, hy_top_phase_cell *cells, int columns, int64_t *lines);
 
-/* A thing that happened. */
+/* An event of the run. */
 typedef struct hy_top_happening {
-    const char *kind; /* of an event, or "rejected", "undone", "skipped"; the run's or ours */
+    /* name of an event, or "rejected", "undone", "skipped"; the run's text or ours */
+    const char *kind;
     char text[HY_TOP_TEXT];
     int64_t step;
 } hy_top_happening;
 
-/* The latest `most`, newest first. Returns how many. */
+/* The latest `most` events, newest first. Returns their number. */
 int hy_top_happenings(const hy_top_view *view, bool is_utf8, hy_top_happening *out, int most);
 
 typedef struct hy_top_runs {
     int count;
-    hy_top_view *views; /* one of each, of the latest look */
+    hy_top_view *views; /* one view per run, from the latest refresh */
     bool is_utf8;
-    char problem[256]; /* why the latest look at a run failed; "": it did not */
+    char problem[256]; /* why the latest refresh of a run failed; "": it did not */
 } hy_top_runs;
 
-/* Opens the named runs, or the newest below runs/ where count is 0. False: it has said what is wrong;
- * *is_input: and the named thing is wrong, not the machine. Either way hy_top_runs_close must follow. */
+/* Opens the named runs, or the newest run in runs/ if count is 0. False: the error was printed;
+ * *is_input: the named run is wrong, not the machine. Call hy_top_runs_close in both cases. */
 bool hy_top_runs_open(hy_top_runs *runs, const char *const *folders, int count, bool is_utf8,
                       bool *is_input);
 void hy_top_runs_close(hy_top_runs *runs);
 
-/* Reads what was added to each, and looks. `now`: unix seconds. */
+/* Reads the new lines of each run and updates its view. `now`: unix seconds. */
 void hy_top_runs_look(hy_top_runs *runs, double now);

@@ -85,16 +85,16 @@ static int winning_rank(const hy_config *config, size_t setting) {
     return rank;
 }
 
-const char *hy_config_said(const hy_config *config, const char *key) {
+const char *hy_config_raw(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
     return value_at(config, i, winning_rank(config, i))->text;
 }
 
-int hy_config_said_rank(const hy_config *config, const char *key) {
+int hy_config_raw_rank(const hy_config *config, const char *key) {
     return winning_rank(config, hy_setting_index(hy_setting_find(key, NULL)));
 }
 
-const char *hy_config_said_origin(const hy_config *config, const char *key) {
+const char *hy_config_raw_origin(const hy_config *config, const char *key) {
     size_t i = hy_setting_index(hy_setting_find(key, NULL));
     return value_at(config, i, winning_rank(config, i))->origin;
 }
@@ -110,7 +110,7 @@ static const struct {
 };
 
 /* The origin shown for a length that is replaced by another; NULL: this key is not replaced. */
-static const char *yielding_note(const hy_config *config, size_t setting) {
+static const char *replaced_note(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key, *note = NULL;
     int strongest = winning_rank(config, setting);
     if (!hy_word_is_in(" train.steps train.tokens train.epochs ", key)) return NULL;
@@ -126,17 +126,17 @@ static const char *yielding_note(const hy_config *config, size_t setting) {
 }
 
 /* The value that replaces `auto`; NULL: the key keeps its value. */
-static const char *settled_recipe(const hy_config *config, const char *key) {
+static const char *resolved_recipe(const hy_config *config, const char *key) {
     bool is_optimizer = !strcmp(key, "optimizer.optimizer");
     if (!is_optimizer && strcmp(key, "optimizer.schedule")) return NULL;
-    if (!hy_config_says(config, key, "auto")) return NULL;
+    if (!hy_config_is(config, key, "auto")) return NULL;
     return is_optimizer ? config->recipe.optimizer : config->recipe.schedule;
 }
 
 /* The resulting optimizer or schedule. */
 static const char *recipe_text(const hy_config *config, const char *key) {
-    const char *settled = settled_recipe(config, key);
-    return settled ? settled : hy_config_said(config, key);
+    const char *settled = resolved_recipe(config, key);
+    return settled ? settled : hy_config_raw(config, key);
 }
 
 static const hy_optimizer_kind *chosen_optimizer(const hy_config *config) {
@@ -162,7 +162,7 @@ static const char *optimizer_default(const hy_config *config, size_t setting) {
     if (winning_rank(config, setting) >= HY_FROM_FILE) return NULL;
     if (i == 0 && config->own_lr[0]) return config->own_lr;
     const hy_optimizer_kind *kind = chosen_optimizer(config);
-    bool is_relative = hy_config_says(config, "optimizer.adafactor_relative", "true");
+    bool is_relative = hy_config_is(config, "optimizer.adafactor_relative", "true");
     bool is_like_adamw = kind == hy_optimizer_kind_of(HY_ADAFACTOR) && !is_relative;
     /* without adafactor_relative, adafactor uses the same learning rates as AdamW */
     return is_like_adamw ? NULL : *(const char *const *)((const char *)kind + own[i].value);
@@ -181,15 +181,15 @@ static const char *schedule_default(const hy_config *config, size_t setting) {
 /* Presets, profiles and defaults set the tokens of a step, but not its split into micro-batches. If
  * a file or flag sets batch_size or grad_accum_steps with a stronger origin than micro_batch, or
  * micro_batch is auto, the split is "given". NULL: micro_batch keeps its value. */
-static const char *settled_micro_batch(const hy_config *config, size_t setting) {
+static const char *resolved_micro_batch(const hy_config *config, size_t setting) {
     if (strcmp(hy_setting_at(setting)->info.key, "train.micro_batch")) return NULL;
-    int batch = hy_config_said_rank(config, "train.batch_size");
-    int accum = hy_config_said_rank(config, "train.grad_accum_steps");
+    int batch = hy_config_raw_rank(config, "train.batch_size");
+    int accum = hy_config_raw_rank(config, "train.grad_accum_steps");
     int strongest = batch > accum ? batch : accum;
-    bool is_auto = hy_config_says(config, "train.micro_batch", "auto");
-    bool is_said = strongest >= HY_FROM_FILE;
-    if (!is_auto && !(is_said && strongest > winning_rank(config, setting))) return NULL;
-    return is_said ? "given" : "open";
+    bool is_auto = hy_config_is(config, "train.micro_batch", "auto");
+    bool is_set = strongest >= HY_FROM_FILE;
+    if (!is_auto && !(is_set && strongest > winning_rank(config, setting))) return NULL;
+    return is_set ? "given" : "open";
 }
 
 /* A preset's warm-up steps are limited to this share of a short run. With a tenth, which is the
@@ -200,31 +200,31 @@ static const char *settled_micro_batch(const hy_config *config, size_t setting) 
  * one counts; the stronger origin wins. A preset's steps are limited to a share of a short run. The
  * result is one rule that can be printed and read again: the steps, but at most the share; -1: the
  * share. NULL: this key keeps its value. */
-static const char *settled_warmup(const hy_config *config, size_t setting) {
+static const char *resolved_warmup(const hy_config *config, size_t setting) {
     const char *key = hy_setting_at(setting)->info.key;
-    int steps = hy_config_said_rank(config, "optimizer.lr_warmup_steps");
-    int ratio = hy_config_said_rank(config, "optimizer.lr_warmup_ratio");
-    bool has_steps = !hy_config_says(config, "optimizer.lr_warmup_steps", "-1");
+    int steps = hy_config_raw_rank(config, "optimizer.lr_warmup_steps");
+    int ratio = hy_config_raw_rank(config, "optimizer.lr_warmup_ratio");
+    bool has_steps = !hy_config_is(config, "optimizer.lr_warmup_steps", "-1");
     if (!strcmp(key, "optimizer.lr_warmup_ratio") && has_steps && steps > ratio) {
         return steps >= HY_FROM_FILE ? "1" : PRESET_WARMUP_SHARE;
     }
-    bool is_ratio_said = ratio >= HY_FROM_FILE && ratio > steps;
-    return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_said ? "-1" : NULL;
+    bool is_ratio_set = ratio >= HY_FROM_FILE && ratio > steps;
+    return !strcmp(key, "optimizer.lr_warmup_steps") && is_ratio_set ? "-1" : NULL;
 }
 
 /* The resulting text of a key, and its origin. */
 static void look_up(const hy_config *config, size_t setting, const char **text,
                     const char **origin) {
-    const char *key = hy_setting_at(setting)->info.key, *note = yielding_note(config, setting);
+    const char *key = hy_setting_at(setting)->info.key, *note = replaced_note(config, setting);
     const value *winner = value_at(config, setting, winning_rank(config, setting));
     const value results[] = {
         {note ? "0" : NULL, note},
         {optimizer_default(config, setting), "default of the optimizer"},
-        {settled_recipe(config, key), "auto"},
+        {resolved_recipe(config, key), "auto"},
         {schedule_default(config, setting), "default of the schedule"},
         {hy_config_adapter_default(config, key), "set by lora or qlora"},
-        {settled_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
-        {settled_warmup(config, setting), "depends on lr_warmup_steps and lr_warmup_ratio"},
+        {resolved_micro_batch(config, setting), "depends on batch_size and grad_accum_steps"},
+        {resolved_warmup(config, setting), "depends on lr_warmup_steps and lr_warmup_ratio"},
         *winner, /* the winner always has a text */
     };
     const value *result = results;
@@ -317,7 +317,7 @@ typedef struct filling {
     const char *origin; /* stored with each value; NULL: file name and line */
 } filling;
 
-static bool brings_others(const char *key) {
+static bool loads_other_keys(const char *key) {
     const hy_setting *setting = hy_setting_find(key, NULL);
     return !strcmp(setting->info.key, "model") || !strcmp(setting->info.key, "profile");
 }
@@ -329,7 +329,7 @@ static hy_status fill(void *user, const char *key, const char *text, unsigned li
         snprintf(where, sizeof where, "%s:%u", f->name, line);
     else /* values from the files of a model or adapter have no line */
         snprintf(where, sizeof where, "%s", f->name);
-    HY_FAIL_IF(f->rank < HY_FROM_FILE && brings_others(key), HY_ERR_INPUT,
+    HY_FAIL_IF(f->rank < HY_FROM_FILE && loads_other_keys(key), HY_ERR_INPUT,
                "%s: %s cannot be set in a preset or profile", where, key);
     return put(f->config, key, text, f->rank, where, f->origin ? f->origin : where);
 }
@@ -390,7 +390,7 @@ static hy_status load_preset(hy_config *config, const char *model) {
 static hy_status load_adapter(hy_config *config, const char *adapter) {
     char origin[ORIGIN_MAX];
     size_t count = hy_setting_count() * RANKS;
-    int rank = hy_config_said_rank(config, "lora.adapter") - 1;
+    int rank = hy_config_raw_rank(config, "lora.adapter") - 1;
     snprintf(origin, sizeof origin, HY_ADAPTER_ORIGIN "%s", adapter);
     for (size_t i = 0; i < count; i++) {
         const char *said = config->values[i].origin;
@@ -398,9 +398,9 @@ static hy_status load_adapter(hy_config *config, const char *adapter) {
         if (is_older) config->values[i] = (value){0};
     }
     filling f = {.config = config, .rank = rank, .name = adapter, .origin = origin};
-    bool says_all =
-        rank == HY_FROM_FILE - 1 && hy_config_said_rank(config, "lora.lora_targets") > rank;
-    bool is_gone = says_all && !hy_path_exists(adapter);
+    bool sets_all =
+        rank == HY_FROM_FILE - 1 && hy_config_raw_rank(config, "lora.lora_targets") > rank;
+    bool is_gone = sets_all && !hy_path_exists(adapter);
     if (adapter[0] && !is_gone) HY_TRY(hy_config_adapter_read(adapter, fill, &f));
     snprintf(config->loaded_adapter, HY_TEXT_MAX, "%s", adapter);
     return HY_OK;
@@ -420,7 +420,7 @@ static hy_status load_profile(hy_config *config, const char *profile) {
 
 /* Presets hold values for our own models, and profiles split the steps of our own batches. A custom
  * model uses neither. */
-static void forget_ours(hy_config *config) {
+static void drop_presets(hy_config *config) {
     size_t accum = hy_setting_index(hy_setting_find("train.grad_accum_steps", NULL));
     clear_rank(config, HY_FROM_PRESET);
     *value_at(config, accum, HY_FROM_PROFILE) = (value){0};
@@ -435,8 +435,8 @@ static void store_all(hy_config *config) {
         look_up(config, i, &text, &origin);
         hy_setting_store(hy_setting_at(i), text, s);
     }
-    hy_config_adapter_settle(config, s);
-    if (stands_for(config->kept_model, hy_config_said(config, "model"))) s->kept = config->kept;
+    hy_config_adapter_resolve(config, s);
+    if (stands_for(config->kept_model, hy_config_raw(config, "model"))) s->kept = config->kept;
     bool has_tokenizer = config->kept.tokenizer[0] != 0;
     if (has_tokenizer && stands_for(config->kept_tokenizer, s->input.tokenizer)) {
         memcpy(s->input.tokenizer, config->kept.tokenizer, sizeof s->input.tokenizer);
@@ -445,18 +445,18 @@ static void store_all(hy_config *config) {
 
 /* The learning rate of an optimizer that defines it as a multiple of the preset's. A custom model
  * has no preset. */
-static void settle_rate(hy_config *config) {
+static void resolve_rate(hy_config *config) {
     double factor = config->is_own ? 0 : chosen_optimizer(config)->lr_factor;
     if (!config->is_own) factor = hy_config_adapter_rate(config, factor);
-    double rate = strtod(hy_config_said(config, "optimizer.lr"), NULL);
+    double rate = strtod(hy_config_raw(config, "optimizer.lr"), NULL);
     config->own_lr[0] = 0;
     if (factor > 0) snprintf(config->own_lr, sizeof config->own_lr, "%.6g", factor * rate);
 }
 
 /* Jumps stop where the learning rate of wsd begins to decay. */
-static void settle_until(hy_config *config) {
-    double until = strtod(hy_config_said(config, "phases.predict_until"), NULL);
-    double falls_from = 1 - strtod(hy_config_said(config, "optimizer.cooldown"), NULL);
+static void resolve_until(hy_config *config) {
+    double until = strtod(hy_config_raw(config, "phases.predict_until"), NULL);
+    double falls_from = 1 - strtod(hy_config_raw(config, "optimizer.cooldown"), NULL);
     bool falls = !strcmp(recipe_text(config, "optimizer.schedule"), "wsd") && falls_from < until;
     config->own_until[0] = 0;
     if (falls) snprintf(config->own_until, sizeof config->own_until, "%.6g", falls_from);
@@ -464,33 +464,32 @@ static void settle_until(hy_config *config) {
 
 /* Computes `settings` from all values. Replacing `auto` needs settings with a usual recipe
  * first. */
-static hy_status settle_values(hy_config *config) {
-    bool is_open = hy_config_says(config, "optimizer.optimizer", "auto");
-    bool is_auto = is_open || hy_config_says(config, "optimizer.schedule", "auto");
+static hy_status resolve_values(hy_config *config) {
+    bool is_open = hy_config_is(config, "optimizer.optimizer", "auto");
+    bool is_auto = is_open || hy_config_is(config, "optimizer.schedule", "auto");
     config->recipe = (hy_recipe){.optimizer = "adamw", .schedule = "cosine"};
     for (int round = 0; round < (is_auto ? 2 : 1); round++) {
         if (round) {
             HY_TRY(hy_recipe_of(&config->settings, config->is_own, is_open, &config->recipe));
         }
-        settle_rate(config);
-        settle_until(config);
+        resolve_rate(config);
+        resolve_until(config);
         store_all(config);
     }
     return HY_OK;
 }
 
 /* Loads the winning model, adapter and profile if they have changed, and computes the settings. */
-static hy_status settle(hy_config *config) {
-    const char *model = hy_config_said(config, "model"),
-               *profile = hy_config_said(config, "profile");
+static hy_status resolve(hy_config *config) {
+    const char *model = hy_config_raw(config, "model"), *profile = hy_config_raw(config, "profile");
     bool is_other = strcmp(model, config->loaded_model) != 0;
     if (is_other && !config->is_own) HY_TRY(load_preset(config, model));
-    const char *adapter = hy_config_said(config, "lora.adapter");
+    const char *adapter = hy_config_raw(config, "lora.adapter");
     is_other |= strcmp(adapter, config->loaded_adapter) != 0;
     if (is_other && !config->is_own) HY_TRY(load_adapter(config, adapter));
     if (strcmp(profile, config->loaded_profile)) HY_TRY(load_profile(config, profile));
-    if (config->is_own) forget_ours(config);
-    return settle_values(config);
+    if (config->is_own) drop_presets(config);
+    return resolve_values(config);
 }
 
 static hy_status fill_from_file(hy_config *config, const char *path) {
@@ -551,7 +550,7 @@ hy_status hy_config_create(hy_config **out) {
         const hy_config_key_info *info = &hy_setting_at(i)->info;
         status = put(config, info->key, info->fallback, HY_FROM_DEFAULT, "default", "default");
     }
-    if (status == HY_OK) status = settle(config);
+    if (status == HY_OK) status = resolve(config);
     if (status == HY_OK) {
         *out = config;
     } else {
@@ -572,7 +571,7 @@ static hy_status begin_change(hy_config *config, hy_config *before) {
 
 /* Keeps the change if `status` is HY_OK and the new settings are valid; undoes it otherwise. */
 static hy_status end_change(hy_config *config, const hy_config *before, hy_status status) {
-    if (status == HY_OK) status = settle(config);
+    if (status == HY_OK) status = resolve(config);
     free(status == HY_OK ? before->values : config->values);
     if (status != HY_OK) {
         kept_text *texts = config->texts;
@@ -594,7 +593,7 @@ hy_status hy_config_load(hy_config *config, const char *path) {
 static hy_status add_unknown(hy_config *config) {
     static const char *const off[][2] = {{"optimizer.muon_momentum_warmup", "0"}};
     for (size_t i = 0; i < sizeof off / sizeof off[0]; i++) {
-        if (hy_config_said_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
+        if (hy_config_raw_rank(config, off[i][0]) >= HY_FROM_FILE) continue;
         HY_TRY(hy_config_set(config, off[i][0], off[i][1], HY_FROM_FILE));
     }
     return HY_OK;
@@ -647,7 +646,7 @@ hy_status hy_config_copy_own(const hy_config *config, hy_config **out) {
     memcpy(copy->loaded_profile, config->loaded_profile, sizeof copy->loaded_profile);
     copy->is_own = config->is_own;
     if (status == HY_OK) status = hy_config_set_command(copy, hy_config_command(config));
-    if (status == HY_OK) status = copy->is_own ? settle(copy) : hy_config_use_custom(copy);
+    if (status == HY_OK) status = copy->is_own ? resolve(copy) : hy_config_use_custom(copy);
     if (status != HY_OK) {
         hy_config_destroy(copy);
         return status;
@@ -686,8 +685,8 @@ static void describe_origin(const hy_config *config, const char *key, hy_origin 
         [HY_FROM_CALLER] = "caller",
     };
     snprintf(out, size, "%s%s", words[origin],
-             origin == HY_FROM_PRESET    ? hy_config_said(config, "model")
-             : origin == HY_FROM_PROFILE ? hy_config_said(config, "profile")
+             origin == HY_FROM_PRESET    ? hy_config_raw(config, "model")
+             : origin == HY_FROM_PROFILE ? hy_config_raw(config, "profile")
              : origin == HY_FROM_FLAG    ? flag
                                          : "");
 }
@@ -698,7 +697,7 @@ hy_status hy_config_set(hy_config *config, const char *key, const char *text, hy
                "%s: unknown origin %d; accepted: 0 to %d", key, (int)origin, (int)HY_FROM_CALLER);
     if (!hy_setting_find(key, NULL)) return refuse_unknown_key(key, origin);
     bool is_weak = origin == HY_FROM_PRESET || origin == HY_FROM_PROFILE;
-    HY_FAIL_IF(is_weak && brings_others(key), HY_ERR_INPUT,
+    HY_FAIL_IF(is_weak && loads_other_keys(key), HY_ERR_INPUT,
                "%s cannot be set with origin preset or profile", key);
     char where[ORIGIN_MAX];
     describe_origin(config, key, origin, where, sizeof where);

@@ -40,22 +40,22 @@ hy_status hy_config_adapter_read(const char *names, hy_config_sink sink, void *u
 }
 
 static bool is_true(const hy_config *config, const char *key) {
-    return hy_config_says(config, key, "true");
+    return hy_config_is(config, key, "true");
 }
 
 /* The type of the frozen base: nf4 with qlora, fp8 where the matmuls use fp8. */
 static const char *frozen_default(const hy_config *config, bool is_qlora, bool is_lora) {
     const char *key = "train.frozen_dtype";
-    int rank = hy_config_said_rank(config, key);
-    bool is_said = rank >= HY_FROM_FILE;
+    int rank = hy_config_raw_rank(config, key);
+    bool is_set = rank >= HY_FROM_FILE;
     /* set by a quantised folder or by the user */
-    if (!hy_config_says(config, key, "auto")) return NULL;
+    if (!hy_config_is(config, key, "auto")) return NULL;
     /* the configuration file of an opened run sets every key, to "auto" if the user did not set
      * it */
-    bool is_open = hy_config_said_rank(config, "lora.qlora") > rank;
-    if (is_said && !is_open) return NULL;
-    bool is_fp8 = hy_config_says(config, "train.precision", "fp8");
-    return is_qlora ? "nf4" : is_lora && is_fp8 && !is_said ? "fp8" : NULL;
+    bool is_open = hy_config_raw_rank(config, "lora.qlora") > rank;
+    if (is_set && !is_open) return NULL;
+    bool is_fp8 = hy_config_is(config, "train.precision", "fp8");
+    return is_qlora ? "nf4" : is_lora && is_fp8 && !is_set ? "fp8" : NULL;
 }
 
 /* qlora is lora with a quantised base. The predictor is `line`, which tests the length of a jump:
@@ -65,8 +65,8 @@ const char *hy_config_adapter_default(const hy_config *config, const char *key) 
     if (!strcmp(key, "lora.lora")) return is_qlora ? "true" : NULL;
     if (!strcmp(key, "train.frozen_dtype")) return frozen_default(config, is_qlora, is_lora);
     if (strcmp(key, "phases.predictor") || !(is_lora || is_qlora)) return NULL;
-    bool is_said = hy_config_said_rank(config, key) >= HY_FROM_FILE;
-    return is_said || hy_config_says(config, key, "none") ? NULL : "line";
+    bool is_set = hy_config_raw_rank(config, key) >= HY_FROM_FILE;
+    return is_set || hy_config_is(config, key, "none") ? NULL : "line";
 }
 
 double hy_config_adapter_rate(const hy_config *config, double factor) {
@@ -74,16 +74,16 @@ double hy_config_adapter_rate(const hy_config *config, double factor) {
     return is_lora ? ADAPTER_RATE * (factor > 0 ? factor : 1) : factor;
 }
 
-static bool is_said(const hy_config *config, const char *key) {
-    const char *origin = hy_config_said_origin(config, key);
+static bool is_set(const hy_config *config, const char *key) {
+    const char *origin = hy_config_raw_origin(config, key);
     bool is_adapters = !strncmp(origin, HY_ADAPTER_ORIGIN, strlen(HY_ADAPTER_ORIGIN));
-    return !is_adapters && hy_config_said_rank(config, key) >= HY_FROM_FILE;
+    return !is_adapters && hy_config_raw_rank(config, key) >= HY_FROM_FILE;
 }
 
-void hy_config_adapter_settle(const hy_config *config, hy_settings *s) {
+void hy_config_adapter_resolve(const hy_config *config, hy_settings *s) {
     if (!s->lora.adapter[0]) return;
-    s->adapter_said.alpha = is_said(config, "lora.lora_alpha");
-    s->adapter_said.rslora = is_said(config, "lora.rslora");
+    s->adapter_said.alpha = is_set(config, "lora.lora_alpha");
+    s->adapter_said.rslora = is_set(config, "lora.rslora");
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */

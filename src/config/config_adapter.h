@@ -17,7 +17,7 @@ const char *hy_config_adapter_default(const hy_config *config, const char *key);
 double hy_config_adapter_rate(const hy_config *config, double factor);
 
 /* Records in `settings` which adapter values the user set. */
-void hy_config_adapter_settle(const hy_config *config, hy_settings *settings);
+void hy_config_adapter_resolve(const hy_config *config, hy_settings *settings);
 
 /* HY_ERR_INPUT: the parameters to train cannot be combined with adapters, or the run names several
  * adapters. */

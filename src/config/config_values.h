@@ -10,10 +10,10 @@
 
 /* The text that the strongest origin gives, the rank of that origin (hy_origin; a caller ranks as a
  * flag), and its name. */
-const char *hy_config_said(const hy_config *config, const char *key);
-int hy_config_said_rank(const hy_config *config, const char *key);
-const char *hy_config_said_origin(const hy_config *config, const char *key);
+const char *hy_config_raw(const hy_config *config, const char *key);
+int hy_config_raw_rank(const hy_config *config, const char *key);
+const char *hy_config_raw_origin(const hy_config *config, const char *key);
 
-static inline bool hy_config_says(const hy_config *config, const char *key, const char *text) {
-    return strcmp(hy_config_said(config, key), text) == 0;
+static inline bool hy_config_is(const hy_config *config, const char *key, const char *text) {
+    return strcmp(hy_config_raw(config, key), text) == 0;
 }

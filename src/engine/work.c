@@ -110,45 +110,28 @@ static void count_work(hy_engine *e, const hy_pass_spec *spec) {
 
 /* ---- what is live ---------------------------------------------------------------------------- */
 
-/* A class has one place: where layers keep their activations on the host, what is left of them on the
- * device counts as workspace. */
-static hy_class activation_class(const hy_plan_work *w) {
-    return w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+static hy_status push_part(hy_arena *arena, hy_class cls, uint64_t bytes) {
+    void *unused; /* place_plans says where passes work */
+    return bytes ? hy_arena_push(arena, cls, bytes, &unused) : HY_OK;
 }
 
-typedef struct part {
-    hy_class cls;
-    uint64_t bytes;
-} part;
-
-/* The parts of the area in a phase, in order; the bytes of a part that is not there are 0. */
-static void list_parts(const hy_engine *e, const hy_phase_row *phase, part out[3]) {
+/* What is live in the area during a phase. A class has one place: if layers keep their activations
+ * on the host, those on the device count as workspace. */
+static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
     const hy_plan_work *w = &e->plan.work;
+    hy_arena *passes = &e->work.passes;
     if (hy_phase_trains(phase)) {
-        out[0] = (part){activation_class(w), w->activations};
-        out[1] = (part){HY_WORKSPACE, w->workspace};
-        out[2] = (part){HY_WORKSPACE, 0};
-        return;
+        hy_class cls = w->train.host > 0 ? HY_WORKSPACE : HY_ACTIVATIONS;
+        HY_TRY(push_part(passes, cls, w->activations));
+        return push_part(passes, HY_WORKSPACE, w->workspace);
     }
     hy_forward_area area = hy_plan_forward_area(&e->plan, phase);
-    out[0] = (part){HY_ACTIVATIONS, area.activations - area.lent_activations};
-    out[1] = (part){HY_WORKSPACE, area.workspace - area.lent_workspace};
-    out[2] = (part){HY_WORKSPACE, area.rings};
-}
-
-static hy_status push_parts(hy_engine *e, const hy_phase_row *phase) {
-    part parts[3];
-    void *unused;
-    list_parts(e, phase, parts);
-    for (int i = 0; i < 3; i++) {
-        if (parts[i].bytes) {
-            HY_TRY(hy_arena_push(&e->work.passes, parts[i].cls, parts[i].bytes, &unused));
-        }
-    }
-    if (hy_phase_trains(phase) || !e->plan.work.loan[1]) return HY_OK;
-    const hy_batch_bytes *lent = &e->plan.work.lent;
-    HY_TRY(hy_arena_push(&e->work.lent[0], HY_ACTIVATIONS, lent->activations, &unused));
-    return hy_arena_push(&e->work.lent[1], HY_WORKSPACE, lent->workspace, &unused);
+    HY_TRY(push_part(passes, HY_ACTIVATIONS, area.activations - area.lent_activations));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.workspace - area.lent_workspace));
+    HY_TRY(push_part(passes, HY_WORKSPACE, area.rings));
+    if (!w->loan[1]) return HY_OK;
+    HY_TRY(push_part(&e->work.lent[0], HY_ACTIVATIONS, w->lent.activations));
+    return push_part(&e->work.lent[1], HY_WORKSPACE, w->lent.workspace);
 }
 
 static void clear_parts(hy_engine *e) {

@@ -16,6 +16,7 @@
 #include "infer/inference.h"
 #include "kernels/coded.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 
 /* ---- memory ------------------------------------------------------------------------------------ */
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/say.h"
+#include "setup/setup.h"
 
 #define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
 #define SHORTEST_CONTEXT 64

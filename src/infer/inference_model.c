@@ -12,6 +12,7 @@
 #include "kernels/coded.h"
 #include "record/record.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 
 /* ---- naming a model ---------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include "infer/inference.h"
 #include "infer/sample.h"
 #include "model/decode.h"
+#include "setup/setup.h"
 
 #define SHORTEST_CONTEXT 8
 #define PROMPT_ROWS 64 /* tokens of a prompt at a time */

@@ -496,7 +496,7 @@ static hy_status check_parts(const hy_op_call *call) {
         "sum over ranks: the rank is %d of %d, expected 0 or more and below the number of ranks",
         rank, count);
     if (out->dtype != HY_F32 && out->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s as own",
+        return refuse(call, HY_ADD_PARTS_OUT, "is %s, expected fp32 or %s (the type of own)",
                       hy_dtype_name(out->dtype), hy_dtype_name(own->dtype));
     }
     HY_TRY(check_alias(call, HY_ADD_PARTS_OWN, HY_ADD_PARTS_OUT));
@@ -504,7 +504,7 @@ static hy_status check_parts(const hy_op_call *call) {
     if (!parts->data)
         return refuse(call, HY_ADD_PARTS_PARTS, "is missing; it is required with %d ranks", count);
     if (parts->dtype != own->dtype) {
-        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s as own",
+        return refuse(call, HY_ADD_PARTS_PARTS, "is %s, expected %s (the type of own)",
                       hy_dtype_name(parts->dtype), hy_dtype_name(own->dtype));
     }
     HY_FAIL_IF(stride < n, HY_ERR_INPUT,
@@ -514,6 +514,27 @@ static hy_status check_parts(const hy_op_call *call) {
     if (elements % others == 0 && elements / others == stride) return HY_OK;
     return wrong_shape(call, HY_ADD_PARTS_PARTS, "%lld times %lld elements", (long long)others,
                        (long long)stride);
+}
+
+static hy_status check_dropout(const hy_op_call *call) {
+    float rate = call->attr.dropout.rate;
+    HY_FAIL_IF(!(rate >= 0 && rate < 1), HY_ERR_INPUT,
+               "dropout: the rate is %g, expected 0 or more and below 1", (double)rate);
+    if (rate > 0 && !call->t[HY_DROPOUT_SEED].data) {
+        return refuse(call, HY_DROPOUT_SEED, "is missing; it is required if the rate is above 0");
+    }
+    HY_TRY(check_alias(call, HY_DROPOUT_C, HY_DROPOUT_Y));
+    return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
+}
+
+static hy_status check_cast(hy_dtype src, hy_dtype dst) {
+    HY_FAIL_IF(hy_is_coded(src) && hy_is_coded(dst), HY_ERR_INPUT,
+               "cast: src is %s and dst is %s; at least one must be a real type",
+               hy_dtype_name(src), hy_dtype_name(dst));
+    HY_FAIL_IF(dst == HY_NF4, HY_ERR_INPUT,
+               "cast: dst is %s; its scales need the whole matrix (model/coding.h)",
+               hy_dtype_name(dst));
+    return HY_OK;
 }
 
 static hy_status check_rules_of_kind(const hy_op_call *call) {
@@ -539,27 +560,11 @@ static hy_status check_rules_of_kind(const hy_op_call *call) {
     case HY_OP_ADAFACTOR: return check_adafactor(call);
     case HY_OP_SPREAD: return check_spread(call, HY_SPREAD_B, HY_SPREAD_FULL);
     case HY_OP_COLLECT: return check_spread(call, HY_COLLECT_B, HY_COLLECT_FULL);
-    case HY_OP_DROPOUT:
-        HY_FAIL_IF(!(call->attr.dropout.rate >= 0 && call->attr.dropout.rate < 1), HY_ERR_INPUT,
-                   "dropout: the rate is %g, expected 0 or more and below 1",
-                   (double)call->attr.dropout.rate);
-        if (call->attr.dropout.rate > 0 && !t[HY_DROPOUT_SEED].data) {
-            return refuse(call, HY_DROPOUT_SEED,
-                          "is missing; it is required if the rate is above 0");
-        }
-        HY_TRY(check_alias(call, HY_DROPOUT_C, HY_DROPOUT_Y));
-        return check_alias(call, HY_DROPOUT_X, HY_DROPOUT_Y);
+    case HY_OP_DROPOUT: return check_dropout(call);
     case HY_OP_ADD_PARTS: return check_parts(call);
     case HY_OP_EMBED: return check_positions(call, HY_EMBED_WPE);
     case HY_OP_EMBED_BWD: return check_positions(call, HY_EMBED_BWD_DWPE);
-    case HY_OP_CAST:
-        HY_FAIL_IF(hy_is_coded(t[HY_CAST_SRC].dtype) && hy_is_coded(t[HY_CAST_DST].dtype),
-                   HY_ERR_INPUT, "cast: src is %s and dst is %s; at least one must be a real type",
-                   hy_dtype_name(t[HY_CAST_SRC].dtype), hy_dtype_name(t[HY_CAST_DST].dtype));
-        HY_FAIL_IF(t[HY_CAST_DST].dtype == HY_NF4, HY_ERR_INPUT,
-                   "cast: dst is %s; its scales need the whole matrix (model/coding.h)",
-                   hy_dtype_name(t[HY_CAST_DST].dtype));
-        return HY_OK;
+    case HY_OP_CAST: return check_cast(t[HY_CAST_SRC].dtype, t[HY_CAST_DST].dtype);
     case HY_OP_CROSS_ENTROPY: {
         int64_t vocab = call->attr.loss.vocab, V = hy_tensor_width(&t[HY_CROSS_ENTROPY_LOGITS]);
         HY_FAIL_IF(vocab < 1 || vocab > V, HY_ERR_INPUT,

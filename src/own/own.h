@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hybrid.h"
+#include "trainer/make.h"
 #include "trainer/trainer.h"
 
 /* A guest with all that it points to. */

@@ -14,6 +14,7 @@
 #include "hub/hf_load.h"
 #include "hub/merge.h"
 #include "kernels/coded.h"
+#include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 enum { WIDEST = 4 }; /* bytes of an element, at most */

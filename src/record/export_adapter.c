@@ -15,6 +15,7 @@
 #include "hub/peft.h"
 #include "record/export.h"
 #include "record/record.h"
+#include "setup/setup.h"
 
 typedef struct pair {
     hy_config *config;

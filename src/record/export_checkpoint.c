@@ -20,6 +20,7 @@
 #include "record/export.h"
 #include "record/record.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 
 typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */

@@ -22,6 +22,7 @@
 #include "hub/hf_load.h"
 #include "record/record.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 #define FORMAT "hybrid-train origin"

@@ -1,19 +1,19 @@
-/* axes.c: what all drawings share: where each row of a run lies, its phase, and what happened on the way.
+/* axes.c: what all charts share: the position of each row of a run, its phase, and the events.
  *
- * Rows are lines of metrics.jsonl. Steps and tokens grow by the same amount for long stretches, so they are
- * written as stretches "ROWS:GROWTH", exactly; time does not, and is written for evenly spaced rows, between
- * which the script draws a straight line. A run whose steps grow unevenly is written like time. */
+ * Rows are lines of metrics.jsonl. Steps and tokens usually grow by the same amount, so they are
+ * written exactly as ranges "ROWS:GROWTH". Time does not; it is written for evenly spaced rows, and
+ * the script interpolates between them. A run whose steps grow unevenly is written like time. */
 #include <math.h>
 #include <string.h>
 
 #include "report/page.h"
 #include "report/sample.h"
 
-#define STRETCHES_MAX 12000 /* more are no longer shorter than evenly spaced rows */
+#define STRETCHES_MAX 12000 /* with more ranges, evenly spaced rows are shorter */
 #define KNOTS 2000
-#define MARKS_MAX 400 /* more than that cannot be told apart in a drawing */
+#define MARKS_MAX 400 /* more cannot be distinguished in a chart */
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 static void add_stretch(hy_text *out, size_t length, double growth) {
     if (length == 0) return;
@@ -22,8 +22,8 @@ static void add_stretch(hy_text *out, size_t length, double growth) {
     hy_put_number(out, growth);
 }
 
-/* A metric as an axis: {"stretches": ...} or {"every": n, "knots": ...}, the last row's value last. What a
- * line does not say is taken from the one before: an axis has no holes. */
+/* A metric as an axis: {"stretches": ...} or {"every": n, "knots": ...}, with the value of the last
+ * row at the end. A missing value is taken from the line before: an axis has no gaps. */
 static void put_axis(hy_page *page, const hy_run *run, const char *name, const char *key,
                      bool is_even) {
     hy_text *out = &page->scratch;
@@ -65,7 +65,7 @@ static void put_axis(hy_page *page, const hy_run *run, const char *name, const c
     hy_json_close_object(page->json);
 }
 
-/* ---- phases -------------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static size_t count_phases(const hy_run *run) {
     size_t count = 0;
@@ -75,7 +75,7 @@ static size_t count_phases(const hy_run *run) {
     return count;
 }
 
-/* "ROWS:PHASE" stretches; where phases change very often, each stretch is as long as `every`. */
+/* "ROWS:PHASE" ranges; if phases change very often, each range has the length `every`. */
 static void put_phases(hy_page *page, const hy_run *run) {
     size_t rows = hy_run_points(run);
     size_t every = count_phases(run) > 2 * STRETCHES_MAX ? rows / STRETCHES_MAX + 1 : 1;
@@ -109,7 +109,7 @@ void hy_page_axes(hy_page *page) {
     hy_json_close_array(page->json);
 }
 
-/* ---- what happened ------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 void hy_page_events(hy_page *page) {
     hy_json_open_array(page->json, "events");
@@ -117,7 +117,7 @@ void hy_page_events(hy_page *page) {
         int left = MARKS_MAX;
         for (size_t i = 0; i < hy_run_events(page->runs[r]) && left > 0; i++) {
             const hy_run_event *event = hy_run_event_at(page->runs[r], i);
-            /* A start is a mark where a run was resumed, not where it began. */
+            /* A start is an event if the run was resumed, but not at its beginning. */
             if (!(strcmp(event->kind, "start") != 0 || event->points_before > 0)) continue;
             hy_json_open_object(page->json, NULL);
             hy_json_put_int(page->json, "run", r);

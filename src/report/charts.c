@@ -1,9 +1,9 @@
-/* charts.c: which drawings the page has, and the numbers of each. See page.h.
+/* charts.c: the charts of the page and their numbers. See page.h.
  *
- * A drawing is a row of a table: what it is called, how its values are written, and its curves. A curve is
- * a column of each run, thinned (sample.h); noisy ones get their mean beside them. Curves without a value
- * and drawings without a curve are left out. Around each drawing stands a figure with a table of its
- * curves, which reads without a script. */
+ * A chart is a row of a table: its title, the format of its values, and its curves. A curve is a
+ * column of each run, with fewer rows (sample.h); noisy curves get their mean as well. Curves
+ * without values and charts without curves are left out. Each chart is a figure with a table of its
+ * curves, which can be read without a script. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "report/page.h"
 #include "report/sample.h"
 
-#define MEAN_ROWS 60    /* fewer rows are shown as they are */
-#define MEAN_PLACES 500 /* of the mean's curve */
+#define MEAN_ROWS 60    /* with fewer rows, all are shown */
+#define MEAN_PLACES 500 /* points of the mean's curve */
 
 typedef enum curve_style {
     IS_LINE,
@@ -20,9 +20,9 @@ typedef enum curve_style {
     IS_DOTS,  /* a line through few values, each marked */
     IS_STAIR, /* holds its value until the next */
     IS_DASHED,
-    IS_LAYER, /* one of a stack */
-    IS_SUM,   /* of the layers: drawn, as a stair, where there are none */
-    IS_MARK,  /* where something happened */
+    IS_LAYER, /* a layer of a stack */
+    IS_SUM,   /* the total of the layers: drawn as a step line if there are none */
+    IS_MARK,  /* marks of events */
 } curve_style;
 
 typedef struct curve {
@@ -61,27 +61,27 @@ static const chart charts[] = {
      .curves = {{ALL("lr"), "learning rate", IS_LINE}}},
     {"grad_norm", "Gradient norm", "before clipping", HY_FIGURE_NUMBER, .is_log = true,
      .curves = {{STEPS("grad_norm"), "gradient norm", IS_NOISY}}},
-    {"confidence", "Confidence that predicting pays", "probability", HY_FIGURE_NUMBER,
+    {"confidence", "Confidence that prediction pays", "probability", HY_FIGURE_NUMBER,
      .is_from_zero = true,
      .curves = {{ALL("confidence"), "confidence", IS_LINE},
                 {ALL("undone"), "jump rejected", IS_MARK}}},
-    {"predicted", "Predicted steps so far", "steps of kept jumps", HY_FIGURE_NUMBER,
+    {"predicted", "Predicted steps so far", "steps of accepted jumps", HY_FIGURE_NUMBER,
      .is_from_zero = true, .curves = {{ALL("predicted"), "predicted steps", IS_STAIR}}},
     {"speed", "Speed", "tokens per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
      .curves = {{STEPS("tokens_per_second"), "speed", IS_NOISY}}},
     {"steps", "Speed", "steps per second", HY_FIGURE_SHORT, .is_wide = true, .is_from_zero = true,
      .curves = {{STEPS("steps_per_second"), "speed", IS_NOISY}}},
-    {"memory", "Device memory", "live bytes by class", HY_FIGURE_BYTES, .is_wide = true,
+    {"memory", "Device memory", "bytes in use by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = DEVICE_LIMITS,
      .curves = {LAYERS("memory"),
-                {ALL("vram_bytes"), "live at the step's end", IS_SUM},
+                {ALL("vram_bytes"), "in use at the end of the step", IS_SUM},
                 {ALL("vram_peak_bytes"), "peak within the step", IS_STAIR},
                 {ALL("vram_planned_bytes"), "plan of the phase", IS_DASHED}}},
-    {"host", "Host memory", "page-locked bytes by class", HY_FIGURE_BYTES, .is_wide = true,
+    {"host", "Host memory", "pinned bytes by class", HY_FIGURE_BYTES, .is_wide = true,
      .is_from_zero = true, .limits = HOST_LIMITS,
      .curves = {LAYERS("pinned"),
-                {ALL("host_pinned_bytes"), "page-locked", IS_SUM},
-                {ALL("host_resident_bytes"), "resident, all of the process", IS_DASHED}}},
+                {ALL("host_pinned_bytes"), "pinned", IS_SUM},
+                {ALL("host_resident_bytes"), "resident, whole process", IS_DASHED}}},
     {"wait", "Waiting for copies", "% of the step's time", HY_FIGURE_PERCENT, .is_from_zero = true,
      .curves = {{ALL("waited"), "waited", IS_NOISY}}},
     {"moved", "Bytes copied", "per step", HY_FIGURE_BYTES, .is_from_zero = true,
@@ -101,11 +101,10 @@ static const chart charts[] = {
 static const char *const style_names[] = {"line",   "noisy", "dots",  "stair",
                                           "dashed", "layer", "stair", "mark"};
 
-/* ---- numbers ------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
-/* What a curve is: its name, its run, which of the chart's quantities, how it is drawn; and the rows of
- * `column` that page->kept names. Where runs lie over each other, details begin hidden: a click on their
- * name shows them. */
+/* Describes a curve (name, run, quantity of the chart, style) and writes the rows of `column` in
+ * page->kept. With several runs, detail curves start hidden; a click on their name shows them. */
 static void put_curve(hy_page *page, const chart *it, const curve *c, int r, const char *name,
                       const char *style, const double *column, size_t kept) {
     hy_json_writer *json = page->json;
@@ -127,7 +126,7 @@ static void put_curve(hy_page *page, const chart *it, const curve *c, int r, con
     hy_json_close_object(json);
 }
 
-/* Fills page->column; false: it has no value in this run. */
+/* Fills page->column; false: there is no value in this run. */
 static bool fill_column(hy_page *page, const curve *c, int r, hy_column_facts *facts) {
     hy_column_fill(page->runs[r], &c->column, page->column);
     hy_column_look(page->column, hy_run_points(page->runs[r]), facts);
@@ -168,8 +167,8 @@ static void put_one(hy_page *page, const chart *it, const curve *c, int r) {
               hy_column_thin(page->mean, rows, 2 * MEAN_PLACES, page->kept));
 }
 
-/* The layers of a stack, all for the same rows: those where their sum is least and greatest. False: there
- * are none, or runs lie over each other. */
+/* The layers of a stack, all for the same rows: those where their sum is smallest and largest.
+ * False: there are none, or several runs are drawn. */
 static bool put_layers(hy_page *page, const chart *it, int r) {
     size_t rows = hy_run_points(page->runs[r]);
     hy_column_facts facts;
@@ -188,7 +187,7 @@ static bool put_layers(hy_page *page, const chart *it, int r) {
     return kept > 0;
 }
 
-/* ---- limits -------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static void put_limit(hy_page *page, const char *name, double value) {
     if (!(value > 0)) return;
@@ -198,7 +197,7 @@ static void put_limit(hy_page *page, const char *name, double value) {
     hy_json_close_object(page->json);
 }
 
-/* Of several runs the limits are drawn when they are the same. */
+/* With several runs, limits are drawn only if they are equal. */
 static bool have_same_budgets(const hy_page *page) {
     for (int r = 1; r < page->count; r++) {
         const hy_run_facts *a = hy_run_describe(page->runs[0]), *b = hy_run_describe(page->runs[r]);
@@ -212,12 +211,11 @@ static bool have_same_budgets(const hy_page *page) {
     return true;
 }
 
-/* ---- figures ------------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
-/* A micro-batch that never changed is not worth a drawing; neither are copies that never were, nor
- * predictions that were never made. */
+/* A constant micro-batch gets no chart; neither do copies or predictions that never happened. */
 static bool is_worth_drawing(hy_page *page, const chart *it) {
-    double least = NAN, most = NAN; /* of all that are known */
+    double least = NAN, most = NAN; /* largest known value */
     for (const curve *c = it->curves; c->name; c++) {
         for (int r = 0; r < page->count && c->style != IS_MARK; r++) {
             hy_column_facts facts;
@@ -236,10 +234,12 @@ static void put_chart(hy_page *page, const chart *it) {
         html,
         "<figure class=\"chart%s\" id=\"chart-%s\" data-chart=\"%s\">\n"
         "<figcaption><h3>%s</h3> <span class=\"unit\">%s</span></figcaption>\n"
-        "<div class=\"plot\"></div>\n<div class=\"legend\"></div>\n"
-        "<details class=\"figures\"><summary>Figures</summary><div class=\"scroll\"><table>"
-        "<thead><tr><th scope=\"col\">curve<th scope=\"col\">last<th scope=\"col\">least"
-        "<th scope=\"col\">most<th scope=\"col\">values</thead>\n<tbody>",
+        "<div class=\"plot\"></div>\n"
+        "<div class=\"legend\"></div>\n"
+        "<details class=\"figures\"><summary>Figures</summary><div "
+        "class=\"scroll\"><table><thead><tr><th scope=\"col\">curve<th scope=\"col\">last<th "
+        "scope=\"col\">least<th scope=\"col\">most<th scope=\"col\">values</thead>\n"
+        "<tbody>",
         it->is_wide ? " wide" : "", it->id, it->id, it->title, it->unit);
     hy_json_open_object(page->json, NULL);
     hy_json_put_string(page->json, "id", it->id);

@@ -1,8 +1,10 @@
-/* files.c: what lies beside the metrics: summary.json, plan.json, sample.json, config.cfg. See run.h.
+/* files.c: reads the files next to the metrics: summary.json, plan.json, sample.json, config.cfg.
+ * See run.h.
  *
- * Each is read whole when its time or size has changed. None of them must be there, and one that cannot be
- * understood counts as absent: a report of a damaged run is better than none. Facts of the newest start
- * win over those of the summary, which runs of older versions have alone. */
+ * Each file is read again if its time or size has changed. All of them may be missing, and a file
+ * that cannot be understood counts as missing: a report of a damaged run is better than none. Facts
+ * of the newest start win over those of the summary, which is the only source in runs of older
+ * versions. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +25,7 @@ void hy_run_free_files(hy_run *run) {
     run->config = NULL;
 }
 
-/* Whether the file is another one than last time; `path` is filled. */
+/* Whether the file has changed since the last time; fills `path`. */
 static bool is_new(const hy_run *run, const char *name, hy_run_file *seen, char *path) {
     struct stat info;
     hy_run_file now = {0};
@@ -64,7 +66,7 @@ hy_status hy_run_read_files(hy_run *run, bool *has_changed) {
     return status == HY_ERR_MEMORY ? status : HY_OK;
 }
 
-/* ---- facts --------------------------------------------------------------------------------------- */
+/* ---- facts ----------------------------------------------------------------------------------- */
 
 static void fill_text(const char **fact, const hy_json_node *summary, const char *key) {
     if (!(*fact)[0]) hy_json_as_string(hy_json_get(summary, key), fact, NULL);
@@ -74,8 +76,8 @@ static void fill_count(int64_t *fact, const hy_json_node *summary, const char *k
     if (*fact < 0) hy_json_as_count(hy_json_get(summary, key), fact);
 }
 
-/* The summary is of the newest line when it counts the same steps and no more compute was spent since.
- * Where a session has just begun, the summary must have been written after that. */
+/* The summary describes the newest line if it counts the same steps and no compute was spent since.
+ * If a session has just started, the summary must be newer than its start. */
 static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     int64_t steps = -1;
     double spent = NAN;
@@ -87,7 +89,7 @@ static bool is_summary_newest(const hy_run *run, const hy_json_node *summary) {
     return !run->is_start_last || run->summary_file.changed >= run->lines.changed;
 }
 
-/* Older versions wrote seq_len = 1 for a custom run. Where the program reports no token counts, each
+/* Older versions wrote seq_len = 1 for a custom run. If the program reports no token counts, each
  * micro-batch counts as one token. */
 static void describe_custom(const hy_run *run, hy_run_facts *facts) {
     facts->is_custom = strcmp(facts->model, "own") == 0 && facts->seq_len <= 1;

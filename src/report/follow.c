@@ -1,7 +1,8 @@
-/* follow.c: reading a file as it grows. See follow.h.
+/* follow.c: reads a file while it grows. See follow.h.
  *
- * Replacing is seen by the inode: the old file stays open here, so its number cannot be given to the new
- * one. Writing anew in place is seen by the size, or by the last bytes read, which are compared again. */
+ * A replaced file has a new inode: the old file stays open here, so its inode number cannot be
+ * reused. A file that was rewritten in place is detected by its size, or by comparing the last
+ * bytes again. */
 #include "report/follow.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include "base/error.h"
 
 #define CHUNK ((size_t)1 << 20)
-#define LINE_MAX_BYTES ((size_t)1 << 26) /* a file without newlines is not held whole */
+#define LINE_MAX_BYTES ((size_t)1 << 26) /* limits memory for a file without newlines */
 
 hy_status hy_follow_init(hy_follow *it, const char *path) {
     *it = (hy_follow){.fd = -1, .capacity = CHUNK};
@@ -33,7 +34,7 @@ void hy_follow_fini(hy_follow *it) {
     *it = (hy_follow){.fd = -1};
 }
 
-/* ---- is it still the same file ----------------------------------------------------------------- */
+/* ---- detecting a new file -------------------------------------------------------------------- */
 
 static ssize_t read_at(int fd, char *dst, size_t size, int64_t offset) {
     for (;;) {
@@ -52,10 +53,10 @@ static bool is_continued(const hy_follow *it, const struct stat *named) {
     return got == (ssize_t)it->tail_size && memcmp(tail, it->tail, it->tail_size) == 0;
 }
 
-/* ---- lines ------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Hands out the whole lines among `size` bytes; *used counts their bytes. A line counts as handed out
- * whatever came of it. */
+/* Passes on the complete lines among `size` bytes; *used counts their bytes. A line counts even if
+ * its handler fails. */
 static hy_status hand_out(hy_follow *it, size_t size, const hy_follow_sink *sink, size_t *used) {
     hy_status status = HY_OK;
     *used = 0;
@@ -91,12 +92,12 @@ hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink) {
         it->tail_size = 0;
         HY_TRY(sink->restart(sink->user));
     }
-    size_t held = 0; /* bytes of a line that is not whole yet, at the buffer's beginning */
+    size_t held = 0; /* bytes of an incomplete line at the start of the buffer */
     for (;;) {
-        /* Makes room for a line longer than the buffer. */
+        /* Grows the buffer for a long line. */
         if (held == it->capacity) {
             HY_FAIL_IF(it->capacity >= LINE_MAX_BYTES, HY_ERR_INPUT,
-                       "%s has a line of more than %zu MiB: it is no metrics file", it->path,
+                       "%s has a line of more than %zu MiB, so it is not a metrics file", it->path,
                        LINE_MAX_BYTES >> 20);
             size_t wanted = 2 * it->capacity + CHUNK;
             char *buffer = realloc(it->buffer, wanted);

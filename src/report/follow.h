@@ -1,20 +1,21 @@
-/* follow.h: the whole lines of a file that somebody else is writing.
+/* follow.h: reads the complete lines of a file that another program is writing.
  *
- * Each call hands out the lines that were completed since the last one; a last line without its newline
- * waits. The file is kept open, and before reading on it is compared with what lies under its name: a file
- * that was replaced, shortened or written anew is read from its beginning, and the caller is told so. */
+ * Each call passes on the lines that were completed since the last call; a last line without a
+ * newline waits. The file stays open and is compared with the current file of the same name before
+ * reading on. If it was replaced, shortened or rewritten, it is read from the start, and the caller
+ * is notified. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "hybrid_types.h"
 
-#define HY_FOLLOW_TAIL 64 /* bytes before the place reached that must not have changed */
+#define HY_FOLLOW_TAIL 64 /* bytes before the current position that must not have changed */
 
 typedef struct hy_follow {
     char *path;
     int fd;         /* -1: not open */
-    int64_t offset; /* all before it was handed out */
+    int64_t offset; /* everything before was passed on */
     double changed; /* unix seconds of the last write */
     char tail[HY_FOLLOW_TAIL];
     size_t tail_size;
@@ -22,14 +23,14 @@ typedef struct hy_follow {
     size_t capacity;
 } hy_follow;
 
-/* What is done with the lines; `line` ends before its newline and is followed by it in memory. */
+/* The handlers; `line` ends before its newline, which follows it in memory. */
 typedef struct hy_follow_sink {
-    hy_status (*restart)(void *user); /* what was handed out before is void */
+    hy_status (*restart)(void *user); /* everything passed on before is invalid */
     hy_status (*line)(void *user, const char *line, size_t size);
     void *user;
 } hy_follow_sink;
 
 hy_status hy_follow_init(hy_follow *it, const char *path);
-/* A file that is gone for the moment is no failure: nothing is handed out. */
+/* A file that is temporarily missing is not a failure: no lines are passed on. */
 hy_status hy_follow_read(hy_follow *it, const hy_follow_sink *sink);
 void hy_follow_fini(hy_follow *it);

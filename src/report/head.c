@@ -1,19 +1,19 @@
-/* head.c: the top of the page: which run, how it stands, the figures that people ask for first; and the
- * table that compares several. See page.h. */
+/* head.c: the top of the page: the run, its state and the most important figures; and the table
+ * that compares several runs. See page.h. */
 #include <math.h>
 #include <string.h>
 #include <time.h>
 
 #include "report/page.h"
 
-/* ---- how it stands ------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 
 static const char *state_of(const hy_run_facts *facts) {
     if (facts->is_complete) return "finished";
     return facts->is_finished ? "stopped" : "in progress";
 }
 
-/* Facts with dots between them; empty ones are left out. */
+/* Facts separated by dots; empty ones are left out. */
 static void add_fact(hy_text *out, const char *text) {
     if (!text[0]) return;
     hy_text_add(out, "<span>");
@@ -38,7 +38,7 @@ static void add_state(hy_page *page, int r) {
     add_number_fact(html, HY_FIGURE_COUNT, (double)facts->ranks, "ranks");
     add_fact(html, facts->data);
     if (facts->began >= 0 && facts->began < 253402300800) { /* the year 10000 */
-        hy_text_add(html, "<span>began ");
+        hy_text_add(html, "<span>started ");
         char text[32];
         struct tm parts;
         time_t seconds = (time_t)facts->began;
@@ -51,7 +51,7 @@ static void add_state(hy_page *page, int r) {
     hy_text_add(html, "</p>\n");
 }
 
-/* ---- the first figures --------------------------------------------------------------------------- */
+/* ---- the most important figures -------------------------------------------------------------- */
 
 /* `note` may be "". */
 static void add_card(hy_text *out, const char *name, hy_figure figure, double value,
@@ -88,7 +88,7 @@ static void add_cards(hy_page *page) {
     add_card(html, "Steps", HY_FIGURE_COUNT, t->steps,
              noted(note, "of ", HY_FIGURE_COUNT, (double)facts->steps_total));
     add_card(html, "Predicted steps", HY_FIGURE_COUNT, predicted,
-             noted(note, "in jumps kept: ", HY_FIGURE_COUNT, t->moves));
+             noted(note, "in accepted jumps: ", HY_FIGURE_COUNT, t->moves));
     add_card(html, "Tokens", HY_FIGURE_SHORT, t->tokens, "");
     add_card(html, "Tokens per second", HY_FIGURE_SHORT, t->tokens_per_second, "");
     add_card(html, "Steps per second", HY_FIGURE_NUMBER, t->steps_per_second, "");
@@ -98,12 +98,12 @@ static void add_cards(hy_page *page) {
     hy_text_add(html, "</dl>\n");
 }
 
-/* ---- several runs -------------------------------------------------------------------------------- */
+/* ---- several runs ---------------------------------------------------------------------------- */
 
 typedef struct compared {
     const char *name;
     hy_figure figure;
-    size_t at; /* of a double in the totals */
+    size_t at; /* offset of a double in the totals */
 } compared;
 
 #define OF(member) offsetof(hy_run_totals, member)
@@ -114,8 +114,8 @@ static const compared rows[] = {
     {"training loss, last steps", HY_FIGURE_LOSS, OF(final_loss)},
     {"steps", HY_FIGURE_COUNT, OF(steps)},
     {"predicted steps", HY_FIGURE_COUNT, OF(predicted_steps)},
-    {"jumps kept", HY_FIGURE_COUNT, OF(moves)},
-    {"jumps rejected", HY_FIGURE_COUNT, OF(rejected_moves)},
+    {"accepted jumps", HY_FIGURE_COUNT, OF(moves)},
+    {"rejected jumps", HY_FIGURE_COUNT, OF(rejected_moves)},
     {"compute spent, full steps", HY_FIGURE_NUMBER, OF(spent)},
     {"tokens", HY_FIGURE_COUNT, OF(tokens)},
     {"tokens per second", HY_FIGURE_COUNT, OF(tokens_per_second)},
@@ -123,7 +123,7 @@ static const compared rows[] = {
     {"time", HY_FIGURE_TIME, OF(seconds)},
     {"planned device memory", HY_FIGURE_BYTES, OF(planned_bytes)},
     {"peak device memory", HY_FIGURE_BYTES, OF(peak_bytes)},
-    {"page-locked memory", HY_FIGURE_BYTES, OF(pinned_bytes)},
+    {"pinned memory", HY_FIGURE_BYTES, OF(pinned_bytes)},
     {"resident memory", HY_FIGURE_BYTES, OF(resident_bytes)},
 };
 
@@ -141,8 +141,10 @@ static bool is_any_known(const hy_page *page, const compared *row) {
 void hy_page_comparison(hy_page *page) {
     hy_text *html = page->html;
     if (page->count < 2) return;
-    hy_text_add(html, "<section>\n<h2>Side by side</h2>\n<div class=\"scroll\"><table "
-                      "class=\"compare\">\n<thead><tr><th scope=\"col\">");
+    hy_text_add(html, "<section>\n"
+                      "<h2>Side by side</h2>\n"
+                      "<div class=\"scroll\"><table class=\"compare\">\n"
+                      "<thead><tr><th scope=\"col\">");
     for (int r = 0; r < page->count; r++) {
         hy_text_addf(html, "<th scope=\"col\"><i class=\"swatch run%d\"></i>", r % 8);
         hy_html_text(html, hy_run_describe(page->runs[r])->name);

@@ -60,7 +60,7 @@ static void add_short(hy_text *out, double value) {
     hy_text_addf(out, "%.*f%s", digits, value, units[unit]);
 }
 
-/* Short times keep a digit: waits are mostly below a second. */
+/* Short times keep a decimal digit, because waits are mostly below a second. */
 static void add_duration(hy_text *out, double seconds) {
     char buffer[32];
     if (seconds >= 0.0005 && seconds < 9.95) {

@@ -1,7 +1,7 @@
-/* html.h: text and figures as they stand in the page.
+/* html.h: text and figures in the page.
  *
- * Everything that comes from a file goes through hy_html_text: nothing in it can become markup, and what is
- * no UTF-8 or a control character becomes U+FFFD. */
+ * All text from files goes through hy_html_text: it cannot become markup, and invalid UTF-8 and
+ * control characters become U+FFFD. */
 #pragma once
 
 #include "base/text.h"
@@ -9,7 +9,7 @@
 void hy_html_text(hy_text *out, const char *text);
 void hy_html_count(hy_text *out, int64_t count); /* "1,234,567" */
 
-/* How values of a quantity are written; the page's script knows the same words. */
+/* The format of a quantity's values; the script of the page uses the same names. */
 typedef enum hy_figure {
     HY_FIGURE_LOSS,    /* "2.0248" */
     HY_FIGURE_SMALL,   /* "3.00e-04" */
@@ -24,4 +24,4 @@ typedef enum hy_figure {
 
 const char *hy_figure_name(hy_figure figure);
 void hy_html_figure(hy_text *out, hy_figure figure, double value); /* a dash for NaN */
-void hy_html_cell(hy_text *out, hy_figure figure, double value);   /* of a table */
+void hy_html_cell(hy_text *out, hy_figure figure, double value);   /* a cell of a table */

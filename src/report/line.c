@@ -1,7 +1,8 @@
-/* line.c: a line of metrics.jsonl becomes a point or an event. See run.h.
+/* line.c: turns a line of metrics.jsonl into a point or an event. See run.h.
  *
- * Which key fills which member is in the table of report/metrics.h. A line that is no object with a step is
- * counted as unreadable: newer writers and broken disks both leave the rest readable. */
+ * The table of report/metrics.h maps keys to members. A line that is not an object with a step is
+ * counted as unreadable; the rest stays readable, whether a newer version or a broken disk wrote
+ * the line. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +19,7 @@ static const char *keep_word(void *run, const char *text) {
     return hy_words_keep(&((hy_run *)run)->words, text);
 }
 
-/* ---- points ---------------------------------------------------------------------------------------- */
+/* ---- points ---------------------------------------------------------------------------------- */
 
 static hy_status take_point(hy_run *run, const hy_json_node *object) {
     HY_TRY(hy_array_reserve(&run->points, &run->point_capacity, run->point_count + 1,
@@ -37,7 +38,7 @@ static hy_status take_point(hy_run *run, const hy_json_node *object) {
     return HY_OK;
 }
 
-/* ---- events ------------------------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static const char *text_of(const hy_json_node *object, const char *key) {
     const char *text = "";
@@ -73,7 +74,7 @@ static void describe_event(const char *kind, const hy_json_node *object, hy_text
     }
 }
 
-/* A session begins: it says anew what the run is; the first one says when it began. */
+/* A session starts and describes the run again; the first session has the start time of the run. */
 static hy_status take_start(hy_run *run, const hy_json_node *object) {
     double began = run->started.began;
     run->started = *hy_run_describe(NULL);

@@ -1,7 +1,8 @@
 /* metrics.c: the table of metrics. See metrics.h.
  *
- * Its order is that of the keys in a line. TensorBoard shows a row under its tag. A jump has the number of
- * the step before it: what would stand twice at that step has no tag in jumps, or one of its own. */
+ * Rows are in the order of the keys in a line. TensorBoard shows a row under its tag. A jump has
+ * the number of the step before it, so a value that both have gets no tag, or another tag, in
+ * jumps. */
 #include "report/metrics.h"
 
 #include <string.h>
@@ -19,8 +20,8 @@
 #define TAG(name) .tag = name
 #define TAGS(of_step, of_jump) .tag = of_step, .jump_tag = of_jump
 
-/* Charts have offsets in a point. */
-_Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first of what is read");
+/* Charts use offsets in a point. */
+_Static_assert(offsetof(hy_point_line, point) == 0, "a point is the first member of what is read");
 
 #define GPU (HY_IF_GPU | HY_IF_KNOWN)
 

@@ -1,8 +1,8 @@
-/* page.c: hy_report_write: one page of HTML that needs nothing else. See hybrid_report.h and page.h.
+/* page.c: hy_report_write: one HTML page that needs no other file. See hybrid_report.h and page.h.
  *
- * The page's security policy allows its own style and its own script, named by their hashes, and nothing
- * besides: no request can leave it, whatever a run's files say. Data for the script stands in a block that
- * is not executed, with every '<' in it written as an escape. */
+ * The security policy of the page allows only its own style and script, identified by their hashes.
+ * The page cannot send any request, whatever a run's files contain. The data for the script is in a
+ * block that is not executed, with every '<' escaped. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,13 +10,13 @@
 #include "base/file.h"
 #include "report/page.h"
 
-#define ROWS_IN_ALL 6000 /* kept of one column, over all runs; see sample.h */
+#define ROWS_IN_ALL 6000 /* points of one column, over all runs; see sample.h */
 #define ROWS_MAX 3000
 #define ROWS_MIN 200
 
-/* ---- data ---------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
-/* '<' stands in JSON only inside strings, where it may be written as an escape. */
+/* In JSON, '<' occurs only inside strings, where it can be escaped. */
 static void add_without_tags(hy_text *out, const char *json) {
     for (;;) {
         size_t plain = strcspn(json, "<");
@@ -35,21 +35,26 @@ static void add_body(hy_page *page) {
     hy_json_open_object(&writer, NULL);
     hy_page_axes(page);
     hy_page_events(page);
-    hy_text_add(html, "<section class=\"drawings\">\n<div class=\"bar\" id=\"bar\"></div>\n"
-                      "<noscript><p class=\"note\">The curves are drawn by a script, which is off "
-                      "here; the tables tell the same.</p></noscript>\n<div class=\"grid\">\n");
+    hy_text_add(html, "<section class=\"drawings\">\n"
+                      "<div class=\"bar\" id=\"bar\"></div>\n"
+                      "<noscript><p class=\"note\">The charts need JavaScript, which is off; the "
+                      "tables show the same values.</p></noscript>\n"
+                      "<div class=\"grid\">\n");
     hy_page_charts(page);
     hy_text_add(html, "</div>\n</section>\n");
     hy_json_close_object(&writer);
     for (int r = 0; r < page->count; r++) hy_page_run_tables(page, r);
 }
 
-/* ---- page ---------------------------------------------------------------------------------------- */
+/* ---- page ------------------------------------------------------------------------------------ */
 
 static void add_page(hy_page *page) {
     hy_text *html = page->html;
     hy_text_addf(html,
-                 "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                 "<!DOCTYPE html>\n"
+                 "<html lang=\"en\">\n"
+                 "<head>\n"
+                 "<meta charset=\"utf-8\">\n"
                  "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                  "script-src 'sha256-%s'; style-src 'sha256-%s'; img-src data:; base-uri 'none'; "
                  "form-action 'none'\">\n"
@@ -66,7 +71,10 @@ static void add_page(hy_page *page) {
     hy_text_add(page->html, " \xC2\xB7 training report</title>\n");
     hy_text_add(html, "<style>");
     hy_text_add(html, hy_report_style);
-    hy_text_add(html, "</style>\n</head>\n<body>\n<main>\n");
+    hy_text_add(html, "</style>\n"
+                      "</head>\n"
+                      "<body>\n"
+                      "<main>\n");
     hy_page_head(page);
     hy_page_comparison(page);
     add_body(page);
@@ -74,12 +82,14 @@ static void add_page(hy_page *page) {
     add_without_tags(html, hy_text_string(page->data));
     hy_text_add(html, "</script>\n<script>");
     hy_text_add(html, hy_report_script);
-    hy_text_add(html, "</script>\n</body>\n</html>\n");
+    hy_text_add(html, "</script>\n"
+                      "</body>\n"
+                      "</html>\n");
 }
 
 static hy_status make_page(const hy_run *const *runs, int count, hy_text *html) {
     hy_text data = {0};
-    size_t rows = 1 /* of the longest run */, limit = ROWS_IN_ALL / (size_t)count;
+    size_t rows = 1 /* rows of the longest run */, limit = ROWS_IN_ALL / (size_t)count;
     for (int r = 0; r < count; r++)
         if (hy_run_points(runs[r]) > rows) rows = hy_run_points(runs[r]);
     hy_page page = {.runs = runs, .count = count, .html = html, .data = &data};

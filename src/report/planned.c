@@ -1,4 +1,4 @@
-/* planned.c: reading memory by phase and class. See planned.h and hybrid_report.h. */
+/* planned.c: reads memory by phase and class. See planned.h and hybrid_report.h. */
 #include "report/planned.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define ROWS 512                          /* as good for a median as all */
+#define ROWS 512                          /* enough for a median */
 #define MEDIANS ((int64_t)HY_RANK_MEMORY) /* the figures before it */
 
 hy_status hy_rank_figures_init(hy_rank_figures *it, int32_t ranks, int32_t latest) {
@@ -37,7 +37,7 @@ static double *row_at(const hy_rank_figures *it, int64_t row) {
     return it->kept + row * MEDIANS * it->ranks;
 }
 
-/* Every second row goes; those that stay are of steps 0, 2, 4, ... of what they were. */
+/* Drops every second row; the rest are steps 0, 2, 4, ... of those before. */
 static void thin(hy_rank_figures *it) {
     size_t bytes = (size_t)(MEDIANS * it->ranks) * sizeof *it->kept;
     for (int64_t row = 1; 2 * row < it->rows; row++)
@@ -46,7 +46,7 @@ static void thin(hy_rank_figures *it) {
     it->every *= 2;
 }
 
-/* Where a step's figures go; NULL: it is not kept. */
+/* The row for a step; NULL: the step is not kept. */
 static double *next_row(hy_rank_figures *it) {
     if (it->is_of_latest) {
         double *row = row_at(it, it->steps % it->capacity);
@@ -58,7 +58,8 @@ static double *next_row(hy_rank_figures *it) {
     return it->steps % it->every == 0 ? row_at(it, it->rows++) : NULL;
 }
 
-/* Ranks end a step together, because they need each other's gradients: the slowest is who waits least. */
+/* All ranks end a step together, because they need each other's gradients: the slowest is the one
+ * that waits least. */
 static int32_t find_slowest(const hy_rank_figures *it, const double *seconds,
                             const double *waited) {
     int32_t slowest = -1;
@@ -88,7 +89,7 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Of an even number the mean of both in the middle. */
+/* With an even number, the mean of the middle two. */
 static double median_of(const hy_rank_figures *it, int64_t figure, int32_t rank) {
     double values[ROWS];
     size_t count = 0;

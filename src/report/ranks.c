@@ -1,17 +1,17 @@
-/* ranks.c: what steps cost each rank of a run. See hybrid_report.h and run.h.
+/* ranks.c: the cost of steps on each rank of a run. See hybrid_report.h and run.h.
  *
- * Figures are of the ranks that there are now: a session with another number of them begins anew. */
+ * Figures are for the current ranks: a session with another number of ranks starts over. */
 #include "base/sized.h"
 #include "report/run.h"
 
-#define LATEST 64 /* steps, as in the rest of a live view */
+#define LATEST 64 /* steps, as in other live views */
 
 void hy_run_forget_ranks(hy_run *run) {
     hy_rank_figures_fini(&run->ranks);
     hy_rank_figures_fini(&run->latest_ranks);
 }
 
-/* A jump is no step, and a line whose arrays differ in length tells of nobody knows whom. */
+/* A jump is not a step. A line with arrays of different lengths is ignored. */
 static bool tells_of_ranks(const hy_point_line *line) {
     int32_t count = line->of_ranks[0].count;
     for (int k = 1; k < HY_RANK_FIGURES; k++)

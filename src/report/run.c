@@ -1,4 +1,4 @@
-/* run.c: opening, refreshing and asking a run. See hybrid_report.h and run.h. */
+/* run.c: opens, refreshes and queries a run. See hybrid_report.h and run.h. */
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "report/run.h"
 
-/* ---- the strings of a run, held in one list -------------------------------------------------- */
+/* ---- the strings of a run, in one list ------------------------------------------------------- */
 
-#define SHARED_MAX 64 /* reasons come from a short table; more of them are somebody else's text */
+#define SHARED_MAX 64 /* reasons come from a short table; more must be foreign text */
 
 const char *hy_words_keep(hy_run_words *words, const char *text) {
     if (hy_array_reserve(&words->word, &words->capacity, words->count + 1, sizeof *words->word,
@@ -36,9 +36,9 @@ static void words_free(hy_run_words *words) {
     *words = (hy_run_words){0};
 }
 
-/* ---- names --------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
-/* The last part of a path, slashes at its end left out; of ".", ".." and "/" that of the real path. */
+/* The last part of a path without trailing slashes; for ".", ".." and "/" that of the real path. */
 static char *name_of(const char *path) {
     char real[PATH_MAX];
     size_t end = strlen(path);
@@ -52,11 +52,11 @@ static char *name_of(const char *path) {
     return strdup(slash && slash[1] ? slash + 1 : real);
 }
 
-/* A run is named by its folder or by its metrics file. */
+/* A run is identified by its folder or its metrics file. */
 static hy_status find_run(hy_run *run, const char *where) {
     char folder[PATH_MAX], lines[PATH_MAX];
-    HY_FAIL_IF(!hy_path_exists(where), HY_ERR_INPUT, "there is no run at %s: it does not exist",
-               where);
+    HY_FAIL_IF(!hy_path_exists(where), HY_ERR_INPUT,
+               "%s does not exist; expected a run folder or its metrics.jsonl", where);
     bool is_folder = hy_path_is_dir(where);
     if (!is_folder) HY_TRY(hy_path_parent(folder, sizeof folder, where));
     HY_TRY(is_folder ? hy_path_join(lines, sizeof lines, where, "metrics.jsonl")
@@ -68,7 +68,7 @@ static hy_status find_run(hy_run *run, const char *where) {
     return hy_follow_init(&run->lines, lines);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static hy_status restart(void *user) {
     hy_run *run = user;
@@ -131,7 +131,7 @@ void hy_run_close(hy_run *run) {
     free(run);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static const hy_run_facts unknown_facts = {.size = sizeof unknown_facts,
                                            .folder = "",

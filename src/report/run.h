@@ -1,7 +1,8 @@
-/* run.h: what is known of one run. Of this module alone; others see hybrid_report.h.
+/* run.h: all data of one run, for this module only; others use hybrid_report.h.
  *
- * run.c owns it; line.c turns a line of metrics.jsonl into a point or an event; files.c reads what lies
- * beside it. Strings of points and events are held by the run's word list and live as long as the points. */
+ * run.c owns it; line.c turns a line of metrics.jsonl into a point or an event; files.c reads the
+ * other files. The run's word list owns the strings of points and events; they live as long as the
+ * points. */
 #pragma once
 
 #include "base/json.h"
@@ -9,15 +10,15 @@
 #include "report/follow.h"
 #include "report/metrics.h"
 
-/* Strings held until the run is read anew. */
+/* Strings kept until the run is read again from the start. */
 typedef struct hy_run_words {
     char **word;
     size_t count, capacity;
 } hy_run_words;
 
-/* A small file beside the metrics, read again when it was replaced. */
+/* A small file next to the metrics; read again if it was replaced. */
 typedef struct hy_run_file {
-    double changed; /* unix seconds; 0: not there */
+    double changed; /* unix seconds; 0: it does not exist */
     int64_t size;
 } hy_run_file;
 
@@ -27,19 +28,19 @@ struct hy_run {
     hy_run_event *events;
     size_t point_count, point_capacity;
     size_t event_count, event_capacity;
-    hy_run_words words;   /* of events and starts */
-    hy_run_words reasons; /* of points, each once */
-    bool is_start_last;   /* the newest line says that a session began */
-    size_t line_count;    /* read so far, understood or not */
-    bool was_restarted;   /* by the refresh that is going on */
+    hy_run_words words;   /* strings of events and starts */
+    hy_run_words reasons; /* strings of points, each once */
+    bool is_start_last;   /* the newest line is the start of a session */
+    size_t line_count;    /* lines read so far, understood or not */
+    bool was_restarted;   /* set by the current refresh */
 
     char *folder, *name;
-    char title[128], notes[1024]; /* as its configuration says them */
+    char title[128], notes[1024]; /* from its configuration */
     hy_run_file summary_file, plan_file, config_file, sample_file;
-    hy_json *summary, *plan, *sample; /* NULL: not there, or not to be read */
+    hy_json *summary, *plan, *sample; /* NULL: missing or unreadable */
     char *config;
     hy_run_facts facts;
-    hy_run_facts started; /* what the newest start says */
+    hy_run_facts started; /* from the newest start */
     hy_point_line read;   /* the newest line of a step */
     hy_rank_figures ranks, latest_ranks;
 };
@@ -48,23 +49,23 @@ struct hy_run {
 hy_status hy_run_take_line(hy_run *run, const char *line, size_t size);
 
 /* ---- ranks.c ---- */
-/* Takes what a step's line says of ranks, if it does. */
+/* Adds what a step's line reports about ranks, if it does. */
 hy_status hy_run_take_ranks(hy_run *run, const hy_point_line *line);
 void hy_run_forget_ranks(hy_run *run);
 
 /* ---- files.c ---- */
-/* Reads summary.json, plan.json and config.cfg where they are new; *has_changed is set then. */
+/* Reads summary.json, plan.json and config.cfg if they are new, and then sets *has_changed. */
 hy_status hy_run_read_files(hy_run *run, bool *has_changed);
 void hy_run_free_files(hy_run *run);
-/* Puts together the facts from the newest start and from the summary. */
+/* Combines the facts of the newest start and of the summary. */
 void hy_run_gather_facts(hy_run *run);
 
 /* ---- settings.c ---- */
-/* A value of the configuration as it is printed, without quotes; false: the key is not there. */
+/* A configuration value as printed, without quotes; false: the key is missing. */
 bool hy_run_setting(const hy_run *run, const char *key, char *value, size_t size);
 
 /* ---- run.c ---- */
-/* A copy that the list holds; NULL when memory is out. */
+/* A copy that the list owns; NULL without memory. */
 const char *hy_words_keep(hy_run_words *words, const char *text);
-/* The same, but equal texts share one; "" when the list is full of others. */
+/* As above, but equal texts share one copy; "" if the list is full. */
 const char *hy_words_share(hy_run_words *words, const char *text);

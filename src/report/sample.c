@@ -1,4 +1,4 @@
-/* sample.c: thinning columns and writing them. See sample.h. */
+/* sample.c: reduces columns and writes them. See sample.h. */
 #include "report/sample.h"
 
 #include <assert.h>
@@ -20,10 +20,10 @@ void hy_column_look(const double *column, size_t rows, hy_column_facts *out) {
     }
 }
 
-/* ---- thinning ------------------------------------------------------------------------------------ */
+/* ---- reducing -------------------------------------------------------------------------------- */
 
-/* Leaves of the rows kept[begin .. end) those of the least and the greatest value; returns how many stand
- * at kept[to ..] then. */
+/* Keeps the rows of the smallest and largest value among kept[begin .. end), and moves them to
+ * kept[to ..]; returns how many are there. */
 static size_t keep_extremes(const double *column, size_t *kept, size_t begin, size_t end,
                             size_t to) {
     size_t low = kept[begin], high = kept[begin];
@@ -53,7 +53,7 @@ size_t hy_column_thin(const double *column, size_t rows, size_t limit, size_t *k
     return to;
 }
 
-/* ---- smoothing ----------------------------------------------------------------------------------- */
+/* ---- smoothing ------------------------------------------------------------------------------- */
 
 static double mean_of(const double *column, size_t begin, size_t end) {
     double sum = 0;
@@ -68,8 +68,8 @@ static double mean_of(const double *column, size_t begin, size_t end) {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The ends would be single values, as noisy as the column: an eighth of the reach is used there, to the one
- * side there is. */
+/* At the ends, a single value would be as noisy as the column, so an eighth of the reach is used,
+ * on the one side that exists. */
 static double mean_around(const double *column, size_t rows, size_t at, size_t reach) {
     size_t after = rows - 1 - at, room = least(at, after);
     size_t reach_here = least(reach, room > reach / 8 ? room : reach / 8);
@@ -84,9 +84,9 @@ void hy_column_smooth(const double *column, size_t rows, size_t reach, size_t pl
     }
 }
 
-/* ---- writing ------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-/* To seven significant digits; whole numbers keep all of theirs. */
+/* Seven significant digits; integers keep all digits. */
 static double rounded(double value) {
     if (value == 0 || value == floor(value)) return value;
     double scale = pow(10, 6 - floor(log10(fabs(value))));
@@ -123,11 +123,11 @@ void hy_put_values(hy_text *out, const double *column, const size_t *kept, size_
     }
 }
 
-/* ---- filling the columns --------------------------------------------------------------------- */
+/* ---- filling columns ------------------------------------------------------------------------- */
 
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : NAN; }
 
-/* Classes add up to the total; lines without classes have the total alone. */
+/* Classes add up to the total; lines without classes have only the total. */
 static double class_bytes(const int64_t *bytes, hy_class cls) {
     int64_t all = 0;
     for (int c = 0; c < HY_CLASS_COUNT; c++) all += bytes[c];
@@ -153,7 +153,7 @@ static void fill_predicted(const hy_run *run, double *out) {
     }
 }
 
-/* The speed of a run is in tokens, or where nobody tells them in steps. */
+/* The speed of a run is in tokens, or in steps if tokens are not reported. */
 static bool is_other_speed(const hy_run *run, const hy_column *column) {
     bool has_tokens = hy_run_describe(run)->has_tokens;
     return strcmp(column->key, has_tokens ? "steps_per_second" : "tokens_per_second") == 0;

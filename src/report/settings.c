@@ -1,7 +1,7 @@
-/* settings.c: the settings of a run, and those in which runs differ. See run.h and page.h.
+/* settings.c: the settings of a run, and the differences between runs. See run.h and page.h.
  *
- * config.cfg is read as it is printed, a key a line, groups in braces: what somebody wrote otherwise is not
- * seen, and a report needs no more. */
+ * config.cfg is read in the format in which it is printed: one key per line, groups in braces. This
+ * is enough for a report; other formats are ignored. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ typedef struct setting {
     size_t size;
 } setting;
 
-/* The next line with a value; *at moves behind it. False at the end. */
+/* The next line with a value; moves *at behind it. False at the end. */
 static bool next_setting(const char **at, setting *out) {
     while (**at) {
         const char *line = *at, *end = line + strcspn(line, "\n");
@@ -75,7 +75,7 @@ static bool is_same(const setting *a, const setting *b) {
     return a->size == b->size && memcmp(a->value, b->value, a->size) == 0;
 }
 
-/* A row where not all runs say the same; what another run told already is not told again. */
+/* A row if the runs have different values; keys of earlier runs are not repeated. */
 static void add_if_other(hy_page *page, int first, const setting *it) {
     setting found;
     bool differs = false;

@@ -1,7 +1,8 @@
-/* tables.c: what is said of one run in words and tables: the same as the program's closing screen, what
- * happened on the way, the command and the configuration. See page.h.
+/* tables.c: texts and tables of one run: the same as the summary that the program prints, the
+ * events, the command and the configuration. See page.h.
  *
- * Phases come from the totals; memory by class from summary.json, and from plan.json before there is one. */
+ * Phases come from the totals; memory by class comes from summary.json, or from plan.json before
+ * there is one. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static void add_text_cell(hy_text *html, const char *text) {
     hy_html_text(html, text);
 }
 
-/* ---- phases -------------------------------------------------------------------------------------- */
+/* ---- phases ---------------------------------------------------------------------------------- */
 
 static void add_phases(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
@@ -62,9 +63,9 @@ static void add_phases(hy_page *page, int r) {
     close_table(html);
 }
 
-/* ---- ranks --------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
-/* Seconds of a step, with digits that tell ranks apart. */
+/* Seconds of a step, with enough digits to tell ranks apart. */
 static void add_seconds(hy_text *html, double seconds) {
     if (isnan(seconds)) {
         hy_html_cell(html, HY_FIGURE_TIME, seconds);
@@ -81,18 +82,17 @@ static void add_rank_notes(hy_text *html, const hy_run_facts *facts, int64_t ste
         hy_html_text(html, facts->transport);
         hy_text_add(html, ". ");
     }
-    hy_text_add(html,
-                "The slowest of a step is who waited least; exchanges of the others begin with "
-                "waiting for it. Steps counted: ");
+    hy_text_add(html, "The slowest rank of a step is the one that waits least; exchanges of other "
+                      "ranks include waiting for it. Steps counted: ");
     hy_html_count(html, steps);
     hy_text_add(html, ".</p>\n");
 }
 
-#define RANKS_UNFOLDED 16 /* more of them are shown when they are asked for */
+#define RANKS_UNFOLDED 16 /* with more ranks, the table starts closed */
 
 static void add_ranks(hy_page *page, int r) {
-    static const char *const columns[] = {"rank",           "step",   "waited",     "link in use",
-                                          "sent in a step", "memory", "slowest in", NULL};
+    static const char *const columns[] = {"rank",          "step",   "waited",     "link in use",
+                                          "sent per step", "memory", "slowest in", NULL};
     hy_text *html = page->html;
     const hy_run *run = page->runs[r];
     hy_rank_cost one;
@@ -116,7 +116,7 @@ static void add_ranks(hy_page *page, int r) {
     add_rank_notes(html, hy_run_describe(run), steps);
 }
 
-/* ---- memory by class ------------------------------------------------------------------------------ */
+/* ---- memory by class ------------------------------------------------------------------------- */
 
 static bool is_same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 
@@ -142,7 +142,7 @@ static bool is_shown_before(const hy_page *page, int r, const hy_planned *from, 
     return false;
 }
 
-/* Phases whose memory is the same share one block of rows, all of them named in its first row. */
+/* Phases with equal memory share one block of rows; its first row names all of them. */
 static void add_phase_names(hy_page *page, int r, const hy_planned *from, int phase) {
     hy_text_add(page->html, hy_phase_name((hy_phase)phase));
     for (int p = phase + 1; p < HY_PHASE_COUNT; p++) {
@@ -181,9 +181,9 @@ static void add_memory(hy_page *page, int r, const hy_planned *from) {
     close_table(page->html);
 }
 
-/* ---- what saves memory ----------------------------------------------------------------------------- */
+/* ---- memory savings -------------------------------------------------------------------------- */
 
-/* summary.json where it is of the newest line, else NULL. */
+/* summary.json if it describes the newest line, else NULL. */
 static const hy_json_node *summary_of(const hy_run *run) {
     return run->facts.is_finished ? hy_json_root(run->summary) : NULL;
 }
@@ -194,9 +194,10 @@ static double number_at(const hy_json_node *object, const char *key) {
     return value;
 }
 
-/* Of the summary's list, what was on in this run and freed device memory. */
+/* The entries of the summary's list that were on in this run and freed device memory. */
 static void add_savings(hy_page *page, int r) {
-    static const char *const columns[] = {"", "as", "device freed", "host taken", "figure", NULL};
+    static const char *const columns[] = {"",       "as", "device freed", "host memory used",
+                                          "figure", NULL};
     hy_text *html = page->html;
     const hy_json_node *list = hy_json_get(summary_of(page->runs[r]), "savings");
     bool is_open = false;
@@ -207,7 +208,7 @@ static void add_savings(hy_page *page, int r) {
         bool is_on = false, is_measured = false;
         hy_json_as_bool(hy_json_get(n, "on"), &is_on);
         if (!is_on || !(device > 0)) continue;
-        if (!is_open) open_table(html, "What saves device memory", columns, 2);
+        if (!is_open) open_table(html, "Device memory savings", columns, 2);
         is_open = true;
         hy_json_as_string(hy_json_get(n, "name"), &name, NULL);
         hy_json_as_string(hy_json_get(n, "value"), &value, NULL);
@@ -222,7 +223,7 @@ static void add_savings(hy_page *page, int r) {
     if (is_open) close_table(html);
 }
 
-/* ---- prediction and losses ------------------------------------------------------------------------ */
+/* ---- prediction and losses ------------------------------------------------------------------- */
 
 static void add_row(hy_text *html, const char *name, hy_figure figure, double value) {
     if (isnan(value)) return;
@@ -245,16 +246,17 @@ static void add_prediction(hy_page *page, int r) {
         hy_html_text(html, predictor);
         hy_text_add(html, "\n");
     }
-    add_row(html, "jumps kept", HY_FIGURE_COUNT, t->moves);
-    add_row(html, "jumps rejected", HY_FIGURE_COUNT, t->rejected_moves);
-    add_row(html, "predicted steps they stand for", HY_FIGURE_COUNT, t->predicted_steps);
+    add_row(html, "accepted jumps", HY_FIGURE_COUNT, t->moves);
+    add_row(html, "rejected jumps", HY_FIGURE_COUNT, t->rejected_moves);
+    add_row(html, "predicted steps", HY_FIGURE_COUNT, t->predicted_steps);
     add_row(html, "optimizer steps", HY_FIGURE_COUNT, t->steps);
     add_row(html, "compute spent, in full steps", HY_FIGURE_NUMBER, t->spent);
-    add_row(html, "confidence that it pays", HY_FIGURE_NUMBER, t->confidence);
-    add_row(html, "paired forks", HY_FIGURE_COUNT, forks);
+    add_row(html, "confidence that prediction pays", HY_FIGURE_NUMBER, t->confidence);
+    add_row(html, "paired tests", HY_FIGURE_COUNT, forks);
     if (forks > 0) {
-        add_row(html, "gain by forks, nats", HY_FIGURE_LOSS, number_at(summary, "fork_gain"));
-        add_row(html, "gain by forks, optimizer steps", HY_FIGURE_NUMBER,
+        add_row(html, "gain in paired tests, nats", HY_FIGURE_LOSS,
+                number_at(summary, "fork_gain"));
+        add_row(html, "gain in paired tests, optimizer steps", HY_FIGURE_NUMBER,
                 number_at(summary, "fork_gain_steps"));
     }
     close_table(html);
@@ -273,13 +275,13 @@ static void add_losses(hy_page *page, int r) {
     add_row(html, "true entropy of the source", HY_FIGURE_LOSS,
             number_at(summary, "source_entropy"));
     add_row(html, "the source itself on the held-out text", HY_FIGURE_LOSS, optimum);
-    add_row(html, "5-gram counted on the same bytes", HY_FIGURE_LOSS,
+    add_row(html, "5-gram model counted on the same bytes", HY_FIGURE_LOSS,
             number_at(summary, "ngram_loss"));
     add_row(html, "above the optimum on this text", HY_FIGURE_LOSS, t->val_loss - optimum);
     close_table(html);
 }
 
-/* ---- events, command, configuration ---------------------------------------------------------------- */
+/* ---- events, command, configuration ---------------------------------------------------------- */
 
 static void add_events(hy_page *page, int r) {
     static const char *const columns[] = {"step", "time", "what", "", NULL};
@@ -287,7 +289,7 @@ static void add_events(hy_page *page, int r) {
     hy_text *html = page->html;
     if (run->event_count == 0) return;
     size_t shown = run->event_count < EVENTS_MAX ? run->event_count : EVENTS_MAX;
-    open_table(html, "What happened", columns, 4);
+    open_table(html, "Events", columns, 4);
     for (size_t i = 0; i < shown; i++) {
         const hy_run_event *event = &run->events[i];
         hy_text_add(html, "<tr><th scope=\"row\">");
@@ -336,7 +338,7 @@ static void add_notes(hy_page *page, int r) {
         hy_html_text(html, page->runs[r]->notes);
         hy_text_add(html, "</p>\n");
     }
-    hy_text_add(html, "<p class=\"note\">Read from ");
+    hy_text_add(html, "<p class=\"note\">Source: ");
     hy_html_text(html, facts->folder);
     if (facts->version[0]) {
         hy_text_add(html, "; written by hybrid-train ");
@@ -353,14 +355,16 @@ void hy_page_run_tables(hy_page *page, int r) {
     const hy_run_facts *facts = hy_run_describe(page->runs[r]);
     hy_text *html = page->html;
     hy_planned memory;
-    /* The summary has measured bytes; before there is one, the plan must do. */
+    /* The summary has measured bytes; without a summary, the plan is used. */
     const hy_run *run = page->runs[r];
     bool has_memory = (run->facts.is_finished && hy_planned_of_summary(run, &memory)) ||
                       hy_planned_of_plan(run, &memory);
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
-    hy_html_text(html, page->count > 1 ? facts->name : "In figures");
-    hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
+    hy_html_text(html, page->count > 1 ? facts->name : "Figures");
+    hy_text_add(html, "</h2>\n"
+                      "<div class=\"columns\">\n"
+                      "<div>\n");
     add_phases(page, r);
     add_ranks(page, r);
     add_losses(page, r);

@@ -1,11 +1,11 @@
-/* totals.c: adding up a run. See totals.h. */
+/* totals.c: computes the totals of a run. See totals.h. */
 #include "report/totals.h"
 
 #include <math.h>
 
 #include "report/run.h"
 
-#define LAST_STEPS 20 /* the final loss is their mean: one step alone is mostly noise */
+#define LAST_STEPS 20 /* the final loss is the mean of these: a single step is mostly noise */
 
 static void keep_most(double *most, int64_t bytes) {
     if (bytes >= 0) *most = fmax(*most, (double)bytes);
@@ -41,11 +41,11 @@ static void add_point(const hy_run_point *p, hy_run_totals *out) {
     keep_most(&out->resident_bytes, p->host_resident_bytes);
 }
 
-/* ---- the summary knows better ------------------------------------------------------------------ */
+/* ---- values of the summary ------------------------------------------------------------------- */
 
 typedef struct figure {
     const char *key;
-    size_t at; /* of a double */
+    size_t at; /* offset of a double */
 } figure;
 
 static void read_figures(const hy_json_node *object, const figure *figures, size_t count,
@@ -108,7 +108,8 @@ void hy_run_total(const hy_run *run, hy_run_totals *out) {
         count++;
     }
     out->final_loss = count > 0 ? sum / count : NAN;
-    /* All tokens that were computed: lines count those that are trained on, which may be fewer. */
+    /* All tokens that were computed; lines count only those that are trained on, which may be
+     * fewer. */
     double per_step = (double)run->facts.tokens_per_step;
     if (out->seconds > 0)
         out->tokens_per_second =

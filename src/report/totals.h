@@ -1,4 +1,5 @@
-/* totals.h: what a run came to, from its lines, and from its summary where that is of the newest line. */
+/* totals.h: the totals of a run, from its lines, and from its summary if that describes the newest
+ * line. */
 #pragma once
 
 #include "hybrid_report.h"
@@ -10,12 +11,12 @@ typedef struct hy_phase_totals {
 
 typedef struct hy_run_totals {
     double steps, tokens;
-    double seconds, tokens_per_second; /* of optimizer steps alone */
-    double steps_per_second;           /* of runs of the caller's own; else NaN */
+    double seconds, tokens_per_second; /* of optimizer steps only */
+    double steps_per_second;           /* for custom models; else NaN */
     double first_loss, final_loss;     /* final: mean of the last steps */
     double val_loss, best_val_loss;
     double spent, confidence;
-    double planned_bytes, peak_bytes, pinned_bytes, resident_bytes; /* most of all steps */
+    double planned_bytes, peak_bytes, pinned_bytes, resident_bytes; /* maximum of all steps */
     double moves, rejected_moves, predicted_steps;
     hy_phase_totals phases[HY_PHASE_COUNT];
 } hy_run_totals;

@@ -1,8 +1,8 @@
-/* answers.c: the CPU backend against answers known beforehand. See selftest.h.
+/* answers.c: tests the CPU backend against known answers. See selftest.h.
  *
- * Where there is no second device to compare with, a few ops are given numbers whose result is known on
- * paper. They touch what differs between machines: the matrix library and its core type, vector code
- * chosen at run time, threads. */
+ * Without a second device to compare with, a few ops run on numbers with a result that is known on
+ * paper. They cover what differs between machines: the matrix library and its core type, vector
+ * code chosen at run time, threads. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ typedef struct answer {
     double found, expected;
 } answer;
 
-static void tell(hy_selftest_run *run, const answer *a) {
+static void report_result(hy_selftest_run *run, const answer *a) {
     double scale = fabs(a->expected) > 0 ? fabs(a->expected) : 1;
     hy_selftest_op op = {.size = sizeof op,
                          .name = a->name,
@@ -28,7 +28,7 @@ static void tell(hy_selftest_run *run, const answer *a) {
                          .message = ""};
     if (isnan(op.error)) op.error = INFINITY;
     op.is_ok = op.error <= op.allowed;
-    if (!op.is_ok) op.message = "not the answer known beforehand";
+    if (!op.is_ok) op.message = "differs from the known answer";
     hy_selftest_tell_op(run, &op);
 }
 
@@ -53,13 +53,14 @@ static hy_status test_matmul(hy_selftest_run *run, float *memory) {
     call.t[HY_MATMUL_D] = hy_tensor_2d(d, HY_F32, SIZE, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double triangle = (SIZE - 1) / 2.0;
-    tell(run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
-    tell(run, &(answer){"matmul", "last of d", d[SIZE * SIZE - 1],
-                        (double)(SIZE - 1) * (SIZE - 1) / SIZE});
+    report_result(
+        run, &(answer){"matmul", "sum of d", sum_of(d, SIZE * SIZE), SIZE * triangle * triangle});
+    report_result(run, &(answer){"matmul", "last of d", d[SIZE * SIZE - 1],
+                                 (double)(SIZE - 1) * (SIZE - 1) / SIZE});
     return HY_OK;
 }
 
-/* All logits equal: the loss is the logarithm of how many there are. */
+/* All logits are equal: the loss is the logarithm of their number. */
 static hy_status test_loss(hy_selftest_run *run, float *memory) {
     int32_t target = 17;
     hy_op_call call = {.kind = HY_OP_CROSS_ENTROPY,
@@ -69,12 +70,12 @@ static hy_status test_loss(hy_selftest_run *run, float *memory) {
     call.t[HY_CROSS_ENTROPY_TARGETS] = hy_tensor_1d(&target, HY_I32, 1);
     call.t[HY_CROSS_ENTROPY_LOSSES] = hy_tensor_1d(memory + SIZE, HY_F32, 1);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    tell(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
-    tell(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
+    report_result(run, &(answer){"cross-entropy", "losses", memory[SIZE], log(SIZE)});
+    report_result(run, &(answer){"cross-entropy", "logits", memory[17], 1.0 / SIZE - 1});
     return HY_OK;
 }
 
-/* All keys equal: every query takes the mean of the values it sees; v of token j is j. */
+/* All keys are equal: every query gets the mean of the values it attends to; v of token j is j. */
 static hy_status test_attention(hy_selftest_run *run, float *memory) {
     enum { TOKENS = 100, HEAD = 32 };
     float *qkv = memory, *out = qkv + TOKENS * 3 * HEAD, *lse = out + TOKENS * HEAD;
@@ -92,8 +93,8 @@ static hy_status test_attention(hy_selftest_run *run, float *memory) {
     call.t[HY_ATTENTION_OUT] = hy_tensor_2d(out, HY_F32, TOKENS, HEAD);
     call.t[HY_ATTENTION_LSE] = hy_tensor_1d(lse, HY_F32, TOKENS);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    tell(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
-    tell(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
+    report_result(run, &(answer){"attention", "out", out[TOKENS * HEAD - 1], (TOKENS - 1) / 2.0});
+    report_result(run, &(answer){"attention", "lse", lse[TOKENS - 1], HEAD * 0.5 + log(TOKENS)});
     return HY_OK;
 }
 
@@ -112,12 +113,12 @@ static hy_status test_norm(hy_selftest_run *run, float *memory) {
     call.t[HY_NORM_RSTD] = hy_tensor_1d(rstd, HY_F32, 1);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
     double deviation = sqrt(((double)SIZE * SIZE - 1) / 12);
-    tell(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
-    tell(run, &(answer){"norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation});
+    report_result(run, &(answer){"norm", "mean", *mean, (SIZE - 1) / 2.0});
+    report_result(run, &(answer){"norm", "y", y[SIZE - 1], 2 * (SIZE - 1) / 2.0 / deviation});
     return HY_OK;
 }
 
-/* gelu and silu of 1 and of 3, from their definitions. */
+/* gelu and silu of 1 and 3, from their definitions. */
 static hy_status test_activations(hy_selftest_run *run, float *memory) {
     float *x = memory, *y = x + 2 * SIZE;
     for (int i = 0; i < SIZE; i++) {
@@ -128,15 +129,15 @@ static hy_status test_activations(hy_selftest_run *run, float *memory) {
     gelu.t[HY_GELU_X] = hy_tensor_2d(x, HY_F32, 2, SIZE);
     gelu.t[HY_GELU_Y] = hy_tensor_2d(y, HY_F32, 2, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &gelu));
-    tell(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
+    report_result(run, &(answer){"gelu", "y", y[SIZE - 1], 0.8411920});
     swiglu.t[HY_SWIGLU_GATE_UP] = hy_tensor_2d(x, HY_F32, 1, 2 * SIZE); /* gate 1, up 3 */
     swiglu.t[HY_SWIGLU_Y] = hy_tensor_2d(y, HY_F32, 1, SIZE);
     HY_TRY(hy_selftest_run_call(&run->cpu, &swiglu));
-    tell(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
+    report_result(run, &(answer){"swiglu", "y", y[SIZE - 1], 3 / (1 + exp(-1))});
     return HY_OK;
 }
 
-/* The first step of Adam goes by the learning rate, whatever the gradient. */
+/* The length of Adam's first step is the learning rate, whatever the gradient. */
 static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     float *p = memory, *g = p + SIZE, *m = g + SIZE, *v = m + SIZE, *clip = v + SIZE;
     for (int i = 0; i < SIZE; i++) {
@@ -157,7 +158,7 @@ static hy_status test_adamw(hy_selftest_run *run, float *memory) {
     call.t[HY_ADAMW_V] = hy_tensor_1d(v, HY_F32, SIZE);
     call.t[HY_ADAMW_CLIP] = hy_tensor_1d(clip, HY_F32, 2);
     HY_TRY(hy_selftest_run_call(&run->cpu, &call));
-    tell(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
+    report_result(run, &(answer){"adamw", "param", sum_of(p, SIZE), 0.75 * SIZE});
     return HY_OK;
 }
 

@@ -1,7 +1,7 @@
 /* calls.c: one call of every op, as a table. See selftest.h.
  *
- * Shapes are small and odd: 130 rows (two sequences of 65), widths that no pack of 16 bytes divides
- * beside some that it does. Numbers come from a counter, so that every machine tests the same. */
+ * Shapes are small and odd: 130 rows (two sequences of 65), and widths that are multiples of 16
+ * bytes or not. Numbers come from a counter, so that every machine tests the same values. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +25,15 @@ enum {
     D = 64,
     P = (H + 2 * K) * D,
     Q = H * D,
-    ROOM = 400, /* rows of the cache per sequence, of which OLD are there already */
+    ROOM = 400, /* rows of the cache per sequence; OLD of them are filled before */
     OLD = 300,
     COUNT = 5001,
     BLOCK = 256,
     BLOCKS = (COUNT + BLOCK - 1) / BLOCK,
-    STRIDE = 5008 /* from one rank's numbers to the next one's */
+    STRIDE = 5008 /* offset from one rank's numbers to the next */
 };
 
-/* Sizes by the letters that stand for them in the table below. */
+/* Sizes by the letters used in the table below. */
 static const struct {
     char letter;
     int32_t size;
@@ -42,14 +42,15 @@ static const struct {
              {'h', D / 2}, {'M', H + K},  {'L', N *H},  {'W', 2 * K *D},  {'B', B}, {'R', ROOM},
              {'X', COUNT}, {'Y', BLOCKS}, {'E', N + C}, {'Z', 3 * STRIDE}};
 
-/* One call. A word for each tensor in the op's order: its type, its numbers, its dimensions; "-" is none.
- * Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k nf4 with scales of
- * two levels, l nf4 with scales in fp32, e and g fp8 (e4m3 and e5m2) with one scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s
- * starts of documents, c cosines and sines, u codes, 3 that number: not quite the largest of the normal
- * ones. */
+/* One call. It has a word for each tensor in the op's order: type, numbers, dimensions; "-" is no
+ * tensor. Types: a activation, b bf16, f fp32, d fp64, i i32, u u8, q int8 with a scale per row, k
+ * nf4 with two levels of scales, l nf4 with fp32 scales, e and g fp8 (e4m3 and e5m2) with one
+ * scale. Numbers: 0 none, n normal, w near 1, p positive, t token ids below VOCAB, s starts of
+ * documents, c cosines and sines, u quantised values, 3 the number 3, which is a little below the
+ * largest normal number. */
 typedef struct call_row {
     hy_op_kind kind;
-    const char *tensors; /* without an activation: the op comes in these types alone */
+    const char *tensors; /* without an activation: the op exists only in these types */
     hy_op_attr attr;
 } call_row;
 
@@ -174,7 +175,7 @@ static const call_row rows[] = {
      {.accumulate = true, .add_parts = {.count = 4, .rank = 2, .stride = STRIDE}}},
 };
 
-/* ---- numbers ----------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------- */
 
 static double number(char fill, int64_t i, uint64_t seed) {
     double z = hy_rng_normal(seed, HY_RNG_TEST, (uint64_t)i);
@@ -211,10 +212,11 @@ static hy_dtype dtype_of(char type, hy_dtype activation) {
 
 static size_t scales_at(const hy_tensor *t) { return (hy_tensor_bytes(t) + 63) / 64 * 64; }
 
-/* A group of nf4: small, so that a tensor has many. */
+/* Elements of an nf4 group: few, so that a tensor has many groups. */
 #define GROUP 4
 
-/* How its scales are stored, without where. Whether they have two levels, the tensor says. */
+/* How the scales are stored, without their address. The tensor says whether they have two
+ * levels. */
 static hy_quant quant_of(const hy_tensor *t) {
     return (hy_quant){
         .block = hy_is_coded(t->dtype) ? hy_coded_block(t->dtype, t->shape[0], t->shape[1]) : 0,
@@ -239,8 +241,8 @@ void hy_selftest_place(hy_tensor *t, void *data) {
     t->quant.scale = (float *)(void *)((char *)data + scales_at(t));
 }
 
-/* One for each row of int8 and each block of nf4, one for all of fp8; where nf4 has two levels, pairs of scale and
- * offset, and all codes in turn. */
+/* One scale for each row of int8 and each block of nf4, one for all of fp8. With two levels, nf4
+ * has pairs of scale and offset, and uses all quantised values in turn. */
 static void fill_scales(const hy_tensor *t) {
     if (t->quant.group > 0) {
         int64_t blocks = hy_tensor_count(t) / HY_NF4_BLOCK, pairs = blocks / GROUP;
@@ -257,7 +259,7 @@ static void fill_scales(const hy_tensor *t) {
     }
 }
 
-/* Makes the tensor of a word; false where there is no memory. */
+/* Creates the tensor of a word; false: no memory. */
 static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy_tensor *out) {
     *out = (hy_tensor){.dtype = dtype_of(word[0], activation),
                        .quant.group = word[0] == 'k' ? GROUP : 0};
@@ -288,7 +290,7 @@ static bool make_tensor(const char *word, hy_dtype activation, uint64_t seed, hy
     return true;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 bool hy_selftest_call_exists(int i) { return i >= 0 && i < (int)(sizeof rows / sizeof rows[0]); }
 
@@ -317,8 +319,8 @@ void hy_selftest_call_free(hy_op_call *call) {
     }
 }
 
-/* Both sides round their result once; attention also its weights, and takes what was rounded before. Codes
- * in fp8 are the same on both. */
+/* Both sides round their result once. Attention also rounds its weights, and reads values that were
+ * rounded before. fp8 values are equal on both sides. */
 double hy_selftest_allowed(hy_op_kind kind, hy_dtype dtype) {
     if (hy_is_fp8(dtype)) return 0;
     double rounding = dtype == HY_BF16 ? 4e-3 : dtype == HY_F16 ? 5e-4 : 2e-6;

@@ -1,6 +1,6 @@
-/* parity.c: every op on a GPU against the CPU. See selftest.h.
+/* parity.c: compares every op on a GPU with the CPU. See selftest.h.
  *
- * A call runs on the CPU on its own memory, and twice on the GPU on copies of it; what it writes is then
+ * A call runs on the CPU in its own memory, and twice on the GPU on copies. Then its outputs are
  * compared: GPU with CPU within rounding, GPU with GPU bit by bit. */
 #include <math.h>
 #include <stdio.h>
@@ -11,9 +11,9 @@
 #include "kernels/ops.h"
 #include "selftest/selftest.h"
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
-/* All tensors, into memory that is taken on the device, or back to the host. */
+/* Copies all tensors into memory allocated on the device, or back to the host. */
 static hy_status copy_tensors(const hy_selftest_device *device, const hy_op_call *from,
                               hy_op_call *to, bool is_in) {
     hy_backend *b = device->backend;
@@ -28,7 +28,7 @@ static hy_status copy_tensors(const hy_selftest_device *device, const hy_op_call
     return b->stream_sync(device->stream);
 }
 
-/* Runs a call of host memory on the GPU; its memory holds the GPU's results afterwards. */
+/* Runs a call in host memory on the GPU and stores the GPU's results there. */
 static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
     hy_op_call there = *call;
     for (int i = 0; i < HY_OP_TENSORS; i++) there.t[i].data = NULL;
@@ -41,7 +41,7 @@ static hy_status run_on_gpu(const hy_selftest_device *gpu, hy_op_call *call) {
     return status;
 }
 
-/* The backward pass of attention reads what its forward pass wrote. */
+/* The backward pass of attention reads the output of its forward pass. */
 static hy_status complete(const hy_selftest_device *cpu, hy_op_call *call) {
     if (call->kind != HY_OP_ATTENTION_BWD) return HY_OK;
     hy_op_call forward = {.kind = HY_OP_ATTENTION, .attr = call->attr};
@@ -52,7 +52,7 @@ static hy_status complete(const hy_selftest_device *cpu, hy_op_call *call) {
     return hy_selftest_run_call(cpu, &forward);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static double value_at(const hy_tensor *t, int64_t i) {
     switch (t->dtype) {
@@ -77,8 +77,8 @@ static double distance(const hy_tensor *found, const hy_tensor *expected) {
     return isnan(far) ? INFINITY : far;
 }
 
-/* Codes of 8 bits may differ by one where a root was rounded the other way. What a card sums in fp8 has
- * some 13 bits of the largest of a few products, and where sums are to be fast, of all. The largest of a
+/* 8-bit values may differ by one if a root was rounded the other way. fp8 sums on a card keep about
+ * 13 bits of the largest of a few products; with fast sums, of all products. The largest of a
  * result is one of its numbers. */
 static double allowed_of(const hy_op_call *call, int at) {
     hy_dtype dtype = call->t[at].dtype;
@@ -89,7 +89,7 @@ static double allowed_of(const hy_op_call *call, int at) {
     return !is_fp8 ? allowed : allowed + (call->attr.matmul.is_fast ? 1e-2 : 2e-3);
 }
 
-/* Above 1: too far. */
+/* A result above 1 is too far. */
 static double share_of(double error, double allowed) {
     return allowed > 0 ? error / allowed : error > 0 ? INFINITY : 0;
 }
@@ -105,7 +105,8 @@ static void compare(const hy_op_call *gpu, const hy_op_call *cpu, hy_selftest_op
         op->allowed = allowed;
     }
     op->is_ok = op->error <= op->allowed;
-    if (!op->is_ok) op->message = "further from the CPU's result than rounding explains";
+    if (!op->is_ok)
+        op->message = "difference from the CPU's result is larger than rounding can explain";
 }
 
 static bool same_bits(const hy_op_call *a, const hy_op_call *b) {
@@ -117,7 +118,7 @@ static bool same_bits(const hy_op_call *a, const hy_op_call *b) {
     return true;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- all calls ------------------------------------------------------------------------------- */
 
 /* Three copies of one call: for the CPU and for two runs on the GPU. */
 static hy_status try_call(const hy_selftest_run *run, hy_op_call calls[3], hy_selftest_op *op) {
@@ -133,7 +134,7 @@ static hy_status try_call(const hy_selftest_run *run, hy_op_call calls[3], hy_se
     return HY_OK;
 }
 
-/* Is this an op that the card is too old for? */
+/* Whether the card is too old for this op. */
 static bool is_beyond(const hy_device_facts *facts, const hy_op_call *call) {
     return facts->is_gpu && facts->capability < 89 && call->kind == HY_OP_MATMUL &&
            hy_is_fp8(call->t[HY_MATMUL_A].dtype);
@@ -155,7 +156,7 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
     bool is_made = true;
     for (int k = 0; k < 3; k++) is_made &= hy_selftest_call_make(i, dtype, &calls[k]);
     if (is_made && !is_beyond(&run->gpu.backend->facts, &calls[0])) {
-        char said[HY_ERROR_MESSAGE_MAX], name[64];
+        char message[HY_ERROR_MESSAGE_MAX], name[64];
         snprintf(name, sizeof name, "%s%s", hy_op_name(calls[0].kind), added_to_name(&calls[0]));
         hy_selftest_op op = {.size = sizeof op,
                              .name = name,
@@ -163,9 +164,9 @@ static void test_call(hy_selftest_run *run, int i, hy_dtype dtype) {
                              .tensor = "",
                              .message = ""};
         if (try_call(run, calls, &op) != HY_OK) {
-            snprintf(said, sizeof said, "%s", hy_error_message());
+            snprintf(message, sizeof message, "%s", hy_error_message());
             op.error = INFINITY;
-            op.message = said;
+            op.message = message;
             op.is_ok = false;
         }
         hy_selftest_tell_op(run, &op);

@@ -1,5 +1,5 @@
-/* ranks.c: the self-test of several ranks: meeting, going through the parts, and bringing findings together. See
- * ranks.h. */
+/* ranks.c: the self-test of several ranks: connects them, runs the parts, and collects their
+ * results. See ranks.h. */
 #include "selftest/ranks.h"
 #include "base/sized.h"
 
@@ -10,11 +10,12 @@
 
 #include "base/error.h"
 #include "config/derived.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 enum { TEXT = 400 };
 
-/* ---- findings ------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 void hy_finding_add(hy_finding *finding, const char *format, ...) {
     va_list arguments;
@@ -25,19 +26,20 @@ void hy_finding_add(hy_finding *finding, const char *format, ...) {
     va_end(arguments);
 }
 
-static void tell(hy_ranks_run *run, hy_selftest_check *check) {
+static void report_result(hy_ranks_run *run, hy_selftest_check *check) {
     const hy_ranks_observer *o = run->observer;
     check->size = sizeof *check;
     if (hy_ranks_leads(run) && o && o->on_check) o->on_check(o->user, check);
 }
 
-void hy_ranks_tell(hy_ranks_run *run, const char *name, const char *format, ...) {
+void hy_ranks_report(hy_ranks_run *run, const char *name, const char *format, ...) {
     char text[2 * TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    tell(run, &(hy_selftest_check){.part = run->part, .name = name, .text = text, .message = ""});
+    report_result(
+        run, &(hy_selftest_check){.part = run->part, .name = name, .text = text, .message = ""});
 }
 
 void hy_ranks_progress(hy_ranks_run *run, const char *what) {
@@ -47,7 +49,7 @@ void hy_ranks_progress(hy_ranks_run *run, const char *what) {
     if (hy_ranks_leads(run) && o && o->on_progress) o->on_progress(o->user, text, run->done);
 }
 
-/* The first that found something, and how many more. */
+/* The first rank with a failure, and the number of others. */
 static bool describe(const hy_ranks_run *run, const hy_finding *all, char message[TEXT]) {
     int32_t count = run->team->who.count, wrong = 0;
     message[0] = 0;
@@ -58,7 +60,7 @@ static bool describe(const hy_ranks_run *run, const hy_finding *all, char messag
             snprintf(message, TEXT, "rank %d (%s, pid %d): %s", r, m->host, m->pid, all[r].message);
     }
     size_t used = strlen(message);
-    if (wrong > 1) snprintf(message + used, TEXT - used, "; and on %d more", wrong - 1);
+    if (wrong > 1) snprintf(message + used, TEXT - used, "; also on %d more", wrong - 1);
     return wrong > 0;
 }
 
@@ -66,17 +68,18 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
                          const char *text) {
     char message[TEXT];
     hy_finding *all = calloc((size_t)run->team->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for what %d ranks found", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the results of %d ranks", run->team->who.count);
     hy_status status = hy_control_gather_bytes(run->team->control, mine, sizeof *mine, all);
     if (status == HY_OK) {
         bool is_wrong = describe(run, all, message);
         run->result->checks++;
         run->result->failures += is_wrong;
-        tell(run, &(hy_selftest_check){.part = run->part,
-                                       .name = name,
-                                       .text = text,
-                                       .verdict = is_wrong ? HY_CHECK_FAILED : HY_CHECK_PASSED,
-                                       .message = message});
+        report_result(run,
+                      &(hy_selftest_check){.part = run->part,
+                                           .name = name,
+                                           .text = text,
+                                           .verdict = is_wrong ? HY_CHECK_FAILED : HY_CHECK_PASSED,
+                                           .message = message});
     }
     free(all);
     return status;
@@ -84,14 +87,14 @@ hy_status hy_ranks_judge(hy_ranks_run *run, const hy_finding *mine, const char *
 
 hy_status hy_ranks_largest(hy_ranks_run *run, double *value) {
     double *all = calloc((size_t)run->team->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", run->team->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the votes of %d ranks", run->team->who.count);
     hy_status status = hy_control_gather(run->team->control, value, 1, all);
     for (int32_t r = 0; r < run->team->who.count; r++) *value = all[r] > *value ? all[r] : *value;
     free(all);
     return status;
 }
 
-/* ---- devices -------------------------------------------------------------------------------------- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 /* As a run opens it (engine/device.c), without timing anything. */
 static hy_status open_device(hy_ranks_run *run) {
@@ -112,7 +115,7 @@ static void close_device(hy_selftest_device *d) {
     *d = (hy_selftest_device){0};
 }
 
-/* ---- the test ------------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 static hy_status test_devices(hy_ranks_run *run) {
     hy_rank_settle(&run->settings, run->team);
@@ -122,7 +125,7 @@ static hy_status test_devices(hy_ranks_run *run) {
     return hy_ranks_test_overlap(run);
 }
 
-/* Training opens the device for itself. */
+/* training opens the device itself */
 static hy_status test_all(hy_ranks_run *run) {
     hy_status status = test_devices(run);
     close_device(&run->device);
@@ -139,7 +142,7 @@ hy_status hy_selftest_ranks_sized(const hy_config *config, const hy_ranks_observ
         result.ranks = run.team->who.count;
         status = hy_team_fail(run.team, test_all(&run));
     }
-    hy_team_close(run.team); /* leaves the message */
+    hy_team_close(run.team); /* keeps the error message */
     hy_copy_sized(out, size, &result, sizeof result);
     return status;
 }

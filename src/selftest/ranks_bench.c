@@ -7,7 +7,8 @@
 
 enum { JOBS = 16, GRAIN = 64 };
 
-/* The engine's cuts are of 256 elements; here small buffers have parts for several ranks, too. */
+/* The engine cuts at 256 elements; a smaller unit here gives small buffers parts on several
+ * ranks. */
 int64_t hy_bench_cut(const hy_bench *b, int32_t rank) {
     return rank == b->count ? b->words : b->words * rank / b->count / GRAIN * GRAIN;
 }
@@ -17,7 +18,7 @@ static hy_status take(hy_bench *b, uint64_t bytes, void *out) {
     return backend->alloc(backend, HY_DEVICE, bytes, out);
 }
 
-/* For what a card sends and receives, unless NCCL moves it. */
+/* host memory for what a card sends and receives, unless NCCL moves it */
 static hy_status take_staging(hy_bench *b, uint64_t bytes) {
     hy_backend *backend = b->run->device.backend;
     if (!backend->facts.is_gpu || b->net.team->uses_nccl) return HY_OK;
@@ -43,7 +44,7 @@ hy_status hy_bench_open(hy_bench *b, hy_ranks_run *run, bool is_nccl) {
     HY_TRY(take(b, HY_BENCH_MOST, &b->sum));
     HY_TRY(take(b, HY_EXCHANGE_NUMBERS * sizeof *b->numbers, &b->numbers));
     b->host = malloc(HY_BENCH_MOST);
-    HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare what ranks exchange");
+    HY_FAIL_IF(!b->host, HY_ERR_MEMORY, "no memory to compare exchanged data");
     return hy_exchange_connect(&b->net);
 }
 
@@ -51,7 +52,7 @@ void hy_bench_close(hy_bench *b) {
     void *taken[] = {b->whole, b->arriving, b->sum, b->numbers};
     if (!b->run) return;
     hy_backend *backend = b->run->device.backend;
-    if (b->net.backend) hy_exchange_close(&b->net); /* waits for what is on its way */
+    if (b->net.backend) hy_exchange_close(&b->net); /* waits for exchanges in flight */
     for (int i = 0; i < 4; i++) {
         if (taken[i]) backend->release(backend, HY_DEVICE, taken[i], 0);
     }
@@ -61,7 +62,7 @@ void hy_bench_close(hy_bench *b) {
     *b = (hy_bench){0};
 }
 
-/* ---- collectives -------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 static void cut(const hy_bench *b, hy_comm_part *parts) {
     for (int32_t r = 0; r < b->count; r++) {

@@ -1,8 +1,9 @@
-/* ranks_exchanges.c: the exchanges of training, compared to the bit and timed. See ranks.h.
+/* ranks_exchanges.c: the exchanges of training, compared bit by bit and timed. See ranks.h.
  *
- * Over each way there is: every rank's part to all (weights), parts to their owners and their sum (gradients), and sums
- * of doubles (norm and loss). Each size runs once and is compared, then many times and is compared again. What is not
- * this rank's own is overwritten before, so that what did not come shows. */
+ * For each transport: every rank's part to all ranks (weights), parts to their owners and their sum
+ * (gradients), and sums of doubles (norm and loss). Each size runs once and is compared, then many
+ * times and is compared again. Memory for parts of other ranks is overwritten before, so that
+ * missing data shows. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ typedef struct exchange_kind {
     hy_status (*compare)(hy_bench *b, hy_finding *finding);
 } exchange_kind;
 
-/* ---- numbers that every rank knows ---------------------------------------------------------------- */
+/* ---- numbers that every rank knows ----------------------------------------------------------- */
 
 static uint32_t word_of(int32_t rank, int64_t i) {
     uint64_t x =
@@ -53,7 +54,7 @@ static hy_status copy_down(hy_bench *b, const void *from, size_t bytes) {
     return hy_bench_sync(b);
 }
 
-/* ---- every rank's part to all --------------------------------------------------------------------- */
+/* ---- every rank's part to all ---------------------------------------------------------------- */
 
 static hy_status fill_own(hy_bench *b) {
     int64_t begin = hy_bench_cut(b, b->rank), end = hy_bench_cut(b, b->rank + 1);
@@ -76,21 +77,22 @@ static hy_status compare_gathered(hy_bench *b, hy_finding *finding) {
             if (b->host[i] == expected) continue;
             hy_finding_add(finding, "word %lld of %lld, from rank %d, is %08x, expected %08x%s",
                            (long long)i, (long long)b->words, r, b->host[i], expected,
-                           b->host[i] == NOT_YET ? ": it did not come" : "");
+                           b->host[i] == NOT_YET ? ": it did not arrive" : "");
             return HY_OK;
         }
     }
     return HY_OK;
 }
 
-/* ---- parts to their owners, and their sum --------------------------------------------------------- */
+/* ---- parts to their owners, and their sum ---------------------------------------------------- */
 
 static hy_status fill_reals(hy_bench *b) {
     hy_selftest_device *d = &b->run->device;
     int64_t own = hy_bench_cut(b, b->rank + 1) - hy_bench_cut(b, b->rank);
     size_t arriving = (size_t)(own * b->peers) * sizeof *b->host;
     for (int64_t i = 0; i < b->words; i++) b->host[i] = NOT_YET;
-    if (arriving > HY_BENCH_MOST) arriving = HY_BENCH_MOST; /* a grain or two more are left */
+    /* one or two grains more than a share */
+    if (arriving > HY_BENCH_MOST) arriving = HY_BENCH_MOST;
     HY_TRY(d->backend->copy(d->stream, b->arriving, b->host, arriving));
     HY_TRY(d->backend->stream_sync(d->stream));
     for (int64_t i = 0; i < b->words; i++) {
@@ -123,7 +125,7 @@ static hy_status compare_sums(hy_bench *b, hy_finding *finding) {
     return HY_OK;
 }
 
-/* ---- sums of doubles ------------------------------------------------------------------------------ */
+/* ---- sums of doubles ------------------------------------------------------------------------- */
 
 static hy_status fill_numbers(hy_bench *b) {
     hy_selftest_device *d = &b->run->device;
@@ -152,7 +154,7 @@ static hy_status compare_numbers(hy_bench *b, hy_finding *finding) {
     return HY_OK;
 }
 
-/* ---- one size ------------------------------------------------------------------------------------- */
+/* ---- one size -------------------------------------------------------------------------------- */
 
 static hy_status run_times(hy_bench *b, const exchange_kind *kind, int times, double *seconds) {
     HY_TRY(hy_control_barrier(b->run->team->control));
@@ -163,14 +165,15 @@ static hy_status run_times(hy_bench *b, const exchange_kind *kind, int times, do
     return hy_ranks_largest(b->run, seconds);
 }
 
-/* Once and compared; as often as fits, with fresh memory, and compared. */
+/* Runs once and compares; then runs as often as the time allows, with cleared memory, and
+ * compares. */
 static hy_status try_exchange(hy_bench *b, const exchange_kind *kind, bool is_repeated,
                               hy_finding *finding, double *seconds) {
     HY_TRY(kind->fill(b));
     HY_TRY(run_times(b, kind, 1, seconds));
     HY_TRY(kind->compare(b, finding));
     HY_TRY(kind->fill(b));
-    HY_TRY(run_times(b, kind, 1, seconds)); /* the first time connects */
+    HY_TRY(run_times(b, kind, 1, seconds)); /* the first exchange connects the ranks */
     double fitting = ENOUGH_SECONDS / (*seconds + 1e-6);
     int times = fitting > MOST_TIMES ? MOST_TIMES : fitting < 1 ? 1 : (int)fitting;
     if (is_repeated) HY_TRY(run_times(b, kind, times, seconds));
@@ -199,7 +202,7 @@ static hy_status test_size(hy_bench *b, const exchange_kind *kind, uint64_t byte
     return hy_ranks_judge(b->run, &finding, name, text);
 }
 
-/* ---- the part ------------------------------------------------------------------------------------- */
+/* ---- the part -------------------------------------------------------------------------------- */
 
 static hy_status test_way(hy_bench *b, double share) {
     static const exchange_kind kinds[] = {

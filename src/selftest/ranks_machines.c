@@ -1,4 +1,5 @@
-/* ranks_machines.c: who the ranks are, on what they compute, and what can move memory between them. See ranks.h. */
+/* ranks_machines.c: the machines and devices of the ranks, and the transport between them. See
+ * ranks.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,19 +9,19 @@
 #include "kernels/nvml.h"
 #include "selftest/ranks.h"
 
-/* What a rank tells the others of itself. */
+/* What a rank tells the others about itself. */
 typedef struct facts {
     char device[128], detail[160], driver[64];
     uint64_t memory_total, memory_free;
     int32_t is_gpu, card, threads, has_bf16;
     int32_t has_nccl;
-    char nccl[16], path[256]; /* its version and file, */
-    char why_not[256];        /* or why not */
+    char nccl[16], path[256]; /* NCCL's version and file, */
+    char why_not[256];        /* or why it is not used */
 } facts;
 
-/* ---- finding out ---------------------------------------------------------------------------------- */
+/* ---- detection ------------------------------------------------------------------------------- */
 
-static void look(hy_ranks_run *run, facts *out) {
+static void read_facts(hy_ranks_run *run, facts *out) {
     hy_backend *b = run->device.backend;
     *out = (facts){.is_gpu = b->facts.is_gpu,
                    .card = hy_device_card(run->settings.device),
@@ -35,8 +36,8 @@ static void look(hy_ranks_run *run, facts *out) {
     if (out->is_gpu) (void)hy_nvml_driver_version(out->driver, sizeof out->driver);
 }
 
-/* Over sockets or MPI that somebody asked for, NCCL is not tried. */
-static void look_for_nccl(hy_ranks_run *run, facts *out) {
+/* If the user chose sockets or MPI, NCCL is not tried. */
+static void find_nccl(hy_ranks_run *run, facts *out) {
     hy_link_choice asked = run->settings.ranks.transport;
     bool is_open = asked == HY_LINK_AUTO || asked == HY_LINK_NCCL;
     if (!is_open)
@@ -48,9 +49,9 @@ static void look_for_nccl(hy_ranks_run *run, facts *out) {
     if (!out->has_nccl) snprintf(out->why_not, sizeof out->why_not, "%.255s", hy_error_message());
 }
 
-/* ---- telling -------------------------------------------------------------------------------------- */
+/* ---- report ---------------------------------------------------------------------------------- */
 
-static void tell_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
+static void report_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
     const hy_member *m = hy_control_member(run->team->control, rank);
     char name[16], driver[80] = "", how[32];
     snprintf(name, sizeof name, "rank %d", rank);
@@ -59,36 +60,37 @@ static void tell_rank(hy_ranks_run *run, int32_t rank, const facts *f) {
     else
         snprintf(how, sizeof how, "%d thread%s", f->threads, f->threads == 1 ? "" : "s");
     if (f->driver[0]) snprintf(driver, sizeof driver, ", driver %s", f->driver);
-    hy_ranks_tell(run, name, "%s, pid %d: %s (%s), %.1f of %.1f GiB free%s; %s", m->host, m->pid,
-                  f->device, how, (double)f->memory_free / 0x1p30, (double)f->memory_total / 0x1p30,
-                  driver, f->detail);
+    hy_ranks_report(run, name, "%s, pid %d: %s (%s), %.1f of %.1f GiB free%s; %s", m->host, m->pid,
+                    f->device, how, (double)f->memory_free / 0x1p30,
+                    (double)f->memory_total / 0x1p30, driver, f->detail);
 }
 
 static void tell_nccl(hy_ranks_run *run, const facts *all) {
     int32_t lacking = -1;
     for (int32_t r = run->team->who.count - 1; r >= 0; r--) lacking = all[r].has_nccl ? lacking : r;
     if (lacking < 0)
-        hy_ranks_tell(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
+        hy_ranks_report(run, "NCCL", "%s, %s", all[0].nccl, all[0].path);
     else
-        hy_ranks_tell(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
+        hy_ranks_report(run, "NCCL", "not used: rank %d: %s", lacking, all[lacking].why_not);
 }
 
-static void tell_transport(hy_ranks_run *run, const facts *all) {
+static void report_transport(hy_ranks_run *run, const facts *all) {
     bool is_gpu = run->sharers.has_cards;
     const char *link = hy_link_name(run->team->link), *launcher;
     launcher = hy_ranks_source_name(run->team->who.source);
-    hy_ranks_tell(run, "started by", "%s", launcher[0] ? launcher : "nobody: it is alone");
+    hy_ranks_report(run, "started by", "%s",
+                    launcher[0] ? launcher : "itself: there is only one rank");
     tell_nccl(run, all);
     if (run->has_nccl)
-        hy_ranks_tell(run, "transport", "NCCL%s; small things go over %s",
-                      is_gpu ? ", because each rank has a card of its own" : " (its stand-in)",
-                      link);
+        hy_ranks_report(run, "transport", "NCCL%s; small messages use %s",
+                        is_gpu ? ", because each rank has its own card" : " (stand-in)", link);
     else
-        hy_ranks_tell(run, "transport", "%s; memory %s", link,
-                      is_gpu ? "of cards is staged through pinned memory" : "goes as it is");
+        hy_ranks_report(run, "transport", "%s; %s", link,
+                        is_gpu ? "card memory is copied through pinned memory"
+                               : "memory is sent directly");
 }
 
-/* ---- the part ------------------------------------------------------------------------------------- */
+/* ---- the part -------------------------------------------------------------------------------- */
 
 hy_status hy_ranks_test_machines(hy_ranks_run *run) {
     facts mine, *all = calloc((size_t)run->team->who.count, sizeof *all);
@@ -98,22 +100,23 @@ hy_status hy_ranks_test_machines(hy_ranks_run *run) {
     hy_status status =
         hy_rank_count(run->team, is_gpu ? hy_device_card(run->settings.device) : -1, &run->sharers);
     if (status == HY_OK) {
-        look(run, &mine);
-        look_for_nccl(run, &mine);
+        read_facts(run, &mine);
+        find_nccl(run, &mine);
         status = hy_control_gather_bytes(run->team->control, &mine, sizeof mine, all);
     }
     run->has_nccl = run->has_bf16 = status == HY_OK;
     for (int32_t r = 0; r < run->team->who.count && status == HY_OK; r++) {
-        tell_rank(run, r, &all[r]);
+        report_rank(run, r, &all[r]);
         run->has_nccl &= all[r].has_nccl != 0;
         run->has_bf16 &= all[r].has_bf16 != 0;
     }
-    if (status == HY_OK) tell_transport(run, all);
+    if (status == HY_OK) report_transport(run, all);
     bool is_missed = run->settings.ranks.transport == HY_LINK_NCCL && !run->has_nccl;
     if (status == HY_OK && is_missed && mine.why_not[0])
         status = hy_fail(HY_ERR_INPUT, "%s", mine.why_not);
     else if (status == HY_OK && is_missed)
-        status = hy_control_barrier(run->team->control); /* brings the last words of who cannot */
+        /* collects the last errors of ranks that failed */
+        status = hy_control_barrier(run->team->control);
     snprintf(run->result->transport, sizeof run->result->transport, "%s",
              hy_ranks_way(run, run->has_nccl));
     free(all);

@@ -1,25 +1,26 @@
-/* ranks_overlap.c: exchanges beside matmuls: what each takes alone, and both together. See ranks.h.
+/* ranks_overlap.c: times exchanges and matmuls alone and in parallel. See ranks.h.
  *
- * Training hides exchanges behind passes. Where both together take hardly longer than the longer of them alone, it can
- * here. Where they take as long as one after the other, something keeps them apart: a wire through which the host has to
- * move every byte, cores that both need. That is slow and not wrong, so it is told and not judged. */
+ * Training hides exchanges behind passes. It works here if both in parallel take hardly longer than
+ * the longer one alone. If they take as long as one after the other, something blocks them: a
+ * transport in which the host moves every byte, or cores that both need. That is slow but not
+ * wrong, so it is reported and never a failure. */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "selftest/ranks_bench.h"
 
-#define SECONDS 0.3 /* that each takes alone */
+#define SECONDS 0.3 /* seconds of each part alone */
 enum { MOST_TIMES = 2000 };
 
 typedef struct rivals {
     hy_bench bench;
     hy_op_call matmul;
-    hy_stream *free; /* on which nothing runs: exchanges wait for nobody */
+    hy_stream *free; /* a stream without work, so that exchanges wait for nothing */
     int matmuls, exchanges;
 } rivals;
 
-/* ---- matmuls -------------------------------------------------------------------------------------- */
+/* ---- matmuls --------------------------------------------------------------------------------- */
 
 static hy_status take(hy_selftest_device *d, hy_tensor *t) {
     hy_op_call draw = {.kind = HY_OP_COMBINE, .attr.combine.noise = 1};
@@ -53,9 +54,9 @@ static void release_matmul(hy_selftest_device *d, hy_op_call *call) {
     if (call->workspace.data) d->backend->release(d->backend, HY_DEVICE, call->workspace.data, 0);
 }
 
-/* ---- timing --------------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Some of the matmuls for each exchange, so that neither queue runs empty. */
+/* Enqueues some matmuls for each exchange, so that neither queue runs empty. */
 static hy_status enqueue_both(rivals *r, int matmuls, int exchanges) {
     hy_selftest_device *d = &r->bench.run->device;
     int rounds = exchanges > 0 ? exchanges : 1;
@@ -79,7 +80,7 @@ static hy_status seconds_of(rivals *r, int matmuls, int exchanges, double *secon
     return hy_ranks_largest(r->bench.run, seconds);
 }
 
-/* How often, so that it takes long enough; all ranks come to the same. */
+/* The number of repetitions for a long enough time; equal on all ranks. */
 static int times_for(double seconds) {
     double times = SECONDS / (seconds + 1e-6);
     return times > MOST_TIMES ? MOST_TIMES : times < 2 ? 2 : (int)times;
@@ -88,8 +89,8 @@ static int times_for(double seconds) {
 static hy_status measure(rivals *r) {
     hy_ranks_run *run = r->bench.run;
     double matmul, exchange, both;
-    HY_TRY(seconds_of(r, 1, 1, &both));       /* the first of either is slow */
-    for (int tries = 0; tries < 2; tries++) { /* some at first, then about as many as are wanted */
+    HY_TRY(seconds_of(r, 1, 1, &both));       /* the first of each is slow */
+    for (int tries = 0; tries < 2; tries++) { /* a few at first, then about as many as needed */
         HY_TRY(seconds_of(r, r->matmuls, 0, &matmul));
         HY_TRY(seconds_of(r, 0, r->exchanges, &exchange));
         r->matmuls = times_for(matmul / r->matmuls);
@@ -99,14 +100,14 @@ static hy_status measure(rivals *r) {
     HY_TRY(seconds_of(r, 0, r->exchanges, &exchange));
     HY_TRY(seconds_of(r, r->matmuls, r->exchanges, &both));
     double longer = matmul > exchange ? matmul : exchange, ratio = both / longer;
-    hy_ranks_tell(run, "matmuls alone", "%8.3f s", matmul);
-    hy_ranks_tell(run, "exchanges alone", "%8.3f s", exchange);
-    hy_ranks_tell(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
-                  ratio > 1.5 ? ": they are in each other's way" : "");
+    hy_ranks_report(run, "matmuls alone", "%8.3f s", matmul);
+    hy_ranks_report(run, "exchanges alone", "%8.3f s", exchange);
+    hy_ranks_report(run, "both together", "%8.3f s, %.2f of the longer%s", both, ratio,
+                    ratio > 1.5 ? ": they slow each other down" : "");
     return HY_OK;
 }
 
-/* ---- the part ------------------------------------------------------------------------------------- */
+/* ---- the part -------------------------------------------------------------------------------- */
 
 static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
     hy_selftest_device *d = &run->device;
@@ -119,12 +120,12 @@ static hy_status open_and_measure(rivals *r, hy_ranks_run *run) {
 
 hy_status hy_ranks_test_overlap(hy_ranks_run *run) {
     rivals r = {.matmuls = 4, .exchanges = 4};
-    snprintf(run->part, sizeof run->part, "exchanges over %s beside matmuls",
+    snprintf(run->part, sizeof run->part, "exchanges over %s in parallel with matmuls",
              hy_ranks_way(run, run->has_nccl));
     hy_ranks_progress(run, "timing");
     hy_status status = open_and_measure(&r, run);
     hy_bench_close(&r.bench);
-    (void)run->device.backend->stream_sync(run->device.stream); /* a failure was told */
+    (void)run->device.backend->stream_sync(run->device.stream); /* the failure has been reported */
     release_matmul(&run->device, &r.matmul);
     if (r.free) run->device.backend->stream_destroy(r.free);
     run->done += 0.1;

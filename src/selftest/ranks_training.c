@@ -1,20 +1,23 @@
-/* ranks_training.c: short runs of a small model on these ranks, in every stage. See ranks.h.
+/* ranks_training.c: short runs of a small model on these ranks, in every ZeRO stage. See ranks.h.
  *
- * Rank 0 trains alone first. Then all ranks train the same steps in each stage: losses and norms must have the same bits
- * on all ranks and in all stages and over each way, and those of the run alone up to the order of sums; what a rank sends
- * must be what the plan says, to the byte, and its memory within the plan. */
+ * Rank 0 trains alone first. Then all ranks train the same steps in each stage. Losses and norms
+ * must have the same bits on all ranks, in all stages and with each transport, and must equal those
+ * of rank 0 alone up to the order of sums. The bytes that a rank sends must equal the plan, and its
+ * memory must not exceed it. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "config/derived.h"
 #include "selftest/ranks.h"
+#include "trainer/make.h"
 #include "trainer/trainer.h"
 
 enum { STEPS = 6, STAGES = 4 };
 #define MEMORY_SLACK ((uint64_t)128 << 20)
 
-/* As far as losses and norms may be from those of one rank, as shares of them. */
+/* Allowed relative difference of losses and norms from those of one rank. */
 typedef struct precision {
     const char *name;
     double loss, norm;
@@ -26,16 +29,16 @@ typedef struct course {
 
 typedef struct case_run {
     const precision *with;
-    int stage; /* -1: alone */
+    int stage; /* -1: one rank */
     bool is_nccl;
     course found;
-    double seconds;           /* of a step */
-    uint64_t sent, expected;  /* bytes of a step */
-    uint64_t memory, planned; /* on the device: the most, and by the plan */
-    uint64_t in_use;          /* of a card, by its driver; 0: not known */
+    double seconds;           /* of one step */
+    uint64_t sent, expected;  /* bytes of one step */
+    uint64_t memory, planned; /* on the device: peak and plan */
+    uint64_t in_use;          /* memory in use on a card, from its driver; 0: not known */
 } case_run;
 
-/* ---- the run -------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static hy_status set_words(hy_config *config, const char *words) {
     char text[512], *rest = text, *key;
@@ -45,10 +48,10 @@ static hy_status set_words(hy_config *config, const char *words) {
     return HY_OK;
 }
 
-/* Each rank has two micro-batches of two sequences in a step. */
+/* Each rank has two micro-batches of two sequences per step. */
 static hy_status configure(const hy_ranks_run *run, const case_run *c, hy_config *config) {
     const hy_settings *s = &run->settings;
-    const char *way = c->is_nccl ? "nccl" : "sockets"; /* which also stands for MPI here */
+    const char *way = c->is_nccl ? "nccl" : "sockets"; /* also used for MPI here */
     char text[384], device[16] = "cpu";
     int card = hy_device_card(s->device);
     if (card >= 0) snprintf(device, sizeof device, "cuda:%d", card);
@@ -71,7 +74,7 @@ static hy_status bytes_expected(const hy_engine *e, uint64_t *out) {
     return HY_OK;
 }
 
-/* What the ranks' stream still has to send belongs to the step. */
+/* What is still in flight on the ranks' stream belongs to the step. */
 static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
     hy_engine *e = &t->engine;
     *out = 0;
@@ -81,7 +84,7 @@ static hy_status bytes_sent(hy_trainer *t, uint64_t *out) {
     return HY_OK;
 }
 
-/* The first step makes copies of weights, which later ones have: bytes are the last step's. */
+/* The first step also sends copies of weights, so the bytes of the last step count. */
 static hy_status make_steps(hy_trainer *t, case_run *c) {
     uint64_t before = 0, after;
     for (int i = 0; i < STEPS; i++) {
@@ -123,7 +126,7 @@ static hy_status train(hy_ranks_run *run, case_run *c) {
     return status;
 }
 
-/* ---- what must be so ------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static void compare_bits(const course *a, const course *b, const char *whose, hy_finding *finding) {
     for (int i = 0; i < STEPS; i++) {
@@ -138,14 +141,14 @@ static double apart(double a, double b) {
     return isnan(far) ? INFINITY : far;
 }
 
-/* How far losses are from those of one rank. */
+/* The difference of losses from those of one rank. */
 static double compare_to_one(const case_run *c, const course *alone, hy_finding *finding) {
     double most = 0;
     for (int i = 0; i < STEPS; i++) {
         double loss = apart(c->found.loss[i], alone->loss[i]);
         double norm = apart(c->found.norm[i], alone->norm[i]);
         if (loss > c->with->loss || norm > c->with->norm)
-            hy_finding_add(finding, "step %d has loss %.9g, norm %.9g; of one rank %.9g, %.9g",
+            hy_finding_add(finding, "step %d has loss %.9g, norm %.9g; on one rank %.9g, %.9g",
                            i + 1, c->found.loss[i], c->found.norm[i], alone->loss[i],
                            alone->norm[i]);
         if (loss > most) most = loss;
@@ -157,10 +160,10 @@ static void compare_with_plan(const case_run *c, hy_finding *finding) {
     uint64_t slack = c->planned / 100 * 3;
     if (slack < MEMORY_SLACK) slack = MEMORY_SLACK;
     if (c->sent != c->expected)
-        hy_finding_add(finding, "it sent %llu bytes in a step, by the plan %llu",
+        hy_finding_add(finding, "sent %llu bytes in a step; planned: %llu",
                        (unsigned long long)c->sent, (unsigned long long)c->expected);
     if (c->memory > c->planned || c->planned - c->memory > slack)
-        hy_finding_add(finding, "it took %llu bytes of the device, by the plan %llu",
+        hy_finding_add(finding, "used %llu bytes of the device; planned: %llu",
                        (unsigned long long)c->memory, (unsigned long long)c->planned);
 }
 
@@ -169,14 +172,14 @@ static void describe(const case_run *c, double far, char *out, size_t size) {
     if (c->in_use > 0)
         snprintf(in_use, sizeof in_use, ", %.0f in use on the card", (double)c->in_use / 0x1p20);
     snprintf(out, size,
-             "loss %.4f to %.4f, %.0e from one rank; %.1f ms a step, %.2f MiB sent; memory %.1f of "
-             "%.1f MiB%s",
+             "loss %.4f to %.4f, %.0e from one rank; %.1f ms per step, %.2f MiB sent; memory %.1f "
+             "of %.1f MiB%s",
              c->found.loss[0], c->found.loss[STEPS - 1], far, 1e3 * c->seconds,
              (double)c->sent / 0x1p20, (double)c->memory / 0x1p20, (double)c->planned / 0x1p20,
              in_use);
 }
 
-/* `first` is what stage 0 gave. */
+/* `first` is the result of stage 0. */
 static hy_status judge(hy_ranks_run *run, const case_run *c, const course *alone,
                        const course *first) {
     course leader = c->found;
@@ -193,9 +196,9 @@ static hy_status judge(hy_ranks_run *run, const case_run *c, const course *alone
     return hy_ranks_judge(run, &finding, name, text);
 }
 
-/* ---- the part ------------------------------------------------------------------------------------- */
+/* ---- the part -------------------------------------------------------------------------------- */
 
-/* By rank 0; the others wait for it. */
+/* Rank 0 trains; the others wait for it. */
 static hy_status train_alone(hy_ranks_run *run, const precision *with, course *out) {
     case_run c = {.with = with, .stage = -1};
     char name[32];
@@ -204,8 +207,8 @@ static hy_status train_alone(hy_ranks_run *run, const precision *with, course *o
     if (hy_ranks_leads(run)) HY_TRY(train(run, &c));
     HY_TRY(hy_control_share(run->team->control, &c.found, sizeof c.found, 0));
     *out = c.found;
-    hy_ranks_tell(run, name, "loss %.4f to %.4f; %.1f ms a step", out->loss[0],
-                  out->loss[STEPS - 1], 1e3 * c.seconds);
+    hy_ranks_report(run, name, "loss %.4f to %.4f; %.1f ms per step", out->loss[0],
+                    out->loss[STEPS - 1], 1e3 * c.seconds);
     return HY_OK;
 }
 
@@ -219,7 +222,8 @@ static hy_status train_case(hy_ranks_run *run, const course *alone, course *firs
     return judge(run, c, alone, first);
 }
 
-/* Every stage over the way that training takes; where there is another, one stage over that. */
+/* Every stage with the transport of training; with another transport, if there is one, only one
+ * stage. */
 static hy_status test_precision(hy_ranks_run *run, const precision *with) {
     course alone, first;
     HY_TRY(train_alone(run, with, &alone));

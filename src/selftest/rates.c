@@ -1,7 +1,7 @@
-/* rates.c: how fast the device is at what training is made of. See selftest.h.
+/* rates.c: measures how fast the device runs the main operations of training. See selftest.h.
  *
- * Several enqueues between two waits, after one to warm up, until a fifth of a second is full. Sizes are
- * chosen so that a card with 4 GB can do them, and a CPU in some seconds. */
+ * After a warm-up, operations are enqueued in groups until a fifth of a second has passed. The
+ * sizes fit a card with 4 GB, and take a CPU some seconds. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -11,7 +11,7 @@
 #define ENOUGH_SECONDS 0.2
 #define COPY_BYTES ((size_t)128 << 20)
 
-/* Device memory of one measurement; released together. */
+/* Device memory of one measurement, released together. */
 typedef struct bench_memory {
     hy_backend *backend;
     void *taken[8];
@@ -31,7 +31,8 @@ static void release_all(bench_memory *m) {
     m->count = 0;
 }
 
-/* A tensor of normal numbers: equal ones would cost less power, and run faster than a model does. */
+/* A tensor of normal random numbers: equal numbers would use less power and run faster than a
+ * model. */
 static hy_status take_tensor(bench_memory *m, hy_stream *stream, hy_dtype dtype, int64_t rows,
                              int64_t cols, hy_tensor *out) {
     *out = hy_tensor_2d(NULL, dtype, rows, cols);
@@ -66,7 +67,7 @@ static hy_status seconds_of(const hy_selftest_device *device, bench_memory *m, h
     return times < 2 ? HY_OK : enqueue_times(device, call, times, seconds);
 }
 
-/* A CPU's rates have few digits in TFLOP/s. */
+/* The rates of a CPU are small in TFLOP/s, so they get more digits. */
 static void tell_flops(hy_selftest_run *run, const char *name, double flops) {
     bool is_tera = flops >= 1e12;
     hy_selftest_tell_rate(run, name, flops * (is_tera ? 1e-12 : 1e-9),
@@ -93,9 +94,10 @@ static hy_status tell_matmul(hy_selftest_run *run, const hy_selftest_device *dev
     return status;
 }
 
-/* ---- fp8 ------------------------------------------------------------------------------------------ */
+/* ---- fp8 ------------------------------------------------------------------------------------- */
 
-/* Codes of a bf16 matrix as they lie and transposed, then the square of it: a weight's gradient has both. */
+/* Converts a bf16 matrix to fp8, as it is and transposed, then multiplies both, as for the gradient
+ * of a weight. */
 static hy_status time_fp8(const hy_selftest_device *device, bench_memory *m, int64_t size,
                           double *bytes, double *flops) {
     hy_op_call largest = {.kind = HY_OP_LARGEST}, to_fp8 = {.kind = HY_OP_TO_FP8};
@@ -133,7 +135,7 @@ static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device
         snprintf(name, sizeof name, "matmul, e4m3, %lld x %lld x %lld", (long long)size,
                  (long long)size, (long long)size);
         tell_flops(run, name, flops);
-        snprintf(name, sizeof name, "bf16 to fp8, as it lies and transposed, %lld x %lld",
+        snprintf(name, sizeof name, "bf16 to fp8, as it is and transposed, %lld x %lld",
                  (long long)size, (long long)size);
         hy_selftest_tell_rate(run, name, bytes * 1e-9, "GB/s");
     }
@@ -141,9 +143,9 @@ static hy_status tell_fp8(hy_selftest_run *run, const hy_selftest_device *device
     return status;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------ */
+/* ---- attention ------------------------------------------------------------------------------- */
 
-/* Forward, then backward over the same memory; and was it cuDNN's? */
+/* Forward, then backward in the same memory; and whether cuDNN was used. */
 static hy_status time_attention(const hy_selftest_device *device, bench_memory *m, hy_dtype dtype,
                                 const hy_op_attr *attr, double rates[2], bool is_cudnn[2]) {
     int64_t rows = (int64_t)attr->heads.batch * attr->heads.seq;
@@ -170,13 +172,13 @@ static hy_status time_attention(const hy_selftest_device *device, bench_memory *
     return HY_OK;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static hy_status tell_copy(hy_selftest_run *run, const hy_selftest_device *device, const char *name,
                            void *to, const void *from, double factor) {
     enum { TIMES = 8 };
     double start = 0;
-    for (int i = -1; i < TIMES; i++) { /* the first warms up */
+    for (int i = -1; i < TIMES; i++) { /* the first is a warm-up */
         if (i == 0) start = hy_clock();
         HY_TRY(device->backend->copy(device->stream, to, from, COPY_BYTES));
         if (i < 0) HY_TRY(device->backend->stream_sync(device->stream));
@@ -194,7 +196,7 @@ static hy_status tell_copies(hy_selftest_run *run, const hy_selftest_device *dev
     HY_TRY_TO(end, status, take(&m, HY_DEVICE, COPY_BYTES, &a));
     HY_TRY_TO(end, status, take(&m, HY_DEVICE, COPY_BYTES, &b));
     HY_TRY_TO(end, status,
-              tell_copy(run, device, "copy within the device's memory, read and write", b, a, 2));
+              tell_copy(run, device, "copy within device memory, read and write", b, a, 2));
     if (!run->result->is_gpu) goto end;
     HY_TRY_TO(end, status, take(&m, HY_PINNED, COPY_BYTES, &pinned));
     HY_TRY_TO(end, status, tell_copy(run, device, "copy to the card, pinned memory", a, pinned, 1));
@@ -228,7 +230,7 @@ hy_status hy_selftest_rates(hy_selftest_run *run) {
     attr.heads.scale = 0.088f;
     hy_status status = time_attention(device, &m, narrow, &attr, rates, is_cudnn);
     for (int i = 0; i < 2 && status == HY_OK; i++) {
-        const char *whose = !is_gpu ? "" : is_cudnn[i] ? ", cuDNN's" : ", our own";
+        const char *whose = !is_gpu ? "" : is_cudnn[i] ? ", cuDNN's" : ", our kernels";
         snprintf(name, sizeof name, "attention %s, %s, %d x %d, 16 heads of 128%s", ways[i],
                  hy_dtype_name(narrow), batch, seq, whose);
         tell_flops(run, name, rates[i]);

@@ -1,4 +1,4 @@
-/* selftest.c: opening the device to be tested and going through the parts. See hybrid.h. */
+/* selftest.c: opens the device under test and runs the parts. See hybrid.h. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -40,7 +40,7 @@ static void close_device(hy_selftest_device *device) {
 
 static hy_status open_all(const char *device, hy_selftest_run *run) {
     hy_selftest_result *result = run->result;
-    /* auto takes a card where one can be used. */
+    /* auto uses a card if there is a usable one. */
     hy_backend **out = &run->gpu.backend;
     int asked = HY_USE_CPU;
     (void)hy_choice_value("device", device, &asked);
@@ -48,7 +48,7 @@ static hy_status open_all(const char *device, hy_selftest_run *run) {
     hy_cuda_options options = {
         .device = card < 0 ? 0 : card, .tune = HY_TUNE_FAST, .attention = HY_ATTENTION_AUTO};
     *out = NULL;
-    if (card >= 0) HY_TRY(hy_cuda_backend_create(&options, out)); /* one that was asked for */
+    if (card >= 0) HY_TRY(hy_cuda_backend_create(&options, out)); /* the user chose this card */
     if (asked == HY_USE_ANY) (void)hy_cuda_backend_create(&options, out);
     HY_TRY(hy_cpu_backend_create(&(hy_cpu_options){0}, &run->cpu.backend));
     hy_selftest_device *devices[] = {&run->cpu, &run->gpu};

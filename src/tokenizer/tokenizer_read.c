@@ -58,7 +58,8 @@ static hy_status read_template(hy_tokenizer *t, const hy_json_node *node) {
         bool is_text =
             hy_json_as_string(hy_json_get(text, "id"), &id, NULL) && strcmp(id, "A") == 0;
         if (!is_text || has_text) {
-            return fail_template(t, "\"single\" must hold special tokens and Sequence A once");
+            return fail_template(
+                t, "\"single\" must contain Sequence A exactly once, and special tokens");
         }
         has_text = true;
     }

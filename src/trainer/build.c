@@ -12,7 +12,15 @@
 #include "data/fingerprint.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "setup/setup.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 #define FIRST_LOSS_SCALE 0x1p16
 

@@ -9,6 +9,11 @@
 #include "base/json.h"
 #include "base/sized.h"
 #include "infer/sample.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define SHARE 0.03                     /* of the run's compute, for all but the closing one */

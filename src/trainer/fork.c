@@ -9,6 +9,10 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */

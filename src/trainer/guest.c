@@ -13,6 +13,10 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "formats/checkpoint.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 hy_status hy_guest_settings(hy_guest *guest, int32_t ranks, hy_settings *s) {

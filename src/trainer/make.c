@@ -8,7 +8,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "trainer/advance.h"
 #include "trainer/join.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 /* What is known from attempts that failed. */

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "trainer/advance.h"
+#include "trainer/saving.h"
 
 #define MUCH_STALLED 0.1 /* share of the time */
 #define LINE_ADVICE 2    /* changes that a line suggests */

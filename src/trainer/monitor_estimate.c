@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/sized.h"
 #include "hybrid_tools.h"
+#include "setup/setup.h"
 #include "trainer/monitor.h"
 
 static hy_status size_plan(const hy_trainer *t, const hy_plan_choice *choice, int64_t seq,

@@ -4,6 +4,7 @@
  * matrix, head included, and causal attention at half its square (model/shape.c). */
 #include <math.h>
 
+#include "trainer/advance.h"
 #include "trainer/trainer.h"
 
 #define SMOOTHED_STEPS 10

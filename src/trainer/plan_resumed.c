@@ -11,6 +11,8 @@
 #include "base/json.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
+#include "trainer/make.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 typedef struct listed {

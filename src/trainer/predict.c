@@ -8,6 +8,10 @@
 #include <math.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \

@@ -13,6 +13,10 @@
 #include "kernels/grid.h"
 #include "plan/plan_value.h"
 #include "record/state_files.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 #define PROGRESS_VERSION 1

@@ -13,7 +13,10 @@
 #include "base/hash.h"
 #include "base/sized.h"
 #include "plan/plan_value.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/join.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define MESSAGE 384 /* of a failure that another rank is told of */

@@ -4,6 +4,10 @@
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "hybrid_tools.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 static hy_moment now(const hy_trainer *t) {

@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 #define RESERVE_BYTES ((size_t)256 << 10)

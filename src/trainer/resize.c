@@ -8,7 +8,12 @@
  * device). */
 #include <stdio.h>
 
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
 #include "trainer/monitor.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 /* ---- which sizes there are --------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 #include "record/state_files.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* Values of one key, then and now. */

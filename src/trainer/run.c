@@ -12,6 +12,12 @@
 #include "data/ngram.h"
 #include "formats/checkpoint.h"
 #include "record/export.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* An n-gram table of more text than this would take longer to count than it tells. */

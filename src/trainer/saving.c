@@ -5,6 +5,9 @@
 
 #include "formats/checkpoint.h"
 #include "record/state_files.h"
+#include "trainer/advance.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 #include "trainer/trainer.h"
 
 /* ---- room ------------------------------------------------------------------------------------- */

@@ -11,7 +11,11 @@
 #include <stdio.h>
 
 #include "base/error.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
 #include "trainer/monitor.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */

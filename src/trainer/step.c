@@ -2,6 +2,11 @@
 #include <math.h>
 
 #include "base/rng.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
 #define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */

@@ -74,11 +74,11 @@ test_unknown_commands_end_what_no_person_types() {
     make_model
     run_chat_with '/nonsense\nab\n' --model model
     expect_code 2
-    expect_err "error: unknown command /nonsense; known are /reset, /adapter, /help and /exit"
+    expect_err "error: unknown command /nonsense; the commands are /reset, /adapter, /help and /exit"
     expect_empty "$stdout"
     run_chat_with '/adapter zz\nab\n' --model model
     expect_code 2
-    expect_err "error: no adapters were named"
+    expect_err "error: no adapters are loaded"
     expect_empty "$stdout"
 }
 
@@ -108,7 +108,7 @@ test_a_conversation_from_a_file_is_answered() {
     run_chat --model model/model --messages nowhere.json
     expect_chat_error "nowhere.json cannot be read"
     run_chat --model model/model --messages talk.json --system x
-    expect_chat_error "--system stands before a new conversation"
+    expect_chat_error "--system cannot be used with --messages"
 }
 
 test_a_template_that_cannot_be_rendered_is_told() {
@@ -145,7 +145,7 @@ test_a_model_of_another_tool_tells_its_story() {
 
 test_wrong_usage() {
     run_chat
-    expect_chat_error "which model? --model FOLDER"
+    expect_chat_error "--model is missing"
     run_chat --modle x
     expect_chat_error "unknown flag --modle; did you mean --model?"
     run_chat x
@@ -153,9 +153,9 @@ test_wrong_usage() {
     run_chat --model
     expect_chat_error "--model needs a value"
     run_chat --model m --top-p 1.5
-    expect_chat_error '--top-p is "1.5"; accepted are numbers from 0 to 1'
+    expect_chat_error '--top-p is "1.5"; accepted: numbers from 0 to 1'
     run_chat --model m --max-tokens few
-    expect_chat_error '--max-tokens is "few"; accepted are whole numbers'
+    expect_chat_error '--max-tokens is "few"; accepted: whole numbers'
     run_chat --model nowhere
     expect_chat_error "nowhere"
     run_chat --model nano --prompt x
@@ -195,7 +195,7 @@ test_lines_are_edited_on_a_terminal() {
     # A wrong letter is removed in the middle of the line; the up key brings the line back.
     (sleep 0.7; printf '/hxlp\002\002\177e\r'; sleep 0.2; printf '\033[A\r'; sleep 0.2; printf '\004') |
         TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
-    expect_same "$(grep -c 'begin a new conversation' "$stdout")" 2 "times /help was obeyed"
+    expect_same "$(grep -c 'start a new conversation' "$stdout")" 2 "times /help was obeyed"
 }
 
 # Whatever the locale is: models read UTF-8.

@@ -187,7 +187,7 @@ test_flags_of_adapters_without_adapters() {
     make_base
     run --resume base --lora-rank 8
     expect_code 2
-    expect_err "--lora-rank 8 has no effect without adapters: the run that goes on trains none"
+    expect_err "--lora-rank 8 has no effect without adapters: the resumed run has no adapters"
     run --eval-only --model base --lora-rank 8 --device cpu
     expect_refusal "--lora-rank 8" "add --adapter FOLDER"
 }
@@ -256,17 +256,17 @@ test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
     run --model base --lora
-    expect_refusal "base is a folder without config.json" "whose model is base/model"
+    expect_refusal "base is a folder without config.json" "its model is in base/model"
     run --model tuned --lora
     expect_refusal "tuned is a folder without config.json" "--adapter tuned/adapter"
     run --model tuned/adapter
-    expect_refusal "it is an adapter" "--adapter tuned/adapter"
+    expect_refusal "this is an adapter" "use --adapter tuned/adapter"
     run --model tuned/checkpoint-6 --lora
-    expect_refusal "it is a checkpoint: --init-from tuned/checkpoint-6"
+    expect_refusal "this is a checkpoint; to start from its weights, use --init-from tuned/checkpoint-6"
     run_other hybrid-chat --model tuned/adapter
     expect_code 2
     expect_err "flag --model: "
-    expect_err "it is an adapter"
+    expect_err "this is an adapter"
     run --eval-only --model nobody
     expect_refusal "flag --model: unknown model nobody"
 }
@@ -478,7 +478,7 @@ test_a_base_that_moved_is_named() {
     expect_refusal "--base again has no effect"
     run_other hybrid-chat --model again --base again --prompt ab
     expect_code 2
-    expect_err "--base is for a run with adapters"
+    expect_err "--base is only for a run with adapters"
     run --eval-only --model again --adapter tuned/adapter --base again
     expect_refusal "--base again has no effect"
 }
@@ -657,7 +657,7 @@ test_adapters_that_cannot_be_side_by_side() {
         expect_err "two/adapter"
     fi
     run_tiny --init-from base --adapter one/adapter,three/adapter --out new
-    expect_refusal "begins with one adapter"
+    expect_refusal "starts from one adapter"
     run --eval-only --model one --adapter two/adapter --device cpu
     expect_refusal "adapters of its own"
 }
@@ -746,7 +746,7 @@ test_merging_shows_how_far_the_two_are_apart() {
     make_quantised
     run_other hybrid-export tuned --out as-trained --merge --dtype fp32 --eval-batches 0
     expect_code 0
-    line=$(grep '^held-out loss: onto the base as trained (nf4) ' "$stdout") || fail "$(cat "$stdout")"
+    line=$(grep '^held-out loss: merged into the base as trained (nf4) ' "$stdout") || fail "$(cat "$stdout")"
     run_other hybrid-export tuned --out as-they-are --merge-onto folder --dtype fp32 --eval-batches 0
     expect_same "$(grep '^held-out loss' "$stdout")" "$line" "the other way round"
     set -- --eval-only --seed 1 --builtin-bytes 60000 --seq-len 32 --batch-size 2 --threads 1 --device cpu --json
@@ -759,11 +759,11 @@ test_merging_shows_how_far_the_two_are_apart() {
     awk 'BEGIN { for (i = 0; i < 400; i++) printf "Nina kept %d cups.\n", i }' > text.txt
     run_other hybrid-export tuned --out more --merge --data text.txt --eval-batches 2 --device cpu
     expect_code 0
-    grep -q 'onto the folder.*; 128 tokens of ' "$stdout" || fail "$(cat "$stdout")"
+    grep -q 'into the original weights.*; 128 tokens of ' "$stdout" || fail "$(cat "$stdout")"
     mv base moved
     run_other hybrid-export tuned --out again --merge --base moved --eval-batches 1
     expect_code 0
-    grep -q '^held-out loss: onto the base' "$stdout" || fail "$(cat "$stdout")"
+    grep -q '^held-out loss: merged into the base' "$stdout" || fail "$(cat "$stdout")"
 }
 
 test_an_adapter_is_merged_without_a_run() {
@@ -794,9 +794,9 @@ test_an_adapter_that_cannot_be_merged() {
         "hybrid-export $export --base $golden/gpt2|is no matrix of this model" \
         "hybrid-export $export --base nano|shape without weights" \
         "hybrid-export $export --base nowhere|beside nowhere, which is not there; --base FOLDER" \
-        "hybrid-export tuned $export|in place of a checkpoint; unexpected argument tuned" \
-        "hybrid-export --adapter $adapter --out merged|for --merge" \
-        "hybrid-export $export --merge-onto trained|not onto trained" \
+        "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \
+        "hybrid-export --adapter $adapter --out merged|needs --merge" \
+        "hybrid-export $export --merge-onto trained|--merge-onto folder, not trained" \
         "hybrid-export $export --eval-batches 3|need a run"; do
         # shellcheck disable=SC2086 # words
         run_other ${case%%|*}
@@ -833,7 +833,7 @@ test_what_cannot_be_merged_onto() {
     grep -q "as fp8 alone" "$stderr" || fail "$(cat "$stderr")"
     run_other hybrid-export nowhere --out merged --merge-onto sixteen # what is wrong in any case comes first
     expect_code 2
-    grep -q "merge-onto needs trained or folder, but got sixteen" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "merge-onto accepts trained or folder, but got sixteen" "$stderr" || fail "$(cat "$stderr")"
     run_other hybrid-export tuned --out merged --eval-batches 3
     expect_code 2
     grep -q -e "--merge" "$stderr" || fail "$(cat "$stderr")"

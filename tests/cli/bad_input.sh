@@ -150,7 +150,7 @@ test_checkpoint_of_another_preset() {
     run_tiny --out out
     expect_code 0
     run --resume out --model tiny-gpt2
-    expect_refusal "another model" "nano" "tiny-gpt2"
+    expect_refusal "cannot resume" "has the model nano" "model tiny-gpt2 is set by flag --model"
 }
 
 damage() { printf XXXX | dd of="$1" bs=1 seek=2000 conv=notrunc 2> /dev/null; }

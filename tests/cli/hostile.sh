@@ -128,7 +128,7 @@ test_standard_input_without_an_end_is_refused() {
     (limit -d 1000000 && timeout -k 1 10 "$programs/hybrid-chat" --model out \
         < /dev/zero > "$stdout" 2> "$stderr")
     expect_same "$?" 2 "exit code of hybrid-chat"
-    expect_err "a message has more than"
+    expect_err "the message has more than"
 }
 
 test_a_file_of_many_keys_is_refused_at_once() {

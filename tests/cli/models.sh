@@ -135,7 +135,7 @@ test_a_shape_that_transformers_lacks_is_told() {
 
 test_wrong_use_of_export() {
     run_export
-    expect_export_refusal "a checkpoint is missing"
+    expect_export_refusal "the checkpoint is missing"
     run_export somewhere
     expect_export_refusal "--out FOLDER is missing"
     run_export nowhere --out x

@@ -55,7 +55,7 @@ test_as_many_cards_as_gpus_are_enough() {
 
 test_gpus_on_the_cpu_are_refused_with_what_to_use() {
     run_tiny --gpus 2 --out out
-    expect_refusal "--gpus 2 needs cards" "device is cpu" "--ranks 2"
+    expect_refusal "--gpus 2 needs GPUs" "device is cpu" "--ranks 2"
     run --model nano --gpus 2 --device cuda:1 --out out
     expect_refusal "device is cuda:1" "expected auto or cuda"
 }
@@ -68,13 +68,13 @@ test_wrong_numbers_are_refused() {
     run_tiny --ranks
     expect_refusal "--ranks needs a value" "1 to 256"
     run_tiny --ranks 2 --gpus 2
-    expect_refusal "--gpus 2 and --ranks 2" "expected one of them"
+    expect_refusal "--gpus 2 and --ranks 2" "cannot be combined"
 }
 
 test_other_actions_have_one_process() {
     for action in --doctor --list-models --eval-only; do
         run --ranks 2 $action
-        expect_refusal "--ranks is for training"
+        expect_refusal "--ranks cannot be used with this action"
     done
     run_tiny --ranks 2 --zero-stage 2 --print-config
     expect_code 0
@@ -148,7 +148,7 @@ test_ranks_are_told_at_the_begin_at_the_end_and_in_the_record() {
     run_tiny --ranks 2 --zero-stage 1 --out two
     expect_code 0
     expect_out "ranks     2 (ZeRO stage 1, over sockets)"
-    grep -qE '^ranks     2: slowest rank [01] in [0-9]+ of [0-9]+ steps \(median [0-9.e-]+ s, waited [0-9.e-]+ s\), link in use [0-9]+ % of its time, [0-9.]+ [KM]iB( to [0-9.]+ [KM]iB)? a step sent by each, memory [0-9.]+ [KM]iB' "$stdout" ||
+    grep -qE '^ranks     2: slowest rank [01] in [0-9]+ of [0-9]+ steps \(median [0-9.e-]+ s, waited [0-9.e-]+ s\), link in use [0-9]+ % of the time, each sends [0-9.]+ [KM]iB( to [0-9.]+ [KM]iB)? per step, memory [0-9.]+ [KM]iB' "$stdout" ||
         fail "no ranks at the end: $(cat "$stdout")"
     grep -q '^{"event":"start",.*"ranks":2,"zero_stage":1,"transport":"sockets",' two/metrics.jsonl ||
         fail "the start does not tell of ranks"
@@ -225,7 +225,7 @@ test_ranks_that_fail_are_started_again() {
         seen=$(newest out)
         wait_for "[ \"\$(newest out)\" -gt $seen ]"
         kill -KILL "$(cut -d ' ' -f $again /proc/$pid/task/$pid/children)"
-        wait_for "grep -q 'started again ($again of 2)' $stderr"
+        wait_for "grep -q 'restarting all ranks ($again of 2)' $stderr"
         wait_for "[ \$(wc -w < /proc/$pid/task/$pid/children) -eq 2 ]"
     done
     wait $pid
@@ -233,11 +233,11 @@ test_ranks_that_fail_are_started_again() {
     expect_code 0
     expect_same "$(losses out | cksum)" "$(losses whole | cksum)" "losses"
     run_tiny --restarts 2 --out other
-    expect_refusal "--restarts 2" "expected --gpus or --ranks"
+    expect_refusal "--restarts 2" "add --gpus or --ranks"
     run_tiny --restarts 2 --ranks 2
-    expect_refusal "--restarts 2" "expected --out FOLDER"
+    expect_refusal "--restarts 2" "add --out FOLDER"
     run --selftest --ranks 2 --restarts 1 --out other
-    expect_refusal "--restarts 1" "expected one of them"
+    expect_refusal "--restarts 1" "cannot be used with --selftest"
     run_tiny --ranks 2 --restarts 3 --data nowhere.txt --out other
     expect_code 2
 }
@@ -295,9 +295,9 @@ test_a_plan_of_ranks_starts_none_and_says_what_one_sends() {
         expect_code 0
         run_tiny --ranks 2 --zero-stage $stage --predictor none --eval-every 0 --out none --plan
         expect_code 0
-        expect_lines "$stdout" "this is one of 2 ranks; zero_stage $stage, link sockets" 1
+        expect_lines "$stdout" "plan of one of 2 ranks; zero_stage $stage, link sockets" 1
         expect_lines "$stdout" "a rank sends " 1
-        expect_lines "$stdout" "bounds it" 1
+        expect_lines "$stdout" "limited by" 1
         run_tiny --ranks 2 --zero-stage $stage --predictor none --eval-every 0 --out none --plan --json
         planned=$(json_values "$stdout" | sed -n "s/^\.link\.step_bytes$tab//p")
         # In these stages nothing is on its way at the end of a step.
@@ -313,8 +313,8 @@ test_a_plan_is_for_cards_that_are_not_here() {
         # shellcheck disable=SC2086
         run $far --link $link
         expect_code 0
-        expect_out "this is one of 8 ranks; zero_stage 2, link $link"
-        expect_out "tokens/s of all ranks"
+        expect_out "plan of one of 8 ranks; zero_stage 2, link $link"
+        expect_out "tokens/s on all ranks together"
         expect_out "it fits"
     done
     # shellcheck disable=SC2086
@@ -327,11 +327,11 @@ test_a_plan_is_for_cards_that_are_not_here() {
 
 test_a_plan_of_ranks_is_refused_where_it_makes_no_sense() {
     run --plan --gpus 2 --card h100-80
-    expect_refusal "expected --model NAME"
+    expect_refusal "add --model NAME"
     run --plan --gpus 2 --ranks 2 --model nano
-    expect_refusal "expected one of them"
+    expect_refusal "cannot be combined"
     run --plan --gpus 2 --model nano --device cpu
-    expect_refusal "--gpus 2 needs cards"
+    expect_refusal "--gpus 2 needs GPUs"
     run --plan --ranks 3 --model nano --batch-size 4
     expect_refusal "which 3 ranks cannot share evenly"
 }
@@ -424,7 +424,7 @@ test_selftest_of_ranks_passes_and_writes_a_report() {
             expect_same "$(grep -cE '(fp32|bf16), stage [0-3], sockets +ok ' "$file")" 8 "stages"
         done
     done
-    expect_out "the report is in kept/report-$ranks/selftest.txt"
+    expect_out "report: kept/report-$ranks/selftest.txt"
 }
 
 # What takes long and differs little is for make test-all (tests/long/cli_ranks.sh).
@@ -458,7 +458,7 @@ test_selftest_names_a_rank_that_is_lost() {
     code=$?
     expect_code 1
     expect_lines "$stderr" "hybrid-train: error: rank 1 (" 1
-    expect_lines report/selftest.txt "it failed: rank 1 (" 1
+    expect_lines report/selftest.txt "failed: rank 1 (" 1
 }
 
 test_selftest_of_ranks_is_refused_like_their_training() {
@@ -466,11 +466,11 @@ test_selftest_of_ranks_is_refused_like_their_training() {
     expect_code 2
     expect_err "NCCL moves memory of cards"
     run --selftest --gpus 2 --device cpu
-    expect_refusal "--gpus 2 needs cards"
+    expect_refusal "--gpus 2 needs GPUs"
     : > file
     run --selftest --ranks 2 --device cpu --out file/report
     expect_code 2
-    expect_err "file/report/selftest.txt cannot be written"
+    expect_err "cannot write file/report/selftest.txt"
 }
 
 test_selftest_by_torchruns_variables() {

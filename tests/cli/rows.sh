@@ -108,7 +108,7 @@ test_several_paths_of_data_come_together_and_other_flags_say_which_counts() {
     expect_same "$(losses twice)" "$(losses commas)" "losses"
     run_tiny --seed 7 --seed 8 --print-config
     expect_code 0
-    expect_err "--seed is given more than once; 8 counts, not 7"
+    expect_err "--seed is given more than once; using 8 instead of 7"
     expect_out "seed = 8;"
 }
 

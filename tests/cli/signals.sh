@@ -41,7 +41,7 @@ test_interrupt_saves_and_resume_ends_with_the_same_losses() {
     wait $pid
     code=$?
     expect_code 75
-    expect_err "stopping after this step; again to end at once"
+    expect_err "stopping after this step; press Ctrl-C again to stop at once"
     expect_out "stopped after step"
     expect_out "--resume out"
     [ "$(steps_of out)" -lt 600 ] || fail "it was not stopped"
@@ -82,7 +82,7 @@ test_signal_while_the_run_is_being_made_stops_it_in_order_too() {
 test_second_signal_ends_at_once() {
     start_slow
     kill -INT $pid
-    wait_for "grep -q 'again to end at once' '$stderr'"
+    wait_for "grep -q 'press Ctrl-C again to stop at once' '$stderr'"
     sleep 0.3
     kill -0 $pid 2> /dev/null || fail "the step ended too soon for this test"
     kill -INT $pid

@@ -35,7 +35,7 @@ test_help_on_a_key_shows_what_it_accepts() {
 
 test_help_on_nothing_known_suggests_a_topic() {
     run --help batchsize
-    expect_refusal 'no help on "batchsize"' "did you mean batch-size?"
+    expect_refusal 'no help for "batchsize"' "did you mean batch-size?"
 }
 
 test_version() {
@@ -104,7 +104,7 @@ test_names_from_other_trainers_are_understood() {
 test_doctor_fits_one_screen_and_writes_nothing() {
     run --doctor
     expect_code 0
-    for word in CPU GFLOP/s memory pinnable disk CUDA "what fits" "Each was planned"; do
+    for word in CPU GFLOP/s memory pinnable disk CUDA "what fits" "Planned values"; do
         expect_out "$word"
     done
     grep -qE '^ *memory +.* available, [0-9.]+ GB/s' "$stdout" || fail "$(cat "$stdout")"
@@ -184,10 +184,10 @@ test_full_disk_behind_standard_output_is_an_error() {
 test_flags_of_other_trainers_lead_to_ours() {
     run --dry-run
     expect_code 2
-    expect_err "unknown flag --dry-run; --plan shows"
+    expect_err "unknown flag --dry-run; use --plan"
     run --use-lora
     expect_code 2
-    expect_err "--lora trains adapters"
+    expect_err "use --lora to train adapters"
     run --gpu-mem 4GiB
     expect_err "use --max-gpu-mem"
 }

@@ -49,7 +49,7 @@ stop_when() { # stop_when SIGNAL CONDITION DIR [OPTION ...]: ends a measurement;
     done
     kill "-$signal" "$process"
     wait "$process"
-    [ $? -eq 75 ] && grep -q 'the same command goes on' "$scratch/$name.err" || { cat "$scratch/$name.err"; return 1; }
+    [ $? -eq 75 ] && grep -q 'the same command continues' "$scratch/$name.err" || { cat "$scratch/$name.err"; return 1; }
 }
 
 has_lines() { # has_lines FILE PATTERN ...

@@ -36,8 +36,8 @@ test_seven_billion_fit_a_16_gb_card_and_a_64_gb_pc() {
 test_plan_says_why_and_how_fast() {
     plan_seven
     expect_code 0
-    for words in "why" "optimizer state in pinned memory" "updates are applied" "predicted: " \
-        "tokens/s" "the run: " "written to disk" "taken before step 0" "it fits"; do
+    for words in "why" "optimizer state in pinned memory" "updates are applied" "predicted speed: " \
+        "tokens/s" "length of the run: " "written to disk" "allocated before step 0" "it fits"; do
         expect_out "$words"
     done
 }
@@ -73,8 +73,8 @@ row_of() { sed -n "s/^  $1  *//p" "$stdout" | head -n 1; }
 test_models_are_listed_when_none_is_named() {
     list_for_a_16_gb_card
     expect_code 0
-    for words in "what fits" "full tok/s" "LoRA tok/s" "QLoRA tok/s" "Each was planned" \
-        "rank 16 beside a model that stays in bf16" "rank 16 beside a model that stays in NF4"; do
+    for words in "what fits" "full tok/s" "LoRA tok/s" "QLoRA tok/s" "Planned values" \
+        "rank 16, frozen model in bf16" "rank 16, frozen model in NF4"; do
         expect_out "$words"
     done
     row_of gpt2-124m | grep -qE '^124.4M( +[0-9,]+ +[0-9.]+ +[0-9.]+){3}$' || fail "$(cat "$stdout")"
@@ -139,7 +139,7 @@ test_a_way_that_is_asked_for_is_listed_alone() {
     list_for_a_16_gb_card --qlora --lora-rank 64 --verbose
     expect_code 0
     expect_out "QLoRA: adapters of rank 64"
-    expect_out "QLoRA, in detail"
+    expect_out "QLoRA: details"
     expect_out "on the device"
     ! grep -q "full" "$stdout" || fail "$(cat "$stdout")"
     list_for_a_16_gb_card --train last:2

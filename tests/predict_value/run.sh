@@ -128,7 +128,7 @@ a_stopped_measurement_goes_on() {
     local code=$?
     # It may have been too fast to be caught.
     [ $code -eq 75 ] || [ $code -eq 0 ] || { echo "exit code $code"; return 1; }
-    [ $code -eq 0 ] || grep -q 'the same command goes on' "$scratch/e.err" || return 1
+    [ $code -eq 0 ] || grep -q 'the same command continues' "$scratch/e.err" || return 1
     measure e && [ "$(losses a)" = "$(losses e)" ]
 }
 

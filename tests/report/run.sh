@@ -61,7 +61,7 @@ a_run_told_not_to_leaves_none() {
 a_report_that_cannot_be_written_is_a_warning() {
     expect_code 0 train --steps 3 --out hindered || return 1
     rm hindered/report.html && mkdir -p hindered/report.html/full
-    expect_code 0 train --steps 5 --out hindered --resume hindered && grep -q 'there is no report' err
+    expect_code 0 train --steps 5 --out hindered --resume hindered && grep -q 'could not write the report' err
 }
 
 a_stopped_run_leaves_its_report() {
@@ -103,7 +103,7 @@ wrong_usage_is_told() {
         expect_code 2 report nowhere && grep -q 'nowhere' err &&
         expect_code 2 report run --fast && grep -q -- '--fast' err &&
         expect_code 2 report run --out && grep -q 'needs a value: FILE' err &&
-        mkdir -p empty && expect_code 2 report empty && grep -q 'no line in metrics.jsonl' err &&
+        mkdir -p empty && expect_code 2 report empty && grep -q 'no lines in metrics.jsonl' err &&
         expect_code 2 report run --out nowhere/page.html && [ ! -e nowhere ] &&
         expect_code 0 report --help && grep -q 'Usage' out && expect_code 0 report --version
 }

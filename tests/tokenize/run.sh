@@ -70,7 +70,7 @@ check_exit "help" 0 "Usage: hybrid-tokenize" --help
 check_exit "version" 0 "hybrid-tokenize " --version
 check_exit "no tokenizer" 2 "--tokenizer" --ids
 check_exit "nothing to do" 2 "nothing to do" $tokenizer
-check_exit "two things to do" 2 "exclude each other" $tokenizer --ids --decode
+check_exit "two things to do" 2 "cannot be combined" $tokenizer --ids --decode
 check_exit "an unknown option" 2 'unknown flag --idz' $tokenizer --idz
 check_exit "a missing value" 2 "needs a value" --tokenizer
 check_exit "a wrong fraction" 2 "0 to 0.5" $tokenizer --out "$work/x" --val-fraction 2 "$work"

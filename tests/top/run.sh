@@ -83,13 +83,13 @@ no_line_is_longer_than_the_page() {
 a_page_holds_the_runs_numbers() {
     touch mine/metrics.jsonl
     once mine --width 120 | shows "mine" "running, last line" "tiny-1m, 1.23M parameters" "CPU: test" \
-        "200 / 500" "40.0 %" "1m 40s so far" "2m 30s left" "0.5 s a step" "200.0k tokens" \
-        "confidence 0.82" "7 kept" "3 rejected" "35 steps predicted" "(outer)" \
+        "200 / 500" "40.0 %" "1m 40s so far" "2m 30s left" "0.5 s per step" "200.0k tokens" \
+        "confidence 0.82" "7 accepted" "3 rejected" "35 steps predicted" "(outer)" \
         "2.1400 held out at 200" "2.1400 the best so far" "2004 tokens/s" "mfu 42.1 %" \
-        "waiting 5.0 %" "3.00e-04" "gradient norm 0.75" "micro-batch 8 x 4" "1,000 tokens a step" \
+        "waiting 5.0 %" "3.00e-04" "gradient norm 0.75" "micro-batch 8 x 4" "1,000 tokens per step" \
         "98 % busy" "312 W" "64 °C" "12.0 GiB reserved" "3.00 GiB free on the card" \
         "device 9.00 of 12.0 GiB, normal, 75 %" "pinned 6.00 of 24.0 GiB, 25 %" \
-        "memory is normal again" "memory is critical" "the guard refused a jump"
+        "memory is normal again" "memory is critical" "the guard rejected a jump"
 }
 
 # A run of the caller's own: two micro-batches in a step of 0.5 s, each told as so many tokens.
@@ -110,12 +110,12 @@ a_run_of_ones_own_is_counted_in_steps() {
     make_own_run own-told 1000
     for page in own own-older; do
         once "$page" --width 120 > page
-        shows "own, 1.23M parameters" "2 steps/s" "2 micro-batches a step" "0.5 s a step" < page || return 1
+        shows "own, 1.23M parameters" "2 steps/s" "2 micro-batches per step" "0.5 s per step" < page || return 1
         ! grep -E 'tokens|micro-batch 1' page || return 1
     done
     once own-told --width 120 > page
-    shows "4000 tokens/s" "40.0k tokens" "2 micro-batches a step" < page || return 1
-    ! grep 'tokens a step' page || return 1
+    shows "4000 tokens/s" "40.0k tokens" "2 micro-batches per step" < page || return 1
+    ! grep 'tokens per step' page || return 1
     once own mine --width 200 | shows "2 steps/s" "2004 tok/s"
 }
 
@@ -141,9 +141,9 @@ make_ranks() { # FOLDER RANKS
 ranks_have_a_row_each_and_the_slowest_is_marked() {
     make_ranks two 2
     once two --width 120 > page
-    shows "2   slowest 0: 0.5 s a step, waited 0 %" "ZeRO stage 2   over sockets" < page || return 1
-    grep -qE '^rank 0 +0.5 s a step +waited +0 % +link +12 % +1.00 MiB +3.00 MiB sent +slowest$' page &&
-        grep -qE '^rank 1 +0.5 s a step +waited +50 % +link +12 % +2.00 MiB +3.00 MiB sent$' page || return 1
+    shows "2   slowest 0: 0.5 s per step, waited 0 %" "ZeRO stage 2   over sockets" < page || return 1
+    grep -qE '^rank 0 +0.5 s per step +waited +0 % +link +12 % +1.00 MiB +3.00 MiB sent +slowest$' page &&
+        grep -qE '^rank 1 +0.5 s per step +waited +50 % +link +12 % +2.00 MiB +3.00 MiB sent$' page || return 1
     ! once mine --width 120 | grep -iE '^ranks?'
 }
 
@@ -152,7 +152,7 @@ a_link_that_nobody_timed_is_not_shown_as_idle() {
     make_ranks untimed 2
     sed -i 's/"rank_exchanged":[[][^]]*]/"rank_exchanged":[null,null]/' untimed/metrics.jsonl
     once untimed --width 120 > page
-    grep -qE '^rank 1 +0.5 s a step +waited +50 % +2.00 MiB +3.00 MiB sent$' page
+    grep -qE '^rank 1 +0.5 s per step +waited +50 % +2.00 MiB +3.00 MiB sent$' page
 }
 
 many_ranks_are_summed_up() {
@@ -297,7 +297,7 @@ wide_characters_take_two_columns() {
 
 the_newest_run_is_taken_where_none_is_named() {
     mkdir -p elsewhere/runs && cd elsewhere || return 1
-    ! "$top" 2> message && grep -q "no run below runs/" message || return 1
+    ! "$top" 2> message && grep -q "no run found in runs/" message || return 1
     make_run runs/old 10 100
     make_run runs/new 20 100
     touch -d '1 hour ago' runs/old/metrics.jsonl
@@ -327,11 +327,11 @@ refuses() { # refuses FRAGMENT ARGUMENT ...: exit code 2, one line that holds th
 
 wrong_usage_is_refused_with_what_would_be_right() {
     refuses "did you mean --interval?" mine --intervall 2 &&
-        refuses "accepted are 0.1 to 3600 seconds" mine --interval 0 &&
-        refuses "accepted are 0.1 to 3600 seconds" mine --interval nan &&
-        refuses "accepted are 20 to 500 columns" mine --once --width 19 &&
-        refuses "accepted are 20 to 500 columns" mine --once --width 80.5 &&
-        refuses "accepted are 1 to 300 rows" mine --height &&
+        refuses "accepted: 0.1 to 3600 seconds" mine --interval 0 &&
+        refuses "accepted: 0.1 to 3600 seconds" mine --interval nan &&
+        refuses "accepted: 20 to 500 columns" mine --once --width 19 &&
+        refuses "accepted: 20 to 500 columns" mine --once --width 80.5 &&
+        refuses "accepted: 1 to 300 rows" mine --height &&
         refuses "takes no value" mine --once=yes &&
         refuses "nowhere" nowhere
 }
@@ -373,7 +373,7 @@ a_screen_of_any_size_is_drawn_within_it() {
 
 keys_do_what_help_says() {
     live 100x30 wait=Memory type=p wait=paused type=p gone=paused "type= " wait=paused "type= " \
-        "type=?" "wait=keys and signs" "type=\e" "gone=keys and signs" "type=?" "wait=keys and signs" \
+        "type=?" "wait=keys and symbols" "type=\e" "gone=keys and symbols" "type=?" "wait=keys and symbols" \
         "type=?" wait=Memory type=+ "wait=every 2.0 s" type=+ "wait=every 5.0 s" type=--- \
         "wait=every 0.5 s" type=xyz "type=\e[15~" type=Q end -- "$top" mine |
         shows "exit 0" "${restored[@]}"
@@ -419,7 +419,7 @@ every_end_gives_the_terminal_back() {
     done
     live 90x28 wait=Memory "signal=6" end -- "$top" mine | shows "signal 6" "${restored[@]}" || return 1
     # In the help page, and in the middle of drawing.
-    live 90x28 wait=Memory "type=?" "wait=keys and signs" signal=15 end -- "$top" mine |
+    live 90x28 wait=Memory "type=?" "wait=keys and symbols" signal=15 end -- "$top" mine |
         shows "exit 75" "${restored[@]}" || return 1
     live 200x60 wait=mine signal=15 end -- "$top" --interval 0.1 mine | shows "exit 75" "${restored[@]}"
 }

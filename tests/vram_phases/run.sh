@@ -211,7 +211,7 @@ types_are_rungs() {
 # The same model trained whole, by adapters, and by adapters beside NF4: each phase keeps less than in the way before.
 ways_stand_beside_each_other() {
     phases y --profiles aggressive --ways all || { cat "$scratch/y.out" "$scratch/y.err"; return 1; }
-    grep -A 4 '^live on the device by phase' "$scratch/y.out" |
+    grep -A 4 '^in use on the device by phase' "$scratch/y.out" |
         grep -qE '^nano  *aggressive  *chosen  *qlora( +[0-9.]+ [KM]iB){5} +[0-9]+$' || { cat "$scratch/y.out"; return 1; }
     grep -q 'aggressive, qlora</text>' "$scratch/y.svg" || { echo "the picture does not name it"; return 1; }
     over y '

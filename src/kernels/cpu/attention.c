@@ -99,11 +99,9 @@ hy_status hy_check_doc_starts(const hy_op_call *call, const int32_t *doc_starts,
                               int64_t seq) {
     for (int64_t n = 0; doc_starts && n < rows; n++) {
         if (doc_starts[n] >= 0 && doc_starts[n] <= n % seq) continue;
-        return hy_fail(HY_ERR_INPUT,
-                       "%s: token %lld of its sequence has a document that begins at %d, "
-                       "expected 0 to %lld",
-                       hy_op_name(call->kind), (long long)(n % seq), doc_starts[n],
-                       (long long)(n % seq));
+        return hy_fail(
+            HY_ERR_INPUT, "%s: the document of token %lld begins at %d, expected 0 to %lld",
+            hy_op_name(call->kind), (long long)(n % seq), doc_starts[n], (long long)(n % seq));
     }
     return HY_OK;
 }

@@ -12,7 +12,7 @@ static hy_status check_tokens(const hy_op_call *call, int64_t vocabulary) {
     int64_t N = hy_tensor_count(&call->t[HY_EMBED_TOKENS]);
     for (int64_t i = 0; i < N; i++) {
         if (tokens[i] >= 0 && tokens[i] < vocabulary) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: token number %lld is %d, expected 0 to %lld",
+        return hy_fail(HY_ERR_INPUT, "%s: token %lld is %d, expected 0 to %lld",
                        hy_op_name(call->kind), (long long)i, tokens[i],
                        (long long)(vocabulary - 1));
     }

@@ -1,11 +1,10 @@
 /* activation.cu: gelu and swiglu, forward and backward.
  *
  * gelu in its tanh form is x times a sigmoid: (1 + tanh u) / 2 = sigmoid(2 u), as on the CPU.
- * Everything is elementwise: a thread fetches its chunks before it stores any, so results may
- * lie where the inputs lay. For 16-bit tensors the exponential and the quotient are the
- * hardware's: their relative error, below 2^-15 wherever the result is a normal number,
- * disappears in the rounding. Kernels come in two forms: those with `largest` (largest.cuh) also
- * compare what they store. */
+ * Everything is elementwise: a thread fetches all its chunks before it stores any, so results may
+ * overwrite inputs. For 16-bit tensors, the exponential and the quotient are the hardware's: their
+ * relative error, below 2^-15 for normal results, vanishes in the rounding. Kernels have two forms:
+ * those with `largest` (largest.cuh) also compute the largest stored magnitude. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/largest.cuh"
 
@@ -17,7 +16,7 @@ template <bool is_fast> static __device__ __forceinline__ float sigmoid(float x)
     return is_fast ? __fdividef(1.0f, 1.0f + __expf(-x)) : 1.0f / (1.0f + expf(-x));
 }
 
-/* Packs of 16-bit elements: 8 of them. Singles may be fp32. */
+/* Packs have 8 16-bit elements. Singles may be fp32. */
 template <typename A> static constexpr bool is_fast = A::width == 8;
 
 /* ---- gelu ------------------------------------------------------------------------------------ */
@@ -108,8 +107,8 @@ hy_status hy_cuda_gelu_bwd(const hy_cuda_run *run) {
 
 /* ---- swiglu ---------------------------------------------------------------------------------- */
 
-/* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: chunks of a row
- * of y. */
+/* Rows of gate_up are twice as long as those of y: gate first, then up. per_row: chunks of a row of
+ * y. */
 template <typename A, bool has_largest>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
     swiglu(A gate_up, A y, uint32_t *out, int64_t chunks, int64_t per_row) {
@@ -137,8 +136,8 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
     if (has_largest) hy_keep_largest(y, largest, out);
 }
 
-/* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate), in place of g and u;
- * and y, as the forward pass rounds it, in place of d. */
+/* dgate = dy up s (1 + gate (1 - s)), dup = dy gate s, s = sigmoid(gate), in place of g and u; and
+ * y, rounded as in the forward pass, in place of d. */
 template <bool is_fast, int width>
 static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float *u) {
     HY_EACH(j, width) {
@@ -149,7 +148,7 @@ static __device__ __forceinline__ void swiglu_gradient(float *d, float *g, float
     }
 }
 
-/* Two chunks a step come and go besides dy: half as many steps keep the registers few. */
+/* Each step loads and stores two chunks in addition to dy, so half as many steps save registers. */
 #define BWD_STEPS (HY_STEPS / 2)
 
 template <typename A, bool has_active, bool has_largest>

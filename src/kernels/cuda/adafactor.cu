@@ -1,12 +1,12 @@
 /* adafactor.cu: one step of Adafactor. The formulas are at HY_OP_ADAFACTOR in kernels.h.
  *
- * A block of threads has a tile: 256 columns (quad.cuh) of some rows, which its warps take in turns. Kernels in
- * a row: squares of the gradient summed by row and column, tile by tile; the sums folded into the state; the
- * mean of the rows; squares of the update and of the parameter, summed; the length of the step; the step.
- * State that has a number for each element is seen as rows of 256, and changed by the kernel that measures
- * the update: the first three are not needed then. Tiles depend on the shape alone, and sums of tiles are
- * added in their order. A clip factor of 0 leaves parameter and state alone; what stands in the workspace is
- * then nobody's. */
+ * A block of threads has a tile: 256 columns (quad.cuh) of some rows, which its warps take in turn.
+ * The kernels in order: sum squares of the gradient by row and column, tile by tile; add the sums
+ * to the state; compute the mean of the rows; sum squares of the update and of the parameter;
+ * compute the size of the step; apply the step. State with one number per element is treated as
+ * rows of 256 and changed by the kernel that measures the update; then the first three kernels are
+ * not needed. Tiles depend only on the shape, and sums of tiles are added in order. With a clip
+ * factor of 0, parameter and state do not change, and the workspace content is undefined. */
 #include <math.h>
 
 #include "kernels/cuda/rounding.cuh"
@@ -19,7 +19,7 @@
 
 static_assert(TILE == THREADS, "a thread folds one column of its tile");
 
-/* What the last pass needs to know. */
+/* Values for the last pass. */
 typedef struct step_size {
     float ratio; /* 1 / max(mean of r, eps1) */
     float step;  /* alpha / max(1, rms(u) / threshold) */
@@ -30,7 +30,7 @@ typedef struct adafactor_args {
     const float *clip;
     hy_adafactor_attr attr;
     bool needs_noise;
-    int64_t count, rows, width; /* not factored: the last row may be cut */
+    int64_t count, rows, width; /* not factored: the last row may be shorter */
     int64_t tiles, block_rows, row_blocks;
     /* in the workspace */
     step_size *size;
@@ -41,7 +41,7 @@ typedef struct adafactor_args {
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* Quad k of this thread in a row of its tile: where it begins, and how much of it there is. */
+/* Quad k of this thread in a row of its tile: its start, and how many elements it has. */
 typedef struct place {
     int64_t column, at;
     int n;
@@ -55,26 +55,12 @@ __device__ __forceinline__ place place_of(const adafactor_args &a, int64_t row, 
     return p;
 }
 
-/* Rows of this block: its warps take them in turns. */
+/* Rows of this block: its warps take them in turn. */
 __device__ __forceinline__ int64_t first_row(const adafactor_args &a) {
     return blockIdx.y * a.block_rows + threadIdx.x / 32;
 }
 __device__ __forceinline__ int64_t end_row(const adafactor_args &a) {
     return min((blockIdx.y + 1) * a.block_rows, a.rows);
-}
-
-/* The sum of x over a block of threads, in thread 0. */
-__device__ __forceinline__ double block_sum(double x) {
-    __shared__ double of_warp[WARPS];
-    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
-    __syncthreads(); /* of_warp may still be read from the sum before */
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    double sum = 0;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < WARPS; i++) sum += of_warp[i];
-    }
-    return sum;
 }
 
 /* ---- factored state -------------------------------------------------------------------------- */
@@ -109,7 +95,7 @@ __global__ void __launch_bounds__(THREADS) squares_kernel(adafactor_args a) {
     if (column < a.width) a.column_sums[blockIdx.y * a.width + column] = total;
 }
 
-/* A thread for each number of the state. */
+/* One thread per number of the state. */
 __global__ void __launch_bounds__(THREADS) fold_kernel(adafactor_args a) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (a.clip[1] == 0 || i >= a.rows + a.width) return;
@@ -127,7 +113,7 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(adafactor_args a) {
     const float *rows = (const float *)a.state.data;
     double sum = 0;
     for (int64_t i = threadIdx.x; i < a.rows; i += THREADS) sum += (double)rows[i];
-    sum = block_sum(sum);
+    sum = hy_block_sum<WARPS>(sum);
     if (threadIdx.x == 0) {
         a.size->ratio = (float)(1 / fmax(sum / (double)a.rows, (double)a.attr.eps1));
     }
@@ -135,8 +121,8 @@ __global__ void __launch_bounds__(THREADS) mean_kernel(adafactor_args a) {
 
 /* ---- the update ------------------------------------------------------------------------------ */
 
-/* What u divides by, of the quads of a thread: factored, its columns are fetched once and each row brings its
- * factor; else each row brings its own. */
+/* The divisor of u, for the quads of a thread. Factored: its columns are loaded once and each row
+ * has a factor; otherwise each row has its own numbers. */
 template <bool is_factored> struct variances {
     float x[HY_QUADS][HY_QUAD];
     float factor;
@@ -165,7 +151,7 @@ __device__ __forceinline__ const hy_view &exact_of(const adafactor_args &a) {
     return a.master.data ? a.master : a.param;
 }
 
-/* Squares are summed in fp32 over a row's eight numbers of a thread, in double from there on. */
+/* Squares are summed in fp32 over the eight numbers of a thread in a row, then in double. */
 template <bool is_factored>
 __global__ void __launch_bounds__(THREADS) measure_kernel(adafactor_args a) {
     float scale = a.clip[1];
@@ -198,8 +184,8 @@ __global__ void __launch_bounds__(THREADS) measure_kernel(adafactor_args a) {
         updates += (double)of_updates;
         params += (double)of_params;
     }
-    updates = block_sum(updates);
-    params = block_sum(params);
+    updates = hy_block_sum<WARPS>(updates);
+    params = hy_block_sum<WARPS>(params);
     if (threadIdx.x != 0) return;
     int64_t block = blockIdx.y * (int64_t)gridDim.x + blockIdx.x;
     a.squares[block] = updates;
@@ -215,8 +201,8 @@ __global__ void __launch_bounds__(THREADS) size_kernel(adafactor_args a) {
         updates += a.squares[i];
         params += a.squares[blocks + i];
     }
-    updates = block_sum(updates);
-    params = block_sum(params);
+    updates = hy_block_sum<WARPS>(updates);
+    params = hy_block_sum<WARPS>(params);
     if (threadIdx.x != 0) return;
     double alpha = (double)a.attr.rate, length = sqrt(updates / (double)a.count);
     if (a.attr.is_relative) alpha *= fmax((double)a.attr.eps2, sqrt(params / (double)a.count));
@@ -240,7 +226,7 @@ __global__ void __launch_bounds__(THREADS, 3) apply_kernel(adafactor_args a) {
             hy_quad_bits g_bits = hy_fetch(a.grad, p.at, p.n);
             hy_quad_bits w_bits = hy_fetch(exact_of(a), p.at, p.n);
             v.fetch(a, k, p);
-            if (a.needs_noise) { /* made while the loads are under way */
+            if (a.needs_noise) { /* computed while loads are in flight */
                 hy_rounding_words(a.attr.seed, a.attr.first + (uint64_t)p.at, words);
             }
             hy_widen(g_bits, a.grad.dtype, g);
@@ -253,14 +239,14 @@ __global__ void __launch_bounds__(THREADS, 3) apply_kernel(adafactor_args a) {
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* Hands out the workspace part by part; with base NULL it only counts. */
+/* Allocates a part of the workspace; with base NULL it only counts. */
 static void *take(char *base, size_t *used, size_t bytes) {
     void *part = base ? base + *used : NULL;
     *used += (bytes + 255) / 256 * 256;
     return part;
 }
 
-/* Shape, tiles and workspace; returns the workspace's bytes. */
+/* Computes shape, tiles and workspace; returns the bytes of the workspace. */
 static size_t lay_out(const hy_op_call *call, adafactor_args *a) {
     const hy_tensor *param = &call->t[HY_ADAFACTOR_PARAM];
     bool is_factored = call->attr.adafactor.is_factored;
@@ -290,7 +276,8 @@ size_t hy_cuda_adafactor_workspace(const hy_cuda *cuda, const hy_op_call *call) 
     return lay_out(&unplaced, &a);
 }
 
-/* Rows of a width that no quad divides begin anywhere: they go element by element. */
+/* If the width is not a multiple of a quad, rows begin at any offset and are processed element by
+ * element. */
 static hy_view row_view(const hy_tensor *t, int64_t width) {
     hy_view view = hy_view_of(t);
     view.is_packed = view.is_packed && width % HY_QUAD == 0;

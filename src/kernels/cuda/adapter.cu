@@ -1,7 +1,7 @@
-/* adapter.cu: what low-rank adapters need beside matmuls: their pieces side by side, and dropout.
+/* adapter.cu: ops of low-rank adapters other than matmuls: block-diagonal layout, and dropout.
  *
- * The former is over matrices of a few thousand rows and some dozen columns: an element per thread. Dropout
- * goes in quads, and a quad is the four random numbers of one counter, the same as on the CPU. */
+ * The matrices have a few thousand rows and some dozen columns: one element per thread. Dropout
+ * works in quads; a quad uses the four random numbers of one counter, as on the CPU. */
 #include "kernels/cuda/noise.cuh"
 #include "kernels/cuda/quad.cuh"
 
@@ -58,7 +58,7 @@ hy_status hy_cuda_collect(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
-/* ---- dropout -------------------------------------------------------------------------------------- */
+/* ---- dropout --------------------------------------------------------------------------------- */
 
 typedef struct dropout_args {
     hy_view x, c, y;

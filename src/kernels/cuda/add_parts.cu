@@ -1,22 +1,23 @@
-/* add_parts.cu: the sum of numbers over ranks, from rank 0 on, whatever order they came in.
+/* add_parts.cu: the sum of numbers over ranks, from rank 0 on, in whatever order they arrived.
  *
- * Elementwise, in fp32 with one rounding at the end: the bits are the CPU's. A block has a stretch of
- * elements. Where the tensors are aligned and the stretch is whole, a thread takes 16 bytes of each rank and
- * has those of several ranks under way at once; else neighbouring threads take neighbouring elements. */
+ * Elementwise, in fp32 with one rounding at the end: the same bits as on the CPU. A block has a
+ * range of elements. If the tensors are aligned and the range is complete, a thread takes 16 bytes
+ * of each rank and loads those of several ranks at once; otherwise neighbouring threads take
+ * neighbouring elements. */
 #include "kernels/cuda/cuda.cuh"
 
 #define THREADS 256
-#define BATCH 4 /* ranks whose numbers are loaded before the first is added */
+#define BATCH 4 /* ranks that are loaded before the first is added */
 
 typedef struct parts_args {
     const void *own, *parts;
     void *out;
-    int64_t count, stride; /* elements, and from one rank's part to the next one's */
+    int64_t count, stride; /* elements, and the stride between the parts of ranks */
     int ranks, rank;
     bool accumulate, is_packed;
 } parts_args;
 
-/* A rank's elements from `at` on. */
+/* The elements of a rank from `at` on. */
 template <typename T>
 __device__ __forceinline__ const T *elements_of(const parts_args &a, int rank, int64_t at) {
     int64_t part = rank < a.rank ? rank : rank - 1;

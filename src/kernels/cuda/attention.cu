@@ -1,19 +1,18 @@
-/* attention.cu: attention's entries: which kernels serve a call, and the launch of the forward
- * tiles.
+/* attention.cu: selects the kernels for an attention call, and launches the forward tiles.
  *
- * Types of 16 bits with the usual head sizes go through tensor cores (attention_tiles.cuh
- * forward, attention_bwd.cu backward); fp32, other head sizes, mixed types and old cards through
- * the plain kernels of attention_generic.cu. Both directions choose alike. Head sizes over 256
- * are refused. */
+ * 16-bit types with the usual head sizes use tensor cores (attention_tiles.cuh forward,
+ * attention_bwd.cu backward). fp32, other head sizes, mixed types and old cards use the plain
+ * kernels of attention_generic.cu. Both directions choose in the same way. Head sizes over 256 are
+ * rejected. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_cudnn.cuh"
 #include "kernels/cuda/attention_tiles.cuh"
 
 enum { HY_ATTENTION_HEAD_LIMIT = 256 };
 
-/* ---- which kernels serve a call -------------------------------------------------------------- */
+/* ---- choosing the kernels -------------------------------------------------------------------- */
 
-/* All of qkv, out and their gradients have one type of 16 bits. */
+/* Whether qkv, out and their gradients have the same 16-bit type. */
 static bool is_one_narrow_type(const hy_op_call *call) {
     static const int forward[] = {HY_ATTENTION_QKV, HY_ATTENTION_OUT};
     static const int backward[] = {HY_ATTENTION_BWD_DOUT, HY_ATTENTION_BWD_QKV,
@@ -27,8 +26,8 @@ static bool is_one_narrow_type(const hy_op_call *call) {
     return dtype == HY_BF16 || dtype == HY_F16;
 }
 
-/* Tiles find rows of qkv by 32-bit numbers of 16-byte chunks. Their maxima are taken before scaling, so
- * the scale must not turn signs round. */
+/* Tiles address rows of qkv by 32-bit numbers of 16-byte chunks. Maxima are taken before scaling,
+ * so the scale must not be negative. */
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     int64_t rows = (int64_t)a->batch * a->seq, heads = a->heads + 2 * (int64_t)a->kv_heads;
@@ -46,9 +45,9 @@ hy_status hy_cuda_attention_supports(const hy_cuda *cuda, const hy_op_call *call
 
 /* ---- forward on tiles ------------------------------------------------------------------------ */
 
-/* Heads that run side by side: enough to keep every multiprocessor busy many times over, because
- * the last group ends in short tiles only if its long ones began well before; not more, because
- * those that run together share keys and values in the L2 cache. */
+/* The number of heads that run together: enough to keep every multiprocessor busy many times over,
+ * so that the long tiles of the last group begin well before its short ones end; but no more,
+ * because heads that run together share keys and values in the L2 cache. */
 static int heads_together(const hy_cuda *cuda, const hy_cuda_heads *a, int tiles, int blocks) {
     int64_t heads = (int64_t)a->B * a->H, wanted = (int64_t)cuda->card.multiprocessors * blocks * 8;
     int64_t groups = heads * tiles / (wanted > 0 ? wanted : 1);
@@ -72,8 +71,9 @@ template <typename S, typename T> static hy_status launch_tiles(const hy_cuda_ru
                                  a, grid);
 }
 
-/* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q kept. The first of two measured
- * best on an H200; the second lets several blocks share the 100 KB of a smaller multiprocessor. */
+/* Shapes: head size, BM, BN, SN, warps, stages, blocks, steps of q in registers. The first of two
+ * was fastest on an H200; the second allows several blocks to share the 100 KB of a smaller
+ * multiprocessor. */
 template <typename T> static hy_status launch_head_size(const hy_cuda_run *run) {
     bool is_roomy = run->cuda->card.shared_bytes >= 200 * 1024;
     switch (run->call->attr.heads.head_dim) {
@@ -111,7 +111,7 @@ hy_status hy_cuda_attention_bwd(const hy_cuda_run *run) {
     return hy_cudnn_attention_runs(run, &status) ? status : hy_cuda_attention_bwd_tiles(run);
 }
 
-/* Where it is left to the clock, room for either. */
+/* If the choice is made by timing, room for either. */
 size_t hy_cuda_attention_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         return hy_cuda_attention_bwd_generic_workspace(cuda, call);

@@ -1,17 +1,16 @@
-/* attention.cuh: the parts attention is made of, and who sees whom.
+/* attention.cuh: the parts of attention, and the masks.
  *
- * attention.cu chooses for each call: tiles on tensor cores (attention_tiles.cuh,
- * attention_bwd.cu) where type, head size and card allow them, and plain kernels
- * (attention_generic.cu) for everything else. Query i of a sequence sees keys [hy_first_key(i),
- * i], and always at least itself. */
+ * attention.cu chooses for each call: tiles on tensor cores (attention_tiles.cuh, attention_bwd.cu)
+ * if type, head size and card allow it, otherwise plain kernels (attention_generic.cu). Query i of
+ * a sequence sees keys [hy_first_key(i), i], and always at least itself. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
-/* How a call's rows are laid out: qkv (B T, (H + 2 K) D), out (B T, H D), lse (B, H, T). */
+/* The layout of a call: qkv (B T, (H + 2 K) D), out (B T, H D), lse (B, H, T). */
 typedef struct hy_cuda_heads {
     int B, T, H, K, D;
-    int window; /* tokens seen, itself included; 0: all before */
+    int window; /* visible tokens, including itself; 0: all before */
     float scale;
     const int32_t *doc_starts; /* (B T), or NULL */
 } hy_cuda_heads;
@@ -29,13 +28,13 @@ static inline hy_cuda_heads hy_cuda_heads_of(const hy_op_call *call, const hy_te
     return a;
 }
 
-/* First key that query i of sequence b sees. A document said to begin after i begins at i. */
+/* The first key that query i of sequence b sees. A document start after i counts as i. */
 __device__ __forceinline__ int hy_first_key(const hy_cuda_heads &a, int b, int i) {
     int first = a.window > 0 ? max(0, i - a.window + 1) : 0;
     return a.doc_starts ? max(first, min(a.doc_starts[(int64_t)b * a.T + i], i)) : first;
 }
 
-/* True when tiles serve the call: bf16 or fp16 throughout, head size 64, 80, 96, 128 or 256,
+/* Whether tiles support the call: bf16 or fp16 throughout, head size 64, 80, 96, 128 or 256,
  * capability 80 or more. */
 bool hy_cuda_attention_is_fast(const hy_cuda *cuda, const hy_op_call *call);
 
@@ -43,7 +42,7 @@ hy_status hy_cuda_attention_tiles(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_tiles(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_tiles_workspace(const hy_cuda *cuda, const hy_op_call *call);
 
-/* Any real type, any head size up to 256. */
+/* Supports any real type and any head size up to 256. */
 hy_status hy_cuda_attention_generic(const hy_cuda_run *run);
 hy_status hy_cuda_attention_bwd_generic(const hy_cuda_run *run);
 size_t hy_cuda_attention_bwd_generic_workspace(const hy_cuda *cuda, const hy_op_call *call);

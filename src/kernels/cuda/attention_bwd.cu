@@ -1,19 +1,19 @@
 /* attention_bwd.cu: causal attention backward on tensor cores, for 16-bit types.
  *
- * Weights p are computed again from the scores and the log-sum-exp. With delta = sum(dout out) of a
+ * The weights p are recomputed from the scores and the log-sum-exp. With delta = sum(dout out) of a
  * row, dp = dout v and ds = p (dp - delta):
- *   dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout.
- * One kernel walks over the queries of some keys and sums dk and dv, another over the keys of some
- * queries and sums dq: every sum stays in registers, in a fixed order, and no block waits for another.
- * Where every query sees all keys before it, the first keeps ds for the second, some heads at a time:
- * five matmuls, and two bytes written and read for each pair of tokens and head. With windows or
- * documents, and where the pieces of one head take too much memory, the second makes scores and dp
- * again: seven matmuls. */
+ *     dq = scale ds k,   dk = scale ds^T q,   dv = p^T dout.
+ * One kernel iterates over the queries of some keys and sums dk and dv, another over the keys of
+ * some queries and sums dq. So every sum stays in registers, in a fixed order, and no block waits
+ * for another. If every query sees all keys before it, the first kernel stores ds for the second,
+ * some heads at a time: five matmuls, and two bytes written and read for each pair of tokens and
+ * head. With windows or documents, or if the pieces of one head take too much memory, the second
+ * kernel recomputes scores and dp: seven matmuls. */
 #include "kernels/cuda/attention_bwd_dkv.cuh"
 #include "kernels/cuda/attention_bwd_dq.cuh"
 #include "kernels/cuda/attention_bwd_kept.cuh"
 
-/* dk and dv of a key head: its parts, added in order. A thread takes four columns of dk or dv. */
+/* dk and dv of a key head: adds its parts in order. A thread takes four columns of dk or dv. */
 template <typename T> __global__ void hy_attention_dkv_sum_kernel(hy_bwd_args<T> g) {
     int64_t wide = (int64_t)g.a.K * g.a.D, count = (int64_t)g.a.B * g.a.T * wide;
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4, which = i / count;
@@ -85,7 +85,7 @@ static hy_status launch_delta(const hy_cuda_run *run, const hy_bwd_args<T> &g) {
     return hy_cuda_launched(run);
 }
 
-/* dk and dv, then dq, of some heads at a time. */
+/* dk and dv, then dq, for some heads at a time. */
 template <typename Q, typename K, typename T>
 static hy_status launch_kept(const hy_cuda_run *run, hy_bwd_args<T> g) {
     int at_a_time = g.units, all = g.a.B * g.a.K;
@@ -123,8 +123,8 @@ static hy_status launch_all(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
-/* The fastest without spills of those tried on an H200: D, OWN, ROWS, WARPS, TILE, CHUNK, KEPT,
- * BLOCKS and IS_FLAT. */
+/* The fastest shapes without spills that were tried on an H200: D, OWN, ROWS, WARPS, TILE, CHUNK,
+ * KEPT, BLOCKS and IS_FLAT. */
 typedef hy_bwd_shape<64, 128, 32, 4, 64, 32, 4, 2> dq_64;
 typedef hy_bwd_shape<80, 128, 32, 4, 32, 32, 0, 2> dq_80;
 typedef hy_bwd_shape<96, 128, 32, 4, 32, 32, 0, 2> dq_96;

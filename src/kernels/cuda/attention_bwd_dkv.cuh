@@ -1,9 +1,9 @@
-/* attention_bwd_dkv.cuh: dk and dv, by a walk over the queries that see some keys.
+/* attention_bwd_dkv.cuh: dk and dv, by iterating over the queries that see some keys.
  *
- * The sums dk and dv of 32 keys would take all registers of a warp. So two warps share their
- * rows and divide the work by matmul: warp 0 makes the weights p from k and q and sums dv, warp
- * 1 makes dp from v and dout, ds from it and p, and sums dk. The weights cross between them in
- * shared memory, packed as the next matmul reads them, one slot and one named barrier for each
+ * The sums dk and dv of 32 keys would take all registers of a warp. So two warps share their rows
+ * and divide the work by matmul: warp 0 computes the weights p from k and q and sums dv; warp 1
+ * computes dp from v and dout, ds from it and p, and sums dk. The weights pass between them through
+ * shared memory, packed as the next matmul reads them, with one slot and one named barrier for each
  * chunk of a tile. */
 #pragma once
 
@@ -11,7 +11,8 @@
 
 template <typename S> struct hy_dkv_shape : S {
     static constexpr int PAIRS = S::THREADS / 64;
-    /* Steps of a sum that go along with the dot products: more would take too many registers. */
+    /* Steps of a sum that are interleaved with the dot products: more would take too many
+     * registers. */
     static constexpr int ALONG = S::STEPS == 4 ? 3 : S::STEPS < 8 ? S::STEPS : 8;
     static constexpr int SLOT = S::ROWS * S::CHUNK * 2; /* weights of a chunk */
     static constexpr int SLOTS_AT = S::TILES_END;
@@ -33,18 +34,18 @@ __device__ __forceinline__ void hy_pair_wait(int barrier) {
     asm volatile("bar.sync %0, 64;" ::"r"(barrier) : "memory");
 }
 
-/* What a warp of a pair works with. */
+/* The state of a warp of a pair. */
 struct hy_dkv_warp {
     uint32_t dot_at, add_at; /* where the lane reads the rows of either matmul, in stage 0 */
     const float *values;     /* lse2 or delta of the queries, in stage 0 */
     char *slots;             /* of the pair; a lane reads what the same lane wrote */
     int barrier;             /* of the pair's first slot */
     int own;                 /* first key */
-    uint4 *kept;             /* where the lane keeps ds of the next chunk */
-    int row;                 /* and how many sixteens of queries are before it */
+    uint4 *kept;             /* where the lane stores ds of the next chunk */
+    int row;                 /* number of sixteens of queries before it */
 };
 
-/* Keeps ds of a chunk, and goes on to the next. */
+/* Stores ds of a chunk and advances to the next. */
 template <typename S>
 __device__ __forceinline__ void hy_dkv_keep(hy_dkv_warp &w, const uint32_t ds[S::M][S::N][4]) {
     static_assert(S::CHUNK == HY_BWD_PIECE, "a chunk is a row of pieces");
@@ -55,7 +56,7 @@ __device__ __forceinline__ void hy_dkv_keep(hy_dkv_warp &w, const uint32_t ds[S:
     w.kept += w.row * 32;
 }
 
-/* Scores s (keys, queries) become weights. */
+/* Converts scores s (keys, queries) to weights. */
 template <typename S>
 __device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const float *lse2,
                                              float scale) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ void hy_dkv_weigh(float s[S::M][2 * S::N][4], const f
     }
 }
 
-/* Zeroes the weights of keys that a query does not see. */
+/* Clears the weights of keys that a query does not see. */
 template <typename S>
 __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy_cuda_heads &a,
                                             int b, int query, int key) {
@@ -89,7 +90,7 @@ __device__ __forceinline__ void hy_dkv_hide(float p[S::M][2 * S::N][4], const hy
     }
 }
 
-/* s = dp becomes ds, with weights p. */
+/* Converts s = dp to ds, with weights p. */
 template <typename S, typename T>
 __device__ __forceinline__ void
 hy_dkv_subtract(float s[S::M][2 * S::N][4], const uint32_t p[S::M][S::N][4], const float *delta) {
@@ -105,7 +106,7 @@ hy_dkv_subtract(float s[S::M][2 * S::N][4], const uint32_t p[S::M][S::N][4], con
     }
 }
 
-/* Dot products s of chunk c become ds, packed. */
+/* Converts dot products s of chunk c to ds, packed. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_dkv_receive(uint32_t ds[S::M][S::N][4],
                                                float s[S::M][2 * S::N][4], const hy_dkv_warp &w,
@@ -124,9 +125,9 @@ __device__ __forceinline__ void hy_dkv_send(const hy_dkv_warp &w, const uint32_t
     hy_pair_arrive(w.barrier + c);
 }
 
-/* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp
- * 1. The sum of the chunk before goes along with the dot products of a chunk, as far as registers
- * allow, so that the tensor cores always have two matmuls to choose from. */
+/* Chunks [from, to) of a tile of queries that see all keys of the pair, or of any tile in warp 1.
+ * The sum of the previous chunk is interleaved with the dot products of a chunk, as far as
+ * registers allow, so the tensor cores always have two independent matmuls. */
 template <typename S, typename T, int ROLE, bool KEEPS>
 __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand,
                                             hy_dkv_warp &w, float scale2, int stage, int from,
@@ -165,7 +166,7 @@ __device__ __forceinline__ void hy_dkv_tile(float (*sum)[S::M][4], const hy_bwd_
     hy_bwd_add<S, T>(sum, p, w.add_at + skip);
 }
 
-/* The same in warp 0 where some queries do not see some keys. */
+/* As above in warp 0, if some queries do not see some keys. */
 template <typename S, typename T>
 __device__ __forceinline__ void
 hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const hy_dkv_warp &w,
@@ -184,8 +185,7 @@ hy_dkv_edge_tile(float (*sum)[S::M][4], const hy_bwd_operand<S> &operand, const 
     }
 }
 
-/* The last tile of queries that sees a key up to `key`. With doc_starts the spans are
- * looked through. */
+/* The last tile of queries that sees a key up to `key`. With doc_starts the spans are searched. */
 template <typename S, typename T>
 __device__ __forceinline__ int hy_dkv_last_tile(const hy_bwd_args<T> &g, int b, int key,
                                                 int *found) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ int hy_dkv_highest(const hy_bwd_args<T> &g, int b, in
     return high;
 }
 
-/* Which keys a block owns, and which query heads it sums over. */
+/* The keys of a block, and the query heads it sums over. */
 struct hy_dkv_place {
     int b, kv_head, key;
     int part, h, heads; /* heads from h on */
@@ -232,7 +232,7 @@ __device__ __forceinline__ hy_dkv_place hy_dkv_place_of(const hy_bwd_args<T> &g,
     return at;
 }
 
-/* Writes a warp's sum, dv or dk, to dqkv or to the partial sums. */
+/* Writes the sum of a warp, dv or dk, to dqkv or to the partial sums. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_dkv_store(const hy_bwd_args<T> &g, const float (*sum)[S::M][4]) {
     hy_dkv_place at = hy_dkv_place_of<S>(g, hy_bwd_anew(blockIdx.x));
@@ -270,8 +270,8 @@ __device__ __forceinline__ void hy_dkv_fetch(const hy_bwd_args<T> &g, uint32_t s
 
 #endif
 
-/* Blocks of the first keys, which most queries see, go first. A block takes the query heads of
- * its part one after the other. KEEPS: ds is kept for the kernel of dq. */
+/* Blocks of the first keys, which most queries see, go first. A block takes the query heads of its
+ * part one after another. KEEPS: ds is stored for the kernel of dq. */
 template <typename S, typename T, bool KEEPS>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dkv_kernel(const __grid_constant__ hy_bwd_args<T> g) {
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         if (++tile > walk[2]) tile = walk[1], h++;
         if (left > 1) hy_dkv_fetch<S>(g, base, stage ^ 1, sequence, h, tile * S::TILE);
         hy_copy_commit();
-        /* Queries before the pair's first key see none of its keys. */
+        /* Queries before the first key of the pair see none of its keys. */
         int from = max(0, w.own - query) / S::CHUNK;
         int to = min(S::PARTS, (a.T - query + S::CHUNK - 1) / S::CHUNK);
         bool is_edge = w.own + S::ROWS - 1 > query || w.own < high;

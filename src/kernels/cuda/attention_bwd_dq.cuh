@@ -1,24 +1,25 @@
-/* attention_bwd_dq.cuh: dq, by a walk over the keys that some queries see.
+/* attention_bwd_dq.cuh: dq, by iterating over the keys that some queries see.
  *
- * Each warp has queries of its own, with their q and dout as operands and dq as a sum in
- * registers; nothing crosses warps. The kernel runs before that of dk and dv and leaves for it
- * what it finds on the way: delta of each row, lse in units of log2, and, with doc_starts, the least
- * and greatest first key of each span. */
+ * Each warp has its own queries, with q and dout as operands and dq as a sum in registers; warps
+ * exchange nothing. The kernel runs before that of dk and dv and stores results for it: delta of
+ * each row, lse in units of log2, and, with doc_starts, the smallest and largest first key of each
+ * span. */
 #pragma once
 
 #include "kernels/cuda/attention_bwd_tiles.cuh"
 
 template <typename S> struct hy_dq_shape : S {
     static constexpr int ROWS_AT = S::TILES_END; /* lse2, delta and first key of each query */
-    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4 + 16; /* and of the walk four numbers */
+    /* followed by four numbers of the loop */
+    static constexpr int SHARED = ROWS_AT + 3 * S::OWN * 4 + 16;
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
     static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
 };
 
 #if HY_HAS_TILES
 
-/* The first key of each query into `first`, and least and greatest of them; those of each span
- * go to `spans`, where given. */
+/* Stores the first key of each query in `first`, and the smallest and largest of them; those of
+ * each span in `spans`, if present. */
 template <typename S>
 __device__ __forceinline__ int2 hy_dq_find_first_keys(const hy_cuda_heads &a, int b, int query,
                                                       int *first, int2 *spans) {
@@ -37,8 +38,8 @@ __device__ __forceinline__ int2 hy_dq_find_first_keys(const hy_cuda_heads &a, in
     return both;
 }
 
-/* delta of the block's rows, from dout in shared memory and out; and lse in units of log2. Both
- * go to shared memory, and to the workspace for the other kernel. */
+/* delta of the block's rows, from dout in shared memory and out; and lse in units of log2. Both are
+ * stored in shared memory, and in the workspace for the other kernel. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int unit, int query,
                                                  const T *out, const char *dout, float *lse2,
@@ -65,8 +66,8 @@ __device__ __forceinline__ void hy_dq_find_delta(const hy_bwd_args<T> &g, int un
     delta[row] = g.delta[at] = sum;
 }
 
-/* Zeroes the weights of keys that a query does not see. `first` are the first keys of the lane's
- * rows, `own` the warp's first query. */
+/* Clears the weights of keys that a query does not see. `first` has the first keys of the lane's
+ * rows; `own` is the first query of the warp. */
 template <typename S>
 __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int *first, int own,
                                            int key) {
@@ -82,15 +83,15 @@ __device__ __forceinline__ void hy_dq_hide(float p[S::M][2 * S::N][4], const int
     }
 }
 
-/* What a warp knows of its queries. */
+/* The state of a warp. */
 template <typename S> struct hy_dq_warp {
     int own;           /* the first of them */
-    int high;          /* the greatest first key of the block's queries */
+    int high;          /* the largest first key of the block's queries */
     const float *rows; /* lse2 of the lane's rows; delta and first keys follow, OWN apart */
 };
 
-/* One chunk of keys: ds from scores and dp, and its share of dq. `keys` and `values` are where
- * the chunk begins in shared memory. */
+/* One chunk of keys: ds from scores and dp, and its contribution to dq. `keys` and `values` are
+ * where the chunk begins in shared memory. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_dq_chunk(float (*sum)[S::M][4], const hy_bwd_operand<S> &q,
                                             const hy_bwd_operand<S> &dout, const hy_dq_warp<S> &w,
@@ -135,7 +136,7 @@ __device__ __forceinline__ void hy_dq_fetch(const hy_bwd_args<T> &g, uint32_t to
 
 #endif
 
-/* Blocks of the last queries, which see most keys, go first, so that the last ones are short. */
+/* Blocks of the last queries, which see most keys, go first, so the last ones are short. */
 template <typename S, typename T>
 __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_dq_kernel(const __grid_constant__ hy_bwd_args<T> g) {
@@ -143,7 +144,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     extern __shared__ __align__(256) char shared[]; /* a flat row is 256 bytes */
     float *lse2 = (float *)(shared + S::ROWS_AT), *delta = lse2 + S::OWN;
     int *first = (int *)(delta + S::OWN);
-    /* Sequence, key head, last tile, greatest first key: read again in each step. */
+    /* Sequence, key head, last tile, largest first key: read again in each step. */
     int *walk = first + S::OWN;
     uint32_t base = hy_shared_address(shared), own_at = base + S::OWN_AT;
     const hy_cuda_heads &a = g.a;
@@ -189,7 +190,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         }
         hy_copy_commit();
         w.high = walk[3];
-        /* Keys after the warp's last query are seen by none of its queries. */
+        /* No query of the warp sees keys after its last query. */
         int key = tile * S::TILE, end = min(key + S::TILE, w.own + S::ROWS);
         uint32_t keys = base + stage * S::STAGE_BYTES;
 #pragma unroll 1

@@ -1,22 +1,22 @@
-/* attention_bwd_kept.cuh: dq from ds that the kernel of dk and dv kept, and delta before both.
+/* attention_bwd_kept.cuh: dq from ds that the kernel of dk and dv stored, and delta before both.
  *
- * With ds at hand, dq = scale ds k is one matmul where the walk of attention_bwd_dq.cuh makes three. A
- * warp reads pieces of ds as another one left them in its registers, a tile ahead of need, and transposes
- * keys by queries to queries by keys. What is kept is what the other kernel multiplies by: 16-bit
- * numbers, so nothing is lost on the way. */
+ * With stored ds, dq = scale ds k is one matmul, where the loop of attention_bwd_dq.cuh computes
+ * three. A warp reads pieces of ds as another warp had them in its registers, a tile ahead of need,
+ * and transposes keys by queries to queries by keys. The other kernel multiplies by the same 16-bit
+ * numbers, so storing them loses nothing. */
 #pragma once
 
 #include "kernels/cuda/attention_bwd_tiles.cuh"
 
 template <typename S> struct hy_kept_shape : S {
-    static constexpr int SHARED = 2 * S::TILE_BYTES; /* keys alone */
+    static constexpr int SHARED = 2 * S::TILE_BYTES; /* only keys */
     static_assert(SHARED <= 99 * 1024, "the limit of sm_120");
     static_assert(S::CHUNK == S::TILE, "all pieces of a tile are held at once");
     static_assert(S::OWN * 32 == S::ROWS * S::THREADS, "each warp has rows of its own");
 };
 
-/* delta of each row and head, and lse in units of log2; past T they are 0 and infinite. LANES of a
- * warp take a row of a head. */
+/* delta of each row and head, and lse in units of log2; past T they are 0 and infinite. LANES lanes
+ * of a warp take a row of a head. */
 template <typename T, int LANES>
 __global__ void hy_attention_delta_kernel(const __grid_constant__ hy_bwd_args<T> g) {
     int64_t thread = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = thread / LANES;
@@ -38,7 +38,8 @@ __global__ void hy_attention_delta_kernel(const __grid_constant__ hy_bwd_args<T>
 
 #if HY_HAS_TILES
 
-/* Loads the warp's pieces of ds at a tile of keys; those above the diagonal or past the last row are zero. */
+/* Loads the warp's pieces of ds for a tile of keys; those above the diagonal or past the last row
+ * are zero. */
 template <typename S>
 __device__ __forceinline__ void hy_kept_load(uint4 ds[S::M][S::N], const uint4 *head, int own,
                                              int key, int T) {
@@ -52,7 +53,7 @@ __device__ __forceinline__ void hy_kept_load(uint4 ds[S::M][S::N], const uint4 *
     }
 }
 
-/* Keys by queries become queries by keys. */
+/* Transposes keys by queries to queries by keys. */
 template <typename S>
 __device__ __forceinline__ void hy_kept_transpose(uint32_t to[S::M][S::N][4],
                                                   const uint4 from[S::M][S::N]) {

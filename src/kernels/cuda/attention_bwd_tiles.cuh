@@ -1,43 +1,43 @@
-/* attention_bwd_tiles.cuh: what the kernels of the attention backward are built from.
+/* attention_bwd_tiles.cuh: building blocks of the attention backward kernels.
  *
- * A block owns some rows of a head (queries in one kernel, keys in the other) and walks over
- * tiles of the rows on the other side, two tiles in shared memory at a time: one in use, one on
- * its way. Matmuls are of 16x8x16. On an H200 shared memory is as busy as the tensor cores, and
- * what it moves costs power, hence clock: the sums over the walk stay in registers, a warp has 32
- * rows where it can, so that what it loads serves twice, and owned rows are kept in registers as
- * far as there are any left. */
+ * A block owns some rows of a head (queries in one kernel, keys in the other) and iterates over
+ * tiles of rows of the other side, with two tiles in shared memory: one in use, one being copied.
+ * Matmuls are 16x8x16. On an H200, shared memory is as busy as the tensor cores, and its traffic
+ * costs power, hence clock. So the sums of the loop stay in registers; a warp has 32 rows if
+ * possible, so that its loads are used twice; and owned rows are kept in registers as far as
+ * possible. */
 #pragma once
 
 #include "kernels/attention_layout.h"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tile.cuh"
 
-/* How rows of head size D are cut. */
+/* The division of rows of head size D. */
 template <int D_, int OWN_, int ROWS_, int WARPS_, int TILE_, int CHUNK_, int KEPT_, int BLOCKS_,
           bool IS_FLAT_ = false>
 struct hy_bwd_shape {
     static constexpr int D = D_;
     static constexpr int OWN = OWN_;       /* rows of a block */
-    static constexpr int ROWS = ROWS_;     /* of those, rows of a warp or of a pair of warps */
-    static constexpr int TILE = TILE_;     /* rows of a step of the walk */
-    static constexpr int CHUNK = CHUNK_;   /* of those, rows whose scores a warp holds at once */
-    static constexpr int KEPT = KEPT_;     /* sixteens of columns of owned rows kept in registers */
-    static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
-    static constexpr bool IS_FLAT = IS_FLAT_; /* rows without a gap, where each byte counts */
+    static constexpr int ROWS = ROWS_;     /* rows of a warp or of a pair of warps, of these */
+    static constexpr int TILE = TILE_;     /* rows of a step of the loop */
+    static constexpr int CHUNK = CHUNK_;   /* rows of these for which a warp holds scores at once */
+    static constexpr int KEPT = KEPT_;     /* sixteens of columns of owned rows in registers */
+    static constexpr int BLOCKS = BLOCKS_; /* intended blocks per multiprocessor */
+    static constexpr bool IS_FLAT = IS_FLAT_; /* rows without a gap, if every byte counts */
 
     static constexpr int THREADS = 32 * WARPS_;
     static constexpr int M = ROWS / 16, N = CHUNK / 16;
     static constexpr int STEPS = D / 16;
     static constexpr int PARTS = TILE / CHUNK;
-    static constexpr int PACKS = D / 8; /* of 16 bytes in a row */
-    /* The eight rows that ldmatrix reads at once lie in different banks: either a row has an odd
-     * number of packs, or pack i of row r lies at i ^ r % 8. */
+    static constexpr int PACKS = D / 8; /* packs of 16 bytes in a row */
+    /* The eight rows that ldmatrix reads at once are in different banks: either a row has an odd
+     * number of packs, or pack i of row r is at i ^ r % 8. */
     static constexpr int ROW_BYTES = 16 * (IS_FLAT ? PACKS : PACKS | 1);
     static constexpr int TILE_BYTES = TILE * ROW_BYTES;
     static constexpr int STAGE_BYTES = 2 * TILE_BYTES; /* k and v, or q and dout */
     static constexpr int OWN_BYTES = OWN * ROW_BYTES;
-    /* Owned rows that go to registers whole pass through stage 1 while the first tile comes to
-     * stage 0, if they fit; others have a place of their own. */
+    /* If all owned rows go to registers, they pass through stage 1 while the first tile is copied
+     * to stage 0, if they fit; otherwise they have their own place. */
     static constexpr bool IS_PASSING = OWN <= TILE && KEPT == STEPS;
     static constexpr int OWN_AT = IS_PASSING ? STAGE_BYTES : 2 * STAGE_BYTES;
     static constexpr int TILES_END = 2 * STAGE_BYTES + (IS_PASSING ? 0 : 2 * OWN_BYTES);
@@ -46,39 +46,39 @@ struct hy_bwd_shape {
     static_assert(D % 16 == 0 && ROWS % 16 == 0 && TILE % CHUNK == 0 && OWN % 32 == 0, "");
 };
 
-/* What the kernels are given. */
+/* The arguments of the kernels. */
 template <typename T> struct hy_bwd_args {
     hy_cuda_heads a;
     const T *dout, *qkv, *out;
     T *dqkv;
     const float *lse;
     float *lse2, *delta; /* (B, H, padded): lse in units of log2, sum(dout out); past T inf and 0 */
-    int2 *first_keys;    /* (B, spans): least and greatest first key of a span; with doc_starts */
+    int2 *first_keys;    /* (B, spans): smallest and largest first key of a span; with doc_starts */
     float *partial;      /* (parts, 2, B T, K D): dk and dv before parts are summed */
-    uint4 *kept;         /* (heads at a time, pieces, 32): ds, where it is kept */
-    int spans, padded;   /* of a sequence, and its rows in whole tiles */
-    int parts;           /* a key head's query heads are dealt out to so many blocks */
-    int first_unit, units; /* heads of k and v, of all sequences, that a launch works on */
-    float scale2;          /* of scores, in units of log2 */
+    uint4 *kept;         /* (heads at a time, pieces, 32): ds, if it is stored */
+    int spans, padded;   /* of a sequence; its rows rounded up to tiles */
+    int parts;           /* number of blocks that share the query heads of a key head */
+    int first_unit, units; /* heads of k and v, of all sequences, in one launch */
+    float scale2;          /* factor of scores, in units of log2 */
 };
 
 #if HY_HAS_TILES
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-/* An index that the compiler takes for a new one: what follows from it is computed again here,
- * and not kept in registers over the loop. */
+/* An index that the compiler treats as new: values derived from it are computed again here instead
+ * of being kept in registers over the loop. */
 __device__ __forceinline__ int hy_bwd_anew(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
 
-/* Where a pack of a row lies among the row's packs. */
+/* The place of a pack among the packs of its row. */
 template <typename S> __device__ __forceinline__ int hy_bwd_place(int row, int pack) {
     return S::IS_FLAT ? pack ^ row % 8 : pack;
 }
 
-/* Starts the copy of COUNT rows, a pack a thread; those from `there` on become zeros. */
+/* Starts the copy of COUNT rows, one pack per thread; rows from `there` on become zeros. */
 template <typename S, int COUNT, bool ARE_THERE, typename T>
 __device__ __forceinline__ void hy_bwd_copy(uint32_t to, const T *from, const T *safe,
                                             int64_t apart, int row, int there) {
@@ -107,9 +107,9 @@ __device__ __forceinline__ void hy_bwd_fetch(uint32_t shared, const T *rows, int
 
 /* ---- matmuls --------------------------------------------------------------------------------- */
 
-/* Where a lane reads its row of the four 8x8 matrices that ldmatrix brings. by_row: a first
- * operand, two matrices down, then two across; also what is read transposed. by_column: a second
- * operand whose rows are the columns of the result. */
+/* Where a lane reads its row of the four 8x8 matrices of an ldmatrix. by_row: a first operand, two
+ * matrices down, then two across; also for transposed reads. by_column: a second operand with the
+ * columns of the result as rows. */
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_row() {
     int lane = threadIdx.x % 32;
     return lane % 16 * S::ROW_BYTES + hy_bwd_place<S>(lane, lane / 16) * 16;
@@ -119,12 +119,12 @@ template <typename S> __device__ __forceinline__ uint32_t hy_bwd_by_column() {
     return (lane % 8 + lane / 16 * 8) * S::ROW_BYTES + hy_bwd_place<S>(lane, lane / 8 % 2) * 16;
 }
 
-/* The same, `step` sixteens of columns further on. */
+/* As above, `step` sixteens of columns further. */
 template <typename S> __device__ __forceinline__ uint32_t hy_bwd_across(uint32_t at, int step) {
     return S::IS_FLAT ? at ^ step * 32 : at + step * 32;
 }
 
-/* The rows a warp owns as a first operand: in registers as far as KEPT says, else in shared
+/* The rows that a warp owns as a first operand: KEPT steps in registers, the rest in shared
  * memory. */
 template <typename S> struct hy_bwd_operand {
     uint32_t kept[S::KEPT > 0 ? S::KEPT : 1][S::M][4];
@@ -153,8 +153,8 @@ template <typename S> __device__ __forceinline__ void hy_bwd_zero(float s[S::M][
 }
 
 /* s (ROWS, CHUNK) = operand (ROWS, D) times rows (CHUNK, D) transposed; `at` is the lane's
- * by_column. A thread holds rows lane / 4 + 8 r of each m tile, r = 0, 1, and of those the
- * columns 2 (lane % 4) + {0, 1} of each 8: element 2 r + {0, 1}. One step: its share of 16
+ * by_column. A thread holds rows lane / 4 + 8 r of each m tile, r = 0, 1, and of those the columns
+ * 2 (lane % 4) + {0, 1} of each 8: element 2 r + {0, 1}. One step: the contribution of 16
  * columns. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_bwd_dot_step(float s[S::M][2 * S::N][4],
@@ -201,7 +201,7 @@ __device__ __forceinline__ void hy_bwd_add(float (*sum)[S::M][4], const uint32_t
     }
 }
 
-/* Both at once, of the sum the first ALONG steps: two matmuls that do not wait for each other. */
+/* Both at once, with the first ALONG steps of the sum: two independent matmuls. */
 template <typename S, typename T, int ALONG>
 __device__ __forceinline__ void
 hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand, uint32_t dot_at,
@@ -215,7 +215,7 @@ hy_bwd_dot_and_add(float s[S::M][2 * S::N][4], const hy_bwd_operand<S> &operand,
     }
 }
 
-/* A matmul's result as the first operand of the next. */
+/* The result of a matmul as the first operand of the next. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_bwd_pack(uint32_t p[S::M][S::N][4],
                                             const float s[S::M][2 * S::N][4]) {
@@ -238,10 +238,10 @@ template <> __device__ __forceinline__ float2 hy_bwd_unpair<__half>(uint32_t pai
     return __half22float2(*(__half2 *)&pair);
 }
 
-/* ---- ds that is kept -------------------------------------------------------------------------- */
+/* ---- stored ds ------------------------------------------------------------------------------- */
 
-/* Pieces of 16 by 16 of a head, row by row of queries, each up to the diagonal. A lane has a uint4 of a piece:
- * its four registers of ds^T, keys by queries, as a first operand. */
+/* Pieces of 16 by 16 of a head, row by row of queries, each up to the diagonal. A lane has a uint4
+ * of a piece: its four registers of ds^T, keys by queries, as a first operand. */
 __device__ __forceinline__ int64_t hy_bwd_piece(int query, int key) {
     int row = query / HY_BWD_PIECE;
     return (int64_t)row * (row + 1) / 2 + key / HY_BWD_PIECE;
@@ -264,8 +264,8 @@ template <> __device__ __forceinline__ void hy_bwd_store_two<float>(float *to, f
     *(float2 *)to = make_float2(x, y);
 }
 
-/* Writes a warp's rows of a sum, times scale; rows from `there` on are left out. O is the type
- * of dqkv, or float for partial sums. */
+/* Writes a warp's rows of a sum, times scale; rows from `there` on are skipped. O is the type of
+ * dqkv, or float for partial sums. */
 template <typename S, typename O>
 __device__ __forceinline__ void hy_bwd_store(O *to, int64_t width, const float (*sum)[S::M][4],
                                              float scale, int there) {

@@ -1,27 +1,27 @@
-/* attention_cached.cu: attention of new tokens to everything before them, out of a cache.
+/* attention_cached.cu: attention of new tokens to all earlier tokens, with a cache.
  *
- * Three kernels in a row: keys and values of the new rows go to their places in the cache; partial
- * sums over stretches of keys; the stretches of each row joined. What counts is how fast the cache is
- * read, so a block works for several queries at a time that share a head of keys: those of one group of
+ * There are three kernels: write keys and values of the new rows to the cache; compute partial sums
+ * over stretches of keys; combine the stretches of each row. The speed depends on reading the
+ * cache, so a block works on several queries at a time that share a key head: those of one group of
  * heads and of neighbouring rows, numbered row * group + head ("queries" below). A warp takes every
- * WARPS-th key of the block's stretch; its lanes hold a head's columns. Each sum has one owner and one
- * order. */
+ * WARPS-th key of the block's stretch; its lanes hold the columns of a head. Each sum has one owner
+ * and one order. */
 #include "kernels/cuda/attention.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, STRETCH = 128 /* keys a block should have at least */ };
+enum { WARPS = 4, THREADS = 32 * WARPS, STRETCH = 128 /* minimum number of keys per block */ };
 
 typedef struct cached_call {
     hy_cuda_heads a;
     int first;          /* position of row 0 */
     int group, queries; /* heads that share keys; T * group */
-    int stretch;        /* keys of a block */
-    int stretches;      /* blocks side by side over the keys */
+    int stretch;        /* keys per block */
+    int stretches;      /* number of blocks over the keys */
     int64_t room;       /* rows of the cache per sequence */
     hy_tensor qkv, cache, out;
     float *partial; /* (B K, queries, stretches, D + 2): sums, then maximum and total */
 } cached_call;
 
-/* ---- appending --------------------------------------------------------------------------------- */
+/* ---- appending ------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS) append_rows(cached_call c, int64_t count) {
     int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -33,19 +33,19 @@ static __global__ void __launch_bounds__(THREADS) append_rows(cached_call c, int
     hy_store_any(c.cache.data, to, c.cache.dtype, x);
 }
 
-/* ---- partial sums ------------------------------------------------------------------------------ */
+/* ---- partial sums ---------------------------------------------------------------------------- */
 
 __device__ __forceinline__ int first_seen(const cached_call &c, int position) {
     return c.a.window > 0 ? max(0, position - c.a.window + 1) : 0;
 }
 
-/* What one warp or one block found for a query. */
+/* The result of a warp or block for a query. */
 template <int COLUMNS> struct finding {
     float sum[COLUMNS];
     float high, total;
 };
 
-/* Takes a key into what is known of a query. `score` is the same in all lanes. */
+/* Adds a key to the result of a query. `score` is the same in all lanes. */
 template <int C>
 __device__ __forceinline__ void take_key(float score, const float value[C], float sum[C],
                                          float &high, float &total) {
@@ -127,9 +127,9 @@ static __global__ void __launch_bounds__(THREADS) attend(cached_call c) {
     }
 }
 
-/* ---- joining ----------------------------------------------------------------------------------- */
+/* ---- joining --------------------------------------------------------------------------------- */
 
-/* A block for each query of each head of keys. */
+/* One block for each query of each key head. */
 static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
     int b = blockIdx.y / c.a.K, kv_head = blockIdx.y % c.a.K, query = blockIdx.x, D = c.a.D;
     const float *rows =
@@ -150,10 +150,11 @@ static __global__ void __launch_bounds__(THREADS) join(cached_call c) {
     }
 }
 
-/* ---- launching --------------------------------------------------------------------------------- */
+/* ---- launching ------------------------------------------------------------------------------- */
 
-/* Queries of a block: more of them read the cache less often, as long as their sums stay in registers. As
- * many stretches as keep the card busy, and none so short that a block has nothing to do. */
+/* Queries per block: more of them read the cache less often, as long as their sums fit into
+ * registers. There are as many stretches as keep the card busy, but none so short that a block has
+ * nothing to do. */
 static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     hy_tensor none = {};
     cached_call c = {};
@@ -174,7 +175,7 @@ static cached_call describe(const hy_cuda *cuda, const hy_op_call *call) {
     return c;
 }
 
-/* It grows with the position of the first row: whoever plans asks for the last one there will be. */
+/* It grows with the position of the first row; a plan asks for the last position. */
 size_t hy_cuda_attention_cached_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     cached_call c = describe(cuda, call);
     return (size_t)c.a.B * c.a.K * c.queries * c.stretches * (size_t)(c.a.D + 2) * sizeof(float);

@@ -1,24 +1,24 @@
-/* attention_choice.cu: choosing between our own attention and cuDNN's. See attention_choice.cuh.
+/* attention_choice.cu: chooses between our own attention and cuDNN's. See attention_choice.cuh.
  *
- * What counts, in this order: what was chosen for the shape before in this run; the options; a
- * checkpoint's table; the cache file; the clock. Without tuning nothing is timed and the cache is
- * not asked: our own. A choice is made even where cuDNN has nothing to offer, so that a run that
- * goes on where it has something stays with our own. */
+ * The order of precedence: an earlier choice for the shape in this run; the options; the table of a
+ * checkpoint; the cache file; a timing. Without tuning, nothing is timed and the cache is not used:
+ * our own. A choice is recorded even if cuDNN does not support the shape, so that the run stays
+ * with our own if it continues where cuDNN does. */
 #include "kernels/cuda/attention_choice.cuh"
 
 #include "kernels/cuda/matmul.cuh"
 
-/* cuDNN's must be faster than this times ours: ours takes no memory for it and needs no library. */
+/* cuDNN must be faster than this times ours, because ours needs no extra memory and no library. */
 #define CLEARLY 0.98f
 
-/* ---- what is chosen for ----------------------------------------------------------------------- */
+/* ---- the key of a choice --------------------------------------------------------------------- */
 
 static const hy_tensor *qkv_of(const hy_op_call *call) {
     bool is_forward = call->kind == HY_OP_ATTENTION;
     return is_forward ? &call->t[HY_ATTENTION_QKV] : &call->t[HY_ATTENTION_BWD_QKV];
 }
 
-/* Documents, windows, other types and head sizes are our own in any case. */
+/* Documents, windows, and other types and head sizes always use our own. */
 static bool has_choice(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_heads_attr *a = &call->attr.heads;
     bool is_forward = call->kind == HY_OP_ATTENTION;
@@ -37,9 +37,9 @@ static hy_attention_entry entry_for(const hy_cuda *cuda, const hy_op_call *call)
     return e;
 }
 
-/* ---- choosing --------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Fills in what is made of the call; what was timed goes into the cache. */
+/* Chooses for the call; a timed result is added to the cache. */
 static void choose_anew(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_attention *offer,
                         hy_attention_entry *e) {
     const hy_attention_entry *known = hy_attention_find(&cuda->choices->table, e);
@@ -65,14 +65,15 @@ bool hy_attention_choose(hy_cuda *cuda, const hy_op_call *call, const hy_cudnn_a
     if (!has_choice(cuda, call)) return false;
     hy_attention_entry e = entry_for(cuda, call);
     if (find_made(cuda, &e)) return e.is_cudnn && offer;
-    if (cuda->captures > 0) return false; /* nothing may be timed now, so nothing is settled */
+    if (cuda->captures > 0) return false; /* nothing can be timed now, so nothing is decided */
     if (cuda->options.attention == HY_ATTENTION_CUDNN) {
         e.is_cudnn = offer != NULL;
     } else if (cuda->options.attention == HY_ATTENTION_AUTO && offer) {
         choose_anew(cuda, call, offer, &e);
     }
     pthread_mutex_lock(&cuda->choices->lock);
-    hy_attention_put(&cuda->choices->made, &e); /* without memory for it: chosen again next time */
+    /* if memory is short, it is chosen again next time */
+    hy_attention_put(&cuda->choices->made, &e);
     pthread_mutex_unlock(&cuda->choices->lock);
     return e.is_cudnn;
 }
@@ -88,11 +89,12 @@ bool hy_attention_was_cudnn(const hy_cuda *cuda, const hy_op_call *call) {
     return known && known->is_cudnn;
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 hy_status hy_attention_choices_init(hy_cuda *cuda) {
     hy_attention_choices *choices = (hy_attention_choices *)calloc(1, sizeof *choices);
-    if (!choices) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: no memory for its choices");
+    if (!choices)
+        return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: not enough memory for its choices");
     pthread_mutex_init(&choices->lock, NULL);
     snprintf(choices->card, sizeof choices->card, "%.48s/sm_%d/%d", cuda->backend.facts.name,
              cuda->card.capability, cuda->card.multiprocessors);

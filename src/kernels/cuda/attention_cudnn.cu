@@ -1,9 +1,10 @@
 /* attention_cudnn.cu: attention by cuDNN, an alternative to our own tiles. See attention_cudnn.cuh.
  *
  * cuDNN takes attention as a graph of small operations and runs the whole graph as one kernel, or a
- * few. The graphs are written here, one per direction. A plan is made once per shape and kept, also
- * the answer that there is none. Backward, dq is asked for as one matmul over kept dS, whose sums
- * have a fixed order; cuDNN's other form adds to dq as results come, and two runs would differ. */
+ * few. This file builds the graphs, one per direction. A plan is made once per shape and kept, and
+ * so is the result that there is none. In the backward pass, dq is requested as one matmul over
+ * stored dS, which sums in a fixed order; cuDNN's other form adds to dq in the order of arrival,
+ * and two runs would differ. */
 #include "kernels/cuda/attention_choice.cuh"
 
 #include <math.h>
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a plan's tensors and numbers are called. */
+/* Ids of the tensors and numbers of a plan. */
 enum { Q = 1, K, V, OUT, LSE, DOUT, DQ, DK, DV, DELTA, SCALE, HIDDEN, ONE };
 
 struct hy_cudnn_attention {
@@ -20,13 +21,13 @@ struct hy_cudnn_attention {
     hy_dtype dtype;
     int B, T, H, K, D;
     hy_cudnn_graph graph;
-    hy_cudnn_descriptor plan;            /* NULL: not served */
-    size_t delta_bytes, workspace_bytes; /* row sums of the backward pass, and all of it */
+    hy_cudnn_descriptor plan;            /* NULL: not supported */
+    size_t delta_bytes, workspace_bytes; /* row sums of the backward pass; in total */
 };
 
 /* ---- graphs --------------------------------------------------------------------------------- */
 
-/* The queries', keys' or values' heads of packed qkv rows. */
+/* The query, key or value heads of packed qkv rows. */
 static hy_cudnn_shape packed_heads(const hy_cuda_heads *a, int heads) {
     int64_t width = (int64_t)(a->H + 2 * a->K) * a->D;
     return {{a->B, heads, a->T, a->D}, {a->T * width, a->D, width, 1}};
@@ -65,7 +66,7 @@ static void write_forward(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_ty
     hy_cudnn_matmul(g, p, v, out);
 }
 
-/* What the backward pass writes for keys or values: with grouped heads the sum over a group. */
+/* What the backward pass writes for keys or values: with grouped heads, the sum over a group. */
 static void write_key_gradient(hy_cudnn_graph *g, const hy_cuda_heads *a, hy_cudnn_type type,
                                hy_cudnn_descriptor scores, hy_cudnn_descriptor rows, int64_t id) {
     hy_cudnn_shape transposed = hy_cudnn_transposed(hy_cudnn_packed(a->B, a->H, a->T, a->T));
@@ -169,29 +170,29 @@ static const hy_cudnn_attention *find_or_build(hy_cudnn *cudnn, const hy_op_call
     return p;
 }
 
-/* ---- who serves a call ---------------------------------------------------------------------- */
+/* ---- choosing a plan ------------------------------------------------------------------------- */
 
-/* Backward, dS is kept: two bytes for each pair of tokens and head. More than this share of the
- * card's memory is not worth it; less where it lies idle if our own kernels turn out faster. */
+/* The backward pass stores dS: two bytes for each pair of tokens and head. More than this share of
+ * the card's memory is not worth it; under `auto` less, because it is unused if our own kernels are
+ * faster. */
 enum { SHARE_OF_MEMORY = 16, SHARE_UNDER_AUTO = 64 };
 
 static bool is_auto(const hy_cuda *cuda) { return cuda->options.attention == HY_ATTENTION_AUTO; }
 
-/* A run that had cuDNN's goes on with it. */
+/* A run that used cuDNN continues with it. */
 static size_t most_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     bool may_lie_idle = is_auto(cuda) && !hy_attention_was_cudnn(cuda, call);
     return cuda->backend.facts.memory_total / (may_lie_idle ? SHARE_UNDER_AUTO : SHARE_OF_MEMORY);
 }
 
-/* Until 9.15, cuDNN's own callers do not trust its backward pass with a last tile that is not full.
- * */
+/* Before 9.16, cuDNN's own frontend does not use its backward pass if the last tile is not full. */
 static bool has_sure_ends(const hy_cudnn *cudnn, const hy_op_call *call) {
     enum { WHOLE = 128, SURE_SINCE = 91600 };
     return call->kind == HY_OP_ATTENTION || call->attr.heads.seq % WHOLE == 0 ||
            cudnn->version >= SURE_SINCE;
 }
 
-/* The plan, or NULL and why not. */
+/* The plan, or NULL and the reason. */
 static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *call, char *why,
                                          size_t why_bytes) {
     bool is_forward = call->kind == HY_OP_ATTENTION;
@@ -201,18 +202,18 @@ static const hy_cudnn_attention *serving(const hy_cuda *cuda, const hy_op_call *
     const hy_cudnn_attention *p = NULL;
     if (!hy_cuda_attention_is_fast(cuda, call)) {
         snprintf(why, why_bytes,
-                 "it wants one type of 16 bits and heads of 64, 80, 96, 128 or 256");
+                 "it needs a single 16-bit type and heads of 64, 80, 96, 128 or 256");
     } else if (hy_has(doc_starts)) {
-        snprintf(why, why_bytes, "tokens see their own document alone");
+        snprintf(why, why_bytes, "it does not support documents");
     } else if (window > 0 && window < call->attr.heads.seq) {
-        snprintf(why, why_bytes, "tokens see a window of %d", (int)window);
+        snprintf(why, why_bytes, "it does not support a window of %d tokens", (int)window);
     } else if (!has_sure_ends(cuda->cudnn, call)) {
         snprintf(why, why_bytes, "sequences of %d tokens need cuDNN 9.16",
                  (int)call->attr.heads.seq);
     } else if ((p = find_or_build(cuda->cudnn, call)) == NULL) {
-        snprintf(why, why_bytes, "no memory for a plan");
+        snprintf(why, why_bytes, "not enough memory for a plan");
     } else if (!p->plan) {
-        snprintf(why, why_bytes, "it does not take %s", p->graph.failed);
+        snprintf(why, why_bytes, "it does not support %s", p->graph.failed);
     } else if (p->workspace_bytes > most_workspace(cuda, call)) {
         snprintf(why, why_bytes, "it would need %.1f GiB of workspace",
                  (double)p->workspace_bytes / 0x1p30);
@@ -239,8 +240,8 @@ void hy_cudnn_attention_prepare(hy_cuda *cuda, hy_op_call *call) {
     if (hy_attention_choose(cuda, call, offer)) call->plan = offer;
     if (call->plan || !cuda->cudnn || is_auto(cuda) || facts->warning[0]) return;
     snprintf(facts->warning, sizeof facts->warning,
-             "%s with heads of %d is our own, not cuDNN's: %s", cuda->host.op_name(call->kind),
-             (int)call->attr.heads.head_dim, why);
+             "%s with heads of %d uses our own kernels instead of cuDNN: %s",
+             cuda->host.op_name(call->kind), (int)call->attr.heads.head_dim, why);
 }
 
 size_t hy_cudnn_attention_workspace(const hy_cuda *cuda, const hy_op_call *call) {
@@ -265,7 +266,7 @@ static void bind(bindings *b, int64_t id, const void *data) {
     b->data[b->count++] = (void *)data;
 }
 
-/* The three parts of packed rows of 16 bits an element. */
+/* Binds the three parts of packed 16-bit rows. */
 static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p, const void *rows) {
     const uint16_t *data = (const uint16_t *)rows;
     bind(b, first, data);
@@ -273,7 +274,8 @@ static void bind_packed(bindings *b, int64_t first, const hy_cudnn_attention *p,
     bind(b, first + 2, data + (int64_t)(p->H + p->K) * p->D);
 }
 
-/* What it could not take, on the host or on the card, is a shortage whatever it calls it. */
+/* A failed allocation on the host or the card is reported as out of memory, whatever cuDNN calls
+ * it. */
 static hy_status failure(const hy_cuda_run *run, int code) {
     enum { HOST_ALLOCATION_FAILED = 4003, DEVICE_ALLOCATION_FAILED = 4004 };
     const char *name = run->cuda->host.op_name(run->call->kind);
@@ -315,7 +317,7 @@ bool hy_cudnn_attention_runs(const hy_cuda_run *run, hy_status *status) {
     return true;
 }
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 void hy_cudnn_attention_init(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
@@ -323,15 +325,16 @@ void hy_cudnn_attention_init(hy_cuda *cuda) {
     char why[256] = "no memory";
     bool is_wanted = cuda->options.attention != HY_ATTENTION_OWN;
     if (!is_wanted || hy_cudnn_create(&cuda->cudnn, why, sizeof why) != HY_OK) {
-        snprintf(facts->detail + end, sizeof facts->detail - end, ", attention our own");
+        snprintf(facts->detail + end, sizeof facts->detail - end, ", attention by our own kernels");
         if (!is_wanted || is_auto(cuda)) return;
         snprintf(facts->warning, sizeof facts->warning,
-                 "cuDNN was asked for and cannot be used, so attention is our own: %s", why);
+                 "cuDNN was requested but is not available, so attention uses our own kernels: %s",
+                 why);
         return;
     }
     int version = cuda->cudnn->version;
     snprintf(facts->detail + end, sizeof facts->detail - end, ", attention %s cuDNN %d.%d.%d%s",
-             is_auto(cuda) ? "our own or by" : "by", version / 10000, version / 100 % 100,
+             is_auto(cuda) ? "by our own kernels or" : "by", version / 10000, version / 100 % 100,
              version % 100, is_auto(cuda) ? ", whichever is faster" : "");
 }
 

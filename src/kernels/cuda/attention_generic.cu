@@ -1,22 +1,23 @@
-/* attention_generic.cu: attention for whatever the tensor-core tiles do not serve: fp32, mixed
+/* attention_generic.cu: attention for calls that the tensor-core tiles do not support: fp32, mixed
  * types, odd head sizes up to 256, cards before sm_80.
  *
- * Plain fp32 multiply-adds on tiles in shared memory. A block owns MINE rows of one head
- * ("mine") and walks the other side's rows THEIRS at a time ("theirs"): queries walk over keys
- * for the output and dq, keys walk over queries for dk and dv, so every sum has one owner and
- * one order. 128 threads stand as 16 by 8: thread (ty, tx) computes dot products of rows ty + 16 r
- * of mine with rows tx + 8 j of theirs, and holds columns 4 tx + 32 c of what its own rows add
- * up to. A tile fits in the 64 KB of sm_75. */
+ * Plain fp32 multiply-adds on tiles in shared memory. A block owns MINE rows of one head ("mine")
+ * and iterates over THEIRS rows of the other side at a time ("theirs"): queries iterate over keys
+ * for the output and dq, keys over queries for dk and dv. So every sum has one owner and one order.
+ * 128 threads are arranged as 16 by 8: thread (ty, tx) computes dot products of rows ty + 16 r of
+ * mine with rows tx + 8 j of theirs, and holds columns 4 tx + 32 c of the sums of its rows. A tile
+ * fits into the 64 KB of sm_75. */
 #include "kernels/cuda/attention.cuh"
 
 enum { TX = 8, TY = 16, THREADS = TX * TY, WARPS = THREADS / 32 };
 
-/* How a head of up to D elements is cut. */
+/* The division of a head of up to D elements. */
 template <int D_, int MINE_, int THEIRS_> struct shape {
     static constexpr int D = D_, MINE = MINE_, THEIRS = THEIRS_;
-    static constexpr int R = MINE / TY, J = THEIRS / TX;     /* rows of a thread */
-    static constexpr int C = D / (4 * TX);                   /* its columns, in fours */
-    static constexpr int LD = D + 4, WEIGHT_LD = THEIRS + 4; /* rows apart, in different banks */
+    static constexpr int R = MINE / TY, J = THEIRS / TX; /* rows of a thread */
+    static constexpr int C = D / (4 * TX);               /* its columns, in fours */
+    /* row strides, to avoid bank conflicts */
+    static constexpr int LD = D + 4, WEIGHT_LD = THEIRS + 4;
 };
 
 /* Either direction, as the kernels see it. */
@@ -30,15 +31,15 @@ typedef struct generic_call {
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Where rows of a head lie in a tensor. */
+/* The position of rows of a head in a tensor. */
 typedef struct rows_of {
     const void *data;
     hy_dtype dtype;
-    int64_t first, apart; /* elements: of row 0, and from row to row */
+    int64_t first, apart; /* elements: of row 0, and between rows */
 } rows_of;
 
-/* Rows [row, row + ROWS) to shared memory; from row `end` on zeros. Columns from D on are left
- * alone. A warp has four of its rows on their way at once. */
+/* Copies rows [row, row + ROWS) to shared memory; from row `end` on, zeros. Columns from D on are
+ * unchanged. A warp loads four of its rows at once. */
 template <typename S, int ROWS, typename T>
 __device__ void load_rows_as(float *to, const T *from, int64_t apart, int row, int end, int D) {
     constexpr int COLUMNS = S::D / 32, TURN = ROWS / WARPS < 4 ? ROWS / WARPS : 4;
@@ -98,8 +99,8 @@ __device__ __forceinline__ void multiply(float product[S::R][S::J], const float 
     }
 }
 
-/* sum[r] += weights[ty + 16 r] theirs. A row of weights is written and read by the eight threads
- * of one ty, which are of one warp: `weights` needs no barrier. */
+/* sum[r] += weights[ty + 16 r] theirs. The eight threads of one ty, which are in one warp, write
+ * and read a row of weights: `weights` needs no barrier. */
 template <typename S>
 __device__ __forceinline__ void weigh(float sum[S::R][S::C][4], const float value[S::R][S::J],
                                       float *weights, const float *theirs) {
@@ -127,7 +128,7 @@ __device__ __forceinline__ void weigh(float sum[S::R][S::C][4], const float valu
     }
 }
 
-/* Row ty + 16 r of a sum times `factor` into a tensor, from element `first` on. */
+/* Writes row ty + 16 r of a sum times `factor` to a tensor, from element `first` on. */
 template <typename S>
 __device__ __forceinline__ void store_row(const float sum[S::C][4], float factor, void *data,
                                           hy_dtype dtype, int64_t first, int D) {
@@ -147,7 +148,8 @@ __device__ __forceinline__ rows_of head_of(const hy_tensor &t, int64_t width, in
     return {t.data, t.dtype, row * width + head * D, width};
 }
 
-/* Scores of one tile of keys become weights; sums held so far shrink where the maximum grows. */
+/* Converts the scores of one tile of keys to weights; earlier sums are rescaled if the maximum
+ * grows. */
 template <typename S>
 __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], float total[S::R],
                                        float sum[S::R][S::C][4], const int first[S::R], int query,
@@ -172,7 +174,7 @@ __device__ __forceinline__ void soften(float score[S::R][S::J], float m[S::R], f
     }
 }
 
-/* Smallest first key of queries [query, end): where a block's walk begins. */
+/* The smallest first key of queries [query, end): where a block begins. */
 __device__ __forceinline__ int first_key_of_rows(const hy_cuda_heads &a, int b, int query,
                                                  int end) {
     int low = query;
@@ -230,7 +232,7 @@ static __global__ void __launch_bounds__(THREADS, 2) forward_kernel(const generi
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* A warp per row and head. */
+/* One warp per row and head. */
 static __global__ void __launch_bounds__(THREADS) delta_kernel(const generic_call call) {
     const hy_cuda_heads &a = call.a;
     int64_t at = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, rows = (int64_t)a.B * a.T;
@@ -253,7 +255,7 @@ __device__ __forceinline__ void weigh_pair(float *score, float *dp, bool is_seen
     *dp = is_seen ? p * (*dp - delta) * scale : 0.0f;
 }
 
-/* dq: my queries walk over their keys. */
+/* dq: my queries iterate over their keys. */
 template <typename S>
 static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
@@ -308,7 +310,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dq_kernel(const generic_cal
     }
 }
 
-/* dk and dv: my keys walk over the queries that may see them, of each head that shares them. */
+/* dk and dv: my keys iterate over the queries that may see them, of each head that shares them. */
 template <typename S>
 static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_call call) {
     extern __shared__ __align__(16) float shared[];
@@ -323,7 +325,7 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
     rows_of k = head_of(call.qkv, width, row, a.H + kv_head, D);
     rows_of v = head_of(call.qkv, width, row, a.H + a.K + kv_head, D);
     int key_end = min(key + S::MINE, a.T);
-    /* No query past the last key's window sees any of mine. */
+    /* No query beyond the window of the last key sees any of mine. */
     int end = a.window > 0 && a.window < a.T - key_end ? key_end + a.window - 1 : a.T;
 
     clear(shared, 2 * (S::MINE + S::THEIRS) * S::LD);

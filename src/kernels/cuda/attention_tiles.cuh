@@ -1,29 +1,29 @@
 /* attention_tiles.cuh: causal attention forward on tensor cores, for 16-bit types.
  *
- * A block takes BM queries of one head and walks its keys from the diagonal down, BN at a time; a
- * warp owns 16 * M_TILES whole rows, so that nothing of the softmax crosses warps. Keys and values
- * arrive by cp.async, STAGES tiles deep, with one barrier a tile. Scores of SN keys, the output
- * tile and, where they fit, the queries stay in registers: on an H200 shared memory is nearly as
- * busy as the tensor cores, and each operand kept in registers is traffic saved.
+ * A block takes BM queries of one head and iterates over its keys from the diagonal down, BN at a
+ * time; a warp owns 16 * M_TILES whole rows, so the softmax needs no exchange between warps. Keys
+ * and values arrive by cp.async, STAGES tiles deep, with one barrier per tile. The scores of SN
+ * keys, the output tile and, if they fit, the queries stay in registers: on an H200, shared memory
+ * is nearly as busy as the tensor cores, and each operand in registers saves traffic.
  *
- * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close
- * enough that nothing overflows: it moves (and the output is rescaled) when a score passes it by
- * 2^SLACK, which after the first tiles hardly ever happens. */
+ * Weights are exp2(score * scale * log2(e) - m). m need not be the exact maximum, only close enough
+ * that nothing overflows: it moves (and the output is rescaled) when a score exceeds it by 2^SLACK,
+ * which is rare after the first tiles. */
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tile.cuh"
 
-/* How one instantiation is cut. */
+/* The division of one instantiation. */
 template <int D_, int BM_, int BN_, int SN_, int WARPS_, int STAGES_, int BLOCKS_, int KEPT_>
 struct hy_attention_shape {
     static constexpr int D = D_;   /* head size */
     static constexpr int BM = BM_; /* queries of a block */
     static constexpr int BN = BN_; /* keys of a stage */
-    static constexpr int SN = SN_; /* keys whose scores are held at once */
+    static constexpr int SN = SN_; /* keys for which scores are held at once */
     static constexpr int WARPS = WARPS_;
     static constexpr int STAGES = STAGES_;
-    static constexpr int BLOCKS = BLOCKS_; /* blocks wanted on a multiprocessor */
+    static constexpr int BLOCKS = BLOCKS_; /* intended blocks per multiprocessor */
 
     static constexpr int THREADS = 32 * WARPS;
     static constexpr int M_TILES = BM / WARPS / 16;
@@ -33,13 +33,13 @@ struct hy_attention_shape {
     static constexpr int CHUNKS = D / 8;                /* packs of 16 bytes in a row */
     static constexpr int ROWS_APART = THREADS / CHUNKS; /* rows copied at a time */
     /* Rows of 2^n chunks are swizzled; others are padded to an odd number of chunks. Either way the
-     * eight rows that ldmatrix reads at once lie in different banks. */
+     * eight rows that ldmatrix reads at once are in different banks. */
     static constexpr bool IS_SWIZZLED = CHUNKS % 8 == 0 && (CHUNKS & (CHUNKS - 1)) == 0;
     static constexpr int ROW_BYTES = 16 * (IS_SWIZZLED ? CHUNKS : CHUNKS | 1);
     static constexpr int TILE_BYTES = BN * ROW_BYTES; /* of keys, or of values */
     static constexpr int STAGE_BYTES = 2 * TILE_BYTES;
     static constexpr int Q_BYTES = BM * ROW_BYTES;
-    /* Queries that go on to registers pass through the stages that are filled last. */
+    /* Queries that are kept in registers pass through the stages that are filled last. */
     static constexpr int Q_OFFSET = KEEPS_Q ? STAGE_BYTES : STAGES * STAGE_BYTES;
     static constexpr int STAGES_END = STAGES * STAGE_BYTES;
     static constexpr int Q_END = Q_OFFSET + Q_BYTES;
@@ -50,24 +50,24 @@ struct hy_attention_shape {
     static_assert(SHARED_BYTES <= 99 * 1024, "the limit of sm_120");
 };
 
-/* What a block needs besides the call's layout. */
+/* Arguments of a block in addition to the layout of the call. */
 typedef struct hy_attention_grid {
-    int tiles;                          /* of queries in a sequence */
-    int group;                          /* heads whose keys and values should share the L2 cache */
+    int tiles; /* tiles of queries per sequence */
+    int group; /* heads that should share the L2 cache with their keys and values */
     uint32_t apart, to_values, to_tile; /* chunks to the next row copied, to v, between tiles */
-    float scale;                        /* on scores, for powers of two: scale log2(e) */
+    float scale;                        /* factor of scores for powers of two: scale log2(e) */
 } hy_attention_grid;
 
 #if HY_HAS_TILES
 
-/* threadIdx.x, read here and now: what is computed from it is not kept in registers over the
+/* threadIdx.x, read at this point: values computed from it are not kept in registers over the
  * loop. */
 __device__ __forceinline__ int hy_thread_here() {
     int thread;
     asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
     return thread;
 }
-/* blockIdx.x, likewise. */
+/* blockIdx.x, as above. */
 __device__ __forceinline__ int hy_block_here() {
     int block;
     asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
@@ -79,8 +79,8 @@ template <typename S> __device__ __forceinline__ int hy_own_rows(int thread) {
     return thread / 32 * 16 * S::M_TILES;
 }
 
-/* Which queries a block takes. Within a group of heads the tiles that see most keys go first, so
- * that the last ones to run are short. */
+/* The queries of a block. Within a group of heads, the tiles that see most keys go first, so the
+ * last ones to run are short. */
 typedef struct hy_attention_place {
     int b, h, query;
 } hy_attention_place;
@@ -100,15 +100,14 @@ template <typename S> __device__ __forceinline__ uint32_t hy_chunk_at(int row, i
     return row * S::ROW_BYTES + 16 * (S::IS_SWIZZLED ? chunk ^ (row & 7) : chunk);
 }
 /* From the address of chunk 0 or 1 of a row to that of chunk 2 n or 2 n + 1. Tiles are aligned to
- * their rows, so a swizzled address takes the step by exclusive or. */
+ * their rows, so a swizzled address is advanced by exclusive or. */
 template <typename S> __device__ __forceinline__ uint32_t hy_steps_on(uint32_t address, int n) {
     return S::IS_SWIZZLED ? address ^ (32 * n) : address + 32 * n;
 }
 
-/* Copies rows of a head to shared memory: thread by thread one chunk of every ROWS_APART-th row.
- * `from` is the thread's chunk of its first row, `apart` the way to its next, counted in chunks of
- * qkv: 32 bits are enough for that, and a register less. Rows from `there` on become zeros, unless
- * all ARE_THERE. */
+/* Copies rows of a head to shared memory: each thread one chunk of every ROWS_APART-th row. `from`
+ * is the thread's chunk of its first row, `apart` the distance to its next, in chunks of qkv: 32
+ * bits are enough and save a register. Rows from `there` on become zeros, unless all ARE_THERE. */
 template <typename S, int ROWS, bool ARE_THERE>
 __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, uint32_t from,
                                               uint32_t apart, int there) {
@@ -125,8 +124,8 @@ __device__ __forceinline__ void hy_fetch_rows(uint32_t shared, const int4 *qkv, 
     }
 }
 
-/* One warp's rows: queries, output so far, and the softmax of each row. A thread holds rows lane /
- * 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
+/* The rows of a warp: queries, output so far, and the softmax of each row. A thread holds rows lane
+ * / 4 + 8 r of each m tile, r = 0, 1, and of those the columns 2 (lane % 4) + {0, 1} of each 8. */
 template <typename S> struct hy_attention_rows {
     uint32_t q[S::KEPT > 0 ? S::KEPT : 1][S::M_TILES][4]; /* the first KEPT steps */
     float out[S::M_TILES][S::D / 8][4];
@@ -172,15 +171,14 @@ __device__ __forceinline__ void hy_score_keys(float score[S::M_TILES][S::SN / 8]
     }
 }
 
-/* What documents and windows hide from below: the first key of each row, and the smallest and
- * largest of each warp's rows. In shared memory, because most calls hide nothing and registers are
- * short. */
+/* The limits from documents and windows: the first key of each row, and the smallest and largest of
+ * each warp's rows. In shared memory, because most calls have none and registers are scarce. */
 template <typename S> struct hy_first_keys {
     int of_row[S::BM];
     int2 of_warp[S::WARPS];
 };
 
-/* Hides keys after a query and keys before the first it sees. */
+/* Masks keys after a query and keys before the first it sees. */
 template <typename S>
 __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][4],
                                              const hy_first_keys<S> *first, int own, int key) {
@@ -199,7 +197,7 @@ __device__ __forceinline__ void hy_hide_keys(float score[S::M_TILES][S::SN / 8][
     }
 }
 
-/* Moves m of rows whose scores pass it too far, and rescales what they have summed. */
+/* Moves m of rows with scores that exceed it too far, and rescales their sums. */
 template <typename S>
 __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
                                                const float high[S::M_TILES][2]) {
@@ -219,7 +217,7 @@ __device__ __forceinline__ void hy_move_maxima(hy_attention_rows<S> &rows,
     }
 }
 
-/* Sees to it that m is close enough to these scores. */
+/* Ensures that m is close enough to these scores. */
 template <typename S>
 __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::SN / 8][4],
                                                hy_attention_rows<S> &rows, float scale) {
@@ -240,7 +238,7 @@ __device__ __forceinline__ void hy_meet_scores(const float score[S::M_TILES][S::
     if (__any_sync(0xffffffffu, is_far)) hy_move_maxima<S>(rows, high);
 }
 
-/* Scores become weights. */
+/* Converts scores to weights. */
 template <typename S>
 __device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
                                           hy_attention_rows<S> &rows, float scale) {
@@ -257,7 +255,7 @@ __device__ __forceinline__ void hy_soften(float score[S::M_TILES][S::SN / 8][4],
 template <typename S, typename T>
 __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S::SN / 8][4],
                                                 hy_attention_rows<S> &rows, uint32_t values) {
-#if __CUDA_ARCH__ >= 1000 /* where the compiler is a register or two short */
+#if __CUDA_ARCH__ >= 1000 /* here the compiler is a register or two short */
     uint32_t thread = hy_thread_here();
 #else
     uint32_t thread = threadIdx.x;
@@ -283,8 +281,8 @@ __device__ __forceinline__ void hy_weigh_values(const float weight[S::M_TILES][S
     }
 }
 
-/* Divides by the sums and writes output and lse. The output passes through shared memory, each
- * warp its own rows, so that it leaves in packs of 16 bytes. */
+/* Divides by the sums and writes output and lse. The output passes through shared memory, each warp
+ * its own rows, so it is written in packs of 16 bytes. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_store_rows(hy_attention_rows<S> &rows, char *shared, T *out,
                                               float *lse, int64_t width, int query, int end) {
@@ -351,7 +349,7 @@ template <typename S> __device__ __forceinline__ void hy_clear_rows(hy_attention
     }
 }
 
-/* The warp's rows attend to SN keys from `key` on, if any of them is seen. */
+/* The warp's rows attend to SN keys from `key` on, if any row sees them. */
 template <typename S, typename T>
 __device__ __forceinline__ void hy_attend(hy_attention_rows<S> &rows, const hy_first_keys<S> *first,
                                           bool hides_before, float scale, uint32_t queries,
@@ -384,7 +382,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_attention_place at = hy_attention_place_of<S>(a, grid);
     int query = at.query;
     int end = min(query + S::BM, a.T), tile = (end - 1) / S::BN;
-    /* Where this thread copies from: its chunk of its first row, of query and key tile. */
+    /* Where this thread copies from: its chunk of its first row, for the query and key tile. */
     const int4 *chunks = (const int4 *)qkv;
     uint32_t width = (a.H + 2 * a.K) * S::CHUNKS, kv_head = a.H + at.h / (a.H / a.K);
     uint32_t row = (uint32_t)at.b * a.T + threadIdx.x / S::CHUNKS, chunk = threadIdx.x % S::CHUNKS;
@@ -397,7 +395,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     hy_fetch_rows<S, S::BN, false>(base + S::TILE_BYTES, chunks, k + grid.to_values, grid.apart,
                                    end - tile * S::BN);
     hy_copy_commit();
-    /* Tiles after the first are whole. */
+    /* Tiles after the first are complete. */
     auto fetch_next = [&](uint32_t to) {
         k -= grid.to_tile;
         hy_fetch_rows<S, S::BN, true>(to, chunks, k, grid.apart, 0);
@@ -425,7 +423,7 @@ __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     }
 
     int own = __reduce_min_sync(0xffffffffu, query + own_rows);
-    uint32_t keys = base; /* the stage at hand */
+    uint32_t keys = base; /* the current stage */
     for (; tile >= low; tile--) {
         hy_copy_wait<S::STAGES - 2>();
         __syncthreads();

@@ -1,30 +1,30 @@
 /* attention_time.cu: times our own attention and cuDNN's for one call. See attention_choice.cuh.
  *
- * The call's tensors lie in scratch memory that lives for one timing only, full of random numbers;
- * a backward pass reads what a forward pass made of them. The two are timed in turns, which evens
- * out the drift of clocks, and the median counts. They must agree first: a library that computes
- * something else is not faster. Nothing here fails a run. */
+ * The tensors of the call are in scratch memory that exists only for one timing, filled with random
+ * numbers; a backward pass reads the result of a forward pass. The two are timed alternately, which
+ * evens out clock drift, and the median counts. Their results must agree first: a library that
+ * computes something else is not faster. Nothing here fails a run. */
 #include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 enum { OWN, CUDNN, BOTH };
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 9, MOST_REPEATS = 20 };
 
-/* A sample repeats a short pass to this length, against the grain of the clock; all samples of one
- * attention together take about so long. */
+/* A sample repeats a short pass for this long, because the clock is coarse; all samples of one
+ * attention together take about this long. */
 #define SAMPLE_MICROSECONDS 200.0f
 #define TOTAL_MICROSECONDS 50000.0f
 
-/* How far apart results may be besides 1 % of each: some ten times what rounding weights and scores'
- * gradients to 16 bits does to sums of these random numbers. */
+/* How far results may differ in addition to 1 % of each: about ten times the effect of rounding
+ * weights and gradients of scores to 16 bits on sums of these random numbers. */
 #define FORWARD_SLACK 0.02f
 #define BACKWARD_SLACK 0.05f
 
 typedef struct bench {
     hy_cuda *cuda;
-    hy_op_call call;     /* with tensors in `memory` and cuDNN's plan */
+    hy_op_call call;     /* with tensors in `memory` and the plan of cuDNN */
     void *expected;      /* our own result */
-    unsigned *differing; /* elements of cuDNN's that are not like it */
+    unsigned *differing; /* elements of cuDNN's result that differ */
     char *memory;
     cudaStream_t stream;
     cudaEvent_t begin, end;
@@ -36,16 +36,16 @@ static hy_tensor *result_of(bench *b) {
     return is_forward(b) ? &b->call.t[HY_ATTENTION_OUT] : &b->call.t[HY_ATTENTION_BWD_DQKV];
 }
 
-/* ---- scratch ---------------------------------------------------------------------------------- */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Hands out bytes of the scratch block, or only counts while there is none. */
+/* Allocates bytes of the scratch block; only counts while there is none. */
 static void *take(const bench *b, size_t *used, size_t bytes) {
     size_t at = *used;
     *used += (bytes + 255) / 256 * 256;
     return b->memory ? b->memory + at : NULL;
 }
 
-/* Lays the tensors out; returns the bytes. The workspace serves either. */
+/* Lays out the tensors; returns the bytes. The workspace is large enough for either. */
 static size_t lay_out(bench *b, const hy_op_call *given) {
     size_t used = 0, workspace = given->kind == HY_OP_ATTENTION
                                      ? hy_cudnn_attention_workspace(b->cuda, given)
@@ -66,10 +66,10 @@ static void close_bench(bench *b) {
     if (b->end) cudaEventDestroy(b->end);
     if (b->stream) cudaStreamDestroy(b->stream);
     if (b->memory) cudaFree(b->memory);
-    cudaGetLastError(); /* a refused allocation is no error of the next launch */
+    cudaGetLastError(); /* clear the error, so that the next launch does not report it */
 }
 
-/* False: the scratch cannot be allocated. */
+/* False: the scratch memory cannot be allocated. */
 static bool open_bench(bench *b, hy_cuda *cuda, const hy_op_call *given,
                        const hy_cudnn_attention *offer) {
     *b = (bench){};
@@ -87,7 +87,7 @@ static bool open_bench(bench *b, hy_cuda *cuda, const hy_op_call *given,
     return true;
 }
 
-/* ---- running ---------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static hy_status run_one(bench *b, int who) {
     hy_cuda_run run = {&b->call, b->cuda, b->stream};
@@ -96,7 +96,7 @@ static hy_status run_one(bench *b, int who) {
     return is_forward(b) ? hy_cuda_attention_tiles(&run) : hy_cuda_attention_bwd_tiles(&run);
 }
 
-/* What a backward pass reads: out and lse of our own forward pass. */
+/* The input of a backward pass: out and lse of our own forward pass. */
 static hy_status run_before(bench *b) {
     const hy_tensor *t = b->call.t;
     hy_op_call forward = {};
@@ -133,7 +133,7 @@ static bool agree(bench *b) {
     return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
 }
 
-/* ---- timing ----------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 /* Microseconds of one pass, averaged over `repeats`; negative: it does not run. */
 static float time_once(bench *b, int who, int repeats) {
@@ -154,7 +154,7 @@ static int clamp(float x, int least, int most) {
     return x < (float)least ? least : x > (float)most ? most : (int)x;
 }
 
-/* Both have run before, so that their kernels are loaded. */
+/* Both have run before, so their kernels are loaded. */
 static bool time_both(bench *b, float times[BOTH]) {
     float samples[BOTH][MOST_ROUNDS], about = 0;
     for (int who = 0; who < BOTH; who++) {

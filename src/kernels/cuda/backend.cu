@@ -1,7 +1,7 @@
-/* backend.cu: the card as a device: its op table, its memory, and what it reports about itself.
+/* backend.cu: the card as a device: its op table, memory and facts.
  *
- * The one entry of the shared object. Streams, events and copies are in stream.cu, pinned memory is in
- * pinned.cu. Enqueueing checks nothing that planning has checked already; a launch that fails is
+ * This is the only entry of the shared object. Streams, events and copies are in stream.cu, pinned
+ * memory is in pinned.cu. Enqueueing does not repeat the checks of planning. A launch that fails is
  * reported at once, a kernel that fails later at the next sync. */
 #include "kernels/cuda/backend.cuh"
 
@@ -66,14 +66,13 @@ hy_cuda_op hy_cuda_op_of(hy_op_kind kind) {
 
 static hy_cuda *self_of(hy_backend *b) { return (hy_cuda *)b->self; }
 
-/* ---- a little apart --------------------------------------------------------------------------- */
+/* ---- the reserve ----------------------------------------------------------------------------- */
 
-/* The driver loads a kernel when it is first launched, and needs memory of the card for that. When
- * others have taken all of it, this block is given back, once, so that what is done again finds
- * room. */
+/* The driver loads a kernel when it is first launched and needs memory of the card for that. If
+ * other programs have taken all of it, this block is freed, once, so that a retry succeeds. */
 #define RESERVE_BYTES ((size_t)32 << 20)
 
-/* Whoever fails knows the card as constant; a reserve that is gone changes nothing for them. */
+/* The card is const for callers that fail; for them, losing the reserve changes nothing. */
 static void give_up_reserve(const hy_cuda *card) {
     hy_cuda *cuda = (hy_cuda *)card;
     if (!cuda->reserve) return;
@@ -82,7 +81,7 @@ static void give_up_reserve(const hy_cuda *card) {
     cuda->reserve = NULL;
 }
 
-/* ---- failing ---------------------------------------------------------------------------------- */
+/* ---- failing --------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format, ...) {
     va_list arguments;
@@ -94,7 +93,7 @@ hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format
 
 hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what) {
     if (error == cudaSuccess) return HY_OK;
-    cudaGetLastError(); /* reported here: the next launch must not be taken for failed because of it */
+    cudaGetLastError(); /* reported here: the next launch must not report it again */
     hy_status status = error == cudaErrorMemoryAllocation ? HY_ERR_MEMORY : HY_ERR_DEVICE;
     if (status == HY_ERR_MEMORY) give_up_reserve(cuda);
     return hy_cuda_fail(cuda, status, "%s: %s (%s)", what, cudaGetErrorString(error),
@@ -105,19 +104,19 @@ hy_status hy_cuda_launched(const hy_cuda_run *run) {
     return hy_cuda_check(run->cuda, cudaGetLastError(), run->cuda->host.op_name(run->call->kind));
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_status out_of_memory(const hy_cuda *cuda, hy_place place, size_t bytes,
                                cudaError_t error) {
     size_t free_bytes = 0, total = 0;
-    cudaGetLastError(); /* the failure is reported here; it must not be seen again after a launch */
+    cudaGetLastError(); /* reported here; it must not appear again after a launch */
     if (place == HY_DEVICE && cudaMemGetInfo(&free_bytes, &total) == cudaSuccess) {
-        return hy_cuda_fail(
-            cuda, HY_ERR_MEMORY,
-            "%.1f MiB of device memory could not be allocated: %.1f of %.1f MiB are free",
-            (double)bytes / 0x1p20, (double)free_bytes / 0x1p20, (double)total / 0x1p20);
+        return hy_cuda_fail(cuda, HY_ERR_MEMORY,
+                            "cannot allocate %.1f MiB of device memory: %.1f of %.1f MiB are free",
+                            (double)bytes / 0x1p20, (double)free_bytes / 0x1p20,
+                            (double)total / 0x1p20);
     }
-    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "%.1f MiB of %s memory could not be allocated: %s",
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "cannot allocate %.1f MiB of %s memory: %s",
                         (double)bytes / 0x1p20, hy_place_name(place), cudaGetErrorString(error));
 }
 
@@ -134,7 +133,7 @@ static hy_status cuda_alloc(hy_backend *b, hy_place place, size_t bytes, void **
         if (posix_memalign(out, 256, bytes) != 0) error = cudaErrorMemoryAllocation;
     } else {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "memory is allocated on device, pinned or host, not in place %d",
+                            "cannot allocate memory in place %d; expected device, pinned or host",
                             (int)place);
     }
     return error == cudaSuccess ? HY_OK : out_of_memory(cuda, place, bytes, error);
@@ -155,10 +154,10 @@ static void cuda_release(hy_backend *b, hy_place place, void *data, size_t bytes
 
 static hy_status cuda_memory_now(hy_backend *b, size_t *free_bytes, size_t *total) {
     return hy_cuda_check(self_of(b), cudaMemGetInfo(free_bytes, total),
-                         "asking for the card's free memory");
+                         "querying the card's free memory");
 }
 
-/* ---- ops -------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 static hy_status cuda_supports(hy_backend *b, const hy_op_call *call) {
     hy_cuda *cuda = self_of(b);
@@ -197,7 +196,7 @@ static hy_status cuda_enqueue(hy_stream *s, const hy_op_call *call) {
     return op.run(&run);
 }
 
-/* ---- life ------------------------------------------------------------------------------------- */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 static hy_status choose_device(hy_cuda *cuda) {
     int count = 0, driver = 0, runtime = 0;
@@ -205,16 +204,14 @@ static hy_status choose_device(hy_cuda *cuda) {
     cudaRuntimeGetVersion(&runtime);
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaErrorInsufficientDriver) {
-        return hy_cuda_fail(
-            cuda, HY_ERR_DEVICE,
-            "the NVIDIA driver serves CUDA %d.%d at most and this program was built "
-            "with %d.%d: update the driver, or build with an older toolkit",
-            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                            "the NVIDIA driver supports CUDA up to %d.%d, but this program was "
+                            "built with %d.%d: update the driver, or build with an older toolkit",
+                            driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     }
     if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
-        return hy_cuda_fail(
-            cuda, HY_ERR_DEVICE,
-            "an NVIDIA driver is here, but no device that it shows to this process");
+        return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                            "there is an NVIDIA driver, but it shows no device to this process");
     }
     HY_TRY(hy_cuda_check(cuda, error, "looking for CUDA devices"));
     if (cuda->options.device < 0 || cuda->options.device >= count) {
@@ -224,7 +221,7 @@ static hy_status choose_device(hy_cuda *cuda) {
     return hy_cuda_check(cuda, cudaSetDevice(cuda->options.device), "choosing the CUDA device");
 }
 
-/* Is there code for this card in the file? Any kernel of ours tells. */
+/* Checks that the file has code for this card; any kernel shows it. */
 __global__ void hy_cuda_probe_kernel(int *out) { *out = 1; }
 
 static hy_status check_capability(hy_cuda *cuda, const char *name) {
@@ -235,18 +232,18 @@ static hy_status check_capability(hy_cuda *cuda, const char *name) {
     if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
         return hy_cuda_check(cuda, error, "looking for code for the card");
     }
-    return hy_cuda_fail(
-        cuda, HY_ERR_DEVICE,
-        "%s has compute capability %d.%d, and the CUDA backend was not built for it: "
-        "build again with CUDA_ARCHS=%d (75 at least)",
-        name, cuda->card.capability / 10, cuda->card.capability % 10, cuda->card.capability);
+    return hy_cuda_fail(cuda, HY_ERR_DEVICE,
+                        "%s has compute capability %d.%d, but the CUDA backend was not built for "
+                        "it: build it again with CUDA_ARCHS=%d (at least 75)",
+                        name, cuda->card.capability / 10, cuda->card.capability % 10,
+                        cuda->card.capability);
 }
 
 static hy_status describe(hy_cuda *cuda) {
     hy_device_facts *facts = &cuda->backend.facts;
     cudaDeviceProp properties;
     HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&properties, cuda->options.device),
-                         "asking the CUDA device what it is"));
+                         "querying the CUDA device"));
     cuda->card.capability = properties.major * 10 + properties.minor;
     cuda->card.multiprocessors = properties.multiProcessorCount;
     size_t shared = properties.sharedMemPerBlockOptin, limit = cuda->options.shared_limit;
@@ -264,7 +261,7 @@ static void cuda_destroy(hy_backend *b) {
     hy_cuda *cuda = self_of(b);
     give_up_reserve(cuda);
     hy_cudnn_attention_fini(cuda);
-    hy_cuda_matmul_fini(cuda); /* which writes the cache, attention's choices with it */
+    hy_cuda_matmul_fini(cuda); /* also writes the cache, with the choices of attention */
     hy_attention_choices_fini(cuda);
     free(cuda);
 }
@@ -284,17 +281,17 @@ static hy_status set_up(hy_cuda *cuda) {
     return hy_cuda_matmul_measure(cuda, &facts->matmul_flops);
 }
 
-/* Managed memory and pinned memory that is mapped are reached too. */
+/* Managed memory and mapped pinned memory are accessible, too. */
 static hy_status check_memory(hy_backend *b, const void *data) {
     hy_cuda *cuda = (hy_cuda *)b->self;
     cudaPointerAttributes a;
-    HY_TRY(hy_cuda_check(cuda, cudaPointerGetAttributes(&a, data), "asking where memory lies"));
+    HY_TRY(hy_cuda_check(cuda, cudaPointerGetAttributes(&a, data), "querying the place of memory"));
     if (a.type == cudaMemoryTypeUnregistered) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "it is no memory of the card: it lies on the host, or was freed");
+                            "it is not memory of the card: it is on the host, or was freed");
     }
     if (a.type == cudaMemoryTypeDevice && a.device != cuda->options.device) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT, "it lies on cuda:%d and the run is on cuda:%d",
+        return hy_cuda_fail(cuda, HY_ERR_INPUT, "it is on cuda:%d, but the run is on cuda:%d",
                             a.device, cuda->options.device);
     }
     return HY_OK;
@@ -340,7 +337,7 @@ extern "C" __attribute__((visibility("default"))) hy_status
 hy_cuda_entry(const hy_cuda_host *host, const hy_cuda_options *options, hy_backend **out) {
     *out = NULL;
     if (host->version != HY_CUDA_LINK_VERSION || host->call_bytes != sizeof(hy_op_call)) {
-        return HY_ERR_STATE; /* nothing of the host may be called: it is another build */
+        return HY_ERR_STATE; /* nothing of the host may be called: it is from another build */
     }
     hy_cuda *cuda = (hy_cuda *)calloc(1, sizeof *cuda);
     if (!cuda) return HY_ERR_MEMORY;

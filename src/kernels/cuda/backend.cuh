@@ -1,5 +1,5 @@
-/* backend.cuh: streams and events of the CUDA backend (stream.cu) and its pinned memory (pinned.cu), as
- * the function table sees them. */
+/* backend.cuh: streams and events of the CUDA backend (stream.cu) and its pinned memory
+ * (pinned.cu), for the function table. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -26,12 +26,12 @@ hy_status hy_cuda_event_record(hy_event *e, hy_stream *s);
 hy_status hy_cuda_event_sync(hy_event *e);
 bool hy_cuda_event_is_done(hy_event *e);
 
-/* The op table (backend.cu); without `run`: there is no such op. */
+/* The op table (backend.cu); `run` is NULL: no such op. */
 hy_cuda_op hy_cuda_op_of(hy_op_kind kind);
 
 /* op_time.cu */
 double hy_cuda_op_seconds(hy_backend *b, const hy_op_call *call);
 
-/* Pinned host memory; unpin takes what pin gave. */
+/* Pinned host memory; unpin frees what pin returned. */
 hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out);
 void hy_cuda_unpin(void *data);

@@ -5,7 +5,7 @@ size_t hy_cuda_bias_grad_workspace(const hy_cuda *cuda, const hy_op_call *call) 
     const hy_tensor *dy = &call->t[HY_BIAS_GRAD_DY];
     int64_t C = hy_width(dy);
     int pack = dy->dtype == HY_F32 ? 4 : 8, width = C % pack != 0 ? 1 : pack;
-    /* Were dy not aligned after all, it would be read one by one: room for either. */
+    /* If dy is not aligned, it is read element by element: room for either. */
     size_t packed = hy_column_bytes(cuda, hy_height(dy), C / width, width);
     size_t single = hy_column_bytes(cuda, hy_height(dy), C, 1);
     return packed > single ? packed : single;

@@ -1,7 +1,8 @@
-/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, from nf4 and fp8, and filling with a number.
+/* cast.cu: conversions between fp32, bf16, fp16 and rows of int8, from nf4 and fp8, and filling
+ * with a number.
  *
- * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal
- * types bits are copied as they are. */
+ * Elementwise, in quads (quad.cuh). Rounding is to nearest, ties to even; between equal types bits
+ * are copied unchanged. */
 #include <string.h>
 
 #include "kernels/cuda/nf4.cuh"
@@ -33,9 +34,10 @@ __global__ void __launch_bounds__(THREADS) cast_kernel(hy_view src, hy_view dst,
 
 /* ---- rows of int8 ---------------------------------------------------------------------------- */
 
-#define CODES 16 /* that a thread decodes: 16 bytes */
+#define CODES 16 /* values per thread: 16 bytes */
 
-/* Packed: rows are multiples of CODES and addresses round, so a thread's codes have one scale. */
+/* Packed: rows are multiples of CODES and addresses are aligned, so the values of a thread have one
+ * scale. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     decode_kernel(const int8_t *codes, const float *scales, T *out, int64_t count, int64_t width,
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A block per row: once over it for the largest, once for the codes. */
+/* One block per row: one pass for the largest magnitude, one for the values. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     encode_kernel(const T *x, int8_t *codes, float *scales, int64_t width) {
@@ -108,7 +110,7 @@ static void cast_int8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t s
 
 /* ---- from fp8 -------------------------------------------------------------------------------- */
 
-/* One scale for all of it. */
+/* One scale for the whole tensor. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     decode_fp8_kernel(const uint8_t *codes, const float *scale, T *out, int64_t count,
@@ -146,10 +148,10 @@ static void cast_fp8(const hy_tensor *src, const hy_tensor *dst, cudaStream_t st
 
 /* ---- from nf4 -------------------------------------------------------------------------------- */
 
-#define WORD 8  /* codes in a word, which a thread decodes at a time: 16 bytes of a 16-bit type */
-#define WORDS 4 /* of a thread; those of a block of threads lie side by side, four times */
+#define WORD 8  /* values in a word, which a thread converts at a time: 16 bytes of a 16-bit type */
+#define WORDS 4 /* words per thread; those of a block of threads are adjacent, four times */
 
-/* The levels are looked up in shared memory: 16 words in 16 banks, so that lanes never wait for each other. */
+/* The levels are looked up in shared memory: 16 words in 16 banks, so lanes never conflict. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     decode_nf4_kernel(hy_nf4_codes c, T *out, int64_t words) {
@@ -171,7 +173,7 @@ __global__ void __launch_bounds__(THREADS)
         int64_t at = first + k * THREADS;
         float x[WORD];
         if (at >= words) return;
-        HY_EACH(i, WORD) { /* bytes rise, and the high half of a byte comes first */
+        HY_EACH(i, WORD) { /* bytes ascend, and the high half of a byte comes first */
             x[i] = __fmul_rn(levels[word[k] >> (i / 2 * 8 + (i % 2 ? 0 : 4)) & 15], scale[k]);
         }
 #pragma unroll
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Addresses that are not round. */
+/* For addresses that are not aligned. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     decode_nf4_slowly(hy_nf4_codes c, T *out, int64_t count) {
@@ -230,7 +232,7 @@ hy_status hy_cuda_cast(const hy_cuda_run *run) {
 
 /* ---- fill ------------------------------------------------------------------------------------ */
 
-/* 8 bytes: the element's as often as they fit. */
+/* 8 bytes: the bytes of the element, repeated. */
 static uint64_t pattern_of(hy_dtype dtype, float value) {
     uint64_t pattern;
     if (dtype == HY_F64) {
@@ -248,7 +250,7 @@ static uint64_t pattern_of(hy_dtype dtype, float value) {
     return half * 0x0001000100010001ull;
 }
 
-/* 16 bytes a thread; what is left of the last 16, or all of an unaligned tensor, by elements. */
+/* 16 bytes per thread; the rest, or all of an unaligned tensor, by elements. */
 __global__ void __launch_bounds__(THREADS)
     fill_kernel(char *data, int64_t bytes, uint64_t pattern, int size, bool is_packed) {
     int64_t at = 16 * ((int64_t)blockIdx.x * THREADS + threadIdx.x);

@@ -1,9 +1,9 @@
-/* chunks.cuh: matrices read and written a chunk at a time, as fp32.
+/* chunks.cuh: matrices that are read and written in chunks, as fp32.
  *
  * A chunk is either a pack of 16 bytes (hy_packs: all tensors of one type, rows a multiple of a
- * pack) or one element of whatever type (hy_singles: odd widths, mixed types). Kernels are
- * written once over both; hy_by_chunks chooses. `fetch` brings a chunk as it lies in memory, so
- * that many can be on their way at once in few registers; `open` makes fp32 of it. */
+ * pack) or one element of any type (hy_singles: odd widths, mixed types). Kernels are written once
+ * for both; hy_by_chunks chooses. `fetch` loads a chunk as it is in memory, so that many loads can
+ * be in flight in few registers; `open` converts it to fp32. */
 #pragma once
 
 #include <initializer_list>
@@ -15,8 +15,8 @@
 template <typename T> __device__ __forceinline__ void hy_unpack(const hy_pack<T> &pack, float *v) {
     HY_EACH(j, hy_pack<T>::count) v[j] = hy_to_float(pack.v[j]);
 }
-/* bf16 is the upper half of fp32. Taken as words, a pack stays in four registers; element by
- * element the compiler would spread it over eight. */
+/* bf16 is the upper half of fp32. Read as words, a pack stays in four registers; element by
+ * element, the compiler would use eight. */
 __device__ __forceinline__ void hy_unpack(const hy_pack<__nv_bfloat16> &pack, float *v) {
     const uint32_t *words = (const uint32_t *)&pack;
     HY_EACH(j, 4) {
@@ -44,8 +44,8 @@ template <typename T> __device__ __forceinline__ hy_pack<T> hy_packed(const floa
     return pack;
 }
 
-/* Makes the compiler forget what it knows of a pack: unpacked numbers that are needed again
- * later are then unpacked again instead of being held in twice the registers. */
+/* Makes the compiler forget what it knows about a pack: numbers that are needed again later are
+ * then unpacked again instead of being kept in twice the registers. */
 template <typename T> __device__ __forceinline__ void hy_stay_packed(hy_pack<T> &pack) {
     int4 *bits = (int4 *)&pack;
     asm volatile("" : "+r"(bits->x), "+r"(bits->y), "+r"(bits->z), "+r"(bits->w));
@@ -94,7 +94,7 @@ struct hy_singles {
     }
 };
 
-/* Can rows of `columns` elements of these tensors be read in packs? Absent tensors do not
+/* Whether rows of `columns` elements of these tensors can be read in packs. Absent tensors do not
  * matter. */
 static inline bool hy_fit_packs(int64_t columns, std::initializer_list<const hy_tensor *> tensors) {
     const hy_tensor *first = *tensors.begin();
@@ -120,8 +120,8 @@ static inline void hy_by_chunks(int64_t columns, std::initializer_list<const hy_
 
 /* ---- elementwise kernels --------------------------------------------------------------------- */
 
-/* A thread takes HY_STEPS chunks, a block's width apart: all are fetched before any is stored,
- * which keeps enough bytes on their way and makes working in place safe. */
+/* A thread takes HY_STEPS chunks, a block's width apart: all are loaded before any is stored, which
+ * keeps enough loads in flight and makes in-place work safe. */
 #define HY_STEPS 4
 #define HY_STEP_THREADS 256
 
@@ -133,7 +133,7 @@ __device__ __forceinline__ int64_t hy_step_first() {
     return (int64_t)blockIdx.x * (HY_STEPS * HY_STEP_THREADS) + threadIdx.x;
 }
 
-/* Row and chunk within the row of a running index, moved on without further divisions. */
+/* Row and chunk within the row of a running index, advanced without further divisions. */
 struct hy_walk {
     int64_t row;
     int64_t chunk;

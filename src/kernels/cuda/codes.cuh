@@ -1,10 +1,10 @@
-/* codes.cuh: numbers in 8 bits: the code maps of HY_OP_QUANTIZE, for one element.
+/* codes.cuh: the 8-bit format of HY_OP_QUANTIZE, for one element.
  *
- * A code stands for (k / steps)^p of its block's largest number: signed with p 3 and 127 steps
- * around code 128, unsigned with p 4 and 255 steps. Decoding gives the CPU's bits. So does encoding
- * unsigned numbers; a signed code may be the neighbour where a root lies in the middle between two,
- * because cube roots of the two libraries differ in the last place. `share` is a number over the
- * largest of its block. */
+ * A quantised value k represents (k / steps)^p of the largest number of its block: signed with p 3
+ * and 127 steps around 128, unsigned with p 4 and 255 steps. Dequantising gives the same bits as on
+ * the CPU, and so does quantising unsigned numbers. A signed value may be the neighbour if a root
+ * is halfway between two, because the cube roots of the two libraries differ in the last place.
+ * `share` is a number divided by the largest of its block. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -34,15 +34,16 @@ __device__ __forceinline__ uint32_t hy_encode_signed(float share) {
 }
 
 __device__ __forceinline__ uint32_t hy_encode_unsigned(float share) {
-    if (!(share > 0)) return 0; /* only what is zero: the optimizer divides by the others */
+    /* only zero becomes 0, because the optimizer divides by the others */
+    if (!(share > 0)) return 0;
     int code = __float2int_rn(sqrtf(sqrtf(share)) * HY_UNSIGNED_STEPS);
     return (uint32_t)min(max(code, 1), HY_UNSIGNED_STEPS);
 }
 
 /* ---- four at a time, as the optimizer does --------------------------------------------------- */
 
-/* The same maps with the hardware's roots and inverse: about one code in ten thousand, where a root
- * lies in the middle between two, is the neighbour. */
+/* As above with the hardware's roots and inverse: about one value in ten thousand, for which a root
+ * is halfway between two, is the neighbour. */
 __device__ __forceinline__ float hy_fast_sqrt(float x) {
     float root;
     asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(x));
@@ -56,7 +57,7 @@ __device__ __forceinline__ float hy_fast_cbrt(float x) {
     return root;
 }
 
-/* Signed or unsigned steps of a share, not yet whole. */
+/* The signed or unsigned steps of a share, before rounding. */
 template <bool is_signed> __device__ __forceinline__ float hy_steps_of(float share) {
     if (is_signed) {
         float steps = hy_fast_cbrt(fabsf(share)) * HY_SIGNED_STEPS;
@@ -66,10 +67,10 @@ template <bool is_signed> __device__ __forceinline__ float hy_steps_of(float sha
     return share > 0 ? fminf(fmaxf(steps, 1), HY_UNSIGNED_STEPS) : 0;
 }
 
-/* The codes of four numbers in a word. Adding 1.5 * 2^23 to a number of steps leaves the nearest
- * whole number in the low bits of the sum, above constant bits; all four constants, and the 128 of
- * signed codes, go out in one subtraction modulo 2^32. Where the largest is so small that its
- * inverse would overflow, both sides are lifted first. */
+/* Four quantised values in a word. Adding 1.5 * 2^23 to a number of steps leaves the nearest
+ * integer in the low bits of the sum, above constant bits; one subtraction modulo 2^32 removes all
+ * four constants, and the 128 of signed values. If the largest is so small that its inverse would
+ * overflow, both sides are scaled up first. */
 template <bool is_signed>
 __device__ __forceinline__ uint32_t hy_encode_four(const float x[4], float largest) {
     const float rounder = 12582912.0f;

@@ -1,17 +1,16 @@
 /* columns.cuh: sums over the rows of a matrix, one per column, in a fixed order.
  *
- * Two stages. First each block adds up its share of the rows into partial sums of its own, in
- * the workspace: either inside a kernel that has other work on those rows (norm_bwd,
- * head_norm_bwd), or here (hy_column_sums). Then hy_fold_columns adds the partial sums in order.
- * How rows are shared out depends on the shapes and on the card's number of multiprocessors
- * alone. */
+ * There are two stages. First each block sums its share of the rows into partial sums in the
+ * workspace: either inside a kernel that does other work on those rows (norm_bwd, head_norm_bwd),
+ * or here (hy_column_sums). Then hy_fold_columns adds the partial sums in order. How rows are
+ * divided depends only on the shapes and on the card's number of multiprocessors. */
 #pragma once
 
 #include "kernels/cuda/chunks.cuh"
 
 /* ---- folding --------------------------------------------------------------------------------- */
 
-/* Columns [first, first + count) of the partial sums go to `out`, or are added to it. */
+/* Columns [first, first + count) of the partial sums are written or added to `out`. */
 typedef struct hy_fold_target {
     void *out; /* NULL: nothing to do */
     hy_dtype dtype;
@@ -28,7 +27,7 @@ typedef struct hy_fold {
 #define HY_FOLD_COLUMNS 32
 #define HY_FOLD_SHARES 32
 
-/* A warp reads a line of 32 columns; 32 warps share the blocks out and meet in shared memory. */
+/* A warp reads a line of 32 columns; 32 warps divide the blocks and meet in shared memory. */
 static __global__ void __launch_bounds__(HY_FOLD_COLUMNS *HY_FOLD_SHARES)
     hy_fold_partial(hy_fold f) {
     __shared__ float sums[HY_FOLD_SHARES][HY_FOLD_COLUMNS];
@@ -49,7 +48,8 @@ static __global__ void __launch_bounds__(HY_FOLD_COLUMNS *HY_FOLD_SHARES)
     hy_store_any(target.out, column, target.dtype, sum);
 }
 
-/* Folds columns [0, first's) into `first` and those from stride / 2 on into `second`; either may be absent. */
+/* Folds columns [0, first's) into `first` and those from stride / 2 on into `second`; either may be
+ * absent. */
 static inline void hy_fold_columns(const hy_cuda_run *run, const float *partial, int64_t blocks,
                                    int64_t stride, const hy_tensor *first,
                                    const hy_tensor *second) {
@@ -70,17 +70,17 @@ static inline void hy_fold_columns(const hy_cuda_run *run, const float *partial,
 
 #define HY_COLUMN_THREADS 256
 
-/* How a matrix of `rows` x `chunks` is cut: tiles of columns across, shares of the rows down. A
+/* How a matrix of `rows` x `chunks` is divided: tiles of columns across, shares of the rows down. A
  * block reads `lines` rows of its tile at once. */
 typedef struct hy_column_cut {
     int64_t rows, chunks;
     int tiles, tile_chunks, lines, shares;
 } hy_column_cut;
 
-#define HY_COLUMN_BLOCKS 4 /* of a multiprocessor at once */
+#define HY_COLUMN_BLOCKS 4 /* blocks per multiprocessor */
 
-/* Chunks across a tile: a multiple of 8, so that lines begin at 128 bytes, that leaves the fewest
- * threads idle beside the last tile and below the last line; the widest such. */
+/* Chunks per tile: a multiple of 8, so that lines begin at 128 bytes, with the fewest idle threads
+ * in the last tile and line; the widest such. */
 static inline int hy_tile_chunks(int64_t chunks) {
     int best = 0;
     double most = 0;
@@ -92,7 +92,7 @@ static inline int hy_tile_chunks(int64_t chunks) {
     return chunks < 32 ? (int)chunks : best;
 }
 
-/* Shares fill the card with blocks, once, unless that leaves a thread fewer than eight rows. */
+/* Shares fill the card with blocks, once, unless that leaves fewer than eight rows per thread. */
 static inline hy_column_cut hy_cut_columns(const hy_cuda *cuda, int64_t rows, int64_t chunks) {
     hy_column_cut cut = {};
     cut.rows = rows;
@@ -112,10 +112,10 @@ static inline size_t hy_column_bytes(const hy_cuda *cuda, int64_t rows, int64_t 
            sizeof(float);
 }
 
-/* Rows a thread has on their way at once. */
+/* Rows a thread loads at once. */
 #define HY_COLUMN_BATCH 8
 
-/* Source: `width`; `chunk`; fetch(row, column) brings what is needed for `width` numbers of a row;
+/* Source: `width`; `chunk`; fetch(row, column) loads the data for `width` numbers of a row;
  * add(chunk, sum) adds them. */
 template <typename Source>
 static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t row, int64_t end,
@@ -126,7 +126,7 @@ static __device__ __forceinline__ void hy_add_rows(const Source &source, int64_t
         HY_EACH(k, HY_COLUMN_BATCH) source.add(batch[k], sum);
     }
     if (row >= end) return;
-    /* The rows that are left, on their way at once too: one by one, each would wait for the last. */
+    /* The remaining rows are also loaded at once: one by one, each would wait for the last. */
     typename Source::chunk rest[HY_COLUMN_BATCH - 1];
     HY_EACH(k, HY_COLUMN_BATCH - 1) {
         if (row + k * step < end) rest[k] = source.fetch(row + k * step, column);
@@ -159,7 +159,7 @@ static __global__ void __launch_bounds__(HY_COLUMN_THREADS, HY_COLUMN_BLOCKS)
     }
 }
 
-/* out (+)= column sums of what source gives. `partial` has hy_column_bytes. */
+/* out (+)= column sums of the source. `partial` has hy_column_bytes. */
 template <typename Source>
 static void hy_column_sums(const hy_cuda_run *run, const Source &source, int64_t rows,
                            const hy_tensor *out, float *partial) {

@@ -1,8 +1,7 @@
-/* combine.cu: linear combinations of tensors with noise: what the formulas of predictors come down
- * to.
+/* combine.cu: linear combinations of tensors with noise, for the formulas of predictors.
  *
- * Elementwise, in quads (quad.cuh); terms are added in the order of their positions. The
- * noise is a function of the logical element, made in double precision as on the CPU. */
+ * Elementwise, in quads (quad.cuh); terms are added in the order of their positions. The noise is a
+ * function of the logical element, computed in double precision as on the CPU. */
 #include "kernels/cuda/noise.cuh"
 #include "kernels/cuda/quad.cuh"
 

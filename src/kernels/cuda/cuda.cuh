@@ -1,10 +1,10 @@
-/* cuda.cuh: what the files of the CUDA backend share.
+/* cuda.cuh: shared by the files of the CUDA backend.
  *
- * An op is one function over a hy_cuda_run: it looks at shapes and types and launches kernels on the
- * run's stream. It allocates nothing and waits for nothing: scratch comes from the call's workspace,
- * whose size the op's workspace function returned. No atomics on floating-point numbers anywhere, but
- * where they count whole numbers (fp8.cu): each sum is taken in an order that shapes alone decide, so
- * that two runs give the same bits. */
+ * An op is one function over a hy_cuda_run: it reads shapes and types and launches kernels on the
+ * run's stream. It neither allocates nor waits: scratch memory comes from the call's workspace; the
+ * op's workspace function returned its size. There are no floating-point atomics, except to count
+ * integers (fp8.cu): each sum has an order that depends only on shapes, so two runs give the same
+ * bits. */
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,11 +14,11 @@
 #include "base/error.h"
 #include "kernels/cuda_link.h"
 
-/* The device and what it can do. */
+/* The device and its features. */
 typedef struct hy_cuda_card {
     int capability; /* 90 for sm_90 */
     int multiprocessors;
-    size_t shared_bytes; /* most shared memory a block may ask for */
+    size_t shared_bytes; /* most shared memory a block may request */
 } hy_cuda_card;
 
 typedef struct hy_cuda {
@@ -27,13 +27,13 @@ typedef struct hy_cuda {
     hy_cuda_options options;
     hy_cuda_card card;
     struct hy_matmul_plans *plans;        /* matmul.cu */
-    struct hy_cudnn *cudnn;               /* NULL: attention is our own */
+    struct hy_cudnn *cudnn;               /* NULL: attention uses our own kernels */
     struct hy_attention_choices *choices; /* attention_choice.cu */
-    int captures;                         /* graphs being captured now */
-    void *reserve;                        /* device memory kept back; NULL: given up (backend.cu) */
+    int captures;                         /* graphs that are being captured */
+    void *reserve;                        /* reserved device memory; NULL: freed (backend.cu) */
 } hy_cuda;
 
-/* One op being launched. */
+/* The launch of one op. */
 typedef struct hy_cuda_run {
     const hy_op_call *call;
     hy_cuda *cuda;
@@ -47,7 +47,7 @@ typedef hy_status hy_cuda_op_supports(const hy_cuda *cuda, const hy_op_call *cal
 typedef struct hy_cuda_op {
     hy_cuda_op_run *run;
     hy_cuda_op_workspace *workspace; /* NULL: none */
-    hy_cuda_op_supports *supports;   /* NULL: all the table allows */
+    hy_cuda_op_supports *supports;   /* NULL: everything in the table */
 } hy_cuda_op;
 
 hy_cuda_op_run hy_cuda_matmul, hy_cuda_bias_grad, hy_cuda_norm, hy_cuda_norm_bwd, hy_cuda_head_norm,
@@ -74,17 +74,17 @@ void hy_cuda_matmul_fini(hy_cuda *cuda);
 hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call);
 hy_status hy_cuda_matmul_measure(hy_cuda *cuda, double *flops);
 
-/* ---- failing ---------------------------------------------------------------------------------- */
+/* ---- failing --------------------------------------------------------------------------------- */
 
 /* Leaves a message with the program and returns status. */
 hy_status hy_cuda_fail(const hy_cuda *cuda, hy_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* HY_OK, or the error's words after `what`; out of memory is HY_ERR_MEMORY, others HY_ERR_DEVICE. */
+/* HY_OK, or the error's text after `what`; out of memory is HY_ERR_MEMORY, others HY_ERR_DEVICE. */
 hy_status hy_cuda_check(const hy_cuda *cuda, cudaError_t error, const char *what);
-/* After a launch: did it start? */
+/* After a launch: reports whether it started. */
 hy_status hy_cuda_launched(const hy_cuda_run *run);
 
-/* Launches a kernel that asks for more shared memory than every card gives unasked. */
+/* Launches a kernel that needs more shared memory than cards provide by default. */
 template <typename... P, typename... A>
 static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P...), int64_t blocks,
                                        int threads, int shared_bytes, const A &...args) {
@@ -95,7 +95,7 @@ static hy_status hy_launch_with_shared(const hy_cuda_run *run, void (*kernel)(P.
     return hy_cuda_launched(run);
 }
 
-/* ---- shapes ----------------------------------------------------------------------------------- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 static inline int64_t hy_width(const hy_tensor *t) {
     return t->ndim > 0 ? t->shape[t->ndim - 1] : 1;
@@ -104,11 +104,11 @@ static inline int64_t hy_height(const hy_tensor *t) { return hy_tensor_count(t) 
 static inline int64_t hy_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline bool hy_has(const hy_tensor *t) { return t->data != NULL; }
 
-/* An unrolled loop over i from 0 to count - 1. Arrays stay in registers only where each index is a constant
- * to the compiler. */
+/* An unrolled loop over i from 0 to count - 1. Arrays stay in registers only if each index is a
+ * compile-time constant. */
 #define HY_EACH(i, count) _Pragma("unroll") for (int i = 0; i < count; i++)
 
-/* ---- elements --------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ float hy_to_float(float x) { return x; }
 __device__ __forceinline__ float hy_to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
@@ -123,7 +123,7 @@ template <> __device__ __forceinline__ __half hy_from_float<__half>(float x) {
     return __float2half_rn(x);
 }
 
-/* Element i of a tensor whose type is known only at run time: for small tensors (weights of norms,
+/* Element i of a tensor with a type known only at run time: for small tensors (weights of norms,
  * biases, their gradients), where the switch costs nothing. */
 __device__ __forceinline__ float hy_load_any(const void *data, int64_t i, hy_dtype dtype) {
     if (dtype == HY_F32) return ((const float *)data)[i];
@@ -139,8 +139,9 @@ __device__ __forceinline__ void hy_store_any(void *data, int64_t i, hy_dtype dty
         ((__half *)data)[i] = __float2half_rn(x);
 }
 
-/* 16 bytes of elements at once: hy_pack<__nv_bfloat16> holds 8, hy_pack<float> 4. Pointers of tensors
- * are aligned to 256 bytes, rows only as their width allows: check before using packs on rows. */
+/* 16 bytes of elements at once: hy_pack<__nv_bfloat16> holds 8, hy_pack<float> 4. Pointers of
+ * tensors are aligned to 256 bytes, rows only as their width allows: check before using packs on
+ * rows. */
 template <typename T> struct alignas(16) hy_pack {
     static constexpr int count = 16 / sizeof(T);
     T v[count];
@@ -165,7 +166,7 @@ template <typename F> static inline void hy_by_type(hy_dtype dtype, F f) {
         f(__half{});
 }
 
-/* ---- sums over a warp and a block: the order is fixed --------------------------------------------- */
+/* ---- sums over a warp and a block: the order is fixed ---------------------------------------- */
 
 __device__ __forceinline__ float hy_warp_sum(float x) {
     for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
@@ -174,4 +175,18 @@ __device__ __forceinline__ float hy_warp_sum(float x) {
 __device__ __forceinline__ float hy_warp_max(float x) {
     for (int d = 16; d > 0; d >>= 1) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
+}
+
+/* The sum of x over a block of `warps` warps, in thread 0. */
+template <int warps> __device__ __forceinline__ double hy_block_sum(double x) {
+    __shared__ double of_warp[warps];
+    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
+    __syncthreads(); /* of_warp may still be in use by the previous sum */
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    double sum = 0;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < warps; i++) sum += of_warp[i];
+    }
+    return sum;
 }

@@ -1,7 +1,7 @@
-/* cudnn.cu: opening cuDNN, and writing its graphs. See cudnn.cuh.
+/* cudnn.cu: opens cuDNN and builds its graphs. See cudnn.cuh.
  *
- * cuDNN's graph interface is one of descriptors with numbered attributes. Everything made for a
- * graph is kept until the graph ends, because plans refer to it. */
+ * cuDNN's graph interface consists of descriptors with numbered attributes. Everything created for
+ * a graph is kept until the graph is destroyed, because plans refer to it. */
 #include "kernels/cuda/cudnn.cuh"
 
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 
 #include <initializer_list>
 
-/* Numbers of cuDNN 9's C API: of kinds of descriptors (with the kind of what describes an operation
- * before that of the operation), their attributes, and the attributes' types. */
+/* Numbers from the C API of cuDNN 9: kinds of descriptors (for an operation, the kind of its
+ * description comes first), their attributes, and the types of attributes. */
 static constexpr int TENSOR = 17, TENSOR_ALIGNMENT = 900, TENSOR_TYPE = 901, TENSOR_SIZES = 902,
                      TENSOR_STRIDES = 903, TENSOR_ID = 906, TENSOR_IS_VIRTUAL = 907,
                      TENSOR_IS_BY_VALUE = 908;
@@ -38,8 +38,8 @@ static constexpr int OF_HANDLE = 0, OF_DATA_TYPE = 1, OF_BOOLEAN = 2, OF_INT64 =
 enum { HEURISTIC_FALLBACK = 2, HEURISTIC_BEST = 3 };
 enum { NOTE_NONDETERMINISTIC = 4, NOTES = 10 };
 
-/* 9.10.2: earlier ones want another number in place of minus infinity, and 9.10.0 and 9.10.1 are
- * known to compute attention wrongly. */
+/* 9.10.2: earlier versions need another number in place of minus infinity, and 9.10.0 and 9.10.1
+ * are known to compute attention wrongly. */
 enum { OLDEST = 91002 };
 
 /* ---- the library ---------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
         {"cudnnBackendGetAttribute", &c->call.get},
         {"cudnnBackendExecute", &c->call.execute},
     };
-    /* Backends come and go in one process; what the library has set up stays. */
+    /* A process may open several backends, one after another; the state of the library stays. */
     const int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
     c->library = dlopen("libcudnn.so.9", how);
     if (!c->library) {
@@ -73,7 +73,7 @@ static bool open_library(hy_cudnn *c, char *why, size_t why_bytes) {
         void *found = dlsym(c->library, function.name);
         memcpy(function.place, &found, sizeof found);
         if (found) continue;
-        snprintf(why, why_bytes, "libcudnn.so.9 has no %s", function.name);
+        snprintf(why, why_bytes, "libcudnn.so.9 does not have %s", function.name);
         return false;
     }
     c->version = (int)c->call.version();
@@ -165,10 +165,10 @@ static void finish(hy_cudnn_graph *g, hy_cudnn_descriptor d) {
     if (g->status == 0) note(g, g->cudnn->call.finalize(d), g->making);
 }
 
-/* A descriptor that an operation is bound to: which attribute it is. */
+/* A descriptor of an operand, and which attribute it is. */
 typedef struct operand {
     int name;
-    hy_cudnn_descriptor descriptor; /* NULL: left out */
+    hy_cudnn_descriptor descriptor; /* NULL: omitted */
 } operand;
 
 static void add_operation(hy_cudnn_graph *g, int kind, std::initializer_list<operand> operands) {
@@ -284,12 +284,12 @@ void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descrip
 
 #define CONFIGS 8
 
-/* What cuDNN would run, the best first. Asking in a mode that knows nothing is no failure of the
- * graph. */
+/* The configurations that cuDNN suggests, best first. A mode without suggestions is not a failure
+ * of the graph. */
 static int64_t list_configs(hy_cudnn_graph *g, hy_cudnn_descriptor graph, int mode,
                             hy_cudnn_descriptor configs[CONFIGS]) {
     int64_t count = 0;
-    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, "asking for engines");
+    hy_cudnn_descriptor heuristic = make(g, ENGINE_HEURISTIC, "querying engines");
     set_descriptor(g, heuristic, HEURISTIC_GRAPH, graph);
     set(g, heuristic, HEURISTIC_MODE, OF_HEURISTIC_MODE, 1, &mode);
     for (int i = 0; i < CONFIGS; i++) configs[i] = make(g, ENGINE_CONFIG, g->making);
@@ -300,7 +300,7 @@ static int64_t list_configs(hy_cudnn_graph *g, hy_cudnn_descriptor graph, int mo
     return count < CONFIGS ? count : CONFIGS;
 }
 
-/* As far as cuDNN says so. It says nothing of the engines of attention, where the graph's form
+/* As far as cuDNN reports it. For attention it reports nothing; there the form of the graph
  * decides: attention_cudnn.cu. */
 static bool is_deterministic(hy_cudnn_graph *g, hy_cudnn_descriptor config) {
     int notes[NOTES];
@@ -343,11 +343,11 @@ hy_cudnn_descriptor hy_cudnn_plan(hy_cudnn_graph *g, size_t *workspace_bytes) {
             if (plan) return plan;
         }
     }
-    note(g, -1, "the graph: no engine serves it");
+    note(g, -1, "the graph: no engine supports it");
     return NULL;
 }
 
-/* The pack is made anew for each run: a finished descriptor cannot be changed. */
+/* The variant pack is created for each run, because a finalised descriptor cannot be changed. */
 int hy_cudnn_run(hy_cudnn *c, hy_cudnn_descriptor plan, int count, const int64_t *ids,
                  void *const *data, void *workspace, cudaStream_t stream) {
     hy_cudnn_descriptor pack = NULL;

@@ -1,10 +1,9 @@
 /* cudnn.cuh: NVIDIA's cuDNN, opened at run time, and graphs of its operations.
  *
- * Nothing of cuDNN is needed to build or to start: the library is looked for when a user asks for
- * it, and what is called of it is declared here. A graph is made of tensors and operations; its
- * first failure stays with it and later calls do nothing, so a graph is written down as a list and
- * looked at once, when it becomes a plan. Plans are made before step 0 and live as long as the
- * backend. */
+ * cuDNN is not needed to build or to start: the library is searched for when a user requests it,
+ * and the functions used are declared here. A graph consists of tensors and operations; its first
+ * failure stays with it and later calls do nothing, so a graph is written as a list and checked
+ * once, when it becomes a plan. Plans are made before step 0 and live as long as the backend. */
 #pragma once
 
 #include <pthread.h>
@@ -32,7 +31,7 @@ typedef struct hy_cudnn_functions {
     int (*execute)(void *handle, hy_cudnn_descriptor plan, hy_cudnn_descriptor pack);
 } hy_cudnn_functions;
 
-/* Of tensors' elements. */
+/* Types of tensor elements. */
 typedef enum hy_cudnn_type {
     HY_CUDNN_FLOAT = 0,
     HY_CUDNN_HALF = 2,
@@ -41,7 +40,7 @@ typedef enum hy_cudnn_type {
     HY_CUDNN_BOOLEAN = 11
 } hy_cudnn_type;
 
-/* Element by element. SELECT takes x where the condition holds and b elsewhere. */
+/* Elementwise. SELECT takes x if the condition holds, otherwise b. */
 typedef enum hy_cudnn_mode {
     HY_CUDNN_ADD = 0,
     HY_CUDNN_MUL = 1,
@@ -61,13 +60,13 @@ typedef enum hy_cudnn_reduction { HY_CUDNN_SUM = 0, HY_CUDNN_MAX = 3 } hy_cudnn_
 typedef struct hy_cudnn {
     void *library, *handle;
     hy_cudnn_functions call;
-    int version;                      /* 91900 is 9.19.0 */
-    pthread_mutex_t lock;             /* of handle, which has one stream at a time, and of plans */
+    int version;          /* 91900 is 9.19.0 */
+    pthread_mutex_t lock; /* for handle, which has one stream at a time, and for plans */
     struct hy_cudnn_attention *plans; /* attention_cudnn.cu */
 } hy_cudnn;
 
-/* Opens the library for the current device. Fails with HY_ERR_DEVICE and says in `why` what is
- * missing. */
+/* Opens the library for the current device. On failure returns HY_ERR_DEVICE, and `why` says what
+ * is missing. */
 hy_status hy_cudnn_create(hy_cudnn **out, char *why, size_t why_bytes);
 void hy_cudnn_destroy(hy_cudnn *cudnn);
 
@@ -78,11 +77,11 @@ void hy_cudnn_destroy(hy_cudnn *cudnn);
 
 typedef struct hy_cudnn_graph {
     hy_cudnn *cudnn;
-    hy_cudnn_descriptor made[HY_CUDNN_DESCRIPTORS]; /* all that must be dropped */
+    hy_cudnn_descriptor made[HY_CUDNN_DESCRIPTORS]; /* everything that must be destroyed */
     hy_cudnn_descriptor operations[HY_CUDNN_OPERATIONS];
     int made_count, operation_count, status;
-    const char *making, *failed; /* what is at hand, and what failed */
-    int64_t next_id;             /* of tensors inside */
+    const char *making, *failed; /* the current step, and the step that failed */
+    int64_t next_id;             /* for internal tensors */
 } hy_cudnn_graph;
 
 /* Four dimensions, as attention has them: batch, head, row, column. */
@@ -98,7 +97,7 @@ void hy_cudnn_graph_init(hy_cudnn_graph *g, hy_cudnn *cudnn);
 void hy_cudnn_graph_fini(hy_cudnn_graph *g);
 
 /* A tensor bound by its id when the plan runs (ids up to 99), a number bound likewise (host memory,
- * fp32), and a tensor that exists inside alone. Data must be aligned to 16 bytes. */
+ * fp32), and an internal tensor. Data must be aligned to 16 bytes. */
 hy_cudnn_descriptor hy_cudnn_tensor(hy_cudnn_graph *g, int64_t id, hy_cudnn_type type,
                                     hy_cudnn_shape shape);
 hy_cudnn_descriptor hy_cudnn_number(hy_cudnn_graph *g, int64_t id);
@@ -106,7 +105,7 @@ hy_cudnn_descriptor hy_cudnn_inside(hy_cudnn_graph *g, hy_cudnn_type type, hy_cu
 
 void hy_cudnn_matmul(hy_cudnn_graph *g, hy_cudnn_descriptor a, hy_cudnn_descriptor b,
                      hy_cudnn_descriptor c);
-/* y = mode(x, b); b NULL: of x alone. */
+/* y = mode(x, b); b NULL: y = mode(x). */
 void hy_cudnn_pointwise(hy_cudnn_graph *g, hy_cudnn_mode mode, hy_cudnn_descriptor x,
                         hy_cudnn_descriptor b, hy_cudnn_descriptor y);
 /* y = x where row >= column, b elsewhere. */
@@ -117,8 +116,8 @@ void hy_cudnn_reduce(hy_cudnn_graph *g, hy_cudnn_reduction operation, hy_cudnn_d
                      hy_cudnn_descriptor y);
 void hy_cudnn_reshape(hy_cudnn_graph *g, hy_cudnn_descriptor x, hy_cudnn_descriptor y);
 
-/* The best plan that cuDNN knows, engines that it marks as not deterministic passed over; NULL when
- * there is none, and g->failed says why. Belongs to the graph. */
+/* The best plan that cuDNN knows, without engines that it marks as not deterministic; NULL: there
+ * is none, and g->failed says why. Owned by the graph. */
 hy_cudnn_descriptor hy_cudnn_plan(hy_cudnn_graph *g, size_t *workspace_bytes);
 
 /* Runs a plan. The handle's lock must be held. Returns cuDNN's status. */

@@ -1,8 +1,8 @@
 /* embed.cu: token and position embeddings.
  *
  * x[n] = wte[token n] + wpe[position of n]. A token outside the vocabulary has no row: its x
- * becomes NaN, so that the loss shows it, since a kernel cannot refuse. Rows of codes are read as
- * numbers of x's type. */
+ * becomes NaN, so that the loss shows it, because a kernel cannot return an error. Quantised rows
+ * are read as numbers of x's type. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/nf4.cuh"
 #include "kernels/cuda/positions.cuh"
@@ -42,7 +42,7 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS) embed(embed_call<A> e)
     }
 }
 
-/* Tables of codes. */
+/* Quantised tables. */
 struct int8_table {
     const int8_t *codes;
     const float *scales;
@@ -65,7 +65,7 @@ struct nf4_table {
     }
 };
 
-/* An element a thread: few rows of the table are read, and a byte each at most. */
+/* One element per thread: few rows of the table are read, at most a byte per element. */
 template <typename T, typename Table>
 static __global__ void __launch_bounds__(HY_STEP_THREADS)
     embed_coded(const int32_t *tokens, Table wte, int64_t vocabulary, hy_tensor wpe, T *x,
@@ -77,8 +77,8 @@ static __global__ void __launch_bounds__(HY_STEP_THREADS)
         x[i] = hy_from_float<T>(__int_as_float(0x7fc00000));
         return;
     }
-    /* Rounded before a position is added, as a cast would have it; 0 is added too, as tables of numbers do,
-     * which makes a zero of a negative one. */
+    /* Rounded before a position is added, as after a cast. 0 is added as well, as for other tables,
+     * which turns a negative zero into zero. */
     float v = hy_to_float(hy_from_float<T>(wte.at(token, column))), place = 0;
     if (seq) {
         place = hy_load_any(wpe.data, hy_position_of(row, seq, doc_starts) * C + column, wpe.dtype);

@@ -1,21 +1,22 @@
 /* embed_bwd.cu: gradients of token and position embeddings.
  *
- * The gradient of a token's row is the sum of dx over all places where the token stands, in
- * increasing order of places. Places are sorted by token (places.cuh) and cut into windows of
- * WINDOW; a block sums the runs of equal tokens in its window. A run inside a window is done.
- * One that crosses a boundary leaves its part in the workspace, `head` in windows it comes into,
- * `tail` in the one where it begins; the block of that window joins them. So no block has more
- * than WINDOW rows to sum, however frequent a token is, and no number is added by two. Positions that
- * begin anew with each document are rows found by such a sort too; others stand T places apart. */
+ * The gradient of a token's row is the sum of dx over all positions of the batch that have this
+ * token (places), in ascending order. Places are sorted by token (places.cuh) and divided into
+ * windows of WINDOW; a block sums the runs of equal tokens in its window. A run inside a window is
+ * complete. A run that crosses a border leaves its part in the workspace: `tail` in the window
+ * where it begins, `head` in later windows; the block of the first window combines them. So no
+ * block sums more than WINDOW rows, however frequent a token is, and no number is added twice.
+ * Positions that restart with each document are found by such a sort, too; others are T places
+ * apart. */
 #include "kernels/cuda/chunks.cuh"
 #include "kernels/cuda/places.cuh"
 
 #define WINDOW 32
-#define BATCH 8 /* rows a thread has on their way at once */
+#define BATCH 8 /* rows a thread loads at once */
 
 /* ---- numbers of the gradient ----------------------------------------------------------------- */
 
-/* out[i ..] (+)= v, `width` numbers; packs where the type allows. */
+/* out[i ..] (+)= v, `width` numbers; packs if the type allows it. */
 template <typename T, int width>
 static __device__ __forceinline__ void put_typed(T *out, float *v, bool accumulate) {
     constexpr int count = hy_pack<T>::count;
@@ -47,11 +48,11 @@ static __device__ __forceinline__ void put(void *out, hy_dtype dtype, int64_t i,
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
-/* One call; scratch lies in the workspace. */
+/* One call; scratch memory is in the workspace. */
 typedef struct embed_bwd_call {
     hy_token_keys keys;
     const int32_t *places; /* (N) sorted by token */
-    int32_t *is_through;   /* (windows): one run fills the window and goes on after it */
+    int32_t *is_through;   /* (windows): one run fills the window and continues after it */
     float *parts;          /* (windows, 2, C): head, tail */
     void *table;           /* the gradient: of tokens or of positions */
     hy_dtype dtype;
@@ -60,7 +61,7 @@ typedef struct embed_bwd_call {
     int64_t C;
 } embed_bwd_call;
 
-/* What a block keeps of its window: keys of it and of its neighbours on both sides (-1: none). */
+/* The keys of a block's window and of its neighbours on both sides (-1: none). */
 typedef struct window_keys {
     int place[WINDOW], key[WINDOW + 2];
 } window_keys;
@@ -76,7 +77,7 @@ static __device__ __forceinline__ int read_window(const embed_bwd_call &c, windo
     return count;
 }
 
-/* Puts the sum of the run that ends at row i of the window where it belongs. */
+/* Writes the sum of the run that ends at row i of the window to its place. */
 template <int width>
 static __device__ __forceinline__ void put_run(const embed_bwd_call &c, const window_keys &w, int i,
                                                int begin, int count, int64_t column, float *sum) {
@@ -120,8 +121,7 @@ template <typename A> static __global__ void sum_windows(embed_bwd_call c, A dx)
     }
 }
 
-/* Windows after `window` that the run which begins there reaches: those it goes through, and one
- * more. */
+/* The number of later windows that a run reaches: those it fills, and one more. */
 static __device__ __forceinline__ int windows_reached(const embed_bwd_call &c, int window) {
     int lane = threadIdx.x % 32, reached = 1;
     for (;; reached += 32) {
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void add_part(const float *part, float *sum) {
     }
 }
 
-/* Joins the parts of the run that begins in this window and goes on after it. */
+/* Combines the parts of the run that begins in this window and continues after it. */
 template <int width>
 static __global__ void __launch_bounds__(128, 4) join_windows(embed_bwd_call c) {
     int window = blockIdx.x, last = (window + 1) * WINDOW - 1, first = window * WINDOW;
@@ -166,7 +166,7 @@ static __global__ void __launch_bounds__(128, 4) join_windows(embed_bwd_call c) 
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-/* Row t of the position table is seen by places t, t + T, t + 2 T, ...; rows from T on by none. */
+/* Row t of the position table is used by places t, t + T, t + 2 T, ...; rows from T on by none. */
 template <typename A>
 static __global__ void sum_positions(A dx, void *dwpe, hy_dtype dtype, int64_t N, int64_t C, int T,
                                      bool accumulate) {
@@ -191,7 +191,7 @@ static __global__ void sum_positions(A dx, void *dwpe, hy_dtype dtype, int64_t N
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* The workspace cut into chunks; with base NULL only the size counts. */
+/* The workspace divided into parts; with base NULL only the size counts. */
 typedef struct scratch {
     int32_t *room[2], *counts, *is_through;
     float *parts;
@@ -222,7 +222,8 @@ size_t hy_cuda_embed_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) 
     return cut_scratch(NULL, N, hy_width(&call->t[HY_EMBED_BWD_DX])).bytes;
 }
 
-/* Blocks along the columns, with threads for a chunk each: equally many, in whole warps. */
+/* Blocks along the columns, with one chunk per thread: the same number of threads, in whole
+ * warps. */
 static dim3 grid_of(int64_t rows, int64_t chunks) {
     return dim3((unsigned)rows, (unsigned)hy_ceil_div(chunks, 128));
 }
@@ -230,7 +231,7 @@ static int threads_of(int64_t chunks) {
     return (int)hy_ceil_div(hy_ceil_div(chunks, hy_ceil_div(chunks, 128)), 32) * 32;
 }
 
-/* Tensor's rows from `row` on become zero, as all its types have it. */
+/* Clears the rows of a tensor from `row` on; zero bits are zero in every type. */
 static hy_status clear_rows(const hy_cuda_run *run, const hy_tensor *t, int64_t row) {
     size_t skipped = (size_t)(row * hy_width(t)) * hy_dtype_size(t->dtype);
     size_t bytes = hy_tensor_bytes(t) - skipped;
@@ -240,7 +241,7 @@ static hy_status clear_rows(const hy_cuda_run *run, const hy_tensor *t, int64_t 
                          "clearing the gradient of an embedding");
 }
 
-/* Sums dx into the rows of a table that tokens name, or, with seq, positions in documents. */
+/* Sums dx into the rows of a table, by tokens or, with seq, by positions in documents. */
 static hy_status sum_by_keys(const hy_cuda_run *run, int keys, const hy_tensor *table, int seq) {
     const hy_op_call *call = run->call;
     const hy_tensor *dx = &call->t[HY_EMBED_BWD_DX];

@@ -1,10 +1,11 @@
-/* fp8.cu: the largest magnitude of a tensor, and its codes in fp8 (fp8.h), as they lie and transposed.
+/* fp8.cu: the largest magnitude of a tensor, and its fp8 values (fp8.h), in the same layout and
+ * transposed.
  *
- * Both run at the speed of memory. Where codes are transposed, a block takes a tile of 128 rows and 128
- * columns: a thread reads 16 neighbours of each of 4 rows, transposes them 4 x 4 in registers and puts
- * words of 4 rows into shared memory, from which whole lines of the transposed matrix are written. Any
- * shape that is not in sixteens takes any_kernel. Counts of `seen` are whole numbers, so that the
- * order of their additions does not show. */
+ * Both run at memory speed. To transpose, a block takes a tile of 128 rows and 128 columns: a
+ * thread reads 16 neighbours of each of 4 rows, transposes them 4 x 4 in registers and writes words
+ * of 4 rows to shared memory, from which whole lines of the transposed matrix are written. A shape
+ * that is not a multiple of sixteen uses any_kernel. The counts in `seen` are integers, so the
+ * order of additions does not matter. */
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/chunks.cuh"
@@ -16,7 +17,7 @@
 
 #define PACKS_IN_FLIGHT 4
 
-/* `packs` of them are read 16 bytes at a time, what is behind them by elements. */
+/* `packs` packs are read 16 bytes at a time, the rest by elements. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     largest_kernel(const T *x, int64_t packs, int64_t count, uint32_t *out) {
@@ -65,32 +66,32 @@ hy_status hy_cuda_largest(const hy_cuda_run *run) {
 
 typedef struct to_fp8_call {
     const void *x;               /* (M,C) */
-    const float *largest;        /* NULL: x are codes, and old_scale is theirs */
-    const float *old_scale;      /* NULL: x are numbers */
+    const float *largest;        /* NULL: x is fp8 and has old_scale */
+    const float *old_scale;      /* NULL: x is not fp8 */
     uint8_t *codes, *transposed; /* (M,C), (C,M); either may be NULL */
     float *codes_scale, *transposed_scale;
     double *seen;
     int64_t M, C;
-    unsigned across; /* tiles side by side */
+    unsigned across; /* tiles per row of tiles */
     hy_dtype x_type, dtype;
 } to_fp8_call;
 
-#define NO_NUMBERS 0x7f7f7f7fu /* four codes, each of what is not a number */
+#define NO_NUMBERS 0x7f7f7f7fu /* four fp8 NaNs */
 
-/* How numbers become codes. */
+/* How numbers are converted. */
 struct coder {
     float inverse;
-    uint32_t kept, none; /* bits of four codes; where the inverse is not a number, no code is one */
-    bool is_counting;    /* numbers that become zero */
+    uint32_t kept, none; /* bits of four values; all NaN if the inverse is NaN */
+    bool is_counting;    /* count numbers that become zero */
 };
 
-/* What is done once in a call: scales and what was seen. */
+/* Done once per call: stores scales and statistics. */
 static __device__ void keep_scale(const to_fp8_call &p, float largest) {
     float scale = p.old_scale ? *p.old_scale : hy_fp8_scale(p.dtype, largest);
     if (p.codes_scale) *p.codes_scale = scale;
     if (p.transposed_scale) *p.transposed_scale = scale;
     if (!p.seen) return;
-    /* of doubles that are not negative the larger has the larger bits, and NaN is above all */
+    /* for doubles that are not negative, larger numbers have larger bits, and NaN is above all */
     double wide = (double)largest;
     atomicMax((unsigned long long *)p.seen, (unsigned long long)__double_as_longlong(wide));
     atomicAdd(p.seen + 2, (double)(p.M * p.C));
@@ -107,7 +108,7 @@ static __device__ __forceinline__ coder begin_codes(const to_fp8_call &p) {
     return c;
 }
 
-/* All threads of the block come here, once. */
+/* All threads of the block must call it, once. */
 static __device__ __forceinline__ void keep_lost(const to_fp8_call &p, uint32_t lost) {
     __shared__ uint32_t of_warp[THREADS / 32];
     if (!p.seen) return;
@@ -119,10 +120,10 @@ static __device__ __forceinline__ void keep_lost(const to_fp8_call &p, uint32_t 
     if (lost > 0) atomicAdd(p.seen + 1, (double)lost);
 }
 
-/* ---- codes ----------------------------------------------------------------------------------- */
+/* ---- fp8 values ------------------------------------------------------------------------------ */
 
-/* Codes of four numbers that are multiplied already, the first in the lowest byte. For finite numbers
- * the hardware's conversion and hy_fp8_encode give the same bits. */
+/* Converts four numbers that are already scaled; the first is in the lowest byte. For finite
+ * numbers the hardware's conversion and hy_fp8_encode give the same bits. */
 template <bool is_e4m3> static __device__ __forceinline__ uint32_t four_codes(const float *v) {
 #if __CUDA_ARCH__ >= 890
     const __nv_fp8_interpretation_t kind = is_e4m3 ? __NV_E4M3 : __NV_E5M2;
@@ -136,8 +137,8 @@ template <bool is_e4m3> static __device__ __forceinline__ uint32_t four_codes(co
 #endif
 }
 
-/* A number other than zero whose product is rounded to zero: half of the smallest code at most, as ties
- * go to even. */
+/* Whether a number other than zero becomes zero: its product is at most half of the smallest value,
+ * as ties go to even. */
 template <bool is_e4m3> static __device__ __forceinline__ uint32_t is_lost(float x, float product) {
     const float half = is_e4m3 ? 0x1p-10f : 0x1p-17f;
     return (uint32_t)(x != 0) & (uint32_t)(fabsf(product) <= half);
@@ -150,7 +151,7 @@ static __device__ __forceinline__ uint8_t code_of(float x, const coder &c, uint3
     return (uint8_t)((four_codes<is_e4m3>(v) & c.kept) | c.none);
 }
 
-/* Sixteen neighbours of a row as they lie in memory. */
+/* Sixteen neighbours of a row as in memory. */
 template <typename T> struct sixteen {
     static constexpr int width = hy_pack<T>::count, packs = 16 / width;
     hy_pack<T> p[packs];
@@ -179,7 +180,7 @@ template <typename T> struct sixteen {
     }
 };
 
-/* Codes are there already. */
+/* Values that are already fp8. */
 template <> struct sixteen<uint8_t> {
     uint4 codes;
 
@@ -190,9 +191,9 @@ template <> struct sixteen<uint8_t> {
     }
 };
 
-/* ---- as they lie ----------------------------------------------------------------------------- */
+/* ---- in the same layout ---------------------------------------------------------------------- */
 
-#define GROUPS 4 /* of sixteen that a thread encodes, a block's width apart */
+#define GROUPS 4 /* groups of sixteen per thread, a block's width apart */
 
 template <typename T, bool is_e4m3>
 static __global__ void __launch_bounds__(THREADS) encode_kernel(to_fp8_call p) {
@@ -217,18 +218,18 @@ static __global__ void __launch_bounds__(THREADS) encode_kernel(to_fp8_call p) {
     keep_lost(p, lost);
 }
 
-/* ---- transposed ---------------------------------------------------------------------------------- */
+/* ---- transposed ------------------------------------------------------------------------------ */
 
 #define TILE 128
-#define COLUMN_WORDS (TILE / 4) /* of a column of the tile: four rows each */
+#define COLUMN_WORDS (TILE / 4) /* words of a column of the tile: four rows each */
 
-/* Where a column of the tile begins: sixteen columns are written at once, those of a warp's eight
- * threads side by side four words further each, so that no two meet in a bank. */
+/* The start of a column of the tile: sixteen columns are written at once, and those of the eight
+ * neighbouring threads of a warp are four words further each, so there are no bank conflicts. */
 static __device__ __forceinline__ int column_at(int column) {
     return column * COLUMN_WORDS + column / 16 * 4;
 }
 
-/* Four rows of four codes become four columns of four. */
+/* Transposes four rows of four values. */
 static __device__ __forceinline__ void transpose_four(uint32_t r0, uint32_t r1, uint32_t r2,
                                                       uint32_t r3, uint32_t *out) {
     uint32_t a = __byte_perm(r0, r1, 0x5140), b = __byte_perm(r2, r3, 0x5140);
@@ -239,7 +240,7 @@ static __device__ __forceinline__ void transpose_four(uint32_t r0, uint32_t r1, 
     out[3 * COLUMN_WORDS] = __byte_perm(c, d, 0x7632);
 }
 
-/* M and C in sixteens, and all memory aligned to 16 bytes. */
+/* For M and C that are multiples of sixteen, and memory aligned to 16 bytes. */
 template <typename T, bool is_e4m3, bool has_codes>
 static __global__ void __launch_bounds__(THREADS) tile_kernel(to_fp8_call p) {
     __shared__ __align__(16) uint32_t columns[TILE * COLUMN_WORDS + TILE / 16 * 4];

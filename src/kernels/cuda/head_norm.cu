@@ -1,25 +1,26 @@
 /* head_norm.cu: rmsnorm of every query and key head of a packed qkv row (Qwen3), and its backward.
  *
- * A row is H query heads, K key heads and K value heads of D numbers; values pass through
- * unchanged. A head belongs to a group of lanes inside a warp, a power of two of them, each with
- * one or two packs; a group walks over heads of the whole matrix. The weights are shared by all
- * heads of a kind: a lane keeps its columns of both sums in registers, and blocks' sums are
- * folded at the end (columns.cuh). A head is read before it is written: dqkv may be dout. */
+ * A row has H query heads, K key heads and K value heads of D numbers; values are copied unchanged.
+ * A head belongs to a group of lanes inside a warp, a power of two of them, each with one or two
+ * packs; a group iterates over heads of the whole matrix. All heads of a kind share the weights: a
+ * lane keeps its columns of both sums in registers, and the sums of blocks are added at the end
+ * (columns.cuh). A head is read before it is written: dqkv may be dout. */
 #include "kernels/cuda/columns.cuh"
 
 #define THREADS 256
-/* Blocks of a multiprocessor at once: as registers allow, with one or two packs a lane. */
+/* Blocks per multiprocessor, as registers allow, with one or two packs per lane. */
 #define FORWARD_BLOCKS 3
 #define BACKWARD_BLOCKS(chunks) ((chunks) == 1 ? 3 : 2)
 
-/* Forward: from qkv to out, w, rstd written. Backward: from dout to dqkv, x is qkv, rstd read. */
+/* Forward: from qkv to out; w is read and rstd written. Backward: from dout to dqkv; x is qkv, rstd
+ * is read. */
 typedef struct head_call {
     const void *from, *x, *wq, *wk;
     void *to;
     float *rstd, *partial; /* (blocks, 2, D): dwq, dwk */
     int64_t N;
     int H, K, D;
-    int lanes; /* of a group */
+    int lanes; /* lanes per group */
     float eps;
     hy_dtype from_type, x_type, wq_type, wk_type, to_type;
 } head_call;
@@ -47,7 +48,7 @@ static head_call head_call_of(const hy_op_call *call, bool is_bwd) {
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Where a group stands: a row and one of its heads, moved on without divisions. */
+/* The position of a group: a row and one of its heads, advanced without divisions. */
 struct head_walk {
     int64_t row, row_step;
     int head, head_step, heads;
@@ -68,7 +69,7 @@ struct head_walk {
     }
 };
 
-/* A head a group has taken from its walk. */
+/* A head that a group has taken. */
 typedef struct head_spot {
     int64_t base, rstd; /* index of its first number, and of its statistic */
     bool is_there, is_query, is_value;
@@ -85,8 +86,8 @@ static __device__ __forceinline__ head_spot take_head(const head_call &n, head_w
     return spot;
 }
 
-/* Sums over a group, several at once. Groups of a warp may be past the last head while others are
- * not: all lanes take part. */
+/* Sums over a group, several at once. Some groups of a warp may be past the last head: all lanes
+ * must take part. */
 template <int count>
 static __device__ __forceinline__ void group_sums(float (&x)[count], int lanes) {
     for (int d = lanes / 2; d > 0; d >>= 1) {
@@ -124,7 +125,7 @@ static __device__ __forceinline__ void write_head(const head_call &n, const head
 
 template <typename T, int chunks>
 static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows(head_call n) {
-    /* Heads a group works on at once, so that enough is on its way. */
+    /* Heads a group processes at once, so that enough loads are in flight. */
     constexpr int width = hy_pack<T>::count, heads = 4 / chunks;
     extern __shared__ float4 shared[];
     float *weights = (float *)shared;
@@ -165,7 +166,7 @@ static __global__ void __launch_bounds__(THREADS, FORWARD_BLOCKS) head_norm_rows
 /* A lane's columns of dwq and dwk. */
 template <int chunks, int width> struct own_sums { float q[chunks][width], k[chunks][width]; };
 
-/* All groups of a block put their sums side by side; each column is then added up in order. */
+/* All groups of a block store their sums in shared memory; then each column is added in order. */
 template <int chunks, int width>
 static __device__ __forceinline__ void
 write_sums(const head_call &n, const own_sums<chunks, width> &own, float *shared) {
@@ -212,7 +213,7 @@ add_head(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const 
     return sum;
 }
 
-/* dx = rstd (g - xhat mean(g xhat)), g = dy w; values pass. */
+/* dx = rstd (g - xhat mean(g xhat)), g = dy w; values are copied. */
 template <typename T, int chunks>
 static __device__ __forceinline__ void
 write_gradient(const head_call &n, const head_spot &spot, const hy_pack<T> *dy, const hy_pack<T> *x,
@@ -275,7 +276,7 @@ static __global__ void __launch_bounds__(THREADS, BACKWARD_BLOCKS(chunks))
 
 /* ---- any heads ------------------------------------------------------------------------------- */
 
-/* A warp per head, one element a lane at a time. */
+/* One warp per head, one element per lane at a time. */
 static __global__ void __launch_bounds__(THREADS) head_norm_any(head_call n, bool is_bwd) {
     int64_t index = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32, heads = n.H + 2 * n.K;
     int64_t row = index / heads, base = index * n.D;
@@ -314,7 +315,7 @@ static void launch_any(const hy_cuda_run *run, const head_call &n, bool is_bwd) 
     head_norm_any<<<blocks, THREADS, 0, run->stream>>>(n, is_bwd);
 }
 
-/* Columns of dy xhat over the heads of one kind: `count` of them from head `first` on. */
+/* Columns of dy xhat over the heads of one kind: `count` heads from `first` on. */
 struct head_source {
     static constexpr int width = 1;
     typedef float chunk;
@@ -332,14 +333,14 @@ struct head_source {
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-/* How heads are shared out among groups; lanes 0: a head is too large for one. */
+/* How heads are divided among groups; lanes 0: a head is too large for a group. */
 typedef struct head_plan {
     int lanes, lane_packs;
     int64_t blocks;
 } head_plan;
 
-/* A group is as many lanes as a head has packs, the next power of two of them; a warp at most, with two
- * packs a lane at most. */
+/* A group has as many lanes as a head has packs, rounded up to a power of two; at most a warp, with
+ * at most two packs per lane. */
 static head_plan plan_of(const hy_cuda *cuda, const head_call &n, bool is_bwd) {
     int64_t packs = n.D / (n.x_type == HY_F32 ? 4 : 8);
     head_plan p = {1, packs <= 32 ? 1 : 2, 0};
@@ -369,7 +370,7 @@ hy_status hy_cuda_head_norm(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
-/* Room for either way: which one is taken depends on the tensors' addresses too. */
+/* Room for either way: the choice also depends on the addresses of the tensors. */
 size_t hy_cuda_head_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     head_call n = head_call_of(call, true);
     if (!hy_has(&call->t[HY_HEAD_NORM_BWD_DWQ]) && !hy_has(&call->t[HY_HEAD_NORM_BWD_DWK]))
@@ -388,7 +389,7 @@ hy_status hy_cuda_head_norm_bwd(const hy_cuda_run *run) {
     if (!hy_has(dwq) && !hy_has(dwk)) n.partial = NULL;
     if (!p.lanes || !hy_fit_packs(n.D, {&t[HY_HEAD_NORM_BWD_QKV], &t[HY_HEAD_NORM_BWD_DOUT],
                                         &t[HY_HEAD_NORM_BWD_DQKV]})) {
-        /* The sums come first: dqkv may take the place of dout. */
+        /* The sums come first, because dqkv may overwrite dout. */
         if (hy_has(dwq)) hy_column_sums(run, head_source{n, 0, n.H}, n.N * n.H, dwq, n.partial);
         if (hy_has(dwk)) hy_column_sums(run, head_source{n, n.H, n.K}, n.N * n.K, dwk, n.partial);
         launch_any(run, n, true);

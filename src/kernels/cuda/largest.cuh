@@ -1,9 +1,10 @@
-/* largest.cuh: the largest magnitude of what a kernel stores, as `largest` of ops has it (kernels.h).
+/* largest.cuh: the largest magnitude (amax) of what a kernel stores, for `largest` of ops
+ * (kernels.h).
  *
- * Magnitudes are compared as the bits of fp32, where what is not a number is larger than all; each
- * thread keeps its own, a block puts one into the result by an integer maximum, which comes out the
- * same in any order. Rounding to the stored type keeps the order of numbers, so the largest before
- * it, rounded, is the largest after it. */
+ * Magnitudes are compared as the bits of fp32, where NaN is larger than all numbers. Each thread
+ * keeps its own, and a block updates the result by an integer maximum, which does not depend on the
+ * order. Rounding to the stored type keeps the order of numbers, so the largest before rounding,
+ * rounded, is the largest after it. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -18,7 +19,7 @@ __device__ __forceinline__ uint32_t hy_largest_of(uint32_t largest, const float 
     return largest;
 }
 
-/* The largest of a block, in its thread 0. All threads of the block come here, once. */
+/* The largest of a block, in its thread 0. All threads of the block must call it, once. */
 __device__ __forceinline__ uint32_t hy_block_largest(uint32_t bits) {
     __shared__ uint32_t of_warp[32];
     for (int d = 16; d > 0; d >>= 1) bits = max(bits, __shfl_xor_sync(0xffffffffu, bits, d));
@@ -30,8 +31,8 @@ __device__ __forceinline__ uint32_t hy_block_largest(uint32_t bits) {
     return bits;
 }
 
-/* Puts the largest of a block into the result, as it is stored. All threads come here, once. A: how
- * the tensor is stored (chunks.cuh). */
+/* Updates the result with the largest of a block, as it is stored. All threads must call it, once.
+ * A: how the tensor is stored (chunks.cuh). */
 template <typename A>
 __device__ __forceinline__ void hy_keep_largest(const A &stored, uint32_t bits, uint32_t *out) {
     bits = hy_block_largest(bits);
@@ -39,7 +40,7 @@ __device__ __forceinline__ void hy_keep_largest(const A &stored, uint32_t bits, 
     atomicMax(out, hy_magnitude(stored.rounded(__uint_as_float(bits))));
 }
 
-/* Where the op's `largest` lies, set to zero; NULL: none is wanted. */
+/* The address of the op's `largest`, set to zero; NULL: not requested. */
 static inline hy_status hy_begin_largest(const hy_cuda_run *run, int position, uint32_t **out) {
     *out = (uint32_t *)run->call->t[position].data;
     if (!*out) return HY_OK;

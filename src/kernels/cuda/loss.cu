@@ -1,16 +1,16 @@
-/* loss.cu: softmax cross-entropy of rows of logits, and its gradient in their place.
+/* loss.cu: softmax cross-entropy of rows of logits, and its gradient in place.
  *
- * A block per row. The first pass streams the row through a ring in shared memory, taking maximum
- * and sum of exponentials together and rescaling the sum when the maximum grows. The second turns
- * logits into gradients from the end on: first what the ring still holds, often all of the row,
- * then the rest out of the L2 cache. Memory itself is read once and written once. A target that is
- * not below the vocabulary cannot be refused here, where nobody waits for the answer: its loss and
- * its gradients are NaN, and an update with such a norm is left out. */
+ * One block per row. The first pass streams the row through a ring in shared memory; it computes
+ * maximum and sum of exponentials together and rescales the sum when the maximum grows. The second
+ * pass converts logits to gradients from the end on: first those still in the ring, often the whole
+ * row, then the rest from the L2 cache. So memory is read once and written once. A kernel cannot
+ * return an error for a target outside the vocabulary: its loss and gradients are NaN, and an
+ * update with such a norm is skipped. */
 #include <math.h>
 
 #include "kernels/cuda/tile.cuh"
 
-#define UNROLL 4 /* packs a thread has under way when it reads the rest again */
+#define UNROLL 4 /* packs a thread loads at once when it reads the rest again */
 
 typedef struct loss_args {
     void *logits;
@@ -22,7 +22,7 @@ typedef struct loss_args {
     bool wants_grad;
 } loss_args;
 
-/* A row cut where 16-byte accesses may begin and end: head elements, packs, tail elements. */
+/* A row divided for 16-byte accesses: head elements, packs, tail elements. */
 template <typename T> struct row_cut {
     T *row;
     int head, packs, tail; /* of the vocabulary's columns */
@@ -53,12 +53,12 @@ __device__ __forceinline__ float exp_of(float x) { return hy_exp2(x * HY_LOG2E);
 
 /* ---- the ring -------------------------------------------------------------------------------- */
 
-/* A thread has the packs `thread + r * threads` of a row and its own places in the ring, so that it
- * waits for its own copies only and no barrier is needed: round r lies in place r mod `depth`. */
+/* A thread has the packs `thread + r * threads` of a row and its own places in the ring, so it
+ * waits only for its own copies and needs no barrier: round r is in place r mod `depth`. */
 template <int depth> struct pack_ring {
     uint4 *places;
     const uint4 *body;
-    int packs, rounds; /* of the row; rounds this thread has packs in */
+    int packs, rounds; /* packs of the row; rounds in which this thread has packs */
 
     __device__ __forceinline__ pack_ring(uint4 *shared, const uint4 *row_body, int count) {
         places = shared + threadIdx.x;
@@ -69,8 +69,8 @@ template <int depth> struct pack_ring {
     __device__ __forceinline__ uint4 *place(int round) const {
         return places + round % depth * (int)blockDim.x;
     }
-    /* Sets the copy of a round under way. A round behind the end counts as a copy too, so that the
-     * number of copies behind the one taken is always the same. */
+    /* Starts the copy of a round. A round after the end counts as a copy, too, so the number of
+     * copies in flight is always the same. */
     __device__ __forceinline__ void copy(int round) const {
         const uint4 *from = body + (int64_t)round * blockDim.x;
 #if HY_HAS_TILES
@@ -83,8 +83,8 @@ template <int depth> struct pack_ring {
     __device__ __forceinline__ void begin() const {
         for (int round = 0; round < depth; round++) copy(round);
     }
-    /* What lies in a round's place. Volatile, as copies are: the compiler, which does not see what
-     * copies write, keeps their order. */
+    /* The content of a round's place. Volatile, as copies are: the compiler does not see the writes
+     * of copies and so keeps the order. */
     __device__ __forceinline__ uint4 read(int round) const {
         uint4 v;
         asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -93,7 +93,7 @@ template <int depth> struct pack_ring {
                      : "memory");
         return v;
     }
-    /* The oldest copy not yet taken: that of `round`. */
+    /* Waits for the oldest copy: that of `round`. */
     __device__ __forceinline__ uint4 take(int round) const {
 #if HY_HAS_TILES
         hy_copy_wait<depth - 1>();
@@ -105,7 +105,7 @@ template <int depth> struct pack_ring {
 
 /* ---- first pass ------------------------------------------------------------------------------ */
 
-/* Sum of exp(x - max) over what was seen; a row of minus infinities keeps sum 0. */
+/* The sum of exp(x - max) so far; a row of minus infinities keeps sum 0. */
 typedef struct running {
     float max, sum;
 } running;
@@ -136,7 +136,7 @@ template <typename T> __device__ __forceinline__ void take_pack(running *r, uint
     take<hy_pack<T>::count>(r, x);
 }
 
-/* The running sums of all threads joined; every thread gets the result. */
+/* Combines the running sums of all threads; every thread gets the result. */
 __device__ __forceinline__ running join(running mine) {
     __shared__ float maxima[32], sums[32];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -184,7 +184,7 @@ template <typename T> __device__ __forceinline__ uint4 softmax_pack(uint4 bits, 
     return *(const uint4 *)&out;
 }
 
-/* Rounds below `end`, which the ring has lost: last read first. */
+/* Rounds below `end`, which are no longer in the ring: the last read first. */
 template <typename T> __device__ __forceinline__ void write_rest(uint4 *body, int end, softmax s) {
     for (int round = end - 1; round >= 0; round -= UNROLL) {
         uint4 bits[UNROLL];
@@ -221,7 +221,7 @@ __device__ __forceinline__ void fill_columns(T *row, int64_t begin, int64_t end,
 
 /* ---- the row --------------------------------------------------------------------------------- */
 
-/* A row without a loss of its own: ignored (0) or impossible (NaN). */
+/* A row without a loss: ignored (0) or invalid (NaN). */
 template <typename T>
 __device__ __forceinline__ void give_row(const loss_args &a, T *row, float value) {
     if (threadIdx.x == 0) a.losses[blockIdx.x] = value;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(threads, 1024 / threads) loss_kernel(loss_args
     write_row<T, depth>(cut, ring, softmax{r.max, a.scale / r.sum});
     fill_columns(row, a.vocab, a.width, 0.0f);
     __syncthreads();
-    /* The target's own gradient, p - 1, from the logit itself: exact also where p is almost 1. */
+    /* The gradient of the target, p - 1, computed from the logit: exact even if p is almost 1. */
     if (threadIdx.x == 0) row[target] = hy_from_float<T>(a.scale * expm1f(log_probability));
 }
 
@@ -257,11 +257,10 @@ static hy_status launch(const hy_cuda_run *run, const loss_args &a, unsigned row
                                  depth * threads * (int)sizeof(uint4), a);
 }
 
-/* Blocks and rings by the bytes of a row and what the card has. Two blocks of 512 threads share a
- * multiprocessor, so that one reads while the other writes: 104 KB each hold a row of 53 thousand
- * 16-bit logits, 48 KB fit on every card. Of much longer rows so much would have to come back from
- * the L2 cache that it does not hold it: there one block has 192 KB. Short rows take small
- * blocks. */
+/* Blocks and rings by the bytes of a row and the features of the card. Two blocks of 512 threads
+ * share a multiprocessor, so that one reads while the other writes: 104 KB each hold a row of 53
+ * thousand 16-bit logits, 48 KB fit on every card. For much longer rows, the rest would not fit
+ * into the L2 cache: there one block has 192 KB. Short rows use small blocks. */
 template <typename T>
 static hy_status launch_row(const hy_cuda_run *run, const loss_args &a, unsigned rows) {
     size_t row = (size_t)a.vocab * sizeof(T), room = run->cuda->card.shared_bytes;

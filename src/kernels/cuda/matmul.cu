@@ -1,23 +1,23 @@
-/* matmul.cu: the op itself: d = alpha op(a) op(b) + c + bias, with gelu where it is fused.
+/* matmul.cu: the matmul op: d = alpha op(a) op(b) + c + bias, with gelu if it is fused.
  *
  * Each call finds its plan, from prepare or by its key. A call without a plan gets the library's
- * first guess; prepare times algorithms when tuning is on. What prepare sees are pointers
- * "somewhere": a call that comes with pointers less aligned, or with less workspace than its
- * plan needs, gets a plan of its own, so every shape runs. a and b share one type, and d has it
- * too or is fp32. A b that is stored otherwise is cast to a's type first, into the workspace; everything
- * else, plan and key too, is that of the matmul behind the cast. Or a and b are both fp8, with a scale
- * each, in the shapes that the library serves: there is no matmul of our own behind it. */
+ * first suggestion; prepare times algorithms if tuning is on. prepare does not know the final
+ * pointers. A call with less aligned pointers, or with less workspace than its plan needs, gets
+ * another plan, so every shape runs. a and b have the same type; d has it, too, or is fp32. A
+ * stored b of another type is first cast to a's type, into the workspace; plan and key are those of
+ * the matmul after the cast. Alternatively a and b are both fp8, with a scale each, in shapes that
+ * the library supports: there is no fallback to our own matmul. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/matmul.cuh"
 
-/* ---- what is served -------------------------------------------------------------------------- */
+/* ---- supported calls ------------------------------------------------------------------------- */
 
 static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int position) {
     const hy_tensor *t = &call->t[position], *d = &call->t[HY_MATMUL_D];
     if (!hy_has(t) || t->dtype == d->dtype) return HY_OK;
-    return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s like d",
+    return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: %s is %s, expected %s (the type of d)",
                         cuda->host.tensor_name(HY_OP_MATMUL, position), hy_dtype_name(t->dtype),
                         hy_dtype_name(d->dtype));
 }
@@ -25,13 +25,14 @@ static hy_status check_like_d(const hy_cuda *cuda, const hy_op_call *call, int p
 static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_dtype in = t[HY_MATMUL_A].dtype, out = t[HY_MATMUL_D].dtype;
-    bool is_fp8 = hy_is_fp8(in); /* which types go together then, the op table says */
+    bool is_fp8 = hy_is_fp8(in); /* the op table says which types can be combined */
     if (!is_fp8 && t[HY_MATMUL_B].dtype != in) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: a is %s and b is %s, expected one type",
                             hy_dtype_name(in), hy_dtype_name(t[HY_MATMUL_B].dtype));
     }
     if (!is_fp8 && out != in && out != HY_F32) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT, "matmul: d is %s, expected %s like a, or fp32",
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: d is %s, expected %s (the type of a) or fp32",
                             hy_dtype_name(out), hy_dtype_name(in));
     }
     HY_TRY(check_like_d(cuda, call, HY_MATMUL_C));
@@ -39,51 +40,54 @@ static hy_status check_types(const hy_cuda *cuda, const hy_op_call *call) {
     return check_like_d(cuda, call, HY_MATMUL_PRE);
 }
 
-/* gelu is fused only where the library does it; the caller has ops of their own for the rest. */
+/* gelu is fused only if the library supports it; callers use separate ops otherwise. */
 static hy_status check_gelu(const hy_cuda *cuda, const hy_matmul_key *key) {
     hy_matmul_plan *plan;
     if (key->gelu == HY_GELU_NONE) return HY_OK;
     if (key->in == HY_F32 || key->out == HY_F32) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: gelu is fused into bf16 and fp16 matmuls, not into %s -> %s",
-                            hy_dtype_name(key->in), hy_dtype_name(key->out));
-    }
-    HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
-    if (!plan->is_plain) return HY_OK;
-    return hy_cuda_fail(
-        cuda, HY_ERR_INPUT,
-        "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld in %s (rows of a "
-        "multiple of 8 are needed)",
-        (long long)key->M, (long long)key->N, (long long)key->K, hy_dtype_name(key->in));
-}
-
-/* Our own matmul knows no fp8: what the library does not serve is refused. */
-static hy_status check_fp8(const hy_cuda *cuda, const hy_matmul_key *given) {
-    hy_matmul_plan *plan;
-    hy_matmul_key wanted = *given, *key = &wanted;
-    if (!hy_is_fp8(key->in)) return HY_OK;
-    key->alignment = 16; /* where memory lies is known later */
-    key->is_lean = false;
-    if (cuda->card.capability < 89) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: %s is sm_%d; fp8 needs sm_89 or newer: an RTX 40 card, an L4, "
-                            "an H100 or a later one",
-                            cuda->backend.facts.name, cuda->card.capability);
-    }
-    if (key->M % 16 != 0 || key->N % 16 != 0 || key->K % 16 != 0) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: %lld x %lld x %lld in fp8, expected multiples of 16",
-                            (long long)key->M, (long long)key->N, (long long)key->K);
-    }
-    if (key->has_bias && key->out == HY_F32 && key->bias != HY_BF16) {
-        return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: in fp8 a bias of an fp32 d is expected in bf16, not in %s",
-                            hy_dtype_name(key->bias));
+        return hy_cuda_fail(
+            cuda, HY_ERR_INPUT,
+            "matmul: gelu can be fused only into bf16 and fp16 matmuls, not into %s -> %s",
+            hy_dtype_name(key->in), hy_dtype_name(key->out));
     }
     HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
     if (!plan->is_plain) return HY_OK;
     return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                        "matmul: cuBLASLt does not serve %lld x %lld x %lld, %s by %s into %s",
+                        "matmul: cuBLASLt cannot fuse gelu into %lld x %lld x %lld in %s (rows "
+                        "must be a multiple of 8)",
+                        (long long)key->M, (long long)key->N, (long long)key->K,
+                        hy_dtype_name(key->in));
+}
+
+/* Our own matmul does not support fp8, so shapes that the library does not support are rejected. */
+static hy_status check_fp8(const hy_cuda *cuda, const hy_matmul_key *given) {
+    hy_matmul_plan *plan;
+    hy_matmul_key wanted = *given, *key = &wanted;
+    if (!hy_is_fp8(key->in)) return HY_OK;
+    key->alignment = 16; /* addresses are known later */
+    key->is_lean = false;
+    if (cuda->card.capability < 89) {
+        return hy_cuda_fail(
+            cuda, HY_ERR_INPUT,
+            "matmul: %s is sm_%d; fp8 needs sm_89 or newer (RTX 40, L4, H100 or later)",
+            cuda->backend.facts.name, cuda->card.capability);
+    }
+    if (key->M % 16 != 0 || key->N % 16 != 0 || key->K % 16 != 0) {
+        return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                            "matmul: the sizes %lld x %lld x %lld are not supported in fp8; "
+                            "expected multiples of 16",
+                            (long long)key->M, (long long)key->N, (long long)key->K);
+    }
+    if (key->has_bias && key->out == HY_F32 && key->bias != HY_BF16) {
+        return hy_cuda_fail(
+            cuda, HY_ERR_INPUT,
+            "matmul: with fp8 inputs and an fp32 result, the bias must be bf16, not %s",
+            hy_dtype_name(key->bias));
+    }
+    HY_TRY(hy_matmul_plan_find(cuda, key, &plan));
+    if (!plan->is_plain) return HY_OK;
+    return hy_cuda_fail(cuda, HY_ERR_INPUT,
+                        "matmul: cuBLASLt does not support %lld x %lld x %lld, %s by %s into %s",
                         (long long)key->M, (long long)key->N, (long long)key->K,
                         hy_dtype_name(key->in), hy_dtype_name(key->in_b), hy_dtype_name(key->out));
 }
@@ -96,20 +100,21 @@ hy_status hy_cuda_matmul_supports(const hy_cuda *cuda, const hy_op_call *given) 
     return check_gelu(cuda, &key);
 }
 
-/* ---- life ------------------------------------------------------------------------------------ */
+/* ---- creating and destroying ----------------------------------------------------------------- */
 
 hy_status hy_cuda_matmul_init(hy_cuda *cuda) {
     cudaDeviceProp card;
     size_t version = cublasLtGetVersion();
     hy_matmul_plans *plans = (hy_matmul_plans *)calloc(1, sizeof *plans);
-    if (!plans) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the list of plans");
-    cuda->plans = plans; /* destroyed with the backend, also after a failure here */
+    if (!plans)
+        return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: not enough memory for the list of plans");
+    cuda->plans = plans; /* destroyed with the backend, even after a failure here */
     HY_TRY(hy_matmul_check(cuda, cublasLtCreate(&plans->handle), "starting the library"));
     HY_TRY(hy_cuda_check(cuda, cudaGetDeviceProperties(&card, cuda->options.device),
-                         "asking for the card's name"));
+                         "querying the card's name"));
     snprintf(plans->library, sizeof plans->library, "cuBLASLt %zu.%zu.%zu", version / 10000,
              version / 100 % 100, version % 100);
-    /* Card and library version in one word: what an algorithm is valid for. */
+    /* Card and library version in one word: the scope of an algorithm. */
     snprintf(plans->scope, sizeof plans->scope, "%.56s/sm_%d/%d/cublasLt-%zu", card.name,
              cuda->card.capability, cuda->card.multiprocessors, version);
     for (char *c = plans->scope; *c; c++) {
@@ -152,16 +157,16 @@ hy_status hy_cuda_matmul_prepare(hy_cuda *cuda, hy_op_call *call) {
     return HY_OK;
 }
 
-/* The cast of a stored weight is not in what was timed. */
+/* The timing does not include the cast of a stored weight. */
 double hy_cuda_matmul_seconds(const hy_op_call *call) {
     const hy_matmul_plan *plan = (const hy_matmul_plan *)call->plan;
     if (!plan || hy_matmul_cast_bytes(call, true) > 0) return 0;
     return (double)plan->microseconds * 1e-6;
 }
 
-/* Before prepare has chosen, any algorithm may come out of it: then the most it may ask for.
- * Where the memory lies does not matter: less aligned calls do without. So does a call with a
- * plan for another shape (a short last chunk), if it brings too little. */
+/* Before prepare has chosen, any algorithm is possible: the maximum workspace. The addresses do not
+ * matter: less aligned calls use no workspace. The same holds for a call with a plan for another
+ * shape (a short last chunk) that brings too little. */
 static size_t plain_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_matmul_plan *given = (const hy_matmul_plan *)call->plan;
     hy_matmul_key key = hy_matmul_key_of(cuda, call);

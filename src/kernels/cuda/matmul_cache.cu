@@ -1,12 +1,12 @@
-/* matmul_cache.cu: algorithms as text: the cache file and the table that checkpoints carry.
+/* matmul_cache.cu: algorithms as text: the cache file and the table in checkpoints.
  *
- * A header line, then one algorithm a line:
- *   <card and library> <key of the matmul> <level> <microseconds> <the algorithm, 128 hex digits>
- * and behind them whose attention was taken for which shape (kernels/attention_choice.h).
- * An algorithm means something only to the card and the version of the library in front of it;
- * lines of others are kept and not used. A damaged line is passed over. The file is replaced as
- * a whole, after reading it again so that what another run added stays; a file that is not ours
- * is never touched. Nothing here fails a run: without a cache, matmuls are timed again. */
+ * There is a header line, then one algorithm per line:
+ *     <card and library> <key of the matmul> <level> <microseconds> <the algorithm, 128 hex digits>
+ * and after them the choices of attention (kernels/attention_choice.h). An algorithm is valid only
+ * for the card and the library version before it; lines of others are kept but not used. A damaged
+ * line is ignored. The file is replaced as a whole, after reading it again to keep the additions of
+ * other runs; a file that is not ours is never changed. Nothing here fails a run: without a cache,
+ * matmuls are timed again. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static hy_matmul_entry *look_up(const hy_matmul_entries *entries, const char *sc
     return NULL;
 }
 
-/* Adds an entry, or puts it in the place of one that counts no more. False: no memory. */
+/* Adds an entry or replaces a less important one. False: not enough memory. */
 static bool put(hy_matmul_entries *entries, const hy_matmul_entry *entry) {
     hy_matmul_entry *old = look_up(entries, entry->scope, entry->key);
     if (old) {
@@ -124,13 +124,13 @@ const hy_matmul_entry *hy_matmul_recall(const hy_cuda *cuda, const hy_matmul_key
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* All that the file has. */
+/* The content of the file. */
 typedef struct contents {
     hy_matmul_entries matmuls;
     hy_attention_entries attention;
 } contents;
 
-/* Reads one line; what is damaged is passed over. False: no memory. */
+/* Reads one line; a damaged one is ignored. False: not enough memory. */
 static bool read_line(const char *line, contents *out) {
     hy_matmul_entry matmul;
     hy_attention_entry attention;
@@ -141,7 +141,7 @@ static bool read_line(const char *line, contents *out) {
     return !hy_attention_read(line, &attention) || hy_attention_put(&out->attention, &attention);
 }
 
-/* Reads all entries. False: there is something at this path that is not ours. */
+/* Reads all entries. False: there is a file at this path that is not ours. */
 static bool read_file(const char *path, contents *out) {
     char line[LINE];
     FILE *file = fopen(path, "r");
@@ -155,7 +155,7 @@ static bool read_file(const char *path, contents *out) {
 
 static bool write_file(const char *path, const contents *all) {
     char line[LINE];
-    unlink(path); /* what a process of this number left; a link is never followed */
+    unlink(path); /* left by another process with this id; links are not followed */
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (!file && fd >= 0) close(fd);
@@ -230,7 +230,7 @@ hy_status hy_cuda_matmul_table(hy_backend *b, char **text) {
     size_t size = 1 + (size_t)attention->count * LINE, used = 0;
     for (const hy_matmul_plan *plan = plans->first; plan; plan = plan->next) size += LINE;
     *text = (char *)malloc(size);
-    if (!*text) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
+    if (!*text) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: not enough memory for the table");
     (*text)[0] = 0;
     for (const hy_matmul_plan *plan = plans->first; plan; plan = plan->next) {
         if (plan->is_plain || !plan->is_prepared) continue;
@@ -256,11 +256,11 @@ hy_status hy_cuda_load_matmul_table(hy_backend *b, const char *text) {
         if (!read_entry(buffer, &entry) || strcmp(entry.scope, plans->scope) != 0) continue;
         entry.level = HY_LEVEL_TABLE;
         if (!put(&plans->table, &entry)) {
-            return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for the table");
+            return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: not enough memory for the table");
         }
     }
     int version = cuda->cudnn ? cuda->cudnn->version : 0;
     if (hy_attention_read_table(&cuda->choices->table, text, cuda->choices->card, version))
         return HY_OK;
-    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: no memory for the table");
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY, "attention: not enough memory for the table");
 }

@@ -1,9 +1,9 @@
-/* matmul_plain.cu: a matmul of our own for what cuBLASLt does not serve, and small helpers of
+/* matmul_plain.cu: our own matmul for cases that cuBLASLt does not support, and small helpers of
  * plans.
  *
- * Any shape, alignment and mixture of types: tiles of 64 x 64 in shared memory, 4 x 4 results a
- * thread, fp32 sums over K in order. It is the way out for odd 16-bit shapes and for bf16 on
- * cards before sm_80, not a fast path. */
+ * Any shape, alignment and mixture of types: tiles of 64 x 64 in shared memory, 4 x 4 results per
+ * thread, fp32 sums over K in order. It is the fallback for odd 16-bit shapes and for bf16 on cards
+ * before sm_80, not a fast path. */
 #include "kernels/cuda/matmul.cuh"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256 };
@@ -31,7 +31,7 @@ __device__ __forceinline__ float gelu_slope(float x) {
     return s + x * s * (1.0f - s) * (GELU_A + 3.0f * GELU_B * x * x);
 }
 
-/* One result: what is added, the activation, the stores. */
+/* One result: additions, activation, stores. */
 __device__ __forceinline__ void finish(const plain_matmul &p, int64_t row, int64_t col, float sum) {
     int64_t at = row * p.N + col;
     float x = p.alpha * sum;
@@ -42,8 +42,8 @@ __device__ __forceinline__ void finish(const plain_matmul &p, int64_t row, int64
     hy_store_any(p.d, at, p.out, p.is_gelu ? gelu(x) : x);
 }
 
-/* Loads a tile of TILE by DEPTH elements, `line` along the tile and k along the depth; threads run
- * along whichever is contiguous in memory. */
+/* Loads a tile of TILE by DEPTH elements, `line` along the tile and k along the depth; threads
+ * follow whichever is contiguous in memory. */
 template <typename T>
 __device__ __forceinline__ void load_tile(float tile[DEPTH][TILE + 1], const T *from, int64_t line,
                                           int64_t lines, int64_t line_stride, int64_t k, int64_t K,
@@ -121,7 +121,7 @@ static __global__ void compare_kernel(const T *x, const T *y, int64_t count, flo
     unsigned found = 0;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += step) {
         float a = hy_to_float(x[i]), b = hy_to_float(y[i]);
-        found += !(fabsf(a - b) <= slack + 0.01f * (fabsf(a) + fabsf(b))); /* NaN differs */
+        found += !(fabsf(a - b) <= slack + 0.01f * (fabsf(a) + fabsf(b))); /* also counts NaN */
     }
     if (found) atomicAdd(differing, found);
 }
@@ -139,7 +139,8 @@ void hy_matmul_compare(const void *x, const void *y, hy_dtype dtype, int64_t cou
     });
 }
 
-/* A multiplicative hash of the position: enough for timing, where only zeros would flatter. */
+/* A multiplicative hash of the position: good enough for timing, where only zeros would be too
+ * fast. */
 static __device__ __forceinline__ float random_at(int64_t i, uint32_t seed) {
     uint32_t h = (uint32_t)i * 0x9E3779B1u + (uint32_t)(i >> 32) + seed;
     h = (h ^ h >> 15) * 0x85EBCA77u;

@@ -1,29 +1,30 @@
 /* matmul_plan.cu: plans of the matmul: key, descriptors of cuBLASLt, algorithm, launch.
  *
- * The library thinks in columns. A row-major (rows, cols) is a column-major (cols, rows), so d =
- * op(a) op(b) is asked for as d' = op(b)' op(a)': b goes left, a goes right, and the bias along
- * N runs along the columns of the result, as the library wants it. Alpha and beta are given at
- * launch, so one plan serves overwriting and accumulating.
+ * The library is column-major. A row-major (rows, cols) is a column-major (cols, rows), so d =
+ * op(a) op(b) is requested as d' = op(b)' op(a)': b is the left operand, a the right one, and the
+ * bias along N follows the columns of the result, as the library requires. Alpha and beta are
+ * passed at launch, so one plan serves overwriting and accumulating.
  *
- * Bits: one algorithm with a workspace of its own always sums in one order. Split-K algorithms
- * may reduce in fp32 only: "in place" and, for 16-bit results, "output type" round each partial
- * sum to the type of d. One rounding more than ours stays, in 16-bit results only: the library
- * may round the product before it adds a c that is d itself, and in odd shapes before it adds
- * both c and bias. */
+ * Bits: an algorithm with its own workspace always sums in one order. Split-K algorithms may reduce
+ * only in fp32: "in place" and, for 16-bit results, "output type" round each partial sum to the
+ * type of d. There is one more rounding than in our own matmul, only for 16-bit results: the
+ * library may round the product before it adds a c that is d itself, and in odd shapes before it
+ * adds both c and bias. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/matmul.cuh"
 
-enum { ALIGNMENT = 16 }; /* bytes; what vector loads and TMA need, more never helps */
+enum { ALIGNMENT = 16 }; /* bytes; required by vector loads and TMA, more never helps */
 
-/* The library may call a launch that found no memory an internal error or a failed execution; the
- * runtime knows better. */
+/* The library may report a launch without memory as an internal error or a failed execution; the
+ * runtime has the real error. */
 hy_status hy_matmul_check(const hy_cuda *cuda, cublasStatus_t status, const char *what) {
     if (status == CUBLAS_STATUS_SUCCESS) return HY_OK;
     cudaError_t behind = cudaPeekAtLastError();
     bool is_memory = status == CUBLAS_STATUS_ALLOC_FAILED || behind == cudaErrorMemoryAllocation;
-    hy_cuda_check(cuda, is_memory ? cudaErrorMemoryAllocation : behind, what); /* and forgets it */
+    /* this also clears the error */
+    hy_cuda_check(cuda, is_memory ? cudaErrorMemoryAllocation : behind, what);
     return hy_cuda_fail(cuda, is_memory ? HY_ERR_MEMORY : HY_ERR_DEVICE, "cuBLASLt: %s: %s", what,
                         cublasLtGetStatusString(status));
 }
@@ -47,15 +48,15 @@ hy_matmul_key hy_matmul_key_of(const hy_cuda *cuda, const hy_op_call *call) {
                                            : HY_GELU_NONE;
     uintptr_t bits = ALIGNMENT;
     for (int i = 0; i <= HY_MATMUL_PRE; i++) bits |= (uintptr_t)t[i].data;
-    if (key.batch > 0) { /* how far apart matrices lie, even where there is one */
+    if (key.batch > 0) { /* the distance of matrices, even if there is only one */
         bits |= (uintptr_t)(key.M * key.K * (int64_t)hy_dtype_size(key.in));
         bits |= (uintptr_t)(key.K * key.N * (int64_t)hy_dtype_size(key.in_b));
         bits |= (uintptr_t)(key.M * key.N * (int64_t)hy_dtype_size(key.out));
     }
-    key.alignment = (int)(bits & (~bits + 1)); /* the lowest bit set */
-    /* The library wants the bias aligned in any case: 1, which is none, when it is not. */
+    key.alignment = (int)(bits & (~bits + 1)); /* the lowest set bit */
+    /* The library always requires an aligned bias; 1 means that it is not. */
     if ((uintptr_t)t[HY_MATMUL_BIAS].data % ALIGNMENT != 0) key.alignment = 1;
-    key.is_lean = key.alignment < ALIGNMENT; /* workspace is asked for before pointers are known */
+    key.is_lean = key.alignment < ALIGNMENT; /* workspace is requested before pointers are known */
     key.is_tf32 = key.in == HY_F32 && cuda->options.allow_tf32;
     key.is_fast = hy_is_fp8(key.in) && call->attr.matmul.is_fast;
     return key;
@@ -81,7 +82,7 @@ static cudaDataType_t cuda_type(hy_dtype dtype) {
     }
 }
 
-/* d's, but in fp8, where an fp32 d goes with a bias of bf16. */
+/* The type of d; in fp8, an fp32 d has a bf16 bias. */
 hy_dtype hy_matmul_bias_type(const hy_matmul_key *key) {
     return hy_is_fp8(key->in) && key->out == HY_F32 ? HY_BF16 : key->out;
 }
@@ -90,7 +91,7 @@ static bool has_aux(const hy_matmul_key *key) {
     return key->gelu == HY_GELU_KEEP || key->gelu == HY_GELU_BACK;
 }
 
-/* What the library is asked for. */
+/* The key for the library. */
 static hy_matmul_key library_key(const hy_matmul_plan *plan) {
     hy_matmul_key key = plan->key;
     if (plan->is_apart) key.gelu = HY_GELU_NONE;
@@ -144,7 +145,7 @@ static cublasStatus_t describe_fp8(cublasLtMatmulDesc_t operation, bool is_fast,
 
 static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_key own = library_key(plan), *key = &own;
-    /* Only where it lies matters to the search of algorithms; launch puts the real one in. */
+    /* Only the place matters for the search of algorithms; launch sets the real address. */
     const void *somewhere = (const void *)(uintptr_t)256;
     cublasLtMatmulDesc_t operation = &plan->operation;
     cublasStatus_t s = cublasLtMatmulDescInit(
@@ -175,15 +176,15 @@ static hy_status describe(const hy_cuda *cuda, hy_matmul_plan *plan) {
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-/* Hopper's and later kernels use it for split-K of long sums; earlier ones want little. */
+/* Kernels for Hopper and later use it for split-K of long sums; earlier ones need little. */
 size_t hy_matmul_most_bytes(const hy_cuda *cuda) {
     return cuda->card.capability >= 90 ? (size_t)32 << 20 : (size_t)8 << 20;
 }
 
-/* Split-K leaves bias and gelu to a step of their own, after the sum has been rounded to d's
- * type. */
+/* Split-K applies bias and gelu in a separate step, after the sum was rounded to the type of d. */
 static uint32_t reductions_of(const hy_matmul_key *key) {
-    if (key->batch > 0) return CUBLASLT_REDUCTION_SCHEME_NONE; /* bits must not go by the number */
+    /* bits must not depend on the number */
+    if (key->batch > 0) return CUBLASLT_REDUCTION_SCHEME_NONE;
     if (key->out == HY_F32) {
         return CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
     }
@@ -191,7 +192,7 @@ static uint32_t reductions_of(const hy_matmul_key *key) {
     return has_more_to_do ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-/* The preference filters already; an algorithm from a file has passed no filter. */
+/* The preference is already a filter; an algorithm from a file has not passed it. */
 static bool is_allowed(const hy_matmul_key *key, const cublasLtMatmulAlgo_t *algorithm) {
     uint32_t reduction = 0;
     size_t written;
@@ -229,7 +230,7 @@ static cublasStatus_t state_preference(const hy_cuda *cuda, const hy_matmul_key 
 
 int hy_matmul_guess(const hy_cuda *cuda, const hy_matmul_plan *plan,
                     cublasLtMatmulHeuristicResult_t *out, int most) {
-    hy_matmul_plan p = *plan; /* the library takes its descriptors without const */
+    hy_matmul_plan p = *plan; /* the library takes descriptors without const */
     cublasLtMatmulPreferenceOpaque_t preference;
     int found = 0, kept = 0;
     if (state_preference(cuda, &p.key, &preference) ||
@@ -258,7 +259,7 @@ bool hy_matmul_fits(const hy_cuda *cuda, const hy_matmul_plan *plan,
            *bytes <= (p.key.is_lean ? 0 : hy_matmul_most_bytes(cuda));
 }
 
-/* An algorithm that was kept as text: is it one, and does it fit? */
+/* Checks an algorithm that was stored as text: is it valid, and does it fit? */
 static bool take_recalled(const hy_cuda *cuda, hy_matmul_plan *plan) {
     const hy_matmul_entry *entry = hy_matmul_recall(cuda, &plan->key);
     hy_matmul_plan apart;
@@ -280,13 +281,14 @@ hy_status hy_matmul_plan_make(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     cublasLtMatmulHeuristicResult_t guess;
     memset(plan, 0, sizeof *plan);
     plan->key = *key;
-    /* The library wants a bias of its own type; another is first converted into workspace. */
+    /* The library needs a bias of its own type; another type is first converted into the
+     * workspace. */
     hy_dtype bias_type = hy_matmul_bias_type(key);
     if (key->has_bias && key->bias != bias_type) {
         plan->bias_bytes = ((size_t)key->N * hy_dtype_size(bias_type) + 255) / 256 * 256;
     }
-    /* What goes to our own matmul without asking: the library's gelu wants aligned rows beside the
-     * result, and a bias of another type needs workspace, which a lean plan has not. */
+    /* Cases that always use our own matmul: the library's gelu needs aligned rows, and a bias of
+     * another type needs workspace, which a lean plan does not have. */
     plan->is_plain = key->alignment == 1 || (key->is_lean && plan->bias_bytes > 0) ||
                      (has_aux(key) && (key->N % 8 != 0 || key->alignment < ALIGNMENT));
     if (!plan->is_plain) HY_TRY(describe(cuda, plan));
@@ -322,7 +324,7 @@ hy_status hy_matmul_plan_find(const hy_cuda *cuda, const hy_matmul_key *key, hy_
     while (*at && !hy_matmul_key_equal(&(*at)->key, key)) at = &(*at)->next;
     if (!*at) {
         hy_matmul_plan *plan = (hy_matmul_plan *)malloc(sizeof *plan);
-        if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: no memory for a plan");
+        if (!plan) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "matmul: not enough memory for a plan");
         hy_status status = hy_matmul_plan_make(cuda, key, plan);
         if (status != HY_OK) {
             free(plan);
@@ -348,14 +350,14 @@ static hy_status launch_gelu_back(const hy_cuda *cuda, const hy_matmul_key *key,
     return hy_cuda_gelu_bwd(&run);
 }
 
-/* One launch: of a batch at most what its key has. With act, the library's result is act, and what went
- * into it is the auxiliary output: d. */
+/* One launch, with at most the batch of its key. With act, the library's result is act, and its
+ * input is the auxiliary output: d. */
 static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const hy_matmul_args *args,
                         cudaStream_t stream) {
     const hy_matmul_key own = library_key(plan), *key = &own;
     if (plan->is_plain && hy_is_fp8(key->in)) {
         return hy_cuda_fail(cuda, HY_ERR_INPUT,
-                            "matmul: cuBLASLt does not serve %lld x %lld x %lld in fp8 with this "
+                            "matmul: cuBLASLt does not support %lld x %lld x %lld in fp8 with this "
                             "alignment and workspace",
                             (long long)key->M, (long long)key->N, (long long)key->K);
     }
@@ -363,7 +365,7 @@ static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const h
         hy_matmul_plain(key, args, stream);
         return HY_OK;
     }
-    hy_matmul_plan p = *plan; /* a copy of the descriptors, to put pointers into */
+    hy_matmul_plan p = *plan; /* a copy of the descriptors, to set pointers in */
     char *workspace = (char *)args->workspace;
     const void *bias = args->bias;
     if (plan->bias_bytes > 0) {
@@ -395,7 +397,7 @@ static hy_status launch(const hy_cuda *cuda, const hy_matmul_plan *plan, const h
     return plan->is_apart ? launch_gelu_back(cuda, key, args, stream) : HY_OK;
 }
 
-/* The same matmul of matrices further on. */
+/* Advances to the next matrices of a batch. */
 static void skip_matrices(const hy_matmul_key *key, hy_matmul_args *args, int64_t count) {
     int64_t a = count * key->M * key->K * (int64_t)hy_dtype_size(key->in);
     int64_t b = count * key->K * key->N * (int64_t)hy_dtype_size(key->in_b);

@@ -1,14 +1,14 @@
-/* matmul_search.cu: algorithms beyond the few that the library guesses.
+/* matmul_search.cu: finds algorithms beyond the few that the library suggests.
  *
- * An algorithm is a family (its id) and settings: tile, stages, cluster, swizzle, split-K,
- * custom option. The library tells which a family takes and whether a combination is valid;
- * thousands are. Tuning walks among them from the best it knows, changing one or two settings at
- * a time. */
+ * An algorithm is a family (its id) and settings: tile, stages, cluster, swizzle, split-K, custom
+ * option. The library says which settings a family supports and whether a combination is valid;
+ * there are thousands. Tuning is a random walk from the best known one, changing one or two
+ * settings at a time. */
 #include "kernels/cuda/matmul.cuh"
 
 enum { MOST_CHOICES = 1024, ATTEMPTS = 64, NEAR = 4, MOST_PARTS = 12 };
 
-static uint32_t next_random(uint32_t *state) { /* xorshift: good enough to wander */
+static uint32_t next_random(uint32_t *state) { /* xorshift: good enough for a random walk */
     *state ^= *state << 13;
     *state ^= *state >> 17;
     *state ^= *state << 5;
@@ -28,10 +28,10 @@ static void put(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttribu
     cublasLtMatmulAlgoConfigSetAttribute(algorithm, which, &value, sizeof value);
 }
 
-/* Tiles come sorted by shape: half of the steps go to one nearby, half anywhere. */
+/* Tiles are sorted by shape: half of the steps go to a nearby one, half anywhere. */
 static void vary_from_list(cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoCapAttributes_t list,
                            cublasLtMatmulAlgoConfigAttributes_t which, uint32_t *state) {
-    uint32_t values[MOST_CHOICES], now = 0; /* those that the algorithm's family takes */
+    uint32_t values[MOST_CHOICES], now = 0; /* those that the algorithm's family supports */
     size_t written = 0;
     int at = 0;
     if (cublasLtMatmulAlgoCapGetAttribute(algorithm, list, values, sizeof values, &written)) return;
@@ -68,7 +68,7 @@ static void vary_one(const hy_cuda *cuda, cublasLtMatmulAlgo_t *algorithm, uint3
         vary_from_list(algorithm, CUBLASLT_ALGO_CAP_STAGES_IDS, CUBLASLT_ALGO_CONFIG_STAGES_ID,
                        state);
         break;
-    case 4: { /* more parts of K fill the card where tiles of d are few; partial sums stay in fp32 */
+    case 4: { /* more parts of K fill the card if tiles of d are few; partial sums stay in fp32 */
         if (!highest(algorithm, CUBLASLT_ALGO_CAP_SPLITK_SUPPORT)) break;
         uint32_t parts = 1 + next_random(state) % MOST_PARTS;
         put(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts);

@@ -1,11 +1,11 @@
 /* matmul_tune.cu: times algorithms of a matmul and keeps the fastest; measures the card.
  *
- * Operands are random numbers in scratch memory that lives for one tuning only, so the memory is
- * free again when the arenas are allocated. The library's guesses are screened first, slow ones
- * after one run. The thorough level then wanders among neighbours of the best (matmul_search.cu)
- * and demands of each that it gives the best guess's numbers. The best few are timed again in
- * turns, which evens out the drift of clocks, and the earlier one wins unless a later one is
- * clearly faster. */
+ * Operands are random numbers in scratch memory that exists only for one tuning, so the memory is
+ * free again when the arenas are allocated. The library's suggestions are screened first, slow ones
+ * after one run. The thorough level then walks among neighbours of the best (matmul_search.cu) and
+ * requires that each gives the same numbers as the best suggestion. The best few are timed again
+ * alternately, which evens out clock drift, and the earlier one wins unless a later one is clearly
+ * faster. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,25 +16,24 @@
 enum { MOST_GUESSES = 32, FAST_GUESSES = 8, FINALISTS = 3, MOST_SAMPLES = 5 };
 enum { MOST_TRIED = 1024, PARENTS = 4 };
 
-/* A sample repeats short matmuls to this length, against the grain of the clock. */
+/* A sample repeats short matmuls for this long, because the clock is coarse. */
 #define SAMPLE_MICROSECONDS 100.0f
-/* Time for one algorithm in the first round, and in the last; a long matmul is run once and
- * twice. */
+/* Time for one algorithm in the first round, and in the last; a long matmul runs once or twice. */
 #define SCREEN_MICROSECONDS 3000.0f
 #define FINAL_MICROSECONDS 6000.0f
 /* An algorithm slower than this times the best so far gets no second run. */
 #define HOPELESS 1.25f
-/* A later guess must be faster than this times an earlier one to beat it. */
+/* A later suggestion must be faster than this times an earlier one to win. */
 #define CLEARLY 0.995f
 
-/* How long the thorough level looks for more. */
+/* The duration of the thorough search. */
 #define SEARCH_SECONDS 1.5
 
 typedef struct bench {
     hy_cuda *cuda;
-    hy_matmul_plan plan; /* with the algorithm being timed */
+    hy_matmul_plan plan; /* with the algorithm that is being timed */
     hy_matmul_args args;
-    void *expected;      /* what the best guess gives; null where nothing is searched */
+    void *expected;      /* result of the best suggestion; NULL if nothing is searched */
     unsigned *differing; /* elements that differ from it */
     void *memory;
     cudaStream_t stream;
@@ -43,7 +42,7 @@ typedef struct bench {
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* Hands out `count` elements of the scratch block, or only counts while there is none. */
+/* Allocates `count` elements of the scratch block; only counts while there is none. */
 static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
     size_t at = *used;
     *used += ((size_t)count * hy_dtype_size(dtype) + 255) / 256 * 256;
@@ -53,7 +52,7 @@ static void *take(const bench *b, size_t *used, hy_dtype dtype, int64_t count) {
 static int64_t matrices_of(const hy_matmul_key *k) { return k->batch > 0 ? k->batch : 1; }
 static int64_t results_of(const hy_matmul_key *k) { return matrices_of(k) * k->M * k->N; }
 
-/* Lays the operands out; returns the bytes. c is d itself: the same traffic, no copy. */
+/* Lays out the operands; returns the bytes. c is d itself: the same traffic, no copy. */
 static size_t lay_out(bench *b, bool is_searching) {
     const hy_matmul_key *k = &b->plan.key;
     hy_matmul_args *args = &b->args;
@@ -99,10 +98,10 @@ static void close_bench(bench *b) {
     if (b->end) cudaEventDestroy(b->end);
     if (b->stream) cudaStreamDestroy(b->stream);
     if (b->memory) cudaFree(b->memory);
-    cudaGetLastError(); /* a refused allocation is no error of the next launch */
+    cudaGetLastError(); /* clear the error, so that the next launch does not report it */
 }
 
-/* False: the scratch cannot be allocated. */
+/* False: the scratch memory cannot be allocated. */
 static bool open_bench(bench *b, hy_cuda *cuda, const hy_matmul_plan *plan, hy_tune tune) {
     *b = (bench){};
     b->cuda = cuda;
@@ -166,7 +165,7 @@ static void choose(bench *b, const cublasLtMatmulHeuristicResult_t *guess) {
     b->plan.algorithm_bytes = guess->workspaceSize;
 }
 
-/* Median time of a guess, or less than that for one without hope; negative: it does not run. */
+/* Median time of a suggestion, or a single time for a hopeless one; negative: it does not run. */
 static float screen(bench *b, const cublasLtMatmulHeuristicResult_t *guess, float best) {
     choose(b, guess);
     float first = time_once(b, 1); /* loads the kernel */
@@ -179,11 +178,11 @@ static float screen(bench *b, const cublasLtMatmulHeuristicResult_t *guess, floa
 
 /* ---- ranking --------------------------------------------------------------------------------- */
 
-/* The best algorithms so far, the fastest first. */
+/* The best algorithms so far, fastest first. */
 typedef struct ranked {
     cublasLtMatmulHeuristicResult_t item;
     float time;
-    int number; /* in the order they came */
+    int number; /* in the order of arrival */
 } ranked;
 
 typedef struct ranking {
@@ -191,7 +190,7 @@ typedef struct ranking {
     int count, entered;
 } ranking;
 
-/* Puts an algorithm in its place; of a full ranking the slowest goes. */
+/* Inserts an algorithm; if the ranking is full, the slowest is dropped. */
 static void enter(ranking *r, const cublasLtMatmulHeuristicResult_t *item, float time) {
     int at = r->count < MOST_GUESSES ? r->count++ : MOST_GUESSES;
     for (; at > 0 && r->items[at - 1].time > time; at--) {
@@ -200,7 +199,7 @@ static void enter(ranking *r, const cublasLtMatmulHeuristicResult_t *item, float
     if (at < MOST_GUESSES) r->items[at] = {*item, time, r->entered++};
 }
 
-/* Times the fastest few in turns, in the order they came; returns the winner. */
+/* Times the fastest few alternately, in the order of arrival; returns the winner. */
 static const ranked *final_of(bench *b, ranking *r, float *time) {
     float times[FINALISTS][MOST_SAMPLES];
     ranked *finalists = r->items;
@@ -231,7 +230,7 @@ static const ranked *final_of(bench *b, ranking *r, float *time) {
     return &finalists[winner];
 }
 
-/* ---- wandering ------------------------------------------------------------------------------- */
+/* ---- the random walk ------------------------------------------------------------------------- */
 
 static double now(void) {
     struct timespec t;
@@ -255,8 +254,9 @@ static bool keep_expected(bench *b) {
                                             cudaMemcpyDeviceToDevice, b->stream) == cudaSuccess;
 }
 
-/* The sums of K products of numbers below one, in another order and rounded elsewhere: a share of the
- * spread of such sums, larger where the hardware sums with fewer bits than fp32 has. */
+/* The tolerance for sums of K products of numbers below one, in another order and rounded
+ * elsewhere: a share of the spread of such sums, larger if the hardware sums with fewer bits than
+ * fp32. */
 static float slack_of(const hy_matmul_key *key) {
     float share = !hy_is_fp8(key->in) ? 2e-3f : key->is_fast ? 2e-2f : 5e-3f;
     return share * sqrtf((float)key->K);
@@ -273,7 +273,7 @@ static bool gives_expected(bench *b) {
     return cudaStreamSynchronize(b->stream) == cudaSuccess && differing == 0;
 }
 
-/* Looks around the best few until time is up; half of the steps start from the best. */
+/* Walks around the best few until time is up; half of the steps start from the best. */
 static void wander(bench *b, ranking *r) {
     cublasLtMatmulAlgo_t *tried = (cublasLtMatmulAlgo_t *)malloc(MOST_TRIED * sizeof *tried);
     double end = now() + SEARCH_SECONDS;
@@ -312,7 +312,8 @@ static void find_fastest(bench *b, hy_matmul_plan *plan, hy_tune tune) {
     plan->level = (hy_matmul_level)tune;
 }
 
-/* Where fusing gelu's backward is slow, the matmul and a kernel of ours one after the other. */
+/* If the fused backward of gelu is slow, uses the matmul and our own kernel, one after the
+ * other. */
 static void try_apart(bench *b, hy_matmul_plan *plan, hy_tune tune) {
     hy_matmul_plan apart;
     if (plan->key.gelu != HY_GELU_BACK || plan->microseconds <= 0) return;
@@ -343,7 +344,7 @@ hy_status hy_matmul_tune(hy_cuda *cuda, hy_matmul_plan *plan, hy_tune tune) {
     bench b;
     if (plan->is_plain) return HY_OK;
     bool is_open = open_bench(&b, cuda, plan, tune);
-    if (!is_open && tune == HY_TUNE_MAX) { /* what is searched needs more scratch */
+    if (!is_open && tune == HY_TUNE_MAX) { /* a search needs more scratch memory */
         tune = HY_TUNE_FAST;
         is_open = open_bench(&b, cuda, plan, tune);
     }
@@ -366,7 +367,7 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     *flops = 0;
     hy_matmul_key key = {};
     key.M = key.N = key.K = side;
-    key.trans_b = true; /* as a layer's forward matmul with weights (out, in) */
+    key.trans_b = true; /* like a layer's forward matmul with weights (out, in) */
     key.in = key.in_b = key.out = key.bias = cuda->card.capability >= 80 ? HY_BF16 : HY_F16;
     key.alignment = 16;
     HY_TRY(hy_matmul_plan_make(cuda, &key, &plan));
@@ -376,7 +377,8 @@ static hy_status measure_side(hy_cuda *cuda, int64_t side, hy_tune tune, double 
     float best = 0;
     for (int i = 0; i <= MOST_SAMPLES; i++) {
         float time = time_once(&b, 1);
-        if (i > 0 && time > 0 && (best == 0 || time < best)) best = time; /* the first warms up */
+        /* the first run is a warm-up */
+        if (i > 0 && time > 0 && (best == 0 || time < best)) best = time;
     }
     cudaError_t error = cudaStreamSynchronize(b.stream);
     close_bench(&b);

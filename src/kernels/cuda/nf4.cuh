@@ -1,6 +1,6 @@
-/* nf4.cuh: codes of 4 bits and their scales (nf4.h), as kernels read them.
+/* nf4.cuh: 4-bit values and their scales (nf4.h), for kernels.
  *
- * Products and sums are rounded one by one, as the CPU has them: nothing here may become a fused
+ * Products and sums are rounded separately, as on the CPU: nothing here may become a fused
  * multiply-add. */
 #pragma once
 
@@ -10,13 +10,13 @@
 static __device__ const float hy_nf4_level_table[16] = {HY_NF4_LEVELS};
 static __device__ const float hy_nf4_map_table[127] = {HY_NF4_MAP};
 
-/* A tensor of codes. */
+/* A tensor in nf4. */
 typedef struct hy_nf4_codes {
     const uint8_t *codes;
-    const float *plain;    /* the scale of each block, in fp32; NULL: they have two levels, */
-    const float2 *pairs;   /* scale and offset of a group of blocks, */
-    const uint8_t *scales; /* the code of each block's, */
-    int shift;             /* and log2 of a group */
+    const float *plain;    /* the scale of each block in fp32; NULL: scales have two levels: */
+    const float2 *pairs;   /* scale and offset of a group of blocks */
+    const uint8_t *scales; /* the byte of each block's scale */
+    int shift;             /* log2 of a group */
 } hy_nf4_codes;
 
 static inline hy_nf4_codes hy_nf4_codes_of(const hy_tensor *t) {
@@ -32,7 +32,7 @@ static inline hy_nf4_codes hy_nf4_codes_of(const hy_tensor *t) {
     return c;
 }
 
-/* The scale of a block. All threads of a launch take the same way. */
+/* The scale of a block. All threads of a launch take the same branch. */
 __device__ __forceinline__ float hy_nf4_scale_at(const hy_nf4_codes &c, int64_t block) {
     if (c.plain) return __ldg(c.plain + block);
     int code = __ldg(c.scales + block), from_zero = abs(code - 127);

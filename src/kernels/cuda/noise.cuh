@@ -1,9 +1,9 @@
 /* noise.cuh: random numbers on the device: the functions of base/rng.h, and stochastic rounding.
  *
- * A number is a pure function of (seed, stream, index), and the words are those of the CPU bit for
- * bit: a run may go from one to the other. Rounding to 16 bits takes 16 random bits and goes up
- * with the probability of the part cut off; which bits of an element's word each of its numbers
- * takes is written at HY_OP_ADAMW in kernels.h. */
+ * A number is a pure function of (seed, stream, index), and the words equal those of the CPU bit
+ * for bit, so a run may move between them. Rounding to 16 bits takes 16 random bits and rounds up
+ * with the probability of the part that is cut off; HY_OP_ADAMW in kernels.h defines which bits of
+ * an element's word each of its numbers uses. */
 #pragma once
 
 #include "base/rng.h"
@@ -26,8 +26,8 @@ __device__ __forceinline__ uint4 hy_device_philox(uint64_t seed, uint64_t stream
     return make_uint4(c0, c1, c2, c3);
 }
 
-/* hy_rng_normal, in double precision: rounded to fp32 it is the CPU's but for the rarest. cospi(2
- * v) is cos(2 pi v) without the reduction of large angles. */
+/* hy_rng_normal, in double precision: rounded to fp32 it equals the CPU's except in rare cases.
+ * cospi(2 v) is cos(2 pi v) without the reduction of large angles. */
 __device__ __forceinline__ double hy_device_normal(uint64_t seed, uint64_t stream, uint64_t index) {
     uint4 word = hy_device_philox(seed, stream, index);
     uint64_t a = (uint64_t)word.y << 32 | word.x, b = (uint64_t)word.w << 32 | word.z;
@@ -35,8 +35,8 @@ __device__ __forceinline__ double hy_device_normal(uint64_t seed, uint64_t strea
     return sqrt(-2.0 * log(u)) * cospi(2.0 * v);
 }
 
-/* The rounding words of logical elements first to first + 3: one counter, or two where first is no
- * multiple of 4. `first` has the same remainder in all threads, so no warp splits here. */
+/* The rounding words of logical elements first to first + 3: one counter, or two if first is not a
+ * multiple of 4. `first` has the same remainder in all threads, so there is no divergence. */
 __device__ __forceinline__ void hy_rounding_words(uint64_t seed, uint64_t first,
                                                   uint32_t words[4]) {
     int skipped = (int)(first & 3);
@@ -45,7 +45,7 @@ __device__ __forceinline__ void hy_rounding_words(uint64_t seed, uint64_t first,
     if (skipped == 0) return;
     uint4 b = hy_device_philox(seed, HY_RNG_ROUNDING, (first >> 2) + 1);
     uint32_t w[7] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z};
-    /* A shift by 1 to 3 in two selects: an index known only at run time would go to memory. */
+    /* A shift by 1 to 3 in two selects: an index known only at run time would use local memory. */
     HY_EACH(i, 5) w[i] = skipped & 2 ? w[i + 2] : w[i];
     HY_EACH(i, 4) words[i] = skipped & 1 ? w[i + 1] : w[i];
 }
@@ -54,8 +54,9 @@ __device__ __forceinline__ uint32_t hy_param_bits(uint32_t word) { return word &
 __device__ __forceinline__ uint32_t hy_m_bits(uint32_t word) { return word >> 16; }
 __device__ __forceinline__ uint32_t hy_v_bits(uint32_t word) { return word * 0x9E3779B1u >> 16; }
 
-/* fp32 bits whose upper half is x rounded to bf16: 16 random bits added below it, to be cut off.
- * Infinity has no lower half to carry from; a NaN, which the hardware makes of ones, takes none. */
+/* fp32 bits with x rounded to bf16 in the upper half: 16 random bits are added below it, to be cut
+ * off. Infinity has no lower half to carry from; a NaN of the hardware has all ones and gets
+ * none. */
 __device__ __forceinline__ uint32_t hy_dithered(float x, uint32_t random16) {
     return __float_as_uint(x) + (x == x ? random16 : 0);
 }
@@ -65,7 +66,7 @@ __device__ __forceinline__ uint32_t hy_upper_halves(uint32_t first, uint32_t sec
     return __byte_perm(first, second, 0x7632);
 }
 
-/* fp16: the same on 13 cut bits, or in units of 2^-24 where the result is subnormal. */
+/* fp16: as above with 13 bits cut off, or in units of 2^-24 if the result is subnormal. */
 __device__ __forceinline__ uint32_t hy_round_f16(float x, uint32_t random16) {
     uint32_t u = __float_as_uint(x), magnitude = u & 0x7fffffffu, sign = u >> 16 & 0x8000u;
     if (magnitude >= 0x477fe000u) return __half_as_ushort(__float2half_rn(x)); /* from 65504 on */

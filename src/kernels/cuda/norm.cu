@@ -1,9 +1,9 @@
 /* norm.cu: layernorm and rmsnorm of rows, forward.
  *
  * y = (x - mean) rstd w + b, for rmsnorm with mean 0. The variance is the mean of squared
- * deviations, taken from the registers that hold the row, so that a row is read once and loses
- * no digits. Rows that do not fit (odd widths, mixed types, very wide) take norm_any, which
- * reads them three times. Where the largest magnitude of y is wanted, kernels of their own compare
+ * deviations, computed from the registers that hold the row, so a row is read once and loses no
+ * precision. Rows that do not fit (odd widths, mixed types, very wide) use norm_any, which reads
+ * them three times. If the largest magnitude of y is requested, separate kernels compute it from
  * what they store. */
 #include "kernels/cuda/largest.cuh"
 #include "kernels/cuda/norm.cuh"
@@ -13,7 +13,7 @@ typedef struct norm_call {
     const void *x, *w, *b; /* b may be NULL */
     void *y;
     float *mean, *rstd; /* mean may be NULL */
-    uint32_t *largest;  /* of y; NULL: not wanted */
+    uint32_t *largest;  /* of y; NULL: not requested */
     int64_t N;
     int C;
     float eps;
@@ -31,10 +31,10 @@ static __device__ __forceinline__ void keep_statistics(const norm_call &n, int64
 
 #define NARROW_THREADS 128
 #define WIDE_THREADS 256                                         /* at most */
-#define MOST_CHUNKS 8                                            /* packs a thread */
-#define ROWS(chunks) ((chunks) == 1 ? 4 : (chunks) == 2 ? 2 : 1) /* a team takes at a time */
+#define MOST_CHUNKS 8                                            /* packs per thread */
+#define ROWS(chunks) ((chunks) == 1 ? 4 : (chunks) == 2 ? 2 : 1) /* rows a team takes at a time */
 
-/* Sum over this thread's packs: of x, or of (x - mean)^2. */
+/* The sum over this thread's packs: of x, or of (x - mean)^2. */
 template <typename T, int chunks, bool is_square>
 static __device__ __forceinline__ float own_sum(const hy_pack<T> *x, float mean, int rank, int size,
                                                 int packs) {
@@ -50,8 +50,8 @@ static __device__ __forceinline__ float own_sum(const hy_pack<T> *x, float mean,
     return sum;
 }
 
-/* A pack of weights as fp32. They mostly have the rows' type; all blocks read them, so they stay in
- * the caches. */
+/* A pack of weights as fp32. They usually have the type of the rows; all blocks read them, so they
+ * stay in the caches. */
 template <typename T>
 static __device__ __forceinline__ void read_weights(const void *data, hy_dtype dtype,
                                                     bool is_packed, int first, float *v) {
@@ -63,7 +63,8 @@ static __device__ __forceinline__ void read_weights(const void *data, hy_dtype d
     }
 }
 
-/* y = (x - mean) rstd w + b on this thread's packs of several rows; returns the largest magnitude. */
+/* y = (x - mean) rstd w + b on this thread's packs of several rows; returns the largest
+ * magnitude. */
 template <typename T, int chunks, int rows, bool has_largest>
 static __device__ __forceinline__ uint32_t write_rows(const norm_call &n,
                                                       const hy_pack<T> (*x)[chunks],
@@ -89,7 +90,7 @@ static __device__ __forceinline__ uint32_t write_rows(const norm_call &n,
     return largest;
 }
 
-/* The rows of a team. `buffer` is used by wide ones. */
+/* The rows of a team. Wide teams use `buffer`. */
 template <typename T, int chunks, bool is_wide, bool has_largest>
 static __device__ __forceinline__ uint32_t norm_team(const norm_call &n, float *buffer) {
     constexpr int width = hy_pack<T>::count, rows = ROWS(chunks);
@@ -132,7 +133,7 @@ static __global__ void __launch_bounds__(is_wide ? WIDE_THREADS : NARROW_THREADS
     if (has_largest) hy_keep_largest(hy_packs<T>{(T *)n.y}, largest, n.largest);
 }
 
-/* One team for each few rows: the card hands blocks to whichever multiprocessor is free. */
+/* One team for a few rows: the card assigns blocks to free multiprocessors. */
 template <typename T, int chunks, bool is_wide>
 static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads) {
     int64_t teams = hy_ceil_div(n.N, ROWS(chunks));
@@ -142,7 +143,7 @@ static void launch_rows(const hy_cuda_run *run, const norm_call &n, int threads)
     kernel<<<blocks, threads, 0, run->stream>>>(n);
 }
 
-/* The fewest packs a thread that hold the row. */
+/* The fewest packs per thread that hold the row. */
 template <typename T, int chunks>
 static void norm_packed(const hy_cuda_run *run, const norm_call &n, int warps) {
     if constexpr (chunks < MOST_CHUNKS) {

@@ -1,16 +1,16 @@
-/* norm.cuh: what the forward and the backward pass of norms share.
+/* norm.cuh: shared by the forward and the backward pass of norms.
  *
  * A row belongs to a team: a warp (narrow rows, several teams in a block) or a whole block (wide
- * rows). Each thread of the team has the same packs of columns on every row. A team takes a few
- * neighbouring rows at a time, all of them fetched before any is worked on: that keeps enough on
- * its way, and their sums are taken together, which needs fewer shuffles and barriers. */
+ * rows). Each thread of the team has the same packs of columns in every row. A team takes a few
+ * neighbouring rows at a time and loads all of them before it processes any: that keeps enough
+ * loads in flight, and their sums are taken together, which needs fewer shuffles and barriers. */
 #pragma once
 
 #include "kernels/cuda/chunks.cuh"
 
 /* ---- teams ----------------------------------------------------------------------------------- */
 
-/* A team's place in the grid. */
+/* The position of a team in the grid. */
 template <bool is_wide> struct hy_team {
     int rank, size;       /* of the thread in its team; threads of a team */
     int64_t index, count; /* of the team in the grid; teams of the grid */
@@ -25,8 +25,8 @@ template <bool is_wide> struct hy_team {
 };
 
 /* Sums of `count` numbers (1, 2, 4 or 8) over a warp: lane i has the sum of number i count / 32.
- * While there are several numbers, half of the lanes pass on one half of them and the other half
- * the other: count - 1 shuffles bring `count` numbers down to one. */
+ * While there are several numbers, half of the lanes pass on one half of them and the other lanes
+ * the other half: count - 1 shuffles reduce `count` numbers to one. */
 template <int count> __device__ __forceinline__ float hy_warp_sums(const float *v, int lane) {
     float rest[count];
     int distance = 16;
@@ -47,10 +47,10 @@ template <int count> __device__ __forceinline__ float hy_warp_sums(const float *
     return rest[0];
 }
 
-/* Floats of shared memory that the sums of a wide team need: two turns of 8 numbers per warp. */
+/* Floats of shared memory for the sums of a wide team: two turns of 8 numbers per warp. */
 #define HY_TEAM_FLOATS 512
 
-/* Sums of `count` numbers over the team, known to all of it. A wide team writes to one half of
+/* Sums of `count` numbers over the team, available to all of it. A wide team writes to one half of
  * `buffer` while slow threads may still read the other: one barrier per sum is enough. */
 template <bool is_wide, int count>
 __device__ __forceinline__ void hy_team_sums(float (&v)[count], float *buffer, int *turn) {
@@ -72,14 +72,15 @@ __device__ __forceinline__ void hy_team_sums(float (&v)[count], float *buffer, i
 
 /* ---- weights in shared memory ---------------------------------------------------------------- */
 
-/* Four neighbours stay together; of packs of eight, all first fours come before all second
- * fours, so that the lanes of a warp, each reading a pack, meet no bank twice. */
+/* Four neighbours stay together; of packs of eight, all first fours come before all second fours,
+ * so the lanes of a warp, each reading a pack, have no bank conflicts. */
 template <int width> __device__ __forceinline__ int hy_weight_place(int column, int packs) {
     if (width == 4) return column;
     return (column / 4 % 2 * packs + column / 8) * 4 + column % 4;
 }
 
-/* Fills `shared` (C floats) with a tensor's numbers, or with `absent` where there is no tensor. */
+/* Fills `shared` (C floats) with the numbers of a tensor, or with `absent` if there is no
+ * tensor. */
 template <int width>
 __device__ __forceinline__ void hy_keep_weights(float *shared, const void *data, hy_dtype dtype,
                                                 float absent, int C) {
@@ -102,7 +103,7 @@ __device__ __forceinline__ void hy_read_weights(const float *shared, int pack, i
 
 /* ---- launching ------------------------------------------------------------------------------- */
 
-/* Threads of a wide team whose members hold `chunks` packs each. */
+/* Threads of a wide team with `chunks` packs each. */
 static inline int hy_wide_threads(int64_t packs, int chunks) {
     return (int)hy_ceil_div(packs, 32 * chunks) * 32;
 }

@@ -1,11 +1,11 @@
 /* norm_bwd.cu: layernorm and rmsnorm of rows, backward.
  *
  * With xhat = (x - mean) rstd (rmsnorm: x rstd) and g = dy w, the gradient of a row is
- *   dx = residual + rstd (g - mean(g) - xhat mean(g xhat)), for rmsnorm without mean(g).
+ *     dx = residual + rstd (g - mean(g) - xhat mean(g xhat)), for rmsnorm without mean(g).
  * dw and db are column sums of dy xhat and dy. A team keeps its threads' columns of both sums in
- * registers while it walks over its rows; a block's teams add theirs up in order, and the
- * blocks' sums are folded at the end (columns.cuh). A row is read before it is written: dx may
- * be residual. */
+ * registers while it iterates over its rows; the teams of a block add theirs in order, and the sums
+ * of blocks are added at the end (columns.cuh). A row is read before it is written: dx may be
+ * residual. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/norm.cuh"
 
@@ -15,7 +15,7 @@ typedef struct norm_bwd_call {
     const void *dy, *x, *w, *residual; /* residual may be NULL */
     const float *mean, *rstd;          /* mean is NULL for rmsnorm */
     void *dx;
-    float *partial; /* (blocks, 2, C): dw, then db; NULL: no gradients of weights wanted */
+    float *partial; /* (blocks, 2, C): dw, then db; NULL: no gradients of weights */
     bool wants_db;
     int64_t N;
     int C;
@@ -40,15 +40,16 @@ static norm_bwd_call norm_bwd_call_of(const hy_op_call *call) {
     return n;
 }
 
-/* ---- how rows are shared out ----------------------------------------------------------------- */
+/* ---- dividing rows --------------------------------------------------------------------------- */
 
-/* A thread's sums take 16 registers a pack, its packs of the rows at hand 36 to 48: 128 in all. */
-#define RESIDENT 512 /* threads of a multiprocessor at once */
+/* The sums of a thread take 16 registers per pack, its packs of the current rows 36 to 48: 128 in
+ * total. */
+#define RESIDENT 512 /* threads per multiprocessor */
 #define NARROW_THREADS 256
 #define WIDE_THREADS 512 /* at most */
-#define MOST_CHUNKS 3    /* packs a thread */
-/* A wide team with one pack a thread fetches its next rows while it works on those at hand: too few
- * blocks share a multiprocessor for others to fill the pause. */
+#define MOST_CHUNKS 3    /* packs per thread */
+/* A wide team with one pack per thread loads its next rows while it processes the current ones: too
+ * few blocks share a multiprocessor to hide the latency. */
 #define IS_AHEAD(chunks, is_wide) ((is_wide) && (chunks) == 1)
 /* Rows a team takes at a time. */
 #define ROWS(chunks, is_wide) ((chunks) == 3 ? 1 : 2 / ((is_wide) ? 1 : (chunks)))
@@ -61,8 +62,8 @@ typedef struct bwd_plan {
     size_t bytes; /* of shared memory: weights, and for narrow rows the sums of the block */
 } bwd_plan;
 
-/* Blocks are as many as the card holds at once and walk over the rows. Wide rows get up to 256
- * threads, more only when three packs a thread do not suffice. */
+/* There are as many blocks as the card holds at once, and they iterate over the rows. Wide rows get
+ * up to 256 threads, more only if three packs per thread are not enough. */
 static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtype) {
     int64_t packs = C / (dtype == HY_F32 ? 4 : 8);
     bwd_plan p = {};
@@ -73,7 +74,7 @@ static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtyp
     if (packs == 0 || p.threads > WIDE_THREADS) return bwd_plan{};
     if (p.is_wide) p.threads = hy_wide_threads(packs, p.chunks);
     p.bytes = (HY_TEAM_FLOATS + (p.is_wide ? 1 : 3) * (size_t)C) * sizeof(float);
-    if (p.bytes > 48 * 1024) return bwd_plan{}; /* what every card gives without asking */
+    if (p.bytes > 48 * 1024) return bwd_plan{}; /* available on every card without an attribute */
     int64_t most = (int64_t)cuda->card.multiprocessors * (RESIDENT / p.threads);
     int64_t teams = hy_ceil_div(N, ROWS(p.chunks, p.is_wide));
     if (!p.is_wide) teams = hy_ceil_div(teams, NARROW_THREADS / 32);
@@ -83,7 +84,7 @@ static bwd_plan plan_of(const hy_cuda *cuda, int64_t N, int64_t C, hy_dtype dtyp
 
 /* ---- rows in registers ----------------------------------------------------------------------- */
 
-/* A thread's columns of dw and db. */
+/* The columns of dw and db of a thread. */
 template <typename T, int chunks> struct own_columns {
     static constexpr int width = hy_pack<T>::count;
     float dw[chunks][width], db[chunks][width];
@@ -91,7 +92,8 @@ template <typename T, int chunks> struct own_columns {
     int rank, size, packs;
 };
 
-/* Its packs of a few rows, and those rows' statistics: past the last row zeros. */
+/* The packs of a thread for a few rows, and the statistics of those rows; zeros past the last
+ * row. */
 template <typename T, int chunks, bool is_wide> struct held_rows {
     static constexpr int rows = ROWS(chunks, is_wide);
     hy_pack<T> dy[rows][chunks], x[rows][chunks], residual[rows][chunks];
@@ -177,15 +179,15 @@ write_rows(const own_columns<T, chunks> &own, const held_rows<T, chunks, is_wide
     }
 }
 
-/* Adds four of a thread's sums to those of the teams before it, and puts them at `to`. */
+/* Adds four sums of a thread to those of the earlier teams, and stores them at `to`. */
 static __device__ __forceinline__ void put_four(float4 *to, const float4 *before,
                                                 const float *own) {
     float4 sum = before ? *before : make_float4(0, 0, 0, 0);
     *to = make_float4(sum.x + own[0], sum.y + own[1], sum.z + own[2], sum.w + own[3]);
 }
 
-/* The teams of a block, one after the other, add their sums to `total` (2, C); the last one has the
- * block's. A wide block has one team. */
+/* The teams of a block, one after another, add their sums to `total` (2, C); after the last one it
+ * has the sums of the block. A wide block has one team. */
 template <typename T, int chunks, bool is_wide>
 static __device__ __forceinline__ void write_sums(const own_columns<T, chunks> &own, float *total,
                                                   float *out, int C, bool wants_db) {
@@ -296,7 +298,7 @@ struct weight_source {
 
 /* ---- the op ---------------------------------------------------------------------------------- */
 
-/* Room for either way: which one is taken depends on the tensors' addresses too. */
+/* Room for either way: the choice also depends on the addresses of the tensors. */
 size_t hy_cuda_norm_bwd_workspace(const hy_cuda *cuda, const hy_op_call *call) {
     const hy_tensor *x = &call->t[HY_NORM_BWD_X];
     int64_t N = hy_height(x), C = hy_width(x);

@@ -1,14 +1,15 @@
-/* op_time.cu: how long a prepared op takes on this card, for who plans.
+/* op_time.cu: measures how long a prepared op takes on this card, for planning.
  *
- * A matmul was timed when its algorithm was chosen. Any other op is run a few times on scratch memory
- * of its own, which is gone afterwards: its tensors one after the other, full of zeros, which are
- * numbers and valid indices in every type. Nothing here fails: what cannot be measured takes 0. */
+ * A matmul was timed when its algorithm was chosen. Any other op runs a few times on its own
+ * scratch memory, which is freed afterwards: its tensors one after another, filled with zeros,
+ * which are valid numbers and indices in every type. Nothing here fails: an op that cannot be
+ * measured takes 0. */
 #include "kernels/cuda/backend.cuh"
 #include "kernels/cuda/matmul.cuh"
 
 enum { SAMPLES = 5, MOST_REPEATS = 20 };
 
-/* A sample repeats short ops to this length, against the grain of the clock. */
+/* A sample repeats short ops for this long, because the clock is coarse. */
 #define SAMPLE_SECONDS 100e-6
 
 typedef struct timing {
@@ -20,14 +21,14 @@ typedef struct timing {
     cudaEvent_t begin, end;
 } timing;
 
-/* Hands out bytes of the scratch block, or only counts while there is none. */
+/* Allocates bytes of the scratch block; only counts while there is none. */
 static void *take(const timing *t, size_t *used, size_t bytes) {
     size_t at = *used;
     *used += (bytes + 255) / 256 * 256;
     return t->memory ? t->memory + at : NULL;
 }
 
-/* Lays the tensors out; returns the bytes. */
+/* Lays out the tensors; returns the bytes. */
 static size_t lay_out(timing *t, const hy_op_call *given) {
     size_t used = 0;
     t->call = *given;
@@ -51,10 +52,10 @@ static void close_timing(timing *t) {
     if (t->end) cudaEventDestroy(t->end);
     if (t->stream) cudaStreamDestroy(t->stream);
     if (t->memory) cudaFree(t->memory);
-    cudaGetLastError(); /* a refused allocation is no error of the next launch */
+    cudaGetLastError(); /* clear the error, so that the next launch does not report it */
 }
 
-/* False: the scratch cannot be allocated. */
+/* False: the scratch memory cannot be allocated. */
 static bool open_timing(timing *t, hy_cuda *cuda, const hy_op_call *given) {
     *t = (timing){};
     t->op = hy_cuda_op_of(given->kind);
@@ -88,7 +89,7 @@ static double time_once(timing *t, int repeats) {
     return (double)milliseconds * 1e-3 / repeats;
 }
 
-/* The best of a few: what disturbs a run makes it longer. */
+/* The best of a few, because disturbances make a run longer. */
 static double best_time(timing *t) {
     double best = 0;
     if (time_once(t, 1) <= 0) return 0; /* loads the kernels */

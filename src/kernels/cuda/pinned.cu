@@ -1,10 +1,10 @@
-/* pinned.cu: host memory that the card reads and writes by itself.
+/* pinned.cu: host memory that the card accesses directly.
  *
- * A large block is mapped by us, in huge pages where the system has them, its pages are brought in by
- * several threads, and the driver then only pins what is there: its own way of taking memory does all
- * of that on one thread. Small blocks are taken from the driver, and so are large ones where a kernel
- * could not use a registered pointer as it is (WSL2) or registering is refused. A block is one
- * registration, because a copy must not span two of them. It begins on a page at least. */
+ * For a large block, we map memory, in huge pages if the system has them, several threads touch its
+ * pages, and the driver only pins them; the driver's own allocation does all of that on one thread.
+ * Small blocks are allocated by the driver. So are large ones if a kernel cannot use a registered
+ * pointer directly (WSL2) or if registering fails. A block is one registration, because a copy must
+ * not span two of them. It begins at least at a page. */
 #include "kernels/cuda/backend.cuh"
 
 #include <errno.h>
@@ -15,23 +15,24 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define REGISTERED_LEAST ((size_t)64 << 20) /* smaller blocks are taken from the driver */
+#define REGISTERED_LEAST ((size_t)64 << 20) /* the driver allocates smaller blocks */
 #define HUGE_PAGE ((size_t)2 << 20)
 #define SLICE_LEAST ((size_t)64 << 20) /* less is not worth a thread */
 #define THREADS_MAX                                                                                \
-    4 /* on an H200 host 8 GiB took 1.3 s with one, 0.4 with four, 0.9 with sixteen */
+    4 /* on an H200 host, 8 GiB took 1.3 s with one, 0.4 with four, 0.9 with sixteen */
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older system refuses it with EINVAL */
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older system returns EINVAL */
 #endif
 
-/* ---- pages ------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 static size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-/* A block begins on a huge page; the page before it, which the driver never sees, holds its size. */
+/* A block begins at a huge page; the page before it, which the driver never sees, holds its
+ * size. */
 static size_t *size_of(char *data) { return (size_t *)(data - page_bytes()); }
 
 static void unmap_pages(char *data) {
@@ -39,7 +40,7 @@ static void unmap_pages(char *data) {
     munmap(data - page_bytes(), page_bytes() + bytes);
 }
 
-/* What is mapped too much before and after is given back. NULL: errno says why. */
+/* Unmaps the excess before and after. NULL: errno says why. */
 static char *map_pages(size_t bytes) {
     size_t room = bytes + 2 * HUGE_PAGE;
     void *all = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -49,8 +50,8 @@ static char *map_pages(size_t bytes) {
     if (begin > (char *)all) munmap(all, (size_t)(begin - (char *)all));
     munmap(end, (size_t)((char *)all + room - end));
     *size_of(data) = bytes;
-    /* Hints: without huge pages it only takes longer. A child process must not share what the card
-     * writes, or the parent's next write would move the page away from under it. */
+    /* Hints: without huge pages it only takes longer. A child process must not share memory that
+     * the card writes, or the next write of the parent would replace the page. */
     madvise(data, bytes, MADV_HUGEPAGE);
     madvise(data, bytes, MADV_DONTFORK);
     return data;
@@ -64,7 +65,7 @@ typedef struct page_slice {
     int error; /* errno */
 } page_slice;
 
-/* Brings a slice's pages in. */
+/* Touches the pages of a slice. */
 static void *bring_in(void *argument) {
     page_slice *slice = (page_slice *)argument;
     int result;
@@ -82,8 +83,8 @@ static void *bring_in(void *argument) {
     return NULL;
 }
 
-/* Slices are whole huge pages; the last one takes what remains. A slice whose thread cannot be started
- * is done here. Returns 0 or an errno. */
+/* Slices consist of whole huge pages; the last one takes the rest. If a thread cannot be started,
+ * its slice is processed here. Returns 0 or an errno. */
 static int bring_in_all(char *data, size_t bytes) {
     page_slice slices[THREADS_MAX] = {};
     cpu_set_t set;
@@ -109,27 +110,28 @@ static int bring_in_all(char *data, size_t bytes) {
     return error;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* Registered memory. When the system has it and the driver does not register it, *out is NULL, the
- * status HY_OK and the reason in *refusal: the driver may still give it in its own way. */
+/* Allocates registered memory. If the system has the memory but the driver does not register it,
+ * *out is NULL, the status is HY_OK and *refusal is the reason: the driver may still allocate it in
+ * its own way. */
 static hy_status pin_pages(hy_cuda *cuda, size_t bytes, void **out, cudaError_t *refusal) {
     size_t rounded = round_up(bytes, page_bytes());
     char *data = map_pages(rounded);
     int error = data ? bring_in_all(data, rounded) : errno;
     if (error) {
         if (data) unmap_pages(data);
-        return hy_cuda_fail(cuda, HY_ERR_MEMORY,
-                            "%.1f MiB of pinned host memory could not be allocated: the system has "
-                            "no such memory: %s",
-                            (double)bytes / 0x1p20, strerror(error));
+        return hy_cuda_fail(
+            cuda, HY_ERR_MEMORY,
+            "cannot allocate %.1f MiB of pinned host memory: the system does not have it: %s",
+            (double)bytes / 0x1p20, strerror(error));
     }
     *refusal = cudaHostRegister(data, rounded, cudaHostRegisterPortable);
     if (*refusal == cudaSuccess) {
         *out = data;
         return HY_OK;
     }
-    cudaGetLastError(); /* reported by the caller; it must not be seen again after a launch */
+    cudaGetLastError(); /* the caller reports it; it must not appear again after a launch */
     unmap_pages(data);
     return HY_OK;
 }
@@ -138,7 +140,8 @@ hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out) {
     cudaError_t refusal = cudaSuccess;
     int can_register = 0;
     *out = NULL;
-    /* Not where a kernel could not use a registered pointer as it is: the driver then maps it elsewhere. */
+    /* Not if a kernel cannot use a registered pointer directly: the driver then maps it
+     * elsewhere. */
     cudaDeviceGetAttribute(&can_register, cudaDevAttrCanUseHostPointerForRegisteredMem,
                            cuda->options.device);
     if (bytes >= REGISTERED_LEAST && can_register) {
@@ -149,14 +152,14 @@ hy_status hy_cuda_pin(hy_cuda *cuda, size_t bytes, void **out) {
     if (error == cudaSuccess) return HY_OK;
     cudaGetLastError();
     *out = NULL;
-    return hy_cuda_fail(
-        cuda, HY_ERR_MEMORY,
-        "%.1f MiB of pinned host memory could not be allocated: the driver refused: %s",
-        (double)bytes / 0x1p20, cudaGetErrorString(refusal == cudaSuccess ? error : refusal));
+    return hy_cuda_fail(cuda, HY_ERR_MEMORY,
+                        "cannot allocate %.1f MiB of pinned host memory: the driver refused: %s",
+                        (double)bytes / 0x1p20,
+                        cudaGetErrorString(refusal == cudaSuccess ? error : refusal));
 }
 
-/* What the driver does not know as registered, it gave itself. Copies under way must not lose their
- * memory: cudaFreeHost waits for them, unregistering does not promise to. */
+/* Memory that is not registered was allocated by the driver. Copies in flight must not lose their
+ * memory: cudaFreeHost waits for them, unregistering is not guaranteed to. */
 void hy_cuda_unpin(void *data) {
     if ((size_t)data % HUGE_PAGE == 0) {
         cudaDeviceSynchronize();

@@ -1,10 +1,9 @@
-/* places.cuh: the places 0 .. N-1 of a batch sorted by the token that stands there, or by position.
+/* places.cuh: the places 0 .. N-1 of a batch, sorted by the token there, or by position.
  *
- * A stable radix sort, so that the places of a token come out in increasing order whatever the
- * timing. Each pass takes up to 8 bits: one kernel counts the digits of each tile of 2048
- * places, the next puts the places of its tile where digits and tiles before it leave off.
- * Tokens outside the vocabulary get the key V, which comes last. Only counts are taken with
- * atomics. */
+ * A stable radix sort, so the places of a token are in ascending order whatever the timing. Each
+ * pass takes up to 8 bits: one kernel counts the digits of each tile of 2048 places, the next moves
+ * the places of its tile after those of smaller digits and earlier tiles. Tokens outside the
+ * vocabulary get the key V, which comes last. Only counts use atomics. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -12,7 +11,7 @@
 
 #define HY_SORT_THREADS 256 /* one per digit */
 #define HY_SORT_WARPS (HY_SORT_THREADS / 32)
-#define HY_SORT_ROUNDS 8 /* places a thread moves */
+#define HY_SORT_ROUNDS 8 /* places per thread */
 #define HY_SORT_TILE (HY_SORT_THREADS * HY_SORT_ROUNDS)
 
 /* Rows of a table as sort keys: tokens, or, with seq, positions in documents. */
@@ -29,7 +28,7 @@ typedef struct hy_token_keys {
 
 typedef struct hy_sort_pass {
     hy_token_keys keys;
-    const int32_t *in; /* NULL: places as they are */
+    const int32_t *in; /* NULL: places in order */
     int32_t *out;
     int32_t *counts; /* (tiles, 256) */
     int N, tiles;
@@ -76,7 +75,7 @@ static __device__ __forceinline__ int hy_sort_base(const hy_sort_pass &s, int *w
     return upto - total + before;
 }
 
-/* A warp moves a stretch of the tile, 32 places a round, in order. Lanes with equal digits find
+/* A warp moves a stretch of the tile, 32 places per round, in order. Lanes with equal digits find
  * each other; the first of them keeps the warp's count of the digit. */
 static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_pass s) {
     __shared__ int next[HY_SORT_WARPS][256], warp_totals[HY_SORT_WARPS];
@@ -96,7 +95,8 @@ static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_p
         if (digit[r] >= 0 && lane == __ffs(peers[r]) - 1) next[warp][digit[r]] += __popc(peers[r]);
         __syncwarp();
     }
-    int base = hy_sort_base(s, warp_totals); /* its barrier also makes the warps' counts known */
+    /* its barrier also publishes the counts of the warps */
+    int base = hy_sort_base(s, warp_totals);
     for (int w = 0; w < HY_SORT_WARPS; w++) {
         int count = next[w][threadIdx.x];
         next[w][threadIdx.x] = base;
@@ -116,8 +116,8 @@ static __global__ void __launch_bounds__(HY_SORT_THREADS) hy_sort_move(hy_sort_p
 
 static inline int hy_sort_tiles(int64_t N) { return (int)hy_ceil_div(N, HY_SORT_TILE); }
 
-/* Sorts, in as few passes of at most 8 bits as hold the keys 0 .. V; returns which of the two rooms for N
- * places holds the result. counts: 256 per tile. */
+/* Sorts, in as few passes of at most 8 bits as the keys 0 .. V need; returns which of the two
+ * arrays of N places has the result. counts: 256 per tile. */
 static inline const int32_t *hy_sort_places(hy_token_keys keys, int N, int32_t *room[2],
                                             int32_t *counts, cudaStream_t stream) {
     hy_sort_pass s = {};

@@ -1,7 +1,8 @@
-/* positions.cuh: which row of a position table a place of the batch sees.
+/* positions.cuh: the row of a position table for a place of the batch.
  *
- * Its number in its sequence, or, with documents, in its document. A document said to begin after the
- * place begins at it, and one before its sequence with it, as in attention: no row is outside the table. */
+ * It is the place's number in its sequence or, with documents, in its document. A document start
+ * after the place counts as the place, and one before the sequence as its start, as in attention:
+ * no row is outside the table. */
 #pragma once
 
 #include <stdint.h>

@@ -1,17 +1,17 @@
-/* quad.cuh: four consecutive elements of a tensor whose type is known only at run time.
+/* quad.cuh: four consecutive elements of a tensor with a type known only at run time.
  *
- * Elementwise ops over large tensors work in quads: 16 bytes of fp32, 8 of a 16-bit type, and
- * neighbouring lanes have neighbouring quads, so that a warp reads and writes whole lines. The type
- * is the same for all threads: its branches split no warp, and one kernel serves every mixture of
- * types at the speed of memory. Fetching is apart from widening, so that a thread has all its loads
- * under way before it looks at the first. Quads that the tensor's end cuts off, or whose tensor is
- * not aligned, go element by element. */
+ * Elementwise ops over large tensors work in quads: 16 bytes of fp32, 8 of a 16-bit type.
+ * Neighbouring lanes have neighbouring quads, so a warp reads and writes whole lines. The type is
+ * the same for all threads, so its branches cause no divergence, and one kernel supports every
+ * mixture of types at memory speed. Loading is separate from converting, so a thread has all its
+ * loads in flight before it uses the first. Quads at the end of a tensor, or of an unaligned
+ * tensor, are processed element by element. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
 
 #define HY_QUAD 4
-#define HY_QUADS 2                                 /* quads of a thread */
+#define HY_QUADS 2                                 /* quads per thread */
 #define HY_WARP_ELEMENTS (32 * HY_QUAD * HY_QUADS) /* 256 */
 
 /* A tensor as kernels see it. */
@@ -30,17 +30,17 @@ static inline unsigned hy_quad_blocks(int64_t count, int threads) {
     return (unsigned)hy_ceil_div(count, (int64_t)threads * HY_QUAD * HY_QUADS);
 }
 
-/* Where quad k of a thread begins: the quads of a warp lie side by side, its second ones behind. */
+/* Where quad k of a thread begins: the quads of a warp are adjacent, its second ones follow. */
 __device__ __forceinline__ int64_t hy_quad_at(int64_t thread, int k) {
     return thread / 32 * HY_WARP_ELEMENTS + 32 * HY_QUAD * k + thread % 32 * HY_QUAD;
 }
 
-/* How many elements of the quad the tensor has: 4, fewer at its end, 0 behind it. */
+/* How many elements of the quad the tensor has: 4, fewer at its end, 0 after it. */
 __device__ __forceinline__ int hy_quad_length(int64_t at, int64_t count) {
     return (int)max((int64_t)0, min((int64_t)HY_QUAD, count - at));
 }
 
-/* The bits of a quad: fp32 in w[0..3], two 16-bit elements a word in w[0..1]. */
+/* The bits of a quad: fp32 in w[0..3], two 16-bit elements per word in w[0..1]. */
 typedef struct hy_quad_bits {
     uint32_t w[HY_QUAD];
 } hy_quad_bits;

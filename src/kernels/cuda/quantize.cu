@@ -1,7 +1,8 @@
-/* quantize.cu: 8 bits an element with a scale per block, and back. See HY_OP_QUANTIZE in kernels.h.
+/* quantize.cu: 8 bits per element with a scale per block, and back. See HY_OP_QUANTIZE in
+ * kernels.h.
  *
- * Quantising takes a warp per block, of any length: once over it for the largest, once for the
- * codes. */
+ * Quantising uses one warp per block, of any length: one pass for the largest magnitude, one for
+ * the values. */
 #include "kernels/cuda/codes.cuh"
 
 #define THREADS 256
@@ -19,7 +20,7 @@ __global__ void __launch_bounds__(THREADS)
         largest = fmaxf(largest, fabsf(x[i]));
     largest = hy_warp_max(largest);
     if (threadIdx.x % 32 == 0) scales[b] = largest;
-    float divisor = largest > 0 ? largest : 1; /* its inverse could overflow: divide */
+    float divisor = largest > 0 ? largest : 1; /* divide, because the inverse could overflow */
 #pragma unroll 4
     for (int64_t i = begin + threadIdx.x % 32; i < end; i += 32) {
         float share = x[i] / divisor;
@@ -27,8 +28,8 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* Four elements a thread: their codes are one word where the tensors' addresses allow it and blocks
- * do not cut it. */
+/* Four elements per thread: their values are one word if the addresses allow it and blocks do not
+ * split it. */
 template <bool is_signed>
 __global__ void __launch_bounds__(THREADS)
     dequantize_kernel(const uint8_t *codes, const float *scales, float *x, int64_t count,

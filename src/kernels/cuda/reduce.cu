@@ -1,24 +1,24 @@
-/* reduce.cu: sums over whole tensors: of elements, of squares, of dot products of differences, and what
- * clipping makes of them; rows brought to length one.
+/* reduce.cu: sums over whole tensors (elements, squares, dot products of differences), clipping,
+ * and scaling of rows to norm one.
  *
- * Double precision from the first addition. A small tensor is one block and one launch; a large one
- * gives each block a stripe and a partial sum in the workspace, which a second launch folds. How
- * many blocks there are depends on the count and the card, so the order of additions is fixed. */
+ * All sums use double precision. A small tensor takes one block and one launch; for a large one,
+ * each block has a stripe and a partial sum in the workspace, and a second launch adds these. The
+ * number of blocks depends on the count and the card, so the order of additions is fixed. */
 #include "kernels/cuda/quad.cuh"
 
 #define THREADS 256
-#define QUADS_IN_FLIGHT 4 /* loads of this many quads are under way in a thread */
+#define QUADS_IN_FLIGHT 4 /* quads that a thread loads at once */
 
-/* ---- what is summed -------------------------------------------------------------------------- */
+/* ---- the sums -------------------------------------------------------------------------------- */
 
-/* Each kind says how many sums it takes and adds the quad at `at` to them. Quads behind the end
- * have length 0 and read as zeros. */
+/* Each kind says how many sums it has and adds the quad at `at` to them. Quads after the end have
+ * length 0 and read as zeros. */
 typedef struct reduce_args {
     hy_view x[4]; /* sum, squared norm: x[0]; dot product of differences: a, b?, c, d? */
     bool is_squared;
     bool accumulate;
     int64_t count;
-    double *partial; /* one per sum and block; NULL: a single block writes out itself */
+    double *partial; /* one per sum and block; NULL: a single block writes the result */
     double *out;
 } reduce_args;
 
@@ -72,21 +72,7 @@ struct difference_dots {
     }
 };
 
-/* ---- how ------------------------------------------------------------------------------------- */
-
-/* The sum of x over a block, in thread 0. */
-__device__ __forceinline__ double block_sum(double x) {
-    __shared__ double of_warp[THREADS / 32];
-    for (int d = 16; d > 0; d >>= 1) x += __shfl_xor_sync(0xffffffffu, x, d);
-    __syncthreads(); /* of_warp may still be read from the sum before */
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    double sum = 0;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < THREADS / 32; i++) sum += of_warp[i];
-    }
-    return sum;
-}
+/* ---- the kernels ----------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void put_sum(const reduce_args &a, int k, double sum) {
     a.out[k] = a.accumulate ? a.out[k] + sum : sum;
@@ -103,7 +89,7 @@ __global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
         HY_EACH(i, in_flight) kind[i].add(a, sum);
     }
     HY_EACH(k, K::sums) {
-        double total = block_sum(sum[k]);
+        double total = hy_block_sum<THREADS / 32>(sum[k]);
         if (threadIdx.x != 0) continue;
         if (a.partial)
             a.partial[k * (int64_t)gridDim.x + blockIdx.x] = total;
@@ -112,17 +98,17 @@ __global__ void __launch_bounds__(THREADS) reduce_kernel(reduce_args a) {
     }
 }
 
-/* A block per sum. */
+/* One block per sum. */
 __global__ void __launch_bounds__(THREADS) fold_kernel(reduce_args a, int blocks) {
     const double *partial = a.partial + (int64_t)blockIdx.x * blocks;
     double sum = 0;
     for (int i = threadIdx.x; i < blocks; i += THREADS) sum += partial[i];
-    double total = block_sum(sum);
+    double total = hy_block_sum<THREADS / 32>(sum);
     if (threadIdx.x == 0) put_sum(a, blockIdx.x, total);
 }
 
-/* Up to 16 K elements a single block is as quick as two launches; more blocks than fill the card
- * only make more to fold. */
+/* Up to 16 K elements, a single block is as fast as two launches; more blocks than fill the card
+ * only give more sums to add. */
 static int64_t blocks_of(const hy_cuda *cuda, int64_t count) {
     if (count <= 16 * 1024) return 1;
     int64_t wanted = hy_ceil_div(count, THREADS * HY_QUAD * QUADS_IN_FLIGHT);
@@ -169,7 +155,7 @@ hy_status hy_cuda_diff_dot(const hy_cuda_run *run) {
     for (int k = 0; k < 4; k++) a.x[k] = hy_view_of(&run->call->t[HY_DIFF_DOT_A + k]);
     a.count = hy_tensor_count(&run->call->t[HY_DIFF_DOT_A]);
     a.out = (double *)run->call->t[HY_DIFF_DOT_OUT].data;
-    return reduce<difference_dots, 2>(run, a); /* of four tensors */
+    return reduce<difference_dots, 2>(run, a); /* for four tensors */
 }
 
 __global__ void clip_kernel(const double *total, float *result, double max_norm, double scale) {
@@ -187,10 +173,10 @@ hy_status hy_cuda_clip(const hy_cuda_run *run) {
     return hy_cuda_launched(run);
 }
 
-/* ---- rows to length one ---------------------------------------------------------------------- */
+/* ---- rows to norm one ------------------------------------------------------------------------ */
 
-/* A row is cut into stripes, a block each; how many follows from its length alone, so that a row has
- * the same bits in whatever company. */
+/* A row is divided into stripes, one block each; their number depends only on the length of the
+ * row, so a row has the same bits in any batch. */
 #define STRIPE_ELEMENTS (THREADS * HY_QUAD * 16)
 #define MOST_STRIPES 128
 
@@ -206,7 +192,7 @@ static int64_t stripes_of(int64_t cols) {
     return wanted < MOST_STRIPES ? wanted : MOST_STRIPES;
 }
 
-/* A row as a tensor of its own. */
+/* A row as a separate tensor. */
 __device__ __forceinline__ hy_view row_of(hy_view t, int64_t first) {
     t.data = (char *)t.data + first * (t.dtype == HY_F32 ? 4 : 2);
     t.is_packed = (uintptr_t)t.data % 16 == 0;
@@ -224,7 +210,7 @@ __global__ void __launch_bounds__(THREADS) unit_sums_kernel(unit_args a) {
         hy_widen(hy_fetch(x, at, hy_quad_length(at, a.cols)), x.dtype, values);
         HY_EACH(i, HY_QUAD) sum += (double)values[i] * (double)values[i];
     }
-    double total = block_sum(sum);
+    double total = hy_block_sum<THREADS / 32>(sum);
     if (threadIdx.x == 0) a.partial[blockIdx.y * (int64_t)gridDim.x + blockIdx.x] = total;
 }
 
@@ -233,7 +219,7 @@ __global__ void __launch_bounds__(THREADS) unit_scale_kernel(unit_args a) {
     hy_view x = row_of(a.x, blockIdx.y * a.cols), y = row_of(a.y, blockIdx.y * a.cols);
     int64_t step = (int64_t)gridDim.x * THREADS * HY_QUAD;
     const double *partial = a.partial + blockIdx.y * (int64_t)gridDim.x;
-    double total = block_sum(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0);
+    double total = hy_block_sum<THREADS / 32>(threadIdx.x < gridDim.x ? partial[threadIdx.x] : 0);
     if (threadIdx.x == 0) factor = (float)(1.0 / (sqrt(total) + (double)a.eps));
     __syncthreads();
     for (int64_t at = HY_QUAD * ((int64_t)blockIdx.x * THREADS + threadIdx.x); at < a.cols;

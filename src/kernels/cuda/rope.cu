@@ -1,21 +1,21 @@
 /* rope.cu: rotary positions, in place on the query and key heads of packed qkv rows.
  *
- * Each pair (i, i + D/2) of a head is turned by the angle the table holds for the row's
- * position, back by the opposite angle; row n stands at position n mod T. A thread reads its
- * stretch of the table once and turns it on several heads of the row, whose values are all
- * fetched before any is stored. */
+ * Each pair (i, i + D/2) of a head is rotated by the angle in the table for the row's position, in
+ * the backward pass by the opposite angle; row n is at position n mod T. A thread reads its part of
+ * the table once and applies it to several heads of the row; it loads all their values before it
+ * stores any. */
 #include "kernels/cuda/chunks.cuh"
 
 #define THREADS 256
-#define HEADS 4 /* heads a thread turns */
+#define HEADS 4 /* heads per thread */
 
 typedef struct rope_shape {
     int64_t rows, row_width; /* N, (H+2K)D */
-    int seq, heads;          /* T, H+K: values are not turned */
+    int seq, heads;          /* T, H+K: values are not rotated */
     int half;                /* D/2 */
     int chunks, groups;      /* of half a head; of HEADS heads */
     int rows_per_block;
-    float direction; /* 1, or -1 to turn back */
+    float direction; /* 1, or -1 to rotate back */
 } rope_shape;
 
 /* cos and sin of `width` pairs from pair `first` on. */

@@ -1,15 +1,15 @@
-/* rounding.cuh: numbers that an optimizer has changed, back into the types they are kept in: 16-bit parameters
- * without master, and 16-bit state, are rounded stochastically with the noise that HY_OP_ADAMW in kernels.h
- * defines. */
+/* rounding.cuh: stores numbers that an optimizer has changed in their types: 16-bit parameters
+ * without master, and 16-bit state, are rounded stochastically with the noise that HY_OP_ADAMW in
+ * kernels.h defines. */
 #pragma once
 
 #include "kernels/cuda/noise.cuh"
 #include "kernels/cuda/quad.cuh"
 
-/* Which bits of an element's word are meant: see HY_OP_ADAMW. */
+/* Which bits of an element's word are used: see HY_OP_ADAMW. */
 enum hy_noise_use { HY_PARAM_BITS, HY_M_BITS, HY_V_BITS };
 
-/* Stochastically, to bf16. */
+/* Rounds stochastically to bf16. */
 template <hy_noise_use use>
 __device__ __forceinline__ hy_quad_bits hy_rounded(const float x[HY_QUAD],
                                                    const uint32_t words[HY_QUAD]) {
@@ -25,7 +25,7 @@ __device__ __forceinline__ hy_quad_bits hy_rounded(const float x[HY_QUAD],
     return bits;
 }
 
-/* The updated parameter: into the master where there is one, and the working copy. */
+/* Stores the updated parameter: in the master if there is one, and in the working copy. */
 __device__ __forceinline__ void hy_store_param(const hy_view &param, const hy_view &master,
                                                int64_t at, int n, const float x[HY_QUAD],
                                                const uint32_t words[HY_QUAD]) {

@@ -1,12 +1,13 @@
-/* stream.cu: streams and events over CUDA's own.
+/* stream.cu: streams and events, based on CUDA's.
  *
- * How long a stream stood still for an event is measured on the card: a pair of timed events around
- * each wait, read once both have passed. A wait whose event is already done costs no pair. Pairs come
- * from a small ring; when it is full, the oldest is read first, waiting for it if it must.
+ * The time that a stream waits for an event is measured on the card: a pair of timed events around
+ * each wait, read after both have passed. A wait for an event that is already done needs no pair.
+ * Pairs come from a small ring; if it is full, the oldest is read first, waiting for it if
+ * necessary.
  *
- * Functions of the host run on a thread of the driver, with records from a ring as well. The first that
- * fails leaves status and message on the stream; those behind it are skipped until sync reports it. What
- * else was enqueued runs all the same: the card has it already. */
+ * Host functions run on a thread of the driver, with records from a ring as well. The first failure
+ * leaves status and message on the stream; later functions are skipped until sync reports it. Other
+ * enqueued work runs anyway, because the card already has it. */
 #include "kernels/cuda/backend.cuh"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@
 
 #define WAIT_PAIRS 256 /* a streamed step of a large model waits about 200 times */
 
-#define HOST_CALLS 1024 /* functions of the host under way; whoever finds it full waits */
+#define HOST_CALLS 1024 /* host functions in flight; a caller that finds it full waits */
 
 typedef struct wait_pair {
     cudaEvent_t before, after;
@@ -32,13 +33,13 @@ struct hy_stream {
     hy_cuda *cuda;
     cudaStream_t handle;
     wait_pair pairs[WAIT_PAIRS];
-    int first, count; /* of the pairs under way */
+    int first, count; /* of the pairs in use */
     double waited;
-    bool is_adopted; /* the caller's: it is not ended here, and how long it waits is not measured */
+    bool is_adopted; /* owned by the caller: not destroyed here, and its waits are not measured */
     host_call calls[HOST_CALLS];
     uint64_t asked;       /* functions enqueued so far */
-    pthread_mutex_t lock; /* of what follows, which the driver's thread writes */
-    uint64_t called;      /* and those that are done or were skipped */
+    pthread_mutex_t lock; /* for the following members, which the driver's thread writes */
+    uint64_t called;      /* functions that are done or were skipped */
     hy_status failure;
     char message[HY_ERROR_MESSAGE_MAX];
 };
@@ -52,7 +53,7 @@ struct hy_event {
 cudaStream_t hy_cuda_stream_handle(hy_stream *s) { return s->handle; }
 hy_cuda *hy_cuda_stream_owner(hy_stream *s) { return s->cuda; }
 
-/* ---- streams ----------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static hy_stream *new_stream(hy_cuda *cuda) {
     hy_stream *s = (hy_stream *)calloc(1, sizeof *s);
@@ -72,7 +73,7 @@ hy_status hy_cuda_stream_create(hy_backend *b, const char *name, hy_stream **out
     hy_cuda *cuda = (hy_cuda *)b->self;
     *out = NULL;
     hy_stream *s = new_stream(cuda);
-    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
     cudaError_t error = cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking);
     for (int i = 0; i < 2 * WAIT_PAIRS && error == cudaSuccess; i++) {
         wait_pair *pair = &s->pairs[i / 2];
@@ -93,18 +94,18 @@ hy_status hy_cuda_stream_adopt(hy_backend *b, void *handle, hy_stream **out) {
     hy_cuda *cuda = (hy_cuda *)b->self;
     unsigned flags;
     *out = NULL;
-    /* A handle that is none is found here, not in the first step. */
+    /* An invalid handle is detected here, not in the first step. */
     HY_TRY(hy_cuda_check(cuda, cudaStreamGetFlags((cudaStream_t)handle, &flags),
-                         "asking the caller's stream"));
+                         "querying the caller's stream"));
     hy_stream *s = new_stream(cuda);
-    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for a stream");
+    if (!s) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for a stream");
     s->handle = (cudaStream_t)handle;
     s->is_adopted = true;
     *out = s;
     return HY_OK;
 }
 
-/* Functions under way use the stream's memory. */
+/* Functions in flight use the memory of the stream. */
 static bool has_calls(hy_stream *s) {
     pthread_mutex_lock(&s->lock);
     bool is_so = s->called < s->asked;
@@ -135,13 +136,13 @@ static void read_oldest_wait(hy_stream *s) {
     if (cudaEventElapsedTime(&milliseconds, pair->before, pair->after) == cudaSuccess) {
         s->waited += (double)milliseconds * 1e-3;
     } else {
-        cudaGetLastError(); /* a time that is not known is no failure of the next launch */
+        cudaGetLastError(); /* an unknown time is not a failure of the next launch */
     }
     s->first = (s->first + 1) % WAIT_PAIRS;
     s->count--;
 }
 
-/* Of a function of the host; to be called when all of them are done. */
+/* Reports the failure of a host function; called when all of them are done. */
 static hy_status report_failure(hy_stream *s) {
     pthread_mutex_lock(&s->lock);
     hy_status failure = s->failure;
@@ -165,9 +166,9 @@ double hy_cuda_stream_waited(hy_stream *s) {
     return s->waited;
 }
 
-/* ---- functions of the host --------------------------------------------------------------------- */
+/* ---- host functions -------------------------------------------------------------------------- */
 
-/* On a thread of the driver, in the order of the stream. */
+/* Runs on a thread of the driver, in stream order. */
 static void CUDART_CB run_call(void *argument) {
     const host_call *c = (const host_call *)argument;
     hy_stream *s = c->stream;
@@ -184,7 +185,7 @@ static void CUDART_CB run_call(void *argument) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A card that has failed calls no function any more, so the stream is asked, too. */
+/* A card that has failed calls no functions any more, so the stream is checked, too. */
 static hy_status await_room(hy_stream *s) {
     for (;;) {
         pthread_mutex_lock(&s->lock);
@@ -193,7 +194,7 @@ static hy_status await_room(hy_stream *s) {
         if (has_room) return HY_OK;
         cudaError_t state = cudaStreamQuery(s->handle);
         if (state != cudaErrorNotReady) {
-            HY_TRY(hy_cuda_check(s->cuda, state, "waiting for functions of the host"));
+            HY_TRY(hy_cuda_check(s->cuda, state, "waiting for host functions"));
         }
         cudaGetLastError(); /* "not ready" */
         usleep(100);
@@ -205,16 +206,16 @@ hy_status hy_cuda_stream_call(hy_stream *s, hy_status (*function)(void *argument
     host_call *c = &s->calls[s->asked % HOST_CALLS];
     *c = host_call{s, function, argument};
     HY_TRY(hy_cuda_check(s->cuda, cudaLaunchHostFunc(s->handle, run_call, c),
-                         "enqueueing a function of the host"));
+                         "enqueueing a host function"));
     s->asked++;
     return HY_OK;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------ */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
-/* The card's copy engine takes one copy after the other, whatever stream they are from: the tokens of a
- * batch would wait for gigabytes of state that go the same way. A little is read and written by a kernel,
- * which needs no engine, where the card reaches the host's memory by itself. */
+/* The card's copy engine does one copy after another, from whatever stream: the tokens of a batch
+ * would wait for gigabytes of state in the same direction. A kernel copies small amounts, which
+ * needs no copy engine, if the card can access the host memory directly. */
 #define LITTLE ((size_t)256 << 10)
 #define LITTLE_THREADS 256
 
@@ -223,7 +224,7 @@ static __global__ void copy_words(uint32_t *dst, const uint32_t *src, int count)
     if (i < count) dst[i] = src[i];
 }
 
-/* Where a kernel finds it; NULL: it is pageable. */
+/* The address for a kernel; NULL: pageable memory. */
 static void *seen_by_card(const void *p, bool *is_host) {
     cudaPointerAttributes a;
     if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
@@ -255,7 +256,7 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     if (!e->was_recorded || hy_cuda_event_is_done(e)) return HY_OK;
     if (s->is_adopted) {
         return hy_cuda_check(s->cuda, cudaStreamWaitEvent(s->handle, e->handle, 0),
-                             "letting the caller's stream wait");
+                             "making the caller's stream wait");
     }
     if (s->count == WAIT_PAIRS) read_oldest_wait(s);
     wait_pair *pair = &s->pairs[(s->first + s->count) % WAIT_PAIRS];
@@ -267,7 +268,7 @@ hy_status hy_cuda_stream_wait(hy_stream *s, hy_event *e) {
     return HY_OK;
 }
 
-/* ---- graphs ------------------------------------------------------------------------------------ */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 struct hy_graph {
     cudaGraphExec_t handle;
@@ -281,7 +282,7 @@ hy_status hy_cuda_capture_begin(hy_stream *s) {
     return HY_OK;
 }
 
-/* Ends the capture whatever became of it, so that the stream can be used again. */
+/* Ends the capture in any case, so that the stream can be used again. */
 hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
     cudaGraph_t captured = NULL;
     *out = NULL;
@@ -290,7 +291,7 @@ hy_status hy_cuda_capture_end(hy_stream *s, hy_graph **out) {
     if (s->cuda->captures > 0) s->cuda->captures--;
     if (error == cudaSuccess && graph) error = cudaGraphInstantiate(&graph->handle, captured, 0);
     if (captured) cudaGraphDestroy(captured);
-    if (!graph) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "no memory for a graph");
+    if (!graph) return hy_cuda_fail(s->cuda, HY_ERR_MEMORY, "not enough memory for a graph");
     if (error != cudaSuccess) {
         free(graph);
         return hy_cuda_check(s->cuda, error, "capturing a graph");
@@ -309,13 +310,13 @@ void hy_cuda_graph_destroy(hy_graph *graph) {
     free(graph);
 }
 
-/* ---- events ------------------------------------------------------------------------------------ */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 hy_status hy_cuda_event_create(hy_backend *b, hy_event **out) {
     hy_cuda *cuda = (hy_cuda *)b->self;
     *out = NULL;
     hy_event *e = (hy_event *)calloc(1, sizeof *e);
-    if (!e) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "no memory for an event");
+    if (!e) return hy_cuda_fail(cuda, HY_ERR_MEMORY, "not enough memory for an event");
     e->cuda = cuda;
     hy_status status = hy_cuda_check(
         cuda, cudaEventCreateWithFlags(&e->handle, cudaEventDisableTiming), "making an event");

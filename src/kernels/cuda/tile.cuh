@@ -1,8 +1,8 @@
-/* tile.cuh: tensor-core matmuls and copies into shared memory, as attention uses them.
+/* tile.cuh: tensor-core matmuls and copies into shared memory, for attention.
  *
- * Thin names over the instructions that sm_80 to sm_120 share: cp.async, ldmatrix, mma.sync of 16x8x16.
- * On sm_75 these do not exist for bf16; kernels built on them compile to nothing there (HY_HAS_TILES)
- * and the generic ones run instead. */
+ * Thin wrappers of the instructions that sm_80 to sm_120 share: cp.async, ldmatrix, mma.sync of
+ * 16x8x16. On sm_75 these do not exist for bf16; kernels that use them compile to nothing there
+ * (HY_HAS_TILES), and the generic ones run instead. */
 #pragma once
 
 #include "kernels/cuda/cuda.cuh"
@@ -28,7 +28,8 @@ __device__ __forceinline__ float hy_exp2(float x) {
 
 #if HY_HAS_TILES
 
-/* 16 bytes from global to shared memory, past the L1 cache; with is_there false, zeros. */
+/* Copies 16 bytes from global to shared memory, bypassing the L1 cache; if is_there is false,
+ * zeros. */
 __device__ __forceinline__ void hy_copy_async(uint32_t shared, const void *global, bool is_there) {
     int bytes = is_there ? 16 : 0;
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared), "l"(global),
@@ -39,7 +40,7 @@ template <int pending> __device__ __forceinline__ void hy_copy_wait() {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(pending));
 }
 
-/* Four 8x8 matrices of 16-bit elements; lane i gives the address of a row of matrix i / 8. */
+/* Loads four 8x8 matrices of 16-bit elements; lane i has the address of a row of matrix i / 8. */
 __device__ __forceinline__ void hy_load_tiles(uint32_t r[4], uint32_t shared) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -51,7 +52,7 @@ __device__ __forceinline__ void hy_load_tiles_transposed(uint32_t r[4], uint32_t
                  : "r"(shared));
 }
 
-/* An 8x8 matrix of 16-bit elements that a warp holds, transposed. */
+/* Transposes an 8x8 matrix of 16-bit elements that a warp holds. */
 __device__ __forceinline__ uint32_t hy_transposed(uint32_t r) {
     uint32_t t;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;\n" : "=r"(t) : "r"(r));

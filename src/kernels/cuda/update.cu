@@ -1,11 +1,11 @@
-/* update.cu: the element-wise optimizers, AdamW, SGD with momentum and Lion: the formulas of kernels.h, in
- * the CPU's order (decay first, then the step); and what of Muon is element by element.
+/* update.cu: the elementwise optimizers AdamW, SGD with momentum and Lion, by the formulas of
+ * kernels.h, in the CPU's order (decay first, then the step); and the elementwise parts of Muon.
  *
- * They work in quads (quad.cuh): a thread fetches parameter, gradient and state in whatever types they
- * have, steps in fp32, and stores. 16-bit parameters without master, and 16-bit state, are rounded
- * stochastically with the noise that HY_OP_ADAMW in kernels.h defines. State in 8 bits is read,
- * changed and written in one pass: a quantisation block, of 8 to 256 elements, belongs to lanes of one
- * warp, which find its largest by shuffles. */
+ * They work in quads (quad.cuh): a thread loads parameter, gradient and state of any type, computes
+ * in fp32, and stores. 16-bit parameters without master, and 16-bit state, are rounded
+ * stochastically with the noise that HY_OP_ADAMW in kernels.h defines. 8-bit state is read, changed
+ * and written in one pass: a quantisation block of 8 to 256 elements belongs to lanes of one warp,
+ * which find its largest magnitude by shuffles. */
 #include <math.h>
 
 #include "kernels/cuda/codes.cuh"
@@ -13,10 +13,10 @@
 
 #define THREADS 256
 
-/* An array of the state: with scale, codes. */
+/* An array of the state; with scale, it is quantised. */
 typedef struct hy_state_view {
     hy_view t;
-    float *scale; /* of blocks; codes only */
+    float *scale; /* of blocks; only if quantised */
     int shift;    /* a block has 1 << shift elements */
 } hy_state_view;
 
@@ -28,9 +28,9 @@ static inline hy_state_view hy_state_view_of(const hy_tensor *t) {
     return s;
 }
 
-/* ---- codes ----------------------------------------------------------------------------------- */
+/* ---- quantised state ------------------------------------------------------------------------- */
 
-/* Four codes are a word. Those behind the end stand for zero: 128 where codes have a sign. */
+/* Four quantised values are a word. Those after the end represent zero: 128 if they are signed. */
 template <bool is_signed>
 __device__ __forceinline__ uint32_t hy_fetch_codes(const hy_view &t, int64_t at, int n) {
     const uint8_t *codes = (const uint8_t *)t.data + at;
@@ -53,9 +53,9 @@ __device__ __forceinline__ void hy_store_codes(const hy_view &t, int64_t at, int
     }
 }
 
-/* ---- what a thread has ----------------------------------------------------------------------- */
+/* ---- the state of a thread ------------------------------------------------------------------- */
 
-/* One array of the state, both quads. is_m: with a sign, like m of AdamW; else it is like v. */
+/* One array of the state, both quads. is_m: signed, like m of AdamW; otherwise like v. */
 template <bool has_codes, bool is_m> struct hy_state_quads {
     static constexpr hy_noise_use noise = is_m ? HY_M_BITS : HY_V_BITS;
     hy_quad_bits bits[HY_QUADS];
@@ -80,7 +80,7 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
             hy_widen(bits[k], s.t.dtype, x[k]);
         }
     }
-    /* The largest magnitude of each quad, on the way to that of its block. */
+    /* The largest magnitude of each quad, the first step towards that of its block. */
     __device__ __forceinline__ void begin_largest(const hy_state_view &s) {
         HY_EACH(k, HY_QUADS) {
             scale[k] =
@@ -88,7 +88,7 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
         }
         if (1 << s.shift == HY_WARP_ELEMENTS) scale[0] = scale[1] = fmaxf(scale[0], scale[1]);
     }
-    /* Joins lanes that are `apart`, where they belong to one block. */
+    /* Combines lanes that are `apart`, if they belong to one block. */
     __device__ __forceinline__ void join_largest(const hy_state_view &s, int apart) {
         if (apart * 2 * HY_QUAD > 1 << s.shift) return;
         HY_EACH(k, HY_QUADS) {
@@ -111,8 +111,8 @@ template <bool has_codes, bool is_m> struct hy_state_quads {
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-/* Each says how many arrays of state it has; the first may be absent where it is the only one. One that is
- * given a direction finds it where others have their second array. */
+/* Each says how many arrays of state it has; the first may be absent if it is the only one. A
+ * direction, if there is one, is in place of the second array. */
 struct adamw_step {
     static constexpr int states = 2;
     static constexpr bool has_direction = false;
@@ -136,7 +136,7 @@ struct adamw_step {
 struct sgd_step {
     static constexpr int states = 1;
     static constexpr bool has_direction = false;
-    float lr, keep, decay; /* keep: of the momentum */
+    float lr, keep, decay; /* keep: factor of the momentum */
     bool is_nesterov;
 
     __device__ __forceinline__ void apply(int64_t, float gradient, float *p, float *momentum,
@@ -168,7 +168,7 @@ struct lion_step {
 struct muon_step {
     static constexpr int states = 1;
     static constexpr bool has_direction = true;
-    float keep, decay; /* keep: of the momentum; decay: times lr */
+    float keep, decay; /* keep: factor of the momentum; decay: times lr */
     bool is_cautious;
     float step[HY_MUON_PIECES]; /* lr coefficient */
     int64_t ends[HY_MUON_PIECES - 1];
@@ -186,7 +186,7 @@ struct muon_step {
 
 template <typename Step> struct update_args {
     hy_view param, grad, master, direction;
-    hy_state_view m, v; /* like those of AdamW; data NULL: the run keeps none */
+    hy_state_view m, v; /* as for AdamW; data NULL: this run has none */
     const float *clip;
     bool needs_noise;
     Step step;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
         if (has_v) v.fetch(a.v, k, at, n);
         if (Step::has_direction) d_bits[k] = hy_fetch(a.direction, at, n);
     }
-    if (a.needs_noise) { /* made while the loads are under way */
+    if (a.needs_noise) { /* computed while loads are in flight */
         HY_EACH(k, HY_QUADS) {
             hy_rounding_words(a.seed, a.first + (uint64_t)hy_quad_at(thread, k), words[k]);
         }
@@ -233,8 +233,8 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
         }
     }
     if (has_codes) {
-        /* All lanes of a warp take part, those behind the end with zeros. m and v side by side: each
-         * shuffle waits for the one before. */
+        /* All lanes of a warp take part, those after the end with zeros. m and v are interleaved,
+         * because each shuffle waits for the one before. */
         if (!has_v || a.m.scale) m.begin_largest(a.m);
         if (has_v && a.v.scale) v.begin_largest(a.v);
 #pragma unroll
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(THREADS) update_kernel(update_args<Step> a) {
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-/* Completes the arguments but for state and noise. */
+/* Sets all arguments except state and noise. */
 template <typename Step>
 static hy_status update(const hy_cuda_run *run, update_args<Step> a, int param, int grad, int clip,
                         int master) {
@@ -319,7 +319,7 @@ hy_status hy_cuda_muon(const hy_cuda_run *run) {
     return update(run, a, HY_MUON_PARAM, HY_MUON_GRAD, HY_MUON_CLIP, HY_MUON_MASTER);
 }
 
-/* ---- what Muon makes orthogonal -------------------------------------------------------------- */
+/* ---- the input of Muon's orthogonalization --------------------------------------------------- */
 
 template <bool has_codes>
 __global__ void __launch_bounds__(THREADS)

@@ -1,6 +1,7 @@
-/* wrap.cu: bf16 numbers in a byte each, and back beside numbers that are near them. See grid.h.
+/* wrap.cu: stores bf16 numbers in a byte each, and recovers them with numbers near them. See
+ * grid.h.
  *
- * Eight elements a thread: 16 bytes of numbers and a word of 8 codes, where addresses allow it. */
+ * Eight elements per thread: 16 bytes of numbers and a word of 8 bytes, if addresses allow it. */
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/grid.h"
 

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "hub/hf_load.h"
 #include "hub/peft.h"
+#include "setup/setup.h"
 
 #define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
 

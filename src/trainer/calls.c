@@ -1,6 +1,13 @@
-/* trainer.c: the handle behind hybrid.h: made, looked at, destroyed. */
+/* calls.c: the handle behind hybrid.h: made, looked at, destroyed. */
 #include "trainer/trainer.h"
 #include "base/sized.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/evaluate.h"
+#include "trainer/make.h"
+#include "trainer/predict.h"
+#include "trainer/ranks.h"
+#include "trainer/saving.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -10,6 +10,7 @@
 #include "hub/hf_load.h"
 #include "model/adapter.h"
 #include "optim/groups.h"
+#include "setup/setup.h"
 
 /* Matrices that a quantised folder left as they were are not quantised here either. Files that are
  * missing are reported when they are read. */

@@ -5,6 +5,7 @@
 
 #include "base/say.h"
 #include "engine/engine.h"
+#include "setup/setup.h"
 #include "tokenizer/tokenizer_llama2c.h"
 
 hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX]) {

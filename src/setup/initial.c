@@ -12,6 +12,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/half.h"
 #include "model/coding.h"
+#include "setup/setup.h"
 
 #define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
 #define BATCH 4096       /* elements a thread makes before it rounds them */

@@ -1,0 +1,168 @@
+/* run_state.h: what a run knows from step to step: progress, schedule, figures, status.
+ *
+ * hy_progress is what a checkpoint restores; the rest belongs to a session. Inside the trainer module
+ * only. */
+#pragma once
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/derived.h"
+#include "engine/engine.h"
+#include "optim/schedule.h"
+#include "phases/confidence.h"
+#include "phases/divergence.h"
+#include "phases/guard.h"
+#include "phases/machine.h"
+#include <stdatomic.h>
+
+#define HY_LOSS_TAIL 32 /* steps over which the final training loss is averaged */
+
+/* The lowest held-out losses of a run, all of the same sequences. NaN and -1: none yet. */
+typedef struct hy_best {
+    double last; /* of the last validation */
+    double loss; /* the lowest, */
+    int64_t step;
+    double saved_loss; /* the lowest of those that were saved as they were validated, */
+    int64_t saved_step;
+    double mark;   /* what the next one must be below, by early_stop_delta, to count as lower, */
+    int64_t stale; /* and how many in a row were not */
+    int64_t sequences, stride, of; /* which they are of: every stride-th of so many; 0: of none */
+} hy_best;
+
+#define HY_NO_BEST                                                                                 \
+    ((hy_best){                                                                                    \
+        .last = NAN, .loss = NAN, .step = -1, .saved_loss = NAN, .saved_step = -1, .mark = NAN})
+
+/* How far the run is: what a checkpoint restores, with the rows and hy_engine_progress. */
+typedef struct hy_progress {
+    int64_t step;      /* optimizer steps done */
+    int64_t sequences; /* training sequences used: the data cursor */
+    int64_t tokens;    /* counted targets trained on */
+    double spent; /* compute in units of a full step; a forward-only pass over as much costs 1/3 */
+    double seconds; /* spent in steps, earlier sessions included */
+    hy_phase_state machine;
+    hy_divergence divergence;
+    hy_loss_bound bound;
+    hy_guard guard;
+    hy_confidence confidence;
+    double predicted_steps; /* of all accepted jumps */
+    int64_t line_streak;    /* line: jumps accepted in a row */
+    double fork_spent;      /* compute that forks have cost */
+    double fork_gain_steps; /* what jumps gained in forks, in optimizer steps */
+    int64_t next_fork;      /* optimizer step before which no fork is tried */
+    int64_t fork_wait;      /* what the next wait between forks will be */
+    bool is_residual_due;   /* a jump was made and its residual is not measured yet */
+    double residual_cosine, residual_length; /* measured in this step; NaN: not */
+    double loss_tail[HY_LOSS_TAIL];          /* ring of the last losses */
+    double val_loss;                         /* NaN: none yet */
+    int64_t val_step;
+    hy_best best;
+    int64_t phase_steps[HY_PHASE_COUNT];
+    double phase_seconds[HY_PHASE_COUNT], phase_wait[HY_PHASE_COUNT];
+    int64_t phase_bytes_moved[HY_PHASE_COUNT];
+} hy_progress;
+
+#define HY_FORK_SEQUENCES 64
+
+/* A fork under way: the arm with jumps was tried, the run goes on without; they are compared at a later
+ * step. */
+typedef struct hy_fork {
+    bool is_open;
+    int64_t compare_at;             /* optimizer step */
+    int64_t first;                  /* held-out sequences of the comparison */
+    double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with jumps */
+} hy_fork;
+
+/* Steering: micro-batches that are tried for speed, and when the next growth may be. */
+typedef struct hy_batch_trial {
+    int64_t batch;
+    double seconds; /* of its fastest step */
+} hy_batch_trial;
+
+typedef struct hy_steering {
+    hy_batch_trial trial[3];
+    int trials, at, steps; /* how many, which, steps made of it; trials 0: none are going on */
+    int64_t patience, grow_at;
+    bool is_begun;
+    double first_share;        /* of the budget, as it was planned */
+    bool is_at_end;            /* a cheaper plan was taken already */
+    int near_end;              /* steps in a row in which the machine was out of memory */
+    bool is_saved_from_system; /* the run ends between steps, on all ranks */
+} hy_steering;
+
+/* Where training's sequences come from. */
+typedef struct hy_run_data {
+    hy_dataset *set;
+    hy_loader *loader;
+    double waited; /* of loaders, when the step began */
+    /* Of the files, and of those that are held out; 0: there are none, or nobody will ask. */
+    uint64_t hash, val_hash;
+} hy_run_data;
+
+/* How the run goes: how long, by which rate, through which phases. */
+typedef struct hy_course {
+    hy_schedule schedule;
+    hy_phase_rules rules;
+    hy_divergence_limits limits;
+    hy_regime regime;
+    int64_t steps_total; /* budget: compute of this many full steps */
+    hy_fork fork;
+    hy_arena fork_state; /* host copy of the rows that a fork restores */
+    bool is_in_fork;     /* running the arm with jumps */
+    bool is_validation_due;
+    bool is_rest_owed; /* what follows the last step, validation and forks, was broken off */
+    bool is_closed;    /* the closing validation was made */
+} hy_course;
+
+/* Speeds and waiting, as far as they are accounted for. */
+typedef struct hy_pace {
+    double recent; /* tokens per second, smoothed */
+    int64_t steps; /* that it was smoothed over */
+    double stream_waited;
+    uint64_t bytes_accounted;
+    double step_seconds; /* of the last optimizer step */
+} hy_pace;
+
+/* What can be done with it. */
+typedef enum hy_life {
+    HY_LIFE_READY,    /* between steps, or in one that has changed nothing yet: it can be saved */
+    HY_LIFE_PLAN,     /* made by hy_trainer_plan: nothing is taken */
+    HY_LIFE_CHANGING, /* in an update or a jump: the state is that of no step */
+    HY_LIFE_FAILED    /* one of them failed: there is nothing to go on from but a checkpoint */
+} hy_life;
+
+/* What has happened to it, and what is kept for the worst. */
+typedef struct hy_fate {
+    hy_life life;
+    hy_error failure;                    /* of HY_LIFE_FAILED */
+    hy_error deferred;                   /* the step in progress will end with it; HY_OK: none */
+    void *reserve;                       /* host memory for the last save; NULL: given back */
+    int64_t batch_changes, plan_changes; /* in this session */
+    int64_t saved_step;                  /* of its newest checkpoint; -1: none */
+    bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
+    double save_clock;                   /* when one was made or tried last, or the run began */
+    double save_seconds;                 /* that it took; 0: none was made yet */
+    int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */
+    bool is_best_told;                   /* the link cannot be made, and that was said */
+    atomic_bool stop_requested;
+} hy_fate;
+
+/* What ranks have told each other at the begin of the last step. */
+typedef struct hy_agreed {
+    bool stops, saves, keeps_best;
+    bool is_short;       /* of memory: one of them */
+    uint64_t sent;       /* bytes that had left this rank when the step ended, */
+    double link_seconds; /* and what exchanges had taken */
+    /* Of each rank, in the step before the record's line: */
+    double seconds[HY_RANKS_MOST];   /* what it took, */
+    double waited[HY_RANKS_MOST];    /* of these, standing still for what was to come, */
+    double exchanged[HY_RANKS_MOST]; /* the link in use, */
+    double bytes[HY_RANKS_MOST];     /* sent to others, */
+    double memory[HY_RANKS_MOST];    /* and the most that was live on the device so far */
+} hy_agreed;
+
+/* Ranks that a plan is made for, and that nobody has started. */
+typedef struct hy_planned_ranks {
+    int32_t count;  /* 0 or 1: there is one */
+    bool has_cards; /* one for each; else they share one, or compute on the CPU */
+} hy_planned_ranks;

@@ -1,0 +1,34 @@
+/* saving.h: checkpoints and the record of a run.
+ * Inside the trainer module only. */
+#pragma once
+
+#include "trainer/trainer.h"
+
+/* saving.c: checkpoints, and room for them. */
+/* HY_ERR_INPUT where neither a checkpoint nor the model fits on the disk; where less than usual does, the run
+ * says what becomes of it. */
+hy_status hy_trainer_check_disk(hy_trainer *t);
+hy_status hy_trainer_write_checkpoint(hy_trainer *t);
+bool hy_trainer_may_save(const hy_trainer *t); /* whether its state is worth it */
+
+/* progress_json.c: trainer.json of a checkpoint. */
+void hy_progress_write(const hy_trainer *t, hy_text *out);
+hy_status hy_progress_read(hy_trainer *t, const char *path);
+/* Where the step has as many sequences as before, it is split as before, and types stay: so that the bits go
+ * on. */
+hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
+/* What a checkpoint says of a guest's parameters besides names and shapes. HY_ERR_INPUT: nothing. */
+hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *guest);
+
+/* resumed_adapters.c: HY_ERR_INPUT names a setting of adapters, and its values then and now, with which the resumed
+ * checkpoint would compute something else. */
+hy_status hy_trainer_check_adapters(const hy_trainer *t);
+
+/* recording.c: what the run hands to its record. */
+hy_status hy_trainer_open_record(hy_trainer *t);
+hy_status hy_trainer_remake_record(hy_trainer *t); /* in a folder that had to be made again */
+void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info,
+                            double val_loss); /* NAN: none */
+void hy_trainer_record_event(hy_trainer *t, const hy_event_line *event);
+void hy_trainer_write_plan(hy_trainer *t);
+hy_status hy_trainer_write_summary(hy_trainer *t);
