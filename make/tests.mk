@@ -24,10 +24,11 @@ $(OBJ)/tests/%.o: tests/%.c $(FLAGS_STAMP) $(OBJ)/test-flags | $(GEN)/has-check 
 link-test = $(Q)mkdir -p $(@D) && $(LINK) $(WRAPPED:%=-Wl,--wrap=%) -o $@ $(filter %.o %.a,$^) $(LIBS) \
     $(CHECK_LIBS)
 # Programs that intercept functions of the library: tests/skipped_time.h, tests/engine_rig.h.
-$(addprefix $(OUT)/tests/,test_monitor_run test_steering test_ranks_steering): private WRAPPED := hy_clock
+$(addprefix $(OUT)/tests/,test_monitor_run test_steering test_ranks_steering long/test_steering_all \
+    long/test_ranks_steering_all): private WRAPPED := hy_clock
 $(addprefix $(OUT)/tests/,test_engine_exact test_engine_limits long/test_engine_exact_all \
-    long/test_engine_growth gpu/test_gpu_engine): private WRAPPED := hy_cpu_stream_create \
-    hy_cpu_stream_destroy hy_cpu_stream_enqueue
+    long/test_engine_limits_all long/test_engine_growth gpu/test_gpu_engine): \
+    private WRAPPED := hy_cpu_stream_create hy_cpu_stream_destroy hy_cpu_stream_enqueue
 
 # tests/inside.c, for the programs that call it.
 TEST_RIG := $(OBJ)/tests/inside.a
@@ -122,7 +123,7 @@ test-programs: $(TESTS)
 # The fuzz targets are part of the plain run only: it builds them with their own sanitizer.
 FUZZED := $(if $(filter release,$(VARIANT)),$(FUZZ_TARGETS))
 fast-tests: lib bin examples $(BENCHES) $(TESTS) $(if $(FUZZED),fuzz-programs)
-	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-3} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
+	@HYBRID_FUZZ_SECONDS=$${HYBRID_FUZZ_SECONDS:-1} HYBRID_FUZZ_TARGETS="$(abspath $(FUZZED))" \
 	    $(RUN_TESTS) $(TESTS) $(SUITES) \
 	    $(if $(FUZZED),tests/fuzz/all.sh)
 

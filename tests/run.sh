@@ -95,7 +95,9 @@ show_failure() { # PROGRAM|SUITE.sh STATUS
 
 rm -f "$logs"/*.result
 running=0
-# Long ones first, so that none is left alone at the end: suites, and of these the program's.
+# Long ones first, so that none is left alone at the end: those named here, other suites, programs.
+long=(cli test_engine_exact test_oom test_own_ranks adapter_value python all test_steering test_ranks_frozen
+    test_ranks_steering test_predict test_engine_limits test_selftest test_optimizer_run test_trainer_card)
 first=()
 suites=()
 programs=()
@@ -103,19 +105,30 @@ alone=()
 for item in "$@"; do
     case "$item" in
     */test_ranks_overlap | */chat/run.sh | */report/run.sh | */packages.sh | */commands.sh) alone+=("$item") ;;
-    */cli/run.sh) first+=("$item") ;;
     *.sh) suites+=("$item") ;;
     *) programs+=("$item") ;;
     esac
 done
-for item in "${first[@]}" "${suites[@]}" "${programs[@]}"; do
+for name in "${long[@]}"; do
+    for item in "$@"; do
+        [ "$(name_of "$item")" = "$name" ] && first+=("$item")
+    done
+done
+is_first() { # PROGRAM|SUITE.sh
+    local item
+    for item in "${first[@]}"; do [ "$item" = "$1" ] && return; done
+    return 1
+}
+begin() { # PROGRAM|SUITE.sh: beside those that run, when there is a free place
     if [ "$running" -ge "$jobs" ]; then
         wait -n
         running=$((running - 1))
     fi
-    run_one "$item" &
+    run_one "$1" &
     running=$((running + 1))
-done
+}
+for item in "${first[@]}"; do begin "$item"; done
+for item in "${suites[@]}" "${programs[@]}"; do is_first "$item" || begin "$item"; done
 wait
 for item in "${alone[@]}"; do run_one "$item"; done
 

@@ -79,15 +79,8 @@ START_TEST(each_choice_alone_changes_no_bit) {
 END_TEST
 
 /* The long form has every row with every model (tests/long/test_engine_exact_all.c). Here the first two models
- * have all of them, others every fourth, each beginning at another one. Sanitizers look for races and wrong
- * addresses, ten times as slowly: fewer will do. */
-static int row_step(int model) {
-#ifdef HY_ALL_ROWS
-    return model >= 0;
-#else
-    return model < 2 ? 2 : 4;
-#endif
-}
+ * have every third, others every sixth, each beginning at another one. */
+static int row_step(int model) { return model < 2 ? EVERY(3) : EVERY(6); }
 
 START_TEST(pairs_of_choices_change_no_bit) {
     row rows[MOST_ROWS];
@@ -210,7 +203,7 @@ START_TEST(what_rarely_happens_is_the_same_everywhere) {
     double expected[RARE_STEPS], losses[RARE_STEPS];
     int count = make_rows((uint64_t)_i + 50, rows);
     rare_losses(_i, &first, plain_folder, expected);
-    for (int i = 0; i < count; i += 3) {
+    for (int i = 0; i < count; i += 3 * EVERY(2)) {
         char text[512] = "";
         rare_losses(_i, &rows[i], folder, losses);
         describe(&rows[i], text, sizeof text);
@@ -232,7 +225,7 @@ static Suite *exact_suite(void) {
     tcase_add_test(tests, the_list_of_rows_has_every_pair_of_values);
     tcase_add_loop_test(tests, a_run_makes_moves_and_repeats_itself, 0, MODELS);
     tcase_add_test(tests, choices_are_heeded);
-    tcase_add_loop_test(tests, each_choice_alone_changes_no_bit, 0, 2);
+    tcase_add_loop_test(tests, each_choice_alone_changes_no_bit, 0, COUNT_EVERY(2, 2));
     tcase_add_loop_test(tests, pairs_of_choices_change_no_bit, 0, MODELS);
     tcase_add_loop_test(last, what_rarely_happens_is_the_same_everywhere, 0, RARE);
     suite_add_tcase(suite, tests);

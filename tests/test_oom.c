@@ -1,7 +1,7 @@
 /* test_oom.c: no memory, at every place where there could be none.
  *
  * A short training run is made again and again, each time with another of its allocations refused: each of
- * the first 200, each that the CPU's arenas make, some of those after, and launches of ops and copies. Each
+ * the first 60, each that the CPU's arenas make, some of those after, and launches of ops and copies. Each
  * time it has to end with the losses of the undisturbed run, or stop and say so, with a checkpoint that goes
  * on to the same losses. Nothing may crash, hang, leak, or leave a file or a thread. The same for the rest
  * of the library, more coarsely; tests/long/test_oom_all.c leaves nothing out. See oom/trial.h. */
@@ -19,8 +19,8 @@ int main(void) {
     int good = 0, bad = 0;
     rows_open();
     rows_of("a run with moves",
-            ROWS({ALLOCATIONS, .first = 200, .every = 107}, {ARENAS, .first = 200},
-                 {LAUNCHES, .every = 47}, {SHORTAGE, .every = 137, .shortage = 1 << 18}),
+            ROWS({ALLOCATIONS, .first = 60, .every = 41}, {ARENAS, .first = 200},
+                 {LAUNCHES, .every = 83}, {SHORTAGE, .every = 211, .shortage = 1 << 18}),
             &good, &bad);
     rows_of("a run with muon in fp8", ROWS({LAUNCHES, .every = 401}), &good, &bad);
     rows_of("a run through rings", ROWS({ARENAS, .first = 200}, {LAUNCHES, .every = 997}), &good,
@@ -32,7 +32,7 @@ int main(void) {
     rows_of("talking to a model", ROWS({ALLOCATIONS, .every = 997}), &good, &bad);
     rows_of("exporting a model", ROWS({ALLOCATIONS, .every = 29989}), &good, &bad);
     rows_of("tokenizers", ROWS({ALLOCATIONS, .every = 197}), &good, &bad);
-    rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 200}), &good, &bad);
+    rows_of("a model of one's own", ROWS({ALLOCATIONS, .first = 40, .every = 17}), &good, &bad);
     rows_of("a loop of one's own",
             ROWS({ALLOCATIONS, .first = 40, .every = 197}, {LAUNCHES, .every = 197}), &good, &bad);
     rows_of("a loop with forks", ROWS({LAUNCHES, .every = 23}), &good, &bad);

@@ -65,8 +65,9 @@ START_TEST(sgd_resumes_to_the_same_bits) {
                  PAIRS(PLAIN, "optim_dtype", "bf16", "precision", "bf16", "master_dtype", "bf16",
                        "grad_dtype", "bf16"),
                  3, 5);
-    check_resume(SGD_RUN, NULL, PAIRS(PLAIN, "momentum", "0"), 3, 5);
     check_resume(SGD_RUN, NULL, PAIRS(MOVES, "steps", "30"), 9, 15);
+    if (EVERY(2) > 1) return;
+    check_resume(SGD_RUN, NULL, PAIRS(PLAIN, "momentum", "0"), 3, 5);
     check_resume(SGD_RUN, NULL, PAIRS(MOVES, "steps", "30", "momentum", "0"), 9, 15);
 }
 END_TEST
@@ -90,7 +91,7 @@ START_TEST(where_state_lies_changes_no_bit) {
         hy_trainer *t = small_trainer(SGD_RUN, "none", NULL, pairs);
         next_losses(t, 24, here);
         hy_trainer_destroy(t);
-        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (size_t i = (size_t)k % EVERY(3); i < sizeof places / sizeof places[0]; i += EVERY(3)) {
             memcpy(pairs + 12, places[i], sizeof places[i]);
             t = small_trainer(SGD_RUN, "none", NULL, pairs);
             next_losses(t, 24, there);
@@ -223,7 +224,7 @@ END_TEST
 
 START_TEST(lion_and_adafactor_resume_to_the_same_bits) {
     for (int i = 0; i < OTHERS; i++) {
-        check_resume(others[i], NULL, PAIRS(PLAIN), 3, 5);
+        if (EVERY(2) == 1) check_resume(others[i], NULL, PAIRS(PLAIN), 3, 5);
         check_resume(others[i], NULL, PAIRS(PLAIN, BF16), 3, 5);
         check_resume(others[i], NULL, PAIRS(MOVES, "steps", "30"), 9, 15);
         check_resume(others[i], NULL, PAIRS(PLAIN, "vocab", "1030"), 3, 5); /* padding */

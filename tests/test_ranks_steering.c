@@ -170,8 +170,9 @@ END_TEST
 
 /* Rows leave the cards of all and come back, or stay where they are on all: no bit changes. */
 START_TEST(ranks_plan_anew_together_or_none_does) {
-    task k = {
-        .stage = 1 + _i, .words = "recompute all dynamic_batch off loss_chunks 1", .victim = -1};
+    task k = {.stage = 1 + _i * EVERY(2),
+              .words = "recompute all dynamic_batch off loss_chunks 1",
+              .victim = -1};
     seen plain = train_them(k);
     k.plans_anew = true;
     seen now = train_them(k);
@@ -255,8 +256,9 @@ static Suite *suite(void) {
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, ranks_shrink_and_grow_with_the_one_that_is_short, 0, 3);
     tcase_add_test(c, in_an_emergency_ranks_recompute_together);
-    tcase_add_loop_test(c, ranks_plan_anew_together_or_none_does, 0, 3);
-    tcase_add_loop_test(c, what_one_rank_is_refused_at_the_begin_all_do_without, 0, 2);
+    tcase_add_loop_test(c, ranks_plan_anew_together_or_none_does, 0, COUNT_EVERY(3, 2));
+    tcase_add_loop_test(c, what_one_rank_is_refused_at_the_begin_all_do_without, 0,
+                        COUNT_EVERY(2, 2));
     tcase_add_test(c, parts_that_move_change_no_bit);
     suite_add_tcase(s, c);
     return s;
