@@ -1,7 +1,7 @@
 /* command_line.h: the flags of a measurement as a table: name, value, help.
  *
- * Values stay text; most are handed to hy_config_set, which knows what is accepted. --set KEY=VALUE
- * may stand several times, and --help prints the table. A wrong flag is told on standard error. */
+ * Values stay text; most are passed to hy_config_set, which checks them. --set KEY=VALUE may be
+ * repeated, and --help prints the table. A wrong flag is reported on standard error. */
 #ifndef BENCH_COMMAND_LINE_H
 #define BENCH_COMMAND_LINE_H
 
@@ -70,7 +70,7 @@ static inline bool bench_command_parse(bench_command *c, int argc, char **argv) 
     return true;
 }
 
-/* Command line and date, so that figures can be repeated. */
+/* Prints command line and date, so that figures can be repeated. */
 static inline void bench_print_command(int argc, char **argv) {
     char date[32];
     time_t now = time(NULL);
@@ -80,7 +80,7 @@ static inline void bench_print_command(int argc, char **argv) {
     printf("\n%s\n", date);
 }
 
-/* The value of a flag of the table; "" for a name that is not there. */
+/* The value of a flag of the table; "" for an unknown name. */
 static inline const char *bench_value(const bench_command *c, const char *name) {
     for (int i = 0; i < c->flag_count; i++) {
         if (strcmp(c->flags[i].name, name) == 0) return c->flags[i].value;
@@ -88,7 +88,8 @@ static inline const char *bench_value(const bench_command *c, const char *name) 
     return "";
 }
 
-/* Cuts the next word off a comma-separated list; false at its end. A longer word is cut short. */
+/* Takes the next word from a comma-separated list; false at its end. A word that is too long is
+ * cut. */
 static inline bool bench_next_word(const char **list, char word[BENCH_WORD_MAX]) {
     size_t size = strcspn(*list, ",");
     if (size == 0) return false;

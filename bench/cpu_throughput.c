@@ -1,10 +1,9 @@
-/* cpu_throughput.c: how much of the machine's matmul speed a training step reaches.
+/* cpu_throughput.c: the share of the machine's matmul speed that a training step reaches.
  *
  * Trains GPT-2 124M for a few steps through hybrid.h and times plain sgemm of OpenBLAS, with its
- * own threads on the same number of cores, between the steps. Each step is held against the sgemm
- * just before and just after it, so that other load on the machine touches both; the median ratio
- * is the result. Model work is counted as 6 operations per block and head weight and token, plus
- * causal attention.
+ * own threads on the same number of cores, between the steps. Each step is compared with the sgemm
+ * before and after it, so that other load on the machine affects both; the result is the median
+ * ratio. Model work is 6 operations per block and head weight and token, plus causal attention.
  *   build/bench/cpu_throughput [--batch N] [--seq N] [--steps N] [--model NAME] */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -103,7 +102,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "cpu_throughput: needs 1 to 64 steps and OpenBLAS\n");
         return 1;
     }
-    for (int i = 0; i <= steps; i++) { /* the first one warms up */
+    for (int i = 0; i <= steps; i++) { /* the first step is a warm-up */
         hy_step_info info;
         if (hy_trainer_step(trainer, &info) != HY_OK) return fail();
         double after = sgemm_rate(rows), sgemm = 0.5 * (before + after);

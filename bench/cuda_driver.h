@@ -1,7 +1,7 @@
-/* cuda_driver.h: the few calls of NVIDIA's driver that measurements make themselves.
+/* cuda_driver.h: the few driver calls that measurements make themselves.
  *
  * The driver's library is opened at run time, so that programs build and start without one. Calls
- * that speak of a context mean that of the calling thread: one made here, or the trainer's. */
+ * use the context of the calling thread: one created here, or the trainer's. */
 #ifndef BENCH_CUDA_DRIVER_H
 #define BENCH_CUDA_DRIVER_H
 
@@ -21,7 +21,7 @@ typedef struct cuda_driver {
     int (*release)(uint64_t address);
 } cuda_driver;
 
-/* False where there is no driver, or one that lacks a call. */
+/* False: there is no driver, or it lacks a call. */
 static inline bool cuda_driver_open(cuda_driver *d) {
     const struct {
         const char *name;
@@ -47,7 +47,7 @@ static inline void cuda_driver_close(cuda_driver *d) {
     d->library = NULL;
 }
 
-/* Bytes in use on the card, whoever took them; 0 without a context on this thread. */
+/* Bytes in use on the card by all programs; 0 without a context on this thread. */
 static inline uint64_t cuda_driver_in_use(void) {
     cuda_driver d;
     size_t free_bytes = 0, total = 0;

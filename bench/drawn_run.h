@@ -1,10 +1,9 @@
-/* drawn_run.h: data and weights that are drawn, so that a run on a GPU begins at once.
+/* drawn_run.h: random data and weights, so that a run on a GPU starts at once.
  *
- * Tokens are drawn so that id i has a share near 1/i, as words have, because the embedding's
- * backward pass depends on how often a token repeats. Weights are drawn on the device with the
- * usual deviation: zeros would cost less power and run faster than a real model does, and drawing
- * on the host, as a run does it, takes long for large models. A run that is to get them is made
- * with init_std = 0. */
+ * Token i has a share near 1/i, like words, because the embedding's backward pass depends on how
+ * often a token repeats. Weights are drawn on the device with the usual deviation: zeros would use
+ * less power and run faster than a real model, and drawing on the host takes long for large models.
+ * A run that gets them is created with init_std = 0. */
 #ifndef BENCH_DRAWN_RUN_H
 #define BENCH_DRAWN_RUN_H
 
@@ -34,7 +33,7 @@ static inline hy_status drawn_tokens(const char *path, uint64_t count, int64_t v
     return status;
 }
 
-/* A matrix of normal numbers, made on the device. */
+/* A matrix of normal numbers, created on the device. */
 static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t item,
                                      const hy_param *p) {
     hy_op_call call = {.kind = HY_OP_COMBINE};
@@ -46,7 +45,7 @@ static inline hy_status drawn_matrix(hy_trainer *t, hy_store *store, int32_t ite
     return t->engine.device.backend->enqueue(t->engine.device.compute, &call);
 }
 
-/* Codes of normal numbers; of most types any byte is a code of some number of the usual size. */
+/* Quantised normal numbers; in most types, any byte is a number of the usual size. */
 static inline void drawn_bytes(hy_dtype dtype, uint8_t *bytes, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         bytes[i] = dtype == HY_E4M3
@@ -55,7 +54,7 @@ static inline void drawn_bytes(hy_dtype dtype, uint8_t *bytes, uint64_t count) {
     }
 }
 
-/* Codes of a frozen matrix, and scales that make numbers of the usual size of them. */
+/* The quantised values of a frozen matrix, with scales that give numbers of the usual size. */
 static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item) {
     enum { BYTES = 1 << 20 };
     const hy_layout_item *entry = &store->layout.items[item];
@@ -66,7 +65,7 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     uint8_t *random = (uint8_t *)numbers + scales;
     drawn_bytes(entry->dtype, random, BYTES);
     if (entry->group) pairs = (uint64_t)(entry->count / entry->block / entry->group) * 2;
-    memset(numbers, 0, scales); /* codes of scales: the offset alone counts */
+    memset(numbers, 0, scales); /* quantised scales: only the offset counts */
     for (uint64_t i = 0; i < pairs; i++) numbers[i] = i % 2 ? 2.5f * (float)DRAWN_DEVIATION : 1e-3f;
     for (uint64_t i = 0; !entry->group && i < scales / sizeof *numbers; i++)
         numbers[i] = (float)DRAWN_DEVIATION / (entry->dtype == HY_E4M3 ? 50 : 70);
@@ -83,12 +82,12 @@ static inline hy_status drawn_codes(hy_trainer *t, hy_store *store, int32_t item
     return status;
 }
 
-/* The unit's matrices in one of the rows. */
+/* The matrices of a unit in one of the rows. */
 static inline hy_status drawn_unit(hy_trainer *t, int row, int32_t unit) {
     const hy_params *params = &t->engine.model->params;
     hy_store *store = hy_store_of(&t->engine, row);
-    for (int pass = 0; pass < 2;
-         pass++) { /* codes go by the backing store, numbers by the device */
+    /* Quantised values depend on the backing store (pass 0), numbers on the device (pass 1). */
+    for (int pass = 0; pass < 2; pass++) {
         if (pass == 1) HY_TRY(hy_store_get(store, t->engine.device.compute, unit));
         for (int32_t i = 0; i < params->count; i++) {
             const hy_param *p = &params->list[i];
@@ -102,7 +101,7 @@ static inline hy_status drawn_unit(hy_trainer *t, int row, int32_t unit) {
     return hy_store_release_changed(store, t->engine.device.compute, unit);
 }
 
-/* Before the first step. */
+/* Call it before the first step. */
 static inline hy_status drawn_weights(hy_trainer *t) {
     for (int32_t unit = 0; unit < t->engine.model->params.units; unit++) {
         HY_TRY(drawn_unit(t, HY_ROW_MASTER, unit));

@@ -1,13 +1,12 @@
-/* fp8_gradients.c: how near the gradients of a step in fp8 are to those in bf16.
+/* fp8_gradients.c: compares the gradients of a step in fp8 with those in bf16.
  *
- * Makes one optimizer step from the same weights on the same batches in each, and compares the sums
- * of gradients matrix by matrix: cosine and ratio of lengths, the worst and the mean over the
- * layers. For each kind of parameter, so that a matmul that goes wrong shows, where a loss would
- * hide it. Once with gradients as e4m3, once as e5m2. The state has to lie on the device, gradients
- * fp32.
+ * Makes one optimizer step with each from the same weights on the same batches, and compares the
+ * sums of gradients matrix by matrix: cosine and ratio of lengths, the worst and the mean over the
+ * layers. Each kind of parameter is shown, because a loss could hide a wrong matmul. Runs with
+ * gradients as e4m3 and as e5m2. The state must be on the device, with fp32 gradients.
  *   build/bench/fp8_gradients [--steps N] KEY=VALUE ...    as for gpu_loss
  *
- * The step that is compared is the one after N in bf16, so that all have the same weights. */
+ * The compared step follows N steps in bf16, so that all have the same weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,7 @@
 #include "gpu_heading.h"
 #include "trainer/trainer.h"
 
-/* Kinds of parameters, and the rows of qkv apart: they have one scale in fp8. */
+/* Kinds of parameters; qkv is split into its rows, which share one fp8 scale. */
 enum { Q = HY_P_KIND_COUNT, K, V, KINDS };
 static const char *const names[KINDS] = {[HY_P_TOKENS] = "embedding",
                                          [HY_P_POSITIONS] = "positions",
@@ -57,19 +56,19 @@ static hy_status configure(hy_config *config, int argc, char **argv, const char 
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) HY_TRY(set(config, fixed[i]));
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) == 0) {
-            i++; /* options have a value */
+            i++; /* every option has a value */
         } else {
             HY_TRY(set(config, argv[i]));
         }
     }
     for (; *own; own++) HY_TRY(set(config, *own));
-    /* What Warmup is for a run is here what comes before the step. */
+    /* The steps before the compared one are Warmup. */
     HY_TRY(hy_config_set(config, "precision", "bf16", HY_FROM_FLAG));
     return hy_config_set(config, "warmup_steps", gpu_option(argc, argv, "--steps", "0"),
                          HY_FROM_FLAG);
 }
 
-/* The gradients that the last step left, into one array in the order of the parameters. */
+/* Copies the gradients of the last step into one array, in the order of the parameters. */
 static hy_status fetch(hy_trainer *t, float *out) {
     hy_engine *e = &t->engine;
     hy_store *grads = hy_store_of(e, HY_ROW_GRADS);

@@ -1,14 +1,14 @@
-/* gpu_attention.c: our causal attention alone: time of forward and backward, and their results.
+/* gpu_attention.c: times our causal attention alone, forward and backward, and writes its results.
  *
  * Times one shape on packed bf16 rows of q, k and v. Each figure is the median over several rounds
- * of the mean of many calls enqueued between two waits, as CUDA events around them would give it.
- * Inputs are random, or files that another program wrote; results can be written, so that another
- * program checks them: bench/peers/torch_attention.py does both and times PyTorch in the same run.
+ * of the mean of many calls enqueued between two waits, as CUDA events would give it. Inputs are
+ * random, or files of another program. Results can be written for another program to check:
+ * bench/peers/torch_attention.py does both and times PyTorch in the same run.
  *   build/bench/gpu_attention [--batch 8] [--seq 2048] [--heads 16] [--kv-heads N] [--head-dim 128]
  *       [--device cuda] [--rounds 7] [--calls 20] [--qkv FILE --dout FILE] [--out FILE --dqkv FILE]
  *       [--attention own|cudnn|auto] [--card-mib N] [--json]
  *
- * --card-mib: heads at a time as on a card with so much memory. */
+ * --card-mib: process as many heads at a time as on a card with this memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static hy_status device_tensor(bench *b, hy_tensor shape, hy_tensor *out) {
     return b->backend->alloc(b->backend, HY_DEVICE, hy_tensor_bytes(&shape), &out->data);
 }
 
-/* Normal numbers: scores then spread as a trained model's do. */
+/* Normal numbers, so that scores spread as in a trained model. */
 static void draw(uint16_t *values, int64_t count, uint64_t first) {
     for (int64_t i = 0; i < count; i++) {
         double x = hy_rng_normal(1, HY_RNG_TEST, first + (uint64_t)i);
@@ -60,7 +60,7 @@ static hy_status read_raw(const char *path, void *data, size_t bytes) {
     return hy_fail(HY_ERR_INPUT, "%s: expected %zu bytes", path, bytes);
 }
 
-/* Fills a device tensor from the file that `name` gives, or with random numbers. */
+/* Fills a device tensor from the file of flag `name`, or with random numbers. */
 static hy_status fill(bench *b, const char *name, uint64_t first, const hy_tensor *t) {
     const char *path = gpu_option(b->argc, b->argv, name, NULL);
     size_t bytes = hy_tensor_bytes(t);
@@ -214,7 +214,7 @@ static hy_status open_backend(bench *b, const char *device) {
     return HY_OK;
 }
 
-/* Memory is left to the end of the process: it measures one shape and is done. */
+/* Memory is not freed: the process measures one shape and ends. */
 int main(int argc, char **argv) {
     bench b = {.argc = argc, .argv = argv};
     const char *device = gpu_option(argc, argv, "--device", "cuda");

@@ -1,7 +1,7 @@
-/* gpu_heading.h: what every measurement on a GPU prints first: command line, card and date.
+/* gpu_heading.h: prints command line, card and date at the start of a GPU measurement.
  *
- * A figure without them cannot be repeated. Also where a measurement ends at once, and why, on a
- * machine without NVIDIA's driver: so that running all measurements works anywhere. */
+ * Figures without them cannot be repeated. Without an NVIDIA driver a measurement is skipped with a
+ * message, so that all measurements can be run on any machine. */
 #ifndef BENCH_GPU_HEADING_H
 #define BENCH_GPU_HEADING_H
 
@@ -29,7 +29,7 @@ static inline bool gpu_flag(int argc, char **argv, const char *name) {
 
 static inline bool gpu_is_asked(const char *device) { return strncmp(device, "cuda", 4) == 0; }
 
-/* True, after a line that says so, where there can be no card. */
+/* True, after a message, if there cannot be a card. */
 static inline bool gpu_is_absent(const char *program, const char *device) {
     if (!gpu_is_asked(device) || hy_cuda_has_driver()) return false;
     printf("%s: skipped, no NVIDIA driver found\n", program);

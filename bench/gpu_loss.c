@@ -1,24 +1,24 @@
-/* gpu_loss.c: trains with some settings and prints the held-out loss at the end.
+/* gpu_loss.c: trains with given settings and prints the held-out loss at the end.
  *
- * What bench/gpu_loss.sh and bench/gpu_profiles.sh are made of. Nothing is written but, with
- * --dump, what another program needs to train the very same run (gpu_loss/dump.h). The result is
- * one JSON object on standard output; what happens on the way goes to standard error.
+ * bench/gpu_loss.sh and bench/gpu_profiles.sh use it. It writes no files, except with --dump, which
+ * writes what another program needs to train the same run (gpu_loss/dump.h). The result is one JSON
+ * object on standard output; progress goes to standard error.
  *   build/bench/gpu_loss [--dump FOLDER] [--points N] [--evals N] [--inject STEP] KEY=VALUE ...
  *   build/bench/gpu_loss --only-dump FOLDER KEY=VALUE ...
  *
- * --evals takes the held-out loss after every Nth part of the run as well: "held_out" lists step,
- * compute spent in full steps, seconds of training up to there, and loss; "train_s" are those
- * seconds at the end. Validation and all that comes before the first step are not in them.
- * --only-dump writes the folder and trains nothing.
+ * --evals also computes the held-out loss after every Nth part of the run: "held_out" lists step,
+ * compute spent in full steps, seconds of training so far, and loss; "train_s" is the training time
+ * at the end. Validation and everything before the first step do not count. --only-dump writes the
+ * folder and does not train.
  *
- * --inject makes an outlier of one channel: after that step the weight of one element of the second
- * norm in the middle layer is multiplied by 10,000, and stays what training makes of it. The state
- * has to lie on the device.
+ * --inject creates an outlier in one channel: after that step, one element of the second norm in
+ * the middle layer is multiplied by 10,000, and training continues with it. The state must be on
+ * the device.
  *
  * KEY=VALUE is any setting of hybrid-train: model=gpt2-124m data=train.bin val_data=val.bin
  * steps=300
  *
- * Exit code: 0, 1 when something failed, 2 for wrong settings, 3 for a run that diverged. */
+ * Exit code: 0 done, 1 failed, 2 wrong settings, 3 the run diverged. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,15 +50,15 @@ typedef struct curve {
     point points[POINTS_MAX];
     hy_trainer *trainer;
     int64_t inject_at;
-    double fp8_largest, fp8_zeros; /* the most of any step */
-    double begin;                  /* clock at the first step; 0: not there yet */
+    double fp8_largest, fp8_zeros; /* maximum over all steps */
+    double begin;                  /* time of the first step; 0: not started */
     double validating;             /* seconds */
     double spent;
     int held_out_count;
     held_out_point held_out[POINTS_MAX];
 } curve;
 
-/* The weight of one channel of a norm times a factor. */
+/* Multiplies the weight of one channel of a norm. */
 static hy_status inject(hy_trainer *t) {
     hy_engine *e = &t->engine;
     int32_t unit = e->model->params.units / 2;
@@ -82,8 +82,7 @@ static hy_status inject(hy_trainer *t) {
     return HY_OK;
 }
 
-/* An update that is still pending or under way belongs to the steps, not to the validation that
- * follows. */
+/* A pending update belongs to the steps, not to the validation that follows. */
 static hy_status finish_update(const curve *c, int64_t step) {
     hy_engine *e = &c->trainer->engine;
     int64_t every = hy_trainer_eval_every(c->trainer);
@@ -96,7 +95,8 @@ static void on_eval(void *user, const hy_eval_info *info) {
     curve *c = user;
     c->validating += info->seconds;
     double seconds = hy_clock() - c->begin - c->validating;
-    if (c->held_out_count == POINTS_MAX) c->held_out_count--; /* the last one is always there */
+    /* the last point is always included */
+    if (c->held_out_count == POINTS_MAX) c->held_out_count--;
     c->held_out[c->held_out_count++] = (held_out_point){info->step, c->spent, seconds, info->loss};
 }
 
@@ -148,7 +148,7 @@ static hy_status configure(hy_config *config, int argc, char **argv) {
     HY_TRY(hy_config_set(config, "sample_tokens", "0", HY_FROM_CALLER));
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) == 0) {
-            i++; /* options have a value */
+            i++; /* every option has a value */
         } else {
             HY_TRY(set(config, argv[i]));
         }

@@ -1,19 +1,18 @@
-/* gpu_phases.c: what phases keep, move and wait for on a GPU, beside what they have to reach.
+/* gpu_phases.c: memory, copies and waiting of phases on a GPU, compared with their bars.
  *
- * Short runs through Warmup, Full, Predict and Correct; the planner chooses what the settings of a
- * row leave open. Row a: a small model in 8 GiB against the same with all of the card; b: Predict
- * and Correct together with and without lookahead; c: what Predict keeps on the device against what
- * Full keeps; d: cycles of a 7B model on a 64 GB PC with a card of which others hold all but 16,303
- * MiB (bench/gpu_phases.sh does that). Rows e, f and g name no type and no place: 1.5B on that
- * card, which the script holds against the whole one, 3B and 7B on it in a PC of 32 GB. Each row
- * prints its settings, its figures, its bar and a verdict; exit code 1 when one is missed. With
- * --set the settings of a row are changed, and nothing is judged.
+ * Short runs through Warmup, Full, Predict and Correct; the planner chooses what a row leaves open.
+ * Row a: a small model in 8 GiB and with the whole card; b: Predict and Correct together with and
+ * without lookahead; c: memory of Predict on the device compared with Full; d: cycles of a 7B model
+ * on a 64 GB PC with 16,303 MiB free on the card (bench/gpu_phases.sh holds the rest). Rows e, f
+ * and g set no type and no place: 1.5B on that card, which the script compares with the whole card,
+ * 3B and 7B on it in a PC of 32 GB. Each row prints its settings, figures, bar and verdict; the
+ * exit code is 1 if a bar is missed. --set changes the settings of a row, which then has no bar.
  *   build/bench/gpu_phases [--row abc] [--device cuda|cpu] [--model NAME] [--set "key=value ..."]
- *       [--folder FOLDER]     row g: where state on disk is, /tmp by default */
+ *       [--folder FOLDER]     row g: folder for state on disk, /tmp by default */
 #include "gpu_heading.h"
 #include "phase_run.h"
 
-/* Weights that are their own master, gradients in 16 bits, m and v in 8. */
+/* Weights without a master copy, gradients in 16 bits, m and v in 8 bits. */
 #define SMALL_STATE                                                                                \
     "precision=bf16 precision_correct=same master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit " \
     "predictor_dtype=bf16"
@@ -24,7 +23,7 @@ typedef bool (*row_judge)(const phase_run runs[2]);
 struct row {
     char name;
     const char *title, *model, *settings;
-    const char *variants[2]; /* what each of its runs has beside; the second NULL: it has one run */
+    const char *variants[2]; /* additional settings of each run; the second NULL: only one run */
     row_judge judge;         /* prints figures; true: the bar is reached */
     bool has_cycles;         /* all four phases must occur */
 };
@@ -72,13 +71,12 @@ static bool has_all_phases(const phase_run *run) {
     return true;
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- bars ------------------------------------------------------------------------------------ */
 
 #define ROOM (8.0 * 0x1p30)
 #define SPEED_BAR 0.9
 
-/* The slowest of three ways to look at speed counts: windows are shorter here than in a long
- * run. */
+/* The slowest of three speeds counts, because windows are shorter here than in a long run. */
 static bool judge_room(const phase_run runs[2]) {
     const phase_run *large = &runs[0], *small = &runs[1];
     double taken = (double)phase_run_taken(small), planned = (double)small->plan.vram_bytes;
@@ -97,7 +95,7 @@ static bool judge_room(const phase_run runs[2]) {
 
 #define TOGETHER_BAR 0.9
 
-/* What leaves one phase may not turn up in the other. */
+/* Time saved in one phase must not appear in the other. */
 static bool judge_waiting(const phase_run runs[2]) {
     double at_once = waited_a_step(&runs[0], HY_CORRECT);
     double ahead = waited_a_step(&runs[1], HY_CORRECT);
@@ -127,7 +125,7 @@ static bool judge_predict(const phase_run runs[2]) {
 #define PINNED_BAR 56.0
 #define PINNED_GOAL 50.0
 
-/* Losses of optimizer steps as they came. */
+/* Losses of optimizer steps in order. */
 static double losses[PHASE_RUN_STEPS_MAX];
 static int loss_count;
 
@@ -156,7 +154,7 @@ static bool judge_cycles(const phase_run runs[2]) {
            pinned <= PINNED_BAR;
 }
 
-/* Speed against the whole card is judged by who runs it on both: gpu_phases.sh. */
+/* gpu_phases.sh runs this on both cards and compares the speeds. */
 static bool judge_nothing(const phase_run runs[2]) { return rate_of(&runs[0]) > 0; }
 
 #define PC_BAR (28.0 * 0x1p30)
@@ -179,13 +177,13 @@ static bool judge_disk(const phase_run runs[2]) {
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* A window of Full as long as a run has it by default. */
+/* A Full window of the default length. */
 #define AS_PLANNED                                                                                 \
     "profile=aggressive seq_len=1024 lr_warmup_steps=1 full_steps=20 dynamic_batch=on "            \
     "eval_batches=1"
 
-/* m and v come back before Predict ends where lookahead asks for it: that is measured in b, and
- * kept out of c. */
+/* m and v return before Predict ends if lookahead is set: row b measures this, row c excludes
+ * it. */
 static const row rows[] = {
     {'a',
      "Llama-3.2-1B, profile aggressive, 131,072 tokens per step: the whole card, and 8 GiB",
@@ -289,7 +287,7 @@ static hy_status make_run(const row *r, int variant, phase_run *out) {
 }
 
 static hy_status measure_row(const row *r, bool *is_reached) {
-    static phase_run runs[2]; /* large for a stack */
+    static phase_run runs[2]; /* too large for the stack */
     bool is_changed = given_model || given_settings || !gpu_is_asked(given_device);
     int count = r->variants[1] ? 2 : 1;
     printf("row %c: %s\n  %s\n", r->name, r->title, r->settings);

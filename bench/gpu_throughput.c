@@ -1,13 +1,12 @@
-/* gpu_throughput.c: tokens per second of training on a GPU, beside what others reach.
+/* gpu_throughput.c: tokens per second of training on a GPU, compared with other programs.
  *
- * Trains a preset for a few optimizer steps on made-up tokens, with nothing else going on (no
- * validation, no checkpoints, no prediction), and prints the median step, model FLOP/s (6
- * operations per block and head weight and token, plus causal attention; recomputation is not
- * counted), its share of the card's nominal peak and of a large bf16 product timed at start. Rows a
- * to g are those of the tables in docs/performance.md; d is a forward-only pass over as many
- * tokens, as Predict makes it; e to g are for a card of which others hold all but 16,303 MiB
- * (bench/gpu_capped.sh), and also print what compute waited for copies and what is pinned on the
- * host. --set gives settings as a run knows them.
+ * Trains a preset for a few optimizer steps on random tokens, without validation, checkpoints and
+ * prediction, and prints the median step, model FLOP/s (6 operations per block and head weight and
+ * token, plus causal attention; recomputation does not count), its share of the card's nominal peak
+ * and of a large bf16 matmul timed at the start. Rows a to g are those of the tables in
+ * docs/performance.md. Row d is a forward-only pass over as many tokens, as in Predict. Rows e to g
+ * are for a card with 16,303 MiB free (bench/gpu_capped.sh), and also print the time that compute
+ * waited for copies, and the pinned host memory. --set changes settings of the run.
  *   build/bench/gpu_throughput [--row a..l|all] [--steps N] [--warmup N] [--breakdown]
  *       [--batch-size N] [--seq-len N] [--tokens N] [--model NAME] [--device cuda|cpu]
  *       [--precision bf16] [--recompute none] [--loss-chunks N] [--tune off|fast|max]
@@ -36,10 +35,10 @@ typedef struct row {
     measure measure;
     double bar, goal;
     peer peers[3];
-    const char *settings; /* beyond those of all rows; NULL: none */
+    const char *settings; /* additional settings; NULL: none */
 } row;
 
-/* bf16 weights that are their own master, bf16 gradients, 8-bit m and v; the planner chooses the
+/* bf16 weights without a master copy, bf16 gradients, 8-bit m and v; the planner chooses the
  * rest. */
 #define SMALL_STATE "master_dtype=bf16 grad_dtype=bf16 optimizer=adamw8bit cpu_mem=50GiB"
 
@@ -195,7 +194,7 @@ static const row rows[] = {
 typedef struct bench {
     int argc;
     char **argv;
-    bool has_heading, is_changed; /* is_changed: not the setting of the table */
+    bool has_heading, is_changed; /* is_changed: the settings differ from the table */
 } bench;
 
 static const char *option(const bench *b, const char *name, const char *fallback) {
@@ -311,7 +310,7 @@ static void print_verdict(const bench *b, const row *r, double value) {
     }
 }
 
-/* What the planner made of it, where it had to choose. */
+/* What the planner chose, if it had a choice. */
 static void print_plan(const gt_work *w) {
     char rate[32];
     hy_plan_facts plan;
@@ -383,7 +382,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < ROWS; i++) {
         bool is_wanted =
             strcmp(wanted, "all") == 0 ? !rows[i].settings : strchr(wanted, rows[i].name) != NULL;
-        if (!is_wanted) continue; /* all: those of a card that is free */
+        if (!is_wanted) continue; /* all: the rows for a whole card */
         is_known = true;
         if (measure_row(&b, &rows[i]) != HY_OK) {
             fprintf(stderr, "gpu_throughput: row %c: %s\n", rows[i].name, hy_error_message());

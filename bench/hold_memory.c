@@ -1,13 +1,12 @@
-/* hold_memory.c: takes memory of a card and keeps it, so that a large card behaves as a smaller
- * one.
+/* hold_memory.c: holds memory of a card, so that a large card behaves like a smaller one.
  *
- * Takes all that is free but --leave MiB, in large pieces first and smaller ones for the rest,
- * prints one line when it holds them, and waits. It lets go when it gets SIGTERM or SIGINT, or when
- * its standard input, where that is a pipe or a terminal, is closed. Whoever computes meanwhile
- * pays for its own context out of what is left, as on a real card.
+ * Allocates all free memory except --leave MiB, large pieces first, prints one line when it is
+ * done, and waits. It releases the memory on SIGTERM or SIGINT, or when a pipe or terminal at its
+ * standard input is closed. Other programs pay for their own CUDA context from the rest, as on a
+ * real card.
  *   build/bench/hold_memory --leave 16303 [--device N] &
  *
- * Without --leave it takes nothing and says how it is used. */
+ * Without --leave it allocates nothing and prints its usage. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -21,7 +20,7 @@
 
 #define MIB ((size_t)1 << 20)
 #define LARGEST_PIECE (4096 * MIB)
-#define SMALLEST_PIECE (2 * MIB) /* the driver gives memory in pages of this size */
+#define SMALLEST_PIECE (2 * MIB) /* the driver allocates memory in pages of this size */
 #define PIECES_MAX 4096
 
 typedef struct held {
@@ -30,15 +29,15 @@ typedef struct held {
     size_t bytes;
 } held;
 
-/* ---- taking ---------------------------------------------------------------------------------- */
+/* ---- allocating ------------------------------------------------------------------------------ */
 
 static size_t free_bytes(const cuda_driver *d) {
     size_t now = 0, total = 0;
     return d->mem_info(&now, &total) == 0 ? now : 0;
 }
 
-/* A piece that is refused, or that would leave too little, is tried at half its size. What is free
- * is asked again before each: others take and give memory too. */
+/* A piece that is refused, or would leave too little, is tried again at half its size. Free memory
+ * is read before each piece, because other programs allocate and free memory too. */
 static void take(const cuda_driver *d, size_t leave, held *h) {
     for (size_t piece = LARGEST_PIECE; piece >= SMALLEST_PIECE && h->count < PIECES_MAX;) {
         bool has_room = free_bytes(d) >= leave + piece;
@@ -71,14 +70,14 @@ static void listen_to_signals(void) {
     sigaction(SIGINT, &action, NULL);
 }
 
-/* A shell gives what it starts in the background /dev/null, whose end is no wish of anybody. */
+/* A shell gives background jobs /dev/null as standard input; its end is not a request to stop. */
 static bool has_someone_at_stdin(void) {
     struct stat s;
     bool is_pipe = fstat(STDIN_FILENO, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode));
     return is_pipe || isatty(STDIN_FILENO);
 }
 
-/* A second at a time, so that a signal between the look at was_asked and poll is only late. */
+/* Polls for one second at a time: a signal between the check of was_asked and poll is only late. */
 static void wait_for_end(void) {
     struct pollfd in = {.fd = has_someone_at_stdin() ? STDIN_FILENO : -1, .events = POLLIN};
     while (!was_asked) {
@@ -92,9 +91,10 @@ static void wait_for_end(void) {
 /* ---- the command line ------------------------------------------------------------------------ */
 
 static int usage(FILE *to) {
-    fprintf(to, "usage: hold_memory --leave MIB [--device N]\nAllocates all free memory of a card "
-                "except MIB mebibytes. Holds it until SIGTERM, or until\na pipe or terminal at "
-                "standard input is closed.\n");
+    fprintf(to, "usage: hold_memory --leave MIB [--device N]\n"
+                "Allocates all free memory of a card except MIB mebibytes. Holds it until SIGTERM, "
+                "or until\n"
+                "a pipe or terminal at standard input is closed.\n");
     return to == stderr ? 2 : 0;
 }
 
@@ -128,7 +128,7 @@ static int use_card(const cuda_driver *d, int ordinal) {
 }
 
 int main(int argc, char **argv) {
-    static held h; /* large for a stack */
+    static held h; /* too large for the stack */
     cuda_driver d;
     long leave, device;
     bool wants_help = argc == 1 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;

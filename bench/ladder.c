@@ -1,13 +1,13 @@
-/* ladder.c: what each way to save memory saves, and what it costs.
+/* ladder.c: the savings and costs of each way to save memory.
  *
- * Trains one model again and again, each time with one more optimisation switched on and from the
- * same seed: fp32, bf16, recomputation, smaller gradients, state and master; then m and v,
- * gradients, weights and activations leave the device one after the other, and updates wait for the
- * next step; then matmuls in fp8; then adapters beside the model as it is and in NF4; then
- * strategies for Predict; then the profiles, with what the planner chose for each. Prints device
- * bytes in Full and Predict, pinned bytes, speed, waiting and held-out loss of each rung, and the
- * change against the rung it stands on. Exit code 1 when a plan is beyond its bar, or when a rung
- * that may change no bit changed the loss.
+ * Trains one model several times from the same seed, each time with one more optimisation: fp32,
+ * bf16, recomputation, smaller gradients, state and master weights; then m and v, gradients,
+ * weights and activations leave the device one after the other, and updates wait for the next step;
+ * then fp8 matmuls; then adapters with the model as it is and in NF4; then strategies for Predict;
+ * then the profiles, with the planner's choices. For each row it prints device bytes in Full and
+ * Predict, pinned bytes, speed, waiting and held-out loss, and the change from the row that it is
+ * based on. The exit code is 1 if a plan is beyond its bar, or if a row that must not change any
+ * bit changed the loss.
  *   build/bench/ladder [--model NAME] [--device cpu|cuda] [--steps N] [--batch-size N] [--json
  * FILE] */
 #include "gpu_heading.h"
@@ -91,7 +91,7 @@ static int check(const void *context) {
 }
 
 int main(int argc, char **argv) {
-    static ladder l; /* large for a stack */
+    static ladder l; /* too large for the stack */
     bench_command command = {.program = "ladder",
                              .about = "what each way to save memory saves and costs",
                              .flags = flags,

@@ -1,9 +1,9 @@
-/* links.c: how fast a link of sockets moves memory between ranks of this machine, beside memcpy.
+/* links.c: the speed of sockets between ranks of this machine, compared with memcpy.
  *
- * Every rank sends each other rank its own piece and receives theirs, all at once, as weights are
- * gathered; then each rank its piece of numbers, which are added as gradients are. Figures are
- * bytes that a rank sends in a second, the median of several rounds; the last column is a call of
- * the control channel. */
+ * Every rank sends its part to each other rank and receives theirs at the same time, as in
+ * gathering weights. Then each rank sends numbers that are added, as in reducing gradients. Figures
+ * are bytes per second that a rank sends, the median of several rounds; the last column is a call
+ * of the control channel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "comm/link.h"
 #include "comm/net.h"
 
-#define BYTES ((uint64_t)32 << 20) /* that a rank sends in an exchange */
+#define BYTES ((uint64_t)32 << 20) /* bytes that a rank sends in an exchange */
 #define ROUNDS 7
 #define MOST_RANKS 4
 
@@ -45,7 +45,7 @@ static double memcpy_rate(char *to, const char *from) {
     return (double)BYTES / median(seconds);
 }
 
-/* Rank r has bytes[r] to bytes[r + 1] of the whole. */
+/* Rank r owns bytes[r] to bytes[r + 1] of the whole. */
 typedef struct parts {
     uint64_t bytes[MOST_RANKS + 1];
     char *whole, *scratch;
@@ -64,7 +64,7 @@ static parts make_parts(int count) {
 
 static uint64_t part_bytes(const parts *p, int r) { return p->bytes[r + 1] - p->bytes[r]; }
 
-/* Own part to everybody. */
+/* Sends the own part to all ranks. */
 static void gather(hy_link *link, const parts *p) {
     int rank = hy_link_rank(link), n = hy_link_count(link);
     hy_transfer sends[MOST_RANKS], receives[MOST_RANKS];
@@ -76,7 +76,7 @@ static void gather(hy_link *link, const parts *p) {
     must(hy_link_exchange(link, sends, n - 1, receives, n - 1));
 }
 
-/* To everybody its part, and those that came added to the own. */
+/* Sends each rank its part, and adds the received parts to the own part. */
 static void sum_parts(hy_link *link, const parts *p) {
     int rank = hy_link_rank(link), n = hy_link_count(link);
     uint64_t bytes = part_bytes(p, rank);

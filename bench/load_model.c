@@ -1,14 +1,13 @@
-/* load_model.c: how long a model's folder takes to load, beside what the disk takes to read its
- * files.
+/* load_model.c: the time to load a model folder, compared with reading its files from disk.
  *     load_model [--dtype bf16|fp32] [--rounds N] [FOLDER]
  *
- * Without a folder one of 1.5B parameters in bf16 (Qwen2.5-1.5B's shape, in shards of 1 GB) is made
- * in $TMPDIR and removed at the end. A round reads all files, loads the model, and reads them
- * again; before each of the three the files are dropped from the page cache, and mincore says that
- * they are gone. Reading is what a disk can do and no more: as many threads as loading has, 8 MiB
- * at a time, past the page cache (O_DIRECT) and with it; the faster one counts. Loading is done by
- * a child, whose peak of resident memory is its own. Exit code 1 when the median ratio is above 1.2
- * or memory above 1.1 times the files. */
+ * Without a folder, one with 1.5B parameters in bf16 (the shape of Qwen2.5-1.5B, in shards of 1 GB)
+ * is created in $TMPDIR and removed at the end. A round reads all files, loads the model, and reads
+ * the files again; before each of the three, the files are dropped from the page cache, which
+ * mincore confirms. Reading uses as many threads as loading, 8 MiB at a time, with and without the
+ * page cache (O_DIRECT); the faster one counts. A child process loads the model, so that its peak
+ * memory is its own. The exit code is 1 if the median ratio is above 1.2 or memory is above 1.1
+ * times the files. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,7 +27,7 @@
 #include "hub/hf_load.h"
 
 enum { BLOCK = 8 << 20, MOST_FILES = 64, MOST_ROUNDS = 99 };
-enum { LEAST_READERS = 4, MOST_READERS = 8 }; /* as hf_load.c has them */
+enum { LEAST_READERS = 4, MOST_READERS = 8 }; /* as in hf_load.c */
 #define MOST_TIME 1.2
 #define MOST_MEMORY 1.1
 
@@ -60,7 +59,7 @@ static const hy_shape qwen_1_5b = {.layers = 28,
                                    .rope_theta = 1000000,
                                    .init_std = 0.02};
 
-/* Any bytes do, but not such as a file system might leave out. */
+/* Any bytes, except those that a file system might not store. */
 static hy_status some_weights(void *context, int32_t param, int64_t first, int64_t count,
                               float *out) {
     (void)context;
@@ -83,7 +82,7 @@ static void make_folder(const char *folder) {
     hy_model_destroy(model);
 }
 
-/* The weights' files and their sizes. */
+/* The weight files and their sizes. */
 typedef struct file_list {
     char path[MOST_FILES][HY_HF_PATH_MAX];
     uint64_t size[MOST_FILES];
@@ -112,7 +111,7 @@ static void list_files(const char *folder, file_list *out) {
 
 /* ---- the page cache -------------------------------------------------------------------------- */
 
-/* Pages of a file that are in memory. */
+/* The number of pages of a file in memory. */
 static uint64_t cached_pages(int fd, uint64_t size) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), pages = (size + page - 1) / page, found = 0;
     void *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -124,7 +123,7 @@ static uint64_t cached_pages(int fd, uint64_t size) {
     return found * page;
 }
 
-/* Drops the files, and makes sure of it. */
+/* Drops the files from the page cache and checks it. */
 static void cool(const file_list *files) {
     uint64_t left = 0;
     for (int i = 0; i < files->count; i++) {
@@ -146,10 +145,10 @@ static void cool(const file_list *files) {
 typedef struct reading {
     const file_list *files;
     bool is_direct;
-    atomic_llong next; /* byte of all files together, in blocks */
+    atomic_llong next; /* position in all files together, in blocks */
 } reading;
 
-/* Block `at` of the files taken as one row; false past the last. A block never crosses files. */
+/* Block `at` of all files in a row; false past the last. A block never crosses files. */
 static bool find_block(const file_list *files, int64_t number, int *file, uint64_t *offset) {
     for (*file = 0; *file < files->count; ++*file) {
         int64_t blocks = (int64_t)((files->size[*file] + BLOCK - 1) / BLOCK);
@@ -216,13 +215,13 @@ static double load(const char *folder, hy_dtype dtype) {
     need(hy_params_layout(&model->params, HY_SET_ALL, dtype, &layout));
     need(hy_arena_init(&arena, backend, &ledger, HY_DEVICE, layout.bytes + 4096, "weights"));
     need(hy_store_init(&store, &arena, HY_WEIGHTS, &layout));
-    memset(arena.data, 0xff, layout.bytes); /* a run's memory is there before it is filled */
+    memset(arena.data, 0xff, layout.bytes); /* a run allocates its memory before it is filled */
     double begin = hy_clock();
     need(hy_hf_load_weights(folder, model, &store, stream, NULL));
     return hy_clock() - begin;
 }
 
-/* In a process of its own, so that its memory is what loading takes and nothing else. */
+/* Loads in a separate process, so that its memory is only that of loading. */
 static loaded load_once(const char *folder, const file_list *files, hy_dtype dtype) {
     loaded result = {0};
     int ends[2], status = 1;

@@ -1,11 +1,12 @@
-/* monitor_cost.c: what the memory monitor costs, and whether its figures are the driver's.
+/* monitor_cost.c: the cost of the memory monitor, and its figures compared with the driver's.
  *
- * One run, step by step: the time inside the monitor is held against the time of the steps, so
- * that other load on the machine touches both. On a card its figures are then compared with
- * cudaMemGetInfo, NVML and nvidia-smi, on any machine the process's with /proc/self/status. Ends
- * with 1 when a bar is missed: half a per cent of a step's time, one per cent of a figure.
+ * One run, step by step: the time inside the monitor is compared with the time of the steps, so
+ * that other load on the machine affects both. On a card its figures are compared with
+ * cudaMemGetInfo, NVML and nvidia-smi; on any machine, those of the process with /proc/self/status.
+ * The exit code is 1 if a bar is missed: half a per cent of a step's time, one per cent of a
+ * figure.
  *
- * build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
+ *   build/bench/monitor_cost [--model NAME] [--device cpu|cuda] [--steps N] [--set KEY=VALUE] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,7 +99,7 @@ static double status_resident(void) {
     return kib * 1024;
 }
 
-/* A column of nvidia-smi for the card, in bytes; NAN where it is not here. */
+/* A column of nvidia-smi for the card, in bytes; NaN if nvidia-smi is missing. */
 static double smi(const char *column) {
     char command[256], line[128] = "";
     snprintf(command, sizeof command,
@@ -127,10 +128,10 @@ static bool compare_card(const hy_trainer *t, const hy_memory_state *s) {
         is_ok &= print_figure("free: monitor, nvidia-smi", (double)s->device.free, smi_free);
         is_ok &= print_figure("total: monitor, nvidia-smi", (double)s->device.total, smi_total);
     }
-    /* What went since the card was opened: arenas, and what the driver loads beside them: told,
-     * and no bar, because the smaller the model the more that is. */
+    /* Memory used since the card was opened: arenas and what the driver loads. It has no bar,
+     * because the driver's part dominates for small models. */
     double gone = (double)t->engine.device.backend->facts.memory_free - (double)free_bytes;
-    printf("%-44s %10.1f MiB %10.1f MiB\n", "taken since the start: reserved, the driver's",
+    printf("%-44s %10.1f MiB %10.1f MiB\n", "allocated since the start: reserved, driver",
            (double)s->device.reserved / 0x1p20, gone / 0x1p20);
     if (s->process_device) {
         printf("%-44s %10.1f MiB\n", "this process: reported by the driver, with its context",

@@ -24,7 +24,7 @@ enum { B = 4, T = 1024, N = B * T, C = 768, H = 12, D = 64, F = 3072, V = 50257,
 typedef struct bench {
     hy_backend *backend;
     hy_stream *stream;
-    void (*library_threads)(int); /* NULL: OpenBLAS is not there */
+    void (*library_threads)(int); /* NULL: OpenBLAS is not available */
 } bench;
 
 static void stop(const char *what) {
@@ -40,8 +40,7 @@ static void *memory(bench *b, size_t bytes) {
     return data;
 }
 
-/* Cheap numbers in [-1, 1): a linear congruence, good enough to keep products from being
- * trivial. */
+/* Cheap numbers in [-1, 1) from a linear congruence; good enough for matmuls. */
 static hy_tensor numbers(bench *b, hy_dtype dtype, int64_t rows, int64_t cols) {
     hy_tensor t = hy_tensor_2d(NULL, dtype, rows, cols);
     uint32_t state = 1;
@@ -69,7 +68,7 @@ static void release(bench *b, hy_op_call *call) {
 
 /* ---- timing ---------------------------------------------------------------------------------- */
 
-/* Best seconds of a call over several runs of at least half a second together. */
+/* The best seconds per call over several runs of at least half a second together. */
 static double seconds(bench *b, hy_op_call *call) {
     size_t bytes = b->backend->workspace(b->backend, call);
     void *workspace = memory(b, bytes);
@@ -87,7 +86,7 @@ static double seconds(bench *b, hy_op_call *call) {
     return best;
 }
 
-/* The same product as one call of the library with all its threads. */
+/* The same product as one call of OpenBLAS with all its threads. */
 static double library_seconds(bench *b, const hy_op_call *call) {
     const hy_tensor *t = call->t;
     hy_gemm g = {.m = hy_tensor_height(&t[HY_MATMUL_D]),

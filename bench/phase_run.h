@@ -1,10 +1,10 @@
-/* phase_run.h: a short run that passes through all four phases, and what it kept in memory.
+/* phase_run.h: a short run through all four phases, and its memory.
  *
- * Trains through hybrid.h; on a GPU data and weights are drawn (drawn_run.h), so that it begins at
- * once. Settings make Warmup, Full, Predict and Correct follow each other within a few steps: they
- * are as strong as a file's, so --set and flags win over them. Bytes of a phase are the library's
- * own account: planned before anything was taken, measured as the most that was live. What the
- * driver and the system count is noted beside it. */
+ * Trains through hybrid.h; on a GPU, data and weights are random (drawn_run.h), so that it starts
+ * at once. Settings make Warmup, Full, Predict and Correct follow each other within a few steps;
+ * they have the origin of a file, so --set and flags override them. The bytes of a phase are those
+ * of the library: planned before anything is allocated, measured as the peak. Figures of the driver
+ * and the system are recorded too. */
 #ifndef BENCH_PHASE_RUN_H
 #define BENCH_PHASE_RUN_H
 
@@ -19,30 +19,32 @@
 #include "hybrid.h"
 
 #define PHASE_RUN_STEPS_MAX 1024
-#define PHASE_RUN_SEQUENCES 2050 /* in a drawn file; a run that needs more reads it again */
+#define PHASE_RUN_SEQUENCES 2050 /* tokens in a random file; a run that needs more reads it again */
 
 /* The plan's bar: within this share of what was measured, or within this many bytes. */
 #define PLAN_BAR_PERCENT 3.0
 #define PLAN_BAR_BYTES (128.0 * 0x1p20)
 
 typedef struct phase_run {
-    hy_summary summary;                    /* its strings went with the trainer: all are "" */
-    hy_plan_facts plan;                    /* the same */
-    char device[128], matmul[256];         /* as in the summary */
-    char types[128];                       /* of what is kept, in words */
-    bool is_aside;                         /* memory is short: the planner leaves out prediction */
-    char choices[384];                     /* what was asked for or chosen, in words */
-    double step_seconds[HY_PHASE_COUNT];   /* median; NaN where the phase did not occur */
-    double window_seconds;                 /* the same of Full steps that begin a window */
-    double val_loss;                       /* held out, after the last step */
-    double seconds_to_open;                /* data, device, memory, weights */
-    uint64_t pinned_bytes;                 /* the most that was pinned and live */
-    uint64_t resident_bytes;               /* of the process, beyond what it had before the run */
-    uint64_t card_bytes, card_bytes_after; /* GPU: most in use with the run, and after it; else 0 */
+    /* without its strings, which belonged to the trainer: all are "" */
+    hy_summary summary;
+    hy_plan_facts plan;                  /* also without strings */
+    char device[128], matmul[256];       /* as in the summary */
+    char types[128];                     /* number types, in words */
+    bool is_aside;                       /* prediction is disabled because memory is short */
+    char choices[384];                   /* the configured or chosen plan, in words */
+    double step_seconds[HY_PHASE_COUNT]; /* median; NaN if the phase did not occur */
+    double window_seconds;               /* the same for Full steps at the start of a window */
+    double val_loss;                     /* held-out loss after the last step */
+    double seconds_to_open;              /* data, device, memory, weights */
+    uint64_t pinned_bytes;               /* peak of pinned memory */
+    /* of the process, in addition to its memory before the run */
+    uint64_t resident_bytes;
+    uint64_t card_bytes, card_bytes_after; /* GPU: peak with the run, and memory after it; else 0 */
     int64_t batch_size, seq_len, grad_accum;
 } phase_run;
 
-/* Who looks on; may be NULL. */
+/* An observer; may be NULL. */
 typedef void (*phase_run_watch)(const hy_step_info *info);
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -71,8 +73,8 @@ static inline hy_status phase_run_set_text(hy_config *config, const char *text, 
     return HY_OK;
 }
 
-/* Jumps are made as soon as a window of optimizer steps is there, whether they would pay or not.
- * Nothing is written, and the text is short: it is made anew for every run. */
+/* Jumps are made as soon as a window is complete, whether they pay or not. No files are written,
+ * and the text is short, because every run generates it. */
 static inline hy_status phase_run_make_short(hy_config *config) {
     static const char *const often[][2] = {
         {"lr_warmup_steps", "2"}, {"full_steps", "2"},     {"correct_steps", "2"},
@@ -82,7 +84,7 @@ static inline hy_status phase_run_make_short(hy_config *config) {
     return phase_run_set(config, often, sizeof often / sizeof often[0], HY_FROM_FILE);
 }
 
-/* Flags of the same name as a key; "" leaves it alone. */
+/* Flags with the name of a key; "" does not change it. */
 static inline hy_status phase_run_configure(hy_config *config, const bench_command *command) {
     static const char *const flags[][2] = {{"device", "--device"},
                                            {"steps", "--steps"},
@@ -119,15 +121,15 @@ static inline double phase_run_median(double *values, int count) {
     return values[count / 2];
 }
 
-/* The most that was in use on the card, asked after every step. */
+/* The peak of memory in use on the card, read after every step. */
 static inline void phase_run_look(const hy_trainer *trainer, phase_run *out) {
     if (!trainer->engine.device.backend->facts.is_gpu) return;
     uint64_t now = cuda_driver_in_use();
     if (now > out->card_bytes) out->card_bytes = now;
 }
 
-/* Seconds of steps by kind. A Full step that begins a window also writes what the predictor keeps:
- * with windows as short as here such steps are many, so they are a kind of their own. */
+/* Seconds of steps by kind. A Full step at the start of a window also writes the predictor's state.
+ * Windows are short here, so such steps are frequent and count as a separate kind. */
 typedef struct phase_times {
     double seconds[HY_PHASE_COUNT + 1][PHASE_RUN_STEPS_MAX];
     int counts[HY_PHASE_COUNT + 1];
@@ -145,7 +147,7 @@ static inline double phase_times_median(phase_times *times, int kind) {
 
 static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase_run_watch watch,
                                        phase_run *out) {
-    static phase_times times; /* large for a stack */
+    static phase_times times; /* too large for the stack */
     hy_phase before = HY_WARMUP;
     hy_eval_info eval;
     times = (phase_times){0};
@@ -171,7 +173,7 @@ static inline const char *phase_run_type(hy_dtype type) {
     return type == HY_U8 ? "8-bit" : hy_dtype_name(type);
 }
 
-/* The types of the state, whoever decided them. */
+/* The types of the state, configured or chosen. */
 static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out) {
     const hy_types *types = &t->engine.plan.types;
     bool is_asked = t->settings.phases.predictor != HY_PREDICTOR_NONE;
@@ -189,7 +191,7 @@ static inline void phase_run_describe_types(const hy_trainer *t, phase_run *out)
              phase_run_type(types->optim), slow);
 }
 
-/* What the plan came to, whoever decided it. */
+/* The plan, configured or chosen. */
 static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
     const hy_plan_choice *c = &t->engine.plan.choice;
     char master[32] = "", layers[48] = "";
@@ -210,7 +212,7 @@ static inline void phase_run_describe(const hy_trainer *t, phase_run *out) {
              c->ring_depth, c->resident_units, c->updates_on_gather ? "on gather" : "at once");
 }
 
-/* As the system counts it: with pinned memory that was mapped before it was pinned. */
+/* As the system counts it: including pinned memory that was mapped before it was pinned. */
 static inline uint64_t phase_run_resident(void) {
     char line[256];
     unsigned long long kib = 0;
@@ -261,7 +263,7 @@ static inline hy_status phase_run_go(const hy_config *config, bool is_drawn, pha
     return status;
 }
 
-/* Tokens for a run on a GPU, in a folder of their own. */
+/* Tokens for a run on a GPU, in a separate folder. */
 static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
     char path[96];
     const char *base = getenv("TMPDIR");
@@ -272,7 +274,8 @@ static inline hy_status phase_run_draw(hy_config *config, char folder[64]) {
     snprintf(path, sizeof path, "%s/tokens.bin", folder);
     HY_TRY(drawn_tokens(path, (uint64_t)(PHASE_RUN_SEQUENCES * seq + 1), vocab));
     HY_TRY(hy_config_set(config, "init_std", "0", HY_FROM_FILE));
-    HY_TRY(hy_config_set(config, "lr", "1e-4", HY_FROM_FILE)); /* few steps: nothing may diverge */
+    /* few steps: nothing should diverge */
+    HY_TRY(hy_config_set(config, "lr", "1e-4", HY_FROM_FILE));
     return hy_config_set(config, "data", path, HY_FROM_FILE);
 }
 
@@ -287,7 +290,8 @@ static inline hy_status phase_run_make(hy_config *config, phase_run_watch watch,
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-/* What a measurement does: runs and shows all; then says what is wrong, and how much. */
+/* The steps of a measurement: runs and shows everything; then reports what is wrong, and how
+ * much. */
 typedef struct bench_work {
     hy_status (*measure)(const bench_command *command, void *results);
     int (*check)(const void *results);
@@ -311,26 +315,26 @@ static inline int bench_main(bench_command *command, int argc, char **argv,
     return work->check(work->results) == 0 ? 0 : 1;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading results ------------------------------------------------------------------------- */
 
-/* Of Full steps that begin a window. */
+/* Of Full steps at the start of a window. */
 static inline double phase_run_window_rate(const phase_run *run) {
     return (double)run->summary.tokens_per_step / run->window_seconds;
 }
 
-/* Tokens that a second of this phase trains on; of Full without steps that begin a window; NaN for
- * Predict, which trains on none. */
+/* Tokens per second of this phase; of Full without the first steps of windows; NaN for Predict,
+ * which trains on none. */
 static inline double phase_run_rate(const phase_run *run, hy_phase phase) {
     if (phase == HY_PREDICT) return NAN;
     return (double)run->summary.tokens_per_step / run->step_seconds[phase];
 }
 
-/* What the driver says that the run took, its context and loaded code apart; 0 on a CPU. */
+/* Memory of the run as reported by the driver, without its context and loaded code; 0 on a CPU. */
 static inline uint64_t phase_run_taken(const phase_run *run) {
     return run->card_bytes > run->card_bytes_after ? run->card_bytes - run->card_bytes_after : 0;
 }
 
-/* The most that any phase had on the device. */
+/* The peak of all phases on the device. */
 static inline uint64_t phase_run_peak(const phase_run *run) {
     uint64_t most = 0;
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
@@ -357,9 +361,9 @@ static inline uint64_t phase_measured(const hy_phase_summary *p, hy_place place)
     return sum;
 }
 
-/* How far a plan is from what was measured: what was measured less what was planned. */
+/* The difference between measured and planned bytes. */
 typedef struct plan_error {
-    double bytes, percent; /* percent of what was measured */
+    double bytes, percent; /* per cent of the measured bytes */
     bool is_within;        /* one of the two bars */
 } plan_error;
 

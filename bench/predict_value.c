@@ -1,10 +1,10 @@
-/* predict_value.c: what predicting, or another optimizer, is worth, measured at equal compute.
+/* predict_value.c: measures what prediction, or another optimizer, saves at equal compute.
  *
- * Trains the same model in several arms that may each spend the same compute, on paired seeds and a
- * grid of learning rates, then the baseline (AdamW, or what --baseline says) at longer and shorter
- * budgets, and prints how the held-out losses compare. Every finished run is kept, so that the work
- * can be stopped and continued. Training goes through hybrid.h alone. `predict_value --help`
- * teaches it; docs/prediction.md tells what was found.
+ * Trains the same model in several arms with the same compute budget, on paired seeds and a grid of
+ * learning rates. Then trains the baseline (AdamW, or --baseline) with longer and shorter budgets,
+ * and compares the held-out losses. Every finished run is stored, so that the work can be stopped
+ * and continued. Training uses only hybrid.h. See `predict_value --help`; docs/prediction.md has
+ * the results.
  *   build/bench/predict_value [--size smoke|cpu|lab|long] [--out DIR] ... */
 #include <stdio.h>
 #include <string.h>
@@ -16,15 +16,15 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 75 };
 
-/* How far the work is, and how fast it goes. */
+/* The progress of the work and its speed. */
 typedef struct work {
     const pv_options *o;
     pv_runs runs;
     uint64_t data_hash;
-    int total;                       /* runs in all, those still to be planned included */
-    int done;                        /* made now or before */
-    double units_left;               /* of those not made yet */
-    double units_made, seconds_made; /* in this sitting */
+    int total;                       /* all runs, including those still to be planned */
+    int done;                        /* done now or before */
+    double units_left;               /* of the runs still to do */
+    double units_made, seconds_made; /* in this session */
 } work;
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static hy_status add_run(work *w, int arm, double lr, int64_t seed, int64_t step
     return pv_runs_add(&w->runs, w->o, arm, lr, seed, steps, w->data_hash, &index);
 }
 
-/* Seed by seed, so that what is there after a stop is a whole comparison of fewer seeds. */
+/* Seed by seed, so that after a stop there is a complete comparison with fewer seeds. */
 static hy_status plan_grid(work *w) {
     const pv_options *o = w->o;
     for (int s = 0; s < o->seed_count; s++) {
@@ -102,7 +102,7 @@ static hy_status make_run(work *w, pv_run *run) {
     return HY_OK;
 }
 
-/* Makes what is planned and not in the journal. */
+/* Makes the runs that are planned and not in the journal. */
 static hy_status make_all(work *w, double units_beyond) {
     HY_TRY(pv_journal_load(w->o->out, &w->runs));
     w->done = 0;
@@ -119,7 +119,7 @@ static hy_status make_all(work *w, double units_beyond) {
     return HY_OK;
 }
 
-/* ---- the same bits --------------------------------------------------------------------------- */
+/* ---- repeating runs -------------------------------------------------------------------------- */
 
 static bool is_same_double(double a, double b) { return memcmp(&a, &b, sizeof a) == 0; }
 
@@ -164,7 +164,7 @@ static hy_status verify(const work *w, const pv_results *r, pv_check *check) {
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static hy_status report(const work *w) {
-    static pv_results results; /* large for a stack */
+    static pv_results results; /* too large for the stack */
     pv_check *bits = &results.checks[PV_SAME_BITS];
     pv_results_fill(&results, &w->runs, w->o);
     *bits = (pv_check){.name = "same bits", .detail = "skipped: --verify is not set"};
@@ -194,7 +194,7 @@ static hy_status measure(work *w) {
 }
 
 int main(int argc, char **argv) {
-    static pv_options options; /* large for a stack */
+    static pv_options options; /* too large for the stack */
     work w = {.o = &options};
     if (!pv_options_parse(argc, argv, &options)) return EXIT_USAGE;
     if (options.wants_help) {

@@ -1,9 +1,8 @@
-/* record_cost.c: what a step's record costs: its line in metrics.jsonl and its values for
- * TensorBoard.
+/* record_cost.c: the cost of writing a step's record: its line in metrics.jsonl and its TensorBoard
+ * values.
  *
- * Trains the nano model on the CPU for some steps, then writes the record of the last one many
- * times over, as a run does, flushing about once a second; the mean is held against the median
- * step.
+ * Trains the nano model on the CPU for some steps, then writes the record of the last step many
+ * times, as a run does, with a flush about once per second; compares the mean with the median step.
  *   build/bench/record_cost [--steps N] [--lines N] [--set KEY=VALUE] */
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
-/* save_state.c: how long a checkpoint takes to write, beside what the disk takes for as many bytes.
+/* save_state.c: the time to write a checkpoint, compared with the disk's time for as many bytes.
  *
- * Makes a run, and in each round writes a plain file as large as its checkpoint (four threads, 8
- * MiB at a time, past the page cache, synced), makes a step and saves. Weights and tokens are drawn
- * on a GPU; state is where the planner has it. Exit code 1 when the median of saving is below 0.8
- * of the disk's speed and the checkpoint has 8 GB or more.
+ * Creates a run. Each round writes a plain file of the size of its checkpoint (four threads, 8 MiB
+ * at a time, without the page cache, synced), makes a step and saves. Weights and tokens are random
+ * on a GPU; the planner places the state. The exit code is 1 if the median speed of saving is below
+ * 0.8 of the disk's speed and the checkpoint has 8 GB or more.
  *   build/bench/save_state [--model NAME] [--device cpu|cuda] [--folder FOLDER] [--rounds N] [--set
  * KEY=VALUE] */
 #include <errno.h>
@@ -16,7 +16,9 @@
 #include "phase_run.h"
 
 #define SAVE_BAR 0.8
-#define LEAST_JUDGED 8e9 /* bytes; below, syncing and removing what is older weigh as much */
+#define LEAST_JUDGED                                                                               \
+    8e9 /* bytes; below this, syncing and removing older checkpoints take as
+                          * long */
 enum { BLOCK = 8 << 20, WRITERS = 4, MOST_ROUNDS = 99 };
 
 static bench_flag flags[] = {
@@ -63,7 +65,7 @@ static hy_status write_plain(const char *path, uint64_t bytes, double *rate) {
     int started = 0;
     double begin = hy_clock();
     f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_DIRECT, 0600);
-    if (f.fd < 0) f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); /* as on a tmpfs */
+    if (f.fd < 0) f.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600); /* such as a tmpfs */
     if (f.fd < 0) return hy_fail(HY_ERR_IO, "cannot write %s", path);
     (void)!fallocate(f.fd, 0, 0, (off_t)f.blocks * BLOCK);
     while (started < WRITERS && !pthread_create(&thread[started], NULL, write_blocks, &f))

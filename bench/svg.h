@@ -1,6 +1,6 @@
-/* svg.h: what pictures of measurements share: the frame, text, and steps of an axis.
+/* svg.h: what charts of measurements share: the frame, text, and steps of an axis.
  *
- * A picture is text that grows; whoever draws it opens it, adds shapes and ends it with </svg>. */
+ * A chart is text that grows; the caller opens it, adds shapes and ends it with </svg>. */
 #ifndef BENCH_SVG_H
 #define BENCH_SVG_H
 
@@ -8,13 +8,13 @@
 
 #include "base/text.h"
 
-/* 1, 2 or 5 times a power of ten, so that about `wanted` of them make up the range. */
+/* 1, 2 or 5 times a power of ten, so that about `wanted` steps cover the range. */
 static inline double svg_tick_step(double range, int wanted) {
     double rough = range / wanted, power = pow(10, floor(log10(rough))), share = rough / power;
     return power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
 }
 
-/* A white sheet of that size; shapes and text that follow are dark on it. */
+/* A white sheet of this size; shapes and text on it are dark. */
 static inline void svg_open(hy_text *t, int width, int height) {
     hy_text_addf(t,
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
@@ -23,7 +23,7 @@ static inline void svg_open(hy_text *t, int width, int height) {
                  width, height, width, height, width, height);
 }
 
-/* Names may come from a command line, so what XML would take as markup is written as entities. */
+/* Names may come from a command line, so XML markup in them is escaped. */
 static inline void svg_text(hy_text *t, double x, double y, const char *anchor, const char *text) {
     hy_text_addf(t, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor);
     for (; *text; text++) {

@@ -1,11 +1,11 @@
-/* tokenize.c: how fast a tokenizer opens and how fast one core encodes.
+/* tokenize.c: how fast a tokenizer is opened, and how fast one core encodes.
  *   build/bench/tokenize [TOKENIZER [TEXT [MB]]]
  *
- * TOKENIZER is a tokenizer.json or a folder, TEXT a file in which <|endoftext|> stands between
- * documents; MB of it are encoded, document by document (100). Without arguments the GPT-2
- * tokenizer and books.txt are looked for in $HYBRID_DATA; where they are not, there is nothing to
- * measure and the program says so. bench/peers/hf_tokenize.py takes the same arguments and prints
- * the same figures for Hugging Face's tokenizers; equal sums mean equal ids. */
+ * TOKENIZER is a tokenizer.json or a folder, TEXT a file with <|endoftext|> between documents; MB
+ * of it (default 100) are encoded, document by document. Without arguments it uses the GPT-2
+ * tokenizer and books.txt in $HYBRID_DATA; if they are missing, it says so and ends.
+ * bench/peers/hf_tokenize.py takes the same arguments and prints the same figures for Hugging Face
+ * tokenizers; equal sums mean equal ids. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,11 @@
-/* vram_phases.c: what each phase keeps where, planned and measured.
+/* vram_phases.c: memory of each phase by place, planned and measured.
  *
- * For models x profiles (x rungs of types, x ways of training: all parameters, LoRA, QLoRA): a
- * short run through all four phases and the placement table it planned and measured: bytes per
- * class and phase, the peak on the device, what is pinned, the error of the plan, what the planner
- * chose and how fast it thought that would be, tokens per second, bytes moved and time waited. On a
- * CPU the arenas play the device, so the same table comes out on any machine, and --max-gpu-mem
- * gives that device a size. Exit code 1 when a plan is off by more than 3 % and 128 MiB, or when a
- * phase did not occur.
+ * For models x profiles (x precision levels, x ways of training: all parameters, LoRA, QLoRA): a
+ * short run through all four phases, and its placement table, planned and measured: bytes per class
+ * and phase, the peak on the device, pinned memory, the error of the plan, the planner's choice and
+ * predicted speed, tokens per second, bytes copied and time waited. On a CPU the arenas replace the
+ * device, so the table is the same on any machine, and --max-gpu-mem sets its size. The exit code
+ * is 1 if a plan is off by more than 3 % and 128 MiB, or if a phase did not occur.
  *   build/bench/vram_phases [--model LIST] [--profiles LIST] [--device cpu|cuda] [--json FILE]
  * ... */
 #include "gpu_heading.h"
@@ -45,8 +44,8 @@ static hy_status configure(hy_config *config, const bench_command *command, cons
     if (!way) {
         return hy_fail(HY_ERR_INPUT, "--ways \"%s\"; accepted: %s and all", r->way, vp_ways_all());
     }
-    /* What adapters have by themselves ("line") tests each jump before it is made, and in a run
-     * this short finds none: with the predictor of the other ways Correct occurs too. */
+    /* The default predictor of adapters ("line") tests each jump before making it, and finds none
+     * in such a short run. With the predictor of the other ways, Correct occurs too. */
     bool is_full = strcmp(r->way, VP_WAY_FULL) == 0;
     if (!is_full) HY_TRY(hy_config_set(config, "predictor", "outer", HY_FROM_FILE));
     return phase_run_set_text(config, way, HY_FROM_FLAG);
@@ -77,7 +76,7 @@ static hy_status add_run(const bench_command *command, const vp_run *asked, vp_r
 }
 
 static hy_status make_model(const bench_command *command, const char *model, vp_results *results) {
-    static vp_run asked; /* large for a stack */
+    static vp_run asked; /* too large for the stack */
     const char *profiles = bench_value(command, "--profiles");
     snprintf(asked.model, sizeof asked.model, "%s", model);
     while (bench_next_word(&profiles, asked.profile)) {
@@ -112,7 +111,7 @@ static hy_status measure(const bench_command *command, void *context) {
 }
 
 int main(int argc, char **argv) {
-    static vp_results results; /* large for a stack */
+    static vp_results results; /* too large for the stack */
     bench_command command = {.program = "vram_phases",
                              .about = "memory of each phase by place, planned and measured",
                              .flags = flags,

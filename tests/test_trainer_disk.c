@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-
 static char folder[256];
 static void make_folder(void) { temp_folder(folder); }
 static void drop_folder(void) { remove_folder(folder); }

@@ -1,4 +1,4 @@
-/* dump.c: a run written down for another program. See dump.h. */
+/* dump.c: writes a run for another program. See dump.h. */
 #include "gpu_loss/dump.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* dump.h: all that another program needs to train the same run: weights, tokens, settings. */
+/* dump.h: everything that another program needs to train the same run: weights, tokens,
+ * settings. */
 #ifndef BENCH_GPU_LOSS_DUMP_H
 #define BENCH_GPU_LOSS_DUMP_H
 

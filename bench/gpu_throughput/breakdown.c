@@ -1,9 +1,9 @@
-/* breakdown.c: time per op, by standing between trainer and backend. See breakdown.h.
+/* breakdown.c: time per op, measured between trainer and backend. See breakdown.h.
  *
- * The backend's enqueue is replaced for one step by a function that waits for the stream before and
- * after each op and takes the time. What an op that does nothing takes is measured the same way and
- * subtracted. Waiting keeps ops from overlapping at their ends, so the sum comes out somewhat above
- * or below the step; both are printed. One run at a time: enqueue has no place for a context. */
+ * For one step, the backend's enqueue is replaced by a function that waits for the stream before
+ * and after each op and times it. The time of an empty op is measured in the same way and
+ * subtracted. Waiting prevents overlap of ops, so the sum differs somewhat from the step; both are
+ * printed. Only one run at a time, because enqueue has no context argument. */
 #include "gpu_throughput/breakdown.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 typedef struct entry {
     hy_op_kind kind;
-    char label[72]; /* of a product: its shape; else the name of the op */
+    char label[72]; /* of a matmul: its shape; else the name of the op */
     int64_t calls;
     double seconds, flops, bytes;
 } entry;
@@ -32,7 +32,7 @@ typedef struct table {
 static struct {
     hy_backend *backend;
     hy_status (*enqueue)(hy_stream *, const hy_op_call *);
-    double empty; /* seconds of an op that does nothing */
+    double empty; /* seconds of an empty op */
     table kinds, products;
 } watch;
 
@@ -65,7 +65,7 @@ static void describe_product(const hy_op_call *c, char *out, size_t size) {
              c->t[HY_MATMUL_PRE].data ? " gelu-back" : "");
 }
 
-/* What the op must read and write at least. */
+/* The bytes that the op must read and write at least. */
 static double bytes_of(const hy_op_call *c) {
     double bytes = 0;
     for (int i = 0; i < HY_OP_TENSORS; i++) {
@@ -85,7 +85,7 @@ static void note(table *t, const char *label, const hy_op_call *call, double sec
     t->total += seconds;
 }
 
-/* ---- watching -------------------------------------------------------------------------------- */
+/* ---- timing ---------------------------------------------------------------------------------- */
 
 static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
     char label[72];
@@ -102,7 +102,7 @@ static hy_status watched_enqueue(hy_stream *stream, const hy_op_call *call) {
     return HY_OK;
 }
 
-/* The time of filling one number: launching and waiting, and next to nothing else. */
+/* The time to fill one number: mostly launching and waiting. */
 static hy_status time_empty(hy_trainer *t, double *out) {
     double seconds[EMPTY_CALLS];
     hy_op_call fill = {.kind = HY_OP_FILL};
@@ -125,8 +125,8 @@ static hy_status watch_step(hy_trainer *t) {
     watch.enqueue = t->engine.device.backend->enqueue;
     t->engine.device.backend->enqueue = watched_enqueue;
     hy_status (*capture_begin)(hy_stream *) = t->engine.device.backend->capture_begin;
-    t->engine.device.backend->capture_begin =
-        NULL; /* a captured pass would be replayed past the hook */
+    /* The hook would not see a captured pass. */
+    t->engine.device.backend->capture_begin = NULL;
     hy_status status = hy_trainer_step(t, NULL);
     t->engine.device.backend->capture_begin = capture_begin;
     t->engine.device.backend->enqueue = watch.enqueue;
@@ -140,7 +140,7 @@ static int by_time(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* A rate of arithmetic where that is what an op is about, of bytes elsewhere. */
+/* FLOP/s for compute-bound ops, bytes per second for others. */
 static void print_entry(const entry *e, double total) {
     bool is_compute =
         e->kind == HY_OP_MATMUL || e->kind == HY_OP_ATTENTION || e->kind == HY_OP_ATTENTION_BWD;

@@ -1,6 +1,6 @@
-/* work.c: making a run, and timing it. See work.h.
+/* work.c: creates a run and times it. See work.h.
  *
- * Tokens and, unless the host is asked to do it, weights are drawn: see drawn_run.h. */
+ * Tokens are random, and so are weights unless the host initialises them: see drawn_run.h. */
 #include "gpu_throughput/work.h"
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "drawn_run.h"
 
-#define SHARD_SEQUENCES 2050 /* in the file; a run that needs more reads it again */
+#define SHARD_SEQUENCES 2050 /* tokens in the file; a run that needs more reads it again */
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
@@ -54,20 +54,19 @@ static hy_status set_pairs(hy_config *config, const char *text) {
 }
 
 static hy_status configure(const gt_options *o, hy_config *config) {
-    const char *settings[][2] = {
-        {"model", o->model},
-        {"device", o->device},
-        {"precision", o->precision},
-        {"loss_chunks", o->loss_chunks},
-        {"tune", o->tune},
-        {"tune_cache", o->tune_cache},
-        {"attention", o->attention},
-        {"out", "none"},
-        {"predictor", "none"},
-        {"precision_correct", "same"},
-        {"offload_strategy", "none"},
-        {"steps", "100000"},
-        {"dynamic_batch", "on"}}; /* the size that was planned is measured */
+    const char *settings[][2] = {{"model", o->model},
+                                 {"device", o->device},
+                                 {"precision", o->precision},
+                                 {"loss_chunks", o->loss_chunks},
+                                 {"tune", o->tune},
+                                 {"tune_cache", o->tune_cache},
+                                 {"attention", o->attention},
+                                 {"out", "none"},
+                                 {"predictor", "none"},
+                                 {"precision_correct", "same"},
+                                 {"offload_strategy", "none"},
+                                 {"steps", "100000"},
+                                 {"dynamic_batch", "on"}}; /* measures the planned size */
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         HY_TRY(hy_config_set(config, settings[i][0], settings[i][1], HY_FROM_CALLER));
     }
@@ -157,7 +156,7 @@ static hy_status time_work(gt_work *w, hy_status (*work)(gt_work *), gt_seconds 
     double seconds[GT_STEPS_MAX];
     for (int i = -w->options.warmup; i < w->options.steps; i++) {
         double begin = hy_clock();
-        HY_TRY(work(w)); /* waits for the device at its end */
+        HY_TRY(work(w)); /* waits for the device at the end */
         if (i >= 0) seconds[i] = hy_clock() - begin;
     }
     *out = gt_describe(seconds, w->options.steps);

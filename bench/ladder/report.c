@@ -1,10 +1,10 @@
-/* report.c: the ladder on standard output, rung by rung, and as JSON. See rungs.h. */
+/* report.c: prints the ladder on standard output, row by row, and as JSON. See rungs.h. */
 #include "base/json.h"
 #include "base/text.h"
 #include "ladder/rungs.h"
 #include "save_text.h"
 
-/* What changed against the rung below. */
+/* The change from the row that this one is based on. */
 typedef struct change {
     double full_bytes, predict_bytes, pinned_bytes; /* measured */
     double speed;                                   /* ratio of tokens per second */
@@ -29,11 +29,11 @@ static change change_of(const ladder *l, const climbed *c) {
 
 void ladder_print_heading(const ladder *l) {
     const phase_run *run = &l->rungs[0].run;
-    printf(
-        "%s; %s\n%s, %lld parameters, %lld x %lld tokens per step; MiB on the device, planned and "
-        "measured\n\n",
-        run->device, run->matmul, l->model, (long long)run->summary.parameters,
-        (long long)run->batch_size, (long long)run->seq_len);
+    printf("%s; %s\n"
+           "%s, %lld parameters, %lld x %lld tokens per step; MiB on the device, planned and "
+           "measured\n\n",
+           run->device, run->matmul, l->model, (long long)run->summary.parameters,
+           (long long)run->batch_size, (long long)run->seq_len);
     printf("%-20s %19s %19s %9s %9s %7s %9s   %s\n", "", "Full", "Predict", "pinned", "tokens/s",
            "waited", "loss", "change: Full, Predict, speed, loss");
 }

@@ -1,10 +1,9 @@
-/* rungs.c: the table of rungs, and looking at one that was climbed. See rungs.h. */
+/* rungs.c: the table of rows, and the figures of a finished row. See rungs.h. */
 #include "ladder/rungs.h"
 
-/* The first rung says everything that a later one changes, so that no profile, preset or planner
- * has a part in it. Attention keeps no matrix of scores on any rung. Validation batches have a
- * fixed size: the library would make them larger where there is room, and sums in another order
- * have other bits. */
+/* The first row sets everything that a later row changes, so that no profile, preset or planner
+ * affects it. Attention never keeps a matrix of scores. Validation batches have a fixed size: the
+ * library would enlarge them if there is room, and sums in another order have other bits. */
 static const rung rungs[] = {
     {"fp32", NULL, false, {{"precision", "fp32"},           {"precision_correct", "same"},
                            {"precision_predict", "same"},   {"recompute", "none"},
@@ -75,7 +74,7 @@ hy_status rung_configure(hy_config *config, int i) {
     return HY_OK;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading results ------------------------------------------------------------------------- */
 
 uint64_t climbed_most(const climbed *c, hy_place place) {
     uint64_t most = 0;

@@ -1,10 +1,10 @@
-/* rungs.h: the ladder: one way to save memory after the other, and what each came to.
+/* rungs.h: the ladder: ways to save memory, one after the other, and their results.
  *
- * A rung has all settings of the rung it stands on and a few of its own. Most stand on the one
- * before; LoRA stands on "bf16", so that what it saves is beside training every parameter in the
- * same types; the strategies for Predict stand on "recompute all", because they move m and v in
- * fp32 on the device. The profiles stand on the ground: what they leave open, types among it, the
- * planner chooses. */
+ * A rung has all settings of the rung it is based on and a few of its own. Most are based on the
+ * one before. LoRA is based on "bf16", so that its savings compare with training every parameter in
+ * the same types. The strategies for Predict are based on "recompute all", because they move m and
+ * v in fp32 on the device. The profiles are based on none: the planner chooses what they leave
+ * open, types included. */
 #ifndef LADDER_RUNGS_H
 #define LADDER_RUNGS_H
 
@@ -12,18 +12,18 @@
 
 #define RUNG_PAIRS_MAX 24
 #define RUNGS_MAX 32
-#define RUNG_GROUND "" /* stands on no other rung */
+#define RUNG_GROUND "" /* based on no other rung */
 
 typedef struct rung {
     const char *name;
     const char *stands_on; /* NULL: the rung before */
-    bool is_exact;         /* changes no bit of the loss against the rung it stands on */
+    bool is_exact;         /* changes no bit of the loss compared with the rung it is based on */
     const char *pairs[RUNG_PAIRS_MAX][2];
 } rung;
 
 typedef struct climbed {
     const rung *rung;
-    int on; /* index of the rung it stands on; -1: on none */
+    int on; /* index of the rung it is based on; -1: none */
     phase_run run;
 } climbed;
 
@@ -35,18 +35,18 @@ typedef struct ladder {
 
 bool rung_is_profile(const rung *r);
 
-/* Rung number i, or NULL past the last; and the index of the one it stands on. */
+/* Rung number i, or NULL past the last; and the index of the rung it is based on. */
 const rung *rung_at(int i);
 int rung_below(int i);
 
-/* The settings of rung i: those of the rungs below it first. */
+/* The settings of rung i, after those of the rungs it is based on. */
 hy_status rung_configure(hy_config *config, int i);
 
-/* The most that was live in any phase. */
+/* The peak of all phases. */
 uint64_t climbed_most(const climbed *c, hy_place place);
-/* The loss has the bits of the rung it stands on. */
+/* Whether the loss has the same bits as that of the rung it is based on. */
 bool climbed_has_same_loss(const ladder *l, const climbed *c);
-/* Plans of Full and Predict within the bar, for every kind of memory. */
+/* Whether the plans of Full and Predict are within the bar for every kind of memory. */
 bool climbed_is_planned(const climbed *c);
 
 /* ---- report.c ---- */

@@ -1,9 +1,9 @@
-/* step_ops.c: see step_ops.h.
+/* step_ops.c: times the ops of a step. See step_ops.h.
  *
- * bf16 activations and weights, fp32 gradients, master, m and v, nothing recomputed. Rows are timed
- * by many enqueues between two waits for the stream, so that launches overlap as they do in a step;
- * what fits into the card's cache then comes out faster here than in a step. Memory is filled with
- * random numbers: zeros cost less power and run faster. */
+ * bf16 activations and weights, fp32 gradients, master, m and v, no recomputation. Rows are timed
+ * by many enqueues between two waits for the stream, so that launches overlap as in a step; data
+ * that fits in the card's cache is then faster here than in a step. Memory is filled with random
+ * numbers, because zeros use less power and run faster. */
 #include "op_rates/step_ops.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ typedef struct op_row {
 static struct {
     op_row rows[ROWS_MAX];
     int count;
-    int64_t weight; /* how often in a step what is being recorded happens */
+    int64_t weight; /* how often the recorded calls occur in a step */
 } record;
 
 /* ---- recording ------------------------------------------------------------------------------- */
@@ -129,7 +129,7 @@ static hy_status take_memory(step_memory *s, hy_model *model, hy_backend *backen
     return HY_OK;
 }
 
-/* bf16 numbers of -1 to 1: two of them are a small fp32 number as well. */
+/* bf16 numbers from -1 to 1: a pair of them is also a small fp32 number. */
 static void make_pattern(uint16_t *out, size_t count) {
     uint32_t state = 1;
     for (size_t i = 0; i < count; i++) {
@@ -138,7 +138,7 @@ static void make_pattern(uint16_t *out, size_t count) {
     }
 }
 
-/* Token i of a vocabulary has a share near 1/i, as words have. */
+/* Token i of a vocabulary has a share near 1/i, like words. */
 static hy_status load_tokens(step_memory *s, hy_backend *backend, hy_stream *stream,
                              int64_t vocab) {
     int64_t rows = (int64_t)s->plan->options.batch * s->plan->options.seq;
@@ -204,7 +204,7 @@ static double bytes_of(const hy_op_call *call) {
         int access = hy_op_access(call->kind, i);
         int times = (access & HY_ACCESS_READ ? 1 : 0) + (access & HY_ACCESS_WRITE ? 1 : 0);
         bool is_table = call->kind == HY_OP_EMBED && (i == HY_EMBED_WTE || i == HY_EMBED_WPE);
-        /* of a table only the rows of tokens are read */
+        /* only the rows of tokens are read from a table */
         double size = (double)hy_tensor_bytes(&call->t[is_table ? HY_EMBED_X : i]);
         if (call->attr.accumulate && access == HY_ACCESS_WRITE) times = 2;
         bytes += times * size;
@@ -260,7 +260,7 @@ static void print_rows(const step_work *work) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Enqueues a micro-batch and an update while enqueue only writes down. */
+/* Enqueues a micro-batch and an update; enqueue only records them. */
 static hy_status write_step_down(const step_work *work, step_memory *s, hy_backend *backend,
                                  hy_stream *stream) {
     s->input.stream = stream;

@@ -28,9 +28,8 @@ int pv_smallest(const double *values, int count) {
     return best;
 }
 
-/* Pools neighbours that rise into their mean until nothing rises: the nearest falling curve in
- * least squares, with equal weights. A pool is a row of equal values, so pools need no list of
- * their own. */
+/* Replaces rising neighbours by their mean until nothing rises: the nearest falling curve in least
+ * squares, with equal weights. A pool is a row of equal values, so pools need no list. */
 static void make_falling(const double *losses, int count, double *falling) {
     for (int end = 0; end < count; end++) {
         int begin = end;

@@ -1,7 +1,7 @@
 /* journal.c: finished runs, one JSON object per line. See runs.h.
  *
- * A line is appended whole and synced, so that a stop at any moment costs the run in progress at
- * most. Lines of other settings stay in the file and are not looked at. */
+ * A line is appended as a whole and synced, so that a stop loses at most the run in progress. Lines
+ * with other settings stay in the file and are ignored. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -126,7 +126,8 @@ static hy_status read_lines(const char *path, const char *data, size_t size, pv_
     for (int number = 1; at < size; number++) {
         const char *end = memchr(data + at, '\n', size - at);
         char name[1100];
-        if (!end) return hy_file_write_atomic(path, data, at); /* cut off: a stop while writing */
+        /* an incomplete line: stopped while writing */
+        if (!end) return hy_file_write_atomic(path, data, at);
         size_t length = (size_t)(end - (data + at));
         snprintf(name, sizeof name, "%s:%d", path, number);
         HY_TRY(read_line(data + at, length, name, runs));

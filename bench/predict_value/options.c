@@ -8,14 +8,13 @@
 
 #include "base/number.h"
 
-/* Predicting is forced on: this measures what it is worth, not whether it would have been
- * chosen. */
+/* Prediction is forced on: this measures its value, not whether it would be chosen. */
 #define FORCED_ON "confidence_threshold", "0", "fork_budget", "0", "cooldown_steps", "1"
 #define PLAIN                                                                                      \
     "profile", "balanced", "grad_accum_steps", "1", "precision_correct", "same",                   \
         "offload_strategy", "none", "sample_tokens", "0", "schedule", "cosine", "min_lr_ratio",    \
         "0.1"
-/* The model of the lab: GPT of 6 blocks, width 384; with a byte vocabulary 10.7M parameters. */
+/* The lab model: a GPT with 6 blocks of width 384; with a byte vocabulary 10.7M parameters. */
 #define LAB                                                                                        \
     "layers", "6", "width", "384", "heads", "6", "mlp_width", "1536", "activation", "gelu",        \
         "init_std", "0.02", "context", "512", "seq_len", "512", "batch_size", "64",                \
@@ -93,7 +92,7 @@ static const char *const cpu_pairs[] = {PLAIN,
                                         "tail_share",
                                         "0.05",
                                         NULL};
-/* The shape is that of the folder that --model names. */
+/* The shape comes from the model folder of --model. */
 static const char *const tune_pairs[] = {PLAIN,
                                          FORCED_ON,
                                          "seq_len",
@@ -139,32 +138,42 @@ static const pv_size sizes[] = {
 #define SIZE_COUNT (sizeof sizes / sizeof sizes[0])
 
 static const char *const help_text[] = {
-    "predict_value: what prediction saves at equal compute\n\nTrains the same model in several "
-    "arms with the same compute budget: a full step costs 1, a\nforward-only pass over as many "
-    "tokens 1/3. Compares held-out losses at the end, and computes how\nmany steps the baseline "
-    "needs for the same loss. That number over ours is the compute factor.\n\n  "
-    "build/bench/predict_value                      smoke size: minutes on two CPU cores\n  "
-    "build/bench/predict_value --verify             the same, and repeats a run of each arm\n  "
-    "build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n  "
-    "build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n  "
-    "build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
+    "predict_value: what prediction saves at equal compute\n\n"
+    "Trains the same model in several arms with the same compute budget: a full step costs 1, a\n"
+    "forward-only pass over as many tokens 1/3. Compares held-out losses at the end, and computes "
+    "how\n"
+    "many steps the baseline needs for the same loss. That number over ours is the compute "
+    "factor.\n\n"
+    "  build/bench/predict_value                      smoke size: minutes on two CPU cores\n"
+    "  build/bench/predict_value --verify             the same, and repeats a run of each arm\n"
+    "  build/bench/predict_value --arms outer,outer:outer_mu=0.7:outer_eta=0.7\n"
+    "  build/bench/predict_value --baseline plain:optimizer=sgd --arms adamw,outer:optimizer=sgd\n"
+    "  build/bench/predict_value --size lab --data books.txt --out lab --seeds 1,2,3,4\n\n",
     "Ctrl-C stops after the current step; the same command continues. Each finished run is a line "
-    "of\nOUT/runs.jsonl and is not repeated while all its settings are the same.\n\n  --size NAME  "
-    "    see below; smoke\n  --out DIR        runs.jsonl, results.json, curves.svg; "
-    "runs/predict_value-SIZE\n  --baseline ARM   the arm that others are compared with; always "
-    "included; adamw\n  --arms LIST      of adamw, plain, outer, line, ema, paid;\n                "
-    "   ARM:key=value:... is a variant with its own settings;\n                   outer,paid\n  "
-    "--lrs LIST       learning rates to try with every arm\n  --seeds LIST     a seed gives every "
-    "arm the same weights and the same data order\n  --steps N        the budget, in full steps\n  "
-    "--budgets LIST   further baseline runs at its best learning rate, in units of --steps\n  "
-    "--data FILE      text, folder or token shards; builtin\n  --model NAME     preset, .cfg file, "
-    "or a model folder to fine-tune; nano\n  --threads N      CPU threads; all cores\n  --set "
-    "KEY=VALUE  any setting of hybrid-train, for all arms\n  --verify         repeats one run of "
-    "each arm and requires equal bits\n\n",
+    "of\n"
+    "OUT/runs.jsonl and is not repeated while all its settings are the same.\n\n"
+    "  --size NAME      see below; smoke\n"
+    "  --out DIR        runs.jsonl, results.json, curves.svg; runs/predict_value-SIZE\n"
+    "  --baseline ARM   the arm that others are compared with; always included; adamw\n"
+    "  --arms LIST      of adamw, plain, outer, line, ema, paid;\n"
+    "                   ARM:key=value:... is a variant with its own settings;\n"
+    "                   outer,paid\n"
+    "  --lrs LIST       learning rates to try with every arm\n"
+    "  --seeds LIST     a seed gives every arm the same weights and the same data order\n"
+    "  --steps N        the budget, in full steps\n"
+    "  --budgets LIST   further baseline runs at its best learning rate, in units of --steps\n"
+    "  --data FILE      text, folder or token shards; builtin\n"
+    "  --model NAME     preset, .cfg file, or a model folder to fine-tune; nano\n"
+    "  --threads N      CPU threads; all cores\n"
+    "  --set KEY=VALUE  any setting of hybrid-train, for all arms\n"
+    "  --verify         repeats one run of each arm and requires equal bits\n\n",
     "Arms: adamw and plain do not predict; plain is for other optimizers (plain:optimizer=sgd). "
-    "outer\njumps ahead; line extends the direction of a window; ema extends the mean of windows. "
-    "paid is the\ncontrol: it pays for the guard of outer, but never changes the weights.\n\nExit "
-    "code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\nSizes:\n"};
+    "outer\n"
+    "jumps ahead; line extends the direction of a window; ema extends the mean of windows. paid is "
+    "the\n"
+    "control: it pays for the guard of outer, but never changes the weights.\n\n"
+    "Exit code: 0 all checks passed, 1 a check or a run failed, 2 wrong usage, 75 stopped.\n\n"
+    "Sizes:\n"};
 
 void pv_help(void) {
     for (size_t i = 0; i < sizeof help_text / sizeof help_text[0]; i++) fputs(help_text[i], stdout);
@@ -192,7 +201,7 @@ static bool parse_whole(const char *text, int64_t *out) {
     return (double)*out == value;
 }
 
-/* Cuts the next word off a comma-separated list; false at its end. */
+/* Takes the next word from a comma-separated list; false at its end. */
 static bool next_word(const char **list, char word[2 * PV_WORD_MAX], char separator) {
     const char *end = strchr(*list, separator);
     size_t size = end ? (size_t)(end - *list) : strlen(*list);
@@ -261,7 +270,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
         {"outer", "outer", ""},
         {"line", "line", ""},
         {"ema", "ema", ""},
-        /* phi + eta (mu b + D) is theta then, to the bit */
+        /* then phi + eta (mu b + D) is exactly theta */
         {"paid", "outer", "outer_mu=0:outer_eta=1"},
     };
     char word[2 * PV_WORD_MAX];
@@ -280,7 +289,7 @@ static bool parse_arm(const char *flag, const char *text, pv_arm *arm) {
     return wrong(flag, text, "adamw, plain, outer, line, ema, paid");
 }
 
-/* The baseline comes first, whether named or not: every other arm is compared with it. */
+/* The baseline is always first: every other arm is compared with it. */
 static bool parse_arms(const char *list, pv_options *o) {
     char word[2 * PV_WORD_MAX];
     const char *rest = list;
@@ -304,7 +313,7 @@ static bool find_size(const char *name, const pv_size **out) {
     return wrong("--size", name, "smoke, cpu, tune, lab or long");
 }
 
-/* A file that a size wants: in $HYBRID_DATA, then beside the checkout. */
+/* A file that a size needs: in $HYBRID_DATA, then next to the checkout. */
 static bool find_data(pv_options *o) {
     const char *folders[] = {getenv("HYBRID_DATA"), "../shared/data"};
     if (o->data[0]) return true;
@@ -341,7 +350,7 @@ static bool take_text(const char *flag, const char *value, char *target, size_t 
 
 static bool take_flag(const char *flag, const char *value, pv_options *o) {
     if (strcmp(flag, "--size") == 0 || strcmp(flag, "--baseline") == 0) {
-        return true; /* taken before the others */
+        return true; /* read before the others */
     }
     if (strcmp(flag, "--out") == 0) return take_text(flag, value, o->out, sizeof o->out);
     if (strcmp(flag, "--data") == 0) return take_text(flag, value, o->data, sizeof o->data);

@@ -1,4 +1,4 @@
-/* results.c: rows and checks from the runs. See results.h. */
+/* results.c: computes rows and checks from the runs. See results.h. */
 #include "results.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ int pv_best_lr(const pv_runs *runs, const pv_options *o, int arm, double *grid) 
 
 /* ---- the compute factor ---------------------------------------------------------------------- */
 
-/* AdamW's losses at every budget there is, for one seed, by rising budget. */
+/* AdamW's losses at every budget for one seed, by rising budget. */
 typedef struct baseline {
     double budgets[PV_LIST_MAX + 1], losses[PV_LIST_MAX + 1];
     int count;
@@ -97,8 +97,8 @@ static void fill_row(pv_row *row, const pv_runs *runs, const pv_options *o, int 
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* An optimizer step is indivisible, so a run may miss its budget by one even where that is more
- * than 1 %. */
+/* An optimizer step cannot be divided, so a run may miss its budget by one step even if that is
+ * more than 1 %. */
 static pv_check check_compute(const pv_runs *runs) {
     pv_check check = {.name = "equal compute", .verdict = PV_PASSED};
     double worst = 0;
@@ -130,7 +130,7 @@ static int find_arm(const pv_options *o, const char *label) {
     return -1;
 }
 
-/* The control, at outer's best learning rate, on every seed. One that broke is worse. */
+/* The control at outer's best learning rate on every seed. A run that diverged is worse. */
 static pv_check check_paid(const pv_results *r, const pv_runs *runs, const pv_options *o) {
     pv_check check = {.name = "paid worse than outer", .verdict = PV_PASSED};
     int outer = find_arm(o, "outer"), other = find_arm(o, "paid");

@@ -1,25 +1,25 @@
-/* results.h: what the runs say: one row per arm, the checks, and how they are shown.
+/* results.h: the results of the runs: one row per arm, the checks, and their output.
  *
- * Every arm is taken at the learning rate with the lowest mean held-out loss of its last
- * weights; the tail averages are those of the same runs. AdamW is arm 0 and is what the others
- * are compared with. */
+ * Every arm uses the learning rate with the lowest mean held-out loss of its last weights; the tail
+ * averages are from the same runs. AdamW is arm 0; the others are compared with it. */
 #ifndef PV_RESULTS_H
 #define PV_RESULTS_H
 
 #include "analysis.h"
 #include "runs.h"
 
-/* One of the two losses a run ends with, over the seeds. */
+/* One of the two final losses of a run, over the seeds. */
 typedef struct pv_outcome {
     double losses[PV_LIST_MAX];
     double gains[PV_LIST_MAX]; /* the baseline's loss minus ours, same seed: positive is better */
     double factors[PV_LIST_MAX];
-    int bounds[PV_LIST_MAX]; /* of factors: -1 at most, 1 at least, 0 measured */
+    int bounds[PV_LIST_MAX]; /* bound of the factors: -1 at most, 1 at least, 0 measured */
     pv_spread loss, gain, factor;
 } pv_outcome;
 
 typedef struct pv_row {
-    int best;                        /* of the learning rates; -1: it diverged with every one */
+    /* index of the learning rate; -1: it diverged with every one */
+    int best;
     bool is_at_edge;                 /* the best learning rate is the first or last of several */
     const pv_run *runs[PV_LIST_MAX]; /* at the best learning rate, by seed */
     double grid[PV_LIST_MAX];        /* mean loss at each learning rate */
@@ -42,13 +42,13 @@ typedef struct pv_results {
     pv_check checks[PV_CHECK_COUNT];
 } pv_results;
 
-/* Index of the learning rate at which the arm's mean loss is lowest, -1 when there is none. `grid`
- * (may be NULL) takes the mean at each. */
+/* The index of the learning rate with the arm's lowest mean loss, -1 if there is none. `grid` (may
+ * be NULL) receives the mean at each. */
 int pv_best_lr(const pv_runs *runs, const pv_options *o, int arm, double *grid);
-/* The budget of baseline run number i of --budgets, in full steps. */
+/* The budget of baseline run i of --budgets, in full steps. */
 int64_t pv_budget_steps(const pv_options *o, int i);
 
-/* Everything but PV_SAME_BITS, which needs runs of its own. */
+/* All checks except PV_SAME_BITS, which needs its own runs. */
 void pv_results_fill(pv_results *r, const pv_runs *runs, const pv_options *o);
 bool pv_results_passed(const pv_results *r);
 

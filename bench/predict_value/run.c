@@ -1,8 +1,7 @@
 /* run.c: the settings of a run, its key, and its training. See runs.h.
  *
- * Origins order the settings: a size is the weakest, then --set, then flags, then what makes the
- * run the one it is. Arms that predict nothing get none of the settings of prediction, so that
- * their runs serve every variant. */
+ * Origins order the settings: size, --set, flags, and then what identifies the run. Arms without
+ * prediction ignore the settings of prediction, so that their runs serve every variant. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +15,11 @@
 #include "base/text.h"
 #include "runs.h"
 
-#define CURVE_POINTS 10 /* validations on the way of a run */
+#define CURVE_POINTS 10 /* validations during a run */
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-/* A setting that only predicting arms have: of group phases, but for averaging and precision. */
+/* Whether only predicting arms have this setting: group phases, except averaging and precision. */
 static bool is_of_prediction(const char *key) {
     const hy_config_key_info *info = hy_config_find(key);
     if (!info || strncmp(info->key, "phases.", 7) != 0) return false;
@@ -140,7 +139,8 @@ static void on_eval(void *user, const hy_eval_info *info) {
     w->run->curve[w->run->points++] = (pv_point){w->spent, info->loss};
 }
 
-/* Validation that waited for a move is done inside the Predict step; its time is not the move's. */
+/* A validation that waited for a jump runs inside the Predict step; its time is not that of the
+ * jump. */
 static void on_step(void *user, const hy_step_info *info) {
     watch *w = user;
     w->run->seconds += info->seconds - (info->phase == HY_PREDICT ? w->inside : 0);
@@ -167,7 +167,7 @@ static void take_summary(pv_run *run, const hy_trainer *trainer) {
     run->curve[run->points++] = (pv_point){s.spent, run->loss};
 }
 
-/* A learning rate that breaks the run is an answer, not a failure of the measurement. */
+/* A learning rate that makes the run diverge is a result, not a failure of the measurement. */
 static hy_status train(pv_run *run, hy_trainer *trainer) {
     pv_stop_guard(trainer);
     hy_status status = hy_trainer_run(trainer);

@@ -1,7 +1,6 @@
 /* stop.c: Ctrl-C ends the run in progress after its step; a second one ends the program at once.
  *
- * The handler uses what POSIX allows there: lock-free atomics, _exit and
- * hy_trainer_request_stop. */
+ * The handler uses only what POSIX allows: lock-free atomics, _exit and hy_trainer_request_stop. */
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
-/* svg.c: OUT/curves.svg: held-out loss over compute spent, a line per arm. See results.h.
+/* svg.c: OUT/curves.svg: held-out loss over compute spent, one line per arm. See results.h.
  *
  * Lines are means over seeds at each arm's best learning rate; dots at the end are the single
- * seeds. The loss axis begins where a quarter of the budget is spent: before that all arms are
- * the same and so far above that nothing else could be seen. */
+ * seeds. The loss axis begins at a quarter of the budget: earlier losses are the same in all arms,
+ * and so high that differences would not be visible. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct frame {
     double budget, low, high; /* of the axes */
 } frame;
 
-/* Apart from each other also for people who do not tell red from green. */
+/* Colours that people with red-green blindness can distinguish. */
 static const char *const colours[] = {"#111111", "#0072b2", "#e69f00", "#cc79a7",
                                       "#d55e00", "#009e73", "#56b4e9", "#7f7f7f"};
 

@@ -15,7 +15,7 @@ static int label_width(const pv_options *o) {
 
 static const char *bound_mark(int bound) { return bound < 0 ? "<" : bound > 0 ? ">" : ""; }
 
-/* min / mean / max; a mark where a seed lies outside of what the baseline was run with. */
+/* min / mean / max; a mark if a seed is outside the measured range of the baseline. */
 static void print_factor(const pv_outcome *x, int seeds) {
     int low = 0, high = 0;
     for (int s = 0; s < seeds; s++) {

@@ -42,7 +42,7 @@ static void put_phase(hy_json_writer *w, const phase_run *run, hy_phase phase) {
     put_place(w, "pinned", phase_planned(p, HY_PINNED), phase_measured(p, HY_PINNED));
     put_place(w, "host", phase_planned(p, HY_HOST), phase_measured(p, HY_HOST));
     put_place(w, "disk", phase_planned(p, HY_DISK), phase_measured(p, HY_DISK));
-    hy_json_open_object(w, "coming_back"); /* device bytes beyond those of the classes */
+    hy_json_open_object(w, "coming_back"); /* device bytes in addition to those of the classes */
     hy_json_put_int(w, "planned_bytes", vp_returning_planned(p));
     hy_json_put_int(w, "measured_bytes", vp_returning_measured(p));
     hy_json_close_object(w);
@@ -50,7 +50,7 @@ static void put_phase(hy_json_writer *w, const phase_run *run, hy_phase phase) {
     hy_json_close_object(w);
 }
 
-/* What the planner said and chose, and what became of it. */
+/* What the planner predicted and chose, and the result. */
 static void put_plan(hy_json_writer *w, const phase_run *run) {
     const hy_plan_facts *plan = &run->plan;
     hy_json_open_object(w, "plan");

@@ -1,8 +1,8 @@
-/* svg.c: device bytes as stacked bars, a bar per profile and phase, a panel per model. See
+/* svg.c: device bytes as stacked bars, one bar per profile and phase, one panel per model. See
  * results.h.
  *
- * Filled pieces are measured, one colour per class; outlines over them are planned. Where a plan
- * holds, outlines and pieces end at the same heights. Each model has its own scale. */
+ * Filled pieces are measured, one colour per class; outlines are planned. If a plan holds, outlines
+ * and pieces have the same heights. Each model has its own scale. */
 #include "svg.h"
 
 #include "save_text.h"
@@ -20,8 +20,8 @@ enum {
     GROUP_GAP = 28
 };
 
-/* Pieces of a bar: the classes, then what is coming back. Colours apart from each other also for
- * people who do not tell red from green. */
+/* The pieces of a bar: the classes, then returning state. Colours that people with red-green
+ * blindness can distinguish. */
 enum { PIECES = HY_CLASS_COUNT + 1 };
 static const char *const colours[PIECES] = {
     [HY_WEIGHTS] = "#0072b2",     [HY_MASTER] = "#56b4e9",     [HY_GRADS] = "#e69f00",
@@ -39,7 +39,7 @@ static const char *piece_name(int piece) {
     return piece < HY_CLASS_COUNT ? hy_class_name((hy_class)piece) : "coming back";
 }
 
-/* Device bytes of a piece; what lies elsewhere has no height. */
+/* Device bytes of a piece; memory elsewhere has no height. */
 static double piece_bytes(const hy_phase_summary *p, int piece, bool is_planned) {
     if (piece == HY_CLASS_COUNT) {
         return (double)(is_planned ? vp_returning_planned(p) : vp_returning_measured(p));
@@ -157,7 +157,7 @@ static bool is_piece_used(const vp_results *r, int piece) {
     return false;
 }
 
-/* From the top of a bar down, as the pieces lie. */
+/* From the top of a bar down, in the order of the pieces. */
 static void draw_legend(hy_text *t, const vp_results *r, int width) {
     double x = width - RIGHT + 20, y = TOP + HEAD;
     for (int i = PIECES - 1; i >= 0; i--) {
@@ -174,7 +174,7 @@ static void draw_legend(hy_text *t, const vp_results *r, int width) {
     svg_text(t, x + 21, y + 11, "start", "planned");
 }
 
-/* How many runs from `first` on are of the same model. */
+/* The number of runs of the same model, from `first`. */
 static int same_model(const vp_results *r, int first) {
     int count = 1;
     while (first + count < r->count &&

@@ -1,6 +1,6 @@
-/* table.c: a run on standard output: the placement table, and below it what each phase came to.
+/* table.c: a run on standard output: the placement table, and the results of each phase.
  *
- * A cell of the upper part is place, planned and measured bytes. */
+ * A cell of the upper part has place, planned and measured bytes. */
 #include "base/text.h"
 #include "vram_phases/results.h"
 
@@ -60,7 +60,7 @@ static void print_place(const phase_run *run, hy_place place) {
     printf("\n");
 }
 
-/* ---- what each phase came to ----------------------------------------------------------------- */
+/* ---- results of each phase ------------------------------------------------------------------- */
 
 static const char *error_text(const phase_run *run, hy_phase phase, char text[32]) {
     plan_error error = vp_device_error(&run->summary.phases[phase]);
@@ -120,7 +120,7 @@ static void print_line(const char *what, uint64_t planned, uint64_t measured) {
            bytes_text(measured, b), error.bytes, error.percent);
 }
 
-/* What was taken before the first step, and what others than the library say of it. */
+/* Memory allocated before the first step, and as reported by driver and system. */
 static void print_taken(const phase_run *run) {
     char with[32], without[32], resident[32];
     if (run->plan.host_pinned_bytes) {
@@ -181,8 +181,8 @@ void vp_table_print(const vp_run *r) {
 
 /* ---- all runs -------------------------------------------------------------------------------- */
 
-/* Who of driver and library counts the device: what a phase has live is less than what was
- * taken. */
+/* Which figure of the device counts: the driver's includes memory that is allocated but not in
+ * use. */
 static uint64_t taken_of(const phase_run *run) {
     return run->card_bytes ? phase_run_taken(run) : phase_run_peak(run);
 }
@@ -207,7 +207,7 @@ void vp_lines_print(const vp_results *results) {
     printf("\n");
 }
 
-/* ---- ways of training beside each other ------------------------------------------------------ */
+/* ---- ways of training side by side ----------------------------------------------------------- */
 
 static bool has_several_ways(const vp_results *results) {
     for (int i = 1; i < results->count; i++) {

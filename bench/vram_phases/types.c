@@ -1,12 +1,12 @@
-/* types.c: rungs of types, from the finest to the smallest, and ways of training. See results.h.
+/* types.c: precision levels, from the finest to the smallest, and ways of training. See results.h.
  *
- * Each has the smaller types of those before it; the last has matmuls in fp8 too. They are the
- * rungs on which the planner chooses (src/plan/ladder.c), written as settings, so that each can be
- * had whether it is needed or not. */
+ * Each includes the smaller types of those before it; the last also has fp8 matmuls. The planner
+ * chooses among the same levels (src/plan/levels.c). Here they are settings, so that each can be
+ * used whether it is needed or not. */
 #include "vram_phases/results.h"
 
 #define FP32_PREDICTOR "predictor_dtype=fp32 "
-/* Passes in bf16 in every phase: bf16 weights that are the only copy ask for it. */
+/* bf16 passes in every phase: needed by bf16 weights without another copy. */
 #define STATE_IN(passes, optim, grads, master)                                                     \
     "precision=" passes " precision_warmup=same precision_full=same precision_predict=same "       \
     "precision_correct=same optimizer=adamw optim_dtype=" optim " grad_dtype=" grads               \
@@ -27,7 +27,7 @@ static const named rungs[] = {
     {VP_TYPES_CHOSEN, ""},
 };
 
-/* "full" says so: --set may not turn it round unseen. */
+/* "full" sets it explicitly: --set must not change it unnoticed. */
 static const named ways[] = {{VP_WAY_FULL, "lora=false qlora=false"},
                              {"lora", "lora=true qlora=false"},
                              {"qlora", "qlora=true"}};

@@ -84,16 +84,18 @@ static void write_flag(const hy_cli_terminal *terminal, const hy_cli_flag *flag)
 
 static void write_examples(const hy_cli_terminal *terminal, const example *list, size_t count) {
     for (size_t i = 0; i < count; i++)
-        fprintf(terminal->out, "%s\n  %s%s%s\n\n", list[i].what,
-                hy_cli_colour_code(terminal, HY_CLI_GREEN), list[i].command,
+        fprintf(terminal->out,
+                "%s\n"
+                "  %s%s%s\n\n",
+                list[i].what, hy_cli_colour_code(terminal, HY_CLI_GREEN), list[i].command,
                 hy_cli_colour_code(terminal, HY_CLI_PLAIN));
 }
 
 static void write_short_page(const hy_cli_terminal *terminal) {
     FILE *out = terminal->out;
     fputs("hybrid-train " HYBRID_VERSION
-          ": trains transformer language models on one or more ordinary machines,\nall of their "
-          "parameters or adapters\n\n",
+          ": trains transformer language models on one or more ordinary machines,\n"
+          "all of their parameters or adapters\n\n",
           out);
     write_examples(terminal, examples, sizeof examples / sizeof examples[0]);
     for (size_t i = 0; i < sizeof most_used / sizeof most_used[0]; i++) {
@@ -106,9 +108,11 @@ static void write_short_page(const hy_cli_terminal *terminal) {
             name += length;
         }
     }
-    fputs("\n\"--help all\" shows every flag; \"--help lr\" shows one flag and its accepted "
-          "values.\nExit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 "
-          "stopped by a\nsignal and saved.\n",
+    fputs("\n"
+          "\"--help all\" shows every flag; \"--help lr\" shows one flag and its accepted values.\n"
+          "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 the loss diverged, 75 stopped "
+          "by a\n"
+          "signal and saved.\n",
           out);
 }
 
@@ -172,7 +176,7 @@ static const example launches[] = {
      "torchrun --no-python --nnodes 2 --nproc-per-node 4 \\\n"
      "      --rdzv-backend c10d --rdzv-endpoint a:29400 \\\n"
      "      hybrid-train --data corpus/ --out runs/corpus"},
-    {"Test whether these GPUs work together; the report is written to report/selftest.txt",
+    {"Test whether these GPUs work together; writes report/selftest.txt",
      "hybrid-train --selftest --gpus 4 --out report"},
     {"Show the memory and traffic of each rank, for a machine that is not here",
      "hybrid-train --plan --gpus 8 --card h100-80 --link nvlink \\\n"
@@ -186,9 +190,9 @@ static const char *const rank_flags[] = {"--gpus", "--ranks",        "--zero-sta
 
 static void write_ranks_page(const hy_cli_terminal *terminal) {
     write_examples(terminal, launches, sizeof launches / sizeof launches[0]);
-    fputs("All ranks have the same settings and read the same files. Rank 0 prints the\noutput and "
-          "writes the run folder; other ranks print only errors. Each rank uses\nthe card of its "
-          "number on its machine. Ctrl-C saves once and stops all ranks.\n\n",
+    fputs("All ranks have the same settings and read the same files. Rank 0 prints the\n"
+          "output and writes the run folder; other ranks print only errors. Each rank uses\n"
+          "the card of its number on its machine. Ctrl-C saves once and stops all ranks.\n\n",
           terminal->out);
     for (size_t i = 0; i < sizeof rank_flags / sizeof rank_flags[0]; i++) {
         hy_cli_flag flag;

@@ -94,17 +94,22 @@ static const hy_cli_row rows[] = {
 
 static const hy_cli_program program = {
     .name = "hybrid-chat",
-    .before = "hybrid-chat " HYBRID_VERSION
-              ": talk to a model in the terminal\n\nTalk to the model of a run\n  hybrid-chat "
-              "--model runs/mine\n\nTalk to a model folder\n  hybrid-chat --model "
-              "~/models/Qwen2.5-0.5B-Instruct\n\nAnswer once and exit\n  hybrid-chat --model "
-              "runs/mine --prompt \"Once upon a time\" --max-tokens 100\n\nAlways use the most "
-              "likely token\n  hybrid-chat --model runs/mine --temperature 0\n\nAnswer every line "
-              "of a file\n  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
-    .after = "\nIn a conversation: /reset starts over, /adapter NAME switches the adapter, "
-             "/help\nlists all commands, /exit (or Ctrl-D) ends the program. Ctrl-C stops an "
-             "answer. A\nline that ends in \\ continues on the next line.\nExit codes: 0 done, 1 "
-             "failed, 2 wrong usage or input, 75 stopped by a signal.\n",
+    .before = "hybrid-chat " HYBRID_VERSION ": talk to a model in the terminal\n\n"
+              "Talk to the model of a run\n"
+              "  hybrid-chat --model runs/mine\n\n"
+              "Talk to a model folder\n"
+              "  hybrid-chat --model ~/models/Qwen2.5-0.5B-Instruct\n\n"
+              "Answer once and exit\n"
+              "  hybrid-chat --model runs/mine --prompt \"Once upon a time\" --max-tokens 100\n\n"
+              "Always use the most likely token\n"
+              "  hybrid-chat --model runs/mine --temperature 0\n\n"
+              "Answer every line of a file\n"
+              "  hybrid-chat --model runs/mine --quiet < questions.txt\n\n",
+    .after = "\n"
+             "In a conversation: /reset starts over, /adapter NAME switches the adapter, /help\n"
+             "lists all commands, /exit (or Ctrl-D) ends the program. Ctrl-C stops an answer.\n"
+             "A line that ends in \\ continues on the next line.\n"
+             "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
@@ -304,11 +309,15 @@ static command obey(chat *it, const char *message) {
     } else if (words_of(message, "/adapter") != NULL) {
         return change_adapter(it, words_of(message, "/adapter"));
     } else if (strcmp(message, "/help") == 0) {
-        fputs("  /reset         start a new conversation\n  /adapter       list the adapters; "
-              "/adapter NAME uses one, /adapter none uses none\n  /help          show this list\n  "
-              "/exit          end the program, like Ctrl-D\n  Ctrl-C stops an answer. A line that "
-              "ends in \\ continues on the next line. To begin\n  a message with /, write //.\n",
-              it->terminal.out);
+        fputs(
+            "  /reset         start a new conversation\n"
+            "  /adapter       list the adapters; /adapter NAME uses one, /adapter none uses none\n"
+            "  /help          show this list\n"
+            "  /exit          end the program, like Ctrl-D\n"
+            "  Ctrl-C stops an answer. A line that ends in \\ continues on the next line. To "
+            "begin\n"
+            "  a message with /, write //.\n",
+            it->terminal.out);
     } else {
         return refuse(it, "unknown command %s; the commands are /reset, /adapter, /help and /exit",
                       message);

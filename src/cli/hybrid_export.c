@@ -60,17 +60,20 @@ static const hy_cli_row rows[] = {
 
 static const hy_cli_program program = {
     .name = "hybrid-export",
-    .before = "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n       hybrid-export "
-              "--merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\nWrites the "
-              "weights of a checkpoint as a folder that transformers and compatible tools\ncan "
-              "load: config.json, model.safetensors (or shards with an index), and the "
-              "tokenizer\nfiles of the model that the run started from.\n\n",
+    .before =
+        "Usage: hybrid-export CHECKPOINT --out FOLDER [options]\n"
+        "       hybrid-export --merge --adapter FOLDER [--base FOLDER] --out FOLDER [options]\n\n"
+        "Writes the weights of a checkpoint as a folder that transformers and compatible tools\n"
+        "can load: config.json, model.safetensors (or shards with an index), and the tokenizer\n"
+        "files of the model that the run started from.\n\n",
     .after =
-        "\nExamples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n          hybrid-export "
-        "runs/lora --out merged --merge --eval-batches 50\n          hybrid-export --merge "
-        "--adapter downloaded --base ~/models/Qwen3-8B --out merged\n\nA run writes OUT/model when "
-        "it ends. Use this program for earlier checkpoints or other\nnumber types. Exit codes: 0 "
-        "done, 1 failed, 2 wrong usage or input.\n",
+        "\n"
+        "Examples: hybrid-export runs/mine --out mine-bf16 --dtype bf16\n"
+        "          hybrid-export runs/lora --out merged --merge --eval-batches 50\n"
+        "          hybrid-export --merge --adapter downloaded --base ~/models/Qwen3-8B --out "
+        "merged\n\n"
+        "A run writes OUT/model when it ends. Use this program for earlier checkpoints or other\n"
+        "number types. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "CHECKPOINT",

@@ -28,17 +28,21 @@ static const hy_cli_row rows[] = {
 
 static const hy_cli_program program = {
     .name = "hybrid-report",
-    .before = "Usage: hybrid-report RUN [RUN...] [--out FILE]\n\nWrites one HTML page about a run: "
-              "curves of loss, learning rate, speed, prediction and\nmemory, the final tables, the "
-              "events, the command and the configuration. The page needs\nno network and no other "
-              "file, so you can send it. With several runs, it draws their\ncurves together and "
-              "compares them in a table.\n\n",
-    .after = "\nExamples:\n  hybrid-report runs/mine                            writes "
-             "runs/mine/report.html\n  hybrid-report runs/plain runs/predicted --out "
-             "both.html\n\nIn the page: choose tokens, steps or time; drag over a chart to zoom "
-             "in, double-click\nto zoom out; click a name in a legend to hide its curve. "
-             "hybrid-train also writes\nOUT/report.html when a run ends or is stopped; save.report "
-             "= false turns this off.\nExit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+    .before =
+        "Usage: hybrid-report RUN [RUN...] [--out FILE]\n\n"
+        "Writes one HTML page about a run: curves of loss, learning rate, speed, prediction and\n"
+        "memory, the final tables, the events, the command and the configuration. The page needs\n"
+        "no network and no other file, so you can send it. With several runs, it draws their\n"
+        "curves together and compares them in a table.\n\n",
+    .after =
+        "\n"
+        "Examples:\n"
+        "  hybrid-report runs/mine                            writes runs/mine/report.html\n"
+        "  hybrid-report runs/plain runs/predicted --out both.html\n\n"
+        "In the page: choose tokens, steps or time; drag over a chart to zoom in, double-click\n"
+        "to zoom out; click a name in a legend to hide its curve. hybrid-train also writes\n"
+        "OUT/report.html when a run ends or is stopped; save.report = false turns this off.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",

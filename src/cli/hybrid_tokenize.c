@@ -50,21 +50,26 @@ static const hy_cli_row rows[] = {
 
 static const hy_cli_program program = {
     .name = "hybrid-tokenize",
-    .before = "Usage: hybrid-tokenize --tokenizer FILE --ids < text             text to token "
-              "ids\n       hybrid-tokenize --tokenizer FILE --decode < ids           token ids to "
-              "text\n       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to "
-              "token shards\n\nConverts text to token ids and back with the tokenizer.json of a "
-              "model. hybrid-train reads\nshards fastest, because the text is tokenized once and "
-              "not in every run.\n\nExamples\n  Show the tokens of a text\n    echo 'Hello world' "
-              "| hybrid-tokenize --tokenizer Llama-3-8B/ --ids\n  Convert token ids back to text\n "
-              "   echo '15496 995' | hybrid-tokenize --tokenizer gpt2/tokenizer.json --decode\n  "
-              "Write a folder of text as shards, hold out the last 2 %, then train on them\n    "
-              "hybrid-tokenize --tokenizer gpt2/ --out tokens --val-fraction 0.02 corpus/\n    "
-              "hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n\n",
-    .after =
-        "\nSupported: byte-level BPE (GPT-2, Llama 3, Qwen, and other split patterns) "
-        "and\nSentencePiece-style BPE (Llama 2, Mistral). For anything else, the error message "
-        "names the\nunsupported feature. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
+    .before =
+        "Usage: hybrid-tokenize --tokenizer FILE --ids < text             text to token ids\n"
+        "       hybrid-tokenize --tokenizer FILE --decode < ids           token ids to text\n"
+        "       hybrid-tokenize --tokenizer FILE --out FOLDER TEXT ...    files to token shards\n\n"
+        "Converts text to token ids and back with the tokenizer.json of a model. hybrid-train "
+        "reads\n"
+        "shards fastest, because the text is tokenized once and not in every run.\n\n"
+        "Examples\n"
+        "  Show the tokens of a text\n"
+        "    echo 'Hello world' | hybrid-tokenize --tokenizer Llama-3-8B/ --ids\n"
+        "  Convert token ids back to text\n"
+        "    echo '15496 995' | hybrid-tokenize --tokenizer gpt2/tokenizer.json --decode\n"
+        "  Write a folder of text as shards, hold out the last 2 %, then train on them\n"
+        "    hybrid-tokenize --tokenizer gpt2/ --out tokens --val-fraction 0.02 corpus/\n"
+        "    hybrid-train --model gpt2-124m --data tokens/train --val-data tokens/val\n\n",
+    .after = "\n"
+             "Supported: byte-level BPE (GPT-2, Llama 3, Qwen, and other split patterns) and\n"
+             "SentencePiece-style BPE (Llama 2, Mistral). For anything else, the error message "
+             "names the\n"
+             "unsupported feature. Exit codes: 0 done, 1 failed, 2 wrong usage or input.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "TEXT",

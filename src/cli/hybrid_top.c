@@ -43,17 +43,25 @@ static const hy_cli_row rows[] = {
 
 static const hy_cli_program program = {
     .name = "hybrid-top",
-    .before = "Usage: hybrid-top [RUN ...] [options]\n\nShows a training run live: phase, loss, "
-              "speed, memory by class against plan and budget,\ntime left, and whether the run is "
-              "alive. It only reads the files in the run folder and\ndoes not disturb the run.\n\n "
-              " Watch the newest run in runs/\n    hybrid-top\n  Watch one run by its folder, also "
-              "over ssh\n    hybrid-top runs/mine\n  Watch several: one line each, and one of them "
-              "in full (choose with the arrow keys)\n    hybrid-top runs/a runs/b\n  Print one "
-              "page for a log or a chat\n    hybrid-top runs/mine --once --width 100 > now.txt\n\n",
-    .after = "\nKeys: q quit, p pause, + and - slower or faster updates, arrows or 1-9 another "
-             "run, ? help.\nA run is \"stalled\" after 90 seconds and the time of 40 of its steps "
-             "without a new line.\nExit codes: 0 done, 1 failed, 2 wrong usage or input, 75 "
-             "stopped by a signal.\n",
+    .before =
+        "Usage: hybrid-top [RUN ...] [options]\n\n"
+        "Shows a training run live: phase, loss, speed, memory by class against plan and budget,\n"
+        "time left, and whether the run is alive. It only reads the files in the run folder and\n"
+        "does not disturb the run.\n\n"
+        "  Watch the newest run in runs/\n"
+        "    hybrid-top\n"
+        "  Watch one run by its folder, also over ssh\n"
+        "    hybrid-top runs/mine\n"
+        "  Watch several: one line each, and one of them in full (choose with the arrow keys)\n"
+        "    hybrid-top runs/a runs/b\n"
+        "  Print one page for a log or a chat\n"
+        "    hybrid-top runs/mine --once --width 100 > now.txt\n\n",
+    .after =
+        "\n"
+        "Keys: q quit, p pause, + and - change the interval, arrows or 1-9 another run, ? help.\n"
+        "A run is \"stalled\" after 90 seconds and the time of 40 of its steps without a new "
+        "line.\n"
+        "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 75 stopped by a signal.\n",
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
     .word = "RUN",

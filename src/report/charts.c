@@ -232,11 +232,14 @@ static void put_chart(hy_page *page, const chart *it) {
     hy_text *html = page->html;
     hy_text_addf(
         html,
-        "<figure class=\"chart%s\" id=\"chart-%s\" data-chart=\"%s\">\n<figcaption><h3>%s</h3> "
-        "<span class=\"unit\">%s</span></figcaption>\n<div class=\"plot\"></div>\n<div "
-        "class=\"legend\"></div>\n<details class=\"figures\"><summary>Figures</summary><div "
+        "<figure class=\"chart%s\" id=\"chart-%s\" data-chart=\"%s\">\n"
+        "<figcaption><h3>%s</h3> <span class=\"unit\">%s</span></figcaption>\n"
+        "<div class=\"plot\"></div>\n"
+        "<div class=\"legend\"></div>\n"
+        "<details class=\"figures\"><summary>Figures</summary><div "
         "class=\"scroll\"><table><thead><tr><th scope=\"col\">curve<th scope=\"col\">last<th "
-        "scope=\"col\">least<th scope=\"col\">most<th scope=\"col\">values</thead>\n<tbody>",
+        "scope=\"col\">least<th scope=\"col\">most<th scope=\"col\">values</thead>\n"
+        "<tbody>",
         it->is_wide ? " wide" : "", it->id, it->id, it->title, it->unit);
     hy_json_open_object(page->json, NULL);
     hy_json_put_string(page->json, "id", it->id);

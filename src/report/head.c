@@ -141,8 +141,10 @@ static bool is_any_known(const hy_page *page, const compared *row) {
 void hy_page_comparison(hy_page *page) {
     hy_text *html = page->html;
     if (page->count < 2) return;
-    hy_text_add(html, "<section>\n<h2>Side by side</h2>\n<div class=\"scroll\"><table "
-                      "class=\"compare\">\n<thead><tr><th scope=\"col\">");
+    hy_text_add(html, "<section>\n"
+                      "<h2>Side by side</h2>\n"
+                      "<div class=\"scroll\"><table class=\"compare\">\n"
+                      "<thead><tr><th scope=\"col\">");
     for (int r = 0; r < page->count; r++) {
         hy_text_addf(html, "<th scope=\"col\"><i class=\"swatch run%d\"></i>", r % 8);
         hy_html_text(html, hy_run_describe(page->runs[r])->name);

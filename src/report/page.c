@@ -35,10 +35,11 @@ static void add_body(hy_page *page) {
     hy_json_open_object(&writer, NULL);
     hy_page_axes(page);
     hy_page_events(page);
-    hy_text_add(html,
-                "<section class=\"drawings\">\n<div class=\"bar\" id=\"bar\"></div>\n<noscript><p "
-                "class=\"note\">The charts need JavaScript, which is off; the tables show the same "
-                "values.</p></noscript>\n<div class=\"grid\">\n");
+    hy_text_add(html, "<section class=\"drawings\">\n"
+                      "<div class=\"bar\" id=\"bar\"></div>\n"
+                      "<noscript><p class=\"note\">The charts need JavaScript, which is off; the "
+                      "tables show the same values.</p></noscript>\n"
+                      "<div class=\"grid\">\n");
     hy_page_charts(page);
     hy_text_add(html, "</div>\n</section>\n");
     hy_json_close_object(&writer);
@@ -50,7 +51,10 @@ static void add_body(hy_page *page) {
 static void add_page(hy_page *page) {
     hy_text *html = page->html;
     hy_text_addf(html,
-                 "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                 "<!DOCTYPE html>\n"
+                 "<html lang=\"en\">\n"
+                 "<head>\n"
+                 "<meta charset=\"utf-8\">\n"
                  "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
                  "script-src 'sha256-%s'; style-src 'sha256-%s'; img-src data:; base-uri 'none'; "
                  "form-action 'none'\">\n"
@@ -67,7 +71,10 @@ static void add_page(hy_page *page) {
     hy_text_add(page->html, " \xC2\xB7 training report</title>\n");
     hy_text_add(html, "<style>");
     hy_text_add(html, hy_report_style);
-    hy_text_add(html, "</style>\n</head>\n<body>\n<main>\n");
+    hy_text_add(html, "</style>\n"
+                      "</head>\n"
+                      "<body>\n"
+                      "<main>\n");
     hy_page_head(page);
     hy_page_comparison(page);
     add_body(page);
@@ -75,7 +82,9 @@ static void add_page(hy_page *page) {
     add_without_tags(html, hy_text_string(page->data));
     hy_text_add(html, "</script>\n<script>");
     hy_text_add(html, hy_report_script);
-    hy_text_add(html, "</script>\n</body>\n</html>\n");
+    hy_text_add(html, "</script>\n"
+                      "</body>\n"
+                      "</html>\n");
 }
 
 static hy_status make_page(const hy_run *const *runs, int count, hy_text *html) {

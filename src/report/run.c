@@ -55,8 +55,8 @@ static char *name_of(const char *path) {
 /* A run is identified by its folder or its metrics file. */
 static hy_status find_run(hy_run *run, const char *where) {
     char folder[PATH_MAX], lines[PATH_MAX];
-    HY_FAIL_IF(!hy_path_exists(where), HY_ERR_INPUT, "%s does not exist; expected a run folder or its metrics.jsonl",
-               where);
+    HY_FAIL_IF(!hy_path_exists(where), HY_ERR_INPUT,
+               "%s does not exist; expected a run folder or its metrics.jsonl", where);
     bool is_folder = hy_path_is_dir(where);
     if (!is_folder) HY_TRY(hy_path_parent(folder, sizeof folder, where));
     HY_TRY(is_folder ? hy_path_join(lines, sizeof lines, where, "metrics.jsonl")

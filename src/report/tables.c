@@ -362,7 +362,9 @@ void hy_page_run_tables(hy_page *page, int r) {
     hy_text_add(html, "<section class=\"tables\">\n<h2>");
     if (page->count > 1) hy_text_addf(html, "<i class=\"swatch run%d\"></i>", r % 8);
     hy_html_text(html, page->count > 1 ? facts->name : "Figures");
-    hy_text_add(html, "</h2>\n<div class=\"columns\">\n<div>\n");
+    hy_text_add(html, "</h2>\n"
+                      "<div class=\"columns\">\n"
+                      "<div>\n");
     add_phases(page, r);
     add_ranks(page, r);
     add_losses(page, r);

@@ -78,7 +78,7 @@ test_unknown_commands_end_what_no_person_types() {
     expect_empty "$stdout"
     run_chat_with '/adapter zz\nab\n' --model model
     expect_code 2
-    expect_err "error: no adapters were named"
+    expect_err "error: no adapters are loaded"
     expect_empty "$stdout"
 }
 
@@ -145,7 +145,7 @@ test_a_model_of_another_tool_tells_its_story() {
 
 test_wrong_usage() {
     run_chat
-    expect_chat_error "which model? --model FOLDER"
+    expect_chat_error "--model is missing"
     run_chat --modle x
     expect_chat_error "unknown flag --modle; did you mean --model?"
     run_chat x
@@ -167,7 +167,7 @@ test_wrong_usage() {
 test_wrong_settings_are_named() {
     make_model
     run_chat --model model --context 100000 --prompt x
-    expect_chat_error "accepted: 1 to 512"
+    expect_chat_error "accepted are 1 to 512"
     run_chat --model model --chat-template jinja --prompt x
     expect_chat_error "jinja" "chatml"
     run_chat --model model --tokenizer nofile.json --prompt x
@@ -195,7 +195,7 @@ test_lines_are_edited_on_a_terminal() {
     # A wrong letter is removed in the middle of the line; the up key brings the line back.
     (sleep 0.7; printf '/hxlp\002\002\177e\r'; sleep 0.2; printf '\033[A\r'; sleep 0.2; printf '\004') |
         TERM=xterm script -qec "$chat --model model" /dev/null > "$stdout"
-    expect_same "$(grep -c 'begin a new conversation' "$stdout")" 2 "times /help was obeyed"
+    expect_same "$(grep -c 'start a new conversation' "$stdout")" 2 "times /help was obeyed"
 }
 
 # Whatever the locale is: models read UTF-8.

@@ -795,8 +795,8 @@ test_an_adapter_that_cannot_be_merged() {
         "hybrid-export $export --base nano|shape without weights" \
         "hybrid-export $export --base nowhere|beside nowhere, which is not there; --base FOLDER" \
         "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \
-        "hybrid-export --adapter $adapter --out merged|for --merge" \
-        "hybrid-export $export --merge-onto trained|not onto trained" \
+        "hybrid-export --adapter $adapter --out merged|needs --merge" \
+        "hybrid-export $export --merge-onto trained|--merge-onto folder, not trained" \
         "hybrid-export $export --eval-batches 3|need a run"; do
         # shellcheck disable=SC2086 # words
         run_other ${case%%|*}

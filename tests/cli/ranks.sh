@@ -314,7 +314,7 @@ test_a_plan_is_for_cards_that_are_not_here() {
         run $far --link $link
         expect_code 0
         expect_out "plan of one of 8 ranks; zero_stage 2, link $link"
-        expect_out "tokens/s of all ranks"
+        expect_out "tokens/s on all ranks together"
         expect_out "it fits"
     done
     # shellcheck disable=SC2086
@@ -458,7 +458,7 @@ test_selftest_names_a_rank_that_is_lost() {
     code=$?
     expect_code 1
     expect_lines "$stderr" "hybrid-train: error: rank 1 (" 1
-    expect_lines report/selftest.txt "it failed: rank 1 (" 1
+    expect_lines report/selftest.txt "failed: rank 1 (" 1
 }
 
 test_selftest_of_ranks_is_refused_like_their_training() {

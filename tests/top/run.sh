@@ -373,7 +373,7 @@ a_screen_of_any_size_is_drawn_within_it() {
 
 keys_do_what_help_says() {
     live 100x30 wait=Memory type=p wait=paused type=p gone=paused "type= " wait=paused "type= " \
-        "type=?" "wait=keys and symbols" "type=\e" "gone=keys and signs" "type=?" "wait=keys and signs" \
+        "type=?" "wait=keys and symbols" "type=\e" "gone=keys and symbols" "type=?" "wait=keys and symbols" \
         "type=?" wait=Memory type=+ "wait=every 2.0 s" type=+ "wait=every 5.0 s" type=--- \
         "wait=every 0.5 s" type=xyz "type=\e[15~" type=Q end -- "$top" mine |
         shows "exit 0" "${restored[@]}"
