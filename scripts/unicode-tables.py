@@ -141,7 +141,7 @@ def main():
                  f" need {WANTED}: pip install unicodedata2=={WANTED}")
     print(f"""/* unicode_tables.c: character classes of Unicode {WANTED}, decompositions of 9, cases of 17.
  *
- * Written by scripts/unicode-tables.py; unicode_tables.h says how they are laid out. */
+ * Written by scripts/unicode-tables.py; unicode_tables.h describes the layout. */
 /* clang-format off */
 #include "tokenizer/unicode_tables.h"
 """)

@@ -88,7 +88,7 @@ START_TEST(wrong_calls_are_told_what_is_wrong) {
     call.attr.add_parts.rank = -1;
     refused(&call, "the rank is -1 of 3");
     call.attr.add_parts.count = call.attr.add_parts.rank = 0;
-    refused(&call, "rank 0 of 0");
+    refused(&call, "the rank is 0 of 0");
     call = good_call();
     call.attr.add_parts.stride = 4;
     refused(&call, "the stride is 4, expected at least 5");

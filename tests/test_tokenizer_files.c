@@ -341,7 +341,7 @@ START_TEST(files_become_shards_with_documents_apart) {
         must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "already exists");
         options.paths = &(const char *){out};
         options.out = folder;
-        must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "shard of tokens already");
+        must_fail(hy_tokenize_files(&options, &result), HY_ERR_INPUT, "already a shard of tokens");
     }
     hy_tokenizer_close(t);
     remove_folder(folder);

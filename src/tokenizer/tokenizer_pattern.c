@@ -172,7 +172,7 @@ hy_status hy_pattern_find(const hy_pattern *pattern, void *memory, const char *t
         } else if (count == PCRE2_ERROR_MATCHLIMIT && limit <= UINT32_MAX / RETRY_FACTOR) {
             limit *= RETRY_FACTOR;
         } else {
-            return fail_pattern(pattern->name, "splitting by the pattern", count);
+            return fail_pattern(pattern->name, "splitting the text by the pattern", count);
         }
         uint64_t charge = (uint64_t)limit * (window < size - from ? window : size - from);
         HY_FAIL_IF(charge > *steps, HY_ERR_INPUT,

@@ -1,6 +1,6 @@
 /* unicode_tables.c: character classes of Unicode 16.0.0, decompositions of 9, cases of 17.
  *
- * Written by scripts/unicode-tables.py; unicode_tables.h says how they are laid out. */
+ * Written by scripts/unicode-tables.py; unicode_tables.h describes the layout. */
 /* clang-format off */
 #include "tokenizer/unicode_tables.h"
 

@@ -327,7 +327,6 @@ static __global__ void __launch_bounds__(THREADS, 2) dkv_kernel(const generic_ca
     int key_end = min(key + S::MINE, a.T);
     /* No query beyond the window of the last key sees any of mine. */
     int end = a.window > 0 && a.window < a.T - key_end ? key_end + a.window - 1 : a.T;
-
     clear(shared, 2 * (S::MINE + S::THEIRS) * S::LD);
     __syncthreads();
     load_rows<S, S::MINE>(my_k, k, key, key_end, D);
