@@ -1,5 +1,5 @@
-# bash completion for hybrid-train and its sister programs. Each program itself lists its flags and
-# what they accept (--complete), so nothing here grows old. Installed once for each of them.
+# bash completion for hybrid-train and its sister programs. Each program lists its flags and
+# their values (--complete), so this file never becomes outdated. Installed once for each of them.
 
 _hybrid_offer() { # words separated by blanks
     # shellcheck disable=SC2207 # flags, choices and names hold no blanks

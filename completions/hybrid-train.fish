@@ -1,6 +1,6 @@
-# fish completion for hybrid-train and its sister programs: this file is installed once for each, and
-# its name says for which. The program itself lists its flags and what they accept (--complete), so
-# nothing here grows old: the list is read when completion is loaded.
+# fish completion for hybrid-train and its sister programs: this file is installed once for each
+# program, under its name. The program lists its flags and their values (--complete) when completion
+# is loaded, so this file never becomes outdated.
 
 set -l program (status basename | string replace -r '\.fish$' '')
 
@@ -9,7 +9,7 @@ complete -c $program -f
 for row in ($program --complete 2>/dev/null)
     set -l field (string split \t -- $row)
     set -l long (string replace -r '^--' '' -- $field[1])
-    # What stands alone has no dashes.
+    # Positional arguments have no dashes.
     if test $long = $field[1]
         switch $field[2]
             case folder

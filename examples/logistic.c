@@ -53,8 +53,7 @@ static double mean_loss(const model *m, int64_t first, int count, model *gradien
     return loss;
 }
 
-/* Returns the losses that the loop asks for: micro-batch n consists of the samples from n *
- * BATCH. */
+/* Computes what the loop asks for. Micro-batch n has BATCH samples, the first is n * BATCH. */
 static hy_status answer(hy_loop *loop, const hy_loop_step *step) {
     bool wants_gradient = step->todo == HY_DO_GRADIENTS;
     double loss = mean_loss(&learned, step->batch * BATCH, BATCH, wants_gradient ? &grads : NULL);

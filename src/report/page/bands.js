@@ -1,11 +1,11 @@
-// bands.js: what lies behind and above the curves of a chart: phases as bands and strips, and marks
-// where something happened.
+// bands.js: draws phases as bands and strips behind the curves of a chart, and marks of events
+// above them.
 
 const PHASES = ['warmup', 'full', 'predict', 'correct'];
 const EVENT_CHARTS = ['loss', 'speed', 'steps', 'memory', 'batch'];
 
-// How much of each pixel column belongs to each phase, in quarters. A move takes no tokens: it is
-// given the room of a row, so that it is seen on every axis.
+// The share of each phase in each pixel column, in quarters. A jump has no tokens: it gets the
+// width of a row, so that it is visible on every axis.
 function shareColumns(chart, run) {
     const columns = Math.max(1, Math.floor(chart.wide));
     const shares = PHASES.map(() => new Float32Array(columns + 1));
@@ -37,7 +37,8 @@ function shareColumns(chart, run) {
     return shares;
 }
 
-// Behind the curves of one run lie its phases, faint; below the loss each run has them as a strip.
+// The phases of a single run are faint bands behind its curves. Below the loss, each run has a
+// strip.
 function drawBands(chart, strips) {
     const frames = chart.data.runs.slice(0, strips).map(
         (run, number) =>
@@ -57,7 +58,7 @@ function drawBands(chart, strips) {
     }
 }
 
-// Columns of equal share side by side become one rectangle; a path for each share.
+// Adjacent columns with equal shares become one rectangle; there is one path for each share.
 function outlineShares(chart, share, frame) {
     const paths = {};
     for (let c = 0; c < share.length; c++) {

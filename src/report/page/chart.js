@@ -1,8 +1,8 @@
-// chart.js: one drawing. It is made of SVG elements whose colours come from the style, so that
-// light, dark and print need no drawing anew.
+// chart.js: one chart. It consists of SVG elements with colours from the style sheet, so that
+// light, dark and print need no redrawing.
 //
-// What was drawn is told in attributes of each curve (data-name, data-points, data-min, data-max,
-// data-last), for those who test the page and for tools.
+// Attributes of each curve (data-name, data-points, data-min, data-max, data-last) describe it for
+// tests and tools.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
@@ -113,7 +113,7 @@ class Chart {
 
     visible() { return this.curves.filter(curve => !curve.isHidden && curve.style !== 'mark'); }
 
-    // Every value between the ends of the view, and those just outside it.
+    // All values inside the view, and the nearest outside it.
     forVisible(curve, visit) {
         const places = placesOf(curve, this.view.axis, this.data);
         const first = Math.max(0, indexAt(places, this.view.min) - 1);
@@ -146,8 +146,8 @@ class Chart {
         return tops;
     }
 
-    // The range of values. A spike far above all others is cut at the frame and told of in words;
-    // limits far above what was used would flatten everything: they stand in the legend alone.
+    // The range of values. A spike far above all others is cut at the frame and shown as text.
+    // Limits far above the values would flatten the curves, so they are only in the legend.
     setScale() {
         const values = this.valuesInView();
         let low = values.length ? values[0] : 0,
@@ -177,7 +177,7 @@ class Chart {
         if (this.spec.id === 'confidence' && high === 1) this.high = 1.04;
     }
 
-    // Several runs differ in what one scale would press together.
+    // Several runs need a scale that shows their differences.
     startsLog(ratio) {
         return this.spec.log ? ratio > 20 : this.isMany && this.spec.id === 'loss' && ratio > 2.5;
     }
@@ -238,7 +238,7 @@ class Chart {
                 'text',
                 {class: 'tick', x: this.left + this.wide, y: this.top + 11, 'text-anchor': 'end'},
                 this.svg)
-                .textContent = 'above the frame: up to ' + figure(this.spec.figure, this.cut);
+                .textContent = 'cut off above; largest value ' + figure(this.spec.figure, this.cut);
         }
         this.cursor = make('g', {class: 'cursor'}, this.svg);
         this.plot.replaceChildren(this.svg);
@@ -339,7 +339,7 @@ class Chart {
         curve.path = make('path', {class: 'mark ' + curve.tone, d}, parent);
     }
 
-    // Layers hold their value until the next row, each on top of the ones before.
+    // A layer keeps its value until the next row and is drawn on top of the layers before.
     drawStack(parent) {
         const shown = this.layers.filter(curve => !curve.isHidden);
         for (const curve of this.layers) curve.path = null;
@@ -360,8 +360,8 @@ class Chart {
         }
     }
 
-    // Where each row of the stack is drawn. Of rows closer than two pixels the one that takes most
-    // is drawn: what matters of memory is how much was needed.
+    // The rows of the stack that are drawn. Of rows closer than two pixels, only the largest is
+    // drawn, because the peak of memory matters.
     stackRows(curve) {
         const tops = this.stackTops(), rows = [];
         this.forVisible(curve, (place, value, i) => rows.push([short(this.x(place)), i]));
@@ -389,7 +389,7 @@ class Chart {
 
     // ---- reading values ----
 
-    // The values at a place, or the last ones.
+    // The values at a position, or the last ones.
     showValues(place) {
         for (const curve of this.curves) {
             if (!curve.output) continue;
@@ -475,8 +475,8 @@ function lastOf(curve) {
     return NaN;
 }
 
-// A path along points that holds each height until the next point; backwards, it falls before it
-// moves.
+// A step path along points: forward, each height is kept until the next point; backward, the height
+// changes first.
 function stairs(points, isForward) {
     return points
         .map(

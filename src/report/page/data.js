@@ -1,8 +1,9 @@
-// data.js: the page's numbers, unpacked. How they are packed is told in axes.c and sample.h.
+// data.js: unpacks the numbers of the page. axes.c and sample.h describe the format.
 //
-// A row is a line of a run's metrics. Curves hold some rows each; axes say where every row lies.
+// A row is a line of a run's metrics. A curve has some of the rows; axes give the
+// position of every row.
 
-// "3,,,5": nothing between commas repeats what was before.
+// "3,,,5": an empty entry repeats the number before.
 function unpackValues(text) {
     if (text === '') return new Float64Array(0);
     const parts = text.split(',');
@@ -21,7 +22,7 @@ function unpackRows(text) {
     return out;
 }
 
-// "30:1,0,15:1": stretches of rows, each with one number.
+// "30:1,0,15:1": ranges of rows, each with one number.
 function unpackStretches(text) {
     if (text === '') return [];
     return text.split(',').map(part => {
@@ -78,7 +79,7 @@ function unpack(data) {
     return data;
 }
 
-// Where a curve's rows lie on an axis; made once for each.
+// The positions of a curve's rows on an axis; computed once.
 function placesOf(curve, axis, data) {
     if (!curve.places[axis]) {
         const along = data.runs[curve.run].axes[axis];
@@ -87,7 +88,7 @@ function placesOf(curve, axis, data) {
     return curve.places[axis];
 }
 
-// The last index whose place is at most x; -1 where there is none.
+// The last index with a position of at most x; -1 if there is none.
 function indexAt(places, x) {
     let low = -1, high = places.length;
     while (high - low > 1) {

@@ -1,6 +1,6 @@
 'use strict';
-// figures.js: numbers as people read them, and the round numbers that stand at an axis. Nothing
-// here knows of charts. The words of `figures` are those of hy_figure_name in html.c.
+// figures.js: readable numbers, and round numbers for axes; independent of charts. The names in
+// `figures` are those of hy_figure_name in html.c.
 
 const DASH = '\u2013';
 
@@ -31,7 +31,7 @@ function duration(seconds) {
     return Math.floor(hours / 24) + ' d ' + String(hours % 24).padStart(2, '0') + ' h';
 }
 
-// Fixed digits without the zeros at their end.
+// Fixed digits without trailing zeros.
 function trimmed(value, digits) { return String(Number(value.toFixed(digits))); }
 
 const figures = {
@@ -47,7 +47,7 @@ const figures = {
 
 function figure(kind, value) { return Number.isFinite(value) ? figures[kind](value) : DASH; }
 
-// What stands at an axis is a round number: it needs fewer digits.
+// Numbers at an axis are round and need fewer digits.
 function tickFigure(kind, value) {
     if (value === 0) return '0';
     if (kind === 'loss' || kind === 'number') return String(Number(value.toPrecision(6)));
@@ -59,8 +59,8 @@ function tickFigure(kind, value) {
         /\.(\d*?)0+(\D*)$/, (all, digits, unit) => (digits ? '.' + digits : '') + unit);
 }
 
-// The step between ticks: 1, 2 or 5 times a power of ten; of bytes a power of two; of time what
-// clocks show.
+// The step between ticks: 1, 2 or 5 times a power of ten; for bytes a power of two; for time the
+// units of a clock.
 function tickStep(kind, rough) {
     if (kind === 'bytes') return Math.pow(2, Math.ceil(Math.log2(rough)));
     if (kind === 'time' && rough > 1) {

@@ -1,6 +1,5 @@
-// page.js: what all drawings have in common: the axis, the part that is looked at, the pointer,
-// light and dark. It begins when the page has been read and draws everything once; later only when
-// something changes.
+// page.js: what all charts share: the axis, the zoomed part, the pointer, light and dark. It starts
+// when the page is loaded and draws everything once; later it redraws only after changes.
 
 (function begin() {
     const root = document.documentElement;
@@ -25,12 +24,12 @@
         whole.hidden = view.isWhole;
     }
 
-    // ---- the bar above the drawings ----
+    // ---- the bar above the charts ----
 
     const bar = document.getElementById('bar');
     const choice = makeHtml('div', 'choice', '', bar);
     choice.setAttribute('role', 'radiogroup');
-    choice.setAttribute('aria-label', 'What runs along the drawings');
+    choice.setAttribute('aria-label', 'Horizontal axis of the charts');
     for (const name of axes) {
         const button = makeHtml('button', '', name, choice);
         button.type = 'button';
@@ -160,7 +159,7 @@
         });
     }
 
-    // ---- beginning ----
+    // ---- start ----
 
     function tellState() {
         root.setAttribute('data-window', root.clientWidth);
