@@ -16,7 +16,7 @@ void hy_engine_close(hy_engine *e) {
         }
         hy_engine_release(e);
     }
-    hy_guest_close(e);
+    hy_custom_close(e);
     if (e->device.backend) {
         hy_event *is_back = e->state.offload.is_back;
         if (is_back) e->device.backend->event_destroy(is_back);

@@ -38,7 +38,7 @@ struct hy_engine {
     hy_nvml_watch *nvml;          /* GPU: its power and temperature; NULL: not known */
     char tune_cache[HY_PATH_MAX]; /* file of tuned matmul algorithms; "": none */
     hy_model *model;
-    hy_guest_side *guest;    /* the owner's; NULL: the model is ours */
+    hy_custom_side *custom;  /* the owner's; NULL: the model is ours */
     hy_plan_request request; /* what the plan was made for */
     hy_plan plan;            /* the plan in force */
     hy_state state;
@@ -75,7 +75,7 @@ static inline hy_store *hy_engine_frozen(const hy_engine *e) {
 
 /* Whether a step in this type has its loss scaled. */
 static inline bool hy_engine_scales(const hy_engine *e, hy_dtype dtype) {
-    return e->guest ? e->guest->is_half : dtype == HY_F16;
+    return e->custom ? e->custom->is_half : dtype == HY_F16;
 }
 
 static inline bool hy_engine_has_ranks(const hy_engine *e) {

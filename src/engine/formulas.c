@@ -354,7 +354,7 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
 
 /* The row that proposed weights are made in: a custom model reads them where its weights are. */
 static hy_row_id candidate_row(const hy_engine *e) {
-    return e->guest ? hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]) : HY_ROW_CANDIDATE;
+    return e->custom ? hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]) : HY_ROW_CANDIDATE;
 }
 
 /* The candidate's units are laid out for the widest type that it is ever made in. */
@@ -362,7 +362,7 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
-    if (e->guest) return;
+    if (e->custom) return;
     hy_layout_retype(&store->layout, dtype);
     hy_store_abandon(store); /* whatever a pass that broke off left there */
 }

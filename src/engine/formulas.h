@@ -22,7 +22,7 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row);
 /* What the candidate row is from now on: made by a formula over weights and slow weights, or (NULL)
  * the average; in which type. */
 void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype);
-/* The same for a guest: the whole of it, into the row that the caller sees. */
+/* The same for a custom model: the whole of it, into the row that the caller sees. */
 hy_status hy_engine_make_shown(hy_engine *e, bool is_average);
 /* Makes a unit of the candidate row unless it is there: before a pass gets it (hy_unit_hook). */
 hy_status hy_candidate_make(void *engine, hy_stream *stream, int32_t unit);

@@ -163,10 +163,10 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 
 /* ---- the norm, while gradients are on the device --------------------------------------------- */
 
-/* A guest's passes are not ours: gradients that we sum for it come by once more. */
+/* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
     bool is_alone = !hy_engine_has_ranks(e); /* else they are not summed yet */
-    return !e->guest && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
+    return !e->custom && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
 /* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of

@@ -42,7 +42,7 @@ typedef struct hy_engine_progress {
 
 /* ---- weights that passes read ---------------------------------------------------------------- */
 
-/* All of the master into the working copy, or a guest's working copy into the master: both agree
+/* All of the master into the working copy, or a custom model's working copy into the master: both agree
  * then. */
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 /* The weights that a pass of this type uses; a rounded copy is made current first. */

@@ -150,5 +150,5 @@ hy_status hy_engine_open_device(hy_engine *e) {
     hy_engine_tell_warning(e);
     HY_TRY(open_streams(&e->device));
     HY_TRY(open_state(e));
-    return e->guest && !e->request.is_plan ? hy_guest_open(e) : HY_OK;
+    return e->custom && !e->request.is_plan ? hy_custom_open(e) : HY_OK;
 }

@@ -46,7 +46,7 @@ hy_status hy_settings_select(const hy_settings *s, hy_model *model) {
 static hy_status make_model(hy_engine *e) {
     const hy_settings *s = e->settings;
     hy_shape shape;
-    if (e->guest) return hy_guest_make_model(e);
+    if (e->custom) return hy_custom_make_model(e);
     HY_TRY(hy_shape_from_settings(s, &shape));
     HY_TRY(hy_settings_check_base(s));
     HY_TRY(hy_model_create(&shape, &e->model));

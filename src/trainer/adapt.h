@@ -19,7 +19,7 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status);
 /* A file of the data was changed by others. That changes nothing of the run: it is whole as of its last
  * step and is saved like one that lacks memory. */
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status);
-/* The same, or a guest that stops: what is done is saved, and the rest is done when the run is resumed. */
+/* The same, or a provider that stops the run: what is done is saved, and the rest is done when the run is resumed. */
 bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status);
 /* Host memory that is kept for the moment when there is none: to save a run needs some. */
 hy_status hy_trainer_take_reserve(hy_trainer *t);

@@ -26,9 +26,6 @@ hy_status hy_trainer_measure_residual(hy_trainer *t);
 /* Decides the next phase from what was seen, and rolls a jump back when it must. */
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
 
-/* Losses of training sequences, forward only: hy_engine_probe, or a guest's answer. */
-hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
-
 /* pace.c: time, waiting and copies of one step; how much of what the device can do is used. */
 typedef struct hy_account {
     double begin, waited;

@@ -25,8 +25,7 @@
 #define FIRST_LOSS_SCALE 0x1p16
 
 const hy_dataset_facts *hy_trainer_data(const hy_trainer *t) {
-    static const hy_dataset_facts own = {.description = "the caller's own"};
-    return t->guest ? &own : hy_dataset_describe(t->data.set);
+    return t->data.set ? hy_dataset_describe(t->data.set) : &t->provider->facts.data;
 }
 
 static int64_t sequences_per_step(const hy_settings *s) {
@@ -98,7 +97,7 @@ static void tell_disabled(const hy_trainer *t) {
     }
 }
 
-/* How much of a model Muon moves; large matrices of a guest are cut, and a part is no matrix. */
+/* How much of a model Muon moves; large matrices of a custom model are cut, and a part is no matrix. */
 static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
     const hy_params *params = &t->engine.model->params;
     const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
@@ -136,8 +135,8 @@ static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.plan.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
     bool is_muon = o->kind == hy_optimizer_kind_of(HY_MUON);
-    bool is_guest = t->engine.guest; /* what its passes cost is not known */
-    int64_t tokens = is_guest ? 0 : (int64_t)c->batch * c->accum * t->settings.train.seq_len;
+    /* 0: what passes cost is not known */
+    int64_t tokens = hy_trainer_batch_size(t) * c->accum * t->settings.train.seq_len;
     double share = hy_optimizer_share(o, &t->engine.model->params, tokens);
     double most = hy_muon_share_most(&t->engine.model->params);
     tell_tuning_rate(t, o);
@@ -212,7 +211,7 @@ static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->request.model = e->model;
     e->request.backend = e->device.backend;
-    e->request.guest = e->guest ? &e->guest->types : NULL;
+    e->request.guest = e->custom ? &e->custom->types : NULL;
     e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_ranks_count_sharers(t));
     if (t->planned.count > 1) hy_ranks_plan_sharers(t);
@@ -254,8 +253,8 @@ static hy_status make_plan(hy_trainer *t) {
 /* ---- the beginning ------------------------------------------------------------------------------- */
 
 static bool uses_half(const hy_trainer *t) {
-    if (t->guest) return t->guest->side.is_half;
-    return t->engine.plan.types.has_low && t->engine.plan.types.low == HY_F16;
+    const hy_types *types = &t->engine.plan.types;
+    return hy_engine_scales(&t->engine, types->has_low ? types->low : HY_F32);
 }
 
 static void begin_progress(hy_trainer *t) {
@@ -269,17 +268,6 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
-/* A preset brings no weights. */
-static hy_status random_weights(hy_trainer *t) {
-    if (t->settings.lora.lora) {
-        hy_say(t, HY_WARNING,
-               "the weights that the adapters stand beside are random: %s is a shape without "
-               "weights; --model FOLDER or --init-from RUN brings some",
-               t->settings.model);
-    }
-    return hy_engine_initialise_weights(&t->engine);
-}
-
 /* The checkpoint that a name stands for: rank 0 looks, because another rank may look before or after a newer one is
  * there. */
 static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_PATH_MAX]) {
@@ -290,18 +278,12 @@ static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_P
 
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
-    if (t->guest && !t->settings.init_from[0]) return hy_guest_take_weights(&t->engine);
-    if (!t->settings.init_from[0]) {
-        hy_model_files kind;
-        char model[HY_HF_PATH_MAX];
-        HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
-        return kind == HY_FILES_NONE ? random_weights(t)
-                                     : hy_engine_load_model(&t->engine, kind, model);
-    }
+    hy_provider *p = t->provider;
+    if (!t->settings.init_from[0]) return p->ops->initialise(p, t);
     HY_TRY(find_checkpoint(t, t->settings.init_from, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;
-    if (!t->guest) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
+    if (p->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
     HY_FAIL_IF(lacks_base, HY_ERR_INPUT,
                "%s holds adapters alone; begin with the model they stand beside (--model) and with "
                "them (--adapter)",
@@ -355,7 +337,8 @@ static hy_status read_checkpoint(hy_trainer *t) {
         HY_TRY(hy_engine_load_model(&t->engine, kind, base));
     }
     HY_TRY(hy_checkpoint_read_rows(&t->engine, t->resumed));
-    return hy_guest_load(t, t->resumed);
+    hy_provider *p = t->provider;
+    return p->ops->load ? p->ops->load(p, t->resumed) : HY_OK;
 }
 
 static hy_status begin_or_resume(hy_trainer *t) {
@@ -374,22 +357,6 @@ static hy_status begin_or_resume(hy_trainer *t) {
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
            (long long)t->progress.step, (long long)t->course.steps_total);
     return HY_OK;
-}
-
-static hy_status open_data(hy_trainer *t) {
-    const hy_settings *s = &t->settings;
-    bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
-    if (t->guest) return HY_OK;
-    hy_status status = hy_engine_open_data(&t->engine, false, &t->data.set);
-    bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
-                    !hy_path_exists(s->data) && is_resumed;
-    if (status == HY_ERR_INPUT && is_moved) {
-        return hy_fail_hint(status, "--data PATH says where the run's data is now");
-    }
-    HY_TRY(status);
-    if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
-    HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
-    return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }
 
 static hy_status check_early_stop(const hy_trainer *t) {
@@ -413,14 +380,14 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->retries.on_retry = hy_trainer_tell_retry;
     e->request.settings = &t->settings;
     e->request.is_plan = is_plan;
-    if (t->guest) e->guest = &t->guest->side;
+    e->custom = t->provider->memory;
     set_ranks(t);
     if (!is_plan && hy_trainer_leads(t) && t->settings.ranks.link != HY_WIRE_AUTO) {
         hy_say(t, HY_NOTE, "link = %s is for plans (--plan): a run takes the wire that is here",
                hy_choice_name("link", t->settings.ranks.link));
     }
     HY_TRY(hy_engine_make_model(e));
-    HY_TRY(open_data(t));
+    if (t->provider->ops->open) HY_TRY(t->provider->ops->open(t->provider, t));
     HY_TRY(choose_length(t));
     HY_TRY(set_course(t));
     if (!is_plan && hy_trainer_leads(t)) {
@@ -446,9 +413,9 @@ hy_status hy_trainer_build(hy_trainer *t) {
     tell_plan(t);
     hy_engine_tell_warning(e); /* of what was prepared */
     HY_TRY(check_early_stop(t));
-    if (t->guest) HY_TRY(hy_guest_begin(t));
+    HY_TRY(hy_custom_place(e));
     HY_TRY(begin_or_resume(t));
-    if (t->guest) HY_TRY(hy_guest_hand_back(t, HY_OK));
+    HY_TRY(hy_trainer_hand_back(t, HY_OK));
     HY_TRY(hy_trainer_start_loader(t));
     HY_TRY(hy_trainer_take_reserve(t));
     HY_TRY(hy_ranks_begin_figures(t));
@@ -460,7 +427,7 @@ hy_status hy_trainer_start_loader(hy_trainer *t) {
     const hy_plan_choice *c = &t->engine.plan.choice;
     int64_t depth = hy_data_depth(&t->engine.request, c->accum);
     hy_loader *anew;
-    if (t->guest) return HY_OK; /* it reads its own */
+    if (!t->data.set) return HY_OK; /* the provider reads its own */
     hy_loader_share share = {.rank = t->engine.request.ranks.rank,
                              .count = hy_engine_ranks(&t->engine),
                              .run = c->accum};

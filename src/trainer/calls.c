@@ -1,5 +1,4 @@
 /* calls.c: the handle behind hybrid.h: made, looked at, destroyed. */
-#include "trainer/trainer.h"
 #include "base/sized.h"
 #include "trainer/adapt.h"
 #include "trainer/advance.h"
@@ -8,6 +7,7 @@
 #include "trainer/predict.h"
 #include "trainer/ranks.h"
 #include "trainer/saving.h"
+#include "trainer/trainer.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -90,19 +90,20 @@ hy_status hy_trainer_must_run(const hy_trainer *t) {
 
 void hy_trainer_destroy(hy_trainer *t) {
     if (!t) return;
-    hy_guest *guest = t->guest;
+    hy_provider *provider = t->provider;
     hy_team *team = t->is_lent ? NULL : t->team;
     hy_trainer_tear_down(t);
     hy_team_close(team);
     free(t);
-    if (guest && guest->release) guest->release(guest);
+    hy_provider_release(provider);
 }
 
 hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     HY_TRY(hy_trainer_steer(t));
     bool is_jump = t->progress.machine.phase == HY_PREDICT;
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
-    bool is_outside = status == HY_ERR_MEMORY || t->guest || hy_trainer_lacks_data(t, status);
+    bool is_outside =
+        status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
     bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
         hy_error_save(&t->fate.failure, status);
@@ -117,7 +118,7 @@ hy_status hy_trainer_step_sized(hy_trainer *t, hy_step_info *info, size_t size) 
     HY_TRY(hy_trainer_must_run(t));
     hy_status status = hy_trainer_advance(t, &step);
     if (status == HY_OK) hy_copy_sized(info, size, &step, sizeof step);
-    return hy_ranks_fail(t, hy_guest_hand_back(t, status));
+    return hy_ranks_fail(t, hy_trainer_hand_back(t, status));
 }
 
 hy_status hy_trainer_save(hy_trainer *t) {
@@ -147,12 +148,18 @@ static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summar
 }
 
 int64_t hy_trainer_step_tokens(const hy_trainer *t) {
-    return t->guest ? 0 : hy_step_sequences(&t->engine) * t->settings.train.seq_len;
+    bool is_known = t->provider->facts.has_passes;
+    return is_known ? hy_step_sequences(&t->engine) * t->settings.train.seq_len : 0;
 }
 
-/* Tokens of all sequences so far, whether their targets count or not; of a guest's what it told. */
+int64_t hy_trainer_batch_size(const hy_trainer *t) {
+    return t->provider->facts.has_passes ? t->engine.plan.choice.batch : 0;
+}
+
+/* Tokens of all sequences so far, whether their targets count or not; without the engine's passes those
+ * that the provider counted. */
 static double gone_over(const hy_trainer *t) {
-    if (t->guest) return (double)t->progress.tokens;
+    if (!t->provider->facts.has_passes) return (double)t->progress.tokens;
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 

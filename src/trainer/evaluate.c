@@ -36,9 +36,7 @@ static double step_tokens(const hy_trainer *t) {
     return (double)hy_step_sequences(&t->engine) * (double)t->settings.train.seq_len;
 }
 
-static uint64_t held_out(const hy_trainer *t) {
-    return t->guest ? 1 : hy_trainer_data(t)->sequences[HY_VAL]; /* all that the caller holds out */
-}
+static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
 /* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
  * validation, where there was no other, are too many for that: they have no stride. */
@@ -62,7 +60,6 @@ static int64_t batch_of_one(const hy_trainer *t) {
 /* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
-    if (t->guest) return (looked_at){all, 1};
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
     if (batches >= 0) {
         uint64_t wanted = (uint64_t)(batches * batch_of_one(t));
@@ -102,7 +99,7 @@ uint64_t hy_trainer_val_sequences(const hy_trainer *t) { return choose(t, false)
 
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings.eval.eval_every >= 0) return t->settings.eval.eval_every;
-    if (t->guest) return 0; /* what it costs is not known */
+    if (!t->provider->facts.has_passes) return 0; /* what it costs is not known */
     double steps = (double)t->course.steps_total;
     double each = (double)choose(t, false).count * (double)t->settings.train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
@@ -110,11 +107,11 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* A guest's weights wait in the snapshot while it looks at the average: while a jump may have to be undone from there,
- * that takes a copy, which only who asks for it gets (hy_trainer_evaluate). */
+/* Weights in a provider's memory wait in the snapshot while the average is evaluated. As long as a jump
+ * may have to be undone from there, that takes a copy, which only hy_trainer_evaluate makes. */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine.progress;
-    bool waits_there = t->guest && !t->engine.plan.types.has_low && p->average_samples > 0;
+    bool waits_there = t->engine.custom && !t->engine.plan.types.has_low && p->average_samples > 0;
     return !(waits_there && p->has_snapshot);
 }
 
@@ -141,8 +138,7 @@ static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe
                             .dtype = dtype,
                             .of_candidate = uses_average};
         if (uses_average) hy_engine_propose(e, NULL, dtype);
-        status = t->guest ? hy_guest_evaluate(t, uses_average, probe)
-                          : hy_engine_probe(e, e->work.eval[hy_plan_index(dtype)], probe);
+        status = hy_trainer_probe_held_out(t, probe);
         if (status != HY_OK) HY_TRY(hy_trainer_retry_with_less(t, status));
     } while (status != HY_OK);
     e->retries.in_a_row = 0;
@@ -258,7 +254,7 @@ hy_status hy_trainer_sample(hy_trainer *t, const hy_sample_options *options, cha
     hy_text out = {0};
     *text = NULL;
     HY_TRY(hy_trainer_must_run(t));
-    HY_TRY(hy_guest_has_none(t, "samples of text"));
+    HY_TRY(hy_trainer_must_have_passes(t, "samples of text"));
     HY_TRY(hy_team_fail(
         t->team, hy_engine_sample(&t->engine, hy_dataset_tokenizer(t->data.set), options, &out)));
     keep_sample(t, options->prompt, &out);

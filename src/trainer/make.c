@@ -27,9 +27,9 @@ typedef struct retry_state {
 } retry_state;
 
 static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_observer *observer,
-                              bool is_plan, hy_guest *guest, const retry_state *known) {
+                              bool is_plan, hy_provider *provider, const retry_state *known) {
     *t = (hy_trainer){.settings = *hy_config_settings(config),
-                      .guest = guest,
+                      .provider = provider,
                       .team = known->team,
                       .is_lent = known->is_lent,
                       .planned = known->planned,
@@ -47,7 +47,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     if (!t->record.command) return hy_fail(HY_ERR_MEMORY, "no memory for the command's text");
     int32_t planned = known->planned.count > 1 ? known->planned.count : 0;
     int32_t ranks = t->team ? t->team->who.count : planned;
-    if (guest) HY_TRY(hy_guest_settings(guest, ranks, &t->settings));
+    HY_TRY(hy_provider_settle(provider, ranks, &t->settings));
     if (t->team) hy_rank_settle(&t->settings, t->team);
     if (known->planned.count > 1) hy_rank_plan(&t->settings, known->planned.count);
     return hy_trainer_build(t);
@@ -103,44 +103,43 @@ static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
     return share_caps(t, known);
 }
 
-/* A guest reads data of its own. */
-static hy_status check_several(const hy_settings *s, const hy_guest *guest) {
-    return guest ? HY_OK : hy_rank_check(s);
+static hy_status check_several(const hy_settings *s, const hy_provider *provider) {
+    return provider->ops->open ? hy_rank_check(s) : HY_OK; /* of what it reads */
 }
 
 /* One of several ranks meets the others. */
-static hy_status join(const hy_config *config, const hy_observer *observer, const hy_guest *guest,
-                      hy_team **out) {
+static hy_status join(const hy_config *config, const hy_observer *observer,
+                      const hy_provider *provider, hy_team **out) {
     const hy_settings *s = hy_config_settings(config);
-    HY_TRY(hy_team_for(s, guest, observer, out));
+    HY_TRY(hy_team_for(s, provider, observer, out));
     if (!*out) return HY_OK;
-    hy_status status = hy_team_fail(*out, check_several(s, guest));
+    hy_status status = hy_team_fail(*out, check_several(s, provider));
     if (status == HY_OK) return HY_OK;
     hy_team_close(*out);
     *out = NULL;
     return status;
 }
 
-/* Owns the guest from here on. */
+/* Owns the provider from here on. */
 static hy_status make(const hy_config *config, const hy_observer *observer, bool is_plan,
-                      hy_guest *guest, const retry_state *begin, hy_trainer **out) {
+                      hy_provider *provider, const retry_state *begin, hy_trainer **out) {
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) {
-        if (guest && guest->release) guest->release(guest);
+        hy_provider_release(provider);
         return hy_fail(HY_ERR_MEMORY, "no memory for a trainer");
     }
     retry_state known = *begin;
     hy_error first = {0};
     int64_t tries = is_plan ? 0 : hy_config_settings(config)->memory.recovery_tries;
     hy_status status =
-        known.planned.count > 1 ? check_several(hy_config_settings(config), guest) : HY_OK;
-    if (!is_plan && !known.is_lent) status = join(config, observer, guest, &known.team);
+        known.planned.count > 1 ? check_several(hy_config_settings(config), provider) : HY_OK;
+    if (!is_plan && !known.is_lent) status = join(config, observer, provider, &known.team);
     if (status != HY_OK) {
         free(t);
-        if (guest && guest->release) guest->release(guest);
+        hy_provider_release(provider);
         return status;
     }
-    while ((status = try_to_build(t, config, observer, is_plan, guest, &known)) != HY_OK) {
+    while ((status = try_to_build(t, config, observer, is_plan, provider, &known)) != HY_OK) {
         status = hy_ranks_fail(t, status);
         if (known.team && !hy_ranks_have_agreed(t, status)) tries = 0; /* the others have gone on */
         bool does_not_fit =
@@ -162,18 +161,25 @@ static hy_status make(const hy_config *config, const hy_observer *observer, bool
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out) {
     retry_state first = {.planned = making->planned};
-    hy_guest *guest = making->guest;
+    hy_provider *provider = making->provider ? making->provider : &hy_model_provider;
     *out = NULL;
-    if (!guest) return make(config, observer, making->is_plan, NULL, &first, out);
+    if (provider->facts.has_model_files) {
+        return make(config, observer, making->is_plan, provider, &first, out);
+    }
     hy_config *own;
     hy_status status = hy_config_copy_own(config, &own);
     if (status != HY_OK) {
-        if (guest->release) guest->release(guest);
+        hy_provider_release(provider);
         return status;
     }
-    status = make(own, observer, making->is_plan, guest, &first, out);
+    status = make(own, observer, making->is_plan, provider, &first, out);
     hy_config_destroy(own);
     return status;
+}
+
+hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
+                                 const hy_observer *observer, hy_trainer **out) {
+    return hy_trainer_make(config, observer, &(hy_making){.provider = provider}, out);
 }
 
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
@@ -182,5 +188,5 @@ hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observe
     *out = NULL;
     if (team) team->uses_nccl = false;
     if (team) team->link_name = hy_link_name(team->link);
-    return make(config, observer, false, NULL, &first, out);
+    return make(config, observer, false, &hy_model_provider, &first, out);
 }

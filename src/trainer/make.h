@@ -6,14 +6,12 @@
 
 /* make.c: a trainer, built again with less where memory is short. */
 typedef struct hy_making {
-    hy_guest *guest; /* who is the trainer's from here on; NULL: the model is ours */
+    hy_provider *provider; /* the trainer's from here on; NULL: hy_model_provider */
     bool is_plan;
     hy_planned_ranks planned;
 } hy_making;
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out);
-/* HY_ERR_INPUT: no plan is made for so many ranks. */
-hy_status hy_planned_ranks_check(int32_t count);
 /* A run as one of a team that is the caller's and outlives it; NULL: alone, whatever launcher there is. What NCCL a run
  * before may have chosen for the team is chosen anew. */
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
@@ -23,8 +21,9 @@ hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observe
 hy_status hy_trainer_build(hy_trainer *t);
 void hy_trainer_tear_down(hy_trainer *t);
 hy_status hy_trainer_start_loader(hy_trainer *t); /* anew, at the data cursor */
-/* Tokens of an optimizer step; 0: a guest's, not known. */
+/* Tokens of an optimizer step; 0: not known. */
 int64_t hy_trainer_step_tokens(const hy_trainer *t);
-/* What its data is; a guest's is not known. */
+int64_t hy_trainer_batch_size(const hy_trainer *t); /* of a micro-batch; 0: not known */
+/* What it trains on. */
 const hy_dataset_facts *hy_trainer_data(const hy_trainer *t);
 void hy_trainer_complete_facts(hy_trainer *t); /* what the run adds to those of a plan */

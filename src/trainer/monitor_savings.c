@@ -89,8 +89,9 @@ static hy_status add_places(savings *s) {
         {"optimizer state off the device", "optim_place", PLACE(state[HY_PLAN_OPTIM])},
         {"fp32 weights off the device", "master_place", PLACE(state[HY_PLAN_MASTER])},
     };
+    const hy_custom_side *m = s->t->provider->memory;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        bool is_callers = s->t->guest && (i < 2 || (i == 2 && !s->t->guest->side.types.sums_grads));
+        bool is_callers = m && (i < 2 || (i == 2 && !m->types.sums_grads));
         if (!is_callers) HY_TRY(add_place(s, places[i].name, places[i].key, places[i].offset));
     }
     return HY_OK;
@@ -184,9 +185,9 @@ static hy_status add_gather(savings *s) {
     return compare(s, it, is_on ? "now" : "gather");
 }
 
-/* A guest's passes, and the memory of its weights, are its own. */
+/* Passes that are not the engine's save nothing here. */
 static hy_status add_all(savings *s) {
-    bool has_passes = !s->t->guest;
+    bool has_passes = s->t->provider->facts.has_passes;
     if (has_passes) HY_TRY(add_recompute(s));
     if (has_passes) HY_TRY(add_loss_chunks(s));
     HY_TRY(add_places(s));

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "trainer/advance.h"
+#include "trainer/make.h"
 #include "trainer/trainer.h"
 
 #define SMOOTHED_STEPS 10
@@ -85,7 +86,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     /* What prediction costs comes out of the steps: a run may end with fewer. */
     bool is_over = left <= 0.5;
-    bool trains = was->phase != HY_PREDICT && !t->guest;
+    bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){
         .size = sizeof *info,
         .step = p->step,
@@ -105,7 +106,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .remaining = per_unit * left,
         .confidence = hy_confidence_value(&p->confidence),
         .precision = trains ? t->engine.update.dtype : t->engine.plan.types.of[was->phase],
-        .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
+        .batch_size = hy_trainer_batch_size(t),
         .grad_accum = t->engine.plan.choice.accum,
         .vram_bytes = t->engine.state.ledger.live_in[HY_DEVICE],
         .vram_peak_bytes = t->engine.state.ledger.peak_in[HY_DEVICE],

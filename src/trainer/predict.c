@@ -198,15 +198,12 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
 }
 
 /* Forward-only batches of this step, so that the restore can begin a few before the last. */
-static int64_t planned_batches(const hy_trainer *t) {
+static int64_t planned_batches(hy_trainer *t) {
     int64_t passes = t->engine.plan.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
-    if (t->guest) return passes * (int64_t)guard_sequences(t);
-    int64_t batches =
-        passes * hy_probe_batches(&t->engine, t->engine.work.guard, guard_sequences(t));
+    hy_provider *p = t->provider;
+    int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
     if (t->course.is_validation_due) {
-        const hy_batch_plan *plan =
-            t->engine.work.eval[hy_plan_index(t->engine.plan.types.of[HY_FULL])];
-        batches += hy_probe_batches(&t->engine, plan, hy_trainer_val_sequences(t));
+        batches += p->ops->batches(p, t, HY_VAL, hy_trainer_val_sequences(t));
     }
     return batches;
 }
@@ -219,7 +216,8 @@ static void tell(const hy_trainer *t, const proposal *p) {
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 
-/* Everything up to the verdict; it changes nothing that is kept, so it may be done again, and a guest may stop in it. */
+/* Everything up to the verdict; it changes nothing that is kept, so it can be tried again, and a
+ * provider may stop the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(
         &t->engine)); /* first, so that its memory is free when passes begin */

@@ -143,15 +143,17 @@ static void read_best(const hy_json_node *node, hy_best *best) {
     (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
 }
 
-/* What the checkpoint itself does not show of a guest's parameters: for plans. */
-static void write_own(const hy_guest *g, hy_json_writer *w) {
+/* What tensors do not show of parameters in a provider's memory: for plans (custom/plan_resumed.c). */
+static void write_own(const hy_provider *p, hy_json_writer *w) {
+    const hy_custom_side *m = p->memory;
+    if (!m) return;
     hy_json_put_bool(w, "own", true);
     hy_json_open_object(w, "own_parameters");
-    hy_json_put_string(w, "dtype", hy_dtype_name(g->side.types.weights));
-    hy_json_put_string(w, "grad_dtype", hy_dtype_name(g->side.types.grads));
-    hy_json_put_bool(w, "sums_gradients", g->side.types.asks_each);
-    hy_json_put_bool(w, "uses_in_turn", g->side.uses_in_turn);
-    hy_json_put_bool(w, "can_rewind", g->can_rewind);
+    hy_json_put_string(w, "dtype", hy_dtype_name(m->types.weights));
+    hy_json_put_string(w, "grad_dtype", hy_dtype_name(m->types.grads));
+    hy_json_put_bool(w, "sums_gradients", m->types.asks_each);
+    hy_json_put_bool(w, "uses_in_turn", m->uses_in_turn);
+    hy_json_put_bool(w, "can_rewind", p->facts.can_rewind);
     hy_json_close_object(w);
 }
 
@@ -244,7 +246,7 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_string(&w, "format", "hybrid-train checkpoint");
     hy_json_put_int(&w, "version", PROGRESS_VERSION);
     hy_json_put_string(&w, "model", t->settings.model);
-    if (t->guest) write_own(t->guest, &w);
+    write_own(t->provider, &w);
     hy_json_put_int(&w, "parameters", t->engine.model->params.elements);
     hy_json_put_string(&w, "optimizer", t->engine.plan.optimizer.kind->name);
     hy_json_put_int(&w, "optimizer_arrays", t->engine.state.rows.optim_count);
@@ -459,24 +461,13 @@ hy_status hy_progress_read(hy_trainer *t, const char *path) {
     return status;
 }
 
-hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *g) {
-    const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
-    HY_FAIL_IF(!node, HY_ERR_INPUT,
-               "%s is of a model or loop of a program's own, and of a version that did not note "
-               "the types of its parameters; --plan-shapes plans them by a list",
-               path);
-    HY_TRY(hy_dtype_read(json, node, "dtype", path, &g->side.types.weights));
-    HY_TRY(hy_dtype_read(json, node, "grad_dtype", path, &g->side.types.grads));
-    HY_TRY(hy_json_bool(json, node, "sums_gradients", &g->side.types.asks_each));
-    HY_TRY(hy_json_bool(json, node, "uses_in_turn", &g->side.uses_in_turn));
-    return hy_json_bool(json, node, "can_rewind", &g->can_rewind);
-}
-
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path) {
     hy_json *json;
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = HY_OK;
-    if (!t->guest) status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
+    if (t->provider->facts.has_model_files) {
+        status = hy_checkpoint_must_be_ours(hy_json_root(json), t->resumed);
+    }
     if (status == HY_OK) {
         status = hy_plan_read_kept(json, path, &t->engine.request, &t->first_batch);
     }

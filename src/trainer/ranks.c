@@ -24,13 +24,13 @@
 
 /* ---- beginning ----------------------------------------------------------------------------------------- */
 
-hy_status hy_team_for(const hy_settings *s, const hy_guest *guest, const hy_observer *observer,
-                      hy_team **out) {
-    const uint64_t agreed[] = {hy_settings_agreed(s), hy_guest_agreed(guest)};
+hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
+                      const hy_observer *observer, hy_team **out) {
+    const uint64_t agreed[] = {hy_settings_agreed(s), hy_provider_agreed(provider)};
     hy_team_options options = {.link = s->ranks.transport,
                                .timeout = s->ranks.rank_timeout,
                                .agreed = hy_hash_bytes(agreed, sizeof agreed, 0),
-                               .agreed_name = guest ? "settings or parameters" : NULL};
+                               .agreed_name = provider->memory ? "settings or parameters" : NULL};
     if (observer) options.observer = *observer;
     return hy_team_open(&options, out);
 }
@@ -38,6 +38,11 @@ hy_status hy_team_for(const hy_settings *s, const hy_guest *guest, const hy_obse
 static int32_t rank_count(const hy_trainer *t) { return t->team ? t->team->who.count : 1; }
 
 bool hy_trainer_leads(const hy_trainer *t) { return !t->team || t->team->who.rank == 0; }
+
+bool hy_ranks_are_apart(const hy_trainer *t, hy_status status) {
+    bool is_known = status == HY_OK || status == HY_STOPPED || hy_ranks_have_agreed(t, status);
+    return t->team && !is_known;
+}
 
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size) {
     return t->team ? hy_control_share(t->team->control, data, size, 0) : HY_OK;

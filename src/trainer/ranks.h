@@ -5,9 +5,12 @@
 #include "trainer/trainer.h"
 
 /* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the clock. */
-hy_status hy_team_for(const hy_settings *settings, const hy_guest *guest,
+hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
 bool hy_trainer_leads(const hy_trainer *t);
+/* After a failure that ranks have not agreed on: the others do not know of it and may be anywhere, so
+ * nothing can be exchanged with them any more. */
+bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
 /* What rank 0 has there becomes everybody's. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
 hy_status hy_ranks_share_folder(hy_trainer *t); /* t->folder, of the record's */

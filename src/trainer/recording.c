@@ -32,6 +32,7 @@ static hy_status choose_branch(const hy_trainer *t) {
 
 static hy_status open_record(hy_trainer *t, bool is_remade) {
     const hy_settings *s = &t->settings;
+    const hy_provider_facts *f = &t->provider->facts;
     hy_moment moment = now(t);
     hy_ranks_info ranks;
     bool are_several = hy_trainer_ranks(t, &ranks);
@@ -45,8 +46,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .parameters = t->engine.model->params.elements,
         .steps_total = t->course.steps_total,
         .tokens_per_step = hy_trainer_step_tokens(t),
-        .seq_len = t->guest ? 0 : s->train.seq_len,
-        .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
+        .seq_len = f->has_passes ? s->train.seq_len : 0,
+        .batch_size = hy_trainer_batch_size(t),
         .grad_accum = t->engine.plan.choice.accum,
         .vram_budget_bytes = hy_budget_device(&t->engine.request),
         .host_budget_bytes = hy_budget_host(&t->engine.request),
@@ -57,7 +58,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
     if (!t->record.out[0]) return HY_OK;
     t->record.conditions = s->memory.monitor != HY_MONITOR_OFF ? HY_IF_MONITORED : 0;
     HY_TRY(hy_record_make_folder(&t->record, s));
-    hy_status kept = t->guest ? HY_OK : hy_origin_keep(&t->record, &t->settings, t->engine.model);
+    hy_status kept =
+        f->has_model_files ? hy_origin_keep(&t->record, &t->settings, t->engine.model) : HY_OK;
     if (kept != HY_OK && !is_remade) return kept;
     if (kept != HY_OK) {
         hy_say(
@@ -87,7 +89,7 @@ void hy_trainer_record_step(hy_trainer *t, const hy_step_info *info, double val_
     hy_step_line line = {.step = *info, .val_loss = val_loss};
     double told[4][HY_LAYERS_TOLD],
         seen[2]; /* of inputs and of gradients: largest, share of zeros */
-    int32_t layers = t->guest ? 0 : t->engine.model->shape.layers;
+    int32_t layers = t->engine.model->shape.layers;
     hy_layer_values *values[] = {&line.fp8_largest, &line.fp8_zeros, &line.fp8_grad_largest,
                                  &line.fp8_grad_zeros};
     bool is_fp8 = info->fp8_largest_layer >= 0 && layers <= HY_LAYERS_TOLD;
@@ -154,7 +156,7 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     hy_summary_extras extras = {.command = t->record.command,
                                 .recoveries = t->engine.retries.count,
                                 .batch_changes = t->fate.batch_changes,
-                                .batch_size = t->guest ? 0 : t->engine.plan.choice.batch,
+                                .batch_size = hy_trainer_batch_size(t),
                                 .grad_accum = t->engine.plan.choice.accum,
                                 .ranks = &ranks,
                                 .savings = has_savings ? &savings : NULL};

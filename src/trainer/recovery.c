@@ -23,7 +23,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     const hy_plan_choice *choice = &t->engine.plan.choice;
     int64_t smaller = hy_smaller_batch(t);
     what[0] = 0;
-    if (t->guest) return HY_OK; /* its passes are its own */
+    if (!t->provider->facts.has_passes) return HY_OK; /* nothing of them is ours to change */
     hy_trainer_back_off(t);
     if (smaller > 0) {
         HY_TRY(hy_trainer_resize(t, smaller, "memory ran out"));
@@ -115,7 +115,8 @@ bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
 }
 
 bool hy_trainer_is_interrupted(const hy_trainer *t, hy_status status) {
-    return hy_trainer_lacks_data(t, status) || (t->guest && status == HY_STOPPED);
+    return hy_trainer_lacks_data(t, status) ||
+           (t->provider->facts.may_stop && status == HY_STOPPED);
 }
 
 hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {

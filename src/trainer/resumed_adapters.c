@@ -80,7 +80,7 @@ static hy_status check_adapter(const hy_trainer *t, const char *then, const char
 
 hy_status hy_trainer_check_adapters(const hy_trainer *t) {
     hy_saved_config saved;
-    if (t->guest) return HY_OK;
+    if (!t->provider->facts.has_model_files) return HY_OK;
     HY_TRY(hy_checkpoint_read_config(t->resumed, &saved));
     hy_status status = check_settings(t, hy_config_settings(saved.config), &t->settings);
     if (status == HY_OK) status = check_adapter(t, saved.adapter, t->settings.lora.adapter);

@@ -38,7 +38,7 @@ hy_status hy_trainer_skip_validation(hy_trainer *t) {
 
 static hy_status validate(hy_trainer *t, double *val_loss) {
     hy_eval_info info;
-    if (t->guest && !t->guest->can_evaluate) return HY_OK;
+    if (!t->provider->facts.can_evaluate) return HY_OK;
     hy_status status = hy_trainer_validate(t, &info);
     if (status == HY_ERR_MEMORY) return hy_trainer_skip_validation(t);
     HY_TRY(status);
@@ -180,7 +180,7 @@ static hy_status count_own_ngrams(hy_trainer *t) {
 
 /* The baseline that a byte model must beat: rank 0 counts, and its memory is enough. */
 static hy_status count_ngrams(hy_trainer *t) {
-    if (t->guest) return HY_OK;
+    if (!t->data.set) return HY_OK;
     if (hy_trainer_leads(t)) HY_TRY(count_own_ngrams(t));
     return hy_ranks_share(t, &t->ngram_loss, sizeof t->ngram_loss);
 }
@@ -200,7 +200,7 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
 /* A model that transformers does not know is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
-    if (!t->record.out[0] || !t->settings.save.save_model || t->guest) return HY_OK;
+    if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
     bool is_adapter = t->engine.model->shape.adapter.rank > 0;
     HY_TRY(hy_path_join(folder, sizeof folder, t->record.out, is_adapter ? "adapter" : "model"));
     hy_status status =
@@ -249,7 +249,7 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
  * some for the model. */
 static hy_status wind_up(hy_trainer *t, bool is_end) {
     hy_error kept;
-    if (t->guest) HY_TRY(hy_guest_end(t));
+    HY_TRY(hy_trainer_show_last(t));
     hy_status saved = save_at_last(t), model = HY_OK;
     hy_error_save(&kept, saved);
     if (saved != HY_OK && saved != HY_ERR_IO) return saved;
@@ -306,25 +306,26 @@ static hy_status stop(hy_trainer *t) {
     return hy_fail(HY_STOPPED, "stopped on request after step %lld", (long long)t->progress.step);
 }
 
-static bool is_stopped_by_guest(const hy_trainer *t, hy_status status) {
-    bool is_stopped = status == HY_STOPPED && t->guest && t->fate.life == HY_LIFE_READY;
-    return is_stopped && !t->guest->is_abandoned;
+static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
+    const hy_provider *p = t->provider;
+    bool is_stopped = status == HY_STOPPED && p->facts.may_stop && t->fate.life == HY_LIFE_READY;
+    return is_stopped && !p->is_abandoned;
 }
 
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
         hy_status status = t->course.is_rest_owed ? catch_up(t) : one_step(t);
-        if (is_stopped_by_guest(t, status)) return stop(t);
+        if (is_stopped_by_provider(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
     }
     hy_status status = finish(t);
-    return is_stopped_by_guest(t, status) ? stop(t) : status;
+    return is_stopped_by_provider(t, status) ? stop(t) : status;
 }
 
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
     t->fate.save_clock = hy_clock();
-    return hy_ranks_fail(t, hy_guest_hand_back(t, run(t)));
+    return hy_ranks_fail(t, hy_trainer_hand_back(t, run(t)));
 }

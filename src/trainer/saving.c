@@ -187,13 +187,14 @@ static hy_status write_back(hy_trainer *t) {
     return hy_engine_sync(&t->engine);
 }
 
-/* What is not a row: progress, settings, a guest's own. */
+/* What is not a row: progress, settings, the provider's file. */
 static hy_status write_rest(hy_trainer *t, hy_checkpoint *checkpoint) {
     hy_text progress = {0};
     hy_progress_write(t, &progress);
     hy_status status =
         hy_checkpoint_write_state(&t->engine, checkpoint, &progress, t->record.config_text);
-    if (status == HY_OK) status = hy_guest_save(t, checkpoint);
+    const hy_provider_ops *ops = t->provider->ops;
+    if (status == HY_OK && ops->save) status = ops->save(t->provider, checkpoint);
     hy_text_free(&progress);
     if (status == HY_OK) return hy_checkpoint_commit(checkpoint);
     hy_checkpoint_abort(checkpoint);

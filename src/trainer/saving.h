@@ -17,8 +17,6 @@ hy_status hy_progress_read(hy_trainer *t, const char *path);
 /* Where the step has as many sequences as before, it is split as before, and types stay: so that the bits go
  * on. */
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
-/* What a checkpoint says of a guest's parameters besides names and shapes. HY_ERR_INPUT: nothing. */
-hy_status hy_progress_read_own(const hy_json *json, const char *path, hy_guest *guest);
 
 /* resumed_adapters.c: HY_ERR_INPUT names a setting of adapters, and its values then and now, with which the resumed
  * checkpoint would compute something else. */

@@ -57,45 +57,23 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
 
 /* ---- the step ------------------------------------------------------------------------------------ */
 
-static hy_status count_targets(hy_trainer *t, int64_t *out) {
-    *out = 0;
-    /* What was put back after a fork is read again. */
-    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
-    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
-    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {
-        hy_batch batch;
-        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
-        *out += batch.counted;
-    }
-    HY_TRY(hy_ranks_begin_step(t, out));
-    if (*out == 0) {
-        return hy_fail(HY_ERR_INPUT, "no target counts in the sequences from number %lld on",
-                       (long long)t->progress.sequences);
-    }
-    return HY_OK;
-}
-
-hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
-    return t->guest ? hy_guest_look(t, probe) : hy_engine_probe(&t->engine, plan, probe);
-}
-
 /* Everything up to where the gradients of the step are whole. May be done again. */
-static hy_status make_gradients(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
+static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
     if (!hy_offload_is_ahead(&t->engine.state.offload)) HY_TRY(hy_offload_await(&t->engine.state));
     HY_TRY(hy_trainer_measure_residual(t));
-    if (!t->guest) HY_TRY(count_targets(t, counted));
     HY_TRY(hy_trainer_begin_window(t));
-    if (t->guest) return hy_guest_gradients(t, dtype, lr);
-    return hy_engine_gradients(&t->engine, t->data.loader, dtype, *counted);
+    request->attempt++;
+    return t->provider->ops->gradients(t->provider, t, request, report);
 }
 
-static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t *counted) {
+static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_report *report) {
     uint64_t step = (uint64_t)t->progress.step, run = (uint64_t)t->settings.seed;
     uint64_t seed = hy_rng_u64(run, HY_RNG_ROUNDING, step);
     hy_engine *e = &t->engine;
+    hy_step_request request = {.dtype = dtype, .lr = lr};
     hy_status status;
     int64_t passes = e->progress.backward_passes;
-    while ((status = make_gradients(t, dtype, lr, counted)) != HY_OK) {
+    while ((status = make_gradients(t, &request, report)) != HY_OK) {
         HY_TRY(hy_trainer_retry_with_less(t, status));
         e->progress.backward_passes = passes;
     }
@@ -105,7 +83,8 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, int64_t 
 }
 
 static double uniform_loss(const hy_trainer *t) {
-    return t->guest ? INFINITY : log((double)t->engine.model->shape.vocab);
+    int32_t vocab = t->engine.model->shape.vocab; /* 0: the outputs are not known to be tokens */
+    return vocab > 0 ? log((double)vocab) : INFINITY;
 }
 
 double hy_trainer_loss_limit(const hy_trainer *t) {
@@ -137,7 +116,6 @@ static hy_status sample_average(hy_trainer *t) {
 
 void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
     double seen[2];
-    if (t->guest) return;
     for (int32_t i = 0; i < 2 * t->engine.model->shape.layers; i++) {
         if (!hy_engine_seen(&t->engine, i / 2, i % 2, seen)) return;
         if (i == 0 || !(seen[0] <= info->fp8_largest)) { /* NaN is larger than all */
@@ -164,33 +142,24 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_step_outcome outcome;
     hy_phase_state was = t->progress.machine;
     double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
-    int64_t counted = 1;
+    hy_provider *p = t->provider;
+    hy_step_report report = {0};
     t->progress.residual_cosine = t->progress.residual_length = NAN;
-    if (t->guest)
-        t->guest->answered_in = -1; /* an arm of a fork may have broken off in this step */
     hy_account_open(t, &account);
     HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[was.phase]));
-    HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &counted));
-    for (int32_t i = 0; !t->guest && i < t->engine.plan.choice.accum; i++) {
-        hy_loader_pop(t->data.loader);
-    }
+    HY_TRY(compute_step(t, hy_trainer_step_type(t, was.phase), lr, &report));
     HY_TRY(hy_engine_count_step(&t->engine, t->progress.step, &outcome));
-    double loss = outcome.loss_sum / (double)counted;
-    if (t->guest) {
-        loss = t->guest->told.loss_sum / t->guest->told.counted;
-        counted = t->guest->told.tokens;
-    }
-    advance(t, counted, loss);
+    if (p->ops->end_step) p->ops->end_step(p, t, outcome.loss_sum, &report);
+    advance(t, report.tokens, report.loss);
     HY_TRY(sample_average(t));
-    HY_TRY(hy_trainer_observe(t, loss, outcome.grad_norm, HY_NO_MOVE));
+    HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
     t->progress.phase_steps[was.phase]++;
     t->fate.life = HY_LIFE_READY;
     hy_account_close(t, &account);
     t->pace.step_seconds = hy_clock() - account.begin;
-    int64_t tokens = t->guest ? counted : hy_step_sequences(&t->engine) * t->settings.train.seq_len;
-    hy_trainer_note_rate(t, (double)tokens / t->pace.step_seconds);
+    hy_trainer_note_rate(t, (double)report.computed / t->pace.step_seconds);
     hy_trainer_describe(t, &was, &account, info);
-    info->loss = loss;
+    info->loss = report.loss;
     info->lr = lr;
     info->grad_norm = outcome.grad_norm;
     info->was_skipped = outcome.was_skipped;

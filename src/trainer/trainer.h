@@ -8,16 +8,16 @@
 #include "config/derived.h"
 #include "engine/engine.h"
 #include "record/record.h"
-#include "trainer/guest.h"
+#include "trainer/provider.h"
 #include "trainer/run_state.h"
 
 struct hy_trainer {
     hy_settings settings; /* as the user said it */
     hy_observer observer;
     hy_engine engine;
-    hy_guest *guest; /* the owner's; NULL: the model is ours */
-    hy_team *team;   /* NULL: it is alone */
-    bool is_lent;    /* that team, by a caller who has more to do with it */
+    hy_provider *provider; /* who computes gradients and losses */
+    hy_team *team;         /* NULL: it is alone */
+    bool is_lent;          /* that team, by a caller who has more to do with it */
     hy_planned_ranks planned;
     hy_agreed agreed;
     hy_rank_figures rank_figures; /* of this session; rank 0 has them */

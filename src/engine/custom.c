@@ -1,4 +1,4 @@
-/* guest.c: weights and gradients that lie in a caller's memory. See engine.h.
+/* custom.c: weights and gradients that lie in a caller's memory. See engine.h.
  *
  * The caller sees one row of weights: the master, or where that is kept finer, the working copy of it. What is
  * tried (proposed weights, the average) is written there. A working copy is made again from the master
@@ -12,8 +12,8 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------- */
 
-hy_status hy_guest_make_model(hy_engine *e) {
-    hy_guest_side *g = e->guest;
+hy_status hy_custom_make_model(hy_engine *e) {
+    hy_custom_side *g = e->custom;
     HY_TRY(hy_model_create_guest(g->params, g->count, &e->model));
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
@@ -22,8 +22,8 @@ hy_status hy_guest_make_model(hy_engine *e) {
     return HY_OK;
 }
 
-hy_status hy_guest_open(hy_engine *e) {
-    hy_guest_side *g = e->guest;
+hy_status hy_custom_open(hy_engine *e) {
+    hy_custom_side *g = e->custom;
     hy_backend *b = e->device.backend;
     if (!b->stream_adopt) return HY_OK;
     HY_TRY(b->stream_adopt(b, g->stream_handle, &g->stream));
@@ -31,8 +31,8 @@ hy_status hy_guest_open(hy_engine *e) {
     return b->event_create(b, &g->is_back);
 }
 
-void hy_guest_close(hy_engine *e) {
-    hy_guest_side *g = e->guest;
+void hy_custom_close(hy_engine *e) {
+    hy_custom_side *g = e->custom;
     if (!g) return;
     free(g->first_part);
     g->first_part = NULL;
@@ -49,7 +49,7 @@ void hy_guest_close(hy_engine *e) {
 static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dtype,
                        const char *what) {
     hy_backend *b = e->device.backend;
-    const char *name = e->guest->params[param].name;
+    const char *name = e->custom->params[param].name;
     uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(dtype);
     HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
     HY_FAIL_IF((uintptr_t)at % border != 0, HY_ERR_INPUT,
@@ -62,26 +62,36 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
 static hy_status place(hy_engine *e, int row, int32_t param, void *at, const char *what) {
     const hy_row *r = &e->state.rows.row[row];
     HY_TRY(check(e, param, at, r->dtype, what));
-    for (int32_t i = e->guest->first_part[param]; i < e->guest->first_part[param + 1]; i++) {
+    for (int32_t i = e->custom->first_part[param]; i < e->custom->first_part[param + 1]; i++) {
         char *part = (char *)at + hy_dtype_bytes(r->dtype, e->model->params.list[i].part_at);
         hy_store_place_outside(hy_store_of(e, row), hy_store_item_of(&r->store, i), part);
     }
     return HY_OK;
 }
 
-hy_status hy_guest_place_weights(hy_engine *e, int32_t param, void *at) {
-    return place(e, hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]), param, at,
-                 "weights");
+hy_status hy_custom_place(hy_engine *e) {
+    const hy_custom_side *g = e->custom;
+    bool is_outside = g && !g->types.sums_grads;
+    int row = hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]);
+    for (int32_t i = 0; g && i < g->count; i++) {
+        HY_TRY(place(e, row, i, g->weights[i], "weights"));
+        if (is_outside && g->grads[i]) HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
+    }
+    return HY_OK;
 }
 
-hy_status hy_guest_place_grads(hy_engine *e, int32_t param, void *at) {
-    return place(e, HY_ROW_GRADS, param, at, "gradients");
+hy_status hy_custom_place_grads(hy_engine *e) {
+    const hy_custom_side *g = e->custom;
+    for (int32_t i = 0; i < g->count; i++) {
+        HY_TRY(place(e, HY_ROW_GRADS, i, g->grads[i], "gradients"));
+    }
+    return HY_OK;
 }
 
 /* ---- weights to begin with ----------------------------------------------------------------------------- */
 
 /* Widened into the master, where the caller's are its working copy. */
-hy_status hy_guest_take_weights(hy_engine *e) {
+hy_status hy_custom_take_weights(hy_engine *e) {
     HY_TRY(hy_weights_broadcast(e));
     hy_row_changed(&e->state, HY_ROW_MASTER);
     return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
@@ -89,24 +99,24 @@ hy_status hy_guest_take_weights(hy_engine *e) {
 
 /* ---- turns ---------------------------------------------------------------------------------------------- */
 
-hy_status hy_guest_lend(hy_engine *e) {
-    const hy_guest_side *g = e->guest;
+hy_status hy_custom_lend(hy_engine *e) {
+    const hy_custom_side *g = e->custom;
     hy_backend *b = e->device.backend;
     if (!g->stream) return b->stream_sync(e->device.compute);
     HY_TRY(b->event_record(g->is_lent, e->device.compute));
     return b->stream_wait(g->stream, g->is_lent);
 }
 
-hy_status hy_guest_take_back(hy_engine *e) {
-    const hy_guest_side *g = e->guest;
+hy_status hy_custom_take_back(hy_engine *e) {
+    const hy_custom_side *g = e->custom;
     hy_backend *b = e->device.backend;
     if (!g->stream) return HY_OK;
     HY_TRY(b->event_record(g->is_back, g->stream));
     return b->stream_wait(e->device.compute, g->is_back);
 }
 
-hy_status hy_guest_use(hy_engine *e, int32_t param) {
-    const hy_guest_side *g = e->guest;
+hy_status hy_custom_use(hy_engine *e, int32_t param) {
+    const hy_custom_side *g = e->custom;
     int32_t units = e->model->params.units;
     if (!e->update.is_pending) return HY_OK;
     int32_t last = param < 0 ? units - 1 : e->model->params.list[g->first_part[param + 1] - 1].unit;
@@ -114,35 +124,35 @@ hy_status hy_guest_use(hy_engine *e, int32_t param) {
     HY_TRY(hy_update_upto(e, last));
     HY_TRY(hy_weights_await_all(e)); /* what other ranks have updated of these */
     if (!e->update.is_pending) HY_TRY(hy_update_gather(e)); /* for the next one */
-    return hy_guest_lend(e);
+    return hy_custom_lend(e);
 }
 
 /* ---- what is tried ---------------------------------------------------------------------------------------- */
 
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
-    if (e->guest->shown != HY_SHOWN_WEIGHTS && !e->plan.types.has_low) {
+    if (e->custom->shown != HY_SHOWN_WEIGHTS && !e->plan.types.has_low) {
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, false));
     }
-    if (e->guest->shown != HY_SHOWN_WEIGHTS)
+    if (e->custom->shown != HY_SHOWN_WEIGHTS)
         e->state.rows.row[HY_ROW_WORKING].made_of = 0; /* stale */
-    e->guest->shown = HY_SHOWN_WEIGHTS;
+    e->custom->shown = HY_SHOWN_WEIGHTS;
     return hy_engine_weights(e, e->plan.types.of[HY_FULL], &unused);
 }
 
-hy_status hy_guest_show(hy_engine *e, hy_shown shown) {
-    if (shown == HY_SHOWN_WEIGHTS || e->guest->shown != HY_SHOWN_WEIGHTS) HY_TRY(show_weights(e));
+hy_status hy_custom_show(hy_engine *e, hy_shown shown) {
+    if (shown == HY_SHOWN_WEIGHTS || e->custom->shown != HY_SHOWN_WEIGHTS) HY_TRY(show_weights(e));
     if (shown == HY_SHOWN_WEIGHTS) return HY_OK;
     HY_TRY(hy_update_finish(e));
     if (!e->plan.types.has_low) {
         e->progress.has_snapshot = false; /* it holds something else from here on */
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
-    e->guest->shown = shown; /* first: what breaks off has to be put back */
+    e->custom->shown = shown; /* first: what breaks off has to be put back */
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
-hy_status hy_guest_keep_snapshot(hy_engine *e, hy_arena *kept) {
+hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept) {
     uint64_t bytes = e->state.rows.row[HY_ROW_SNAPSHOT].layout.bytes;
     void *data;
     *kept = (hy_arena){0};
@@ -157,7 +167,7 @@ hy_status hy_guest_keep_snapshot(hy_engine *e, hy_arena *kept) {
     return status;
 }
 
-hy_status hy_guest_return_snapshot(hy_engine *e, hy_arena *kept) {
+hy_status hy_custom_return_snapshot(hy_engine *e, hy_arena *kept) {
     hy_store *store = hy_store_of(e, HY_ROW_SNAPSHOT);
     if (!kept->data) return HY_OK;
     hy_row_changed(&e->state, HY_ROW_SNAPSHOT);
@@ -168,13 +178,22 @@ hy_status hy_guest_return_snapshot(hy_engine *e, hy_arena *kept) {
     return status;
 }
 
+hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype) {
+    hy_store *unused;
+    HY_TRY(hy_update_begin(e, dtype));
+    if (!e->custom->uses_in_turn) HY_TRY(hy_update_finish(e));
+    if (e->update.is_pending) return HY_OK;
+    HY_TRY(hy_custom_show(e, HY_SHOWN_WEIGHTS));
+    return hy_engine_weights_raw(e, dtype, &unused);
+}
+
 /* ---- sums of gradients -------------------------------------------------------------------------------------- */
 
 /* A caller's gradients of a parameter: into a row, or onto what it has. */
 static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const *at, double scale,
                          bool is_first) {
     const hy_param *p = &e->model->params.list[param];
-    hy_dtype theirs = e->guest->types.grads;
+    hy_dtype theirs = e->custom->types.grads;
     char *from = (char *)at[p->whole] + hy_dtype_bytes(theirs, p->part_at);
     int32_t item = hy_store_item_of(to, param);
     hy_tensor sum = hy_store_tensor(to, item, hy_store_device(to, item));
@@ -204,13 +223,13 @@ static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *par
     return released;
 }
 
-hy_status hy_guest_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
-                             bool is_last) {
+hy_status hy_custom_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
+                              bool is_last) {
     bool has_ranks = hy_engine_has_ranks(e), accumulates;
     hy_store *to = hy_grads_begin_pass(e, is_first, is_last, &accumulates);
     int32_t param = 0;
-    for (int32_t i = 0; i < e->guest->count; i++) {
-        HY_TRY(check(e, i, at[i], e->guest->types.grads, "gradients"));
+    for (int32_t i = 0; i < e->custom->count; i++) {
+        HY_TRY(check(e, i, at[i], e->custom->types.grads, "gradients"));
     }
     /* The last unit of the pass before may have the buffer that the first one takes. */
     if (has_ranks) HY_TRY(hy_grads_reduce_end(e));

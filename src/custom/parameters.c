@@ -1,16 +1,16 @@
-/* guest.c: a caller's list of parameters, checked and copied. See own.h. */
+/* parameters.c: a program's list of parameters, checked and copied. See custom.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "own/own.h"
+#include "custom/custom.h"
 
 static bool is_number_type(hy_dtype dtype) {
     return dtype == HY_F32 || dtype == HY_BF16 || dtype == HY_F16;
 }
 
-static hy_status check_types(const hy_own_parameters *p) {
+static hy_status check_types(const hy_custom_parameters *p) {
     const hy_dtype types[] = {p->dtype, p->grad_dtype};
     for (int i = 0; i < 2; i++) {
         HY_FAIL_IF(!is_number_type(types[i]), HY_ERR_INPUT,
@@ -20,7 +20,7 @@ static hy_status check_types(const hy_own_parameters *p) {
     return HY_OK;
 }
 
-static hy_status check_group(const hy_own_parameters *p, const hy_parameter *one) {
+static hy_status check_group(const hy_custom_parameters *p, const hy_parameter *one) {
     int32_t most = p->groups ? p->group_count : 1;
     HY_FAIL_IF(one->group < 0 || one->group >= most, HY_ERR_INPUT,
                "parameter %s is of group %d; there are groups 0 to %d", one->name, one->group,
@@ -35,7 +35,7 @@ static hy_status check_group(const hy_own_parameters *p, const hy_parameter *one
     return HY_OK;
 }
 
-static hy_status copy_one(hy_own_guest *own, const hy_own_parameters *p, int32_t i,
+static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters *p, int32_t i,
                           bool has_memory) {
     const hy_parameter *one = &p->list[i];
     HY_FAIL_IF(!one->name || !one->name[0], HY_ERR_INPUT, "parameter number %d has no name", i);
@@ -45,15 +45,15 @@ static hy_status copy_one(hy_own_guest *own, const hy_own_parameters *p, int32_t
     hy_parameter_group group = p->groups ? p->groups[one->group] : (hy_parameter_group){1, -1};
     int64_t *shape = malloc(sizeof one->shape);
     char *name = strdup(one->name);
-    own->specs[i] = (hy_param_spec){.name = name,
-                                    .ndim = one->ndim,
-                                    .shape = shape,
-                                    .lr_scale = group.lr_scale,
-                                    .decay = group.weight_decay};
+    custom->specs[i] = (hy_param_spec){.name = name,
+                                       .ndim = one->ndim,
+                                       .shape = shape,
+                                       .lr_scale = group.lr_scale,
+                                       .decay = group.weight_decay};
     if (!shape || !name) return hy_fail(HY_ERR_MEMORY, "no memory for a parameter's name");
     memcpy(shape, one->shape, sizeof one->shape);
-    own->weights[i] = one->weights;
-    own->grads[i] = one->grads;
+    custom->weights[i] = one->weights;
+    custom->grads[i] = one->grads;
     return HY_OK;
 }
 
@@ -82,7 +82,7 @@ static int compare_spans(const void *a, const void *b) {
 }
 
 /* Both would be updated, each by its own gradient. Of spans that overlap, two are neighbours by their beginnings. */
-static hy_status check_sharing(const hy_own_parameters *p) {
+static hy_status check_sharing(const hy_custom_parameters *p) {
     span *spans = malloc((size_t)p->count * sizeof *spans);
     if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);
     for (int32_t i = 0; i < p->count; i++) {
@@ -102,47 +102,51 @@ static hy_status check_sharing(const hy_own_parameters *p) {
     return status;
 }
 
-static hy_status copy_all(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
+static hy_status copy_all(hy_custom_provider *custom, const hy_custom_parameters *p,
+                          bool has_memory) {
     HY_TRY(check_types(p));
     HY_FAIL_IF(!p->list || p->count < 1, HY_ERR_INPUT, "at least one parameter is needed, %d given",
                p->list ? p->count : 0);
     size_t count = (size_t)p->count;
-    own->specs = calloc(count, sizeof *own->specs);
-    own->weights = calloc(count, sizeof *own->weights);
-    own->grads = calloc(count, sizeof *own->grads);
-    if (!own->specs || !own->weights || !own->grads) {
+    custom->specs = calloc(count, sizeof *custom->specs);
+    custom->weights = calloc(count, sizeof *custom->weights);
+    custom->grads = calloc(count, sizeof *custom->grads);
+    if (!custom->specs || !custom->weights || !custom->grads) {
         return hy_fail(HY_ERR_MEMORY, "no memory for a list of %d parameters", p->count);
     }
-    own->guest.side.count = p->count;
-    for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(own, p, i, has_memory));
+    custom->side.count = p->count;
+    for (int32_t i = 0; i < p->count; i++) HY_TRY(copy_one(custom, p, i, has_memory));
     return has_memory ? check_sharing(p) : HY_OK;
 }
 
-hy_status hy_own_guest_init(hy_own_guest *own, const hy_own_parameters *p, bool has_memory) {
-    *own = (hy_own_guest){.guest = {.answered_in = -1, .save = p->save, .load = p->load}};
-    own->guest.blob_user = p->user;
-    hy_status status = copy_all(own, p, has_memory);
+hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_parameters *p,
+                                  bool has_memory) {
+    hy_custom_provider_begin(custom, &hy_custom_ops);
+    custom->save = p->save;
+    custom->load = p->load;
+    custom->file_user = p->user;
+    hy_status status = copy_all(custom, p, has_memory);
     if (status != HY_OK) {
-        hy_own_guest_fini(own);
+        hy_custom_provider_fini(custom);
         return status;
     }
-    hy_guest *g = &own->guest;
-    g->side.types = (hy_guest_types){
+    hy_custom_side *side = &custom->side;
+    side->types = (hy_guest_types){
         .weights = p->dtype, .grads = p->grad_dtype, .asks_each = p->sums_gradients};
-    g->side.params = own->specs;
-    g->side.stream_handle = p->stream;
-    g->weights = own->weights;
-    g->grads = own->grads;
+    side->params = custom->specs;
+    side->stream_handle = p->stream;
+    side->weights = custom->weights;
+    side->grads = custom->grads;
     return HY_OK;
 }
 
-void hy_own_guest_fini(hy_own_guest *own) {
-    for (int32_t i = 0; own->specs && i < own->guest.side.count; i++) {
-        free((char *)own->specs[i].name);
-        free((int64_t *)own->specs[i].shape);
+void hy_custom_provider_fini(hy_custom_provider *custom) {
+    for (int32_t i = 0; custom->specs && i < custom->side.count; i++) {
+        free((char *)custom->specs[i].name);
+        free((int64_t *)custom->specs[i].shape);
     }
-    free(own->specs);
-    free(own->weights);
-    free(own->grads);
-    *own = (hy_own_guest){0};
+    free(custom->specs);
+    free(custom->weights);
+    free(custom->grads);
+    *custom = (hy_custom_provider){0};
 }

@@ -1,30 +1,28 @@
 /* plan_resumed.c: the plan of a run that is gone on with. See hybrid.h.
  *
- * What a run of ours is, its configuration says. A run of a caller's own is known by its checkpoint: names and shapes
- * from weights.safetensors, types from trainer.json. The guest that is made of them has no memory and no answers:
- * it is for a plan alone. */
+ * The configuration describes a run of a model of the settings. A run of a custom model or loop is
+ * described by its checkpoint: names and shapes are in weights.safetensors, types in trainer.json. The
+ * provider made from them has no memory and answers nothing: it is for a plan alone. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "custom/custom.h"
 #include "formats/checkpoint.h"
 #include "formats/safetensors.h"
-#include "trainer/make.h"
-#include "trainer/saving.h"
-#include "trainer/trainer.h"
+#include "plan/plan_value.h"
 
 typedef struct listed {
-    hy_guest guest;
-    hy_safetensors *file; /* whose names and shapes these are */
-    hy_param_spec *specs;
+    hy_custom_provider custom;
+    hy_safetensors *file; /* names and shapes are in its memory */
 } listed;
 
-static void release(hy_guest *guest) {
-    listed *l = (listed *)guest;
+static void release(hy_provider *provider) {
+    listed *l = (listed *)provider;
     hy_safetensors_close(l->file);
-    free(l->specs);
+    free(l->custom.specs);
     free(l);
 }
 
@@ -36,44 +34,59 @@ static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     return hy_checkpoint_peek(from, path, HY_PATH_MAX);
 }
 
+/* Types and traits of parameters, which only trainer.json has. */
+static hy_status read_traits(const hy_json *json, const char *path, hy_custom_provider *p) {
+    const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
+    HY_FAIL_IF(!node, HY_ERR_INPUT,
+               "%s is of a model or loop of a program's own, and of a version that did not note "
+               "the types of its parameters; --plan-shapes plans them by a list",
+               path);
+    HY_TRY(hy_dtype_read(json, node, "dtype", path, &p->side.types.weights));
+    HY_TRY(hy_dtype_read(json, node, "grad_dtype", path, &p->side.types.grads));
+    HY_TRY(hy_json_bool(json, node, "sums_gradients", &p->side.types.asks_each));
+    HY_TRY(hy_json_bool(json, node, "uses_in_turn", &p->side.uses_in_turn));
+    return hy_json_bool(json, node, "can_rewind", &p->provider.facts.can_rewind);
+}
+
 static hy_status list_parameters(listed *l, const char *path) {
     char file[HY_PATH_MAX];
     HY_TRY(hy_path_join(file, sizeof file, path, "weights.safetensors"));
     HY_TRY(hy_safetensors_open(file, &l->file));
     size_t count = hy_safetensors_count(l->file);
     HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
-    l->specs = calloc(count, sizeof *l->specs);
-    if (!l->specs) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
+    l->custom.specs = calloc(count, sizeof *l->custom.specs);
+    if (!l->custom.specs) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         const hy_safetensors_entry *entry = hy_safetensors_at(l->file, i);
-        l->specs[i] = (hy_param_spec){.name = entry->name,
+        l->custom.specs[i] = (hy_param_spec){.name = entry->name,
                                       .ndim = entry->ndim,
                                       .shape = entry->shape,
                                       .lr_scale = 1,
                                       .decay = -1};
     }
-    l->guest.side.params = l->specs;
-    l->guest.side.count = (int32_t)count;
+    l->custom.side.params = l->custom.specs;
+    l->custom.side.count = (int32_t)count;
     return HY_OK;
 }
 
-static hy_status make_guest(const char *path, const hy_json *json, hy_guest **out) {
+static hy_status make_provider(const char *path, const hy_json *json, hy_provider **out) {
+    static const hy_provider_ops ops = {.release = release};
     listed *l = calloc(1, sizeof *l);
     if (!l) return hy_fail(HY_ERR_MEMORY, "no memory for a plan");
-    l->guest.release = release;
-    l->guest.can_evaluate = true;
-    hy_status status = hy_progress_read_own(json, path, &l->guest);
+    hy_custom_provider_begin(&l->custom, &ops);
+    l->custom.provider.facts.can_evaluate = true;
+    hy_status status = read_traits(json, path, &l->custom);
     if (status == HY_OK) status = list_parameters(l, path);
     if (status != HY_OK) {
-        release(&l->guest);
+        release(&l->custom.provider);
         return status;
     }
-    *out = &l->guest;
+    *out = &l->custom.provider;
     return HY_OK;
 }
 
-/* NULL: the run is ours, or none is gone on with. */
-static hy_status find_guest(const hy_settings *s, hy_guest **out) {
+/* NULL: the run has a model of the settings, or no run is resumed. */
+static hy_status find_provider(const hy_settings *s, hy_provider **out) {
     char path[HY_PATH_MAX], file[HY_PATH_MAX];
     hy_json *json;
     bool is_own = false;
@@ -83,7 +96,7 @@ static hy_status find_guest(const hy_settings *s, hy_guest **out) {
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
     HY_TRY(hy_json_read_file(file, &json));
     (void)hy_json_as_bool(hy_json_get(hy_json_root(json), "own"), &is_own);
-    hy_status status = is_own ? make_guest(path, json, out) : HY_OK;
+    hy_status status = is_own ? make_provider(path, json, out) : HY_OK;
     hy_json_free(json);
     return status;
 }
@@ -92,7 +105,7 @@ static hy_status plan(const hy_config *config, const hy_observer *observer,
                       hy_planned_ranks planned, hy_trainer **out) {
     hy_making making = {.is_plan = true, .planned = planned};
     *out = NULL;
-    HY_TRY(find_guest(hy_config_settings(config), &making.guest));
+    HY_TRY(find_provider(hy_config_settings(config), &making.provider));
     return hy_trainer_make(config, observer, &making, out);
 }
 

@@ -11,16 +11,16 @@
 
 #include "base/error.h"
 #include "base/sized.h"
-#include "own/own.h"
+#include "custom/custom.h"
 
-_Static_assert((int)HY_DO_GRADIENTS == HY_ASK_GRADIENTS && (int)HY_DO_LOSS == HY_ASK_LOSS &&
-                   (int)HY_DO_EVALUATE == HY_ASK_EVALUATE,
-               "what is asked is what is to be done");
+_Static_assert((int)HY_DO_GRADIENTS == HY_REQUEST_GRADIENTS && (int)HY_DO_LOSS == HY_REQUEST_LOSS &&
+                   (int)HY_DO_EVALUATE == HY_REQUEST_EVALUATE,
+               "a request is what the loop has to do");
 
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
 struct hy_loop {
-    hy_own_guest own;
+    hy_custom_provider custom;
     const hy_config *config; /* while it is made */
     hy_observer observer;    /* the caller's */
     hy_trainer *trainer;     /* NULL: not yet */
@@ -29,9 +29,9 @@ struct hy_loop {
     pthread_cond_t turned;
     bool is_runs_turn; /* guarded by the lock, and with it all that follows */
     order order;
-    hy_error ordered;  /* what the order came to */
-    const hy_ask *ask; /* NULL: nothing is asked */
-    hy_told told;
+    hy_error ordered;          /* the result of the order */
+    const hy_request *request; /* NULL: there is no request */
+    hy_answer given;
     bool is_over;
     hy_error result; /* of the run, once it is over */
     hy_step_info last;
@@ -102,25 +102,25 @@ static hy_status save_here(hy_loop *loop) {
     HY_FAIL_IF(loop->trainer->course.is_in_fork, HY_ERR_STATE,
                "a run is saved between two steps: not in a paired fork, whose steps are thrown "
                "away");
-    HY_FAIL_IF(loop->ask->kind != HY_ASK_GRADIENTS, HY_ERR_STATE,
+    HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,
                "a run is saved between two steps: while gradients are asked for, not in %s",
-               hy_phase_name(loop->ask->phase));
+               hy_phase_name(loop->request->phase));
     return hy_trainer_save(loop->trainer);
 }
 
-static hy_status answer(void *user, const hy_ask *ask, hy_told *told) {
+static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
     hy_loop *loop = user;
-    loop->ask = ask;
+    loop->request = request;
     for (;;) {
         hand_over(loop, false);
         await(loop, true);
         if (loop->order != ORDER_SAVE) break;
         hy_error_save(&loop->ordered, save_here(loop));
     }
-    loop->ask = NULL;
-    loop->own.guest.is_abandoned = loop->order == ORDER_ABANDON;
+    loop->request = NULL;
+    loop->custom.provider.is_abandoned = loop->order == ORDER_ABANDON;
     if (loop->order != ORDER_ANSWER) return hy_fail(HY_STOPPED, "the loop was stopped");
-    *told = loop->told;
+    *out = loop->given;
     return HY_OK;
 }
 
@@ -163,7 +163,7 @@ static void *run(void *user) {
                             .on_save = on_save,
                             .on_memory = on_memory};
     await(loop, true);
-    hy_making making = {.guest = &loop->own.guest};
+    hy_making making = {.provider = &loop->custom.provider};
     hy_status status = hy_trainer_make(loop->config, &observer, &making, &loop->trainer);
     if (status == HY_OK) status = hy_trainer_run(loop->trainer);
     hy_error_save(&loop->result, status);
@@ -185,7 +185,7 @@ static void end_thread(hy_loop *loop) {
 static void give_back(hy_loop *loop) {
     pthread_cond_destroy(&loop->turned);
     pthread_mutex_destroy(&loop->lock);
-    hy_own_guest_fini(&loop->own);
+    hy_custom_provider_fini(&loop->custom);
     free(loop);
 }
 
@@ -208,18 +208,18 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
                "NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
     if (!loop) return hy_fail(HY_ERR_MEMORY, "no memory for a loop");
-    hy_status status = hy_own_guest_init(&loop->own, &options->parameters, true);
+    hy_status status = hy_custom_provider_init(&loop->custom, &options->parameters, true);
     if (status != HY_OK) {
         free(loop);
         return status;
     }
-    hy_guest *g = &loop->own.guest;
-    g->user = loop;
-    g->answer = answer;
-    g->side.uses_in_turn = options->uses_in_turn;
-    g->can_evaluate = options->can_evaluate;
-    g->can_rewind = options->can_rewind;
-    g->writes_if_asked = true;
+    hy_provider_facts *facts = &loop->custom.provider.facts;
+    loop->custom.user = loop;
+    loop->custom.answer = answer;
+    loop->custom.side.uses_in_turn = options->uses_in_turn;
+    facts->can_evaluate = options->can_evaluate;
+    facts->can_rewind = options->can_rewind;
+    facts->writes_if_asked = true;
     loop->config = config;
     if (observer) loop->observer = *observer;
     atomic_flag_clear(&loop->is_busy);
@@ -246,20 +246,20 @@ void hy_loop_destroy(hy_loop *loop) {
 /* ---- the caller's side --------------------------------------------------------------------------------------- */
 
 static void give_question(const hy_loop *loop, hy_loop_step *out, size_t size) {
-    const hy_ask *ask = loop->ask;
+    const hy_request *request = loop->request;
     hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
-    if (ask) {
-        step = (hy_loop_step){.todo = (hy_todo)ask->kind,
-                              .step = ask->step,
-                              .batch = ask->batch,
-                              .count = ask->count,
-                              .phase = ask->phase,
-                              .reason = ask->reason,
-                              .obstacle = ask->obstacle,
-                              .lr = ask->lr,
-                              .loss_scale = ask->loss_scale,
-                              .precision = ask->precision,
-                              .confidence = ask->confidence};
+    if (request) {
+        step = (hy_loop_step){.todo = (hy_todo)request->kind,
+                              .step = request->step,
+                              .batch = request->batch,
+                              .count = request->count,
+                              .phase = request->phase,
+                              .reason = request->reason,
+                              .obstacle = request->obstacle,
+                              .lr = request->lr,
+                              .loss_scale = request->loss_scale,
+                              .precision = request->precision,
+                              .confidence = request->confidence};
     }
     hy_copy_sized(out, size, &step, sizeof step);
 }
@@ -277,17 +277,17 @@ static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
     HY_FAIL_IF(tokens < 1, HY_ERR_INPUT,
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
-    const hy_guest *g = &loop->own.guest;
-    for (int32_t i = 0; loop->ask->kind == HY_ASK_GRADIENTS && i < g->side.count; i++) {
-        HY_FAIL_IF(!g->grads[i], HY_ERR_INPUT,
+    const hy_custom_side *side = &loop->custom.side;
+    for (int32_t i = 0; loop->request->kind == HY_REQUEST_GRADIENTS && i < side->count; i++) {
+        HY_FAIL_IF(!side->grads[i], HY_ERR_INPUT,
                    "parameter %s has no gradient: give it with hy_loop_set_gradient before the "
                    "answer",
-                   g->side.params[i].name);
+                   side->params[i].name);
     }
-    loop->told = (hy_told){.loss_sum = loss * (double)tokens,
-                           .counted = (double)tokens,
-                           .tokens = tokens,
-                           .is_mean = true};
+    loop->given = (hy_answer){.loss_sum = loss * (double)tokens,
+                              .counted = (double)tokens,
+                              .tokens = tokens,
+                              .is_mean = true};
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
     return hy_error_restore(&loop->result);
@@ -299,12 +299,12 @@ hy_status hy_loop_answer(hy_loop *loop, double loss, int64_t tokens) {
 }
 
 static hy_status set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
-    const hy_guest *g = &loop->own.guest;
-    HY_FAIL_IF(parameter < 0 || parameter >= g->side.count, HY_ERR_INPUT,
-               "there is no parameter number %d; there are %d", parameter, g->side.count);
+    const hy_custom_side *side = &loop->custom.side;
+    HY_FAIL_IF(parameter < 0 || parameter >= side->count, HY_ERR_INPUT,
+               "there is no parameter number %d; there are %d", parameter, side->count);
     HY_FAIL_IF(!grads, HY_ERR_INPUT, "the gradient of parameter %s is NULL",
-               g->side.params[parameter].name);
-    loop->own.grads[parameter] = grads;
+               side->params[parameter].name);
+    loop->custom.grads[parameter] = grads;
     return HY_OK;
 }
 
@@ -314,7 +314,7 @@ hy_status hy_loop_set_gradient(hy_loop *loop, int32_t parameter, void *grads) {
 }
 
 static hy_status set_gradients(hy_loop *loop, void *const *grads) {
-    for (int32_t i = 0; i < loop->own.guest.side.count; i++) {
+    for (int32_t i = 0; i < loop->custom.side.count; i++) {
         HY_TRY(set_gradient(loop, i, grads[i]));
     }
     return HY_OK;
@@ -342,12 +342,13 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
 
 /* The run stands still meanwhile: its engine is ours to use. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
-    const hy_guest *g = &loop->own.guest;
-    HY_FAIL_IF(parameter < -1 || parameter >= g->side.count, HY_ERR_INPUT,
+    const hy_custom_side *side = &loop->custom.side;
+    HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
                "there is no parameter number %d; there are %d, and -1 means all", parameter,
-               g->side.count);
-    bool is_asked = loop->ask && loop->ask->kind == HY_ASK_GRADIENTS && g->side.uses_in_turn;
-    return is_asked ? hy_guest_use(&loop->trainer->engine, parameter) : HY_OK;
+               side->count);
+    bool is_asked =
+        loop->request && loop->request->kind == HY_REQUEST_GRADIENTS && side->uses_in_turn;
+    return is_asked ? hy_custom_use(&loop->trainer->engine, parameter) : HY_OK;
 }
 
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {

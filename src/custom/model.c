@@ -1,0 +1,127 @@
+/* model.c: a trainer of a custom model: callbacks compute its passes. See hybrid.h. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "custom/custom.h"
+
+typedef struct callbacks {
+    hy_custom_provider custom;
+    hy_custom_model model;
+    hy_provider_ops ops;
+} callbacks;
+
+static void release(hy_provider *provider) {
+    callbacks *m = (callbacks *)provider;
+    hy_custom_provider_fini(&m->custom);
+    free(m);
+}
+
+static hy_status check_answer(const char *which, const hy_request *request, hy_status status,
+                              int64_t counted) {
+    bool has_failed = status != HY_OK && status != HY_STOPPED;
+    HY_FAIL_IF(has_failed && request->kind == HY_REQUEST_EVALUATE, status,
+               "the %s callback gave \"%s\"", which, hy_status_name(status));
+    HY_FAIL_IF(has_failed, status, "the %s callback gave \"%s\" on micro-batch %lld", which,
+               hy_status_name(status), (long long)request->batch);
+    if (status == HY_STOPPED) return hy_fail(status, "the %s callback stopped the run", which);
+    HY_FAIL_IF(counted < 0, HY_ERR_INPUT,
+               "the %s callback counted %lld targets in micro-batch %lld; expected 0 or more",
+               which, (long long)counted, (long long)request->batch);
+    return HY_OK;
+}
+
+static hy_status answer(void *user, const hy_request *request, hy_answer *out) {
+    const callbacks *m = user;
+    const hy_custom_model *o = &m->model;
+    double sum = 0;
+    int64_t counted = 0;
+    if (request->kind == HY_REQUEST_EVALUATE) {
+        HY_TRY(check_answer("evaluate", request, o->evaluate(o->user, &sum, &counted), counted));
+        *out = (hy_answer){.loss_sum = sum, .counted = (double)counted, .tokens = counted};
+        return HY_OK;
+    }
+    for (int64_t i = 0; i < request->count; i++) {
+        bool is_forward = request->kind == HY_REQUEST_LOSS;
+        hy_request one = {.kind = request->kind, .batch = request->batch + i};
+        sum = 0;
+        counted = 0;
+        hy_status status =
+            is_forward ? o->forward(o->user, one.batch, &sum, &counted)
+                       : o->backward(o->user, one.batch, request->loss_scale, &sum, &counted);
+        HY_TRY(check_answer(is_forward ? "forward" : "backward", &one, status, counted));
+        out->loss_sum += sum;
+        out->counted += (double)counted;
+        out->tokens += counted;
+    }
+    return HY_OK;
+}
+
+static hy_status make(const hy_config *config, const hy_custom_model *model,
+                      const hy_observer *observer, hy_making making, hy_trainer **out) {
+    *out = NULL;
+    callbacks *m = calloc(1, sizeof *m);
+    if (!m) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
+    hy_status status = hy_custom_provider_init(&m->custom, &model->parameters, !making.is_plan);
+    if (status != HY_OK) {
+        free(m);
+        return status;
+    }
+    hy_custom_provider *p = &m->custom;
+    m->model = *model;
+    m->ops = hy_custom_ops;
+    m->ops.release = release;
+    p->provider.ops = &m->ops;
+    p->user = m;
+    p->answer = answer;
+    p->provider.facts.can_evaluate = model->evaluate != NULL;
+    p->provider.facts.can_rewind = true;
+    p->zeroes_grads = true;
+    /* Sums of micro-batch means are made of each one's own. */
+    p->side.types.asks_each |= !hy_config_settings(config)->train.normalize;
+    making.provider = &p->provider;
+    return hy_trainer_make(config, observer, &making, out);
+}
+
+hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_model *model,
+                                   const hy_observer *observer, hy_trainer **out) {
+    if (out) *out = NULL;
+    HY_FAIL_IF(
+        !config || !model || !out, HY_ERR_INPUT,
+        "hy_trainer_create_custom needs a configuration, a model and a place for the trainer; "
+        "one is NULL");
+    HY_FAIL_IF(!model->forward || !model->backward, HY_ERR_INPUT,
+               "a model of your own needs the callbacks forward and backward; %s is NULL",
+               model->forward ? "backward" : "forward");
+    for (int32_t i = 0; model->parameters.list && i < model->parameters.count; i++) {
+        const hy_parameter *p = &model->parameters.list[i];
+        HY_FAIL_IF(!p->grads, HY_ERR_INPUT, "parameter %s has no memory for its gradients",
+                   p->name ? p->name : "without a name");
+    }
+    return make(config, model, observer, (hy_making){0}, out);
+}
+
+static hy_status plan(const hy_config *config, const hy_custom_parameters *parameters,
+                      hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
+    HY_FAIL_IF(
+        !config || !parameters || !out, HY_ERR_INPUT,
+        "hy_trainer_plan_custom needs a configuration, parameters and a place for the plan; one "
+        "is NULL");
+    return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
+                (hy_making){.is_plan = true, .planned = planned}, out);
+}
+
+hy_status hy_trainer_plan_custom(const hy_config *config, const hy_custom_parameters *parameters,
+                                 const hy_observer *observer, hy_trainer **out) {
+    if (out) *out = NULL;
+    return plan(config, parameters, (hy_planned_ranks){0}, observer, out);
+}
+
+hy_status hy_trainer_plan_custom_ranks(const hy_config *config,
+                                       const hy_custom_parameters *parameters, int32_t count,
+                                       bool has_cards, const hy_observer *observer,
+                                       hy_trainer **out) {
+    if (out) *out = NULL;
+    HY_TRY(hy_planned_ranks_check(count));
+    hy_planned_ranks planned = {.count = count, .has_cards = has_cards};
+    return plan(config, parameters, count > 1 ? planned : (hy_planned_ranks){0}, observer, out);
+}

@@ -1,0 +1,360 @@
+/* provider.c: requests for losses and gradients, sent to a program. See custom.h.
+ *
+ * Each of several ranks sends requests to its own program, for its share of the micro-batches that one
+ * process would ask for. Before anything follows from an answer, all ranks have it, and they know
+ * whether a program failed or stopped: that ends the run on all of them at the same place. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "custom/custom.h"
+#include "formats/checkpoint.h"
+#include "trainer/adapt.h"
+#include "trainer/advance.h"
+#include "trainer/ranks.h"
+
+static hy_custom_provider *of(hy_provider *p) { return (hy_custom_provider *)p; }
+
+/* The program's weights are those that training begins with. */
+static hy_status initialise(hy_provider *p, hy_trainer *t) {
+    (void)p;
+    return hy_custom_take_weights(&t->engine);
+}
+
+/* ---- the program's file in a checkpoint ----------------------------------------------------------- */
+
+#define FILE_NAME "caller.bin"
+
+static hy_status save(hy_provider *p, hy_checkpoint *checkpoint) {
+    const hy_custom_provider *g = of(p);
+    void *bytes = NULL;
+    size_t size = 0;
+    if (!g->save) return HY_OK;
+    hy_status status = g->save(g->file_user, &bytes, &size);
+    if (status != HY_OK) {
+        free(bytes);
+        return hy_fail(status, "the save callback gave \"%s\"", hy_status_name(status));
+    }
+    status = hy_checkpoint_put(checkpoint, FILE_NAME, bytes ? bytes : "", size);
+    free(bytes);
+    return status;
+}
+
+static hy_status load(hy_provider *p, const char *checkpoint) {
+    const hy_custom_provider *g = of(p);
+    char path[HY_PATH_MAX], *bytes;
+    size_t size;
+    if (!g->load) return HY_OK;
+    HY_TRY(hy_path_join(path, sizeof path, checkpoint, FILE_NAME));
+    if (!hy_path_exists(path)) return HY_OK; /* the program that saved it wrote none */
+    HY_TRY(hy_file_read(path, &bytes, &size));
+    hy_status status = g->load(g->file_user, bytes, size);
+    free(bytes);
+    HY_FAIL_IF(status != HY_OK, status, "the load callback gave \"%s\" for %s",
+               hy_status_name(status), path);
+    return HY_OK;
+}
+
+/* ---- requests -------------------------------------------------------------------------------------- */
+
+static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
+    hy_dtype_choice choice = hy_settings_precision(&t->settings, phase);
+    bool is_gpu = t->engine.device.backend->facts.is_gpu;
+    bool is_16bit = choice == HY_DTYPE_16BIT || (choice == HY_DTYPE_AUTO && is_gpu);
+    return hy_dtype_chosen(choice, is_16bit ? HY_BF16 : t->provider->memory->types.weights);
+}
+
+static hy_status unused_left(hy_trainer *t) {
+    const hy_engine *e = &t->engine;
+    return hy_fail(HY_ERR_STATE,
+                   "gradients were given before every parameter was asked for: %s comes next "
+                   "(hy_loop_use; -1 for all)",
+                   e->model->params.list[e->update.at.param].name);
+}
+
+/* Of several ranks: others may be waiting for what this one updates, however its caller has answered. */
+static hy_status use_the_rest(hy_trainer *t, hy_status answer) {
+    hy_engine *e = &t->engine;
+    if (!t->team || !e->update.is_pending) return HY_OK;
+    hy_status unused = answer == HY_OK ? unused_left(t) : HY_OK;
+    hy_error kept;
+    hy_error_save(&kept, unused);
+    HY_TRY(hy_update_finish(e));
+    if (unused == HY_OK) return HY_OK;
+    t->fate.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
+    return hy_error_restore(&kept);
+}
+
+static hy_status ask(hy_trainer *t, hy_request *what, hy_answer *told) {
+    hy_custom_provider *g = of(t->provider);
+    what->phase = t->progress.machine.phase;
+    what->step = t->progress.step;
+    what->precision = wanted_precision(t, what->phase);
+    what->reason = hy_phase_reason_text(t->progress.machine.reason);
+    what->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
+    what->confidence = hy_confidence_value(&t->progress.confidence);
+    *told = (hy_answer){0};
+    HY_TRY(hy_custom_lend(&t->engine));
+    hy_status status = g->answer(g->user, what, told);
+    HY_TRY(use_the_rest(t, status));
+    if (status == HY_STOPPED && g->provider.is_abandoned && t->team) {
+        return hy_fail(HY_ERR_STATE, "the loop was destroyed before its run was over");
+    }
+    HY_TRY(status);
+    HY_TRY(hy_custom_take_back(&t->engine));
+    HY_FAIL_IF(!(told->counted >= 0) || !isfinite(told->counted), HY_ERR_INPUT,
+               "%g targets were counted in micro-batch %lld; expected 0 or more", told->counted,
+               (long long)what->batch);
+    return HY_OK;
+}
+
+/* ---- of several ranks -------------------------------------------------------------------------------- */
+
+static int32_t rank_of(const hy_trainer *t) { return t->engine.request.ranks.rank; }
+static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
+
+/* Numbers of each rank to all, of which the first is what its status was. The first that is none of HY_OK is what all
+ * come back with. */
+static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t count, double *all) {
+    own[0] = (double)mine;
+    /* A failure in between is this thread's last; what the caller's was is needed below. */
+    hy_error own_error;
+    hy_error_save(&own_error, mine);
+    HY_TRY(hy_control_gather(t->team->control, own, count, all));
+    bool is_well = true;
+    for (int32_t r = 0; r < ranks_of(t); r++) is_well &= all[(int64_t)r * count] == HY_OK;
+    if (is_well) return HY_OK;
+    (void)hy_error_restore(&own_error);
+    return hy_ranks_agree(t, mine);
+}
+
+/* What all were told, added up in the order of ranks. */
+static hy_status share(hy_trainer *t, hy_status mine, hy_answer *told) {
+    enum { STATUS, LOSS, COUNTED, TOKENS, NUMBERS };
+    double own[NUMBERS] = {
+        [LOSS] = told->loss_sum, [COUNTED] = told->counted, [TOKENS] = (double)told->tokens};
+    double all[NUMBERS * HY_RANKS_MOST];
+    if (!t->team) return mine;
+    HY_TRY(gather(t, mine, own, NUMBERS, all));
+    *told = (hy_answer){0};
+    for (int32_t r = 0; r < ranks_of(t); r++) {
+        const double *theirs = all + (int64_t)r * NUMBERS;
+        told->loss_sum += theirs[LOSS];
+        told->counted += theirs[COUNTED];
+        told->tokens += (int64_t)theirs[TOKENS];
+    }
+    return HY_OK;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------------- */
+
+static hy_status zero_grads(hy_trainer *t) {
+    const hy_custom_provider *g = of(t->provider);
+    hy_engine *e = &t->engine;
+    for (int32_t i = 0; g->zeroes_grads && i < g->side.count; i++) {
+        hy_op_call fill = {.kind = HY_OP_FILL};
+        const hy_param *first = &e->model->params.list[g->side.first_part[i]];
+        fill.t[HY_FILL_DST] =
+            hy_tensor_1d(g->grads[i], g->side.types.grads, hy_param_whole_count(first));
+        HY_TRY(e->device.backend->enqueue(e->device.compute, &fill));
+    }
+    return HY_OK;
+}
+
+/* The caller sums over the micro-batches of the step, of which a rank has some: gradients of means weigh as many
+ * targets as they are of. */
+static hy_status ask_for_all(hy_trainer *t, hy_request *what) {
+    hy_custom_provider *g = of(t->provider);
+    HY_TRY(zero_grads(t));
+    hy_status status = ask(t, what, &g->last);
+    double weight = g->last.is_mean ? g->last.counted : 1;
+    HY_TRY(share(t, status, &g->last));
+    return t->team ? hy_custom_add_grads(&t->engine, g->grads, weight, true, true)
+                   : hy_custom_place_grads(&t->engine);
+}
+
+/* Each is asked for by itself and added up here: by targets, or as a sum of means. */
+static hy_status ask_for_each(hy_trainer *t, hy_request *what) {
+    hy_custom_provider *g = of(t->provider);
+    hy_answer sum = {0}, one;
+    int64_t count = what->count, first = what->batch;
+    bool is_weighed = t->settings.train.normalize;
+    what->count = 1;
+    for (int64_t i = 0; i < count; i++) {
+        what->batch = first + i;
+        HY_TRY(zero_grads(t));
+        hy_status status = ask(t, what, &one);
+        double mean = one.is_mean ? 1 : one.counted > 0 ? 1 / one.counted : 0;
+        double scale = is_weighed ? mean * one.counted : mean;
+        HY_TRY(share(t, status, &one));
+        HY_TRY(hy_custom_add_grads(&t->engine, g->grads, scale, i == 0, i == count - 1));
+        sum.loss_sum += one.loss_sum;
+        sum.counted += one.counted;
+        sum.tokens += one.tokens;
+    }
+    g->last = sum;
+    return HY_OK;
+}
+
+static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
+                           hy_step_report *report) {
+    hy_engine *e = &t->engine;
+    hy_custom_provider *g = of(p);
+    double scale = e->progress.loss_scale.scale;
+    if (request->attempt == 1)
+        g->answered_in = -1; /* an arm of a fork may have ended in this step */
+    HY_TRY(hy_custom_begin_step(e, request->dtype));
+    if (g->answered_in != t->progress.step) {
+        int64_t others = (int64_t)rank_of(t) * e->plan.choice.accum, unused_count = 0;
+        hy_request what = {.kind = HY_REQUEST_GRADIENTS,
+                           .batch = t->progress.sequences + others,
+                           .count = e->plan.choice.accum,
+                           .loss_scale = scale,
+                           .lr = request->lr};
+        HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* ranks count with the answers */
+        HY_TRY(hy_update_gather(e));
+        HY_TRY(g->side.types.asks_each ? ask_for_each(t, &what) : ask_for_all(t, &what));
+        e->progress.backward_passes += e->plan.choice.accum;
+        g->answered_in = t->progress.step;
+    }
+    if (e->update.is_pending) { /* its gradients may be overwritten by now */
+        t->fate.life = HY_LIFE_FAILED;
+        return unused_left(t);
+    }
+    HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
+               (long long)t->progress.sequences);
+    *report = (hy_step_report){.loss = g->last.loss_sum / g->last.counted,
+                               .tokens = g->last.tokens,
+                               .computed = g->last.tokens};
+    bool is_mean = g->side.types.asks_each && !t->settings.train.normalize;
+    double divisor = scale * (is_mean || g->last.is_mean ? 1 : g->last.counted);
+    /* A loss that is not finite must change nothing, whatever its gradients are. */
+    return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
+}
+
+/* ---- losses --------------------------------------------------------------------------------------------- */
+
+static hy_status ask_for_loss(hy_trainer *t, uint64_t batch, hy_answer *told) {
+    hy_request what = {
+        .kind = HY_REQUEST_LOSS, .batch = (int64_t)batch, .count = 1, .loss_scale = 1};
+    return ask(t, &what, told);
+}
+
+/* Adds what was told of one micro-batch of a probe. */
+static void add_told(hy_probe *probe, uint64_t i, const hy_answer *told, hy_answer *sum) {
+    if (probe->each) probe->each[i] = told->counted > 0 ? told->loss_sum / told->counted : NAN;
+    sum->loss_sum += told->loss_sum;
+    sum->counted += told->counted;
+    probe->counted += told->tokens;
+}
+
+static hy_status look_alone(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
+    hy_answer told;
+    for (uint64_t i = 0; i < probe->count; i++) {
+        HY_TRY(hy_offload_count_down(&t->engine.state));
+        HY_TRY(ask_for_loss(t, probe->first + i, &told));
+        add_told(probe, i, &told, sum);
+    }
+    return HY_OK;
+}
+
+/* Ranks take micro-batches in turn. */
+enum { LOOKED_LOSS, LOOKED_COUNTED, LOOKED_TOKENS, LOOKED };
+
+static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numbers) {
+    hy_answer told;
+    for (uint64_t i = 0; i < probe->count; i++) {
+        HY_TRY(hy_offload_count_down(&t->engine.state));
+        if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
+        HY_TRY(ask_for_loss(t, probe->first + i, &told));
+        numbers[LOOKED * i + LOOKED_LOSS] = told.loss_sum;
+        numbers[LOOKED * i + LOOKED_COUNTED] = told.counted;
+        numbers[LOOKED * i + LOOKED_TOKENS] = (double)told.tokens;
+    }
+    return HY_OK;
+}
+
+/* A message to the other ranks has bounds (comm/control.h). */
+#define TOLD_AT_ONCE 256
+
+/* Those [first, first + count) of all ranks, in their order. */
+static hy_status tell_some(hy_trainer *t, hy_probe *probe, uint64_t first, const double *own,
+                           double *all, hy_answer *sum) {
+    uint64_t left = probe->count - first, ranks = (uint64_t)ranks_of(t);
+    uint64_t count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+    HY_TRY(
+        hy_control_gather(t->team->control, own + LOOKED * first, (int32_t)(LOOKED * count), all));
+    for (uint64_t i = 0; i < count; i++) {
+        const double *n = all + LOOKED * ((first + i) % ranks * count + i);
+        hy_answer told = {.loss_sum = n[LOOKED_LOSS],
+                          .counted = n[LOOKED_COUNTED],
+                          .tokens = (int64_t)n[LOOKED_TOKENS]};
+        add_told(probe, first + i, &told, sum);
+    }
+    return HY_OK;
+}
+
+static hy_status look_together(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
+    size_t ranks = (size_t)ranks_of(t), count = LOOKED * (size_t)probe->count;
+    double status_of[HY_RANKS_MOST], mine;
+    double *own = calloc(count + LOOKED * TOLD_AT_ONCE * ranks, sizeof *own), *all = own + count;
+    HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for the losses of %d ranks", (int)ranks);
+    hy_status status = gather(t, look_in_turn(t, probe, own), &mine, 1, status_of);
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
+        status = tell_some(t, probe, first, own, all, sum);
+    }
+    free(own);
+    return status;
+}
+
+static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    (void)p;
+    (void)plan;
+    hy_answer sum = {0};
+    HY_TRY(t->team ? look_together(t, probe, &sum) : look_alone(t, probe, &sum));
+    HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
+               (long long)probe->first);
+    probe->mean = sum.loss_sum / sum.counted;
+    return HY_OK;
+}
+
+static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
+    (void)p;
+    hy_answer told;
+    hy_request what = {.kind = HY_REQUEST_EVALUATE, .loss_scale = 1};
+    hy_status status = ask(t, &what, &told);
+    HY_TRY(share(t, status, &told));
+    HY_FAIL_IF(told.counted == 0, HY_ERR_INPUT,
+               "the held-out loss counts no target; at least 1 is expected");
+    probe->mean = told.loss_sum / told.counted;
+    probe->counted = told.tokens;
+    return HY_OK;
+}
+
+/* Held-out data is the program's: nothing counts down in it. */
+static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences) {
+    (void)p;
+    (void)t;
+    return split == HY_TRAIN ? (int64_t)sequences : 0;
+}
+
+/* ---- the provider -------------------------------------------------------------------------------- */
+
+const hy_provider_ops hy_custom_ops = {.initialise = initialise,
+                                       .gradients = gradients,
+                                       .losses = losses,
+                                       .evaluate = evaluate,
+                                       .batches = batches,
+                                       .save = save,
+                                       .load = load};
+
+void hy_custom_provider_begin(hy_custom_provider *p, const hy_provider_ops *ops) {
+    *p = (hy_custom_provider){.answered_in = -1};
+    p->provider = (hy_provider){
+        .ops = ops,
+        .facts = {.may_stop = true,
+                  .data = {.description = "the caller's own", .sequences[HY_VAL] = 1}},
+        .memory = &p->side};
+}

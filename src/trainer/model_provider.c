@@ -1,0 +1,120 @@
+/* model_provider.c: the model and data of the settings as a provider. See provider.h.
+ *
+ * The engine's passes compute gradients and losses of batches that a loader brings. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "data/fingerprint.h"
+#include "record/record.h"
+#include "setup/setup.h"
+#include "trainer/advance.h"
+#include "trainer/make.h"
+#include "trainer/provider.h"
+#include "trainer/ranks.h"
+#include "trainer/trainer.h"
+
+/* ---- the beginning ------------------------------------------------------------------------------- */
+
+static hy_status open_data(hy_provider *p, hy_trainer *t) {
+    const hy_settings *s = &t->settings;
+    bool is_resumed = s->save.resume[0] != 0, is_kept = is_resumed || strcmp(s->out, "none") != 0;
+    (void)p;
+    hy_status status = hy_engine_open_data(&t->engine, false, &t->data.set);
+    bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
+                    !hy_path_exists(s->data) && is_resumed;
+    if (status == HY_ERR_INPUT && is_moved) {
+        return hy_fail_hint(status, "--data PATH says where the run's data is now");
+    }
+    HY_TRY(status);
+    if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
+    HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
+    return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
+}
+
+/* A preset brings no weights. */
+static hy_status random_weights(hy_trainer *t) {
+    if (t->settings.lora.lora) {
+        hy_say(t, HY_WARNING,
+               "the weights that the adapters stand beside are random: %s is a shape without "
+               "weights; --model FOLDER or --init-from RUN brings some",
+               t->settings.model);
+    }
+    return hy_engine_initialise_weights(&t->engine);
+}
+
+static hy_status initialise(hy_provider *p, hy_trainer *t) {
+    hy_model_files kind;
+    char model[HY_HF_PATH_MAX];
+    (void)p;
+    HY_TRY(hy_settings_model_files(&t->settings, &kind, model));
+    return kind == HY_FILES_NONE ? random_weights(t)
+                                 : hy_engine_load_model(&t->engine, kind, model);
+}
+
+/* ---- a step -------------------------------------------------------------------------------------- */
+
+/* Targets that count in this step's sequences, of all ranks. */
+static hy_status count_targets(hy_trainer *t, int64_t *out) {
+    *out = 0;
+    /* After a fork the loader is ahead of the run: it reads again from where the run is. */
+    bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
+    if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
+    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {
+        hy_batch batch;
+        HY_TRY(hy_loader_peek(t->data.loader, i, &batch));
+        *out += batch.counted;
+    }
+    HY_TRY(hy_ranks_begin_step(t, out));
+    if (*out == 0) {
+        return hy_fail(HY_ERR_INPUT, "no target counts in the sequences from number %lld on",
+                       (long long)t->progress.sequences);
+    }
+    return HY_OK;
+}
+
+static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
+                           hy_step_report *report) {
+    (void)p;
+    HY_TRY(count_targets(t, &report->tokens));
+    report->computed = hy_step_sequences(&t->engine) * t->settings.train.seq_len;
+    return hy_engine_gradients(&t->engine, t->data.loader, request->dtype, report->tokens);
+}
+
+static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report) {
+    (void)p;
+    for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) hy_loader_pop(t->data.loader);
+    report->loss = loss_sum / (double)report->tokens;
+}
+
+/* ---- losses -------------------------------------------------------------------------------------- */
+
+static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    (void)p;
+    return hy_engine_probe(&t->engine, plan, probe);
+}
+
+static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
+    (void)p;
+    return hy_engine_probe(&t->engine, t->engine.work.eval[hy_plan_index(probe->dtype)], probe);
+}
+
+static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences) {
+    const hy_work *w = &t->engine.work;
+    const hy_batch_plan *eval = w->eval[hy_plan_index(t->engine.plan.types.of[HY_FULL])];
+    (void)p;
+    return hy_probe_batches(&t->engine, split == HY_TRAIN ? w->guard : eval, sequences);
+}
+
+static const hy_provider_ops ops = {.open = open_data,
+                                    .initialise = initialise,
+                                    .gradients = gradients,
+                                    .end_step = end_step,
+                                    .losses = losses,
+                                    .evaluate = evaluate,
+                                    .batches = batches};
+
+hy_provider hy_model_provider = {
+    .ops = &ops,
+    .facts = {
+        .has_passes = true, .has_model_files = true, .can_evaluate = true, .can_rewind = true}};

@@ -1,0 +1,199 @@
+/* provider.c: the trainer's side of a provider. See provider.h.
+ *
+ * What follows from facts and parameters alone is done here once for all providers: settings that mean
+ * nothing without the engine's passes, and which weights a provider with memory of its own finds
+ * there. */
+#include "trainer/provider.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "trainer/adapt.h"
+#include "trainer/evaluate.h"
+#include "trainer/ranks.h"
+#include "trainer/trainer.h"
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+static hy_status check_settings(int32_t ranks, const hy_settings *s) {
+    HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
+               "train.grad_accum_steps is %lld: a step's micro-batches are shared by %d ranks, so "
+               "accepted are multiples of %d",
+               (long long)s->train.grad_accum_steps, ranks, ranks);
+    HY_FAIL_IF(ranks > 0 && s->ranks.zero_stage == HY_ZERO_WEIGHTS, HY_ERR_INPUT,
+               "ranks.zero_stage is 3: the weights of a model or loop of your own lie whole in "
+               "your memory on every rank, so accepted are 0 to 2 and auto");
+    HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
+               "train.steps is %lld; a model or loop of your own gets its length in steps, at "
+               "least 1",
+               (long long)s->train.steps);
+    HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
+               "train.train is \"%s\": of a model of your own, the parameters that you give are "
+               "trained",
+               s->train.train);
+    return HY_OK;
+}
+
+/* The weights are in the provider's memory, and gradients too unless the engine sums them. */
+static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
+    m->types.sums_grads = m->types.asks_each || ranks > 0; /* the engine sums over ranks */
+    m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
+    s->memory.weights_place = HY_DEVICE;
+    if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
+    /* The provider computes with all weights next, unless it says when it needs each of them. */
+    if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
+}
+
+static void settle_passes(hy_settings *s) {
+    s->train.tokens = 0;
+    s->train.epochs = 0;
+    s->train.step_tokens = 0;
+    s->train.batch_size = 1; /* a sequence is a micro-batch of the provider's */
+    s->train.seq_len = 1;
+    s->train.min_batch_size = 1;
+    s->train.max_batch_size = 0;
+    s->train.dynamic_batch = HY_OFF;
+    s->train.micro_batch = HY_MICRO_GIVEN;
+    s->train.recompute = HY_RECOMPUTE_NONE;
+    s->train.recompute_layers = 0;
+    s->train.loss_chunks = 1;
+    s->train.scale_lr = false;
+    s->eval.eval_batch_size = 0;
+    s->eval.eval_batches = 0;
+    s->memory.activations_place = HY_DEVICE;
+}
+
+hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
+    const hy_provider_facts *f = &p->facts;
+    if (!f->has_passes) {
+        HY_TRY(check_settings(ranks, s));
+        settle_passes(s);
+    }
+    if (p->memory) settle_memory(p->memory, ranks, s);
+    if (!f->can_evaluate) s->eval.eval_every = s->eval.early_stop = 0;
+    if (!f->can_rewind) s->phases.fork_budget = 0;
+    if (!f->has_model_files) {
+        s->save.save_model = false;
+        snprintf(s->model, sizeof s->model, "own");
+    }
+    bool is_named = s->out[0] || s->save.resume[0];
+    if (f->writes_if_asked && !is_named) snprintf(s->out, sizeof s->out, "none");
+    return HY_OK;
+}
+
+uint64_t hy_provider_agreed(const hy_provider *p) {
+    const hy_custom_side *m = p->memory;
+    hy_hash hash;
+    hy_hash_init(&hash, 0);
+    if (!m) return hy_hash_value(&hash);
+    for (int32_t i = 0; i < m->count; i++) {
+        const hy_param_spec *one = &m->params[i];
+        const double numbers[] = {one->ndim, one->lr_scale, one->decay};
+        hy_hash_add(&hash, one->name, strlen(one->name) + 1);
+        hy_hash_add(&hash, numbers, sizeof numbers);
+        hy_hash_add(&hash, one->shape, (size_t)one->ndim * sizeof *one->shape);
+    }
+    const int32_t traits[] = {(int32_t)m->types.weights, (int32_t)m->types.grads,
+                              m->types.asks_each,        m->uses_in_turn,
+                              p->facts.can_evaluate,     p->facts.can_rewind};
+    hy_hash_add(&hash, traits, sizeof traits);
+    return hy_hash_value(&hash);
+}
+
+void hy_provider_release(hy_provider *p) {
+    if (p->ops->release) p->ops->release(p);
+}
+
+/* ---- which weights a provider's memory holds ----------------------------------------------------- */
+
+typedef hy_status (*probe_work)(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
+
+/* The weights return to the provider's memory even if the probe failed, so that a run that ends here
+ * can be saved. */
+static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan, hy_probe *probe,
+                             probe_work work) {
+    hy_engine *e = &t->engine;
+    hy_error kept;
+    hy_status status = hy_custom_show(e, shown);
+    probe->counted = 0;
+    if (status == HY_OK) status = work(t, plan, probe);
+    if (e->custom->shown == HY_SHOWN_WEIGHTS) return status;
+    if (hy_ranks_are_apart(t, status)) {
+        t->fate.life = HY_LIFE_FAILED;
+        return status;
+    }
+    hy_error_save(&kept, status);
+    hy_status back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
+    while (back == HY_ERR_MEMORY && hy_engine_retry(e, back) == HY_OK) {
+        back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
+    }
+    if (back != HY_OK) {
+        t->fate.life = HY_LIFE_FAILED;
+        return back;
+    }
+    return hy_error_restore(&kept);
+}
+
+static hy_status losses(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    return t->provider->ops->losses(t->provider, t, plan, probe);
+}
+
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
+    if (!t->engine.custom) return losses(t, plan, probe);
+    hy_shown shown = probe->of_candidate ? HY_SHOWN_CANDIDATE : HY_SHOWN_WEIGHTS;
+    return probe_shown(t, shown, plan, probe, losses);
+}
+
+static hy_status evaluate(hy_trainer *t, hy_batch_plan *unused, hy_probe *probe) {
+    (void)unused;
+    return t->provider->ops->evaluate(t->provider, t, probe);
+}
+
+/* A validation between a jump and the end of its Correct keeps the snapshot: the jump may still be
+ * undone. */
+hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe) {
+    hy_arena kept = {0};
+    hy_error error;
+    if (!t->engine.custom) return evaluate(t, NULL, probe);
+    if (!probe->of_candidate) return probe_shown(t, HY_SHOWN_WEIGHTS, NULL, probe, evaluate);
+    if (!hy_trainer_is_over(t)) HY_TRY(hy_custom_keep_snapshot(&t->engine, &kept));
+    hy_status status = probe_shown(t, HY_SHOWN_AVERAGE, NULL, probe, evaluate);
+    hy_error_save(&error, status);
+    hy_status back = hy_custom_return_snapshot(&t->engine, &kept);
+    return status == HY_OK ? back : hy_error_restore(&error);
+}
+
+/* Applies a pending update first. */
+static hy_status show_weights(hy_trainer *t) {
+    HY_TRY(hy_custom_show(&t->engine, HY_SHOWN_WEIGHTS));
+    return hy_custom_lend(&t->engine);
+}
+
+hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status) {
+    hy_error error;
+    bool is_ready = t->fate.life == HY_LIFE_READY && !hy_ranks_are_apart(t, status);
+    if (!t->engine.custom || !is_ready) return status;
+    hy_error_save(&error, status);
+    hy_status shown = hy_trainer_retry(t, show_weights);
+    return status == HY_OK ? shown : hy_error_restore(&error);
+}
+
+hy_status hy_trainer_show_last(hy_trainer *t) {
+    if (!t->engine.custom) return HY_OK;
+    HY_TRY(show_weights(t));
+    return hy_engine_sync(&t->engine);
+}
+
+/* ---- what it has --------------------------------------------------------------------------------- */
+
+hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
+    HY_FAIL_IF(!t->provider->facts.has_passes, HY_ERR_STATE, "a model of your own has no %s here",
+               what);
+    return HY_OK;
+}
+
+hy_engine *hy_trainer_engine(hy_trainer *t) { return &t->engine; }
+
+int64_t hy_trainer_next_sequence(const hy_trainer *t) { return t->progress.sequences; }

@@ -1,0 +1,107 @@
+/* provider.h: who computes the gradients and losses of a run.
+ *
+ * The trainer decides which phase and which sequences come next and updates the weights. A provider
+ * computes: the trainer's own model (model_provider.c), a program's callbacks or loop (src/custom), or
+ * any other that fills in this struct. The trainer never asks which one it has: what differs is an
+ * operation or a fact. */
+#pragma once
+
+#include "data/dataset.h"
+#include "engine/custom.h"
+#include "engine/probe.h"
+#include "hybrid.h"
+
+struct hy_checkpoint;
+typedef struct hy_provider hy_provider;
+
+/* One optimizer step whose gradients are needed. */
+typedef struct hy_step_request {
+    hy_dtype dtype; /* that the step computes in */
+    double lr;
+    int attempt; /* 1, and one more each time the same step is tried again */
+} hy_step_request;
+
+/* What a provider reports of that step. */
+typedef struct hy_step_report {
+    double loss;      /* mean over what counts */
+    int64_t tokens;   /* targets that count, of all ranks */
+    int64_t computed; /* tokens that were computed, counted or not: for the speed */
+} hy_step_report;
+
+typedef struct hy_provider_ops {
+    /* Opens what it trains on, before the plan is made. NULL: nothing to open. */
+    hy_status (*open)(hy_provider *p, hy_trainer *t);
+    /* Makes the weights that a new run begins with. */
+    hy_status (*initialise)(hy_provider *p, hy_trainer *t);
+    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. After a failure
+     * the trainer calls it again for the same step. */
+    hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
+                           hy_step_report *report);
+    /* The step is applied. `loss_sum` is what the engine's passes summed. NULL: nothing to do. */
+    void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
+    /* Losses of training sequences by number, forward only. `plan` is for the engine's passes. */
+    hy_status (*losses)(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
+    /* Held-out loss. NULL: facts.can_evaluate is false. */
+    hy_status (*evaluate)(hy_provider *p, hy_trainer *t, hy_probe *probe);
+    /* How often `losses` or `evaluate` of so many sequences call hy_offload_count_down. */
+    int64_t (*batches)(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences);
+    /* A file of its own in each checkpoint. NULL: none. */
+    hy_status (*save)(hy_provider *p, struct hy_checkpoint *checkpoint);
+    hy_status (*load)(hy_provider *p, const char *checkpoint);
+    /* Called when the trainer is destroyed or cannot be made. NULL: its owner frees it. */
+    void (*release)(hy_provider *p);
+} hy_provider_ops;
+
+typedef struct hy_provider_facts {
+    /* The engine's passes compute: micro-batches, recomputation, activations, samples and the tokens
+     * of a step follow from settings and plan. */
+    bool has_passes;
+    /* The model is that of the settings: its files, adapters and export are known. */
+    bool has_model_files;
+    bool can_evaluate;
+    bool can_rewind; /* sequences can be computed a second time: forks are possible */
+    /* It may fail or stop the run (HY_STOPPED) for reasons of its own. If it does so before an
+     * update, the run is as it was after its last step and can be saved. */
+    bool may_stop;
+    bool writes_if_asked;  /* a run has a folder only if `out` names one */
+    hy_dataset_facts data; /* what it trains on, if it reads no data set of ours */
+} hy_provider_facts;
+
+struct hy_provider {
+    const hy_provider_ops *ops;
+    hy_provider_facts facts;
+    hy_custom_side *memory; /* its parameters and where they are; NULL: the engine's */
+    bool is_abandoned;      /* nothing is saved any more */
+};
+
+/* model_provider.c: the model and data of the settings. Stateless: all trainers share it. */
+extern hy_provider hy_model_provider;
+
+/* make.c: a trainer of this provider, which is the trainer's from here on, also after a failure. */
+hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
+                                 const hy_observer *observer, hy_trainer **out);
+
+/* ---- provider.c: for the trainer --------------------------------------------------------------- */
+
+/* Fits the settings to a provider on so many ranks (0: one process): settings of the engine's passes
+ * mean nothing without them. */
+hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *settings);
+/* One number of what must be equal on all ranks of a run. */
+uint64_t hy_provider_agreed(const hy_provider *provider);
+void hy_provider_release(hy_provider *provider);
+/* Losses of training sequences, and the held-out loss; with probe->of_candidate of the proposed
+ * weights or of the average. A provider with memory of its own finds those weights there meanwhile. */
+hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
+hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe);
+/* Before a public call returns with this status: the provider's memory holds the weights as they are
+ * now; a 16-bit copy may have been stale. Not after a failure that ranks have not agreed on. */
+hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status);
+/* The run ends: the provider's memory holds the weights after the last step. */
+hy_status hy_trainer_show_last(hy_trainer *t);
+/* HY_ERR_STATE: `what` needs the engine's passes. */
+hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
+
+/* ---- for providers ----------------------------------------------------------------------------- */
+
+hy_engine *hy_trainer_engine(hy_trainer *t);
+int64_t hy_trainer_next_sequence(const hy_trainer *t); /* number of the next step's first one */
