@@ -118,7 +118,7 @@ test_wrong_groups_are_refused() {
     run --groups 'embed.*'
     expect_refusal "flag --groups" "group 1 (embed.*) has no colon" "lr_scale X, decay X"
     run --groups '*: decay 0; *: rate 3'
-    expect_refusal "group 2" '"rate" is not known' "optimizer NAME, frozen"
+    expect_refusal "group 2" '"rate" is unknown' "optimizer NAME, frozen"
     printf 'optimizer: {\n  groups = "*: decay nan";\n};\n' > bad.cfg
     run --config bad.cfg
     expect_refusal "bad.cfg:2" "group 1" 'decay "nan"' "0 to 10"
