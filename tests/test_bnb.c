@@ -343,7 +343,7 @@ START_TEST(a_state_that_cannot_be_is_named) {
     static const struct {
         const char *text, *fragment;
     } wrong[] = {
-        {"", "the text ends"},
+        {"", "found the end of the text"},
         {"[]", "not an object"},
         {"{\"quant_type\": \"nf4\", \"blocksi", ""},
         {"{\"quant_type\": \"nf4\"}", "blocksize"},

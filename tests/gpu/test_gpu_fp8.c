@@ -141,7 +141,7 @@ START_TEST(what_the_card_cannot_multiply_is_refused_in_words) {
               "matmul: the sizes 65 x 48 x 80 are not supported in fp8");
     m.M = 64, m.d = HY_F32;
     must(tried(&m, HY_BF16));
-    must_fail(tried(&m, HY_F32), HY_ERR_INPUT, "a bias of an fp32 d is expected in bf16");
+    must_fail(tried(&m, HY_F32), HY_ERR_INPUT, "the bias must be bf16, not fp32");
 }
 END_TEST
 
