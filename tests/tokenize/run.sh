@@ -115,7 +115,7 @@ printf '{"text": "ab"}\n{"text": 1}\n' > "$work/bad.jsonl"
 check_exit "a malformed row" 2 'bad.jsonl:2: the row needs a string "text"' \
     $tokenizer --out "$work/x" "$work/bad.jsonl"
 printf '{"prompt": "a", "completion": "b"}\n' > "$work/pairs.jsonl"
-check_exit "questions and answers" 2 "which shards cannot tell apart" \
+check_exit "questions and answers" 2 "shards cannot mark answers" \
     $tokenizer --out "$work/x" "$work/pairs.jsonl"
 check_exit "no text" 2 "is a program (ELF)" $tokenizer --out "$work/x" "$program"
 
