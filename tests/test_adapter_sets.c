@@ -307,7 +307,8 @@ START_TEST(training_and_runs_with_adapters_take_no_list) {
     snprintf(both, sizeof both, "%s,%s", one, other);
     hy_config *config =
         small_run(RUN "steps 1 ", "none", PAIRS("init_from", base, "adapter", both));
-    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT, "training starts from one adapter");
+    must_fail(hy_trainer_create(config, NULL, &t), HY_ERR_INPUT,
+              "training starts from one adapter");
     hy_config_destroy(config);
     config = config_for(both, "threads 2 ");
     must_fail(hy_evaluate(config, NULL, &found), HY_ERR_INPUT, "takes one");

@@ -144,7 +144,8 @@ START_TEST(a_conversation_comes_in_as_messages) {
         tokens_of(in,
                   "2<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n<|im_end|>\n<|im_start|>"
                   "tool\n4<|im_end|>\n<|im_start|>user\nnext<|im_end|>\n<|im_start|>assistant\n"));
-    must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT, "turn 1 needs a string \"role\"");
+    must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT,
+              "turn 1 needs a string \"role\"");
     must_fail(hy_inference_say(in, NULL, &options, NULL, NULL, &info), HY_ERR_INPUT,
               "nothing was said");
     hy_text_free(&object);

@@ -49,12 +49,7 @@ static double loss_now(const quadratic *q, int64_t number, double *grads) {
     return formula(w, number, grads);
 }
 
-/* ---- the provider -------------------------------------------------------------------------------- */
-
-static hy_status initialise(hy_provider *p, hy_trainer *t) {
-    (void)p;
-    return hy_custom_take_weights(hy_trainer_engine(t));
-}
+/* ---- the provider ---------------------------------------------------------------------------- */
 
 static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report) {
@@ -122,8 +117,7 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
 
 static void release(hy_provider *p) { ((quadratic *)p)->is_released = true; }
 
-static const hy_provider_ops ops = {.initialise = initialise,
-                                    .gradients = gradients,
+static const hy_provider_ops ops = {.gradients = gradients,
                                     .losses = losses,
                                     .evaluate = evaluate,
                                     .batches = batches,
@@ -179,7 +173,7 @@ static hy_trainer *trainer_of(quadratic *q, const char *const (*more)[2], size_t
     return trainer;
 }
 
-/* ---- training ------------------------------------------------------------------------------------ */
+/* ---- training -------------------------------------------------------------------------------- */
 
 /* AdamW of the formula in double precision. */
 typedef struct reference {
@@ -219,7 +213,7 @@ START_TEST(the_losses_of_a_third_provider_are_those_of_its_formula) {
 }
 END_TEST
 
-/* ---- saved and resumed --------------------------------------------------------------------------- */
+/* ---- saved and resumed ----------------------------------------------------------------------- */
 
 static void take_steps(hy_trainer *trainer, int64_t count, double *out) {
     for (int64_t i = 0; i < count; i++) {
@@ -258,7 +252,7 @@ START_TEST(a_third_provider_is_resumed_to_the_same_bits) {
 }
 END_TEST
 
-/* ---- whole runs ---------------------------------------------------------------------------------- */
+/* ---- whole runs ------------------------------------------------------------------------------ */
 
 START_TEST(a_third_provider_is_asked_for_losses_of_proposed_weights) {
     const char *const keys[][2] = {{"predictor", "outer"},        {"full_steps", "4"},

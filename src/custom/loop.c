@@ -1,8 +1,8 @@
-/* loop.c: a run whose passes the caller computes between two calls. See hybrid.h.
+/* loop.c: a run with passes that the caller computes between two calls. See hybrid.h.
  *
- * The run goes on in a thread of its own, and asks; the caller's thread takes the question away and comes back
- * with the answer. One of the two stands still at any time, so nothing is shared while it changes: the baton
- * (whose turn it is) is all that the lock guards. The run is made, stepped and torn down in its thread, which
+ * The run has a thread of its own and sends requests; the caller's thread takes a request and
+ * returns with the answer. One of the two always waits, so nothing is shared while it changes,
+ * and the lock guards only the turn. The run is made, stepped and torn down in its thread, which
  * has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -40,7 +40,7 @@ struct hy_loop {
     hy_loop *next;       /* of all that live */
 };
 
-/* ---- which loops live ---------------------------------------------------------------------------------- */
+/* ---- which loops live ------------------------------------------------------------------------ */
 
 static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
 static hy_loop *alive;
@@ -74,7 +74,7 @@ static hy_status leave(hy_loop *loop, hy_status status) {
     return status;
 }
 
-/* ---- the baton ----------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 static void hand_over(hy_loop *loop, bool to_run) {
     pthread_mutex_lock(&loop->lock);
@@ -89,14 +89,14 @@ static void await(hy_loop *loop, bool runs_turn) {
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* Gives the run an order and waits until it asks again, has done it, or is over. */
+/* Gives the run an order and waits until it sends the next request, has obeyed, or is over. */
 static void give_order(hy_loop *loop, order what) {
     loop->order = what;
     hand_over(loop, true);
     await(loop, false);
 }
 
-/* ---- the run's side -------------------------------------------------------------------------------------- */
+/* ---- the run's side -------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
     HY_FAIL_IF(loop->trainer->course.is_in_fork, HY_ERR_STATE,
@@ -169,12 +169,12 @@ static void *run(void *user) {
     hy_error_save(&loop->result, status);
     loop->is_over = true;
     hand_over(loop, false);
-    await(loop, true); /* what it came to can be looked at until then */
+    await(loop, true); /* until then its result can be read */
     hy_trainer_destroy(loop->trainer);
     return NULL;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* The thread ends, and with it the run, which is over. */
 static void end_thread(hy_loop *loop) {
@@ -189,7 +189,7 @@ static void give_back(hy_loop *loop) {
     free(loop);
 }
 
-/* Makes the run and goes on to its first question. */
+/* Makes the run and waits for its first request. */
 static hy_status start(hy_loop *loop) {
     if (pthread_create(&loop->thread, NULL, run, loop) != 0) {
         return hy_fail(HY_ERR_MEMORY, "no thread can be made for the run");
@@ -243,9 +243,9 @@ void hy_loop_destroy(hy_loop *loop) {
     give_back(loop);
 }
 
-/* ---- the caller's side --------------------------------------------------------------------------------------- */
+/* ---- the caller's side ----------------------------------------------------------------------- */
 
-static void give_question(const hy_loop *loop, hy_loop_step *out, size_t size) {
+static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
     const hy_request *request = loop->request;
     hy_loop_step step = {.todo = HY_DO_NOTHING, .is_over = true, .reason = "", .obstacle = ""};
     if (request) {
@@ -267,7 +267,7 @@ static void give_question(const hy_loop *loop, hy_loop_step *out, size_t size) {
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
     HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_next", false));
-    give_question(loop, out, size);
+    give_request(loop, out, size);
     return leave(loop, HY_OK);
 }
 
@@ -333,22 +333,22 @@ hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss,
     HY_TRY(enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);
-    if (status == HY_OK) give_question(loop, next, next_size);
+    if (status == HY_OK) give_request(loop, next, next_size);
     if (status == HY_OK && loop->has_last) {
         hy_copy_sized(last, last_size, &loop->last, sizeof loop->last);
     }
     return leave(loop, status);
 }
 
-/* The run stands still meanwhile: its engine is ours to use. */
+/* The run waits meanwhile, so this thread may use its engine. */
 static hy_status use(hy_loop *loop, int32_t parameter) {
     const hy_custom_side *side = &loop->custom.side;
     HY_FAIL_IF(parameter < -1 || parameter >= side->count, HY_ERR_INPUT,
                "there is no parameter number %d; there are %d, and -1 means all", parameter,
                side->count);
-    bool is_asked =
+    bool is_due =
         loop->request && loop->request->kind == HY_REQUEST_GRADIENTS && side->uses_in_turn;
-    return is_asked ? hy_custom_use(&loop->trainer->engine, parameter) : HY_OK;
+    return is_due ? hy_custom_use(&loop->trainer->engine, parameter) : HY_OK;
 }
 
 hy_status hy_loop_use(hy_loop *loop, int32_t parameter) {

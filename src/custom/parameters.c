@@ -57,14 +57,14 @@ static hy_status copy_one(hy_custom_provider *custom, const hy_custom_parameters
     return HY_OK;
 }
 
-/* ---- no memory twice ---------------------------------------------------------------------------------- */
+/* ---- no memory twice ------------------------------------------------------------------------- */
 
 typedef struct span {
     uintptr_t begin, end;
     const char *name;
 } span;
 
-/* What cannot be counted is refused where parameters are listed. */
+/* 0: too many to count; the list of parameters is refused later (hy_params_init_list). */
 static uint64_t bytes_of(const hy_parameter *one, hy_dtype dtype) {
     uint64_t bytes = hy_dtype_size(dtype);
     for (int32_t i = 0; i < one->ndim && i < HY_PARAMETER_DIMS; i++) {
@@ -81,7 +81,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Both would be updated, each by its own gradient. Of spans that overlap, two are neighbours by their beginnings. */
+/* Two parameters in the same memory would both update it. If any spans overlap, two that are
+ * next to each other in the order of their beginnings do. */
 static hy_status check_sharing(const hy_custom_parameters *p) {
     span *spans = malloc((size_t)p->count * sizeof *spans);
     if (!spans) return hy_fail(HY_ERR_MEMORY, "no memory to compare %d parameters", p->count);

@@ -1,8 +1,9 @@
-/* plan_resumed.c: the plan of a run that is gone on with. See hybrid.h.
+/* plan_resumed.c: the plan of a run that is resumed. See hybrid.h.
  *
- * The configuration describes a run of a model of the settings. A run of a custom model or loop is
- * described by its checkpoint: names and shapes are in weights.safetensors, types in trainer.json. The
- * provider made from them has no memory and answers nothing: it is for a plan alone. */
+ * The configuration describes a run of a model of the settings. A run of a custom model or loop
+ * is described by its checkpoint: names and shapes are in weights.safetensors, types in
+ * trainer.json. The provider made from them has no memory and answers nothing: it is for a plan
+ * alone. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +27,8 @@ static void release(hy_provider *provider) {
     free(l);
 }
 
-/* The checkpoint that the run would go on from, by the sizes of its files: nothing of them is computed with. */
+/* The checkpoint that would be resumed. File sizes are checked, contents are not: nothing
+ * computes with them. */
 static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
     const char *from = strcmp(s->save.resume, "auto") == 0 ? s->out : s->save.resume;
     HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
@@ -55,14 +57,15 @@ static hy_status list_parameters(listed *l, const char *path) {
     size_t count = hy_safetensors_count(l->file);
     HY_FAIL_IF(count < 1 || count > INT32_MAX, HY_ERR_INPUT, "%s has %zu tensors", file, count);
     l->custom.specs = calloc(count, sizeof *l->custom.specs);
-    if (!l->custom.specs) return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
+    if (!l->custom.specs)
+        return hy_fail(HY_ERR_MEMORY, "no memory for a list of %zu parameters", count);
     for (size_t i = 0; i < count; i++) {
         const hy_safetensors_entry *entry = hy_safetensors_at(l->file, i);
         l->custom.specs[i] = (hy_param_spec){.name = entry->name,
-                                      .ndim = entry->ndim,
-                                      .shape = entry->shape,
-                                      .lr_scale = 1,
-                                      .decay = -1};
+                                             .ndim = entry->ndim,
+                                             .shape = entry->shape,
+                                             .lr_scale = 1,
+                                             .decay = -1};
     }
     l->custom.side.params = l->custom.specs;
     l->custom.side.count = (int32_t)count;

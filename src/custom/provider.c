@@ -1,8 +1,9 @@
 /* provider.c: requests for losses and gradients, sent to a program. See custom.h.
  *
- * Each of several ranks sends requests to its own program, for its share of the micro-batches that one
- * process would ask for. Before anything follows from an answer, all ranks have it, and they know
- * whether a program failed or stopped: that ends the run on all of them at the same place. */
+ * Each of several ranks sends requests to its own program, for its share of the micro-batches
+ * that one process would ask for. Before anything follows from an answer, all ranks have it, and
+ * they know whether a program failed or stopped: that ends the run on all of them at the same
+ * place. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,13 +18,7 @@
 
 static hy_custom_provider *of(hy_provider *p) { return (hy_custom_provider *)p; }
 
-/* The program's weights are those that training begins with. */
-static hy_status initialise(hy_provider *p, hy_trainer *t) {
-    (void)p;
-    return hy_custom_take_weights(&t->engine);
-}
-
-/* ---- the program's file in a checkpoint ----------------------------------------------------------- */
+/* ---- the program's file in a checkpoint ------------------------------------------------------ */
 
 #define FILE_NAME "caller.bin"
 
@@ -57,7 +52,7 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
     return HY_OK;
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
     hy_dtype_choice choice = hy_settings_precision(&t->settings, phase);
@@ -74,11 +69,11 @@ static hy_status unused_left(hy_trainer *t) {
                    e->model->params.list[e->update.at.param].name);
 }
 
-/* Of several ranks: others may be waiting for what this one updates, however its caller has answered. */
-static hy_status use_the_rest(hy_trainer *t, hy_status answer) {
+/* Other ranks may be waiting for what this one updates, whatever its program answered. */
+static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_engine *e = &t->engine;
     if (!t->team || !e->update.is_pending) return HY_OK;
-    hy_status unused = answer == HY_OK ? unused_left(t) : HY_OK;
+    hy_status unused = answered == HY_OK ? unused_left(t) : HY_OK;
     hy_error kept;
     hy_error_save(&kept, unused);
     HY_TRY(hy_update_finish(e));
@@ -87,39 +82,39 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answer) {
     return hy_error_restore(&kept);
 }
 
-static hy_status ask(hy_trainer *t, hy_request *what, hy_answer *told) {
+static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *answer) {
     hy_custom_provider *g = of(t->provider);
-    what->phase = t->progress.machine.phase;
-    what->step = t->progress.step;
-    what->precision = wanted_precision(t, what->phase);
-    what->reason = hy_phase_reason_text(t->progress.machine.reason);
-    what->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
-    what->confidence = hy_confidence_value(&t->progress.confidence);
-    *told = (hy_answer){0};
+    request->phase = t->progress.machine.phase;
+    request->step = t->progress.step;
+    request->precision = wanted_precision(t, request->phase);
+    request->reason = hy_phase_reason_text(t->progress.machine.reason);
+    request->obstacle = hy_phase_obstacle_text(hy_trainer_obstacle(t));
+    request->confidence = hy_confidence_value(&t->progress.confidence);
+    *answer = (hy_answer){0};
     HY_TRY(hy_custom_lend(&t->engine));
-    hy_status status = g->answer(g->user, what, told);
+    hy_status status = g->answer(g->user, request, answer);
     HY_TRY(use_the_rest(t, status));
     if (status == HY_STOPPED && g->provider.is_abandoned && t->team) {
         return hy_fail(HY_ERR_STATE, "the loop was destroyed before its run was over");
     }
     HY_TRY(status);
     HY_TRY(hy_custom_take_back(&t->engine));
-    HY_FAIL_IF(!(told->counted >= 0) || !isfinite(told->counted), HY_ERR_INPUT,
-               "%g targets were counted in micro-batch %lld; expected 0 or more", told->counted,
-               (long long)what->batch);
+    HY_FAIL_IF(!(answer->counted >= 0) || !isfinite(answer->counted), HY_ERR_INPUT,
+               "%g targets were counted in micro-batch %lld; expected 0 or more", answer->counted,
+               (long long)request->batch);
     return HY_OK;
 }
 
-/* ---- of several ranks -------------------------------------------------------------------------------- */
+/* ---- of several ranks ------------------------------------------------------------------------ */
 
 static int32_t rank_of(const hy_trainer *t) { return t->engine.request.ranks.rank; }
 static int32_t ranks_of(const hy_trainer *t) { return hy_engine_ranks(&t->engine); }
 
-/* Numbers of each rank to all, of which the first is what its status was. The first that is none of HY_OK is what all
- * come back with. */
+/* Sends the numbers of each rank to all. The first number is its status; all ranks return the first
+ * status that is not HY_OK. */
 static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t count, double *all) {
     own[0] = (double)mine;
-    /* A failure in between is this thread's last; what the caller's was is needed below. */
+    /* A failure of the exchange would replace the program's message, which is needed below. */
     hy_error own_error;
     hy_error_save(&own_error, mine);
     HY_TRY(hy_control_gather(t->team->control, own, count, all));
@@ -130,25 +125,25 @@ static hy_status gather(hy_trainer *t, hy_status mine, double *own, int32_t coun
     return hy_ranks_agree(t, mine);
 }
 
-/* What all were told, added up in the order of ranks. */
-static hy_status share(hy_trainer *t, hy_status mine, hy_answer *told) {
+/* Adds up the answers of all ranks, in the order of ranks. */
+static hy_status share(hy_trainer *t, hy_status mine, hy_answer *answer) {
     enum { STATUS, LOSS, COUNTED, TOKENS, NUMBERS };
     double own[NUMBERS] = {
-        [LOSS] = told->loss_sum, [COUNTED] = told->counted, [TOKENS] = (double)told->tokens};
+        [LOSS] = answer->loss_sum, [COUNTED] = answer->counted, [TOKENS] = (double)answer->tokens};
     double all[NUMBERS * HY_RANKS_MOST];
     if (!t->team) return mine;
     HY_TRY(gather(t, mine, own, NUMBERS, all));
-    *told = (hy_answer){0};
+    *answer = (hy_answer){0};
     for (int32_t r = 0; r < ranks_of(t); r++) {
         const double *theirs = all + (int64_t)r * NUMBERS;
-        told->loss_sum += theirs[LOSS];
-        told->counted += theirs[COUNTED];
-        told->tokens += (int64_t)theirs[TOKENS];
+        answer->loss_sum += theirs[LOSS];
+        answer->counted += theirs[COUNTED];
+        answer->tokens += (int64_t)theirs[TOKENS];
     }
     return HY_OK;
 }
 
-/* ---- gradients --------------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static hy_status zero_grads(hy_trainer *t) {
     const hy_custom_provider *g = of(t->provider);
@@ -163,29 +158,30 @@ static hy_status zero_grads(hy_trainer *t) {
     return HY_OK;
 }
 
-/* The caller sums over the micro-batches of the step, of which a rank has some: gradients of means weigh as many
- * targets as they are of. */
-static hy_status ask_for_all(hy_trainer *t, hy_request *what) {
+/* The program sums over this rank's micro-batches of the step. Gradients of a mean are weighted
+ * by the number of its targets. */
+static hy_status request_all(hy_trainer *t, hy_request *request) {
     hy_custom_provider *g = of(t->provider);
     HY_TRY(zero_grads(t));
-    hy_status status = ask(t, what, &g->last);
+    hy_status status = send_request(t, request, &g->last);
     double weight = g->last.is_mean ? g->last.counted : 1;
     HY_TRY(share(t, status, &g->last));
     return t->team ? hy_custom_add_grads(&t->engine, g->grads, weight, true, true)
                    : hy_custom_place_grads(&t->engine);
 }
 
-/* Each is asked for by itself and added up here: by targets, or as a sum of means. */
-static hy_status ask_for_each(hy_trainer *t, hy_request *what) {
+/* One request for each micro-batch. Gradients are added up here: by targets, or as a sum of
+ * means. */
+static hy_status request_each(hy_trainer *t, hy_request *request) {
     hy_custom_provider *g = of(t->provider);
     hy_answer sum = {0}, one;
-    int64_t count = what->count, first = what->batch;
+    int64_t count = request->count, first = request->batch;
     bool is_weighed = t->settings.train.normalize;
-    what->count = 1;
+    request->count = 1;
     for (int64_t i = 0; i < count; i++) {
-        what->batch = first + i;
+        request->batch = first + i;
         HY_TRY(zero_grads(t));
-        hy_status status = ask(t, what, &one);
+        hy_status status = send_request(t, request, &one);
         double mean = one.is_mean ? 1 : one.counted > 0 ? 1 / one.counted : 0;
         double scale = is_weighed ? mean * one.counted : mean;
         HY_TRY(share(t, status, &one));
@@ -198,24 +194,24 @@ static hy_status ask_for_each(hy_trainer *t, hy_request *what) {
     return HY_OK;
 }
 
-static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *request,
+static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request *step,
                            hy_step_report *report) {
     hy_engine *e = &t->engine;
     hy_custom_provider *g = of(p);
     double scale = e->progress.loss_scale.scale;
-    if (request->attempt == 1)
-        g->answered_in = -1; /* an arm of a fork may have ended in this step */
-    HY_TRY(hy_custom_begin_step(e, request->dtype));
+    /* An arm of a fork may have ended in this step, with an answer of its own. */
+    if (step->attempt == 1) g->answered_in = -1;
+    HY_TRY(hy_custom_begin_step(e, step->dtype));
     if (g->answered_in != t->progress.step) {
         int64_t others = (int64_t)rank_of(t) * e->plan.choice.accum, unused_count = 0;
-        hy_request what = {.kind = HY_REQUEST_GRADIENTS,
-                           .batch = t->progress.sequences + others,
-                           .count = e->plan.choice.accum,
-                           .loss_scale = scale,
-                           .lr = request->lr};
+        hy_request request = {.kind = HY_REQUEST_GRADIENTS,
+                              .batch = t->progress.sequences + others,
+                              .count = e->plan.choice.accum,
+                              .loss_scale = scale,
+                              .lr = step->lr};
         HY_TRY(hy_ranks_begin_step(t, &unused_count)); /* ranks count with the answers */
         HY_TRY(hy_update_gather(e));
-        HY_TRY(g->side.types.asks_each ? ask_for_each(t, &what) : ask_for_all(t, &what));
+        HY_TRY(g->side.types.asks_each ? request_each(t, &request) : request_all(t, &request));
         e->progress.backward_passes += e->plan.choice.accum;
         g->answered_in = t->progress.step;
     }
@@ -234,76 +230,77 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
     return hy_update_sum_gradients(e, isfinite(g->last.loss_sum) ? 1 / divisor : NAN);
 }
 
-/* ---- losses --------------------------------------------------------------------------------------------- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
-static hy_status ask_for_loss(hy_trainer *t, uint64_t batch, hy_answer *told) {
-    hy_request what = {
+static hy_status request_loss(hy_trainer *t, uint64_t batch, hy_answer *answer) {
+    hy_request request = {
         .kind = HY_REQUEST_LOSS, .batch = (int64_t)batch, .count = 1, .loss_scale = 1};
-    return ask(t, &what, told);
+    return send_request(t, &request, answer);
 }
 
-/* Adds what was told of one micro-batch of a probe. */
-static void add_told(hy_probe *probe, uint64_t i, const hy_answer *told, hy_answer *sum) {
-    if (probe->each) probe->each[i] = told->counted > 0 ? told->loss_sum / told->counted : NAN;
-    sum->loss_sum += told->loss_sum;
-    sum->counted += told->counted;
-    probe->counted += told->tokens;
+/* Adds the answer for one micro-batch of a probe. */
+static void add_answer(hy_probe *probe, uint64_t i, const hy_answer *answer, hy_answer *sum) {
+    if (probe->each)
+        probe->each[i] = answer->counted > 0 ? answer->loss_sum / answer->counted : NAN;
+    sum->loss_sum += answer->loss_sum;
+    sum->counted += answer->counted;
+    probe->counted += answer->tokens;
 }
 
-static hy_status look_alone(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
-    hy_answer told;
+static hy_status losses_alone(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
+    hy_answer answer;
     for (uint64_t i = 0; i < probe->count; i++) {
         HY_TRY(hy_offload_count_down(&t->engine.state));
-        HY_TRY(ask_for_loss(t, probe->first + i, &told));
-        add_told(probe, i, &told, sum);
+        HY_TRY(request_loss(t, probe->first + i, &answer));
+        add_answer(probe, i, &answer, sum);
     }
     return HY_OK;
 }
 
 /* Ranks take micro-batches in turn. */
-enum { LOOKED_LOSS, LOOKED_COUNTED, LOOKED_TOKENS, LOOKED };
+enum { SHARED_LOSS, SHARED_COUNTED, SHARED_TOKENS, SHARED };
 
-static hy_status look_in_turn(hy_trainer *t, const hy_probe *probe, double *numbers) {
-    hy_answer told;
+static hy_status losses_of_rank(hy_trainer *t, const hy_probe *probe, double *numbers) {
+    hy_answer answer;
     for (uint64_t i = 0; i < probe->count; i++) {
         HY_TRY(hy_offload_count_down(&t->engine.state));
         if ((int32_t)(i % (uint64_t)ranks_of(t)) != rank_of(t)) continue;
-        HY_TRY(ask_for_loss(t, probe->first + i, &told));
-        numbers[LOOKED * i + LOOKED_LOSS] = told.loss_sum;
-        numbers[LOOKED * i + LOOKED_COUNTED] = told.counted;
-        numbers[LOOKED * i + LOOKED_TOKENS] = (double)told.tokens;
+        HY_TRY(request_loss(t, probe->first + i, &answer));
+        numbers[SHARED * i + SHARED_LOSS] = answer.loss_sum;
+        numbers[SHARED * i + SHARED_COUNTED] = answer.counted;
+        numbers[SHARED * i + SHARED_TOKENS] = (double)answer.tokens;
     }
     return HY_OK;
 }
 
-/* A message to the other ranks has bounds (comm/control.h). */
-#define TOLD_AT_ONCE 256
+/* A message between ranks holds only so many numbers (comm/control.h). */
+#define SENT_AT_ONCE 256
 
-/* Those [first, first + count) of all ranks, in their order. */
-static hy_status tell_some(hy_trainer *t, hy_probe *probe, uint64_t first, const double *own,
-                           double *all, hy_answer *sum) {
+/* Micro-batches from `first` on, as many as a message holds: of all ranks, in their order. */
+static hy_status share_some(hy_trainer *t, hy_probe *probe, uint64_t first, const double *own,
+                            double *all, hy_answer *sum) {
     uint64_t left = probe->count - first, ranks = (uint64_t)ranks_of(t);
-    uint64_t count = left < TOLD_AT_ONCE ? left : TOLD_AT_ONCE;
+    uint64_t count = left < SENT_AT_ONCE ? left : SENT_AT_ONCE;
     HY_TRY(
-        hy_control_gather(t->team->control, own + LOOKED * first, (int32_t)(LOOKED * count), all));
+        hy_control_gather(t->team->control, own + SHARED * first, (int32_t)(SHARED * count), all));
     for (uint64_t i = 0; i < count; i++) {
-        const double *n = all + LOOKED * ((first + i) % ranks * count + i);
-        hy_answer told = {.loss_sum = n[LOOKED_LOSS],
-                          .counted = n[LOOKED_COUNTED],
-                          .tokens = (int64_t)n[LOOKED_TOKENS]};
-        add_told(probe, first + i, &told, sum);
+        const double *n = all + SHARED * ((first + i) % ranks * count + i);
+        hy_answer answer = {.loss_sum = n[SHARED_LOSS],
+                            .counted = n[SHARED_COUNTED],
+                            .tokens = (int64_t)n[SHARED_TOKENS]};
+        add_answer(probe, first + i, &answer, sum);
     }
     return HY_OK;
 }
 
-static hy_status look_together(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
-    size_t ranks = (size_t)ranks_of(t), count = LOOKED * (size_t)probe->count;
+static hy_status losses_of_all(hy_trainer *t, hy_probe *probe, hy_answer *sum) {
+    size_t ranks = (size_t)ranks_of(t), count = SHARED * (size_t)probe->count;
     double status_of[HY_RANKS_MOST], mine;
-    double *own = calloc(count + LOOKED * TOLD_AT_ONCE * ranks, sizeof *own), *all = own + count;
+    double *own = calloc(count + SHARED * SENT_AT_ONCE * ranks, sizeof *own), *all = own + count;
     HY_FAIL_IF(!own, HY_ERR_MEMORY, "no memory for the losses of %d ranks", (int)ranks);
-    hy_status status = gather(t, look_in_turn(t, probe, own), &mine, 1, status_of);
-    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += TOLD_AT_ONCE) {
-        status = tell_some(t, probe, first, own, all, sum);
+    hy_status status = gather(t, losses_of_rank(t, probe, own), &mine, 1, status_of);
+    for (uint64_t first = 0; first < probe->count && status == HY_OK; first += SENT_AT_ONCE) {
+        status = share_some(t, probe, first, own, all, sum);
     }
     free(own);
     return status;
@@ -313,7 +310,7 @@ static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_p
     (void)p;
     (void)plan;
     hy_answer sum = {0};
-    HY_TRY(t->team ? look_together(t, probe, &sum) : look_alone(t, probe, &sum));
+    HY_TRY(t->team ? losses_of_all(t, probe, &sum) : losses_alone(t, probe, &sum));
     HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
                (long long)probe->first);
     probe->mean = sum.loss_sum / sum.counted;
@@ -322,14 +319,14 @@ static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_p
 
 static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     (void)p;
-    hy_answer told;
-    hy_request what = {.kind = HY_REQUEST_EVALUATE, .loss_scale = 1};
-    hy_status status = ask(t, &what, &told);
-    HY_TRY(share(t, status, &told));
-    HY_FAIL_IF(told.counted == 0, HY_ERR_INPUT,
+    hy_answer answer;
+    hy_request request = {.kind = HY_REQUEST_EVALUATE, .loss_scale = 1};
+    hy_status status = send_request(t, &request, &answer);
+    HY_TRY(share(t, status, &answer));
+    HY_FAIL_IF(answer.counted == 0, HY_ERR_INPUT,
                "the held-out loss counts no target; at least 1 is expected");
-    probe->mean = told.loss_sum / told.counted;
-    probe->counted = told.tokens;
+    probe->mean = answer.loss_sum / answer.counted;
+    probe->counted = answer.tokens;
     return HY_OK;
 }
 
@@ -340,10 +337,9 @@ static int64_t batches(hy_provider *p, hy_trainer *t, hy_split split, uint64_t s
     return split == HY_TRAIN ? (int64_t)sequences : 0;
 }
 
-/* ---- the provider -------------------------------------------------------------------------------- */
+/* ---- the provider ---------------------------------------------------------------------------- */
 
-const hy_provider_ops hy_custom_ops = {.initialise = initialise,
-                                       .gradients = gradients,
+const hy_provider_ops hy_custom_ops = {.gradients = gradients,
                                        .losses = losses,
                                        .evaluate = evaluate,
                                        .batches = batches,

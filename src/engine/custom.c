@@ -1,8 +1,9 @@
-/* custom.c: weights and gradients that lie in a caller's memory. See engine.h.
+/* custom.c: weights and gradients in a caller's memory. See custom.h.
  *
- * The caller sees one row of weights: the master, or where that is kept finer, the working copy of it. What is
- * tried (proposed weights, the average) is written there. A working copy is made again from the master
- * afterwards; a master waits in the snapshot meanwhile and comes back from there, bit for bit. */
+ * The caller sees one row of weights: the master, or its working copy if the master has more
+ * bits. Proposed weights and the average are written there while they are tested. Afterwards a
+ * working copy is made from the master again; a master waits in the snapshot meanwhile and
+ * returns bit for bit. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -10,11 +11,11 @@
 
 #define CARD_ALIGNMENT 16 /* bytes: kernels read so many at a time */
 
-/* ---- opening ----------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 hy_status hy_custom_make_model(hy_engine *e) {
     hy_custom_side *g = e->custom;
-    HY_TRY(hy_model_create_guest(g->params, g->count, &e->model));
+    HY_TRY(hy_model_create_custom(g->params, g->count, &e->model));
     const hy_params *params = &e->model->params;
     g->first_part = calloc((size_t)g->count + 1, sizeof *g->first_part);
     if (!g->first_part) return hy_fail(HY_ERR_MEMORY, "no memory for a list of parameters");
@@ -44,7 +45,7 @@ void hy_custom_close(hy_engine *e) {
     g->stream = NULL;
 }
 
-/* ---- places ------------------------------------------------------------------------------------------ */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dtype,
                        const char *what) {
@@ -88,7 +89,7 @@ hy_status hy_custom_place_grads(hy_engine *e) {
     return HY_OK;
 }
 
-/* ---- weights to begin with ----------------------------------------------------------------------------- */
+/* ---- weights to begin with ------------------------------------------------------------------- */
 
 /* Widened into the master, where the caller's are its working copy. */
 hy_status hy_custom_take_weights(hy_engine *e) {
@@ -97,7 +98,7 @@ hy_status hy_custom_take_weights(hy_engine *e) {
     return e->plan.types.has_low ? hy_row_cast(e, HY_ROW_WORKING, HY_ROW_MASTER) : HY_OK;
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 hy_status hy_custom_lend(hy_engine *e) {
     const hy_custom_side *g = e->custom;
@@ -127,7 +128,7 @@ hy_status hy_custom_use(hy_engine *e, int32_t param) {
     return hy_custom_lend(e);
 }
 
-/* ---- what is tried ---------------------------------------------------------------------------------------- */
+/* ---- what is tried --------------------------------------------------------------------------- */
 
 static hy_status show_weights(hy_engine *e) {
     hy_store *unused;
@@ -148,7 +149,7 @@ hy_status hy_custom_show(hy_engine *e, hy_shown shown) {
         e->progress.has_snapshot = false; /* it holds something else from here on */
         HY_TRY(hy_engine_copy_weights(e, HY_ROW_SNAPSHOT, true));
     }
-    e->custom->shown = shown; /* first: what breaks off has to be put back */
+    e->custom->shown = shown; /* first: after a failure they must be put back */
     return hy_engine_make_shown(e, shown == HY_SHOWN_AVERAGE);
 }
 
@@ -187,7 +188,7 @@ hy_status hy_custom_begin_step(hy_engine *e, hy_dtype dtype) {
     return hy_engine_weights_raw(e, dtype, &unused);
 }
 
-/* ---- sums of gradients -------------------------------------------------------------------------------------- */
+/* ---- sums of gradients ----------------------------------------------------------------------- */
 
 /* A caller's gradients of a parameter: into a row, or onto what it has. */
 static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const *at, double scale,

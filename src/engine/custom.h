@@ -55,7 +55,7 @@ hy_status hy_custom_show(hy_engine *e, hy_shown shown);
  * call gives it back. */
 hy_status hy_custom_keep_snapshot(hy_engine *e, hy_arena *kept);
 hy_status hy_custom_return_snapshot(hy_engine *e, hy_arena *kept);
-/* The gradients at `at` (one for each parameter, of the custom model's type), added to those of the step
- * before; of several ranks to those of all, once all have come here as often. */
+/* The gradients at `at` (one for each parameter, of the custom model's type), added to those of
+ * the step before; of several ranks to those of all, once all have come here as often. */
 hy_status hy_custom_add_grads(hy_engine *e, void *const *at, double scale, bool is_first,
                               bool is_last);

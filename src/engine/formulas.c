@@ -352,9 +352,11 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
 
 /* ---- the proposed weights, one unit at a time ------------------------------------------------ */
 
-/* The row that proposed weights are made in: a custom model reads them where its weights are. */
+/* The row that proposed weights are made in. A custom model has no row for them: it reads them where
+ * its weights are. */
 static hy_row_id candidate_row(const hy_engine *e) {
-    return e->custom ? hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]) : HY_ROW_CANDIDATE;
+    if (hy_has_row(e, HY_ROW_CANDIDATE)) return HY_ROW_CANDIDATE;
+    return hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]);
 }
 
 /* The candidate's units are laid out for the widest type that it is ever made in. */
@@ -362,7 +364,7 @@ void hy_engine_propose(hy_engine *e, const hy_formula *formula, hy_dtype dtype) 
     hy_store *store = hy_store_of(e, HY_ROW_CANDIDATE);
     e->candidate.is_average = formula == NULL;
     if (formula) e->candidate.formula = *formula;
-    if (e->custom) return;
+    if (!hy_has_row(e, HY_ROW_CANDIDATE)) return;
     hy_layout_retype(&store->layout, dtype);
     hy_store_abandon(store); /* whatever a pass that broke off left there */
 }

@@ -103,7 +103,7 @@ hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, i
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed) {
     hy_step_result *r = e->work.result;
     HY_TRY(hy_update_enqueue(e, lr, seed));
-    if (!e->custom) { /* who knows it already */
+    if (hy_model_has_passes(e->model)) { /* else the provider reports it */
         HY_TRY(e->device.backend->copy(e->device.compute, &r->loss_sum, e->work.buffers.loss_sum,
                                        sizeof(double)));
     }

@@ -166,7 +166,8 @@ static hy_optimizer_state update_state(hy_engine *e, hy_dtype dtype) {
 /* Gradients of a custom model are summed after its passes: their norm takes one more pass. */
 static bool sums_norm_in_passes(const hy_engine *e) {
     bool is_alone = !hy_engine_has_ranks(e); /* else they are not summed yet */
-    return !e->custom && is_alone && hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
+    return hy_model_has_passes(e->model) && is_alone &&
+           hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
 /* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of

@@ -28,7 +28,7 @@ static hy_status make_plans(hy_engine *e, const hy_pass_spec *spec) {
     hy_dtype guarded = spec->eval_types[spec->eval_type_count - 1]; /* the last is Predict's */
     hy_work *w = &e->work;
     HY_TRY(hy_optimizer_prepare(&e->plan.optimizer, &e->model->params, e->device.backend));
-    if (hy_model_is_guest(e->model)) return HY_OK;
+    if (!hy_model_has_passes(e->model)) return HY_OK;
     for (int i = 0; i < spec->type_count; i++) {
         hy_dtype dtype = spec->types[i];
         HY_TRY(make_plan(e, spec, dtype, 0, false, &w->train[hy_plan_index(dtype)]));

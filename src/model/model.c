@@ -78,7 +78,7 @@ hy_status hy_model_create(const hy_shape *shape, hy_model **out) {
     return HY_OK;
 }
 
-hy_status hy_model_create_guest(const hy_param_spec *list, int32_t count, hy_model **out) {
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out) {
     *out = NULL;
     hy_model *model = calloc(1, sizeof *model);
     if (!model) return hy_fail(HY_ERR_MEMORY, "no memory for a model");
@@ -99,7 +99,7 @@ hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_co
 }
 
 void hy_model_settle(hy_model *model) {
-    if (!hy_model_is_guest(model)) find_kinds(model);
+    if (hy_model_has_passes(model)) find_kinds(model);
 }
 
 void hy_model_destroy(hy_model *model) {
@@ -266,7 +266,7 @@ double hy_model_flops_per_token(const hy_model *model, int32_t seq) {
         HY_P_OUT_A, HY_P_OUT_B, HY_P_UP_A, HY_P_UP_B, HY_P_DOWN_A, HY_P_DOWN_B};
     const hy_shape *s = &model->shape;
     double sum = 0;
-    if (hy_model_is_guest(model)) return 0;
+    if (!hy_model_has_passes(model)) return 0;
     for (int32_t unit = 1; unit < model->params.units; unit++) {
         bool goes_back = unit >= model->lowest_trained, goes_on = unit > model->lowest_trained;
         for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {

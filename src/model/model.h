@@ -15,7 +15,8 @@
 typedef struct hy_model {
     hy_shape shape;
     hy_params params;
-    hy_unit *kinds; /* (kind_count) in the order in which they first occur; NULL: a guest's */
+    hy_unit
+        *kinds; /* (kind_count) in the order in which they first occur; NULL: it has no passes */
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
@@ -23,9 +24,9 @@ typedef struct hy_model {
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
-/* A guest's: parameters and units, and no passes: whoever brought them computes. */
-hy_status hy_model_create_guest(const hy_param_spec *list, int32_t count, hy_model **out);
-static inline bool hy_model_is_guest(const hy_model *model) { return !model->kinds; }
+/* Of a list of parameters, without passes: a custom model. */
+hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out);
+static inline bool hy_model_has_passes(const hy_model *model) { return model->kinds; }
 /* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are
  * stored as frozen_codes if that is a coded type; a new model trains all. To be called before the
  * first batch plan is made. */

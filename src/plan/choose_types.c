@@ -16,8 +16,7 @@ static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, 
                "are same, fp32, 16bit, bf16 and fp16");
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         bool is_asked = hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8;
-        p->is_fp8[i] =
-            is_asked && hy_phase_trains(&hy_phase_table[i]) && s->train.fp8_until > 0;
+        p->is_fp8[i] = is_asked && hy_phase_trains(&hy_phase_table[i]) && s->train.fp8_until > 0;
     }
     if (!hy_types_have_fp8(p)) return HY_OK;
     HY_FAIL_IF(facts->is_gpu && facts->capability < FIRST_WITH_FP8, HY_ERR_INPUT,

@@ -235,7 +235,7 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
     hy_plan_state state;
     *out = (hy_plan_work){0};
-    if (hy_model_is_guest(spec->model)) {
+    if (!hy_model_has_passes(spec->model)) {
         hy_rows_need(z->rows, choice, &z->rings, &state);
         hy_work_close(out, spec, state.work_rings);
         return HY_OK;

@@ -163,7 +163,7 @@ hy_status hy_checkpoint_lacks_base(const char *path, bool *out) {
 static hy_status check_file(const hy_engine *e, const char *file, const char *path,
                             const hy_safetensors *st) {
     size_t expected = 0;
-    bool is_plain = e->model->shape.adapter.rank == 0 && !hy_model_is_guest(e->model);
+    bool is_plain = e->model->shape.adapter.rank == 0 && hy_model_has_passes(e->model);
     HY_FAIL_IF(is_plain && has_adapters(st), HY_ERR_INPUT,
                "%s is of a run that trains adapters; make a whole model of it (hybrid-export "
                "--merge), or go on with its adapters (lora)",

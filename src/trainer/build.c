@@ -279,7 +279,9 @@ static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_P
 static hy_status new_model(hy_trainer *t) {
     char checkpoint[HY_PATH_MAX];
     hy_provider *p = t->provider;
-    if (!t->settings.init_from[0]) return p->ops->initialise(p, t);
+    bool is_new = !t->settings.init_from[0];
+    if (is_new && !p->ops->initialise) return hy_custom_take_weights(&t->engine);
+    if (is_new) return p->ops->initialise(p, t);
     HY_TRY(find_checkpoint(t, t->settings.init_from, checkpoint));
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;

@@ -14,7 +14,7 @@
 #include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
-/* ---- the beginning ------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static hy_status open_data(hy_provider *p, hy_trainer *t) {
     const hy_settings *s = &t->settings;
@@ -52,7 +52,7 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
                                  : hy_engine_load_model(&t->engine, kind, model);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Targets that count in this step's sequences, of all ranks. */
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
@@ -87,7 +87,7 @@ static void end_step(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_rep
     report->loss = loss_sum / (double)report->tokens;
 }
 
-/* ---- losses -------------------------------------------------------------------------------------- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe) {
     (void)p;

@@ -1,8 +1,8 @@
 /* provider.c: the trainer's side of a provider. See provider.h.
  *
- * What follows from facts and parameters alone is done here once for all providers: settings that mean
- * nothing without the engine's passes, and which weights a provider with memory of its own finds
- * there. */
+ * What follows from facts and parameters alone is done here once for all providers: settings
+ * that mean nothing without the engine's passes, and which weights a provider with memory of its
+ * own finds there. */
 #include "trainer/provider.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
-/* ---- settings ------------------------------------------------------------------------------------ */
+/* ---- settings -------------------------------------------------------------------------------- */
 
 static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
@@ -106,12 +106,12 @@ void hy_provider_release(hy_provider *p) {
     if (p->ops->release) p->ops->release(p);
 }
 
-/* ---- which weights a provider's memory holds ----------------------------------------------------- */
+/* ---- which weights a provider's memory holds ------------------------------------------------- */
 
 typedef hy_status (*probe_work)(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
 
-/* The weights return to the provider's memory even if the probe failed, so that a run that ends here
- * can be saved. */
+/* The weights return to the provider's memory even if the probe failed, so that a run that ends
+ * here can be saved. */
 static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan, hy_probe *probe,
                              probe_work work) {
     hy_engine *e = &t->engine;
@@ -186,7 +186,7 @@ hy_status hy_trainer_show_last(hy_trainer *t) {
     return hy_engine_sync(&t->engine);
 }
 
-/* ---- what it has --------------------------------------------------------------------------------- */
+/* ---- what it has ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
     HY_FAIL_IF(!t->provider->facts.has_passes, HY_ERR_STATE, "a model of your own has no %s here",

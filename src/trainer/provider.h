@@ -1,9 +1,9 @@
 /* provider.h: who computes the gradients and losses of a run.
  *
- * The trainer decides which phase and which sequences come next and updates the weights. A provider
- * computes: the trainer's own model (model_provider.c), a program's callbacks or loop (src/custom), or
- * any other that fills in this struct. The trainer never asks which one it has: what differs is an
- * operation or a fact. */
+ * The trainer decides which phase and which sequences come next and updates the weights. A
+ * provider computes gradients and losses: the model of the settings (model_provider.c), a
+ * program's callbacks or loop (src/custom), or any other that fills in this struct. The trainer
+ * never tests which one it has: what differs is an operation or a fact. */
 #pragma once
 
 #include "data/dataset.h"
@@ -31,10 +31,10 @@ typedef struct hy_step_report {
 typedef struct hy_provider_ops {
     /* Opens what it trains on, before the plan is made. NULL: nothing to open. */
     hy_status (*open)(hy_provider *p, hy_trainer *t);
-    /* Makes the weights that a new run begins with. */
+    /* Makes the weights that a new run begins with. NULL: they are in its memory. */
     hy_status (*initialise)(hy_provider *p, hy_trainer *t);
-    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. After a failure
-     * the trainer calls it again for the same step. */
+    /* Computes the gradients of the next step and ends with hy_update_sum_gradients. After a
+     * failure the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
     /* The step is applied. `loss_sum` is what the engine's passes summed. NULL: nothing to do. */
@@ -53,8 +53,8 @@ typedef struct hy_provider_ops {
 } hy_provider_ops;
 
 typedef struct hy_provider_facts {
-    /* The engine's passes compute: micro-batches, recomputation, activations, samples and the tokens
-     * of a step follow from settings and plan. */
+    /* The engine's passes compute: micro-batches, recomputation, activations, samples and the
+     * tokens of a step follow from settings and plan. */
     bool has_passes;
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
@@ -77,31 +77,32 @@ struct hy_provider {
 /* model_provider.c: the model and data of the settings. Stateless: all trainers share it. */
 extern hy_provider hy_model_provider;
 
-/* make.c: a trainer of this provider, which is the trainer's from here on, also after a failure. */
+/* make.c: a trainer of this provider. The trainer releases it, also after a failure. */
 hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
                                  const hy_observer *observer, hy_trainer **out);
 
-/* ---- provider.c: for the trainer --------------------------------------------------------------- */
+/* ---- provider.c: for the trainer ------------------------------------------------------------- */
 
-/* Fits the settings to a provider on so many ranks (0: one process): settings of the engine's passes
- * mean nothing without them. */
+/* Fits the settings to a provider on so many ranks (0: one process): without the engine's passes,
+ * their settings mean nothing. */
 hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *settings);
 /* One number of what must be equal on all ranks of a run. */
 uint64_t hy_provider_agreed(const hy_provider *provider);
 void hy_provider_release(hy_provider *provider);
 /* Losses of training sequences, and the held-out loss; with probe->of_candidate of the proposed
- * weights or of the average. A provider with memory of its own finds those weights there meanwhile. */
+ * weights or of the average. A provider with memory of its own finds those weights there while it
+ * computes. */
 hy_status hy_trainer_probe(hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
 hy_status hy_trainer_probe_held_out(hy_trainer *t, hy_probe *probe);
-/* Before a public call returns with this status: the provider's memory holds the weights as they are
- * now; a 16-bit copy may have been stale. Not after a failure that ranks have not agreed on. */
+/* Before a public call returns with this status: updates the weights in the provider's memory,
+ * where a 16-bit copy may be stale. Does nothing after a failure that ranks have not agreed on. */
 hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status);
-/* The run ends: the provider's memory holds the weights after the last step. */
+/* At the end of a run: the provider's memory gets the weights after the last step. */
 hy_status hy_trainer_show_last(hy_trainer *t);
 /* HY_ERR_STATE: `what` needs the engine's passes. */
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what);
 
-/* ---- for providers ----------------------------------------------------------------------------- */
+/* ---- for providers --------------------------------------------------------------------------- */
 
 hy_engine *hy_trainer_engine(hy_trainer *t);
 int64_t hy_trainer_next_sequence(const hy_trainer *t); /* number of the next step's first one */
