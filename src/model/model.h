@@ -36,7 +36,7 @@ void hy_model_settle(hy_model *model);
 
 /* Floating-point operations of one training token at sequence length `seq`: for a weight of a block
  * or the head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own,
- * where it is trained; and causal attention. Recomputation is not counted. 0: a guest's, not known.
+ * where it is trained; and causal attention. Recomputation is not counted. 0: not known.
  * */
 double hy_model_flops_per_token(const hy_model *model, int32_t seq);
 void hy_model_destroy(hy_model *model);

@@ -90,7 +90,7 @@ static hy_status fail_no_match(const hy_params *p, const char *entry) {
                    p->count > 3 ? " and so on" : "");
 }
 
-/* Adds what one entry of a list means. A guest has no blocks. */
+/* Adds what one entry of a list means. A custom model has no blocks. */
 static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
     int32_t layers = p->units - 2, found = 0;
     bool is_last = p->at && strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;

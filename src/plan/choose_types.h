@@ -20,18 +20,18 @@ static inline hy_precision_level hy_precision_finest(void) {
 }
 
 /* What a custom model brings: the types of weights and gradients in its memory. */
-typedef struct hy_guest_types {
+typedef struct hy_custom_types {
     hy_dtype weights, grads;
     bool asks_each;  /* it gives the gradients of each micro-batch; else those of a whole step */
     bool sums_grads; /* they are added up in a row of ours: then, and with several ranks */
-} hy_guest_types;
+} hy_custom_types;
 
 /* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,
                           const hy_device_facts *facts, hy_types *out);
 /* As above, for a custom model: passes have the types of its weights. */
-hy_status hy_types_choose_guest(const hy_settings *settings, const hy_precision_level *level,
-                                const hy_guest_types *guest, hy_types *out);
+hy_status hy_types_choose_custom(const hy_settings *settings, const hy_precision_level *level,
+                                 const hy_custom_types *custom, hy_types *out);
 
 /* What a model that is only used computes in: bf16 on a card that has it, else fp32; or as asked. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);

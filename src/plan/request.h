@@ -31,7 +31,7 @@ typedef struct hy_plan_request {
     const hy_settings *settings;
     hy_model *model;
     hy_backend *backend;
-    const hy_guest_types *guest; /* types of a custom model; NULL: the model is ours */
+    const hy_custom_types *custom; /* types of a custom model; NULL: the model is ours */
     struct {
         int32_t rank, count; /* count 0: there is one */
         bool is_staged;      /* what goes between ranks passes through pinned memory */

@@ -111,7 +111,7 @@ void hy_tensorboard_close(hy_record *record);
 typedef struct hy_summary_extras {
     const char *command;               /* "": not known */
     int64_t recoveries, batch_changes; /* that a shortage of memory made in this session */
-    int64_t batch_size, grad_accum;    /* at its end; 0: a guest's, not known */
+    int64_t batch_size, grad_accum;    /* at its end; 0: not known */
     const hy_ranks_info *ranks;        /* of none: there is one */
     const hy_savings *savings;         /* NULL: they could not be computed */
 } hy_summary_extras;

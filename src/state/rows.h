@@ -65,7 +65,7 @@ typedef struct hy_rows_spec {
     hy_optimizer optimizer;
     int32_t slow_count; /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
-    bool is_guest;       /* a custom model: weights and gradients lie in the caller's memory, */
+    bool is_custom;      /* a custom model: weights and gradients lie in the caller's memory, */
     bool sums_grads;     /* but for a sum of the gradients */
     bool has_named_base; /* frozen weights are a model's own files, and no part of checkpoints */
     hy_rank_spec ranks;
