@@ -30,7 +30,8 @@ hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
     hy_team_options options = {.link = s->ranks.transport,
                                .timeout = s->ranks.rank_timeout,
                                .agreed = hy_hash_bytes(agreed, sizeof agreed, 0),
-                               .agreed_name = provider->memory ? "settings or parameters" : NULL};
+                               .agreed_name =
+                                   provider && provider->memory ? "settings or parameters" : NULL};
     if (observer) options.observer = *observer;
     return hy_team_open(&options, out);
 }

@@ -178,7 +178,7 @@ test_a_live_run_is_left_alone_by_every_other() {
     # shellcheck disable=SC2086
     for how in "--resume out" "$tiny --out out --overwrite" "$tiny --out out --resume out"; do
         run $how
-        expect_refusal "out is in use: $mine"
+        expect_refusal "out is in use by $mine"
     done
     run_tiny --out out
     expect_refusal "holds a run already"
