@@ -49,12 +49,12 @@ static hy_status check_room(const hy_engine *e, const hy_model *own) {
     const hy_adapter *room = &e->model->shape.adapter, *needs = &own->shape.adapter;
     const char *modules[HY_ADAPTER_MODULES];
     HY_FAIL_IF(needs->rank > room->rank, HY_ERR_INPUT,
-               "its rank is %d, and lora_rank is %d: leave that out, or name at least %d",
+               "its rank is %d, but lora_rank is %d: omit lora_rank, or set it to at least %d",
                needs->rank, room->rank, needs->rank);
     hy_adapter_modules(&own->shape, needs->parts & ~room->parts, modules);
     HY_FAIL_IF(modules[0], HY_ERR_INPUT,
-               "it has an adapter for %s, which is not among lora_targets = %s: leave that out, or "
-               "name it too",
+               "it has an adapter for %s, which lora_targets = %s does not include: omit "
+               "lora_targets, or add it there",
                modules[0], e->settings->lora.lora_targets);
     return HY_OK;
 }
@@ -82,8 +82,8 @@ static hy_status check_codes(const hy_adapters *a, const hy_engine *e) {
         bool is_coded = hy_is_coded(hy_params_stored(params, i, HY_F32));
         param->is_trainable = is_trainable;
         HY_FAIL_IF(is_coded, HY_ERR_INPUT,
-                   "%s is trained whole by one of these adapters and %s beside the others: look at "
-                   "them one by one, or with frozen_dtype = auto",
+                   "one of these adapters trains %s whole, while the others need it as %s: "
+                   "evaluate them one by one, or with frozen_dtype = auto",
                    param->name, hy_settings_frozen_name(e->settings));
     }
     return HY_OK;

@@ -99,7 +99,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
-               "the run has no held-out data; name some (--data FILE)");
+               "the run has no held-out data; name a file (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,
@@ -133,7 +133,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
     HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
-               "%s: its loss is not finite: the weights hold NaN or infinity, or give such numbers",
+               "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
@@ -239,7 +239,7 @@ static hy_status check_room(const hy_used_model *m) {
     double element = (double)hy_dtype_size(m->engine.plan.types.of[HY_FULL]);
     double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
     HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
-               "the weights of the folder take %.1f GiB, and %.1f GiB of host memory are free",
+               "the folder's weights need %.1f GiB of host memory, but only %.1f GiB are free",
                needs / 0x1p30, has / 0x1p30);
     return HY_OK;
 }
@@ -305,7 +305,7 @@ hy_status hy_evaluations_json_sized(const hy_evaluation *list, size_t count, siz
     hy_text text = {0};
     hy_json_writer w;
     hy_evaluation one = {0};
-    HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to be written");
+    HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to write");
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
     hy_copy_sized(&one, sizeof one, list, size);

@@ -81,8 +81,8 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
     hy_status status =
         has_weights ? open_engine(m)
                     : hy_fail(HY_ERR_INPUT,
-                              "model %s is a shape without weights; accepted: a model's folder or "
-                              "name on the hub, or the folder of a run or checkpoint",
+                              "model %s is a shape without weights; accepted: a model folder, a "
+                              "model name on the hub, a run folder or a checkpoint folder",
                               m->settings.model);
     if (status != HY_OK) {
         hy_model_close(m);
@@ -109,8 +109,8 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
     HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
     HY_TRY(hy_checkpoint_has_adapters(from, &has_own));
     HY_FAIL_IF(has_own && m->adapters.set.count > 0, HY_ERR_INPUT,
-               "%s has adapters of its own; name the model that they stand beside (--model), and "
-               "its folder adapter among the adapters (--adapter)",
+               "%s holds adapters; name their base model (--model), and add its folder \"adapter\" "
+               "to the adapters (--adapter)",
                m->settings.init_from);
     HY_TRY(hy_engine_initialise_adapters(e));
     HY_TRY(hy_checkpoint_lacks_base(from, &e->base_is_named));

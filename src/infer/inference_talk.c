@@ -106,7 +106,7 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
         if (out->count + spare <= room || next >= s->count) break;
         drop_turns(s, first, next - first);
     }
-    HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty: there is nothing to answer");
+    HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty");
     return HY_OK;
 }
 
@@ -119,9 +119,9 @@ hy_status hy_inference_say_sized(hy_inference *in, const char *message,
     hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
     const hy_conversation *said = &in->said;
-    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "nothing was said yet");
+    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "the conversation is empty");
     HY_FAIL_IF(!message && said->turns[said->count - 1].role == HY_ROLE_ASSISTANT, HY_ERR_INPUT,
-               "the assistant spoke last: there is nothing to answer");
+               "the last message is the assistant's: add a user message first");
     if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);

@@ -89,8 +89,8 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
                            tokens, (int32_t)count, in->logits));
     for (int32_t i = 0; i < in->vocab; i++) {
         HY_FAIL_IF(!isfinite(in->logits[i]), HY_ERR_NUMERIC,
-                   "the model's logits are not finite: its weights hold NaN or infinity, or give "
-                   "such numbers");
+                   "the model's logits are not finite: its weights contain NaN or infinity, or "
+                   "produce them");
     }
     hy_status status = hy_ids_append(&in->known, tokens, count);
     if (status != HY_OK) hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
@@ -100,9 +100,10 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
 static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
                              hy_generated *info) {
     size_t room = (size_t)in->decoder->options.context;
-    HY_FAIL_IF(count >= room, HY_ERR_INPUT,
-               "the text has %zu tokens, and the context of %zu must hold it and an answer", count,
-               room);
+    HY_FAIL_IF(
+        count >= room, HY_ERR_INPUT,
+        "the text has %zu tokens; the context of %zu tokens has no room for it and an answer",
+        count, room);
     double begin = hy_clock();
     /* Keeps what the prompt shares with what is known; the last token is taken again for its logits. */
     size_t shared = 0;

@@ -176,7 +176,7 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
         .e = e, .tokenizer = tokenizer, .options = options, .vocab = ids < vocab ? ids : vocab};
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
-               "the model's vocabulary of %d tokens does not hold all bytes", vocab);
+               "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
     HY_TRY(hy_model_folder(e->settings, folder));
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));

@@ -378,8 +378,8 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
     snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,
-             "a step is short beside the copies it waits for: --step-tokens %lld would train %.0f "
-             "tokens/s, waiting %.1f %% of a step",
+             "computing is short compared with the copies: --step-tokens %lld would train %.0f "
+             "tokens/s and wait %.1f %% of a step",
              (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

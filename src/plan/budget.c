@@ -16,7 +16,7 @@
 /* What is asked of one kind of memory, and the limit by its name; 0: the system does not say. */
 static hy_status check_one(const char *what, uint64_t needed, uint64_t limit, const char *name) {
     HY_FAIL_IF(limit && needed > limit, HY_ERR_INPUT,
-               "this run needs %s of %s and %s is %s: %s short", hy_bytes_as_text(needed).text,
+               "this run needs %s of %s, but %s is %s: %s short", hy_bytes_as_text(needed).text,
                what, name,
                limit > 1 ? hy_bytes_as_text(limit).text : "nothing", /* 1: none at all */
                hy_bytes_as_text(needed - limit).text);
@@ -94,15 +94,17 @@ hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
         hy_plan_host_bytes(plan) + hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     HY_TRY(check_one("device memory", plan->device, device, "max_gpu_mem"));
     if (is_gpu) {
-        HY_TRY(check_one("device memory", plan->device, card_limit(r), "what is free on the card"));
+        HY_TRY(
+            check_one("device memory", plan->device, card_limit(r), "the free memory of the card"));
         /* Another machine's limit is not known. */
         if (!s->card[0] && needed > r->host_held) HY_TRY(hy_pin_check(needed - r->host_held));
     }
     HY_TRY(check_one(is_gpu ? "host memory" : "memory", needed + (is_gpu ? 0 : plan->device), host,
-                     asked && host == asked ? "cpu_mem" : "free memory less host_reserve"));
+                     asked && host == asked ? "cpu_mem" : "free memory minus host_reserve"));
     if (plan->disk == 0) return HY_OK;
     HY_FAIL_IF(!s->memory.offload_folder[0], HY_ERR_INPUT,
-               "a place is disk and offload_folder is empty: name a folder on a fast disk");
+               "the plan places data on disk, but offload_folder is empty: set it to a folder on a "
+               "fast disk");
     return check_one("disk", plan->disk, disk == UINT64_MAX ? 0 : disk,
-                     s->memory.offload_size ? "offload_size" : "what is free in offload_folder");
+                     s->memory.offload_size ? "offload_size" : "the free space in offload_folder");
 }

@@ -166,34 +166,34 @@ const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     const hy_settings *s = r->settings;
     bool is_asked = !r->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
     if (!is_asked || hy_types_have_fp8(types)) return NULL;
-    if (s->train.fp8_until == 0) return "nothing is in fp8: fp8_until is 0";
+    if (s->train.fp8_until == 0) return "fp8 is not used: fp8_until is 0";
     if (!hy_params_fp8_possible(&r->model->params).weights) {
-        return "nothing is in fp8, as all matrices are frozen and frozen_dtype is not fp8: the run "
-               "is "
-               "in bf16";
+        return "fp8 is not used, because all matrices are frozen and frozen_dtype is not fp8: the "
+               "run uses bf16";
     }
     return s->train.seq_len % EVEN_TOKENS
-               ? "nothing is in fp8, as seq_len is no multiple of 16: the run is in bf16"
-               : "nothing is in fp8, as bf16 is faster here or widths are no multiples of 16: the "
-                 "run "
-                 "is in bf16";
+               ? "fp8 is not used, because seq_len is not a multiple of 16: the run uses bf16"
+               : "fp8 is not used, because bf16 is faster here or widths are not multiples of 16: "
+                 "the run uses bf16";
 }
 
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size) {
     hy_fp8_use could = hy_params_fp8_possible(params);
     hy_text text = {0};
     int left = 0;
-    hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", matmuls_of(use->weights, use->grads),
+    hy_text_addf(&text, "fp8 in %d of the %d matmuls of a block",
+                 matmuls_of(use->weights, use->grads),
                  matmuls_of((1u << HY_LINEARS) - 1, could.grads));
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = hy_linear_bit(linears[i].kind);
         bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);
         if (weights && grads) continue;
-        hy_text_addf(&text, "%s%s%s",
-                     left++ ? ", " : "; in bf16, as that is faster or has to be: ", linears[i].name,
-                     weights ? " (gradient)"
-                     : grads ? " (forward and back)"
-                             : "");
+        hy_text_addf(
+            &text, "%s%s%s",
+            left++ ? ", " : "; in bf16, because it is faster or required: ", linears[i].name,
+            weights ? " (gradient)"
+            : grads ? " (forward and back)"
+                    : "");
     }
     snprintf(out, size, "%s", text.has_failed ? "fp8" : hy_text_string(&text));
     hy_text_free(&text);

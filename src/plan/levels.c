@@ -184,10 +184,10 @@ static void say_why_not(const trial *finer, const trial *taken, const char *than
         hy_text_addf(out, "the run is %.2f times as fast%s",
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
     } else if (p->device_short) {
-        hy_text_addf(out, "%s would be %s short of device memory", than,
+        hy_text_addf(out, "%s would need %s more device memory", than,
                      hy_bytes_as_text(p->device_short).text);
     } else {
-        hy_text_addf(out, "%s would be %s short of %s", than,
+        hy_text_addf(out, "%s would need %s more %s", than,
                      hy_bytes_as_text(p->host_short ? p->host_short : p->disk_short).text,
                      p->host_short ? "host memory" : "disk");
     }
@@ -214,7 +214,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
         hy_text_add(&text, ": ");
         if (is_asked) {
-            hy_text_add(&text, "what is fixed asks for it");
+            hy_text_add(&text, "your settings require it");
         } else {
             say_why_not(finest, taken, "fp32", "", &text);
         }
@@ -225,7 +225,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
 
 static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
     static const char *const words[MEMORIES] = {
-        "", "no snapshot for a late rejection of jumps: ", "what the predictor keeps in 8 bits: ",
+        "", "no snapshot, so jumps cannot be rejected late: ", "the predictor's state in 8 bits: ",
         "prediction is disabled: "};
     static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
                                                "with it the run"};

@@ -68,7 +68,8 @@ static void probe_card(hy_machine *m) {
         m->both_ways_bytes_per_second = rates.copy_both;
         m->gpu_memory_bytes_per_second = rates.device_bandwidth;
     } else { /* a card that is full to the brim, for example */
-        snprintf(m->cuda, sizeof m->cuda, "copies could not be timed: %s", hy_error_message());
+        snprintf(m->cuda, sizeof m->cuda, "cannot measure the speed of copies: %s",
+                 hy_error_message());
     }
     backend->destroy(backend);
 }

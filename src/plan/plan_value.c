@@ -127,7 +127,7 @@ hy_status hy_dtype_read(const hy_json *json, const hy_json_node *node, const cha
         *out = (hy_dtype)i;
         if (strcmp(name, hy_dtype_name(*out)) == 0) return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT, "%s: %s is \"%s\", which is no number type", path, key, name);
+    return hy_fail(HY_ERR_INPUT, "%s: %s is \"%s\", which is not a number type", path, key, name);
 }
 
 static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *first_batch) {

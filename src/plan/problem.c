@@ -122,13 +122,13 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     p->keeps_batch = (asked == 0 && !p->prefers_batch) || !r->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     HY_FAIL_IF(asked && (asked % seq != 0 || asked < seq), HY_ERR_INPUT,
-               "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
-               "accepted are multiples of %lld",
+               "step_tokens is %lld and seq_len is %lld: a step consists of whole sequences, so "
+               "step_tokens must be a multiple of %lld",
                (long long)asked, (long long)seq, (long long)seq);
     int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1;
     HY_FAIL_IF(p->step_sequences % ranks != 0, HY_ERR_INPUT,
-               "a step has %lld sequences, which %lld ranks cannot share evenly: accepted are "
-               "multiples of %lld (batch_size, grad_accum_steps, step_tokens)",
+               "a step has %lld sequences, which %lld ranks cannot share evenly: use a multiple of "
+               "%lld (batch_size, grad_accum_steps, step_tokens)",
                (long long)p->step_sequences, (long long)ranks, (long long)ranks);
     p->step_sequences /= ranks;
     bool is_free = asked || ranks > 1; /* how a step is split */
@@ -233,15 +233,14 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
         bool is_drop = plan->offload == HY_OFFLOAD_DROP;
         plan->offload = HY_OFFLOAD_NONE;
         if (is_here || !is_drop) return HY_OK;
-        return hy_fail(
-            HY_ERR_INPUT,
-            "offload_strategy drop gives up optimizer state to free the device; with optim_place "
-            "pinned it is not there: choose none, or optim_place device");
+        return hy_fail(HY_ERR_INPUT, "offload_strategy drop discards optimizer state to free "
+                                     "device memory, but with optim_place pinned the state is not "
+                                     "on the device: choose none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,
-               "offload_strategy compress puts 8-bit codes where the gradients were, which are the "
-               "caller's here; accepted are none, cpu, pinned and drop");
+               "offload_strategy compress stores 8-bit codes in the memory of the gradients, which "
+               "belongs to the caller here; accepted: none, cpu, pinned and drop");
     if (optim->dtype == HY_U8) {
         plan->offload = HY_OFFLOAD_NONE;
         return HY_OK;
@@ -251,9 +250,9 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
     if (optim->dtype == HY_F32 && has_room) return HY_OK;
     return hy_fail(
         HY_ERR_INPUT,
-        "offload_strategy compress keeps optimizer state in 8 bits where the gradients were: it "
-        "needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype 8bit "
-        "needs no compressing, and none, cpu, pinned and drop go with any");
+        "offload_strategy compress stores the optimizer state as 8 bits in the memory of the "
+        "gradients: it needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype "
+        "8bit is already compressed; none, cpu, pinned and drop work with every type");
 }
 
 /* ---- the plan -------------------------------------------------------------------------------------- */

@@ -29,8 +29,8 @@ static hy_status check_slow_groups(const hy_plan_request *r, const hy_plan *plan
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
         bool is_own = p->is_trainable && p->own_optimizer; /* choose_types.c looks at the run's */
         HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits reach as far "
-                   "as the steps of AdamW go; accepted are adamw in all groups, or "
+                   "predictor_dtype is 8bit, but the optimizer of %s is %s: the range of the 8-bit "
+                   "form is made for AdamW's steps; accepted: adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
                    p->name, kind->name);
     }
@@ -45,8 +45,8 @@ static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *pla
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
         HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
-                   "offload_strategy is compress and the optimizer of %s is %s: its state is small "
-                   "and stays exact; accepted are none, cpu, pinned and drop",
+                   "offload_strategy is compress, but the optimizer of %s is %s: its state is "
+                   "small and is never compressed; accepted: none, cpu, pinned and drop",
                    p->name, kind->name);
     }
     return HY_OK;

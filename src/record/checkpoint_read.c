@@ -19,8 +19,8 @@
 
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
                              char path[HY_PATH_MAX]) {
-    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT,
-               "no checkpoint: %s is not the folder of a checkpoint or a run", from);
+    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "%s is not a checkpoint folder or a run folder",
+               from);
     HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
     if (hy_path_exists(path)) {
         HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
@@ -69,7 +69,7 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
-               "%s is a checkpoint of another model: %s is %s there and %s here", path,
+               "%s is a checkpoint of another model: in it %s is %s, in this model %s", path,
                tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
                hy_dims_to_text(tensor->shape, tensor->ndim).text);
     HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
@@ -165,8 +165,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     size_t expected = 0;
     bool is_plain = e->model->shape.adapter.rank == 0 && hy_model_has_passes(e->model);
     HY_FAIL_IF(is_plain && has_adapters(st), HY_ERR_INPUT,
-               "%s is of a run that trains adapters; make a whole model of it (hybrid-export "
-               "--merge), or go on with its adapters (lora)",
+               "%s is a checkpoint of a run that trains adapters; merge them into a model first "
+               "(hybrid-export --merge), or continue training the adapters (lora)",
                path);
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
@@ -179,10 +179,10 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     const char *other = first_unknown(e, file, st);
-    return hy_fail(HY_ERR_INPUT,
-                   "%s is a checkpoint of another model: it has %zu tensors, this model %zu%s%s",
-                   path, hy_safetensors_count(st), expected, other ? "; one is called " : "",
-                   other ? other : "");
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s is a checkpoint of another model: it has %zu tensors, this model has %zu%s%s", path,
+        hy_safetensors_count(st), expected, other ? "; one of them is " : "", other ? other : "");
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -231,7 +231,8 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
         return HY_OK;
     }
     int32_t block = hy_param_block(param, entry->dtype);
-    HY_FAIL_IF(block == 0, HY_ERR_INPUT, "%s is %s, which rows of %lld cannot be", entry->name,
+    HY_FAIL_IF(block == 0, HY_ERR_INPUT,
+               "%s is stored as %s, which does not support rows of %lld elements", entry->name,
                hy_dtype_name(entry->dtype), (long long)param->shape[1]);
     int64_t skipped = first / block, blocks = (first + count - 1) / block - skipped + 1;
     float *scales = (float *)(void *)(raw + hy_align(bytes));
@@ -385,11 +386,10 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
     bool is_own = false;
     (void)hy_json_as_bool(hy_json_get(progress, "own"), &is_own);
-    HY_FAIL_IF(
-        is_own, HY_ERR_INPUT,
-        "%s is of a model or loop of a program's own: only that program can go on with it or "
-        "use it; its parameters are in weights.safetensors, by their names",
-        path);
+    HY_FAIL_IF(is_own, HY_ERR_INPUT,
+               "%s is a checkpoint of a custom model or loop: only the program that wrote it can "
+               "resume it or use it; weights.safetensors holds its parameters by name",
+               path);
     return HY_OK;
 }
 
@@ -420,9 +420,9 @@ static hy_status check_sums(const hy_engine *e, const char *path, const hy_safet
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
         if (!entry) continue;
         HY_FAIL_IF(!has_shape_of(entry, &tensor) || !hy_is_real(entry->dtype), HY_ERR_INPUT,
-                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name,
-                   hy_dims_to_text(entry->shape, entry->ndim).text, hy_dtype_name(entry->dtype),
-                   hy_dims_to_text(tensor.shape, tensor.ndim).text);
+                   "%s: the average of %s has shape %s and dtype %s, expected %s", path,
+                   tensor.name, hy_dims_to_text(entry->shape, entry->ndim).text,
+                   hy_dtype_name(entry->dtype), hy_dims_to_text(tensor.shape, tensor.ndim).text);
     }
     return HY_OK;
 }

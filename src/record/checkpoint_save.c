@@ -22,7 +22,7 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
     *some = tensor->count - at < most ? tensor->count - at : most;
     uint64_t offset = 0;
     bool is_here = hy_state_find(e, tensor, at, some, &offset);
-    HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "%s is not whole here", tensor->name);
+    HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "this rank does not hold all of %s", tensor->name);
     uint64_t size = hy_dtype_bytes(tensor->dtype, *some);
     HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->device.compute, offset,
                          is_across ? &single : to, size));

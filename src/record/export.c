@@ -36,8 +36,8 @@ static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind
     char folder[HY_PATH_MAX];
     if (!is_auto && strcmp(asked, "none") != 0) {
         HY_FAIL_IF(!hy_path_exists(asked), HY_ERR_INPUT,
-                   "the tokenizer of the model is missing: %s, which its data was made with, is "
-                   "not there any more",
+                   "the model's tokenizer is missing: %s, the tokenizer of the training data, no "
+                   "longer exists",
                    asked);
         return hy_path_join(out->tokenizer, sizeof out->tokenizer, "", asked);
     }
@@ -65,9 +65,10 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {
-    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
+    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT,
+               "the name of the output folder is empty");
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
-               "%s is there already; choose another folder or ask to overwrite it", options->out);
+               "%s already exists; choose another folder, or use --overwrite", options->out);
     return HY_OK;
 }
 

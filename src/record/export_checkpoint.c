@@ -74,12 +74,13 @@ static hy_status check_tensors(const saved *s) {
         const hy_safetensors *file;
         const hy_safetensors_entry *e = entry_of(s, i, &file);
         if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
-        if (!e) return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s", s->path, param->name);
+        if (!e)
+            return hy_fail(HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
         bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
                         (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
         bool fits = is_known && e->bytes == hy_dtype_bytes(e->dtype, param->stored);
         if (fits) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which is not the model's",
+        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which does not match the model",
                        s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
     }
     return HY_OK;
@@ -135,8 +136,8 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     if (settings->kept.folder[0] || !has_files) return HY_OK;
     HY_TRY(hy_settings_model_files(settings, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "%s, which the model began as, is not there: its architecture, tokenizer and end "
-               "tokens would be missing; name the folder where it is now (--base FOLDER)",
+               "the model that the run started from, %s, was not found; the export needs its "
+               "architecture, tokenizer and end tokens: name its folder (--base FOLDER)",
                model);
     return HY_OK;
 }
@@ -167,12 +168,11 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
     hy_dtype codes = s->model->params.frozen_codes;
     *as_files = onto && strcmp(onto, "folder") == 0;
     HY_FAIL_IF(onto && !*as_files && strcmp(onto, "trained") != 0, HY_ERR_INPUT,
-               "adapters cannot be merged onto %.40s; accepted: trained, folder", onto);
-    HY_FAIL_IF(
-        *as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
-        "%s holds the weights that its adapters stand beside as %s alone: there is no folder "
-        "to merge onto (--merge-onto trained)",
-        s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
+               "--merge-onto is %.40s; accepted: trained, folder", onto);
+    HY_FAIL_IF(*as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
+               "%s holds its base weights only as %s, so there is no folder with the original "
+               "weights; use --merge-onto trained",
+               s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
     return HY_OK;
 }
 
@@ -180,26 +180,24 @@ static void tell_onto(const saved *s, bool as_files, const hy_observer *observer
     const char *from = s->lacks_base ? s->base_path : s->path;
     hy_dtype codes = s->model->params.frozen_codes;
     if (!hy_is_coded(codes)) {
-        hy_say_to(observer, HY_NOTE, "merged onto the weights of %s", from);
+        hy_say_to(observer, HY_NOTE, "merged into the weights of %s", from);
         return;
     }
-    hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
-              as_files ? "the weights" : "the base as it was trained: the weights", from,
-              as_files ? " as they are, not the " : " in ",
+    hy_say_to(observer, HY_NOTE, "merged into %s of %s%s%s%s",
+              as_files ? "the weights" : "the quantised base of the training: the weights", from,
+              as_files ? " as stored in the folder, not the " : " in ",
               hy_settings_frozen_name(hy_config_settings(s->said.config)),
               !s->lacks_base ? ""
-              : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
-                           "far the two are apart"
-                         : "; --eval-batches 20 shows how far that is from the weights as they "
-                           "are (--merge-onto folder)");
+              : as_files     ? " base of the training; --eval-batches 20 measures the difference"
+                         : "; --eval-batches 20 measures the difference to the folder's weights "
+                           "(--merge-onto folder)");
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,
                              const hy_settings *settings, bool *as_files, merging *m) {
     const hy_shape *shape = &s->model->shape;
     const hy_params *params = &s->model->params;
-    HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters that could be merged",
-               s->path);
+    HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters to merge", s->path);
     HY_TRY(choose_onto(s, options->onto, as_files));
     if (s->lacks_base) HY_TRY(open_base(s, settings));
     /* What the checkpoint itself or a quantised folder holds as codes is read as what they stand for. */

@@ -73,9 +73,9 @@ static hy_status check_writable(const char *path) {
         *slash = 0;
     }
     HY_FAIL_IF(!hy_path_is_dir(at), HY_ERR_INPUT,
-               "the output folder %s cannot be made: %s is not a folder", path, at);
+               "cannot create the output folder %s: %s is not a folder", path, at);
     HY_FAIL_IF(access(at, W_OK | X_OK) != 0, HY_ERR_INPUT,
-               "the output folder %s cannot be written: %s: %s", path, at, strerror(errno));
+               "cannot write to the output folder %s: %s: %s", path, at, strerror(errno));
     return HY_OK;
 }
 
@@ -125,8 +125,7 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
     char best_stamp[64] = "";
     out[0] = 0;
     HY_FAIL_IF(!hy_path_is_dir("runs"), HY_ERR_INPUT,
-               "there is no folder runs/ to resume from; name one: "
-               "--resume DIR");
+               "there is no folder runs/ to resume from; name a run folder: --resume DIR");
     HY_TRY(hy_dir_list("runs", &names, &count));
     for (size_t i = 0; i < count; i++) {
         char path[HY_PATH_MAX], checkpoint[HY_PATH_MAX];
@@ -143,7 +142,8 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
     }
     hy_dir_list_free(names, count);
     if (out[0]) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "no run below runs/ has a checkpoint; name one: --resume DIR");
+    return hy_fail(HY_ERR_INPUT,
+                   "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
 }
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {
@@ -154,8 +154,8 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
         run_folder_of(folder, run);
     }
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
-    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
-               "%s is not the folder of a run: it has no config.cfg", run);
+    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT, "%s is not a run folder: it has no config.cfg",
+               run);
     hy_kept_origin kept;
     HY_TRY(hy_origin_read(run, &kept));
     HY_TRY(hy_config_load_kept(config, path, &kept));
@@ -171,7 +171,7 @@ static hy_status check_files(const char *path) {
         if (strcmp(run_files[i].name, "tensorboard") == 0) continue; /* files are added there */
         HY_TRY(hy_path_join(inside, sizeof inside, path, run_files[i].name));
         HY_FAIL_IF(hy_path_exists(inside), HY_ERR_INPUT,
-                   "%s is there already, and a run would replace it; choose another --out, or add "
+                   "%s already exists, and the run would replace it; choose another --out, or add "
                    "--overwrite",
                    inside);
     }
@@ -185,8 +185,8 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
     }
     HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
                HY_ERR_INPUT,
-               "%s holds a run already; add --resume to go on with it, --overwrite to "
-               "begin anew there, or choose another --out",
+               "%s already holds a run; add --resume to continue it, --overwrite to start over, or "
+               "choose another --out",
                r->out);
     return HY_OK;
 }
@@ -207,7 +207,7 @@ static hy_status check_sources(const hy_record *r, const hy_settings *s) {
         const char *below = path + length + 1;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(below, "/"), below);
         HY_FAIL_IF(is_of_run(name, false) || strcmp(name, HY_ORIGIN_FOLDER) == 0, HY_ERR_INPUT,
-                   "%s = %s lies in %s, which --overwrite would clear; choose another --out",
+                   "%s = %s is inside %s, which --overwrite would delete; choose another --out",
                    sources[i].key, sources[i].path, r->out);
     }
     return HY_OK;
@@ -217,7 +217,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
     if (strcmp(s->out, "none") == 0) {
-        HY_FAIL_IF(is_auto, HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
+        HY_FAIL_IF(is_auto, HY_ERR_INPUT, "resume = auto needs an output folder, but out is none");
         r->out[0] = 0;
         return HY_OK;
     }

@@ -48,7 +48,7 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
         const char *newline = memchr(text + at, '\n', looked_at);
         if (!newline && left > LONGEST) {
             status =
-                hy_fail(HY_ERR_INPUT, "%s has a line of more than %d MiB: it is no metrics file",
+                hy_fail(HY_ERR_INPUT, "%s has a line of more than %d MiB: it is not a metrics file",
                         path, LONGEST >> 20);
             break;
         }
@@ -102,12 +102,12 @@ void hy_record_flush(hy_record *r) {
     hy_tensorboard_flush(r);
     bool is_late = write_waiting(r) != HY_OK;
     if (is_late && r->waiting.size > MOST_WAITING) {
-        hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without metrics",
+        hy_say_to(&r->observer, HY_WARNING, "%s; the run continues without metrics",
                   hy_error_message());
         r->has_metrics = false;
     } else if (is_late && !r->is_late) {
         hy_say_to(&r->observer, HY_WARNING,
-                  "%s; the run goes on, and what belongs there is written when it can be",
+                  "%s; the run continues and writes these lines later, when it can",
                   hy_error_message());
     }
     r->is_late = is_late;

@@ -66,16 +66,16 @@ static hy_status check_file(const char *run, const hy_json *json, const hy_json_
     HY_TRY(hy_json_int(json, file, "bytes", &bytes));
     HY_TRY(hy_json_string(json, file, "xxh64", &hex, NULL));
     HY_FAIL_IF(name[0] == '/' || strstr(name, ".."), HY_ERR_INPUT,
-               "%s/" HY_ORIGIN_FOLDER "/origin.json: \"%.100s\" is no file of this folder", run,
+               "%s/" HY_ORIGIN_FOLDER "/origin.json: \"%.100s\" is not a file in this folder", run,
                name);
     HY_TRY(origin_path(run, name, path));
     bool is_there = hy_path_exists(path);
     if (is_there) HY_TRY(hy_file_hash(path, &hash, &size));
     bool is_same = size == (uint64_t)bytes && hash == strtoull(hex, NULL, 16);
     HY_FAIL_IF(!is_there || !is_same, HY_ERR_IO,
-               "%s is %s; put it back, or remove %s/" HY_ORIGIN_FOLDER
-               " to go by the model that the run began as, where it is now",
-               path, is_there ? "not what the run began with" : "missing", run);
+               "%s %s; restore the file, or remove %s/" HY_ORIGIN_FOLDER
+               " to use the model that the run started from, at its current path",
+               path, is_there ? "is not the file that the run started with" : "is missing", run);
     return HY_OK;
 }
 
@@ -93,7 +93,7 @@ static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origi
     bool fits = strlen(prefix) < sizeof out->prefix && strlen(weights) < sizeof out->weights &&
                 !strchr(tokenizer, '/');
     HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
-               "%s/" HY_ORIGIN_FOLDER "/origin.json is not what this program writes", run);
+               "%s/" HY_ORIGIN_FOLDER "/origin.json was not written by this program", run);
     for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
         HY_TRY(check_file(run, json, f));
     }
@@ -155,14 +155,14 @@ hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]) {
     hy_status status = hy_settings_base_files(s, kind, path);
     HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "the adapters stand beside the weights of %s, which are not there; --base FOLDER "
-               "says where that model is now",
+               "the adapters' base model, %s, was not found; name its folder (--base FOLDER)",
                s->lora.base[0] ? s->lora.base : s->model);
     hy_kept_origin now = {.kind = *kind};
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s holds other weights than those that the adapters were trained beside", path);
+               "the weights in %s are not the base weights that the adapters were trained with",
+               path);
     return HY_OK;
 }
 
@@ -267,8 +267,8 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
     HY_TRY(hy_dir_sync(partial));
     HY_TRY(hy_path_join(path, sizeof path, r->out, HY_ORIGIN_FOLDER));
     HY_FAIL_IF(hy_path_exists(path) && !hy_origin_is_kept(r->out), HY_ERR_INPUT,
-               "%s is in the way: a run keeps there what its model began as, and this is none of "
-               "a run; choose another --out",
+               "%s already exists and was not written by a run; a run keeps a copy of its starting "
+               "model there: choose another --out",
                path);
     HY_TRY(hy_origin_drop(r->out));
     HY_TRY(hy_path_rename(partial, path));

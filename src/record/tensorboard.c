@@ -14,7 +14,7 @@
 
 /* A disk that is full ends this record, not the run. */
 static void end_record(hy_record *r) {
-    hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without event files for TensorBoard",
+    hy_say_to(&r->observer, HY_WARNING, "%s; the run continues without event files for TensorBoard",
               hy_error_message());
     hy_tfevents_abandon(r->tensorboard);
     r->tensorboard = NULL;
