@@ -591,10 +591,12 @@ START_TEST(a_parameter_may_have_no_dimension) {
 END_TEST
 
 START_TEST(names_that_no_file_can_have_are_refused_at_once) {
-    static const char *const odd[][3] = {
-        {"__metadata__", "b", "cannot be the name"},  {"\xff\xfe", "b", "cannot be the name"},
-        {"w", "w.scale", "parameters w and w.scale"}, {"same", "same", "both called same"},
-        {"a \"quoted\" \\ name", "new\nline", NULL},  {"caf\xc3\xa9", "..", NULL}};
+    static const char *const odd[][3] = {{"__metadata__", "b", "cannot be the name"},
+                                         {"\xff\xfe", "b", "cannot be the name"},
+                                         {"w", "w.scale", "parameters w and w.scale"},
+                                         {"same", "same", "two parameters have the name same"},
+                                         {"a \"quoted\" \\ name", "new\nline", NULL},
+                                         {"caf\xc3\xa9", "..", NULL}};
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 2}};
     list_cells(list);

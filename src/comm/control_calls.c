@@ -35,7 +35,7 @@ static bool is_same(const call_place *a, const call_place *b) {
 static void differ(hy_control *c, int32_t a, int32_t b) {
     char message[512];
     snprintf(message, sizeof message,
-             "rank %d is at %s, rank %d at %s: all ranks make the same calls", a,
+             "rank %d is at %s, but rank %d is at %s: all ranks must make the same calls", a,
              words(&c->arrivals[a].place).text, b, words(&c->arrivals[b].place).text);
     hy_control_record(c, HY_ERR_INTERNAL, a, message);
 }
@@ -129,14 +129,14 @@ void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *
     if (is_call)
         hy_control_arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
     else if (!c->has_failed)
-        hy_control_record(c, HY_ERR_INTERNAL, rank, "a control message that cannot be");
+        hy_control_record(c, HY_ERR_INTERNAL, rank, "received an invalid control message");
 }
 
 void hy_control_left(hy_control *c, int32_t rank) {
     char message[512];
     for (int32_t r = 0; r < c->ranks.count && !c->has_failed; r++) {
         if (c->arrivals[r].place.kind == 0) continue;
-        snprintf(message, sizeof message, "%s has left, while rank %d is at %s",
+        snprintf(message, sizeof message, "%s has ended, while rank %d is at %s",
                  hy_control_name(c, rank).text, r, words(&c->arrivals[r].place).text);
         hy_control_record(c, HY_ERR_INTERNAL, rank, message);
     }
@@ -156,7 +156,7 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
-    HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has left; rank %d is at %s",
+    HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has ended; rank %d is at %s",
                c->ranks.rank, words(place).text);
     HY_FAIL_IF(!keep(&c->call, &c->call_room, sizeof *place + size), HY_ERR_MEMORY,
                "no memory for %zu bytes of a call", sizeof *place + size);
@@ -214,7 +214,7 @@ hy_status hy_control_gather(hy_control *c, const double *mine, int32_t count, do
 
 hy_status hy_control_share(hy_control *c, void *data, size_t size, int32_t root) {
     HY_FAIL_IF(root < 0 || root >= c->ranks.count, HY_ERR_INPUT,
-               "share from rank %d of %d: expected one of them", root, c->ranks.count);
+               "share from rank %d, but there are %d ranks", root, c->ranks.count);
     if (c->ranks.count == 1) return HY_OK;
     return make_call(c, (call_place){.kind = CALL_SHARE, .bytes = size, .root = root}, data, data);
 }

@@ -104,7 +104,7 @@ static hy_status listen_somewhere(const hy_control *c, int *fd) {
         status = hy_net_listen(ranks->address, (uint16_t)(ranks->port + i), fd, &is_taken);
         if (status == HY_OK) return HY_OK;
     }
-    return hy_fail_context(status, "rank 0 finds no free port from %d to %d", ranks->port,
+    return hy_fail_context(status, "rank 0 found no free port from %d to %d", ranks->port,
                            ranks->port + HY_PORTS - 1);
 }
 
@@ -113,17 +113,18 @@ static hy_status judge_hello(const hy_control *c, const hello *h) {
     const char *what = c->options.agreed_name ? c->options.agreed_name : "settings";
     HY_FAIL_IF(h->protocol != HY_WIRE_PROTOCOL || strcmp(h->version, HYBRID_VERSION) != 0,
                HY_ERR_INPUT,
-               "rank %d (%s, pid %d) is hybrid-train %s with protocol %u, rank 0 is %s with %d: "
-               "expected one version on all ranks",
+               "rank %d (%s, pid %d) runs hybrid-train %s with protocol %u, but rank 0 runs %s "
+               "with %d: use the same version on all ranks",
                h->rank, h->host, h->pid, h->version, h->protocol, HYBRID_VERSION, HY_WIRE_PROTOCOL);
     HY_FAIL_IF(h->count != c->ranks.count || h->rank <= 0 || h->rank >= c->ranks.count,
-               HY_ERR_INPUT, "a process (%s, pid %d) says it is rank %d of %d; rank 0 is one of %d",
+               HY_ERR_INPUT,
+               "a process (%s, pid %d) says that it is rank %d of %d, but rank 0 expects %d ranks",
                h->host, h->pid, h->rank, h->count, c->ranks.count);
     HY_FAIL_IF(c->lines[h->rank].state != LINE_NONE, HY_ERR_INPUT,
-               "two processes say they are rank %d: %s, pid %d, and %s, pid %d", h->rank,
+               "two processes say that they are rank %d: %s, pid %d, and %s, pid %d", h->rank,
                c->members[h->rank].host, c->members[h->rank].pid, h->host, h->pid);
     HY_FAIL_IF(h->agreed != c->options.agreed, HY_ERR_INPUT,
-               "rank %d (%s, pid %d) has other %s than rank 0: expected the same on all ranks",
+               "rank %d (%s, pid %d) has different %s than rank 0: use the same on all ranks",
                h->rank, h->host, h->pid, what);
     return HY_OK;
 }
@@ -179,7 +180,7 @@ static void greet(hy_control *c, line *guests, int listener_fd) {
 /* A rank that came and went before all were there. */
 static hy_status hear_member(hy_control *c, int32_t r) {
     bool is_open = hy_line_read(&c->lines[r]);
-    HY_FAIL_IF(!is_open, HY_ERR_IO, "%s is gone: it ended before all ranks had come",
+    HY_FAIL_IF(!is_open, HY_ERR_IO, "%s ended before all ranks were connected",
                hy_control_name(c, r).text);
     return HY_OK;
 }
@@ -222,7 +223,7 @@ static hy_status wait_for_all(hy_control *c, struct pollfd *polled, line *guests
         if (waited > 0 && !are_all_here(c))
             hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s", who, waited);
         HY_FAIL_IF(hy_clock() > wait->deadline && !are_all_here(c), HY_ERR_IO,
-                   "%s did not come within %.0f s", who, c->options.open_timeout);
+                   "%s did not connect within %.0f s", who, c->options.open_timeout);
     }
     return HY_OK;
 }
@@ -321,7 +322,8 @@ static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
         said.head.size == sizeof said.protocol && said.head.number == c->ranks.job &&
         hy_net_receive(l->fd, &said.protocol, sizeof said.protocol, hy_clock() + GREETING_SECONDS);
     if (!is_ours) hy_net_close(&l->fd);
-    HY_FAIL_IF(!is_ours, HY_ERR_IO, "port %d of %s is not rank 0's", port, c->ranks.address);
+    HY_FAIL_IF(!is_ours, HY_ERR_IO, "port %d of %s does not belong to rank 0", port,
+               c->ranks.address);
     return HY_OK;
 }
 
@@ -353,7 +355,7 @@ static hy_status take_roster(hy_control *c, const hy_wire_message *m) {
     HY_FAIL_IF(m->head.kind == HY_WIRE_FAILURE, (hy_status)m->head.what, "%.*s", (int)m->head.size,
                (const char *)m->data);
     HY_FAIL_IF(m->head.kind != HY_WIRE_ROSTER || m->head.size != size, HY_ERR_IO,
-               "rank 0 answered something else than the list of ranks");
+               "rank 0 did not answer with the list of ranks");
     memcpy(c->members, m->data, size);
     hy_net_peer(c->lines[0].fd, first, sizeof first);
     /* Those that rank 0 sees over loopback are where rank 0 is. */
@@ -378,11 +380,11 @@ static hy_status join_ranks(hy_control *c) {
         hy_wire_found found = hy_wire_take(&l->in, &m);
         if (found == HY_WIRE_ONE) return take_roster(c, &m);
         HY_FAIL_IF(found == HY_WIRE_NONSENSE || !is_open, HY_ERR_IO,
-                   "rank 0 is gone: it ended before all ranks had come");
+                   "rank 0 ended before all ranks were connected");
         struct pollfd polled = {.fd = l->fd, .events = POLLIN};
         if (poll(&polled, 1, 1000) > 0) is_open = hy_line_read(l);
     }
-    return hy_fail(HY_ERR_IO, "rank %d waited %.0f s for all ranks to come", c->ranks.rank,
+    return hy_fail(HY_ERR_IO, "rank %d waited %.0f s, but not all ranks connected", c->ranks.rank,
                    c->options.open_timeout);
 }
 

@@ -90,7 +90,7 @@ static void hear(hy_control *c, int32_t from, const hy_wire_message *m) {
         if (is_first) hy_control_left(c, from);
         pthread_cond_broadcast(&c->is_changed);
         break;
-    default: lose(c, from, "sent a control message that has no place here"); break;
+    default: lose(c, from, "sent an unexpected control message"); break;
     }
 }
 
@@ -101,11 +101,11 @@ static void read_line(hy_control *c, int32_t r) {
     bool is_open = hy_line_read(l);
     while ((found = hy_wire_take(&l->in, &message)) == HY_WIRE_ONE) hear(c, r, &message);
     if (found == HY_WIRE_NONSENSE) {
-        lose(c, r, "sent bytes that are no control messages");
+        lose(c, r, "sent bytes that are not control messages");
         is_open = false;
     }
     if (is_open) return;
-    if (l->state == LINE_OPEN) lose(c, r, "is gone: it ended without a word (killed, or crashed)");
+    if (l->state == LINE_OPEN) lose(c, r, "ended without a message (killed, or crashed)");
     l->state = LINE_LEFT;
     hy_line_close(l);
     pthread_cond_broadcast(&c->is_changed);
@@ -155,7 +155,8 @@ static void judge(hy_control *c, double now) {
         if (l->state != LINE_OPEN || now - l->heard <= c->options.timeout) continue;
         struct pollfd again = {.fd = l->fd, .events = POLLIN};
         if (poll(&again, 1, 0) > 0) continue; /* it has said something meanwhile */
-        snprintf(how, sizeof how, "has been silent for %.1f s: stopped, hung or cut off",
+        snprintf(how, sizeof how,
+                 "has been silent for %.1f s: it is stopped, hangs or lost its connection",
                  now - l->heard);
         lose(c, r, how);
     }

@@ -164,7 +164,7 @@ static void become_rank(const launcher *l, pid_t parent, int output, char **envi
     }
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     execvpe(argv[0], argv, environment);
-    const char *why = errno == ENOENT ? ": there is no such command\n" : ": it cannot be run\n";
+    const char *why = errno == ENOENT ? ": command not found\n" : ": it is not executable\n";
     const char *parts[] = {"cannot run ", argv[0], why};
     for (size_t i = 0; i < 3; i++) write_all(STDERR_FILENO, parts[i], strlen(parts[i]));
     _exit(NO_SUCH_COMMAND);
@@ -198,7 +198,7 @@ static hy_status find_place(launcher *l) {
     snprintf(l->address, sizeof l->address, "127.0.0.1:%d", hy_net_port(fd));
     hy_net_close(&fd); /* someone may take it before rank 0 does, which then takes the next */
     HY_FAIL_IF(getrandom(&number, sizeof number, 0) != sizeof number, HY_ERR_IO,
-               "the system gives no random bytes");
+               "cannot read random bytes from the system");
     snprintf(l->job, sizeof l->job, "%016llx", (unsigned long long)number);
     return HY_OK;
 }
@@ -271,8 +271,8 @@ static void press(launcher *l) {
     for (int32_t r = 0; r < l->options->count; r++) {
         if (l->ranks[r].pid == 0) continue;
         l->ranks[r].was_asked = true;
-        dprintf(errors_of(l), "rank %d does not end by itself: %s\n", r,
-                is_last ? "it is killed" : "it is asked to end");
+        dprintf(errors_of(l), "rank %d did not end by itself: %s\n", r,
+                is_last ? "it gets killed" : "it gets a signal to end");
     }
     signal_all(l, is_last ? SIGKILL : SIGTERM);
     if (!is_last) signal_all(l, SIGCONT); /* one that is stopped would not hear it */
@@ -333,7 +333,8 @@ static hy_status start_all(launcher *l) {
     }
     sigprocmask(SIG_BLOCK, &heard, &l->before);
     l->signals = signalfd(-1, &heard, SFD_NONBLOCK | SFD_CLOEXEC);
-    HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "no descriptor for signals: %s", strerror(errno));
+    HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "cannot open a descriptor for signals: %s",
+               strerror(errno));
     HY_TRY(find_place(l));
     for (int32_t r = 0; r < l->options->count; r++) HY_TRY(start_rank(l, r));
     return HY_OK;

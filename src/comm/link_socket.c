@@ -185,13 +185,13 @@ typedef struct group {
 static hy_status wrong_head(const socket_link *s, int32_t peer, const hy_transfer *expected) {
     const way *w = &s->lanes[peer].in;
     bool is_transfer = w->head.magic == TRANSFER_MAGIC && w->head.number == w->number;
-    HY_FAIL_IF(!is_transfer, HY_ERR_INTERNAL,
-               "rank %d received bytes from rank %d that are no transfer", s->base.rank, peer);
-    return hy_fail(HY_ERR_INTERNAL,
-                   "rank %d sends %llu bytes where rank %d expects %llu (transfer %llu from one to "
-                   "the other)",
-                   peer, (unsigned long long)w->head.bytes, s->base.rank,
-                   (unsigned long long)expected->bytes, (unsigned long long)w->number);
+    HY_FAIL_IF(!is_transfer, HY_ERR_INTERNAL, "rank %d received invalid data from rank %d",
+               s->base.rank, peer);
+    return hy_fail(
+        HY_ERR_INTERNAL,
+        "rank %d sends %llu bytes, but rank %d expects %llu (transfer %llu between them)", peer,
+        (unsigned long long)w->head.bytes, s->base.rank, (unsigned long long)expected->bytes,
+        (unsigned long long)w->number);
 }
 
 /* Moves what can be moved with one peer. */
@@ -204,7 +204,7 @@ static hy_status serve(socket_link *s, int32_t peer, const group *g, bool *has_m
     if (is_wrong) return wrong_head(s, peer, expected);
     if (!l->out.is_over) sent = send_some(s, peer, g->sends, g->send_count);
     if (sent == MOVED_NEVER || received == MOVED_NEVER)
-        return hy_link_lost(&s->base, peer, "has closed its link");
+        return hy_link_lost(&s->base, peer, "closed its connection");
     *has_moved = *has_moved || sent == MOVED_SOME || received == MOVED_SOME;
     return HY_OK;
 }
@@ -304,7 +304,7 @@ static hy_status listen_for_all(opening *o, door *mine) {
         has_far = has_far || !is_near(o, r);
     }
     HY_FAIL_IF(getrandom(&mine->secret, sizeof mine->secret, 0) != sizeof mine->secret, HY_ERR_IO,
-               "the system gives no random bytes");
+               "cannot read random bytes from the system");
     snprintf(mine->name, sizeof mine->name, "hybrid-train-%d-%016llx", (int)getpid(),
              (unsigned long long)mine->secret);
     if (has_near && !o->link->options.is_tcp) HY_TRY(hy_net_listen_here(mine->name, &o->here));

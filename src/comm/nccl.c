@@ -65,15 +65,14 @@ static hy_status open_library(void **out) {
     *out = NULL;
     if (given && *given) {
         *out = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "HYBRID_NCCL names no library that opens: %s", dlerror());
+        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "cannot open the library in HYBRID_NCCL: %s", dlerror());
         return HY_OK;
     }
     *out = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!*out) *out = dlopen("libnccl.so", RTLD_NOW | RTLD_LOCAL);
-    HY_FAIL_IF(
-        !*out, HY_ERR_DEVICE,
-        "NCCL is not here (libnccl.so.2, of package libnccl2): install it, set HYBRID_NCCL to its "
-        "path, or use sockets");
+    HY_FAIL_IF(!*out, HY_ERR_DEVICE,
+               "NCCL was not found (libnccl.so.2, package libnccl2): install it, set HYBRID_NCCL "
+               "to its path, or use sockets");
     return HY_OK;
 }
 
@@ -100,11 +99,12 @@ static hy_status find_functions(void *library, functions *api) {
         /* The version comes first, so that an old library is called old rather than broken. */
         if (i == 0 && found && api->get_version(&version) == SUCCESS && version < OLDEST) {
             int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
-            return hy_fail(HY_ERR_DEVICE, "NCCL is %d.%d (%d): expected 2.14 or newer",
+            return hy_fail(HY_ERR_DEVICE, "the NCCL version is %d.%d (%d): expected 2.14 or newer",
                            version < 10000 ? version / 1000 : version / 10000, minor, version);
         }
         HY_FAIL_IF(!found, HY_ERR_DEVICE,
-                   "the NCCL library has no %s: it is not NCCL 2.14 or newer", wanted[i].name);
+                   "the NCCL library has no function %s: expected NCCL 2.14 or newer",
+                   wanted[i].name);
     }
     return HY_OK;
 }
@@ -131,12 +131,12 @@ static hy_status failed(hy_nccl *n, const char *what, int result) {
     HY_TRY(hy_control_check(n->control));
     return hy_fail(HY_ERR_DEVICE, "NCCL %s: %s failed: %s%s", n->version, what,
                    n->api.error_string(result),
-                   result == 5 ? " (two ranks on one device are such a case)" : "");
+                   result == 5 ? " (for example, two ranks on one device)" : "");
 }
 
 static hy_status was_aborted(hy_nccl *n, const char *what) {
     HY_TRY(hy_control_check(n->control));
-    return hy_fail(HY_ERR_STATE, "%s after NCCL was aborted", what);
+    return hy_fail(HY_ERR_STATE, "%s was called after NCCL was aborted", what);
 }
 
 static bool is_fine(int result) { return result == SUCCESS || result == IN_PROGRESS; }
@@ -174,10 +174,10 @@ static hy_status agree_on_version(hy_nccl *n) {
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
         if (all[r] != all[0])
-            status = hy_fail(
-                HY_ERR_DEVICE,
-                "rank %d has NCCL of version %.0f, rank 0 of %.0f: expected one on all ranks", r,
-                all[r], all[0]);
+            status = hy_fail(HY_ERR_DEVICE,
+                             "rank %d has NCCL version %.0f, but rank 0 has %.0f: use the same "
+                             "version on all ranks",
+                             r, all[r], all[0]);
     }
     free(all);
     return status;
@@ -217,7 +217,7 @@ hy_status hy_nccl_look(hy_nccl_library *out) {
     HY_TRY(find_functions(library, &api));
     bool is_known = api.get_version(&version) == SUCCESS;
     HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
-               "NCCL is version %d.%d.%d: expected 2.14 or newer", version / 10000,
+               "the NCCL version is %d.%d.%d: expected 2.14 or newer", version / 10000,
                version / 100 % 100, version % 100);
     if (out) write_version(version, out->version);
     if (out) find_path(&api, out->path, sizeof out->path);

@@ -180,15 +180,17 @@ static hy_status read_launcher(const launcher *l, hy_ranks *out) {
     HY_TRY(number_of(l->count, 1, HY_RANKS_MOST, &out->count));
     HY_TRY(number_of(l->rank, 0, HY_RANKS_MOST - 1, &out->rank));
     HY_TRY(number_of(l->local_rank, 0, HY_RANKS_MOST - 1, &out->local_rank));
-    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
-               l->rank, out->rank, l->count, out->count);
-    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
-               l->local_rank, out->local_rank, l->count, out->count);
+    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT,
+               "%s is %d, but %s is %d: expected a smaller number", l->rank, out->rank, l->count,
+               out->count);
+    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT,
+               "%s is %d, but %s is %d: expected a smaller number", l->local_rank, out->local_rank,
+               l->count, out->count);
     if (value_of(l->local_count)) {
         HY_TRY(number_of(l->local_count, 1, out->count, &out->local_count));
         HY_FAIL_IF(out->local_rank >= out->local_count, HY_ERR_INPUT,
-                   "%s is %d and %s is %d: expected less", l->local_rank, out->local_rank,
-                   l->local_count, out->local_count);
+                   "%s is %d, but %s is %d: expected a smaller number", l->local_rank,
+                   out->local_rank, l->local_count, out->local_count);
     }
     if (l->id == HY_RANKS_SLURM) find_slurm_local_count(out);
     return HY_OK;
@@ -218,7 +220,7 @@ static hy_status address_from_slurm(hy_ranks *out) {
     const char *list = value_of(name);
     HY_FAIL_IF(!list, HY_ERR_INPUT,
                "SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is: "
-               "HYBRID_ADDRESS=host:port can say where rank 0 runs");
+               "set HYBRID_ADDRESS=host:port to the address of rank 0");
     HY_FAIL_IF(!hy_slurm_first_host(list, out->address, sizeof out->address), HY_ERR_INPUT,
                "%s is \"%s\": expected a list of nodes, as in node[01-04]", name, list);
     return HY_OK;
@@ -233,11 +235,12 @@ static bool is_port_taken(void) {
 static hy_status address_from_master(const launcher *l, hy_ranks *out) {
     const char *host = value_of("MASTER_ADDR"), *port = value_of("MASTER_PORT");
     int32_t number = 0;
-    HY_FAIL_IF(!host || !port, HY_ERR_INPUT, "%s is set (%s), but %s is not: where is rank 0?",
+    HY_FAIL_IF(!host || !port, HY_ERR_INPUT,
+               "%s is set (%s), but %s is not, so the address of rank 0 is not known",
                host ? "MASTER_ADDR" : l->rank, l->name, host ? "MASTER_PORT" : "MASTER_ADDR");
     HY_TRY(number_of("MASTER_PORT", 1, 65535, &number));
     HY_FAIL_IF(strlen(host) >= sizeof out->address, HY_ERR_INPUT,
-               "MASTER_ADDR has %zu letters: expected a host", strlen(host));
+               "MASTER_ADDR has %zu characters: expected a host name", strlen(host));
     snprintf(out->address, sizeof out->address, "%s", host);
     out->port = (uint16_t)(number + (is_port_taken() && number < 65535));
     return HY_OK;
@@ -249,7 +252,7 @@ static hy_status find_address(const launcher *l, hy_ranks *out) {
     out->port = hy_port_of(out->job);
     if (own) return hy_address_parse("HYBRID_ADDRESS", own, out->address, &out->port);
     HY_FAIL_IF(l->id == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
-               "HYBRID_RANK is set, but HYBRID_ADDRESS is not: expected host:port of rank 0");
+               "HYBRID_RANK is set, but HYBRID_ADDRESS is not: set it to host:port of rank 0");
     if (l->id == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR")) return address_from_master(l, out);
     if (l->id == HY_RANKS_SLURM) return address_from_slurm(out);
     if (out->local_count == out->count) snprintf(out->address, sizeof out->address, "127.0.0.1");
@@ -262,8 +265,8 @@ static hy_status must_agree(const launcher *a, const hy_ranks *first, const laun
     hy_ranks second;
     HY_TRY(read_launcher(b, &second));
     HY_FAIL_IF(first->rank != second.rank || first->count != second.count, HY_ERR_INPUT,
-               "%s and %s disagree: %s is %d of %d by %s, %s is %d of %d by %s; unset those of "
-               "the launcher that did not start this process",
+               "%s and %s disagree: %s is %d of %d from %s, %s is %d of %d from %s; unset the "
+               "variables of the launcher that did not start this process",
                a->name, b->name, a->rank, first->rank, first->count, a->count, b->rank, second.rank,
                second.count, b->count);
     return HY_OK;

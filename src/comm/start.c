@@ -34,8 +34,8 @@ static hy_status must_start(const hy_start_options *options, bool *out) {
     bool is_free = who.count == 1 && (who.source == HY_RANKS_ALONE || who.source == HY_RANKS_SLURM);
     *out = is_free && options->count > 1;
     HY_FAIL_IF(!is_free && who.count != options->count, HY_ERR_INPUT,
-               "%d ranks are asked for, but %s has started %d (%s is %d): ask for as many, leave "
-               "the number out, or unset the variables of %s",
+               "%d ranks were requested, but %s started %d (%s is %d): request the same number, "
+               "omit it, or unset the variables of %s",
                options->count, hy_ranks_source_name(who.source), who.count,
                hy_ranks_count_variable(who.source), who.count, hy_ranks_source_name(who.source));
     return HY_OK;
@@ -56,13 +56,13 @@ static int count_cards(void) {
 
 static hy_status check_cards(int32_t wanted) {
     HY_FAIL_IF(!hy_cuda_has_driver(), HY_ERR_INPUT,
-               "each rank needs a card, but there is no NVIDIA driver here (libcuda.so.1 was not "
-               "found); --ranks %d starts ranks on the CPU",
+               "each rank needs a card, but this machine has no NVIDIA driver (libcuda.so.1 was "
+               "not found); --ranks %d starts ranks on the CPU",
                wanted);
     int found = count_cards();
     HY_FAIL_IF(found < wanted, HY_ERR_INPUT,
-               "each rank needs a card, but CUDA finds %d here (nvidia-smi lists them, "
-               "CUDA_VISIBLE_DEVICES hides some); --ranks %d starts ranks that share them",
+               "each rank needs a card, but CUDA finds only %d (nvidia-smi lists them, "
+               "CUDA_VISIBLE_DEVICES hides some); --ranks %d starts ranks that share cards",
                found, wanted);
     return HY_OK;
 }

@@ -33,7 +33,7 @@ static bool is_slow(const hy_team_options *o) {
 
 static hy_status check(const hy_team_options *o) {
     HY_FAIL_IF(o->link == HY_LINK_MPI && is_slow(o), HY_ERR_INPUT,
-               TEST_LINK " makes sockets slow, but transport is mpi: expected sockets or auto");
+               TEST_LINK " slows down sockets, but transport is mpi: expected sockets or auto");
     return HY_OK;
 }
 
@@ -41,10 +41,11 @@ static hy_status check(const hy_team_options *o) {
 
 static hy_status find_address(hy_ranks *who) {
     hy_status status = hy_mpi_find_address(who);
-    return status == HY_OK ? HY_OK
-                           : hy_fail_context(status, "ranks are on several machines, and no "
-                                                     "HYBRID_ADDRESS=host:port says where rank 0 "
-                                                     "waits, so that MPI has to tell");
+    return status == HY_OK
+               ? HY_OK
+               : hy_fail_context(status,
+                                 "the ranks run on several machines and HYBRID_ADDRESS=host:port "
+                                 "is not set, so MPI must find the address of rank 0");
 }
 
 /* The first rank whose status is not HY_OK; -1: all are. */
@@ -52,7 +53,7 @@ static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     double is_lacking = mine != HY_OK;
     *out = -1;
     double *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather(t->control, &is_lacking, 1, all);
     for (int32_t r = t->who.count - 1; r >= 0; r--) *out = all[r] > 0 ? r : *out;
     free(all);
@@ -107,7 +108,7 @@ static hy_status count_sharers(hy_team *t) {
     (void)sched_getaffinity(0, sizeof cores, &cores); /* where it is not known: alike */
     uint64_t mine = hy_hash_bytes(&cores, sizeof cores, 0);
     uint64_t *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather_bytes(t->control, &mine, sizeof mine, all);
     uint64_t machine = hy_control_member(t->control, t->who.rank)->machine;
     for (int32_t r = 0; r < t->who.count; r++)

@@ -171,7 +171,7 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_TRY(make_name(c->old, parent, step, OLD));
     HY_TRY(make_name(c->final, parent, step, ""));
     HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
-               "cannot write checkpoint %s: a file of that name is there", c->final);
+               "cannot write checkpoint %s: a file with that name exists", c->final);
     HY_TRY(restore(parent, true));
     hy_branches branches;
     HY_TRY(hy_branches_read(parent, &branches));
@@ -492,13 +492,14 @@ static hy_status check_listed_file(const char *folder, const hy_json *manifest,
     HY_FAIL_IF(!is_there && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
     if (!is_there) return hy_fail_path("cannot read", path);
     HY_FAIL_IF(!S_ISREG(info.st_mode), HY_ERR_INPUT, "%s is not a regular file", path);
-    HY_FAIL_IF(info.st_size != bytes, HY_ERR_INPUT, "%s has %lld bytes, the manifest says %" PRId64,
-               path, (long long)info.st_size, bytes);
+    HY_FAIL_IF(info.st_size != bytes, HY_ERR_INPUT,
+               "%s has %lld bytes, but the manifest says %" PRId64, path, (long long)info.st_size,
+               bytes);
     if (!with_hashes) return HY_OK;
     uint64_t expected = strtoull(hex, NULL, 16);
     HY_TRY(hy_file_hash(path, &hash, NULL));
     HY_FAIL_IF(hash != expected, HY_ERR_INPUT,
-               "%s is damaged: its hash is %016" PRIx64 ", the manifest says %016" PRIx64, path,
+               "%s is damaged: its hash is %016" PRIx64 ", but the manifest says %016" PRIx64, path,
                hash, expected);
     return HY_OK;
 }
@@ -563,13 +564,13 @@ static hy_status pick_whole(const char *parent, const int64_t *steps, size_t cou
     }
     if (count == 0 && others > 0) {
         return hy_fail(HY_ERR_INPUT,
-                       "no checkpoint of the current branch in %s; %zu of branches that were left "
-                       "are there: name one to go on from it",
+                       "%s has no checkpoint of the current branch, but %zu of abandoned branches: "
+                       "name one to continue from it",
                        parent, others);
     }
     if (count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
-    return hy_fail_context(HY_ERR_INPUT, "none of the %zu checkpoints in %s is whole; the oldest",
-                           count, parent);
+    return hy_fail_context(
+        HY_ERR_INPUT, "none of the %zu checkpoints in %s is complete; the oldest", count, parent);
 }
 
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
@@ -611,9 +612,10 @@ hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size)
         if (status == HY_OK) status = hy_checkpoint_verify(newest, true);
         bool is_damaged = status != HY_OK && status != HY_ERR_MEMORY && count > 1;
         if (is_damaged && make_name(older, parent, steps[1], "") == HY_OK) {
-            status = hy_fail_context(status,
-                                     "%s, the newest one, is not whole, name %s for the one before",
-                                     newest, older);
+            status = hy_fail_context(
+                status,
+                "%s, the newest checkpoint, is not complete; to use the one before it, name %s",
+                newest, older);
         }
     }
     free(steps);

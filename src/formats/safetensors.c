@@ -96,7 +96,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
     while (at < TYPES && strcmp(type, types[at].name) != 0) at++; /* all have names: a test */
     HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
-               TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...", file->path,
+               TENSOR "dtype %.40s is unknown; expected F32, BF16, I64, ...", file->path,
                entry->name, type);
     entry->dtype = at < HY_DTYPE_COUNT ? (hy_dtype)at : HY_DTYPE_COUNT;
     if (at >= HY_DTYPE_COUNT) entry->other_type = types[at].name;
@@ -121,7 +121,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
                file->path, entry->name);
     HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
-               TENSOR "its data end at byte %lld, but the file has only %llu", file->path,
+               TENSOR "its data ends at byte %lld, but the file has only %llu", file->path,
                entry->name, (long long)end, (ull)file->data_size);
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
@@ -129,8 +129,8 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT,
                TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
-               TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
-               (ull)needed, (ull)entry->bytes);
+               TENSOR "shape and dtype need %llu bytes, but data_offsets has %llu", file->path,
+               entry->name, (ull)needed, (ull)entry->bytes);
     return HY_OK;
 }
 
@@ -223,13 +223,14 @@ static hy_status read_entries(hy_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
         const hy_safetensors_entry *entry = &file->entries[i];
         HY_FAIL_IF(entry->offset != reached, HY_ERR_INPUT,
-                   TENSOR "its data begin at %llu, expected %llu: %s", file->path, entry->name,
+                   TENSOR "its data begins at %llu, expected %llu: %s", file->path, entry->name,
                    (ull)entry->offset, (ull)reached,
-                   entry->offset > reached ? "there is a hole" : "tensors overlap");
+                   entry->offset > reached ? "there is a gap" : "tensors overlap");
         reached += entry->bytes;
     }
     if (reached == file->data_size) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: the tensors end at byte %llu of the data, the file at %llu",
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: the tensors end at byte %llu of the data, but the file ends at byte %llu",
                    file->path, (ull)reached, (ull)file->data_size);
 }
 
@@ -286,7 +287,7 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size) {
     HY_FAIL_IF(first > entry->bytes || size > entry->bytes - first, HY_ERR_INPUT,
-               TENSOR "bytes %llu + %llu were asked for, it has %llu", file->path, entry->name,
+               TENSOR "bytes %llu + %llu were requested, but it has %llu", file->path, entry->name,
                (ull)first, (ull)size, (ull)entry->bytes);
     return hy_reader_get(file->reader, file->data_start + entry->offset + first, dst, size);
 }
@@ -385,7 +386,7 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
                    "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
                    entry->ndim, HY_SAFETENSORS_DIMS);
         HY_FAIL_IF(!bytes_of(entry, entry->dtype, &bytes), HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
+                   "%s: tensor \"%.200s\": the shape is negative or too large", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
         hy_json_open_object(&json, entry->name);

@@ -79,7 +79,7 @@ hy_status hy_shared_tensors_put(hy_shared_tensors *s, size_t entry, uint64_t fir
                                 const void *data, uint64_t size) {
     uint64_t bytes = entry < s->count ? s->begin[entry + 1] - s->begin[entry] : 0;
     HY_FAIL_IF(entry >= s->count || size > bytes || first > bytes - size, HY_ERR_STATE,
-               "%s: bytes beyond tensor %zu", s->path, entry);
+               "%s: bytes were written beyond tensor %zu", s->path, entry);
     uint64_t at = s->begin[entry] + first;
     return hy_disk_write_at(s->fd, data, size, at) == 0 ? HY_OK : fail_path(s->path);
 }

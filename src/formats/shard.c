@@ -64,7 +64,7 @@ static hy_status read_our_header(hy_shard *shard, const uint8_t *data, const cha
     header h;
     memcpy(&h, data, sizeof h);
     HY_FAIL_IF(h.version != OUR_VERSION, HY_ERR_INPUT,
-               "%s: token file of version %u, only version %d is known", path, h.version,
+               "%s: token file of version %u; only version %d is supported", path, h.version,
                OUR_VERSION);
     HY_FAIL_IF(h.bytes_per_token != 2 && h.bytes_per_token != 4, HY_ERR_INPUT,
                "%s: %u bytes per token, expected 2 or 4", path, h.bytes_per_token);
@@ -83,7 +83,7 @@ static hy_status read_llmc_header(hy_shard *shard, const uint8_t *data, const ch
     int32_t version = (int32_t)read_u32(data + 4);
     int32_t count = (int32_t)read_u32(data + 8);
     HY_FAIL_IF(version != LLMC_VERSION, HY_ERR_INPUT,
-               "%s: llm.c token file of version %d, only version %d is known", path, version,
+               "%s: llm.c token file of version %d; only version %d is supported", path, version,
                LLMC_VERSION);
     HY_FAIL_IF(count < 0, HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
                count);
@@ -118,7 +118,7 @@ static hy_status read_header(hy_shard *shard, const char *path) {
                    path, (ull)shard->count, shard->bytes_per_token, (ull)held,
                    shard->count > held / (uint64_t)shard->bytes_per_token
                        ? "the file is cut off"
-                       : "there is more after the last token");
+                       : "the file continues after the last token");
 }
 
 hy_status hy_shard_open(const char *path, hy_shard **out) {

@@ -68,7 +68,7 @@ static hy_status read_name(download *d, const char *name) {
     snprintf(d->name, sizeof d->name, "%.*s", (int)(size < TEXT_BYTES ? size : 0), name);
     snprintf(d->revision, sizeof d->revision, "%s", at ? at + 1 : "main");
     HY_FAIL_IF(!hy_hf_is_hub_name(d->name) || !is_revision(d->revision), HY_ERR_INPUT,
-               "%.200s is no name on the hub; accepted: ORG/NAME as in Qwen/Qwen2.5-0.5B, "
+               "%.200s is not a model name on the hub; accepted: ORG/NAME as in Qwen/Qwen2.5-0.5B, "
                "or ORG/NAME@REVISION",
                name);
     return HY_OK;
@@ -93,7 +93,7 @@ static hy_status take_token(download *d, const char *text, const char *from) {
     for (size_t i = 0; i < size; i++)
         is_word = is_word && text[begin + i] > 32 && text[begin + i] < 127;
     HY_FAIL_IF(!is_word || size >= sizeof d->token, HY_ERR_INPUT,
-               "%s does not hold a token: one word of letters and digits", from);
+               "%s does not contain a token; a token is one word of letters and digits", from);
     memcpy(d->token, text + begin, size);
     d->token[size] = 0;
     return HY_OK;
@@ -137,18 +137,18 @@ static hy_status refused(const download *d, const char *what, const hy_http_answ
             "%s is gated: accept its terms at %s/%s, and set HF_TOKEN to a token of that "
             "account (%s/settings/tokens)%s",
             d->name, d->endpoint, d->name, d->endpoint,
-            d->token[0] ? "; the token that was sent may not read it" : "");
+            d->token[0] ? "; the token that was sent has no access" : "");
     }
     if (strcmp(code, "RevisionNotFound") == 0) {
-        return hy_fail(HY_ERR_INPUT, "%s has no revision %s; %s/%s/commits lists what there is",
-                       d->name, d->revision, d->endpoint, d->name);
+        return hy_fail(HY_ERR_INPUT,
+                       "%s has no revision %s; the revisions are listed at %s/%s/commits", d->name,
+                       d->revision, d->endpoint, d->name);
     }
     if (answer->status == 401 || answer->status == 404) {
         return hy_fail(HY_ERR_INPUT, "%s has no %s%s%s: check the name%s", d->endpoint, d->name,
                        *what ? "/" : "", what,
-                       d->token[0]
-                           ? "; or the token that was sent may not read it"
-                           : "; if it is private, set HF_TOKEN to a token that may read it");
+                       d->token[0] ? "; or the token that was sent has no access"
+                                   : "; if it is private, set HF_TOKEN to a token with access");
     }
     return hy_fail(HY_ERR_IO, "%s answered with status %ld for %s%s%s; try again later",
                    d->endpoint, answer->status, d->name, *what ? "/" : "", what);
@@ -281,10 +281,11 @@ static hy_status open_arrival(arrival *a) {
 static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t size) {
     arrival *a = user;
     if (offset == 0 && a->at > 0) HY_TRY(start_over(a)); /* the server gives no parts */
-    HY_FAIL_IF(offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
-               "%s: bytes from %llu on came where %llu of %llu were here", a->file->name,
-               (unsigned long long)offset, (unsigned long long)a->at,
-               (unsigned long long)a->file->size);
+    HY_FAIL_IF(
+        offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
+        "%s: the server sent bytes from offset %llu, but the download is at byte %llu of %llu",
+        a->file->name, (unsigned long long)offset, (unsigned long long)a->at,
+        (unsigned long long)a->file->size);
     if (hy_disk_write_at(a->fd, data, size, offset) != 0)
         return hy_fail_path("cannot write", a->path);
     hy_sha_add(&a->sha, data, size);
@@ -323,9 +324,10 @@ static hy_status receive(arrival *a) {
         if (!is_success && !answer.may_be_retried) return status;
     }
     if (a->at == a->file->size) return HY_OK;
-    return status != HY_OK ? status
-                           : hy_fail(HY_ERR_IO, "%s: only %llu of %llu bytes came", a->file->name,
-                                     (unsigned long long)a->at, (unsigned long long)a->file->size);
+    return status != HY_OK
+               ? status
+               : hy_fail(HY_ERR_IO, "%s: received only %llu of %llu bytes", a->file->name,
+                         (unsigned long long)a->at, (unsigned long long)a->file->size);
 }
 
 static bool has_right_hash(const arrival *a, char found[HY_SHA_HEX]) {
@@ -345,11 +347,10 @@ static hy_status receive_right(arrival *a) {
         if (has_right_hash(a, found)) return HY_OK;
     }
     hy_disk_unlink_at(AT_FDCWD, a->path, 0);
-    return hy_fail(
-        HY_ERR_IO,
-        "%s: what came has the checksum %s, but the hub lists %s. Nothing of it was kept; "
-        "try again",
-        a->file->name, found, a->file->hash);
+    return hy_fail(HY_ERR_IO,
+                   "%s: the downloaded file has checksum %s, but the hub lists %s. The file was "
+                   "deleted; try again",
+                   a->file->name, found, a->file->hash);
 }
 
 /* Where a file is put: blobs/HASH in the cache. */
@@ -369,9 +370,10 @@ static hy_status look_for(download *d, hy_hub_file *file) {
     if (!d->is_cache) {
         arrival a = {.download = d, .file = file};
         if (size == file->size) HY_TRY(hash_file(&a, path));
-        HY_FAIL_IF(size != file->size || !has_right_hash(&a, found), HY_ERR_INPUT,
-                   "%s is there and is not the hub's %s; name another folder, or remove it", path,
-                   file->name);
+        HY_FAIL_IF(
+            size != file->size || !has_right_hash(&a, found), HY_ERR_INPUT,
+            "%s exists but differs from the hub's %s; choose another folder, or remove the file",
+            path, file->name);
     }
     file->is_here = size == file->size;
     return HY_OK;
@@ -422,7 +424,7 @@ static hy_status count_bytes(download *d, hy_downloaded *out) {
     for (size_t i = 0; i < d->listing.count; i++) {
         hy_hub_file *file = &d->listing.files[i];
         if (!file->is_wanted) continue;
-        HY_FAIL_IF(file->size > INT64_MAX - d->total, HY_ERR_INPUT, "%s lists impossible sizes",
+        HY_FAIL_IF(file->size > INT64_MAX - d->total, HY_ERR_INPUT, "%s lists invalid file sizes",
                    d->name);
         HY_TRY(look_for(d, file));
         HY_TRY(place_of(d, file, path));
@@ -434,11 +436,11 @@ static hy_status count_bytes(download *d, hy_downloaded *out) {
     }
     out->bytes = d->total;
     available = hy_path_free(d->folder);
-    HY_FAIL_IF(
-        missing && available != UINT64_MAX && missing + DISK_MARGIN > available, HY_ERR_IO,
-        "%s: %s are to be fetched, and the disk of %s has %s free; make room, or name another "
-        "folder with --out",
-        d->name, hy_bytes_as_text(missing).text, d->folder, hy_bytes_as_text(available).text);
+    HY_FAIL_IF(missing && available != UINT64_MAX && missing + DISK_MARGIN > available, HY_ERR_IO,
+               "%s: the download needs %s, but the disk of %s has only %s free; free some space, "
+               "or choose another folder with --out",
+               d->name, hy_bytes_as_text(missing).text, d->folder,
+               hy_bytes_as_text(available).text);
     return HY_OK;
 }
 

@@ -74,10 +74,10 @@ static hy_status read_arch(reader *r) {
     const char *type, *class_name = NULL;
     if (list && (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != 1 ||
                  !hy_json_as_string(hy_json_first(list), &class_name, NULL))) {
-        return refuse(r, "architectures", "a list of one name");
+        return refuse(r, "architectures", "a list with one name");
     }
     HY_TRY(read_word(r, "model_type", NULL, &type));
-    if (!class_name && !type) return refuse(r, "architectures", "a list of one name");
+    if (!class_name && !type) return refuse(r, "architectures", "a list with one name");
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
         const hy_family *f = r->family = hy_family_of((hy_arch)i);
         bool is_type = !type || strcmp(type, f->name) == 0;
@@ -86,7 +86,7 @@ static hy_status read_arch(reader *r) {
         r->out->shape.arch = (hy_arch)i;
         if (is_type && is_class) return HY_OK;
         HY_FAIL_IF(class_name && strcmp(class_name, f->class_name) == 0, HY_ERR_INPUT,
-                   "%s: \"model_type\" %.80s does not go with %s", r->name, type, class_name);
+                   "%s: \"model_type\" %.80s does not match %s", r->name, type, class_name);
     }
     hy_text known = {0};
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
@@ -177,14 +177,14 @@ static hy_status read_layer_types(const reader *r, char *letters, int32_t layers
     const char *kind;
     if (!list) return HY_OK;
     if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)layers) {
-        return refuse(r, "layer_types", "a list with a word for each layer");
+        return refuse(r, "layer_types", "a list with one word per layer");
     }
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         if (!hy_json_as_string(n, &kind, NULL)) kind = "";
         bool is_full = strcmp(kind, "full_attention") == 0;
         HY_FAIL_IF(!is_full && strcmp(kind, "sliding_attention") != 0, HY_ERR_INPUT,
                    "%s: \"layer_types\" has %.40s; supported: full_attention, sliding_attention",
-                   r->name, kind[0] ? kind : "something that is no word");
+                   r->name, kind[0] ? kind : "an entry that is not a string");
         *letters++ = is_full ? 'f' : 's';
     }
     return HY_OK;
@@ -202,7 +202,8 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
         if (letters[i] != letters[i - period]) i = period++; /* from the start again, one longer */
     }
     HY_FAIL_IF(period >= sizeof s->sliding_layers, HY_ERR_INPUT,
-               "%s: the sliding windows of its %d layers repeat after %zu; supported: up to %zu",
+               "%s: the pattern of sliding windows in its %d layers repeats after %zu layers; "
+               "supported: up to %zu",
                r->name, s->layers, period, sizeof s->sliding_layers - 1);
     memcpy(s->sliding_layers, letters, period);
     return HY_OK;
@@ -312,7 +313,7 @@ hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy
     reader r = {.name = name, .node = hy_json_root(json), .within = "", .out = out};
     hy_status status = hy_json_type_of(r.node) == HY_JSON_OBJECT
                            ? read_shape(&r)
-                           : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
+                           : hy_fail(HY_ERR_INPUT, "%s is not a JSON object", name);
     if (status == HY_OK) status = hy_hf_quant_read(r.node, name, &out->quant);
     if (status == HY_OK) status = hy_hf_check_fields(r.family, r.node, name, &out->notes);
     hy_json_free(json);

@@ -114,9 +114,11 @@ hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, 
         HY_TRY(check_fixed(m, name, &is_known));
         if (is_known || hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
         if (!hy_word_is_in(dropouts, key)) {
-            hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
+            hy_text_addf(notes, "%s: the unknown field \"%.80s\" is ignored\n", name, key);
         } else if (!is_empty(m)) {
-            hy_text_addf(notes, "%s: \"%s\" is not 0, but there is no dropout here\n", name, key);
+            hy_text_addf(notes,
+                         "%s: \"%s\" is not 0, but dropout is not supported and is ignored\n", name,
+                         key);
         }
     }
     return hy_text_status(notes);

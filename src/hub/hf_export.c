@@ -113,7 +113,7 @@ static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_
                              int64_t count, float *out) {
     HY_TRY(e->w->read(e->w->context, name->param, first, count, out));
     for (int64_t i = 0; i < count; i++) {
-        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s holds a number that is not finite",
+        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
                    name->name);
     }
     return HY_OK;
@@ -280,7 +280,7 @@ static hy_status copy_side_files(const char *root, const char *from, const char 
             status = hy_hf_copy_file(source, to, names[i]);
         } else {
             hy_say_to(observer, HY_WARNING,
-                      "%s is not copied: it is no regular file of the model's folder", source);
+                      "%s is not copied: it is not a regular file in the model folder", source);
         }
     }
     hy_dir_list_free(names, count);
@@ -304,8 +304,7 @@ static hy_status name_partial(export_job *e) {
     int length = (int)(end - begin);
     bool has_name = length > 0 && *last != '/' && strspn(last, ".") < (size_t)length;
     HY_FAIL_IF(!has_name, HY_ERR_INPUT,
-               "a folder is written whole under its own name: give it one instead of \"%s\"",
-               e->w->folder);
+               "\"%s\" cannot be the output folder: choose a folder with a name", e->w->folder);
     snprintf(name, sizeof name, ".%.*s.partial", length, last);
     HY_TRY(hy_path_join(e->partial, sizeof e->partial, parent, name));
     snprintf(name, sizeof name, ".%.*s.old", length, last);
@@ -322,13 +321,13 @@ static hy_status check_target(const export_job *e) {
     }
     if (!hy_path_exists(folder)) return HY_OK;
     HY_FAIL_IF(!hy_path_is_dir(folder) || hy_path_is_link(folder), HY_ERR_INPUT,
-               "%s is no folder of its own and is not replaced by one", folder);
+               "%s is not a plain folder, so it is not replaced", folder);
     const char *name = e->w->is_adapter ? HY_PEFT_CONFIG : "config.json";
     HY_TRY(hy_path_join(config, sizeof config, folder, name));
     HY_TRY(hy_dir_list(folder, &names, &count));
     hy_dir_list_free(names, count);
     HY_FAIL_IF(count > 0 && !hy_path_exists(config), HY_ERR_INPUT,
-               "%s is not replaced: it is no %s folder (it has no %s)", folder,
+               "%s is not replaced: it is not a %s folder (it has no %s)", folder,
                e->w->is_adapter ? "adapter's" : "model's", name);
     return HY_OK;
 }

@@ -93,10 +93,9 @@ hy_status hy_http_open(hy_http **out) {
         return HY_OK;
     }
     hy_http_close(http);
-    return hy_fail(HY_ERR_DEVICE,
-                   has_all ? "libcurl does not start"
-                           : "libcurl is not here, which downloads need: sudo apt-get install "
-                             "libcurl4 (the name in Debian and Ubuntu)");
+    return hy_fail(HY_ERR_DEVICE, has_all ? "libcurl failed to start"
+                                          : "downloads need libcurl, which is not installed: sudo "
+                                            "apt-get install libcurl4 (Debian and Ubuntu)");
 }
 
 /* The library itself stays open: what it uses may not survive being unloaded. */
@@ -133,7 +132,7 @@ static hy_status follow(char url[URL_BYTES], const char *location) {
     int size = snprintf(next, sizeof next, "%.*s%s", origin, url, location);
     bool leaves_https = strncasecmp(url, "https:", 6) == 0 && strncasecmp(next, "https:", 6) != 0;
     HY_FAIL_IF(size >= (int)sizeof next || !origin_size(next) || leaves_https, HY_ERR_IO,
-               "%.300s sends us to %.300s, which is not followed", url, location);
+               "%.300s redirects to %.300s, which is not followed", url, location);
     memcpy(url, next, (size_t)size + 1);
     return HY_OK;
 }
@@ -175,9 +174,11 @@ static size_t on_body(char *data, size_t one, size_t count, void *user) {
     e->http->info(e->http->handle, INFO_STATUS, &status);
     if (status != 200 && status != 206) return size; /* words for people */
     uint64_t offset = (status == 206 ? e->first : 0) + e->got;
-    e->failure = status == 206 && !e->is_ranged
-                     ? hy_fail(HY_ERR_IO, "%.300s: a part came without its place", e->request->url)
-                     : e->request->on_data(e->request->user, offset, data, size);
+    e->failure =
+        status == 206 && !e->is_ranged
+            ? hy_fail(HY_ERR_IO, "%.300s: the server sent a part of the file without its offset",
+                      e->request->url)
+            : e->request->on_data(e->request->user, offset, data, size);
     e->got += size;
     return e->failure == HY_OK ? size : 0;
 }
@@ -226,11 +227,10 @@ static hy_status ask(exchange *e, const char *url) {
     if (result == IS_OK) return HY_OK;
     bool is_certificate = result == BAD_CERTIFICATE || result == BAD_CA_FILE;
     e->answer->may_be_retried = !is_certificate;
-    return hy_fail(HY_ERR_IO, "%.300s: %s%s", url,
-                   http->error[0] ? http->error : "the connection failed",
-                   is_certificate ? "; where the system has no certificates: sudo apt-get install "
-                                    "ca-certificates"
-                                  : "");
+    return hy_fail(
+        HY_ERR_IO, "%.300s: %s%s", url, http->error[0] ? http->error : "the connection failed",
+        is_certificate ? "; if the system has no certificates: sudo apt-get install ca-certificates"
+                       : "");
 }
 
 hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_answer *answer) {
@@ -239,7 +239,7 @@ hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_ans
     HY_FAIL_IF((size_t)snprintf(url, sizeof url, "%s", request->url) >= sizeof url, HY_ERR_INPUT,
                "the address %.200s... is too long", request->url);
     HY_FAIL_IF(!origin_size(url), HY_ERR_INPUT,
-               "%.300s is no address; accepted: https://host/..., http://host/...", url);
+               "%.300s is not an address; accepted: https://host/..., http://host/...", url);
     for (int hop = 0; hop < MOST_HOPS; hop++) {
         *answer = (hy_http_answer){0};
         exchange e = {.http = http, .request = request, .answer = answer};
@@ -249,6 +249,5 @@ hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_ans
         if (status < 300 || status >= 400) return HY_OK;
         HY_TRY(follow(url, e.location));
     }
-    return hy_fail(HY_ERR_IO, "%.300s leads from one address to the next without end",
-                   request->url);
+    return hy_fail(HY_ERR_IO, "%.300s redirects too many times", request->url);
 }

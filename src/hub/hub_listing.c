@@ -50,7 +50,7 @@ static hy_status read_file(const hy_json_node *node, const char *source, hy_hub_
     *out = (hy_hub_file){.kind = is_large ? HY_SHA256 : HY_SHA1, .is_wanted = !is_weights(name)};
     HY_FAIL_IF(!hy_json_as_int(hy_json_get(is_large ? lfs : node, "size"), &bytes) || bytes < 0 ||
                    !hash || !is_hash(hash, is_large ? 64 : 40),
-               HY_ERR_INPUT, "%s gives no size or no checksum for %s", source, name);
+               HY_ERR_INPUT, "%s lists no size or no checksum for %s", source, name);
     out->size = (uint64_t)bytes;
     snprintf(out->name, sizeof out->name, "%s", name);
     snprintf(out->hash, sizeof out->hash, "%s", hash);
@@ -82,12 +82,12 @@ static hy_status read_files(const hy_json_node *root, const char *source, hy_hub
 /* A folder is a model's once its config is there, so that comes last. */
 static hy_status check_files(const char *source, hy_hub_listing *listing) {
     hy_hub_file *config = hy_hub_listing_find(listing, CONFIG);
-    HY_FAIL_IF(!config, HY_ERR_INPUT, "%s has no " CONFIG ": it is not a model that can be trained",
+    HY_FAIL_IF(!config, HY_ERR_INPUT, "%s has no " CONFIG ": hybrid-train cannot train this model",
                source);
     HY_FAIL_IF(!hy_hub_listing_find(listing, SINGLE) && !hy_hub_listing_find(listing, INDEX),
                HY_ERR_INPUT,
-               "%s has no " SINGLE " and no " INDEX "; weights in other formats "
-               "(pytorch_model.bin, GGUF) are not read",
+               "%s has no " SINGLE " and no " INDEX
+               "; other weight formats (pytorch_model.bin, GGUF) are not supported",
                source);
     hy_hub_file last = *config, *end = listing->files + listing->count - 1;
     memmove(config, config + 1, (size_t)(end - config) * sizeof *config);

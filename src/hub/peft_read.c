@@ -14,18 +14,18 @@
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
-    HY_FAIL_IF(!entry, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is missing: the adapter is for another model, or for other "
-               "modules%s",
-               path, name->name,
-               is_table ? " (this model has one table for embedding and head)" : "");
+    HY_FAIL_IF(
+        !entry, HY_ERR_INPUT,
+        "%s: tensor \"%s\" is missing: the adapter belongs to another model or to other modules%s",
+        path, name->name,
+        is_table ? " (in this model the embedding and the head share one table)" : "");
     int64_t rows = name->is_transposed ? name->cols : name->rows,
             cols = name->is_transposed ? name->rows : name->cols;
     bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
                 (name->ndim < 2 || entry->shape[1] == cols);
     HY_FAIL_IF(!fits, HY_ERR_INPUT,
-               "%s: %s is (%lld, %lld), and (%lld, %lld) is expected beside this model: it is an "
-               "adapter for another one, or of another rank",
+               "%s: %s is (%lld, %lld), but this model needs (%lld, %lld): the adapter belongs to "
+               "another model or has another rank",
                path, name->name, (long long)entry->shape[0],
                (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
                (long long)cols);
@@ -52,8 +52,8 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
         int32_t i = 0;
         while (i < count && strcmp(names[i].name, name) != 0) i++;
         HY_FAIL_IF(i == count, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\" has no place beside this model: the adapter is for "
-                   "another one, or for other modules",
+                   "%s: tensor \"%.200s\" does not match this model: the adapter belongs to "
+                   "another model or to other modules",
                    path, name);
     }
     return HY_OK;
@@ -69,7 +69,7 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
                                    *b = hy_safetensors_find(file, names[i].name);
         HY_TRY(hy_safetensors_compare(file, a, file, b, &is_same));
         HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-                   "%s: %s and %s differ, and this model has one table for both", path,
+                   "%s: %s and %s differ, but in this model they share one table", path,
                    names[i - 1].name, names[i].name);
     }
     return HY_OK;
@@ -83,8 +83,8 @@ static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
     HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, HY_PEFT_TENSORS));
     HY_FAIL_IF(hy_path_exists(pickle) && !hy_path_exists(path), HY_ERR_INPUT,
-               "%s is not read, because a pickle may run any code; load it with PEFT and save it "
-               "again, as " HY_PEFT_TENSORS,
+               "%s is not read, because a pickle file can run any code; load it with PEFT and save "
+               "it again as " HY_PEFT_TENSORS,
                pickle);
     return HY_OK;
 }
@@ -116,8 +116,8 @@ static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, 
                               int64_t rows, const float *numbers) {
     for (int64_t k = 0; k < rows * name->cols; k++) {
         HY_FAIL_IF(!isfinite(numbers[k]), HY_ERR_INPUT,
-                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is no use, or "
-                   "its file is damaged",
+                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is not usable, "
+                   "or its file is damaged",
                    hy_safetensors_path(file->tensors), name->name, (double)numbers[k],
                    (long long)(row + k / name->cols), (long long)(k % name->cols));
     }

@@ -61,10 +61,10 @@ static hy_status set_member(hy_peft_member *member, const char *name, size_t len
     HY_FAIL_IF(length == 0 || length >= sizeof typed, HY_ERR_INPUT,
                "adapter: a name between commas is empty or too long");
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
-    HY_FAIL_IF(!hy_path_is_dir(typed) || !realpath(typed, path), HY_ERR_INPUT,
-               "adapter %s is not there; expected a folder that PEFT saved, or several with commas "
-               "between",
-               typed);
+    HY_FAIL_IF(
+        !hy_path_is_dir(typed) || !realpath(typed, path), HY_ERR_INPUT,
+        "adapter %s was not found; expected a folder saved by PEFT, or several separated by commas",
+        typed);
     HY_TRY(
         hy_peft_config_read(typed, &member->config)); /* in messages it is called as it was typed */
     member->folder = strdup(path);
@@ -153,7 +153,7 @@ static hy_status add_names(char names[HY_PATH_MAX], const char *more) {
         at = hy_next_entry(at, &name, &length);
         if (length == 0 || hy_list_has(names, name, length)) continue;
         HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
-                   "adapters: the names of their modules are too long together");
+                   "adapters: the combined list of module names is too long");
         snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, name);
     }
     return HY_OK;

@@ -61,11 +61,10 @@ static hy_status refuse(const named *modules, int count, const char *name, size_
     for (int i = 0; i < count; i++) {
         hy_text_addf(&known, "%s%s", i ? ", " : "", modules[i].name);
     }
-    hy_status status =
-        hy_fail(HY_ERR_INPUT,
-                "\"%.*s\" is no matrix of this model; it has %s; accepted are also "
-                "attention, mlp and all",
-                (int)(length < 100 ? length : 100), name, known.data ? known.data : "");
+    hy_status status = hy_fail(
+        HY_ERR_INPUT,
+        "\"%.*s\" is not a matrix of this model; accepted: %s, and also attention, mlp and all",
+        (int)(length < 100 ? length : 100), name, known.data ? known.data : "");
     hy_text_free(&known);
     return status;
 }

@@ -93,7 +93,8 @@ static hy_status check_entry(const hy_family *family, const char *names, const c
         snprintf(wanted, sizeof wanted, "%.*s%s", (int)before, entry,
                  hy_module_last_name(paths[i]));
         HY_FAIL_IF(!hy_list_has(names, wanted, strlen(wanted)), HY_ERR_INPUT,
-                   "%.*s without %s: they are one matrix here and trained whole together",
+                   "%.*s is listed without %s: they share one matrix and are trained together, so "
+                   "list both",
                    (int)length, entry, wanted);
     }
     return HY_OK;
@@ -123,17 +124,17 @@ static hy_status check_param(const hy_params *params, const hy_param *param) {
     hy_param_kind kind = hy_param_weight_of(param->kind), bias = (hy_param_kind)(kind + 1);
     bool has_adapter = hy_linear_bit(kind) && at(params, param->unit, hy_adapter_kind(kind));
     HY_FAIL_IF(has_adapter, HY_ERR_INPUT,
-               "%s has an adapter, and PEFT's files keep a module whole or with an adapter; "
-               "accepted are embed, head, norms (norm, *.norm1.*, *.norm2.*) and modules that "
-               "lora_targets leaves out",
+               "%s already has an adapter, and PEFT files store a module either whole or with an "
+               "adapter; accepted: embed, head, norms (norm, *.norm1.*, *.norm2.*) and modules "
+               "that are not in lora_targets",
                param->name);
     const hy_param *weight = at(params, param->unit, kind);
     const hy_param *other = param != weight                    ? weight
                             : hy_param_weight_of(bias) == kind ? at(params, param->unit, bias)
                                                                : NULL;
     HY_FAIL_IF(other && !other->is_beside, HY_ERR_INPUT,
-               "%s is trained whole and %s is not, and PEFT's files keep modules: name both, or "
-               "neither",
+               "%s is trained whole but %s is not, and PEFT files store whole modules: list both, "
+               "or neither",
                param->name, other->name);
     return HY_OK;
 }

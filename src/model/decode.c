@@ -125,7 +125,7 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
     int32_t most = model->shape.context;
     *out = NULL;
     HY_FAIL_IF(options->context < 1 || options->context > most, HY_ERR_INPUT,
-               "a context of %d tokens cannot be kept: accepted are 1 to %d", options->context,
+               "a context of %d tokens is not supported; accepted: 1 to %d", options->context,
                most);
     hy_decoder *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a decoder");
@@ -238,7 +238,7 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
 static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_t count) {
     int32_t left = d->options.context - d->length, vocab = d->model->shape.vocab;
     HY_FAIL_IF(count < 1 || count > left, HY_ERR_INPUT,
-               "%d tokens do not fit behind the %d that are kept: accepted are 1 to %d", count,
+               "%d more tokens do not fit after the %d in the context; accepted: 1 to %d", count,
                d->length, left);
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(tokens[i] < 0 || tokens[i] >= vocab, HY_ERR_INPUT,

@@ -131,15 +131,15 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
     HY_FAIL_IF(o->recompute_layers < 0 || o->recompute_layers > shape->layers, HY_ERR_INPUT,
-               "%d layers cannot recompute: accepted are 0 (all) to %d", o->recompute_layers,
-               shape->layers);
+               "recomputing %d layers is not possible; accepted: 0 (all) to %d",
+               o->recompute_layers, shape->layers);
     HY_FAIL_IF(o->batch < 1 || o->seq < 1, HY_ERR_INPUT, "a micro-batch of %d x %d tokens is empty",
                o->batch, o->seq);
     HY_FAIL_IF(o->seq > shape->context, HY_ERR_INPUT,
                "the sequence length %d is beyond the model's context of %d tokens (shape.context)",
                o->seq, shape->context);
     HY_FAIL_IF(hy_uses_fp8(&o->fp8) && (!o->is_training || o->dtype != HY_BF16), HY_ERR_STATE,
-               "matmuls in fp8 are for training in bf16, not for %s",
+               "fp8 matmuls need training in bf16, not in %s",
                o->is_training ? hy_dtype_name(o->dtype) : "evaluation");
     HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
                "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);

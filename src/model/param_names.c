@@ -85,7 +85,7 @@ static bool matches(const char *pattern, const char *name) {
 
 static hy_status fail_no_match(const hy_params *p, const char *entry) {
     const hy_param *last = &p->list[p->count - 1];
-    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; they are called %s, %s, %s%s", entry,
+    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s", entry,
                    p->list[0].name, p->list[p->count / 2].name, last->name,
                    p->count > 3 ? " and so on" : "");
 }

@@ -99,8 +99,8 @@ static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
 
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     HY_FAIL_IF(!plan->options.is_training || plan->options.is_sizing, HY_ERR_STATE,
-               "this batch plan was made for %s only",
-               plan->options.is_sizing ? "its figures" : "evaluation");
+               "this batch plan supports only %s",
+               plan->options.is_sizing ? "computing sizes" : "evaluation");
     HY_FAIL_IF(plan->model->lowest_trained == plan->model->params.units, HY_ERR_STATE,
                "the model has no parameter to train");
     HY_FAIL_IF(plan->options.offloads && !plan->offload, HY_ERR_STATE,
@@ -131,10 +131,11 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {
     HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,
-               "this batch plan was made for training in fp8 only");
+               "this batch plan supports only training in fp8");
     if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
-                   plan->options.is_sizing ? "its figures" : "training with offloaded activations");
+    return hy_fail(HY_ERR_STATE, "this batch plan supports only %s",
+                   plan->options.is_sizing ? "computing sizes"
+                                           : "training with offloaded activations");
 }
 
 /* Forward through embedding and blocks with two residual buffers; the frame is left before the
@@ -169,7 +170,7 @@ hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int6
                           int64_t rows) {
     HY_TRY(check_evaluates(plan));
     HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE,
-               "logits of %lld rows were asked for; a chunk has %d", (long long)rows,
+               "logits of %lld rows were requested; a chunk has %d", (long long)rows,
                plan->size.chunk_rows);
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));

@@ -96,13 +96,13 @@ static hy_status open_asked_card(hy_engine *e) {
     hy_status status = open_card(e);
     if (status != HY_ERR_DEVICE) return status;
     hy_setting_format(hy_setting_find("device", NULL), e->settings, asked);
-    return hy_fail_context(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used", asked);
+    return hy_fail_context(HY_ERR_INPUT, "device is %s, but CUDA is not available", asked);
 }
 
 static hy_status open_any(hy_engine *e) {
     if (!hy_cuda_has_driver()) return open_cpu(e);
     if (open_card(e) == HY_OK) return HY_OK;
-    hy_say_to(e->observer, HY_NOTE, "computing on the CPU, because CUDA cannot be used: %s",
+    hy_say_to(e->observer, HY_NOTE, "computing on the CPU, because CUDA is not available: %s",
               hy_error_message());
     return open_cpu(e);
 }
@@ -110,10 +110,10 @@ static hy_status open_any(hy_engine *e) {
 /* A card by name stands in for the one that a plan is for. */
 static hy_status open_named_card(hy_engine *e) {
     if (e->request.is_plan) return hy_card_backend_create(e->settings->card, &e->device.backend);
-    return hy_fail(HY_ERR_INPUT,
-                   "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
-                   "device",
-                   e->settings->card);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "card = \"%s\" is only for plans (--plan): a run uses the card that device selects",
+        e->settings->card);
 }
 
 static hy_status open_backend(hy_engine *e) {

@@ -84,7 +84,7 @@ test_a_run_goes_on_from_an_adapter() {
     expect_code 0
     run_tiny --init-from base --adapter first/adapter --steps 2 --lr 0 --out second
     expect_code 0
-    expect_out "the adapters begin as those of first/adapter"
+    expect_out "the run starts with the adapters of first/adapter"
     cmp -s first/adapter/adapter_model.safetensors second/adapter/adapter_model.safetensors ||
         fail "an adapter that does not learn is another one"
 }
@@ -248,7 +248,7 @@ test_a_run_leads_to_its_adapter() {
     expect_same "$(awk '$1 == "one" { print $2 }' "$stdout")" "$apart" "of two with spaces between"
     run_tiny --init-from base --adapter two --steps 1 --out three
     expect_code 0
-    expect_out "the adapters begin as those of two/adapter"
+    expect_out "the run starts with the adapters of two/adapter"
     grep -q "adapter = \"$(pwd -P)/two/adapter\"" three/config.cfg || fail "$(grep adapter three/config.cfg)"
 }
 
@@ -256,9 +256,9 @@ test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
     run --model base --lora
-    expect_refusal "base is a folder without config.json" "its model is in base/model"
+    expect_refusal "base has no config.json" "its model is in base/model"
     run --model tuned --lora
-    expect_refusal "tuned is a folder without config.json" "--adapter tuned/adapter"
+    expect_refusal "tuned has no config.json" "--adapter tuned/adapter"
     run --model tuned/adapter
     expect_refusal "this is an adapter" "use --adapter tuned/adapter"
     run --model tuned/checkpoint-6 --lora
@@ -640,9 +640,9 @@ test_adapters_that_cannot_be_side_by_side() {
     run "$@" --adapter one/adapter,one/adapter/
     expect_refusal "one/adapter is named twice"
     run "$@" --adapter one/adapter,four/adapter
-    expect_refusal "four/adapter is not there"
+    expect_refusal "four/adapter was not found"
     run "$@" --adapter one/adapter,base
-    expect_refusal "base is no adapter" "adapter_config.json" "hybrid-export makes one of a checkpoint"
+    expect_refusal "base is not an adapter" "adapter_config.json" "hybrid-export makes one from a checkpoint"
     run_tiny --width 64 --lora --lora-rank 2 --out other
     run "$@" --adapter one/adapter,other/adapter
     expect_refusal "other/adapter" "another"
@@ -791,7 +791,7 @@ test_an_adapter_that_cannot_be_merged() {
     adapter=$here/../golden/peft/llama
     export="--merge --adapter $adapter --out merged"
     for case in "hybrid-export $export|--base FOLDER" \
-        "hybrid-export $export --base $golden/gpt2|is no matrix of this model" \
+        "hybrid-export $export --base $golden/gpt2|is not a matrix of this model" \
         "hybrid-export $export --base nano|shape without weights" \
         "hybrid-export $export --base nowhere|is nowhere, which is not there; name the base model's folder (--base FOLDER)" \
         "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \

@@ -243,7 +243,7 @@ test_an_export_empties_no_folder_that_is_no_model() {
     mkdir here other && echo mine > here/file && echo mine > other/file
     (cd here && "$programs/hybrid-export" ../out --out . --overwrite) > "$stdout" 2> "$stderr"
     expect_same "$?" 2 "exit code of --out ."
-    expect_err "give it one"
+    expect_err "choose a folder with a name"
     "$programs/hybrid-export" out --out other --overwrite > "$stdout" 2> "$stderr"
     expect_same "$?" 2 "exit code of --out other"
     expect_err "other is not replaced"

@@ -68,7 +68,7 @@ static hy_status start(int32_t *rank, int32_t *count) {
                            : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (error != MPI_SUCCESS) return failed("starting", error);
     if (level < MPI_THREAD_SERIALIZED)
-        return fail(HY_ERR_DEVICE, "this MPI was built without support of threads");
+        return fail(HY_ERR_DEVICE, "this MPI was built without thread support");
     if (comm == MPI_COMM_NULL) {
         error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         if (error != MPI_SUCCESS) return failed("making a communicator", error);
@@ -111,7 +111,7 @@ static hy_status share(void *data, size_t bytes, double seconds) {
     while (error == MPI_SUCCESS && !is_over) {
         error = MPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
         if (!is_over && seconds_now() > deadline)
-            return fail(HY_ERR_IO, "MPI: not all ranks came within %.0f s", seconds);
+            return fail(HY_ERR_IO, "MPI: not all ranks connected within %.0f s", seconds);
         if (!is_over) nap(&spins);
     }
     return error == MPI_SUCCESS ? HY_OK : failed("sharing", error);
@@ -173,7 +173,7 @@ static hy_status judge(int own) {
         if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) return failed("receiving", error);
         MPI_Get_count(&statuses[i], MPI_BYTE, &bytes);
         if (error == MPI_SUCCESS && bytes != m->bytes)
-            return fail(HY_ERR_INTERNAL, "rank %d sends %d bytes where rank %d expects %d", m->peer,
+            return fail(HY_ERR_INTERNAL, "rank %d sends %d bytes, but rank %d expects %d", m->peer,
                         bytes, own, m->bytes);
     }
     return HY_OK;
