@@ -101,12 +101,7 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
     hy_sizer *z = sizer;
     const hy_pass_spec *spec = &z->spec;
     bool is_open = spec->lends && spec->eval_batch == 0 && spec->eval_type_count > 0;
-<<<<<<< HEAD
-    if (!is_open || hy_model_is_guest(spec->model)) return HY_OK;
-=======
     if (!is_open || !hy_model_has_passes(spec->model)) return HY_OK;
-    int32_t near = work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch;
->>>>>>> refs/heads/provider
     loan best;
     hy_plan_state state;
     HY_TRY(choose(z, c, work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch, &best));
