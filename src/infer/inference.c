@@ -1,4 +1,4 @@
-/* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
+/* inference.c: the handle of a loaded model: create, query, close. See hybrid.h. */
 #include "infer/inference.h"
 #include "base/sized.h"
 
@@ -10,7 +10,7 @@
 #include "base/say.h"
 #include "setup/setup.h"
 
-#define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
+#define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
 #define SHORTEST_CONTEXT 64
 
 /* ---- tokenizer --------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     if (!in->tokenizer_path[0]) return use_bytes(in);
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
     int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine.model->shape.vocab;
-    if (ids > vocab) { /* often a padding token that was added later and is never written */
+    if (ids > vocab) { /* often a padding token that was added later and never occurs */
         hy_say_to(&in->model->observer, HY_WARNING,
                   "%s has %d tokens and the model has %d: the extra tokens are never sampled",
                   in->tokenizer_path, ids, vocab);
@@ -47,7 +47,7 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
     return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
 }
 
-/* A context that was left open is halved until keys and values take no more than half of the device. */
+/* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
     uint64_t limit = hy_budget_device(&m->engine.request);

@@ -1,7 +1,7 @@
-/* export.c: OUT/model at the end of a run. See export.h.
+/* export.c: writes OUT/model at the end of a run. See export.h.
  *
- * Weights are read from their backing store in chunks, wherever that is; where the run averages its last
- * part, the average is what is written. */
+ * Weights are read in chunks from their backing store, wherever it is. If the run averages its
+ * last part, the average is written. */
 #include "record/export.h"
 
 #include <limits.h>
@@ -27,8 +27,8 @@ static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
     return HY_OK;
 }
 
-/* The tokenizer that data was made with, where it does not lie in the model's folder: one that was named, or
- * that of a llama2.c file. */
+/* The tokenizer of the data if it is not in the model folder: a tokenizer that was named, or the
+ * file of llama2.c. */
 static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind,
                                 hy_export_plan *out) {
     const char *asked = settings->input.tokenizer;
@@ -94,7 +94,7 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
 typedef struct run_reader {
     hy_engine *e;
     int row;      /* the weights, or their sum */
-    double scale; /* 1, or one over how many were added */
+    double scale; /* 1, or 1 / (number of weights in the sum) */
     char *raw;    /* bytes as the store has them */
     int64_t room; /* elements that fit there */
 } run_reader;

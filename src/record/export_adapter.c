@@ -1,7 +1,8 @@
-/* export_adapter.c: an adapter of PEFT's files merged into a model's folder. See hybrid.h.
+/* export_adapter.c: merges a PEFT adapter into a model folder. See hybrid.h.
  *
- * No run is needed: the adapter's folder says what it is, the model's folder has the weights, and the writer of
- * folders asks for one piece after the other. What the adapter trains whole comes from its own file. */
+ * No run is needed: the adapter's folder describes the adapter, the model folder has the
+ * weights, and the folder writer requests one piece after the other. Modules that the adapter
+ * trains whole come from its own file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ typedef struct pair {
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* The model that was named, or the one that the adapter names. */
+/* The model that the caller names, or else the one named in the adapter. */
 static hy_status name_base(pair *p, const char *base) {
     const char *adapter = hy_config_settings(p->config)->lora.adapter;
     hy_peft_config config;
@@ -75,7 +76,8 @@ static void close_pair(pair *p) {
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* Rows [row, row + rows) of a parameter that is in the adapter's file, in one tensor or in several. */
+/* Rows [row, row + rows) of a parameter from the adapter's file, where it is one tensor or
+ * several. */
 static hy_status read_rows(const pair *p, int32_t param, int64_t row, int64_t rows, float *out) {
     for (int32_t i = 0; i < p->adapter.count; i++) {
         const hy_hf_name *name = &p->adapter.names[i];

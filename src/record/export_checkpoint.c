@@ -1,8 +1,8 @@
-/* export_checkpoint.c: a checkpoint as a folder that transformers loads. See hybrid.h.
+/* export_checkpoint.c: writes a checkpoint as a folder for transformers. See hybrid.h.
  *
- * The checkpoint's config.cfg says what the model is, weights.safetensors holds it by our names; where the
- * run averaged its last part, predictor.safetensors holds the sum. Nothing else of a run is needed: no
- * device is opened and no data read. */
+ * The checkpoint's config.cfg describes the model and weights.safetensors holds it under our
+ * names. If the run averaged its last part, predictor.safetensors holds the sum. Nothing else of
+ * the run is needed: no device is opened and no data is read. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,11 +26,11 @@ typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */
     hy_saved_config said;
     hy_model *model;
-    hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
+    hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
     double scale;                  /* of the sum */
     char *raw;
-    bool lacks_base;      /* it has what is trained alone; the rest is in */
-    hy_weight_files base; /* the files of the model it stands beside, at */
+    bool lacks_base;      /* it holds only trained parameters; the others are in */
+    hy_weight_files base; /* the files of its base model, at this path */
     char base_path[HY_HF_PATH_MAX];
 } saved;
 
@@ -46,7 +46,7 @@ static hy_status open_weights(saved *s) {
     return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
-/* Every value of the run is written there, so its preset or its files are not needed. */
+/* It holds every value of the run, so the preset and its files are not needed. */
 static hy_status open_model(saved *s) {
     hy_shape shape;
     HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
@@ -58,7 +58,7 @@ static hy_status open_model(saved *s) {
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
 
-/* A parameter's average where there is one, which frozen ones have not; else its weights. */
+/* A parameter's average if it has one (frozen parameters have none), else its weights. */
 static const hy_safetensors_entry *entry_of(const saved *s, int32_t param,
                                             const hy_safetensors **file) {
     char name[HY_PARAM_NAME_MAX + 8];
@@ -115,8 +115,9 @@ static hy_dtype dtype_held(const saved *s) {
 
 /* ---- what it began as -------------------------------------------------------------------------- */
 
-/* What the model began as: kept beside the checkpoint, or where it was, or where the caller says it is. Without
- * it the export would be another model: of another architecture, without tokenizer and end tokens. */
+/* The model that the run started from: the copy in the run folder, its old path, or the path
+ * that the caller names. Without it the export would lack the architecture, the tokenizer and
+ * the end tokens. */
 static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
@@ -144,11 +145,10 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
 
 /* ---- merging ----------------------------------------------------------------------------------- */
 
-/* The weights that adapters stand beside, by their files. */
+/* The files with the base weights of the adapters. */
 static hy_status open_base(saved *s, const hy_settings *settings) {
     hy_model_files kind;
-    hy_settings known =
-        *settings; /* --base names other files, which must be the same all the same */
+    hy_settings known = *settings; /* --base names other files, but their weights must be equal */
     char run[HY_PATH_MAX];
     if (!known.kept.weights[0]) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
@@ -158,7 +158,7 @@ static hy_status open_base(saved *s, const hy_settings *settings) {
     return hy_weight_files_open(s->base_path, s->model, &s->base);
 }
 
-/* What adapters are added to: the base as training had it, or as its files have it. */
+/* The weights that adapters are added to: the base as quantised in training, or the files. */
 typedef struct merging {
     hy_requantise base;
     hy_merge sum;
@@ -200,7 +200,7 @@ static hy_status begin_merge(saved *s, const hy_export_options *options,
     HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters to merge", s->path);
     HY_TRY(choose_onto(s, options->onto, as_files));
     if (s->lacks_base) HY_TRY(open_base(s, settings));
-    /* What the checkpoint itself or a quantised folder holds as codes is read as what they stand for. */
+    /* Quantised values, of the checkpoint or of the folder, are decoded. */
     bool is_recoded = s->lacks_base && !*as_files && !s->base.coded;
     m->base = hy_requantise_begin(params, read_saved, s);
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,

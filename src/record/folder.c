@@ -1,7 +1,7 @@
-/* folder.c: which folder a run has. See record.h.
+/* folder.c: chooses the folder of a run. See record.h.
  *
- * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
- * is resumed or overwritten; the folder that would hold it must be writable. */
+ * The folder is chosen and checked before anything is written. A folder that already holds a run
+ * is an error unless it is resumed or overwritten. Its parent folder must be writable. */
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +16,8 @@
 #include "formats/checkpoint.h"
 #include "record/record.h"
 
-/* What a run writes beside checkpoints. By the marks a folder is known to hold one; others may have files of
- * the other names, too. */
+/* Files that a run writes besides checkpoints. The marked files show that a folder holds a run;
+ * the other names may also occur in other folders. */
 static const struct {
     const char *name;
     bool is_mark;
@@ -59,7 +59,7 @@ static hy_status holds_run(const char *path, bool *out) {
     return HY_OK;
 }
 
-/* The nearest folder above `path` that exists must let us write. */
+/* The nearest existing parent folder of `path` must be writable. */
 static hy_status check_writable(const char *path) {
     char at[HY_PATH_MAX];
     snprintf(at, sizeof at, "%s", path);
@@ -79,7 +79,7 @@ static hy_status check_writable(const char *path) {
     return HY_OK;
 }
 
-/* Of a model's name the last part: presets are plain, files and folders are paths. */
+/* The last part of a model's name: presets are plain names, files and folders are paths. */
 void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     char last[128], stamp[32];
     size_t end = strlen(name);
@@ -100,7 +100,7 @@ void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The run's folder, when `from` is that or one of its checkpoints. */
+/* The run's folder, if `from` is the folder or one of its checkpoints. */
 static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     snprintf(out, HY_PATH_MAX, "%s", from);
     size_t length = strlen(out);
@@ -117,8 +117,8 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The newest run below runs/ that has a checkpoint: names end in the date, but models differ, so the
- * date is compared. */
+/* The newest run in runs/ that has a checkpoint. Names end in the date but begin with the model,
+ * so only the dates are compared. */
 static hy_status newest_run(char out[HY_PATH_MAX]) {
     char **names;
     size_t count;
@@ -164,7 +164,7 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
 
 hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
 
-/* No run is there, but a file that one would replace. */
+/* The folder holds no run, but a file that a run would replace. */
 static hy_status check_files(const char *path) {
     for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
         char inside[HY_PATH_MAX];
@@ -191,7 +191,7 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
     return HY_OK;
 }
 
-/* What --overwrite would remove must not be what the new run begins with. */
+/* --overwrite must not remove what the new run starts from. */
 static hy_status check_sources(const hy_record *r, const hy_settings *s) {
     const struct {
         const char *key, *path;
@@ -273,7 +273,8 @@ hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     bool has_run;
     HY_TRY(hy_dir_make(r->out));
     HY_TRY(hy_record_lock(r));
-    HY_TRY(check_free(r, s, &has_run)); /* again: another run may have come and gone meanwhile */
+    /* again: another run may have started and ended meanwhile */
+    HY_TRY(check_free(r, s, &has_run));
     bool is_anew = !r->is_out_ours;
     r->is_out_ours = true;
     bool clears = has_run && is_anew && !s->save.resume[0] && s->save.overwrite;

@@ -1,9 +1,10 @@
-/* origin.c: what a run keeps of the model that it began as. See record.h.
+/* origin.c: the copy that a run keeps of the model that it started from. See record.h.
  *
- * RUN/origin/files holds what lay beside the weights of the model (config.json, tokenizer, chat template,
- * generation settings), RUN/origin/tokenizer one that was named, and origin.json what they were, with size
- * and hash of each. So a run is resumed, evaluated, talked to and exported when those are gone. The folder is
- * written once, before the first step, and takes its name when it is whole. */
+ * RUN/origin/files holds the model's other files (config.json, tokenizer, chat template,
+ * generation settings), RUN/origin/tokenizer a tokenizer that was named, and origin.json lists
+ * them with size and hash. So a run can be resumed, evaluated, used and exported when the
+ * originals are gone. The folder is written once, before the first step, and gets its final name
+ * when it is complete. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ bool hy_origin_is_kept(const char *run) {
     return origin_path(run, "origin.json", path) == HY_OK && hy_path_exists(path);
 }
 
-/* First the name, then the files: half of it is never seen. */
+/* The name is removed first, then the files: nobody sees a partial folder. */
 hy_status hy_origin_drop(const char *run) {
     char path[HY_PATH_MAX], old[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, run, HY_ORIGIN_FOLDER));
@@ -56,7 +57,7 @@ hy_status hy_origin_drop(const char *run) {
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* A file that is missing or another would make another model of the export: an error of the run's folder. */
+/* With a missing or changed file the export would be a different model, so that is an error. */
 static hy_status check_file(const char *run, const hy_json *json, const hy_json_node *file) {
     const char *name, *hex;
     char path[HY_PATH_MAX];
@@ -122,7 +123,7 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out) {
 
 /* ---- what there is to keep --------------------------------------------------------------------- */
 
-/* What the tensors of a folder are called, and a hash of all weights. */
+/* The tensor names of a folder, and a hash of all weights. */
 static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     hy_hash hash;
     char **names, file[HY_PATH_MAX];
@@ -171,7 +172,7 @@ static const char *last_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Copies the files into `partial`; gives the name of a tokenizer that was named. */
+/* Copies the files into `partial`; returns the name of the tokenizer that the user named. */
 static hy_status copy_files(const hy_settings *s, const hy_model *model, const hy_kept_origin *o,
                             const char *partial, char tokenizer[HY_PATH_MAX]) {
     char folder[HY_PATH_MAX], files[HY_PATH_MAX], path[HY_PATH_MAX];
@@ -196,7 +197,7 @@ static hy_status copy_files(const hy_settings *s, const hy_model *model, const h
                       : hy_hf_write_tokenizer(path, files);
 }
 
-/* Lists the files below PARTIAL/name, folders first met first. */
+/* Lists the files below PARTIAL/name; folders come in the order in which they are found. */
 static hy_status list_files(const char *partial, const char *name, hy_json_writer *w) {
     char folder[HY_PATH_MAX], inside[HY_PATH_MAX], path[HY_PATH_MAX], hex[17], **names;
     size_t count;
@@ -255,7 +256,7 @@ static hy_status write_json(const hy_settings *s, const hy_kept_origin *o, const
 
 static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *model,
                       const char *partial) {
-    hy_kept_origin o = s->kept; /* of the run that this one goes on from, or nothing */
+    hy_kept_origin o = s->kept; /* of the run that this one resumes, or NULL */
     char path[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_dir_remove(partial));
     if (!o.folder[0]) {
@@ -303,7 +304,7 @@ hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapt
     hy_settings s = *settings;
     hy_model_files kind;
     bool is_named = false;
-    s.lora.base[0] = 0; /* that is of a run that goes on */
+    s.lora.base[0] = 0; /* which belongs to the resumed run */
     if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
     if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
     if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;
