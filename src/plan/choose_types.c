@@ -1,15 +1,15 @@
-/* choose_types.c: the type of weights and activations in each phase, and of the state. See
- * choose_types.h. */
+/* choose_types.c: chooses the types of weights and activations in each phase, and of the state.
+ * See choose_types.h. */
 #include "plan/choose_types.h"
 
 #include "base/error.h"
 #include "config/derived.h"
 #include "phases/table.h"
 
-#define FIRST_WITH_BF16 80 /* compute capability from which tensor cores take bf16 */
+#define FIRST_WITH_BF16 80 /* compute capability from which tensor cores support bf16 */
 #define FIRST_WITH_FP8 89  /* and fp8 */
 
-/* Which phases have matmuls in fp8. Evaluation has none, and Predict is nothing else. */
+/* The phases that use fp8 matmuls. Evaluation never does, and Predict only evaluates. */
 static hy_status choose_fp8(const hy_settings *s, const hy_device_facts *facts, hy_types *p) {
     HY_FAIL_IF(s->phases.precision_predict == HY_DTYPE_FP8, HY_ERR_INPUT,
                "precision_predict is fp8: Predict only evaluates, and evaluation never uses fp8; "
@@ -35,7 +35,7 @@ static bool has_bf16(const hy_device_facts *facts) {
     return !facts->is_gpu || facts->capability >= FIRST_WITH_BF16;
 }
 
-/* 16 bits are coarser than fp32. Predict may be coarser than Full, the others finer. */
+/* 16 bits are a lower precision than fp32. Predict may be lower than Full, the others higher. */
 static hy_status check_combination(const hy_types *p) {
     static const struct {
         hy_phase phase;
@@ -57,7 +57,7 @@ static hy_status check_combination(const hy_types *p) {
     return HY_OK;
 }
 
-/* What was asked for by name, or what the level says; some optimizers have fp32 alone. */
+/* The requested type, or that of the level; some optimizers support only fp32. */
 static hy_status choose_optim(const hy_settings *s, const hy_precision_level *level, hy_types *p) {
     const hy_optimizer_kind *kind = hy_settings_optimizer(s);
     bool is_8bit = s->optimizer.optimizer & HY_OPTIMIZER_8BIT;
@@ -74,7 +74,7 @@ static hy_status choose_optim(const hy_settings *s, const hy_precision_level *le
     return HY_OK;
 }
 
-/* What was asked for by name, or what the level says. bf16 weights are the only copy there is, so every phase
+/* The requested type, or that of the level. bf16 weights are the only copy, so every phase
  * computes with them. */
 static hy_status choose_state(const hy_settings *s, const hy_precision_level *level, hy_types *p) {
     HY_TRY(choose_optim(s, level, p));
@@ -93,7 +93,7 @@ static hy_status choose_state(const hy_settings *s, const hy_precision_level *le
     return HY_OK;
 }
 
-/* What a predictor keeps in 8 bits goes with some weights, optimizers and predictors only. */
+/* 8-bit predictor state works only with some weight types, optimizers and predictors. */
 static hy_status check_slow(const hy_settings *s, const hy_types *p) {
     bool is_coded = p->slow == HY_U8;
     HY_FAIL_IF(is_coded && s->phases.predictor == HY_PREDICTOR_EMA, HY_ERR_INPUT,
@@ -136,7 +136,7 @@ hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
         p->low = p->of[i];
     }
     HY_TRY(check_combination(p));
-    if (!has_predictor) { /* neither Predict nor Correct: no plan and no copy is made for them */
+    if (!has_predictor) { /* no Predict and no Correct: no plan and no copy is made for them */
         p->of[HY_PREDICT] = p->of[HY_CORRECT] = p->of[HY_FULL];
         p->is_fp8[HY_CORRECT] = p->is_fp8[HY_FULL];
         p->has_low = p->of[HY_FULL] != HY_F32 || p->of[HY_WARMUP] != HY_F32;

@@ -1,6 +1,6 @@
-/* reasons.c: why a plan is as it is, one sentence for each choice. See plan.h.
+/* reasons.c: the reasons for a plan, one sentence per decision. See plan.h.
  *
- * A reason is found by looking at the plan with that one choice undone: what it would need then, and how
+ * A reason is found by undoing one decision: how much memory the plan would need then, and how
  * long a step would take if it fitted. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,12 +21,12 @@ static void add(hy_plan_reasons *out, const char *format, ...) {
     va_end(args);
 }
 
-/* Device memory that the other plan needs more. */
+/* Additional device memory that the other plan needs. */
 static uint64_t beyond(const hy_plan *other, const hy_plan *plan) {
     return other->device > plan->device ? other->device - plan->device : 0;
 }
 
-/* What a choice costs against the plan without it, in percent of a step. */
+/* The cost of a decision compared with the plan without it, in percent of a step. */
 static double cost_over(const hy_plan *plan, const hy_plan *without) {
     return 100 * (plan->cost.seconds - without->cost.seconds) / plan->cost.seconds;
 }
@@ -87,7 +87,8 @@ static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan
     HY_TRY(hy_plan_evaluate(p, &kept, &without));
     double cost = cost_over(plan, &without);
     add(out,
-        "recompute %s in %d of %d layers: keeping activations would need %s more%s%.0f %% of a step",
+        "recompute %s in %d of %d layers: keeping activations would need %s more%s%.0f %% of a "
+        "step",
         name, layers, p->layers, hy_bytes_as_text(beyond(&without, plan)).text,
         cost < 0 ? " and cost " : "; recomputing costs ", cost < 0 ? -cost : cost);
     return HY_OK;

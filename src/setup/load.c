@@ -1,4 +1,4 @@
-/* load.c: weights that begin as those of a model's files. See engine.h. */
+/* load.c: loads initial weights from a model's files. See engine.h. */
 #include <string.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include "hub/peft.h"
 #include "setup/setup.h"
 
-#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
+#define SLOW_ELEMENTS 50e6 /* from this size on, progress is reported */
 
 static void tell_progress(void *user, double share) {
     const hy_engine *e = user;
@@ -29,7 +29,8 @@ static hy_status tell_notes(const hy_engine *e, const char *folder) {
     return HY_OK;
 }
 
-/* What became of a folder that is quantised: nobody should have to guess which numbers a run computes with. */
+/* Reports how a quantised folder was loaded, so that users know which numbers a run computes
+ * with. */
 static void tell_counts(const hy_engine *e, const char *path, const hy_load_counts *counts) {
     const hy_params *params = &e->model->params;
     if (counts->kept > 0) {
