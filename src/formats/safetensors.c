@@ -1,11 +1,10 @@
 /* safetensors.c: the reader and the writer. See safetensors.h.
  *
  * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the
- * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets
- * counted from the start of the data; "__metadata__", where present, maps strings to strings.
- * Everything in the header is checked before hy_safetensors_open returns; after that an entry's
- * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
- * stays with the file. */
+ * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, with
+ * offsets from the start of the data; "__metadata__", if present, maps strings to strings.
+ * hy_safetensors_open checks everything in the header; after that, an entry's bytes are inside
+ * the file. Names and metadata are in the header's JSON tree, which lives as long as the file. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,34 +19,33 @@
 #define HEADER_MAX 100000000 /* the format's own limit */
 #define METADATA "__metadata__"
 
-/* The format's types and the bytes of an element: ours, and behind them those that nothing here
- * computes with. */
+/* The format's types and their bytes per element: first ours, then those that we do not compute
+ * with. */
 static const struct {
     const char *name;
     uint32_t size;
-} types[] = {
-    [HY_F32] = {"F32", 4},
-    [HY_BF16] = {"BF16", 2},
-    [HY_F16] = {"F16", 2},
-    [HY_F64] = {"F64", 8},
-    [HY_I32] = {"I32", 4},
-    [HY_U16] = {"U16", 2},
-    [HY_U8] = {"U8", 1},
-    [HY_I8] = {"I8", 1},
-    [HY_E4M3] = {"F8_E4M3", 1},
-    [HY_E5M2] = {"F8_E5M2", 1},
-    [HY_NF4] = {"F4", 1}, /* two elements: the format's type of 4 bits, whatever they stand for */
-    [HY_DTYPE_COUNT] = {"I64", 8},
-    {"BOOL", 1},
-    {"I16", 2},
-    {"U32", 4},
-    {"U64", 8},
-    {"F8_E8M0", 1},
-    {"C64", 8}};
+} types[] = {[HY_F32] = {"F32", 4},
+             [HY_BF16] = {"BF16", 2},
+             [HY_F16] = {"F16", 2},
+             [HY_F64] = {"F64", 8},
+             [HY_I32] = {"I32", 4},
+             [HY_U16] = {"U16", 2},
+             [HY_U8] = {"U8", 1},
+             [HY_I8] = {"I8", 1},
+             [HY_E4M3] = {"F8_E4M3", 1},
+             [HY_E5M2] = {"F8_E5M2", 1},
+             [HY_NF4] = {"F4", 1}, /* two elements: the format's 4-bit type, whatever they encode */
+             [HY_DTYPE_COUNT] = {"I64", 8},
+             {"BOOL", 1},
+             {"I16", 2},
+             {"U32", 4},
+             {"U64", 8},
+             {"F8_E8M0", 1},
+             {"C64", 8}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
-/* Bytes of a tensor of this shape and type. False when a dimension is negative or
- * 64 bits are not enough, even where a later zero would make the product small. */
+/* Bytes of a tensor of this shape and type. False: a dimension is negative or 64 bits are not
+ * enough, even if a later zero would make the product small. */
 static bool bytes_of(const hy_safetensors_entry *entry, size_t type, uint64_t *bytes) {
     *bytes = types[type].size;
     bool is_empty = false;
@@ -179,8 +177,8 @@ static hy_status load_header(hy_safetensors *file) {
 
 /* ---- all entries together -------------------------------------------------------------------- */
 
-/* By offset; empty tensors stand before the one that begins where they do. Equal ones keep the
- * order of the header: their names lie in its text. */
+/* By offset; empty tensors come before the one at the same offset. Equal ones keep the header's
+ * order: their names are in its text. */
 static int compare_offsets(const void *a, const void *b) {
     const hy_safetensors_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -193,7 +191,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* The entries in the order of their names; NULL: no memory. */
+/* The entries sorted by name; NULL: no memory. */
 static const hy_safetensors_entry **sort_names(const hy_safetensors_entry *entries, size_t count) {
     const hy_safetensors_entry **names = calloc(count + 1, sizeof *names);
     for (size_t i = 0; names && i < count; i++) names[i] = &entries[i];
@@ -326,9 +324,9 @@ const hy_reader *hy_safetensors_place(const hy_safetensors *file, const hy_safet
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
-/* The header is complete before the first byte of data: offsets follow from shapes, in the order of
- * the list. Spaces behind the JSON let the data begin at a multiple of 64, so that a mapped file
- * can be used in place. */
+/* The header is complete before the first byte of data: offsets follow from the shapes, in the
+ * order of the list. Spaces after the JSON align the data to 64 bytes, so that a mapped file can
+ * be used in place. */
 
 #define DATA_ALIGN 64
 

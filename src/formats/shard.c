@@ -1,7 +1,7 @@
 /* shard.c: token files. See shard.h for the two formats.
  *
- * A shard that opened has exactly the bytes its header promises. Others may change it while it is
- * read: base/shared_file.h. Tokens lie at byte 1024. */
+ * An open shard has exactly the bytes that its header says. Other processes may change it while
+ * it is read: base/shared_file.h. Tokens start at byte 1024. */
 #include "formats/shard.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ typedef unsigned long long ull; /* what %llu prints */
 #define LLMC_MAGIC 20240520u
 #define LLMC_VERSION 1
 
-/* Our header as it lies in the file. */
+/* Our header, as stored in the file. */
 typedef struct header {
     char magic[8];
     uint32_t version, bytes_per_token;
@@ -152,8 +152,7 @@ hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, i
     assert(first <= shard->count && count <= shard->count - first);
     uint64_t size = (uint64_t)shard->bytes_per_token;
     if (size == 4) {
-        /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative
-         * id. */
+        /* Ids above int32 become INT32_MAX, which no vocabulary reaches: never a negative id. */
         HY_TRY(hy_shared_file_read(shard->file, HEADER_BYTES + 4 * first, out, 4 * count));
         for (uint64_t i = 0; i < count; i++) out[i] = out[i] < 0 ? INT32_MAX : out[i];
         return HY_OK;

@@ -1,4 +1,4 @@
-/* bnb.c: tensors of a matrix that bitsandbytes has quantised. See bnb.h. */
+/* bnb.c: reads the tensors of a matrix quantised by bitsandbytes. See bnb.h. */
 #include "hub/bnb.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ bool hy_bnb_is_coded(const hy_hf_tensors *tensors, const char *name) {
     return found.entry && found.entry->dtype == HY_U8;
 }
 
-/* The tensor beside `codes` of this ending, `count` numbers of a type. */
+/* The tensor with the name of `codes` and this ending: `count` numbers of a type. */
 static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, const char *ending,
                              hy_dtype dtype, int64_t count, hy_hf_found *out) {
     const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
@@ -146,7 +146,7 @@ static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, flo
 
 #define SCALES 1024 /* at a time */
 
-/* The fp32 scales of up to SCALES blocks of theirs. */
+/* The fp32 scales of up to SCALES blocks of bitsandbytes. */
 static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
     uint8_t codes[SCALES];
     float nested[SCALES / HY_NF4_NESTED + 1];
@@ -162,7 +162,7 @@ static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     return HY_OK;
 }
 
-/* Of blocks [first, first + count) of ours. */
+/* The scales of our blocks [first, first + count). */
 static hy_status read_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
     float theirs[SCALES];
     int64_t repeat = m->state.repeat, end = (first + count - 1) / repeat + 1;
@@ -176,7 +176,7 @@ static hy_status read_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     return HY_OK;
 }
 
-/* Codes of scales and what belongs to them stay as they are. */
+/* The codes of scales and their parameters are copied unchanged. */
 static hy_status keep_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *coding) {
     int64_t blocks = blocks_of(&m->state), nested = (blocks - 1) / HY_NF4_NESTED + 1;
     uint8_t *codes = malloc((size_t)blocks);

@@ -1,4 +1,4 @@
-/* bnb_state.c: the JSON beside a matrix that bitsandbytes has quantised. See bnb.h. */
+/* bnb_state.c: reads the JSON of a matrix quantised by bitsandbytes. See bnb.h. */
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ static hy_status read_dtype(const hy_json *json, const char *name, hy_bnb_state 
     return HY_OK;
 }
 
-/* Scales that are codes themselves, by the offset that they have in common. */
+/* Scales that are quantised themselves, with one common offset. */
 static hy_status read_nested(const hy_json *json, const char *name, hy_bnb_state *out) {
     const hy_json_node *root = hy_json_root(json);
     int64_t block;

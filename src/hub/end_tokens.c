@@ -8,7 +8,7 @@
 #define KEY "eos_token_id"
 enum { PATH_BYTES = 1024 };
 
-/* An id below 0 is how some files say that there is none. */
+/* Some files use an id below 0 for "none". */
 static hy_status add(const char *path, const hy_json_node *node, hy_end_tokens *out) {
     int64_t id;
     HY_FAIL_IF(!hy_json_as_int(node, &id) || id > INT32_MAX, HY_ERR_INPUT,

@@ -113,7 +113,7 @@ bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
     return false;
 }
 
-/* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
+/* An unknown dtype (auto, a quantised one) is ignored: the files have their own types. */
 static hy_status read_dtype(reader *r) {
     const char *name;
     HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
@@ -151,7 +151,7 @@ static hy_status read_rotations(const reader *r, hy_shape *s) {
     return HY_OK;
 }
 
-/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and
+/* transformers 5 writes rope_parameters with theta inside; older versions write rope_theta and
  * rope_scaling. */
 static hy_status read_rope(const reader *r, hy_shape *s) {
     bool is_new = field(r, "rope_parameters") != NULL;
@@ -171,7 +171,7 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
 
 /* ---- sliding windows ------------------------------------------------------------------------- */
 
-/* A letter for each layer, as in hy_shape.sliding_layers, by the list of layer types. */
+/* One letter per layer, as in hy_shape.sliding_layers, from the list of layer types. */
 static hy_status read_layer_types(const reader *r, char *letters, int32_t layers) {
     const hy_json_node *list = field(r, "layer_types");
     const char *kind;
@@ -190,8 +190,8 @@ static hy_status read_layer_types(const reader *r, char *letters, int32_t layers
     return HY_OK;
 }
 
-/* The window and the layers that have it: the shortest row of letters that repeats to all of them.
- * */
+/* The window and the layers that use it: the shortest pattern of letters that repeats over all
+ * layers. */
 static hy_status set_window(const reader *r, const char *letters, int32_t window, hy_shape *s) {
     size_t layers = (size_t)s->layers, period = 1;
     bool has_full = memchr(letters, 'f', layers), has_sliding = memchr(letters, 's', layers);
@@ -209,9 +209,9 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
     return HY_OK;
 }
 
-/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all
- * layers. A list of layer types goes before that; a Mistral with one is what AutoModel takes for a
- * Ministral. */
+/* A Qwen's window applies from layer max_window_layers on, if it is enabled; other windows apply
+ * to all layers. A list of layer types overrides that; AutoModel treats a Mistral with a list as
+ * a Ministral. */
 static hy_status read_window(const reader *r, hy_shape *s) {
     bool is_used = true;
     int64_t first = 0;

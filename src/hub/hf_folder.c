@@ -1,7 +1,7 @@
 /* hf_folder.c: finds a model by folder, hub name or file. See hf_folder.h.
  *
- * The hub's cache keeps models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/
- * with the files. It lies in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
+ * The hub's cache has models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/
+ * with the files. It is in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
 #include "hub/hf_folder.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 
 /* ---- the hub's cache ------------------------------------------------------------------------- */
 
-/* "models--Qwen--Qwen2.5-0.5B" for "Qwen/Qwen2.5-0.5B"; false for what cannot be a hub name. */
+/* "models--Qwen--Qwen2.5-0.5B" for "Qwen/Qwen2.5-0.5B"; false: not a hub name. */
 static bool cache_name(const char *name, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "models--");
     int slashes = 0;
@@ -37,7 +37,7 @@ static bool cache_name(const char *name, char *out, size_t size) {
     return true;
 }
 
-/* The commit that refs/main names; "" when there is no such file. */
+/* The commit in refs/main; "": there is no such file. */
 static hy_status main_revision(const char *folder, char out[128]) {
     char path[HY_HF_PATH_MAX], *text;
     size_t size;
@@ -171,7 +171,7 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
     return is_cached ? look_into(snapshot, kind, path) : HY_OK;
 }
 
-/* Only what a model needs to be used: a folder may hold anything else, training data among it. */
+/* Only files that a model needs: a folder may hold anything else, even training data. */
 bool hy_hf_is_side_file(const char *name) {
     static const char *const known[] = {
         "tokenizer.json",
@@ -200,7 +200,7 @@ bool hy_hf_is_side_file(const char *name) {
     return is_known && name[0] != '.';
 }
 
-/* Snapshots of the hub's cache are links into blobs/, beside snapshots/. */
+/* Snapshots in the hub's cache are links into blobs/, next to snapshots/. */
 bool hy_hf_holds_file(const char *folder, const char *path) {
     char real[PATH_MAX];
     if (!realpath(folder, real)) return false;

@@ -1,4 +1,4 @@
-/* hf_parts.c: a model's files opened, and each parameter found in them. See hf_load.h. */
+/* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +39,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A tied head may be stored a second time, but not as something else: versions of transformers
- * disagree about which of the two such a folder means. */
+/* A tied head may be stored a second time, but only with equal values: versions of transformers
+ * disagree about which copy counts. */
 static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
     bool is_same;
     HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
@@ -51,7 +51,7 @@ static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found h
     return HY_OK;
 }
 
-/* The tensor of a name; that of a tied table may have either. */
+/* The tensor of a name; a tied table may have either name. */
 static hy_status find_tensor(const char *folder, const hy_model *model, const hy_hf_name *name,
                              const hy_hf_tensors *tensors, hy_hf_found *out) {
     bool is_tied_table =
@@ -69,7 +69,7 @@ static hy_status find_tensor(const char *folder, const hy_model *model, const hy
     return has_both ? check_tied(folder, *out, head) : HY_OK;
 }
 
-/* What is quantised is (rows, cols) in any case: bitsandbytes turns GPT-2's matrices around. */
+/* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
 static hy_status add_part(const char *folder, const hy_model *model, const hy_hf_name *name,
                           hy_weight_files *out) {
     hy_hf_found found;
@@ -95,7 +95,7 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
     return HY_OK;
 }
 
-/* Whether a name is one of these, or that of a tensor beside one that is quantised. */
+/* Is it one of these names, or the name of a tensor that belongs to a quantised one? */
 static bool has_place(const hy_weight_files *files, const char *const *known, int32_t count,
                       const char *name) {
     char owner[HY_HF_NAME_MAX];

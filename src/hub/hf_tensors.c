@@ -38,7 +38,7 @@ static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
 static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     char path[PATH_SIZE];
     if (find_shard(t, name)) return HY_OK;
-    /* Shards lie beside the index: a name that leads elsewhere is none. */
+    /* Shards are in the folder of the index: a name that leads elsewhere is rejected. */
     HY_FAIL_IF(!*name || *name == '.' || strchr(name, '/'), HY_ERR_INPUT,
                "%s/%s: \"%.200s\" is not a file name in the same folder", t->folder, INDEX, name);
     HY_TRY(hy_array_reserve(&t->shards, &t->shard_room, t->shard_count + 1, sizeof *t->shards,
@@ -51,7 +51,7 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     return hy_safetensors_open(path, &s->file);
 }
 
-/* Opens the shards that the index maps tensors to; both must say the same. */
+/* Opens the shards of the index, and checks that both agree. */
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
     HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0, HY_ERR_INPUT,

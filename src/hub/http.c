@@ -1,7 +1,7 @@
 /* http.c: requests through libcurl. See http.h.
  *
- * The library is opened at run time like OpenBLAS and NVML, and with the few declarations below:
- * the numbers of its options are part of its interface since version 7 and do not change. */
+ * The library is opened at run time, like OpenBLAS and NVML, with the few declarations below:
+ * the numbers of its options have not changed since version 7. */
 #include "hub/http.h"
 
 #include <ctype.h>
@@ -52,12 +52,12 @@ struct hy_http {
     char error[ERROR_BYTES];
 };
 
-/* One request to one address, while it is under way. */
+/* One running request to one address. */
 typedef struct exchange {
     hy_http *http;
     const hy_http_request *request;
     hy_http_answer *answer;
-    unsigned long long first; /* where an answer with a part says that it begins */
+    unsigned long long first; /* the offset in a partial answer */
     bool is_ranged;           /* it did say */
     uint64_t got;             /* bytes so far */
     hy_status failure;
@@ -98,7 +98,7 @@ hy_status hy_http_open(hy_http **out) {
                                             "apt-get install libcurl4 (Debian and Ubuntu)");
 }
 
-/* The library itself stays open: what it uses may not survive being unloaded. */
+/* The library stays open: its dependencies may not survive unloading. */
 void hy_http_close(hy_http *http) {
     if (!http) return;
     if (http->handle) http->destroy(http->handle);
@@ -107,7 +107,7 @@ void hy_http_close(hy_http *http) {
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Bytes of "https://host:port"; 0 where it does not begin like that. */
+/* The length of "https://host:port" at the start; 0: it does not start like that. */
 static size_t origin_size(const char *url) {
     size_t scheme = strncasecmp(url, "https://", 8) == 0  ? 8
                     : strncasecmp(url, "http://", 7) == 0 ? 7
@@ -116,15 +116,13 @@ static size_t origin_size(const char *url) {
     return host ? scheme + host : 0;
 }
 
-/* Of "http://user@host" nobody knows at a glance which host it is, so no such address gets the
- * token. */
+/* In "http://user@host" the host is easy to misread, so such an address never gets the token. */
 static bool has_same_origin(const char *a, const char *b) {
     size_t size = origin_size(a);
     return size && size == origin_size(b) && strncasecmp(a, b, size) == 0 && !memchr(a, '@', size);
 }
 
-/* Where `location`, as an answer from `url` has it, leads: a whole address or a path of the same
- * host. */
+/* The target of `location` in an answer from `url`: a full address, or a path on the same host. */
 static hy_status follow(char url[URL_BYTES], const char *location) {
     char next[URL_BYTES];
     bool is_path = location[0] == '/' && location[1] != '/';
@@ -139,7 +137,7 @@ static hy_status follow(char url[URL_BYTES], const char *location) {
 
 /* ---- what comes ------------------------------------------------------------------------------ */
 
-/* The value of "Name: value" where `line` is that header; NULL: it is another. */
+/* The value of "Name: value" if `line` is that header; NULL: another header. */
 static const char *value_of(const char *line, const char *name) {
     size_t size = strlen(name);
     if (strncasecmp(line, name, size) != 0 || line[size] != ':') return NULL;
@@ -216,7 +214,8 @@ static hy_status ask(exchange *e, const char *url) {
     http->set(http->handle, OPT_USER_AGENT, "hybrid-train/" HYBRID_VERSION);
     http->set(http->handle, OPT_PROTOCOLS, (long)HTTP_AND_HTTPS);
     http->set(http->handle, OPT_CONNECT_TIMEOUT, 30L);
-    http->set(http->handle, OPT_LOW_SPEED_LIMIT, 1L); /* not a byte in a minute: it is gone */
+    /* no byte in a minute: the connection is dead */
+    http->set(http->handle, OPT_LOW_SPEED_LIMIT, 1L);
     http->set(http->handle, OPT_LOW_SPEED_TIME, 60L);
     http->set(http->handle, OPT_NO_SIGNAL, 1L);
     int result = http->perform(http->handle);

@@ -26,8 +26,8 @@ static hy_status read_header(hy_llama2c *f, const char *path) {
     return HY_OK;
 }
 
-/* Below 2^63: no more than 2^24 x 2^24 numbers of 4 bytes, in at most 2^24 layers only if the file
- * is so long, which the running sum shows first. */
+/* Below 2^63: each tensor has at most 2^24 x 2^24 numbers of 4 bytes, and the running sum is
+ * checked against the file's length first. */
 static hy_status place_tensors(hy_llama2c *f, const char *path) {
     uint64_t C = (uint64_t)f->width, F = (uint64_t)f->mlp_width, V = (uint64_t)f->vocab;
     uint64_t D = C / (uint64_t)f->heads, kv = D * (uint64_t)f->kv_heads, L = (uint64_t)f->layers;

@@ -1,4 +1,4 @@
-/* peft_config.c: adapter_config.json of an adapter's folder, read. See peft.h. */
+/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ bool hy_peft_is_folder(const char *folder) {
 
 /* ---- reading the config ---------------------------------------------------------------------- */
 
-/* Fields that change what is computed, and the only value that we compute. */
+/* Fields that change the computation, and the only value that we support. */
 static const struct {
     const char *key, *why;
 } refused[] = {{"use_dora", "DoRA"},
@@ -34,8 +34,8 @@ static const struct {
                {"monteclora_config", "MonteCLoRA's samples"},
                {"megatron_config", "Megatron's layers"}};
 
-/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes
- * them again when it loads such an adapter, so that the base alone is not what it stands beside. */
+/* The initialisation of adapters matters only if it changed the base matrices: PEFT changes them
+ * again when it loads such an adapter, so the plain base would be wrong. */
 static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
 
 static hy_status check_beginning(const hy_json_node *root, const char *path) {
@@ -74,13 +74,13 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
     return check_beginning(root, path);
 }
 
-/* Older versions of PEFT leave keys out, and some writers say null. */
+/* Older versions of PEFT omit keys, and some writers use null. */
 static bool is_said(const hy_json_node *node) {
     return node && hy_json_type_of(node) != HY_JSON_NULL;
 }
 
-/* A list of names, or one, with commas between them. `is_short`: by the end of each path, because
- * PEFT writes whole paths for all-linear; the tensors show whether all layers have the module. */
+/* One name or a list, returned with commas. `is_short`: only the last part of each path, because
+ * PEFT writes full paths for all-linear; the tensors show whether all layers have the module. */
 static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
                             bool is_short, char out[HY_PATH_MAX]) {
     const hy_json_node *node = hy_json_get(root, key);

@@ -1,4 +1,4 @@
-/* peft_read.c: the tensors of an adapter's folder. See peft.h. */
+/* peft_read.c: reads the tensors of an adapter's folder. See peft.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +59,7 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
     return HY_OK;
 }
 
-/* Embedding and head as two tensors are one here, and so must have the same numbers. */
+/* Two tensors for embedding and head become one here, so they must be equal. */
 static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
                               int32_t count) {
     for (int32_t i = 1; i < count; i++) {
@@ -77,7 +77,7 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Older versions of PEFT wrote a pickle instead, which is a program. */
+/* Older versions of PEFT wrote a pickle file, which can run code. */
 static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
     char pickle[HY_PATH_MAX];
     HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
@@ -111,7 +111,7 @@ void hy_peft_close(hy_peft_file *file) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* An adapter that diverged while it was trained makes every answer nonsense. */
+/* An adapter that diverged in training makes every answer useless. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
                               int64_t rows, const float *numbers) {
     for (int64_t k = 0; k < rows * name->cols; k++) {
@@ -149,7 +149,7 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
     hy_dtype dtype = store->layout.items[item].dtype;
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
-    float *made = numbers + most * name->cols; /* as the store has them, which is no wider */
+    float *made = numbers + most * name->cols; /* the store's type, which is not wider */
     hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;
