@@ -1,4 +1,4 @@
-/* control.c: opening and closing the control channel, and failure as its owner sees it. See
+/* control.c: opens and closes the control channel and reports failures to its owner. See
  * control.h. */
 #include "comm/control.h"
 
@@ -97,7 +97,7 @@ static struct timespec in_seconds(int seconds) {
     return until;
 }
 
-/* Until everything is sent, or last words take too long. */
+/* Until everything is sent, or sending takes too long. */
 static void wait_until_sent(hy_control *c) {
     struct timespec until = in_seconds(LAST_WORDS_SECONDS);
     int error = 0;

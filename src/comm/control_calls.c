@@ -1,7 +1,7 @@
 /* control_calls.c: calls that all ranks make together: rank 0 collects and answers. See control.h.
  *
- * A rank waits for the answer of a call before it makes the next, so rank 0 holds at most one
- * arrival of each. */
+ * A rank waits for the answer to a call before it makes the next, so rank 0 holds at most one
+ * arrival per rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +85,7 @@ static void finish_call(hy_control *c) {
     pthread_cond_broadcast(&c->is_changed);
 }
 
-/* Whether `rank` stands where the first that waits stands; and nobody has gone home meanwhile. */
+/* Is `rank` at the same call as the first waiting rank, and has no rank ended meanwhile? */
 static bool fits_others(hy_control *c, int32_t rank) {
     for (int32_t r = 0; r < c->ranks.count; r++) {
         const arrival *other = &c->arrivals[r];
@@ -170,7 +170,7 @@ static hy_status send_call(hy_control *c, const call_place *place, const void *d
     return HY_OK;
 }
 
-/* Goes to the call and waits there until all have come. */
+/* Makes the call and waits until all ranks have made it. */
 static hy_status make_call(hy_control *c, call_place place, const void *mine, void *all) {
     int32_t rank = c->ranks.rank;
     size_t size = answer_bytes(c, &place);

@@ -1,4 +1,4 @@
-/* control_thread.c: heartbeats, reading, and who is lost. See control_parts.h. */
+/* control_thread.c: heartbeats, reading, and detecting lost ranks. See control_parts.h. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static void lose(hy_control *c, int32_t rank, const char *how) {
     hy_control_record(c, HY_ERR_IO, rank, message);
 }
 
-/* Calls those who want to know, without the lock. */
+/* Calls the registered functions, without the lock. */
 static void tell_listeners(hy_control *c) {
     for (int i = 0; i < HY_LISTENERS && c->has_failed; i++) {
         listener *l = &c->listeners[i];
@@ -118,7 +118,7 @@ static double beat_seconds(const hy_control *c) {
     return share < LONGEST_BEAT ? share : LONGEST_BEAT;
 }
 
-/* polled[r] for line r, and the last one for the owner. */
+/* polled[r] belongs to line r, the last one to the owner. */
 static void prepare(hy_control *c) {
     int32_t n = c->ranks.count;
     for (int32_t r = 0; r < n; r++) {
@@ -143,7 +143,7 @@ static void beat(hy_control *c) {
     hy_wire_head head = {.kind = HY_WIRE_BEAT};
     for (int32_t r = 0; r < c->ranks.count; r++) {
         line *l = &c->lines[r];
-        /* What still waits to be sent shows life as well, once it is read. */
+        /* Messages that wait to be sent also show life once they are read. */
         if (l->state == LINE_OPEN && l->out.begin == l->out.end) hy_line_send(c, r, &head, NULL);
     }
 }
@@ -162,7 +162,7 @@ static void judge(hy_control *c, double now) {
     }
 }
 
-/* A process that stood still itself knows nothing of the others' silence. */
+/* A process that was stopped itself cannot judge the others' silence. */
 static void forgive(hy_control *c, double now) {
     for (int32_t r = 0; r < c->ranks.count; r++) c->lines[r].heard = now;
 }

@@ -1,4 +1,4 @@
-/* link_mpi.c: finding and opening MPI's shared object, and a link over it. See link_mpi.h. */
+/* link_mpi.c: finds and opens MPI's shared object, and makes a link over it. See link_mpi.h. */
 #include "comm/link_mpi.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #define LIBRARY "libhybrid_mpi.so"
 #define SHARE_SECONDS 600.0
 
-/* MPI itself is one for the process, so this is too. */
+/* There is one MPI per process, so there is one of this too. */
 static hy_mpi_calls mpi;
 static bool is_running;
 

@@ -1,5 +1,5 @@
-/* start.c: ranks as the public header has them: which one this is, and starting more on this
- * machine. */
+/* start.c: the rank functions of the public header: the rank of this process, and starting more
+ * on this machine. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "hybrid.h"
 #include "kernels/kernels.h"
 
-#define GRACE_SECONDS 15 /* beyond the timeout in which ranks notice by themselves */
+#define GRACE_SECONDS 15 /* longer than the timeout after which ranks notice by themselves */
 #define MOST_CARDS 250   /* that an exit code can tell */
 
 hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
@@ -25,9 +25,9 @@ hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     return HY_OK;
 }
 
-/* Whether ranks are to be started here; a process that is one of several does not start more. An
- * allocation of Slurm is mostly a single task with all cards of a machine, and its variables do not
- * disturb ours. */
+/* Should this process start ranks? A process that is one of several does not. A Slurm allocation
+ * is mostly a single task with all cards of a machine, and its variables do not conflict with
+ * ours. */
 static hy_status must_start(const hy_start_options *options, bool *out) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));
@@ -41,8 +41,7 @@ static hy_status must_start(const hy_start_options *options, bool *out) {
     return HY_OK;
 }
 
-/* In a process of its own: threads of the driver would take the signals that the launcher waits
- * for. */
+/* In a child process: the driver's threads would take the signals that the launcher waits for. */
 static int count_cards(void) {
     int status = 0;
     pid_t pid = fork();

@@ -1,4 +1,4 @@
-/* team.c: ranks found, brought together and connected. See team.h. */
+/* team.c: finds the ranks and connects them. See team.h. */
 #include "comm/team.h"
 
 #include <sched.h>
@@ -48,7 +48,7 @@ static hy_status find_address(hy_ranks *who) {
                                  "is not set, so MPI must find the address of rank 0");
 }
 
-/* The first rank whose status is not HY_OK; -1: all are. */
+/* The first rank with a status other than HY_OK; -1: none. */
 static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     double is_lacking = mine != HY_OK;
     *out = -1;
@@ -60,8 +60,8 @@ static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     return status;
 }
 
-/* The first rank that cannot use MPI, or -1; `why` this one cannot, or HY_OK. That it is there
- * everywhere is known before anybody starts it, because starting waits for the others. */
+/* The first rank that cannot use MPI, or -1; `why` is this rank's status. All ranks must know
+ * this before one starts MPI, because starting waits for the others. */
 static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
     hy_status mine = hy_mpi_find();
     HY_TRY(find_lacking(t, mine, lacking));
@@ -74,7 +74,7 @@ static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
 }
 
 static hy_status give_up_mpi(hy_team *t, const hy_error *why) {
-    /* The error of the rank that cannot use MPI ends this call on all others. */
+    /* The error of the rank that cannot use MPI ends this call on all other ranks. */
     if (why->status == HY_OK) HY_TRY(hy_control_barrier(t->control));
     return hy_fail(HY_ERR_DEVICE, "%s", why->text);
 }
@@ -159,7 +159,7 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Ending MPI waits for all ranks and hears of no failure, so they meet before it. */
+/* Ending MPI waits for all ranks without noticing failures, so the ranks meet before it. */
 static bool can_end_mpi(hy_team *t) {
     if (!t->control || hy_control_failed_rank(t->control) >= 0) return false;
     return hy_mpi_is_running() && hy_control_barrier(t->control) == HY_OK;
