@@ -1,8 +1,8 @@
-/* adapter_modules.c: modules that are trained whole beside adapters. See adapter.h.
+/* adapter_modules.c: modules that are trained whole in addition to adapters. See adapter.h.
  *
- * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours
- * these are follows from the tables of the families (model/arch). q, k and v are one matrix here,
- * gate and up another. */
+ * A module of a family's files is a weight and, if it has one, its bias. The tables of the
+ * families (model/arch) map them to our parameters. q, k and v are one matrix here, gate and up
+ * another. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool is_end(const char *module, size_t length, const char *name) {
     return size == length || module[length - size - 1] == '.';
 }
 
-/* The number between points is the layer; its digits, 0: there is none. */
+/* The number between dots is the layer; returns its digits, 0: none. */
 static size_t find_layer(const char *module, size_t length, const char **digits) {
     for (size_t i = 1; i < length; i++) {
         size_t run = strspn(module + i, "0123456789");
@@ -35,7 +35,7 @@ static size_t find_layer(const char *module, size_t length, const char **digits)
     return 0;
 }
 
-/* Our names of what a module holds, as a pattern: both weight and bias where there may be one. */
+/* Our name pattern for a module's contents: weight and bias, if it may have one. */
 static void write_pattern(const hy_family *family, hy_param_kind kind, const char *path,
                           const char *layer, size_t digits, char *out, size_t size) {
     bool is_gated = family->modules[HY_P_UP].part[1] != NULL;
@@ -50,7 +50,7 @@ static void write_pattern(const hy_family *family, hy_param_kind kind, const cha
         snprintf(out, size, "%.*s%s", length, name, rest);
 }
 
-/* The module of a family that a path ends in: its kind, and which of the kind's it is. */
+/* The family's module that a path ends in: its kind, and its index in the kind. */
 static bool find_module(const hy_family *family, const char *module, size_t length, int *kind,
                         int *part) {
     for (*kind = 0; *kind < HY_P_KIND_COUNT; ++*kind) {
@@ -81,7 +81,7 @@ bool hy_adapter_module_params(const char *module, size_t length, char *out, size
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* The other modules of the same matrix are in the list too. */
+/* Checks that the other modules of the same matrix are in the list too. */
 static hy_status check_entry(const hy_family *family, const char *names, const char *entry,
                              size_t length) {
     int kind, part;
@@ -119,7 +119,7 @@ static const hy_param *at(const hy_params *params, int32_t unit, hy_param_kind k
     return index < 0 ? NULL : &params->list[index];
 }
 
-/* A list matches by patterns, so that more may be meant than was thought of. */
+/* Names in a list are patterns, so they may match more than intended. */
 static hy_status check_param(const hy_params *params, const hy_param *param) {
     hy_param_kind kind = hy_param_weight_of(param->kind), bias = (hy_param_kind)(kind + 1);
     bool has_adapter = hy_linear_bit(kind) && at(params, param->unit, hy_adapter_kind(kind));

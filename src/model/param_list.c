@@ -1,4 +1,4 @@
-/* param_list.c: parameters that a caller lists, for a model that is not ours. See param_list.h. */
+/* param_list.c: the parameters of a custom model, listed by the caller. See param_list.h. */
 #include "model/param_list.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
 
-/* Of a model that is not ours: by what tables of tokens and heads are usually called. */
+/* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
     static const char *const others[] = {"wte", "wpe", "head", "lm_head"};
     if (strstr(name, "emb")) return false;
@@ -100,7 +100,7 @@ static hy_status check_names(const hy_param_spec *list, int32_t count) {
     return status;
 }
 
-/* Into how many parts, and how large: blocks of 8-bit codes do not cross a border. */
+/* The number and size of parts: blocks of 8-bit codes must not cross a border. */
 static int64_t parts_of(int64_t count, int64_t *part) {
     int64_t parts = (count + UNIT_ELEMENTS - 1) / UNIT_ELEMENTS;
     *part = (count + parts - 1) / parts;
@@ -108,7 +108,7 @@ static int64_t parts_of(int64_t count, int64_t *part) {
     return (count + *part - 1) / *part;
 }
 
-/* Adds a parameter, in its parts, behind what fills the present unit. */
+/* Adds a parameter, in its parts, to the current unit. */
 static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
     int64_t part, parts = parts_of(whole->count, &part);
     for (int64_t i = 0; i < parts; i++) {

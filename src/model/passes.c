@@ -1,13 +1,13 @@
-/* passes.c: enqueueing a micro-batch, unit after unit. See model.h.
+/* passes.c: enqueues a micro-batch, unit after unit. See model.h.
  *
- * Every unit is come to, run and left in the same order whatever lies where; the host only
+ * Every unit is entered, run and left in the same order, wherever its data is; the host only
  * enqueues, it never waits here. */
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after
+/* Runs the ops of a pass in order; a group of chunked ops runs completely for one chunk after
  * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
@@ -31,7 +31,7 @@ static hy_status run_ops(const hy_frame *f) {
     return HY_OK;
 }
 
-/* Comes to a unit of the model, runs it and leaves. */
+/* Enters a unit of the model, runs it and leaves it. */
 static hy_status run_unit(hy_frame *f, int32_t unit, int direction) {
     f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
@@ -47,8 +47,8 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-/* Where layers offload, the residual leaving one is written into the unit of the next: that is held
- * before the first runs, and a layer's own is written back after it has run. */
+/* If layers offload, a layer writes its output residual into the next layer's unit: that unit is
+ * held before the layer runs, and the layer's own is written back after it. */
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
@@ -138,8 +138,7 @@ static hy_status check_evaluates(const hy_batch_plan *plan) {
                                            : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two residual buffers; the frame is left before the
- * head. */
+/* Forward through embedding and blocks with two residual buffers; ends before the head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);

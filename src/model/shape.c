@@ -1,4 +1,4 @@
-/* shape.c: checking a shape, and what follows from it. See shape.h. */
+/* shape.c: checks and completes a shape. See shape.h. */
 #include "model/shape.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ bool hy_shape_packs_adapter(const hy_shape *s) {
     return !hy_shape_family(s)->modules[HY_P_QKV].part[1];
 }
 
-/* Parts that the shape does not have are left out; if none is left there is nothing to train. */
+/* Parts that the shape does not have are omitted; if none is left there is nothing to train. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
     if (a->rank == 0) return HY_OK;
@@ -98,7 +98,7 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return is_full ? 0 : s->sliding_window;
 }
 
-/* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context,
+/* Llama-3.1's scaling of low frequencies: unchanged above high_freq turns per original context,
  * divided by the factor below low_freq turns, blended between. */
 static double scaled_frequency(const hy_shape *s, double frequency) {
     if (!s->has_llama3_rope) return frequency;

@@ -23,7 +23,7 @@ bool hy_family_has_key(const hy_family *family, const char *key) {
     return hy_word_is_in(family->keys, key);
 }
 
-/* Why the architecture cannot express a shape, as the end of a sentence about it; NULL: it can. */
+/* Why the architecture does not support a shape, as the end of a sentence; NULL: it does. */
 static const char *lacks(const hy_family *f, const hy_shape *s) {
     unsigned biases = (s->has_qkv_bias ? HY_BIAS_QKV : 0) |
                       (hy_shape_out_bias(s) ? HY_BIAS_OUT : 0) |
@@ -41,8 +41,9 @@ static const char *lacks(const hy_family *f, const hy_shape *s) {
     return NULL;
 }
 
-/* The same for shapes that name no architecture: transformers' Llama refuses a width that the heads
- * do not divide, and its AutoModel takes a Mistral with a list of layer types for a Ministral. */
+/* As above, for shapes without an architecture: transformers' Llama needs a width divisible by
+ * the number of heads, and its AutoModel treats a Mistral with a list of layer types as a
+ * Ministral. */
 static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
     const char *lacking = lacks(families[arch], s);
     if (lacking) return lacking;
