@@ -132,7 +132,7 @@ hy_status hy_custom_provider_init(hy_custom_provider *custom, const hy_custom_pa
         return status;
     }
     hy_custom_side *side = &custom->side;
-    side->types = (hy_guest_types){
+    side->types = (hy_custom_types){
         .weights = p->dtype, .grads = p->grad_dtype, .asks_each = p->sums_gradients};
     side->params = custom->specs;
     side->stream_handle = p->stream;

@@ -12,7 +12,7 @@ typedef struct hy_engine hy_engine;
 
 /* Parameters of a provider, and where their weights and gradients are in its memory (custom.c). */
 typedef struct hy_custom_side {
-    hy_guest_types types;
+    hy_custom_types types;
     const hy_param_spec *params; /* the owner's */
     int32_t count;
     void *const *weights; /* (count) where they are */

@@ -181,8 +181,8 @@ static hy_status match(const hy_group *g, const hy_params *params, bool **out) {
 }
 
 static hy_status apply_one(const hy_group *g, hy_params *params, bool *is_frozen) {
-    bool *is_meant, is_guest = !params->at;
-    HY_FAIL_IF(is_guest && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
+    bool *is_meant, is_custom = !params->at;
+    HY_FAIL_IF(is_custom && g->has_frozen && g->is_frozen, HY_ERR_INPUT,
                "group %d: frozen is not accepted for a custom model, because all of its parameters "
                "are trained; use lr_scale 0 to keep them unchanged",
                g->number);

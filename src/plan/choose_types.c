@@ -145,26 +145,26 @@ hy_status hy_types_choose(const hy_settings *s, const hy_precision_level *level,
     return has_predictor ? check_slow(s, p) : HY_OK;
 }
 
-hy_status hy_types_choose_guest(const hy_settings *s, const hy_precision_level *level,
-                                const hy_guest_types *guest, hy_types *p) {
+hy_status hy_types_choose_custom(const hy_settings *s, const hy_precision_level *level,
+                                 const hy_custom_types *custom, hy_types *p) {
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
         HY_FAIL_IF(hy_settings_precision(s, (hy_phase)i) == HY_DTYPE_FP8, HY_ERR_INPUT,
                    "the precision of %s is fp8, which only the library's own models support; "
                    "accepted for a custom model: auto, fp32, bf16 and fp16",
                    hy_phase_name((hy_phase)i));
     }
-    *p = (hy_types){.low = guest->weights, .grads = guest->grads};
-    for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = guest->weights;
+    *p = (hy_types){.low = custom->weights, .grads = custom->grads};
+    for (int i = 0; i < HY_PHASE_COUNT; i++) p->of[i] = custom->weights;
     HY_TRY(choose_optim(s, level, p));
     p->master = hy_dtype_chosen(s->optimizer.master_dtype,
-                                guest->weights == HY_BF16 ? level->master : HY_F32);
+                                custom->weights == HY_BF16 ? level->master : HY_F32);
     HY_FAIL_IF(
-        p->master != HY_F32 && p->master != guest->weights, HY_ERR_INPUT,
+        p->master != HY_F32 && p->master != custom->weights, HY_ERR_INPUT,
         "master_dtype is %s, but the weights are %s; accepted: fp32 and the type of the weights",
-        hy_dtype_name(p->master), hy_dtype_name(guest->weights));
-    p->has_low = p->master != guest->weights;
+        hy_dtype_name(p->master), hy_dtype_name(custom->weights));
+    p->has_low = p->master != custom->weights;
     p->slow = hy_dtype_chosen(s->phases.predictor_dtype, level->is_slow_8bit ? HY_U8 : p->master);
-    if (guest->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
+    if (custom->sums_grads) p->grads = hy_dtype_chosen(s->train.grad_dtype, level->grads);
     return check_slow(s, p);
 }
 

@@ -20,18 +20,18 @@ static inline hy_precision_level hy_precision_finest(void) {
 }
 
 /* The types of weights and gradients in a custom model's memory. */
-typedef struct hy_guest_types {
+typedef struct hy_custom_types {
     hy_dtype weights, grads;
     bool asks_each;  /* it returns gradients per micro-batch; else per step */
     bool sums_grads; /* a row of ours sums them: in that case, and with several ranks */
-} hy_guest_types;
+} hy_custom_types;
 
 /* HY_ERR_INPUT names the settings that conflict, or the type that the device does not support. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,
                           const hy_device_facts *facts, hy_types *out);
 /* As above, for a custom model: passes use the types of its weights. */
-hy_status hy_types_choose_guest(const hy_settings *settings, const hy_precision_level *level,
-                                const hy_guest_types *guest, hy_types *out);
+hy_status hy_types_choose_custom(const hy_settings *settings, const hy_precision_level *level,
+                                 const hy_custom_types *custom, hy_types *out);
 
 /* The compute type of inference: as requested, or bf16 if the card supports it, else fp32. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);

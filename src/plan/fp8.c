@@ -168,7 +168,7 @@ static int matmuls_of(uint32_t weights, uint32_t grads) {
 
 const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     const hy_settings *s = r->settings;
-    bool is_asked = !r->guest && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
+    bool is_asked = !r->custom && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
     if (!is_asked || hy_types_have_fp8(types)) return NULL;
     if (s->train.fp8_until == 0) return "fp8 is not used: fp8_until is 0";
     if (!hy_params_fp8_possible(&r->model->params).weights) {

@@ -283,7 +283,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     for (int i = 0; i < reasons.count; i++) add_reason(facts, reasons.text[i]);
     if (!plan->fits) {
         HY_TRY(hy_advise_fit(r, plan, rates, facts));
-    } else if (!r->guest) {
+    } else if (!r->custom) {
         HY_TRY(hy_advise_tokens(r, plan, rates, facts));
     }
     plan->offload = settled.offload;
@@ -358,7 +358,7 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
 hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     bool is_open = r->settings->ranks.zero_stage == HY_ZERO_AUTO && !r->fixed.has_stage;
     HY_TRY(make_at_stage(r, plan, facts));
-    if (plan->fits || !is_open || r->ranks.count <= 1 || r->guest) return HY_OK;
+    if (plan->fits || !is_open || r->ranks.count <= 1 || r->custom) return HY_OK;
     hy_plan_request sharded = *r;
     sharded.fixed.has_stage = true;
     sharded.fixed.zero_stage = HY_ZERO_WEIGHTS;

@@ -161,7 +161,7 @@ static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, con
     p->wire = hy_plan_wire_of(r->settings->ranks.link, is_gpu && !is_staged);
     p->wire_staging = is_staged ? p->rates.copy_both : 0;
     HY_TRY(hy_plan_traffic_of(rows, r->model, types, basis->zero_stage, &p->traffic));
-    bool is_once = r->guest && !r->guest->asks_each;
+    bool is_once = r->custom && !r->custom->asks_each;
     if (is_once) hy_plan_reduce_once(&p->traffic);
     return HY_OK;
 }
@@ -181,7 +181,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
                                        .speed = hy_plan_speed_of(r->backend, rates)}};
     *p = (hy_plan_problem){.basis = basis,
                            .seq = (int32_t)s->train.seq_len,
-                           .layers = r->guest ? r->model->params.units : r->model->shape.layers,
+                           .layers = r->custom ? r->model->params.units : r->model->shape.layers,
                            .window_steps = hy_plan_predicts(basis) ? window : 0,
                            .has_master = basis->types.has_low,
                            .is_fp8 = basis->types.is_fp8[HY_FULL],
@@ -207,7 +207,7 @@ hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *r, co
     const hy_params *params = &r->model->params;
     p->update_flops = hy_optimizer_flops(&basis->optimizer, params);
     int64_t tokens =
-        r->guest ? 0 : p->step_sequences * s->train.seq_len; /* a guest's are not known */
+        r->custom ? 0 : p->step_sequences * s->train.seq_len; /* not known of a custom model */
     p->update_share = hy_optimizer_share(&basis->optimizer, params, tokens);
     hy_pass_spec_init(&setup->sizer.spec, r, basis);
     hy_rows_spec rows = hy_plan_rows(r, basis);
@@ -291,7 +291,7 @@ void hy_plan_tell(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *
     facts->grad_accum_steps = plan->choice.accum;
     facts->eval_batch_size = plan->work.eval_batch[hy_plan_index(plan->types.of[HY_FULL])];
     facts->eval_borrows = plan->work.loan[1] != 0;
-    facts->tokens_per_second = r->guest ? 0 : cost->tokens_per_second; /* of passes not known */
+    facts->tokens_per_second = r->custom ? 0 : cost->tokens_per_second; /* of passes not known */
     facts->step_seconds = cost->seconds;
     facts->wait_seconds = cost->wait;
     facts->bytes_up = cost->up;

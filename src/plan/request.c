@@ -81,7 +81,7 @@ static int32_t stage_of(const hy_plan_request *r) {
 
 static hy_status choose_types(const hy_plan_request *r, const hy_precision_level *level,
                               hy_types *types) {
-    if (r->guest) return hy_types_choose_guest(r->settings, level, r->guest, types);
+    if (r->custom) return hy_types_choose_custom(r->settings, level, r->custom, types);
     HY_TRY(hy_types_choose(r->settings, level, &r->backend->facts, types));
     if (hy_types_have_fp8(types)) types->fp8 = fp8_use(r);
     for (int i = 0; i < HY_PHASE_COUNT; i++) { /* no matmul is: it is bf16 */
@@ -120,9 +120,9 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
                                    .is_staged = r->ranks.is_staged},
                          .has_average = s->phases.tail_share > 0};
     rows.has_snapshot = s->phases.snapshot && p->level.has_snapshot && rows.slow_count > 0;
-    if (!r->guest) return rows;
-    rows.is_guest = true;
-    rows.sums_grads = r->guest->sums_grads;
+    if (!r->custom) return rows;
+    rows.is_custom = true;
+    rows.sums_grads = r->custom->sums_grads;
     /* Proposed weights are written where these are, which have to wait somewhere. */
     bool is_tried = rows.slow_count > 0 || rows.has_average;
     rows.has_snapshot |= is_tried && !p->types.has_low;

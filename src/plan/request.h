@@ -32,7 +32,7 @@ typedef struct hy_plan_request {
     const hy_settings *settings;
     hy_model *model;
     hy_backend *backend;
-    const hy_guest_types *guest; /* types of a custom model; NULL: a library model */
+    const hy_custom_types *custom; /* types of a custom model; NULL: a library model */
     struct {
         int32_t rank, count; /* count 0: there is one */
         bool is_staged;      /* traffic between ranks passes through pinned memory */

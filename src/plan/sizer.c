@@ -104,7 +104,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
         w->workspace = w->eval_area + rings - w->activations;
     }
     w->workspace = hy_align(w->workspace);
-    if (w->rows == 0) w->rows = 1; /* a guest's: there are no passes */
+    if (w->rows == 0) w->rows = 1; /* a custom model: no passes */
     hy_op_call sum = {.kind = HY_OP_SUM};
     sum.t[HY_REDUCE_X] = hy_tensor_1d(NULL, HY_F32, (int64_t)w->rows);
     w->sums = larger(spec->state_sums, spec->backend->workspace(spec->backend, &sum));

@@ -15,7 +15,7 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     case HY_SHARDED_STATE: return spec->ranks.stage > 0;
     case HY_SHARDED_WEIGHTS: return spec->ranks.stage > 2;
     case HY_SHARDED_BYTES:
-        return spec->ranks.stage > 2 && !spec->is_guest; /* its passes are not ours */
+        return spec->ranks.stage > 2 && !spec->is_custom; /* its passes are not ours */
     }
     return false;
 }
@@ -23,7 +23,7 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
 /* The candidate evaluates the average; meanwhile a custom model's weights are kept in the
  * snapshot. */
 static bool is_optional(hy_row_id id, const hy_state_kind *kind, const hy_rows_spec *spec) {
-    bool serves_average = id == HY_ROW_CANDIDATE || (id == HY_ROW_SNAPSHOT && spec->is_guest);
+    bool serves_average = id == HY_ROW_CANDIDATE || (id == HY_ROW_SNAPSHOT && spec->is_custom);
     return kind->need == HY_NEEDED_BY_JUMPS && !(serves_average && spec->has_average);
 }
 
@@ -72,7 +72,7 @@ static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_s
                  .block = has_scales ? HY_QUANT_BLOCK : 0,
                  .is_signed = is_optim ? hy_optim_array_is_signed(id - HY_ROW_OPTIM) : has_scales,
                  .is_sharded = is_sharded(kind, spec),
-                 .is_callers = kind->is_callers && spec->is_guest && !is_sum,
+                 .is_callers = kind->is_callers && spec->is_custom && !is_sum,
                  .is_optional = is_optional(id, kind, spec),
                  .name = tensor_prefix(id, kind, spec),
                  .version = 1}; /* derived rows have version 0: not computed yet */
@@ -131,7 +131,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
         HY_TRY(add_row(rows, params, spec, HY_ROW_SNAPSHOT, HY_KIND_SNAPSHOT, t->master));
     }
     bool is_tried = spec->slow_count > 0 || spec->has_average;
-    if (!is_tried || spec->is_guest)
+    if (!is_tried || spec->is_custom)
         return HY_OK; /* a custom model reads it in place of the weights */
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     return add_row(rows, params, spec, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE,
@@ -207,8 +207,8 @@ static hy_status add_exchanged(hy_rows *rows, const hy_params *params, const hy_
         rows->row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
     }
     /* A custom model's tensors are separate and are copied through it unit by unit. */
-    if (!gathers_weights(rows, t) && !spec->is_guest) return HY_OK;
-    bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_guest);
+    if (!gathers_weights(rows, t) && !spec->is_custom) return HY_OK;
+    bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_custom);
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
     HY_TRY(add_row(rows, params, spec, HY_ROW_GATHERED, HY_KIND_GATHERED,
                    is_low ? t->low : t->master));

@@ -65,7 +65,7 @@ typedef struct hy_rows_spec {
     hy_optimizer optimizer;
     int32_t slow_count; /* arrays that the predictor keeps */
     bool has_snapshot, has_average;
-    bool is_guest;       /* a custom model: weights and gradients are in the caller's memory, */
+    bool is_custom;      /* a custom model: weights and gradients are in the caller's memory, */
     bool sums_grads;     /* except for a sum of the gradients */
     bool has_named_base; /* frozen weights stay in the model's own files, not in checkpoints */
     hy_rank_spec ranks;

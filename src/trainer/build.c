@@ -211,7 +211,7 @@ static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->request.model = e->model;
     e->request.backend = e->device.backend;
-    e->request.guest = e->custom ? &e->custom->types : NULL;
+    e->request.custom = e->custom ? &e->custom->types : NULL;
     e->request.has_doc_starts = t->data.set && hy_dataset_describe(t->data.set)->has_doc_starts;
     HY_TRY(hy_ranks_count_sharers(t));
     if (t->planned.count > 1) hy_ranks_plan_sharers(t);
