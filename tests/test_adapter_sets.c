@@ -182,7 +182,7 @@ START_TEST(a_conversation_goes_on_with_another_adapter) {
     again[0] = 0;
     must(hy_inference_complete(in, said, &few, keep_text, again, &info));
     ck_assert_str_eq(again, third);
-    must_fail(hy_inference_use_adapter(in, "whole"), HY_ERR_INPUT, "no adapters were named");
+    must_fail(hy_inference_use_adapter(in, "whole"), HY_ERR_INPUT, "no adapter is loaded");
     hy_inference_close(in);
 }
 END_TEST
@@ -260,7 +260,7 @@ START_TEST(what_is_no_adapter_of_this_base_is_refused_by_name) {
     snprintf(both, sizeof both, "%s,%s/../adapter", one, one);
     check_refused(both, "named twice");
     snprintf(both, sizeof both, "%s,%s/nothing", one, folder);
-    check_refused(both, "nothing is not there");
+    check_refused(both, "nothing was not found");
     snprintf(both, sizeof both, "%s,", one);
     check_refused(both, "empty");
     snprintf(both, sizeof both, "%s,%s", one, folder);
@@ -317,7 +317,8 @@ START_TEST(training_and_runs_with_adapters_take_no_list) {
     must(hy_config_create(&config));
     must(hy_config_set(config, "adapter", one, HY_FROM_FLAG));
     must(hy_config_use_model(config, run));
-    must_fail(hy_evaluate(config, NULL, &found), HY_ERR_INPUT, "adapters of its own");
+    must_fail(hy_evaluate(config, NULL, &found), HY_ERR_INPUT,
+              "holds adapters; name their base model");
     hy_config_destroy(config);
 }
 END_TEST

@@ -386,7 +386,7 @@ START_TEST(names_mean_the_matrices_of_the_family) {
     must(hy_adapter_parts_named(&gpt2, "c_attn,c_proj", &parts));
     ck_assert_int_eq(parts, HY_ADAPT_ALL & ~(HY_ADAPT_GATE | HY_ADAPT_UP));
     must_fail(hy_adapter_parts_named(&llama, "q_proj,c_attn", &parts), HY_ERR_INPUT,
-              "\"c_attn\" is no matrix of this model; it has q_proj, k_proj, v_proj, o_proj, "
+              "\"c_attn\" is not a matrix of this model; accepted: q_proj, k_proj, v_proj, o_proj, "
               "gate_proj, up_proj, down_proj");
     must_fail(hy_adapter_parts_named(&gpt2, "gate", &parts), HY_ERR_INPUT, "c_attn, attn.c_proj");
     must_fail(hy_adapter_parts_named(&llama, "c_proj", &parts), HY_ERR_INPUT, "no matrix");

@@ -155,15 +155,15 @@ END_TEST
 
 START_TEST(another_count_is_refused) {
     rig it = open_with(&(misfit){.count = 4});
-    must_mention(&it, 0, "says it is rank 2 of 4; rank 0 is one of 3");
-    must_mention(&it, 2, "says it is rank 2 of 4; rank 0 is one of 3");
+    must_mention(&it, 0, "says that it is rank 2 of 4, but rank 0 expects 3 ranks");
+    must_mention(&it, 2, "says that it is rank 2 of 4, but rank 0 expects 3 ranks");
     rig_free(&it);
 }
 END_TEST
 
 START_TEST(one_rank_twice_is_refused) {
     rig it = open_with(&(misfit){.as_rank = 1});
-    must_mention(&it, 0, "two processes say they are rank 1");
+    must_mention(&it, 0, "two processes say that they are rank 1");
     rig_free(&it);
 }
 END_TEST
@@ -171,15 +171,15 @@ END_TEST
 START_TEST(a_rank_that_does_not_come_is_named) {
     rig it = open_with(&(misfit){.is_absent = true});
     ck_assert_str_eq(it.results[2].message, "");
-    must_mention(&it, 0, "rank 2 of 3 did not come within 1 s");
-    must_mention(&it, 1, "rank 2 of 3 did not come within 1 s");
+    must_mention(&it, 0, "rank 2 of 3 did not connect within 1 s");
+    must_mention(&it, 1, "rank 2 of 3 did not connect within 1 s");
     rig_free(&it);
 }
 END_TEST
 
 START_TEST(a_rank_of_another_job_is_not_let_in) {
     rig it = open_with(&(misfit){.job = 1});
-    must_mention(&it, 0, "rank 2 of 3 did not come");
+    must_mention(&it, 0, "rank 2 of 3 did not connect");
     must_mention(&it, 2, "found no rank 0 at 127.0.0.1");
     rig_free(&it);
 }
@@ -260,10 +260,10 @@ static void call_wrong(const hy_ranks *ranks, rig_result *mine, const void *user
 }
 
 static const wrong_call wrong_calls[] = {
-    {"rank 1 at barrier 17", "rank 0 is at gather 17 of 8 bytes", 0},
-    {"rank 1 at gather 17 of 16 bytes", "gather 17 of 8 bytes", 1},
+    {"rank 1 is at barrier 17", "rank 0 is at gather 17 of 8 bytes", 0},
+    {"rank 1 is at gather 17 of 16 bytes", "gather 17 of 8 bytes", 1},
     {"share 17 of 8 bytes from rank 1", "share 17 of 8 bytes from rank 0", 2},
-    {"rank 1 (", "has left, while rank", 3},
+    {"rank 1 (", "has ended, while rank", 3},
     {"barrier 17", "gather 17 of 0 bytes", 4},
 };
 
@@ -452,8 +452,8 @@ START_TEST(a_rank_that_dies_before_all_have_come_is_named) {
     kill(it.pids[1], SIGKILL);
     rig_wait_except(&it, 5, 1u << 2);
     must_mention(&it, 0, "rank 1 (");
-    must_mention(&it, 0, "ended before all ranks had come");
-    must_mention(&it, 3, "ended before all ranks had come");
+    must_mention(&it, 0, "ended before all ranks were connected");
+    must_mention(&it, 3, "ended before all ranks were connected");
     rig_free(&it);
 }
 END_TEST
@@ -463,7 +463,7 @@ START_TEST(ranks_without_rank_0_end) {
     rig_sleep(0.5);
     kill(it.pids[0], SIGKILL);
     rig_wait_except(&it, 5, 1u << 2);
-    must_mention(&it, 1, "rank 0 is gone");
+    must_mention(&it, 1, "rank 0 ended before");
     rig_free(&it);
 }
 END_TEST

@@ -111,7 +111,7 @@ static const ending endings[] = {
     {"exit 2", 2, "ended with exit code 2"},
     {"[ $HYBRID_RANK = 1 ] && exit 3; exit 0", 1, "rank 1 ended with exit code 3"},
     {"[ $HYBRID_RANK = 1 ] && exit 3; sleep 0.2; exit 4", 4, "rank 1 ended with exit code 3"},
-    {"[ $HYBRID_RANK = 0 ] && exit 4; exec sleep 20", 4, "rank 1 does not end by itself"},
+    {"[ $HYBRID_RANK = 0 ] && exit 4; exec sleep 20", 4, "rank 1 did not end by itself"},
     {"[ $HYBRID_RANK = 2 ] && kill -SEGV $$; sleep 0.2; exit 1", 1,
      "rank 2 was ended by signal 11 (Segmentation fault)"},
     {"[ $HYBRID_RANK = 0 ] && kill -KILL $$; sleep 0.2; exit 9", 1, "rank 0 was ended by signal 9"},
@@ -188,9 +188,10 @@ START_TEST(ranks_that_do_not_end_are_asked_and_then_killed) {
     end_trial(&t);
     ck_assert_int_eq(t.code, 1);
     ck_assert_msg(t.seconds > 0.9 && t.seconds < 8, "%.1f s", t.seconds);
-    ck_assert_ptr_nonnull(strstr(t.errors, "rank 0 does not end by itself: it is asked to end"));
-    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 does not end by itself: it is killed"));
-    ck_assert_ptr_null(strstr(t.errors, "rank 0 does not end by itself: it is killed"));
+    ck_assert_ptr_nonnull(
+        strstr(t.errors, "rank 0 did not end by itself: it gets a signal to end"));
+    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 did not end by itself: it gets killed"));
+    ck_assert_ptr_null(strstr(t.errors, "rank 0 did not end by itself: it gets killed"));
     ck_assert_ptr_nonnull(strstr(t.errors, "rank 3 ended with exit code 1"));
     free_trial(&t);
 }
@@ -203,7 +204,8 @@ START_TEST(ranks_end_soon_where_one_was_asked_for_something_wrong) {
     end_trial(&t);
     ck_assert_int_eq(t.code, 2);
     ck_assert_msg(t.seconds > 1.5 && t.seconds < 10, "%.1f s", t.seconds);
-    ck_assert_ptr_nonnull(strstr(t.errors, "rank 1 does not end by itself: it is asked to end"));
+    ck_assert_ptr_nonnull(
+        strstr(t.errors, "rank 1 did not end by itself: it gets a signal to end"));
     free_trial(&t);
 }
 END_TEST

@@ -77,8 +77,8 @@ START_TEST(sizes_that_differ_name_both_ranks) {
     rig it = rig_start(3, exchange_wrong, sizes[_i]);
     char words[96];
     rig_wait(&it);
-    snprintf(words, sizeof words, "rank 1 sends %d bytes where rank 0 expects %d",
-             (int)sizes[_i][0], (int)sizes[_i][1]);
+    snprintf(words, sizeof words, "rank 1 sends %d bytes, but rank 0 expects %d", (int)sizes[_i][0],
+             (int)sizes[_i][1]);
     for (int r = 0; r < 3; r++) must_mention(&it, r, words);
     rig_free(&it);
 }

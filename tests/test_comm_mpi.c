@@ -127,7 +127,7 @@ END_TEST
 START_TEST(sizes_that_differ_are_named) {
     hy_text output = {0};
     ck_assert_int_eq(run_under_mpi(2, "less", &output), 1);
-    must_print(&output, "rank 1 sends 8 bytes where rank 0 expects 16");
+    must_print(&output, "rank 1 sends 8 bytes, but rank 0 expects 16");
     hy_text_clear(&output);
     ck_assert_int_eq(run_under_mpi(2, "more", &output), 1);
     must_print(&output, "rank 1 sends more bytes than the 16 that rank 0 expects");

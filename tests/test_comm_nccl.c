@@ -213,7 +213,7 @@ START_TEST(a_library_that_does_not_do_is_named) {
     expect_refusal("NCCL is 2.7", "expected 2.14 or newer");
     unsetenv("STANDIN_NCCL_VERSION");
     setenv("ODD_VERSION", "21803", 1);
-    expect_refusal("rank 1 has NCCL of version 21803", "rank 0 of 22105");
+    expect_refusal("rank 1 has NCCL version 21803", "rank 0 has 22105");
     unsetenv("ODD_VERSION");
     use_standin("libnccl_without_recv.so");
     expect_refusal("has no ncclRecv", "2.14 or newer");

@@ -167,7 +167,7 @@ START_TEST(answers_end_when_asked_to_or_when_the_context_does) {
     memset(large, 'x', sizeof large);
     large[40] = 0;
     must_fail(hy_inference_complete(model, large, NULL, NULL, NULL, NULL), HY_ERR_INPUT,
-              "40 tokens, and the context of 32");
+              "40 tokens; the context of 32");
     hy_inference_close(model);
 }
 END_TEST

@@ -110,7 +110,8 @@ START_TEST(a_folder_of_the_callers_gets_plain_files) {
     must(hy_download(NAME, out, NULL, &got));
     ck_assert_uint_eq(got.fetched, 0);
     must(hy_file_write_atomic(in_folder("model/config.json"), "{\"a\": 2}", 8));
-    must_fail(hy_download(NAME, out, NULL, &got), HY_ERR_INPUT, "is not the hub's config.json");
+    must_fail(hy_download(NAME, out, NULL, &got), HY_ERR_INPUT,
+              "differs from the hub's config.json");
     check_file(in_folder("model/config.json"), "{\"a\": 2}", 8);
 }
 END_TEST
@@ -137,9 +138,12 @@ START_TEST(another_revision_is_asked_for_and_remembered) {
     hub.error_code = "RevisionNotFound";
     must_fail(hy_download(NAME "@v9/x", NULL, NULL, &got), HY_ERR_INPUT, "has no revision v9/x");
     ck_assert_str_eq(hub.target, "/api/models/some/model-1/revision/v9%2Fx?blobs=true");
-    must_fail(hy_download(NAME "@../x", NULL, NULL, &got), HY_ERR_INPUT, "is no name on the hub");
-    must_fail(hy_download("../x", NULL, NULL, &got), HY_ERR_INPUT, "is no name on the hub");
-    must_fail(hy_download("a/b/c", NULL, NULL, &got), HY_ERR_INPUT, "is no name on the hub");
+    must_fail(hy_download(NAME "@../x", NULL, NULL, &got), HY_ERR_INPUT,
+              "is not a model name on the hub");
+    must_fail(hy_download("../x", NULL, NULL, &got), HY_ERR_INPUT,
+              "is not a model name on the hub");
+    must_fail(hy_download("a/b/c", NULL, NULL, &got), HY_ERR_INPUT,
+              "is not a model name on the hub");
 }
 END_TEST
 
@@ -275,7 +279,7 @@ END_TEST
 
 START_TEST(models_that_cannot_be_used_are_refused_before_anything_is_fetched) {
     hub.files[2].name = "model.gguf";
-    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "weights in other formats");
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "other weight formats");
     hub.files[0].name = "other.json";
     must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "has no config.json");
     ck_assert_uint_eq(hub.bytes_sent, 0);
@@ -315,7 +319,7 @@ START_TEST(a_redirect_on_the_hub_itself_keeps_the_token) {
     hub.sends_to = "file:///etc";
     must_fail(hy_download("some/other", NULL, NULL, &got), HY_ERR_IO, "which is not followed");
     hub.sends_to = "/some/model-1/resolve";
-    must_fail(hy_download("some/other", NULL, NULL, &got), HY_ERR_IO, "without end");
+    must_fail(hy_download("some/other", NULL, NULL, &got), HY_ERR_IO, "redirects too many times");
     ck_assert_str_eq(hub.token, "hf_secret");
 }
 END_TEST
@@ -332,7 +336,8 @@ START_TEST(the_token_is_found_in_variables_and_then_in_the_file) {
     must(hy_download(NAME, NULL, NULL, &got));
     ck_assert_str_eq(hub.token, "hf_new");
     setenv("HF_TOKEN", "hf\r\nHost: evil", 1);
-    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "HF_TOKEN does not hold a token");
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT,
+              "HF_TOKEN does not contain a token");
 }
 END_TEST
 
@@ -358,7 +363,7 @@ END_TEST
 
 START_TEST(a_disk_without_room_is_noticed_before_it_begins) {
     hy_fault_limit_disk((64 << 20) + WEIGHTS);
-    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "to be fetched, and the disk of");
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "but the disk of");
     ck_assert_uint_eq(hub.bytes_sent, 0);
     hy_fault_limit_disk((64 << 20) + WEIGHTS + 10);
     must(hy_download(NAME, NULL, NULL, &got));

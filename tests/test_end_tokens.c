@@ -56,8 +56,9 @@ START_TEST(what_is_no_token_is_named_with_its_file) {
         char text[64];
         snprintf(text, sizeof text, "{\"eos_token_id\": %s}", wrong[i]);
         put("generation_config.json", text);
-        must_fail(hy_end_tokens_read(folder, &tokens), HY_ERR_INPUT,
-                  "generation_config.json: \"eos_token_id\" is not a token's id or a list of them");
+        must_fail(
+            hy_end_tokens_read(folder, &tokens), HY_ERR_INPUT,
+            "generation_config.json: \"eos_token_id\" is not a token id or a list of token ids");
     }
     hy_text many = {0};
     hy_text_add(&many, "{\"eos_token_id\": [0");

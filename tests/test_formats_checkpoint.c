@@ -161,7 +161,7 @@ START_TEST(wrong_use_is_refused_with_names) {
     must_fail(hy_checkpoint_begin(in_folder("none"), 1, &c), HY_ERR_INPUT, in_folder("none"));
     must_fail(hy_checkpoint_begin(folder, -1, &c), HY_ERR_INPUT, "-1 is negative");
     must(hy_file_write_atomic(in_folder("checkpoint-4"), "x", 1));
-    must_fail(hy_checkpoint_begin(folder, 4, &c), HY_ERR_INPUT, "a file of that name is there");
+    must_fail(hy_checkpoint_begin(folder, 4, &c), HY_ERR_INPUT, "a file with that name exists");
 
     must(hy_checkpoint_begin(folder, 1, &c));
     static const char *const bad[] = {"", ".", "..", "a/b", "/a", "manifest.json"};
@@ -432,7 +432,7 @@ START_TEST(a_damaged_file_is_named_with_the_reason) {
     must_fail(hy_checkpoint_verify(one, true), HY_ERR_INPUT, "checkpoint-1/state.json is damaged");
     damage("checkpoint-1/state.json", "{}");
     must_fail(hy_checkpoint_verify(one, false), HY_ERR_INPUT,
-              "state.json has 2 bytes, the manifest says 17");
+              "state.json has 2 bytes, but the manifest says 17");
     ck_assert_int_eq(remove(in_folder("checkpoint-1/state.json")), 0);
     must_fail(hy_checkpoint_verify(one, false), HY_ERR_INPUT, "checkpoint-1/state.json is missing");
     must(hy_dir_make(in_folder("checkpoint-1/state.json")));

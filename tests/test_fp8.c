@@ -20,8 +20,8 @@ START_TEST(no_phase_is_coarser_than_full_and_predict_is_never_in_fp8) {
     static const struct {
         const char *key, *message;
     } wrong[] = {{"precision_predict", "Predict only evaluates"},
-                 {"precision_warmup", "precision_warmup is fp8 and precision_full is not"},
-                 {"precision_correct", "precision_correct is fp8 and precision_full is not"}};
+                 {"precision_warmup", "precision_warmup is fp8, but precision_full is not"},
+                 {"precision_correct", "precision_correct is fp8, but precision_full is not"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         must_fail(try_plan(PAIRS("precision", "bf16", wrong[i].key, "fp8")), HY_ERR_INPUT,
                   wrong[i].message);
@@ -33,7 +33,7 @@ END_TEST
 
 START_TEST(a_card_without_fp8_is_named) {
     must_fail(try_plan(PAIRS("precision", "fp8", "card", "rtx3090")), HY_ERR_INPUT,
-              "(sm_86) has none: it begins with sm_89");
+              "(sm_86) does not support it: fp8 needs sm_89");
     must(try_plan(PAIRS("precision", "fp8", "card", "rtx4090")));
     must(try_plan(PAIRS("precision", "fp8", "card", "rtx5080")));
 }
@@ -59,12 +59,12 @@ START_TEST(matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16) {
     ck_assert_int_eq(s.fp8_matmuls, 0);
     ck_assert_int_eq(cell_of(t, HY_QUANTS, HY_FULL).place, HY_NOWHERE);
     facts = facts_of(t);
-    ck_assert_ptr_nonnull(strstr(facts.reasons[0], "widths are no multiples of 16"));
+    ck_assert_ptr_nonnull(strstr(facts.reasons[0], "widths are not multiples of 16"));
     hy_trainer_destroy(t);
     /* A micro-batch may be cut down to a sequence. */
     t = plan_words(SMALL_RUN, PAIRS(FP8, "card", "rtx5080", "seq_len", "24", "batch_size", "2"));
     facts = facts_of(t);
-    ck_assert_ptr_nonnull(strstr(facts.reasons[0], "seq_len is no multiple of 16"));
+    ck_assert_ptr_nonnull(strstr(facts.reasons[0], "seq_len is not a multiple of 16"));
     hy_trainer_destroy(t);
 }
 END_TEST

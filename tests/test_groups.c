@@ -164,7 +164,7 @@ END_TEST
 START_TEST(names_that_match_nothing_are_refused_with_names_that_are_there) {
     hy_params params = small_params();
     must_fail(hy_groups_apply("*: decay 0; block.*: frozen", &params), HY_ERR_INPUT,
-              "group 2: \"block.*\" matches no parameter; they are called embed.tokens.weight, "
+              "group 2: \"block.*\" matches no parameter; the names are embed.tokens.weight, "
               "blocks.1.");
     must_fail(hy_groups_apply("embed.*,: decay 0", &params), HY_ERR_INPUT, "\"\" matches no");
     must_fail(hy_groups_apply("last:4: decay 0", &params), HY_ERR_INPUT, "last:0 to last:3");
@@ -514,7 +514,7 @@ END_TEST
 START_TEST(what_groups_cannot_do_to_ones_own_parameters_is_said) {
     static const char *const wrong[][2] = {
         {"bias: frozen", "use lr_scale 0 to keep them unchanged"},
-        {"embed.*: decay 0", "\"embed.*\" matches no parameter; they are called weights, bias"},
+        {"embed.*: decay 0", "\"embed.*\" matches no parameter; the names are weights, bias"},
         {"last:1: decay 0", "\"last:1\" matches no parameter"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

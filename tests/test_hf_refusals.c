@@ -25,12 +25,13 @@ static const struct {
     {"", "config.json"},
     {"[]", "is not an object"},
     {"{}", "\"architectures\" is missing"},
-    {"{\"architectures\": []}", "a list of one name"},
+    {"{\"architectures\": []}", "a list with one name"},
     {"{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}", "BertModel"},
     {"{\"architectures\": [\"LlamaForSequenceClassification\"], \"model_type\": \"llama\"}",
      "LlamaForSequenceClassification"},
     {"{\"model_type\": \"mixtral\"}", "mixtral"},
-    {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"gpt2\"}", "does not go with"},
+    {"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"gpt2\"}",
+     "does not match LlamaForCausalLM"},
     {"{\"model_type\": \"llama\"}", "\"vocab_size\" is missing"},
     {LLAMA(", \"hidden_size\": 32"), "hidden_size"}, /* twice */
     {LLAMA(", \"num_key_value_heads\": 3"), "kv_heads is 3"},
@@ -198,8 +199,8 @@ START_TEST(fields_are_what_transformers_takes_them_for) {
     hy_hf_config_free(&c);
     c = parsed(QWEN3(", \"head_dim\": 16, \"attention_dropout\": 0.1, \"what\": [1]"));
     ck_assert(c.shape.has_qk_norm && c.shape.head_size == 16 && !c.shape.has_qkv_bias);
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "no dropout"));
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "\"what\" is not known"));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "dropout is not supported"));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "unknown field \"what\" is ignored"));
     hy_hf_config_free(&c);
     c = parsed(GPT2(", \"torch_dtype\": \"float16\""));
     ck_assert(c.shape.has_tied_head && c.shape.mlp_width == 128 && c.has_dtype);
@@ -304,13 +305,16 @@ START_TEST(tensors_that_are_missing_more_or_of_another_shape_are_named) {
     } cases[] = {
         {{Q0, NULL, 0, HY_F32}, false, Q0, "missing"},
         {{Q0, "model.layers.0.self_attn.q.weight", 0, HY_F32}, false, Q0, "missing"},
-        {{Q0, Q0, 17, HY_F32}, false, Q0 "\" is (17, 32)", "(16, 32)"},
+        {{Q0, Q0, 17, HY_F32}, false, Q0 "\" has shape (17, 32)", "(16, 32)"},
         {{Q0, Q0, 0, HY_I32}, false, Q0, "supported: fp32"},
         {{Q0, "model.layers.0.self_attn.q_proj.weight2", 0, HY_F32},
          true,
          "q_proj.weight2",
-         "no place"},
-        {{Q0, "model.layers.2.self_attn.q_proj.weight", 0, HY_F32}, true, "layers.2", "no place"},
+         "does not belong"},
+        {{Q0, "model.layers.2.self_attn.q_proj.weight", 0, HY_F32},
+         true,
+         "layers.2",
+         "does not belong"},
         {{"lm_head.weight", NULL, 0, HY_F32}, false, "lm_head.weight", "missing"},
     };
     copy_golden("llama", folder);
@@ -341,7 +345,7 @@ START_TEST(a_tied_head_that_is_stored_as_something_else_is_refused) {
     memcpy(strstr(at, "false"), "true ", 5);
     must(hy_file_write_atomic(path, text, size));
     free(text);
-    must_fail(load_folder(), HY_ERR_INPUT, "lm_head.weight is not the same as");
+    must_fail(load_folder(), HY_ERR_INPUT, "lm_head.weight differs from");
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
     change none = {"", NULL, 0, HY_F32}; /* all zero: stored twice, and the same */
     write_changed(path, &none, false);
@@ -360,7 +364,7 @@ START_TEST(a_width_that_the_heads_do_not_divide_is_no_llama) {
     shape.has_qkv_bias = shape.has_proj_bias = true;
     ck_assert_int_eq(hy_arch_choose(&shape, HY_ARCH_NONE), HY_ARCH_NONE);
     shape.arch = HY_ARCH_NONE;
-    must_fail(hy_arch_check(&shape), HY_ERR_INPUT, "the heads do not divide");
+    must_fail(hy_arch_check(&shape), HY_ERR_INPUT, "divisible by the number of heads");
 }
 END_TEST
 
@@ -425,7 +429,8 @@ START_TEST(an_index_and_its_shards_must_agree) {
         const char *word, *instead, *fragment;
     } cases[] = {
         {"\"weight_map\"", "\"weights\"", "weight_map"},
-        {"model-00002-of-00003.safetensors", "../model.safetensors", "not the name of a file"},
+        {"model-00002-of-00003.safetensors", "../model.safetensors",
+         "not a file name in the same folder"},
         {"model-00002-of-00003.safetensors", "model-00009-of-00003.safetensors", "00009"},
         {"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors", "is not in"},
         {"\"lm_head.weight\"", "\"no.such\"", "no.such"},
@@ -470,7 +475,7 @@ START_TEST(a_folder_without_weights_says_what_is_missing) {
     char found[HY_HF_PATH_MAX];
     snprintf(path, sizeof path, "%s/config.json", folder);
     ck_assert_int_eq(unlink(path), 0);
-    must_fail(hy_hf_find(folder, &kind, found), HY_ERR_INPUT, "without config.json");
+    must_fail(hy_hf_find(folder, &kind, found), HY_ERR_INPUT, "has no config.json");
 }
 END_TEST
 

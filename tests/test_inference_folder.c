@@ -147,7 +147,7 @@ START_TEST(a_conversation_comes_in_as_messages) {
     must_fail(hy_inference_set_messages(in, "[{}]", 4), HY_ERR_INPUT,
               "turn 1 needs a string \"role\"");
     must_fail(hy_inference_say(in, NULL, &options, NULL, NULL, &info), HY_ERR_INPUT,
-              "nothing was said");
+              "the conversation is empty");
     hy_text_free(&object);
     hy_inference_close(in);
 }

@@ -303,8 +303,8 @@ END_TEST
 static int late_warnings, last_warnings;
 static void count_warning(void *user, hy_message_level level, const char *text) {
     (void)user;
-    late_warnings += level == HY_WARNING && strstr(text, "is written when it can be");
-    last_warnings += level == HY_WARNING && strstr(text, "goes on without metrics");
+    late_warnings += level == HY_WARNING && strstr(text, "writes these lines later");
+    last_warnings += level == HY_WARNING && strstr(text, "continues without metrics");
 }
 
 static void sit_down_counted(sitting *it) {

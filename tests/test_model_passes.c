@@ -221,8 +221,8 @@ START_TEST(a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate) 
     hy_model *model;
     hy_batch_input input = {0};
     sizes_of(&(pass_choice){0}, &plan, &model);
-    must_fail(hy_batch_train(plan, &input), HY_ERR_STATE, "its figures");
-    must_fail(hy_batch_evaluate(plan, &input), HY_ERR_STATE, "its figures");
+    must_fail(hy_batch_train(plan, &input), HY_ERR_STATE, "computing sizes");
+    must_fail(hy_batch_evaluate(plan, &input), HY_ERR_STATE, "computing sizes");
     hy_batch_plan_destroy(plan);
     hy_model_destroy(model);
     pass_rig r;

@@ -307,9 +307,9 @@ END_TEST
 
 START_TEST(what_adafactor_does_not_go_with_is_named) {
     static const char *const wrong[][3] = {
-        {"optim_dtype", "8bit", "optim_dtype is 8bit and optimizer adafactor"},
-        {"optim_dtype", "bf16", "accepted are optim_dtype = auto and fp32"},
-        {"offload_strategy", "compress", "accepted are none, cpu, pinned and drop"}};
+        {"optim_dtype", "8bit", "optim_dtype is 8bit, but the state of optimizer adafactor"},
+        {"optim_dtype", "bf16", "accepted: optim_dtype = auto or fp32"},
+        {"offload_strategy", "compress", "accepted: none, cpu, pinned and drop"}};
     for (int i = 0; i < 3; i++) {
         hy_trainer *t;
         hy_config *config = small_run(FACTORED_RUN, "none", PAIRS(wrong[i][0], wrong[i][1]));

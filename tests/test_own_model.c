@@ -298,7 +298,7 @@ END_TEST
 /* It would lie where gradients were, and those are the caller's. */
 START_TEST(compressed_state_is_refused) {
     hy_config *config = config_with(KEYS("predictor", "outer", "offload_strategy", "compress"));
-    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "which are the caller's here");
+    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "which belongs to the caller here");
     hy_config_destroy(config);
 }
 END_TEST
@@ -455,7 +455,7 @@ START_TEST(a_folder_with_a_run_is_not_written_over_unasked) {
     train(KEYS("steps", "3", "out", folder));
     hy_config *config = config_with(KEYS("steps", "5", "out", folder));
     fresh();
-    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "holds a run already");
+    must_fail(run(config, &model, NULL, NULL), HY_ERR_INPUT, "already holds a run");
     ck_assert_int_eq(read_metrics(folder).true_steps, 3);
     must(hy_config_set(config, "overwrite", "true", HY_FROM_CALLER));
     must(run(config, &model, NULL, NULL));

@@ -539,12 +539,12 @@ static hy_status run_cells(const hy_loop_options *options, const char *const *ke
 
 START_TEST(a_run_of_other_parameters_is_refused_and_changes_nothing) {
     static const char *const refusals[] = {"it has no tensor e",
-                                           "b is (5) there and (6) here",
-                                           "a is (2, 3, 4) there and (2, 3, 2) here",
+                                           "in it b is (5), in this model (6)",
+                                           "in it a is (2, 3, 4), in this model (2, 3, 2)",
                                            "it has no tensor d",
-                                           "one is called c",
+                                           "one of them is c",
                                            "for optimizer sgd",
-                                           "a is (2, 3, 4) there and (6, 4) here"};
+                                           "in it a is (2, 3, 4), in this model (6, 4)"};
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 3}};
     list_cells(list);
@@ -591,10 +591,12 @@ START_TEST(a_parameter_may_have_no_dimension) {
 END_TEST
 
 START_TEST(names_that_no_file_can_have_are_refused_at_once) {
-    static const char *const odd[][3] = {
-        {"__metadata__", "b", "cannot be the name"},  {"\xff\xfe", "b", "cannot be the name"},
-        {"w", "w.scale", "parameters w and w.scale"}, {"same", "same", "both called same"},
-        {"a \"quoted\" \\ name", "new\nline", NULL},  {"caf\xc3\xa9", "..", NULL}};
+    static const char *const odd[][3] = {{"__metadata__", "b", "cannot be the name"},
+                                         {"\xff\xfe", "b", "cannot be the name"},
+                                         {"w", "w.scale", "parameters w and w.scale"},
+                                         {"same", "same", "two parameters have the name same"},
+                                         {"a \"quoted\" \\ name", "new\nline", NULL},
+                                         {"caf\xc3\xa9", "..", NULL}};
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 2}};
     list_cells(list);

@@ -597,8 +597,8 @@ static const struct {
     const char *from, *to, *message;
 } configs[] = {
     {"\"peft_type\": \"LORA\"", "\"peft_type\": \"LOHA\"",
-     "adapter_config.json: peft_type is \"LOHA\"; accepted is LORA"},
-    {"\"peft_type\": \"LORA\",", "", "peft_type is \"\"; accepted is LORA"},
+     "adapter_config.json: peft_type is \"LOHA\"; accepted: LORA"},
+    {"\"peft_type\": \"LORA\",", "", "peft_type is \"\"; accepted: LORA"},
     {"\"r\": 4,", "\"r\": 0,", "r is 0; accepted are 1 to 1024"},
     {"\"r\": 4,", "\"r\": -4,", "r is -4"},
     {"\"r\": 4,", "\"r\": 100000000000,", "r is 100000000000; accepted are 1 to 1024"},
@@ -607,9 +607,8 @@ static const struct {
     {"\"r\": 4,", "\"r\": 5,", "lora_A.weight is (4, 32), and (5, 32) is expected"},
     {"\"lora_alpha\": 8", "\"lora_alpha\": 0", "lora_alpha is 0"},
     {"\"lora_alpha\": 8,", "", "lora_alpha"},
-    {"\"use_dora\": false", "\"use_dora\": true",
-     "use_dora is set (DoRA), which is not computed here"},
-    {"\"bias\": \"none\"", "\"bias\": \"all\"", "bias is \"all\"; accepted is none"},
+    {"\"use_dora\": false", "\"use_dora\": true", "use_dora is set (DoRA), which is not supported"},
+    {"\"bias\": \"none\"", "\"bias\": \"all\"", "bias is \"all\"; accepted: none"},
     {"\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 2}", "rank_pattern is set"},
     {"\"alpha_pattern\": {}", "\"alpha_pattern\": {\"q_proj\": 2}", "alpha_pattern is set"},
     {"\"layers_to_transform\": null", "\"layers_to_transform\": [0]", "layers_to_transform is set"},
@@ -620,15 +619,14 @@ static const struct {
     {"\"kasa_config\": null", "\"kasa_config\": {\"a\": 1}", "kasa_config is set"},
     {"\"use_bdlora\": null", "\"use_bdlora\": {\"a\": 1}", "use_bdlora is set"},
     {"\"up_proj\"", "\"c_fc\"",
-     "\"c_fc\" is no matrix of this model; it has q_proj, k_proj, v_proj, o_proj, gate_proj, "
+     "\"c_fc\" is not a matrix of this model; accepted: q_proj, k_proj, v_proj, o_proj, gate_proj, "
      "up_proj, down_proj"},
-    {"\"up_proj\"", "\"lm_head\"", "\"lm_head\" is no matrix of this model"},
+    {"\"up_proj\"", "\"lm_head\"", "\"lm_head\" is not a matrix of this model"},
     {"\"target_modules\": [", "\"target_modules\": \".*_proj\", \"other\": [",
      "target_modules is the pattern \".*_proj\""},
-    {"\"target_modules\": [", "\"target_modules\": [], \"other\": [",
-     "target_modules names nothing"},
+    {"\"target_modules\": [", "\"target_modules\": [], \"other\": [", "target_modules is empty"},
     {"\"target_modules\": [", "\"target_modules\": [3], \"other\": [",
-     "target_modules holds something else than names"},
+     "target_modules contains entries that are not names"},
     {"\"modules_to_save\": null", "\"modules_to_save\": [\"score\"]",
      "\"score\" matches no parameter"},
     {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]",
@@ -684,7 +682,7 @@ START_TEST(tensors_are_those_that_the_config_names) {
     copy_with("llama", HY_PEFT_CONFIG, "\"up_proj\"", "\"down_proj\"");
     copy_whole("llama", HY_PEFT_TENSORS);
     must_fail(load_spoilt("llama"), HY_ERR_INPUT,
-              "up_proj.lora_A.weight\" has no place beside this model");
+              "up_proj.lora_A.weight\" does not match this model");
     copy_with("mistral", HY_PEFT_CONFIG, "\"v_proj\"", "\"v_proj\", \"k_proj\"");
     copy_whole("mistral", HY_PEFT_TENSORS);
     must_fail(load_spoilt("mistral"), HY_ERR_INPUT,
@@ -741,14 +739,15 @@ START_TEST(a_table_for_two_is_there_twice_and_the_same) {
     memcpy(&header, data, sizeof header);
     data[sizeof header + header] ^= 0x10; /* the first tensor is the head */
     put_file(spoilt, HY_PEFT_TENSORS, data, size);
-    must_fail(load_spoilt("qwen2"), HY_ERR_INPUT, "differ, and this model has one table for both");
+    must_fail(load_spoilt("qwen2"), HY_ERR_INPUT, "differ, but in this model they share one table");
     free(data);
     copy_with("qwen2-tied", HY_PEFT_TENSORS, head, "base_model.model.lm_heat.weight");
-    must_fail(load_spoilt("qwen2"), HY_ERR_INPUT,
-              "lm_head.weight\" is missing: the adapter is for another model, or for other modules "
-              "(this model has one table for embedding and head)");
+    must_fail(
+        load_spoilt("qwen2"), HY_ERR_INPUT,
+        "lm_head.weight\" is missing: the adapter belongs to another model or to other modules "
+        "(in this model the embedding and the head share one table)");
     copy_with("qwen2-tied", HY_PEFT_TENSORS, table, "base_model.model.model.embed_tokenz.weight");
-    must_fail(load_spoilt("qwen2"), HY_ERR_INPUT, "(this model has one table");
+    must_fail(load_spoilt("qwen2"), HY_ERR_INPUT, "(in this model the embedding");
 }
 END_TEST
 
@@ -757,8 +756,9 @@ START_TEST(an_adapter_of_another_model_is_refused) {
     copy_whole("gpt2", HY_PEFT_TENSORS);
     must(load_spoilt("gpt2"));
     must_fail(load_spoilt("gpt2-untied"), HY_ERR_INPUT,
-              "c_fc.lora_B.weight is (40, 3), and (24, 3) is expected beside this model");
-    must_fail(load_spoilt("llama"), HY_ERR_INPUT, "is no matrix of this model; it has q_proj");
+              "c_fc.lora_B.weight is (40, 3), but this model needs (24, 3)");
+    must_fail(load_spoilt("llama"), HY_ERR_INPUT,
+              "is not a matrix of this model; accepted: q_proj");
     copy_whole("llama", HY_PEFT_CONFIG);
     copy_whole("llama", HY_PEFT_TENSORS);
     must_fail(load_spoilt("ministral"), HY_ERR_INPUT, "layers.2.self_attn.q_proj.lora_A.weight");

@@ -377,7 +377,7 @@ START_TEST(every_choice_has_a_reason) {
     must(hy_plan_explain(&r.problem, &plan, &reasons));
     static const char *const words[] = {"micro-batch", "weights in pinned memory",
                                         "gradients in pinned memory",
-                                        "optimizer state in pinned memory", "updates are applied"};
+                                        "optimizer state in pinned memory", "a layer is updated"};
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
         bool is_there = false;
         for (int i = 0; i < reasons.count; i++) is_there |= !!strstr(reasons.text[i], words[k]);

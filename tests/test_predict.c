@@ -411,10 +411,10 @@ START_TEST(precisions_that_make_no_sense_are_refused_with_the_reason) {
         const char *pairs[5];
         const char *fragment;
     } cases[] = {
-        {{"precision_correct", "bf16"}, "coarser than Full"},
-        {{"precision", "bf16", "precision_predict", "fp32"}, "finer than Full"},
-        {{"precision_warmup", "bf16"}, "delicate"},
-        {{"precision", "bf16", "precision_predict", "fp16"}, "both bf16 and fp16"},
+        {{"precision_correct", "bf16"}, "lower than Full's"},
+        {{"precision", "bf16", "precision_predict", "fp32"}, "higher precision than Full uses"},
+        {{"precision_warmup", "bf16"}, "most sensitive steps"},
+        {{"precision", "bf16", "precision_predict", "fp16"}, "some phases use bf16 and others fp16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_config *config = predict_config("none", cases[i].pairs);

@@ -161,7 +161,7 @@ static const start_case start_cases[] = {
     {"", 1, false, NULL},
     {"RANK=0 WORLD_SIZE=2" TORCHRUN, 2, false, NULL},
     {"RANK=0 WORLD_SIZE=8" TORCHRUN, 2, false,
-     "2 ranks are asked for, but torchrun has started 8 (WORLD_SIZE is 8)"},
+     "2 ranks were requested, but torchrun started 8 (WORLD_SIZE is 8)"},
     {"RANK=0 WORLD_SIZE=1" TORCHRUN, 2, false, "torchrun has started 1"},
     {"RANK=0 WORLD_SIZE=8", 2, false, "LOCAL_RANK is not"},
     {STEP "SLURM_NTASKS=1", 2, true, NULL}, /* a shell of an allocation */

@@ -136,7 +136,7 @@ START_TEST(a_sample_is_that_of_rank_0) {
         ck_assert(it.results[r].seconds > 0 && it.results[r].seconds == it.results[0].seconds);
     }
     ck_assert_str_eq(it.results[1].message, it.results[0].message);
-    if (c->fails) must_mention(&it, 0, "a folder without config.json");
+    if (c->fails) must_mention(&it, 0, "has no config.json");
     if (!c->fails) ck_assert_uint_ge(strlen(it.results[0].message), 20);
     rig_free(&it);
 }

@@ -1,4 +1,4 @@
-/* collectives.c: what ranks do together, as sends and receives of one op. See collectives.h. */
+/* collectives.c: operations of all ranks, as sends and receives of one op. See collectives.h. */
 #include "comm/collectives.h"
 
 #include <assert.h>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* Ranks that this one exchanges with: 1 .. peers(net) places behind it, or before it. A team of one
+/* Ranks that this one exchanges with: 1 .. peers(net) places before or after it. A team of one
  * is its own peer. */
 static int32_t peers(const hy_exchange *net) {
     return net->count > 1 ? net->count - 1 : net->count;

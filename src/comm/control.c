@@ -1,4 +1,4 @@
-/* control.c: opening and closing the control channel, and failure as its owner sees it. See
+/* control.c: opens and closes the control channel and reports failures to its owner. See
  * control.h. */
 #include "comm/control.h"
 
@@ -30,7 +30,7 @@ static hy_status take_memory(hy_control *c) {
     if (count == 1) return HY_OK;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->failure_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    HY_FAIL_IF(c->wake_fd < 0 || c->failure_fd < 0, HY_ERR_IO, "no event descriptor is free");
+    HY_FAIL_IF(c->wake_fd < 0 || c->failure_fd < 0, HY_ERR_IO, "cannot open an event descriptor");
     return HY_OK;
 }
 
@@ -65,7 +65,7 @@ hy_status hy_control_open(const hy_ranks *ranks, const hy_control_options *optio
                           hy_control **out) {
     *out = NULL;
     HY_FAIL_IF(ranks->count > 1 && !ranks->address[0], HY_ERR_INPUT,
-               "where rank 0 waits is not known: HYBRID_ADDRESS=host:port says it");
+               "the address of rank 0 is not known: set HYBRID_ADDRESS=host:port");
     hy_control *c = calloc(1, sizeof *c);
     HY_FAIL_IF(!c, HY_ERR_MEMORY, "no memory for the control channel");
     *c = (hy_control){.ranks = *ranks,
@@ -97,7 +97,7 @@ static struct timespec in_seconds(int seconds) {
     return until;
 }
 
-/* Until everything is sent, or last words take too long. */
+/* Until everything is sent, or sending takes too long. */
 static void wait_until_sent(hy_control *c) {
     struct timespec until = in_seconds(LAST_WORDS_SECONDS);
     int error = 0;
@@ -182,7 +182,7 @@ int hy_control_failure_fd(const hy_control *c) { return c->failure_fd; }
 
 hy_status hy_control_on_failure(hy_control *c, void (*function)(void *user), void *user) {
     if (c->ranks.count == 1) return HY_OK;
-    hy_status status = hy_fail(HY_ERR_STATE, "more than %d listen for failures", HY_LISTENERS);
+    hy_status status = hy_fail(HY_ERR_STATE, "more than %d listeners for failures", HY_LISTENERS);
     pthread_mutex_lock(&c->lock);
     for (int i = 0; i < HY_LISTENERS && status != HY_OK; i++) {
         if (c->listeners[i].function) continue;

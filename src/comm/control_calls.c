@@ -1,7 +1,7 @@
 /* control_calls.c: calls that all ranks make together: rank 0 collects and answers. See control.h.
  *
- * A rank waits for the answer of a call before it makes the next, so rank 0 holds at most one
- * arrival of each. */
+ * A rank waits for the answer to a call before it makes the next, so rank 0 holds at most one
+ * arrival per rank. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static bool is_same(const call_place *a, const call_place *b) {
 static void differ(hy_control *c, int32_t a, int32_t b) {
     char message[512];
     snprintf(message, sizeof message,
-             "rank %d is at %s, rank %d at %s: all ranks make the same calls", a,
+             "rank %d is at %s, but rank %d is at %s: all ranks must make the same calls", a,
              words(&c->arrivals[a].place).text, b, words(&c->arrivals[b].place).text);
     hy_control_record(c, HY_ERR_INTERNAL, a, message);
 }
@@ -85,7 +85,7 @@ static void finish_call(hy_control *c) {
     pthread_cond_broadcast(&c->is_changed);
 }
 
-/* Whether `rank` stands where the first that waits stands; and nobody has gone home meanwhile. */
+/* Is `rank` at the same call as the first waiting rank, and has no rank ended meanwhile? */
 static bool fits_others(hy_control *c, int32_t rank) {
     for (int32_t r = 0; r < c->ranks.count; r++) {
         const arrival *other = &c->arrivals[r];
@@ -129,14 +129,14 @@ void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *
     if (is_call)
         hy_control_arrive(c, rank, &place, m->data + sizeof place, m->head.size - sizeof place);
     else if (!c->has_failed)
-        hy_control_record(c, HY_ERR_INTERNAL, rank, "a control message that cannot be");
+        hy_control_record(c, HY_ERR_INTERNAL, rank, "received an invalid control message");
 }
 
 void hy_control_left(hy_control *c, int32_t rank) {
     char message[512];
     for (int32_t r = 0; r < c->ranks.count && !c->has_failed; r++) {
         if (c->arrivals[r].place.kind == 0) continue;
-        snprintf(message, sizeof message, "%s has left, while rank %d is at %s",
+        snprintf(message, sizeof message, "%s has ended, while rank %d is at %s",
                  hy_control_name(c, rank).text, r, words(&c->arrivals[r].place).text);
         hy_control_record(c, HY_ERR_INTERNAL, rank, message);
     }
@@ -156,7 +156,7 @@ void hy_control_answer(hy_control *c, const hy_wire_message *m) {
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
 static hy_status send_call(hy_control *c, const call_place *place, const void *data, size_t size) {
-    HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has left; rank %d is at %s",
+    HY_FAIL_IF(c->lines[0].state != LINE_OPEN, HY_ERR_STATE, "rank 0 has ended; rank %d is at %s",
                c->ranks.rank, words(place).text);
     HY_FAIL_IF(!keep(&c->call, &c->call_room, sizeof *place + size), HY_ERR_MEMORY,
                "no memory for %zu bytes of a call", sizeof *place + size);
@@ -170,7 +170,7 @@ static hy_status send_call(hy_control *c, const call_place *place, const void *d
     return HY_OK;
 }
 
-/* Goes to the call and waits there until all have come. */
+/* Makes the call and waits until all ranks have made it. */
 static hy_status make_call(hy_control *c, call_place place, const void *mine, void *all) {
     int32_t rank = c->ranks.rank;
     size_t size = answer_bytes(c, &place);
@@ -214,7 +214,7 @@ hy_status hy_control_gather(hy_control *c, const double *mine, int32_t count, do
 
 hy_status hy_control_share(hy_control *c, void *data, size_t size, int32_t root) {
     HY_FAIL_IF(root < 0 || root >= c->ranks.count, HY_ERR_INPUT,
-               "share from rank %d of %d: expected one of them", root, c->ranks.count);
+               "share from rank %d, but there are %d ranks", root, c->ranks.count);
     if (c->ranks.count == 1) return HY_OK;
     return make_call(c, (call_place){.kind = CALL_SHARE, .bytes = size, .root = root}, data, data);
 }

@@ -1,4 +1,5 @@
-/* control_line.c: connections of the control channel: bytes out, bytes in. See control_parts.h. */
+/* control_line.c: the connections of the control channel: sending and receiving bytes. See
+ * control_parts.h. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -22,7 +23,7 @@ void hy_line_flush(line *l) {
         if (n > 0) {
             l->out.begin += (size_t)n;
         } else {
-            /* Nobody reads there any more; that the line is dead is noticed by reading. */
+            /* The other side no longer reads; reading will detect that the connection is dead. */
             bool is_dead = errno != EAGAIN && errno != EINTR;
             if (is_dead) l->out.begin = l->out.end;
             if (errno != EINTR) return;
@@ -36,7 +37,7 @@ void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const voi
     whole.magic = HY_WIRE_MAGIC;
     if (l->state != LINE_OPEN) return;
     if (!hy_wire_add(&l->out, &whole, data)) {
-        /* What was to be said is lost, so the two do not know the same any more. */
+        /* A message is lost, so the two ranks no longer have the same state. */
         if (!c->has_failed)
             hy_control_record(c, HY_ERR_MEMORY, c->ranks.rank, "no memory for a control message");
         return;

@@ -1,9 +1,9 @@
-/* control_open.c: ranks come together. See control.h.
+/* control_open.c: connects the ranks. See control.h.
  *
- * Rank 0 listens on the first free port of its row of ports; the others go through the same row.
- * Whoever accepts speaks first and names the job, so that nothing is sent to a stranger's port and
- * two jobs on one machine do not mix. A rank then says who it is; when all have, everybody gets the
- * list of all. */
+ * Rank 0 listens on the first free port of a fixed range; the others try the same range. The
+ * accepting side sends first and names the job, so nothing is sent to a foreign port and two
+ * jobs on one machine do not mix. A rank then identifies itself; when all have done so, every
+ * rank gets the list of all ranks. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -21,9 +21,9 @@
 #define GREETING_SECONDS 1.0 /* for a stranger to say nothing */
 #define CONNECT_SECONDS 2.0
 #define AGAIN_SECONDS 0.1
-#define GUESTS 256 /* connections that have not said who they are yet */
+#define GUESTS 256 /* connections that have not identified themselves yet */
 #define NAMED_MISSING 4
-#define TURNED_AWAY_SECONDS 3.0 /* that rank 0 stays to tell those who come late */
+#define TURNED_AWAY_SECONDS 3.0 /* seconds that rank 0 stays to inform late ranks */
 
 typedef struct hello {
     uint32_t protocol;
@@ -61,7 +61,7 @@ static void enter(hy_control *c, const hello *h) {
     m->pid = h->pid;
 }
 
-/* Messages while waiting: the first after say_after, then each time the waiting has doubled. */
+/* Messages while waiting: the first after say_after, then whenever the waiting time has doubled. */
 typedef struct patience {
     double began, next, deadline;
 } patience;
@@ -72,7 +72,7 @@ static patience begin_to_wait(const hy_control *c) {
         .began = now, .next = c->options.say_after, .deadline = now + c->options.open_timeout};
 }
 
-/* Seconds waited, where it is time to say so; else 0. */
+/* Seconds waited, if it is time for a message; else 0. */
 static double is_due(patience *p) {
     double waited = hy_clock() - p->began;
     if (waited < p->next) return 0;
@@ -104,26 +104,27 @@ static hy_status listen_somewhere(const hy_control *c, int *fd) {
         status = hy_net_listen(ranks->address, (uint16_t)(ranks->port + i), fd, &is_taken);
         if (status == HY_OK) return HY_OK;
     }
-    return hy_fail_context(status, "rank 0 finds no free port from %d to %d", ranks->port,
+    return hy_fail_context(status, "rank 0 found no free port from %d to %d", ranks->port,
                            ranks->port + HY_PORTS - 1);
 }
 
-/* Whether a newcomer may be the rank it says it is. */
+/* Checks whether a new connection may be the rank that it says it is. */
 static hy_status judge_hello(const hy_control *c, const hello *h) {
     const char *what = c->options.agreed_name ? c->options.agreed_name : "settings";
     HY_FAIL_IF(h->protocol != HY_WIRE_PROTOCOL || strcmp(h->version, HYBRID_VERSION) != 0,
                HY_ERR_INPUT,
-               "rank %d (%s, pid %d) is hybrid-train %s with protocol %u, rank 0 is %s with %d: "
-               "expected one version on all ranks",
+               "rank %d (%s, pid %d) runs hybrid-train %s with protocol %u, but rank 0 runs %s "
+               "with %d: use the same version on all ranks",
                h->rank, h->host, h->pid, h->version, h->protocol, HYBRID_VERSION, HY_WIRE_PROTOCOL);
     HY_FAIL_IF(h->count != c->ranks.count || h->rank <= 0 || h->rank >= c->ranks.count,
-               HY_ERR_INPUT, "a process (%s, pid %d) says it is rank %d of %d; rank 0 is one of %d",
+               HY_ERR_INPUT,
+               "a process (%s, pid %d) says that it is rank %d of %d, but rank 0 expects %d ranks",
                h->host, h->pid, h->rank, h->count, c->ranks.count);
     HY_FAIL_IF(c->lines[h->rank].state != LINE_NONE, HY_ERR_INPUT,
-               "two processes say they are rank %d: %s, pid %d, and %s, pid %d", h->rank,
+               "two processes say that they are rank %d: %s, pid %d, and %s, pid %d", h->rank,
                c->members[h->rank].host, c->members[h->rank].pid, h->host, h->pid);
     HY_FAIL_IF(h->agreed != c->options.agreed, HY_ERR_INPUT,
-               "rank %d (%s, pid %d) has other %s than rank 0: expected the same on all ranks",
+               "rank %d (%s, pid %d) has different %s than rank 0: use the same on all ranks",
                h->rank, h->host, h->pid, what);
     return HY_OK;
 }
@@ -137,7 +138,7 @@ static void say_failure(hy_control *c, line *l, hy_status status) {
     if (l->fd >= 0 && hy_wire_add(&l->out, &head, hy_error_message())) hy_line_flush(l);
 }
 
-/* A guest says who it is, and becomes a line. Strangers are shown out without a word. */
+/* A new connection identifies itself and becomes a line. Foreign connections are closed. */
 static hy_status hear_guest(hy_control *c, line *guest) {
     hy_wire_message m;
     hello h;
@@ -176,15 +177,15 @@ static void greet(hy_control *c, line *guests, int listener_fd) {
     }
 }
 
-/* A rank that came and went before all were there. */
+/* A rank that connected and ended before all were connected. */
 static hy_status hear_member(hy_control *c, int32_t r) {
     bool is_open = hy_line_read(&c->lines[r]);
-    HY_FAIL_IF(!is_open, HY_ERR_IO, "%s is gone: it ended before all ranks had come",
+    HY_FAIL_IF(!is_open, HY_ERR_IO, "%s ended before all ranks were connected",
                hy_control_name(c, r).text);
     return HY_OK;
 }
 
-/* One look at everybody: polled[0] is the listener, then lines, then guests. */
+/* Polls all connections once: polled[0] is the listener, then lines, then new connections. */
 static hy_status look(hy_control *c, struct pollfd *polled, line *guests, int listener_fd) {
     int32_t n = c->ranks.count;
     polled[0] = (struct pollfd){.fd = listener_fd, .events = POLLIN};
@@ -222,7 +223,7 @@ static hy_status wait_for_all(hy_control *c, struct pollfd *polled, line *guests
         if (waited > 0 && !are_all_here(c))
             hy_say_to(&c->options.observer, HY_NOTE, "waiting for %s for %.0f s", who, waited);
         HY_FAIL_IF(hy_clock() > wait->deadline && !are_all_here(c), HY_ERR_IO,
-                   "%s did not come within %.0f s", who, c->options.open_timeout);
+                   "%s did not connect within %.0f s", who, c->options.open_timeout);
     }
     return HY_OK;
 }
@@ -233,23 +234,23 @@ static void send_roster(hy_control *c) {
     for (int32_t r = 1; r < c->ranks.count; r++) hy_line_send(c, r, &head, c->members);
 }
 
-/* All that have come learn why nothing comes of it. */
+/* Tells all connected ranks why the start failed. */
 static void turn_away(hy_control *c, line *guests, hy_status status) {
     for (int32_t r = 1; r < c->ranks.count; r++) say_failure(c, &c->lines[r], status);
     for (int i = 0; i < GUESTS; i++) say_failure(c, &guests[i], status);
 }
 
-/* A rank that has come late; false: not yet, or a stranger. */
+/* A rank that connects late; false: none yet, or a foreign connection. */
 static bool turn_away_guest(hy_control *c, line *guest, hy_status status) {
     hy_wire_message m;
-    bool is_open = hy_line_read(guest); /* what is left unread would take our words with it */
+    bool is_open = hy_line_read(guest); /* unread bytes would make close() discard our message */
     bool is_rank = hy_wire_take(&guest->in, &m) == HY_WIRE_ONE;
     if (is_rank) say_failure(c, guest, status);
     if (is_rank || !is_open) hy_line_close(guest);
     return is_rank;
 }
 
-/* Those who come late would look for rank 0 in vain until their time is over. */
+/* Without this, late ranks would look for rank 0 until their timeout. */
 static void turn_away_late(hy_control *c, struct pollfd *polled, line *guests, int listener_fd,
                            hy_status status) {
     int32_t missing = 0;
@@ -304,8 +305,8 @@ static hy_status receive_ranks(hy_control *c) {
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* Whether rank 0 of this job is behind this port. HY_ERR_IO: not (yet); HY_ERR_INPUT: it is of
- * another build. */
+/* Is rank 0 of this job at this port? HY_ERR_IO: no, or not yet; HY_ERR_INPUT: it is another
+ * build. */
 static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
     struct {
         hy_wire_head head;
@@ -321,7 +322,8 @@ static hy_status try_port(hy_control *c, uint16_t port, double deadline) {
         said.head.size == sizeof said.protocol && said.head.number == c->ranks.job &&
         hy_net_receive(l->fd, &said.protocol, sizeof said.protocol, hy_clock() + GREETING_SECONDS);
     if (!is_ours) hy_net_close(&l->fd);
-    HY_FAIL_IF(!is_ours, HY_ERR_IO, "port %d of %s is not rank 0's", port, c->ranks.address);
+    HY_FAIL_IF(!is_ours, HY_ERR_IO, "port %d of %s does not belong to rank 0", port,
+               c->ranks.address);
     return HY_OK;
 }
 
@@ -353,10 +355,10 @@ static hy_status take_roster(hy_control *c, const hy_wire_message *m) {
     HY_FAIL_IF(m->head.kind == HY_WIRE_FAILURE, (hy_status)m->head.what, "%.*s", (int)m->head.size,
                (const char *)m->data);
     HY_FAIL_IF(m->head.kind != HY_WIRE_ROSTER || m->head.size != size, HY_ERR_IO,
-               "rank 0 answered something else than the list of ranks");
+               "rank 0 did not answer with the list of ranks");
     memcpy(c->members, m->data, size);
     hy_net_peer(c->lines[0].fd, first, sizeof first);
-    /* Those that rank 0 sees over loopback are where rank 0 is. */
+    /* Ranks that rank 0 sees over loopback run on rank 0's machine. */
     for (int32_t r = 0; r < c->ranks.count; r++) {
         hy_member *member = &c->members[r];
         member->host[sizeof member->host - 1] = member->address[sizeof member->address - 1] = 0;
@@ -378,11 +380,11 @@ static hy_status join_ranks(hy_control *c) {
         hy_wire_found found = hy_wire_take(&l->in, &m);
         if (found == HY_WIRE_ONE) return take_roster(c, &m);
         HY_FAIL_IF(found == HY_WIRE_NONSENSE || !is_open, HY_ERR_IO,
-                   "rank 0 is gone: it ended before all ranks had come");
+                   "rank 0 ended before all ranks were connected");
         struct pollfd polled = {.fd = l->fd, .events = POLLIN};
         if (poll(&polled, 1, 1000) > 0) is_open = hy_line_read(l);
     }
-    return hy_fail(HY_ERR_IO, "rank %d waited %.0f s for all ranks to come", c->ranks.rank,
+    return hy_fail(HY_ERR_IO, "rank %d waited %.0f s, but not all ranks connected", c->ranks.rank,
                    c->options.open_timeout);
 }
 

@@ -1,7 +1,8 @@
-/* control_parts.h: what the files of the control channel share; nobody else includes it.
+/* control_parts.h: declarations shared by the files of the control channel; no other file includes
+ * it.
  *
- * `lock` guards everything below it. Whoever adds a message tries to send it at once; what the
- * socket does not take is left to the thread, which is woken for it. The thread reads all. */
+ * `lock` guards everything below it. A function that adds a message tries to send it at once;
+ * the thread is woken to send the rest. Only the thread reads. */
 #pragma once
 
 #include <poll.h>
@@ -16,7 +17,7 @@
 
 typedef enum line_state { LINE_NONE = 0, LINE_OPEN = 1, LINE_LEFT = 2 } line_state;
 
-/* A connection: of rank 0 to each other rank, of the others to rank 0. */
+/* A connection: rank 0 has one to each other rank, the others have one to rank 0. */
 typedef struct line {
     int fd;
     line_state state;
@@ -26,7 +27,7 @@ typedef struct line {
 
 typedef enum call_kind { CALL_BARRIER = 1, CALL_GATHER = 2, CALL_SHARE = 3 } call_kind;
 
-/* Where a rank is: what it called, with what sizes. */
+/* The call that a rank is in, with its sizes. */
 typedef struct call_place {
     uint64_t number;
     uint64_t bytes; /* of one rank */
@@ -34,7 +35,7 @@ typedef struct call_place {
     int32_t kind; /* call_kind; 0: it waits in no call */
 } call_place;
 
-/* On rank 0: a rank that has come to its next call, with what it brought. */
+/* On rank 0: a rank that has reached its next call, with its data. */
 typedef struct arrival {
     call_place place;
     uint8_t *data;
@@ -62,7 +63,7 @@ struct hy_control {
     line *lines;       /* (count); others than rank 0 use lines[0] alone */
     arrival *arrivals; /* (count), rank 0 */
     uint64_t number;   /* of the owner's last call */
-    uint64_t answered; /* number of the last call that was answered, and the answer */
+    uint64_t answered; /* number of the last answered call, and the answer */
     uint8_t *answer;
     size_t answer_size, answer_room;
     uint8_t *call; /* room to put a call together */
@@ -79,7 +80,7 @@ struct hy_control {
 
 void hy_line_send(hy_control *c, int32_t to, const hy_wire_head *head, const void *data);
 void hy_line_flush(line *l);
-/* Reads what is there; false once the other side has closed. */
+/* Reads the available bytes; false: the other side has closed. */
 bool hy_line_read(line *l);
 void hy_line_close(line *l);
 bool hy_line_is_idle(const hy_control *c); /* everything is sent */
@@ -96,18 +97,18 @@ rank_name hy_control_name(const hy_control *c, int32_t rank);
 
 /* ---- control_calls.c ------------------------------------------------------------------------- */
 
-/* Rank 0: a rank has come to a call. */
+/* Rank 0: a rank has reached a call. */
 void hy_control_arrive(hy_control *c, int32_t rank, const call_place *place, const void *data,
                        size_t size);
 void hy_control_arrive_wire(hy_control *c, int32_t rank, const hy_wire_message *m);
 /* Others: a result came. */
 void hy_control_answer(hy_control *c, const hy_wire_message *m);
-/* Rank 0: `rank` said goodbye; a failure where others wait for it. */
+/* Rank 0: `rank` has ended; a failure if others wait for it. */
 void hy_control_left(hy_control *c, int32_t rank);
 
 /* ---- control_thread.c ------------------------------------------------------------------------ */
 
 hy_status hy_control_start(hy_control *c);
 void hy_control_stop(hy_control *c);
-/* Keeps the first failure and tells everybody. With the lock held. `message` is whole. */
+/* Keeps the first failure and sends it to all ranks. Needs the lock. `message` is complete. */
 void hy_control_record(hy_control *c, hy_status status, int32_t rank, const char *message);

@@ -1,4 +1,4 @@
-/* control_thread.c: heartbeats, reading, and who is lost. See control_parts.h. */
+/* control_thread.c: heartbeats, reading, and detecting lost ranks. See control_parts.h. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static void lose(hy_control *c, int32_t rank, const char *how) {
     hy_control_record(c, HY_ERR_IO, rank, message);
 }
 
-/* Calls those who want to know, without the lock. */
+/* Calls the registered functions, without the lock. */
 static void tell_listeners(hy_control *c) {
     for (int i = 0; i < HY_LISTENERS && c->has_failed; i++) {
         listener *l = &c->listeners[i];
@@ -90,7 +90,7 @@ static void hear(hy_control *c, int32_t from, const hy_wire_message *m) {
         if (is_first) hy_control_left(c, from);
         pthread_cond_broadcast(&c->is_changed);
         break;
-    default: lose(c, from, "sent a control message that has no place here"); break;
+    default: lose(c, from, "sent an unexpected control message"); break;
     }
 }
 
@@ -101,11 +101,11 @@ static void read_line(hy_control *c, int32_t r) {
     bool is_open = hy_line_read(l);
     while ((found = hy_wire_take(&l->in, &message)) == HY_WIRE_ONE) hear(c, r, &message);
     if (found == HY_WIRE_NONSENSE) {
-        lose(c, r, "sent bytes that are no control messages");
+        lose(c, r, "sent bytes that are not control messages");
         is_open = false;
     }
     if (is_open) return;
-    if (l->state == LINE_OPEN) lose(c, r, "is gone: it ended without a word (killed, or crashed)");
+    if (l->state == LINE_OPEN) lose(c, r, "ended without a message (killed, or crashed)");
     l->state = LINE_LEFT;
     hy_line_close(l);
     pthread_cond_broadcast(&c->is_changed);
@@ -118,7 +118,7 @@ static double beat_seconds(const hy_control *c) {
     return share < LONGEST_BEAT ? share : LONGEST_BEAT;
 }
 
-/* polled[r] for line r, and the last one for the owner. */
+/* polled[r] belongs to line r, the last one to the owner. */
 static void prepare(hy_control *c) {
     int32_t n = c->ranks.count;
     for (int32_t r = 0; r < n; r++) {
@@ -143,7 +143,7 @@ static void beat(hy_control *c) {
     hy_wire_head head = {.kind = HY_WIRE_BEAT};
     for (int32_t r = 0; r < c->ranks.count; r++) {
         line *l = &c->lines[r];
-        /* What still waits to be sent shows life as well, once it is read. */
+        /* Messages that wait to be sent also show life once they are read. */
         if (l->state == LINE_OPEN && l->out.begin == l->out.end) hy_line_send(c, r, &head, NULL);
     }
 }
@@ -155,13 +155,14 @@ static void judge(hy_control *c, double now) {
         if (l->state != LINE_OPEN || now - l->heard <= c->options.timeout) continue;
         struct pollfd again = {.fd = l->fd, .events = POLLIN};
         if (poll(&again, 1, 0) > 0) continue; /* it has said something meanwhile */
-        snprintf(how, sizeof how, "has been silent for %.1f s: stopped, hung or cut off",
+        snprintf(how, sizeof how,
+                 "has been silent for %.1f s: it is stopped, hangs or lost its connection",
                  now - l->heard);
         lose(c, r, how);
     }
 }
 
-/* A process that stood still itself knows nothing of the others' silence. */
+/* A process that was stopped itself cannot judge the others' silence. */
 static void forgive(hy_control *c, double now) {
     for (int32_t r = 0; r < c->ranks.count; r++) c->lines[r].heard = now;
 }

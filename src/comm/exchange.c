@@ -20,7 +20,7 @@ static hy_status make_ops(hy_exchange *net, int32_t count) {
                "no memory for exchanges between ranks");
     for (int32_t i = 0; i < count; i++) {
         hy_comm_op *op = &net->ops[i];
-        net->op_count = i + 1; /* closing frees what it has, also where the next line fails */
+        net->op_count = i + 1; /* closing frees it, even if the next line fails */
         op->net = net;
         op->sends = net->transfers + (int64_t)i * 2 * ranks;
         op->receives = op->sends + ranks;
@@ -65,7 +65,7 @@ void hy_exchange_close(hy_exchange *net) {
 
 /* ---- what runs in the stream's order --------------------------------------------------------- */
 
-/* The others learn of it at once: they may wait for this rank. */
+/* The other ranks are informed at once: they may wait for this rank. */
 static hy_status report(hy_exchange *net, hy_status status) {
     return status == HY_OK ? HY_OK : hy_team_fail(net->team, status);
 }
@@ -89,7 +89,8 @@ hy_status hy_comm_begin(hy_exchange *net, hy_comm_op **out) {
     *out = &net->dry_op;
     if (net->is_dry) return HY_OK;
     hy_comm_op *op = &net->ops[net->next];
-    assert(net->nccl || !net->team->uses_nccl); /* connected, or it would go over the link unseen */
+    /* connected now, or it would use the link unnoticed */
+    assert(net->nccl || !net->team->uses_nccl);
     net->next = (net->next + 1) % net->op_count;
     if (op->was_started) HY_TRY(net->backend->event_sync(op->is_done));
     op->send_count = op->receive_count = op->numbers = 0;
@@ -111,8 +112,8 @@ void hy_comm_receive(hy_comm_op *op, int32_t peer, void *data, uint64_t bytes) {
     op->receives[op->receive_count++] = (hy_transfer){.peer = peer, .data = data, .bytes = bytes};
 }
 
-/* From the card to pinned memory, in the order of transfers; what goes to several ranks goes down
- * once. */
+/* Copies from the card to pinned memory, in the order of transfers; data for several ranks is
+ * copied once. */
 static hy_status stage_sends(hy_comm_op *op, uint64_t *used) {
     hy_exchange *net = op->net;
     const void *last = NULL;
@@ -159,7 +160,7 @@ static hy_status enqueue_nccl(hy_comm_op *op, void *stream) {
                                         op->receive_count, stream));
 }
 
-/* A library that stands in for NCCL, where there is no card: in the order of the stream, too. */
+/* A stand-in for NCCL without a card, also in the order of the stream. */
 static hy_status call_nccl(void *argument) {
     hy_comm_op *op = argument;
     double begin = hy_clock();
@@ -168,7 +169,7 @@ static hy_status call_nccl(void *argument) {
     return status;
 }
 
-/* NCCL's exchanges are work of the card, which the host does not see begin or end. */
+/* NCCL's exchanges run on the card; the host does not see their begin or end. */
 static bool runs_on_card(const hy_exchange *net) {
     return net->nccl && net->backend->stream_handle;
 }

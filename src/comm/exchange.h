@@ -1,13 +1,13 @@
 /* exchange.h: transfers between ranks, in the order of streams.
  *
- * A hy_comm_op is a group of sends and receives of device memory. All ops run on one stream of
- * their own: an op begins when the stream that started it has come to that point, and other streams
- * wait for its event. The host only enqueues. Every rank starts the same ops in the same order,
- * whatever its streams are doing. Memory of a card goes by NCCL where each rank has a card of its
- * own, else through pinned memory; memory of a CPU goes as it is.
+ * A hy_comm_op is a group of sends and receives of device memory. All ops run on their own stream:
+ * an op begins when the stream that started it reaches that point, and other streams wait for its
+ * event. The host only enqueues. Every rank starts the same ops in the same order, whatever its
+ * streams are doing. If each rank has its own card, NCCL moves device memory, otherwise pinned
+ * memory is used; CPU memory is sent directly.
  *
  * An op that fails reports its error to the other ranks and leaves the stream failed;
- * hy_exchange_check reports it without waiting. What ops are used for is in collectives.h. */
+ * hy_exchange_check reports it without waiting. collectives.h says what ops are used for. */
 #pragma once
 
 #include <stdatomic.h>
@@ -28,7 +28,7 @@ typedef struct hy_comm_op {
 } hy_comm_op;
 
 struct hy_exchange {
-    int32_t rank, count; /* of the ranks; count 0: it is closed, and collectives do nothing */
+    int32_t rank, count; /* of the ranks; count 0: closed, and collectives do nothing */
     hy_team *team;       /* the owner's */
     hy_nccl *nccl;       /* NULL: the team's link moves all */
     hy_backend *backend;
@@ -36,11 +36,11 @@ struct hy_exchange {
     hy_comm_op *ops; /* a ring */
     int32_t op_count, next;
     hy_transfer *transfers;
-    char *staging; /* the owner's, pinned: for what an op moves at most; NULL: it goes as it is */
+    char *staging; /* the owner's pinned memory for the largest op; NULL: sent directly */
     uint64_t staging_bytes;
     double *numbers;           /* pinned: (HY_EXCHANGE_NUMBERS, ranks + 1) */
     atomic_uint_fast64_t busy; /* nanoseconds in exchanges so far */
-    /* A dry exchange moves nothing and counts what this rank would send. */
+    /* A dry exchange moves nothing and counts the bytes that this rank would send. */
     bool is_dry;
     hy_comm_op dry_op;
     uint64_t dry_bytes;
@@ -49,27 +49,27 @@ struct hy_exchange {
 
 #define HY_EXCHANGE_NUMBERS 8
 
-/* ops: how many may be on their way before the host waits. {0} is closed. Opening talks to no other
- * rank: one rank that has no memory for it does not block the others. */
+/* ops: the number of running ops before the host waits. {0} is closed. Opening does not talk to
+ * other ranks: a rank without memory for it does not block the others. */
 hy_status hy_exchange_open(hy_exchange *net, hy_team *team, hy_backend *backend, int32_t ops);
 void hy_exchange_open_dry(hy_exchange *net, int32_t rank, int32_t count);
 /* Before the first op; all ranks at once. */
 hy_status hy_exchange_connect(hy_exchange *net);
 void hy_exchange_close(hy_exchange *net);
 
-/* An op to fill, and its start when `after` has come to here. */
+/* Returns an op to fill; it starts when the stream `after` reaches this point. */
 hy_status hy_comm_begin(hy_exchange *net, hy_comm_op **out);
 void hy_comm_send(hy_comm_op *op, int32_t peer, const void *data, uint64_t bytes);
 void hy_comm_receive(hy_comm_op *op, int32_t peer, void *data, uint64_t bytes);
 hy_status hy_comm_start(hy_comm_op *op, hy_stream *after);
-/* The stream goes on when the op is done. NULL: at once. */
+/* The stream waits for the op. NULL: no wait. */
 hy_status hy_comm_wait(const hy_comm_op *op, hy_stream *stream);
 
 uint64_t hy_exchange_sent(const hy_exchange *net); /* bytes to other ranks, by any way */
-/* Seconds that exchanges took so far; NAN: NCCL runs them on a card, and nobody timed them. */
+/* Seconds of all exchanges so far; NAN: NCCL runs them on a card, and they are not timed. */
 double hy_exchange_seconds(hy_exchange *net);
 /* Whether anything failed, here or on another rank. */
 hy_status hy_exchange_check(hy_exchange *net);
 
-/* Inside comm: the op's transfers over the team's link, called in the order of the stream. */
+/* Inside comm: runs the op's transfers over the team's link, in the order of the stream. */
 hy_status hy_comm_exchange(void *op);

@@ -1,4 +1,4 @@
-/* launch.c: starting ranks, passing on what they print and what signals come. See launch.h. */
+/* launch.c: starts ranks and forwards their output and incoming signals. See launch.h. */
 #include "comm/launch.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static int errors_of(const launcher *l) {
     return l->options->errors ? l->options->errors : STDERR_FILENO;
 }
 
-/* One write for a line, so that lines of several writers do not mix. */
+/* One write per line, so that lines of several writers do not mix. */
 static void print_line(const launcher *l, int32_t rank, const char *text, size_t size) {
     hy_text line = {0};
     hy_text_addf(&line, "rank %d: ", rank);
@@ -123,8 +123,8 @@ static bool is_own_variable(const char *text) {
     return false;
 }
 
-/* The environment of a rank, made before the fork: in between hardly anything is allowed. Our
- * variables come first, as one block of text behind the list. */
+/* The environment of a rank, made before the fork, because little is allowed after it. Our
+ * variables come first, as one block of text after the list. */
 static char **make_environment(const launcher *l, int32_t rank) {
     size_t count = 0, room = 512;
     int n = l->options->count, used = 0;
@@ -164,7 +164,7 @@ static void become_rank(const launcher *l, pid_t parent, int output, char **envi
     }
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     execvpe(argv[0], argv, environment);
-    const char *why = errno == ENOENT ? ": there is no such command\n" : ": it cannot be run\n";
+    const char *why = errno == ENOENT ? ": command not found\n" : ": it is not executable\n";
     const char *parts[] = {"cannot run ", argv[0], why};
     for (size_t i = 0; i < 3; i++) write_all(STDERR_FILENO, parts[i], strlen(parts[i]));
     _exit(NO_SUCH_COMMAND);
@@ -196,9 +196,9 @@ static hy_status find_place(launcher *l) {
     uint64_t number;
     HY_TRY(hy_net_listen("127.0.0.1", 0, &fd, &is_taken));
     snprintf(l->address, sizeof l->address, "127.0.0.1:%d", hy_net_port(fd));
-    hy_net_close(&fd); /* someone may take it before rank 0 does, which then takes the next */
+    hy_net_close(&fd); /* another process may take it first; then rank 0 takes the next */
     HY_FAIL_IF(getrandom(&number, sizeof number, 0) != sizeof number, HY_ERR_IO,
-               "the system gives no random bytes");
+               "cannot read random bytes from the system");
     snprintf(l->job, sizeof l->job, "%016llx", (unsigned long long)number);
     return HY_OK;
 }
@@ -225,15 +225,15 @@ static void enter_stage(launcher *l, stage next, double seconds) {
     l->deadline = hy_clock() + seconds;
 }
 
-/* A rank that was asked for something wrong may end before it has met the others, who then wait for
- * it in vain. */
+/* A rank with wrong arguments may end before it has connected, and the others would wait for it
+ * forever. */
 static double grace_after(const hy_launch_options *o, int status) {
     double grace = o->grace > 0 ? o->grace : 90;
     bool is_refused = WIFEXITED(status) && WEXITSTATUS(status) == CODE_REFUSED;
     return is_refused && grace > REFUSED_GRACE ? REFUSED_GRACE : grace;
 }
 
-/* Takes note of ranks that have ended; how many are left. */
+/* Records ranks that have ended; returns how many are left. */
 static int32_t collect(launcher *l) {
     int32_t running = 0;
     const hy_launch_options *o = l->options;
@@ -253,7 +253,7 @@ static int32_t collect(launcher *l) {
     return running;
 }
 
-/* When others have failed, one that was stopped may see it, and end. */
+/* After a failure, a stopped rank is continued so that it can notice and end. */
 static void wake_stopped(launcher *l) {
     for (int32_t r = 0; r < l->options->count && l->stage != RUNNING; r++) {
         rank_process *p = &l->ranks[r];
@@ -271,8 +271,8 @@ static void press(launcher *l) {
     for (int32_t r = 0; r < l->options->count; r++) {
         if (l->ranks[r].pid == 0) continue;
         l->ranks[r].was_asked = true;
-        dprintf(errors_of(l), "rank %d does not end by itself: %s\n", r,
-                is_last ? "it is killed" : "it is asked to end");
+        dprintf(errors_of(l), "rank %d did not end by itself: %s\n", r,
+                is_last ? "it gets killed" : "it gets a signal to end");
     }
     signal_all(l, is_last ? SIGKILL : SIGTERM);
     if (!is_last) signal_all(l, SIGCONT); /* one that is stopped would not hear it */
@@ -324,16 +324,16 @@ static hy_status start_all(launcher *l) {
     sigaddset(&heard, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof passed_on[0]; i++) {
         struct sigaction now;
-        /* nohup(1) and its like: a hangup that is ignored stays so, here and in the ranks. A shell
-         * lets whatever it starts in the background ignore SIGINT, too; one that is sent is meant
-         * all the same. */
+        /* nohup(1) etc.: an ignored hangup stays ignored, here and in the ranks. A shell also
+         * makes background processes ignore SIGINT, but we still handle one that is sent. */
         bool is_ignored = passed_on[i] == SIGHUP && sigaction(SIGHUP, NULL, &now) == 0 &&
                           now.sa_handler == SIG_IGN;
         if (!is_ignored) sigaddset(&heard, passed_on[i]);
     }
     sigprocmask(SIG_BLOCK, &heard, &l->before);
     l->signals = signalfd(-1, &heard, SFD_NONBLOCK | SFD_CLOEXEC);
-    HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "no descriptor for signals: %s", strerror(errno));
+    HY_FAIL_IF(l->signals < 0, HY_ERR_IO, "cannot open a descriptor for signals: %s",
+               strerror(errno));
     HY_TRY(find_place(l));
     for (int32_t r = 0; r < l->options->count; r++) HY_TRY(start_rank(l, r));
     return HY_OK;
@@ -345,7 +345,7 @@ static void end_launcher(launcher *l) {
         hy_text_free(&l->ranks[r].line);
     }
     if (l->signals >= 0) {
-        hear_signals(l); /* what came too late is not to come again */
+        hear_signals(l); /* a late signal must not be delivered again */
         hy_net_close(&l->signals);
     }
     sigprocmask(SIG_SETMASK, &l->before, NULL);

@@ -1,4 +1,4 @@
-/* link.c: what all kinds of link have in common. See link.h. */
+/* link.c: code shared by all kinds of link. See link.h. */
 #include "comm/link.h"
 
 #include <poll.h>
@@ -27,19 +27,20 @@ uint64_t hy_link_bytes_received(const hy_link *link) { return atomic_load(&link-
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what) {
     const hy_member *m = hy_control_member(link->control, peer);
     struct pollfd failure = {.fd = hy_control_failure_fd(link->control), .events = POLLIN};
-    /* The control channel knows better why; it hears of a killed process at about the same time. */
+    /* The control channel knows the reason better; it detects a killed process at about the same
+     * time. */
     poll(&failure, 1, (int)(1e3 * hy_control_timeout(link->control)));
     HY_TRY(hy_control_check(link->control));
     return hy_fail(HY_ERR_IO, "rank %d (%s, pid %d) %s", peer, m->host, m->pid, what);
 }
 
-/* Checks peers and counts the bytes that leave or enter the rank. */
+/* Checks peers and counts the bytes sent and received. */
 static hy_status count_bytes(const hy_link *link, const hy_transfer *list, int32_t count,
                              uint64_t *out) {
     *out = 0;
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(list[i].peer < 0 || list[i].peer >= link->count, HY_ERR_INPUT,
-                   "a transfer for rank %d of %d: expected one of them", list[i].peer, link->count);
+                   "a transfer with rank %d, but there are %d ranks", list[i].peer, link->count);
         if (list[i].peer != link->rank) *out += list[i].bytes;
     }
     return HY_OK;
@@ -59,8 +60,8 @@ static hy_status copy_own(const hy_link *link, const hy_transfer *sends, int32_t
         r = next_own(link, receives, receive_count, r + 1);
         if (s == send_count && r == receive_count) return HY_OK;
         HY_FAIL_IF(s == send_count || r == receive_count || sends[s].bytes != receives[r].bytes,
-                   HY_ERR_INTERNAL, "rank %d does not send itself what it receives from itself",
-                   link->rank);
+                   HY_ERR_INTERNAL,
+                   "rank %d receives from itself other data than it sends to itself", link->rank);
         if (sends[s].bytes) memmove(receives[r].data, sends[s].data, (size_t)sends[s].bytes);
     }
 }

@@ -1,15 +1,15 @@
-/* link.h: moving host memory between ranks, with one primitive: a group of sends and receives.
+/* link.h: moves host memory between ranks with one primitive: a group of sends and receives.
  *
  * A link is made by one of its kinds: sockets (hy_link_open_sockets) or MPI (link_mpi.h). All ranks
  * make the same exchanges in the same order, from one thread at a time. The n-th transfer that a
  * rank sends to a peer is the n-th that the peer receives from it, and their sizes must be equal; a
- * peer may be the rank itself. Everything in a group goes at once and both ways, so no order or
- * size can make ranks wait for each other in a circle.
+ * rank may be its own peer. All transfers of a group run at the same time in both directions, so
+ * there is no deadlock.
  *
- * An exchange ends with all transfers moved, or with an error that names a rank: a peer that is
- * gone, sizes that differ, or whatever the control channel knows (control.h). After an error the
- * link is of no more use; whoever notices one tells the others with hy_control_fail(). A rank that
- * is slow but alive is waited for. */
+ * An exchange ends with all transfers done, or with an error that names a rank: a lost peer,
+ * different sizes, or a failure from the control channel (control.h). After an error the link is
+ * unusable; report the error with hy_control_fail(). A rank that is slow but alive is waited
+ * for. */
 #pragma once
 
 #include "comm/control.h"
@@ -23,14 +23,14 @@ typedef struct hy_transfer {
 } hy_transfer;
 
 typedef struct hy_link_options {
-    /* Sockets, for tests: no more than so many bytes a second leave a rank, and an exchange begins
-     * so many seconds late; 0: as fast as it goes. */
+    /* Sockets, for tests: limits the bytes per second that leave a rank, and delays each
+     * exchange by some seconds; 0: no limit. */
     double bytes_per_second, latency;
-    bool is_tcp; /* sockets: TCP between ranks of one machine too, instead of Unix sockets */
+    bool is_tcp; /* sockets: TCP also between ranks of one machine, instead of Unix sockets */
 } hy_link_options;
 
-/* Connects every rank with every other: by Unix sockets on one machine, else by TCP. All ranks call
- * it. `options` may be NULL. The control channel must outlive the link. */
+/* Connects every rank with every other: by Unix sockets on one machine, else by TCP. All ranks
+ * call it. `options` may be NULL. The control channel must outlive the link. */
 hy_status hy_link_open_sockets(hy_control *control, const hy_link_options *options, hy_link **out);
 void hy_link_destroy(hy_link *link); /* NULL is fine */
 
@@ -41,6 +41,6 @@ hy_status hy_link_exchange(hy_link *link, const hy_transfer *sends, int32_t send
 const char *hy_link_name(const hy_link *link); /* "sockets", "MPI" */
 int32_t hy_link_rank(const hy_link *link);
 int32_t hy_link_count(const hy_link *link);
-/* Bytes of transfers that went to other ranks and came from them, so far. Any thread. */
+/* Bytes sent to and received from other ranks so far. Any thread. */
 uint64_t hy_link_bytes_sent(const hy_link *link);
 uint64_t hy_link_bytes_received(const hy_link *link);

@@ -1,5 +1,5 @@
-/* link_kind.h: what a kind of link gives, for the files that make one. A kind's own struct begins
- * with a hy_link. */
+/* link_kind.h: the functions of a kind of link, for the files that implement one. A kind's own
+ * struct begins with a hy_link. */
 #pragma once
 
 #include <stdatomic.h>
@@ -8,7 +8,7 @@
 
 typedef struct hy_link_kind {
     const char *name;
-    /* Peers are in range; transfers of the rank itself are to be passed over. */
+    /* Peers are in range; transfers of the rank to itself must be skipped. */
     hy_status (*exchange)(hy_link *link, const hy_transfer *sends, int32_t send_count,
                           const hy_transfer *receives, int32_t receive_count);
     void (*destroy)(hy_link *link); /* frees the struct too */
@@ -22,6 +22,6 @@ struct hy_link {
 };
 
 void hy_link_init(hy_link *link, const hy_link_kind *kind, hy_control *control);
-/* "rank 2 (host, pid 77) ..." of what the control channel knows now or within its timeout, else
- * `what` about the peer. For who has just found a peer's connection broken. */
+/* "rank 2 (host, pid 77) ..." with what the control channel reports now or within its timeout,
+ * else with `what`. Call it when a peer's connection is broken. */
 hy_status hy_link_lost(hy_link *link, int32_t peer, const char *what);

@@ -1,4 +1,4 @@
-/* link_mpi.c: finding and opening MPI's shared object, and a link over it. See link_mpi.h. */
+/* link_mpi.c: finds and opens MPI's shared object, and makes a link over it. See link_mpi.h. */
 #include "comm/link_mpi.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #define LIBRARY "libhybrid_mpi.so"
 #define SHARE_SECONDS 600.0
 
-/* MPI itself is one for the process, so this is too. */
+/* There is one MPI per process, so there is one of this too. */
 static hy_mpi_calls mpi;
 static bool is_running;
 
@@ -25,17 +25,15 @@ hy_status hy_mpi_find(void) {
     if (mpi.start) return HY_OK;
     void *library = hy_open_beside(LIBRARY, "HYBRID_MPI_LIBRARY", why, sizeof why);
     HY_FAIL_IF(!library && why[0], HY_ERR_DEVICE,
-               "MPI could not be opened: %s (Debian: package openmpi-bin); sockets work without it",
-               why);
+               "cannot open MPI: %s (Debian: package openmpi-bin); sockets work without it", why);
     HY_FAIL_IF(!library, HY_ERR_DEVICE,
-               LIBRARY
-               " is not beside the program: it is built where mpicc is found (Debian: packages "
-               "libopenmpi-dev and openmpi-bin); sockets work without it");
+               LIBRARY " is not in the program's folder: build it with mpicc installed (Debian: "
+                       "packages libopenmpi-dev and openmpi-bin); sockets work without it");
     hy_mpi_entry_function entry;
     *(void **)&entry = dlsym(library, HY_MPI_ENTRY);
     HY_FAIL_IF(!entry || entry(&host, &mpi) != HY_OK, HY_ERR_DEVICE,
-               LIBRARY " is of another build than this program: build both again, or set "
-                       "HYBRID_MPI_LIBRARY to the one that belongs to it");
+               LIBRARY " comes from another build than this program: build both again, or set "
+                       "HYBRID_MPI_LIBRARY to the matching library");
     return HY_OK;
 }
 
@@ -44,11 +42,10 @@ hy_status hy_mpi_start(int32_t rank, int32_t count) {
     HY_TRY(hy_mpi_find());
     HY_TRY(mpi.start(&its_rank, &its_count));
     is_running = true;
-    HY_FAIL_IF(
-        its_rank != rank || its_count != count, HY_ERR_INPUT,
-        "MPI says this is rank %d of %d, its launcher's variables say %d of %d: start all ranks "
-        "with one mpirun, of the MPI that hybrid-train was built with",
-        its_rank, its_count, rank, count);
+    HY_FAIL_IF(its_rank != rank || its_count != count, HY_ERR_INPUT,
+               "MPI says that this is rank %d of %d, but the launcher's variables say %d of %d: "
+               "start all ranks with one mpirun, from the MPI that hybrid-train was built with",
+               its_rank, its_count, rank, count);
     return HY_OK;
 }
 
@@ -58,8 +55,9 @@ hy_status hy_mpi_find_address(hy_ranks *ranks) {
     char host[HY_ADDRESS_MAX] = "";
     if (ranks->count == 1 || ranks->address[0]) return HY_OK;
     HY_TRY(hy_mpi_start(ranks->rank, ranks->count));
-    HY_FAIL_IF(ranks->rank == 0 && gethostname(host, sizeof host - 1) != 0, HY_ERR_IO,
-               "this machine has no name: HYBRID_ADDRESS=host:port says where rank 0 runs");
+    HY_FAIL_IF(
+        ranks->rank == 0 && gethostname(host, sizeof host - 1) != 0, HY_ERR_IO,
+        "this machine has no host name: set HYBRID_ADDRESS=host:port to the address of rank 0");
     HY_TRY(mpi.share(host, sizeof host, SHARE_SECONDS));
     host[sizeof host - 1] = 0;
     snprintf(ranks->address, sizeof ranks->address, "%s", host);

@@ -1,8 +1,8 @@
 /* link_socket.c: a link of sockets, one between every two ranks. See link.h.
  *
- * A transfer goes as a head (its number between the two ranks, its size) and its bytes. All sockets
- * are non-blocking: a rank moves what can be moved, either way, with any peer, and sleeps in poll()
- * when nothing can, where it also hears of failures. */
+ * A transfer is a head (its number between the two ranks, its size) and its bytes. All sockets
+ * are non-blocking: a rank moves what it can, in both directions and with any peer, and
+ * otherwise sleeps in poll(), which also reports failures. */
 #include <errno.h>
 #include <math.h>
 #include <poll.h>
@@ -32,7 +32,7 @@ typedef struct transfer_head {
     uint64_t number, bytes;
 } transfer_head;
 
-/* One way between this rank and a peer, and how far its transfers are. */
+/* One direction between this rank and a peer, and its progress. */
 typedef struct way {
     int32_t at;         /* in the list; -1: none yet */
     bool is_over;       /* of this exchange */
@@ -52,7 +52,7 @@ typedef struct socket_link {
     lane *lanes;                /* (count) */
     struct pollfd *polled;      /* (count + 1) */
     double began;               /* of the exchange, with its latency */
-    double free_at, ended;      /* an artificial rate: the wire, and the last exchange */
+    double free_at, ended;      /* for an artificial rate: the wire, and the last exchange */
     uint64_t sent_now, to_send; /* of the exchange, heads too */
 } socket_link;
 
@@ -69,7 +69,7 @@ static void next_transfer(way *w, int32_t peer, const hy_transfer *list, int32_t
             .magic = TRANSFER_MAGIC, .number = w->number, .bytes = list[w->at].bytes};
 }
 
-/* What is left of head and bytes; returns how many parts. */
+/* The rest of head and bytes; returns the number of parts. */
 static int parts_left(way *w, const hy_transfer *transfer, uint64_t most, struct iovec parts[2]) {
     int count = 0;
     uint64_t data_done = w->done > sizeof w->head ? w->done - sizeof w->head : 0;
@@ -83,8 +83,8 @@ static int parts_left(way *w, const hy_transfer *transfer, uint64_t most, struct
 
 /* ---- an artificial wire ---------------------------------------------------------------------- */
 
-/* When the next bytes may leave: what two milliseconds bring, or the last of them. A wire takes no
- * processor's time. */
+/* When the next bytes may be sent: two milliseconds' worth, or the rest. The delay uses no
+ * processor time. */
 static double next_leave(const socket_link *s) {
     double rate = s->options.bytes_per_second;
     if (rate <= 0) return s->began;
@@ -102,8 +102,8 @@ static uint64_t allowed(const socket_link *s) {
     return bytes < (double)MOST_AT_ONCE ? (uint64_t)bytes : MOST_AT_ONCE;
 }
 
-/* An exchange that was waiting for the one before begins when the wire was free, not when a sleeper
- * had woken up. One that ended late because the other side was late leaves no more than that. */
+/* An exchange that waited for the one before begins when the wire became free, not when the
+ * thread woke up. Lateness caused by the other side is not made up. */
 static void begin_wire(socket_link *s) {
     double now = hy_clock();
     bool was_waiting = now - s->ended < 1e-4;
@@ -154,7 +154,7 @@ static moved send_some(socket_link *s, int32_t peer, const hy_transfer *list, in
     return MOVED_SOME;
 }
 
-/* Head and bytes come in one call: a head that is wrong ends the exchange anyway. */
+/* Head and bytes are read in one call: a wrong head ends the exchange anyway. */
 static moved receive_some(socket_link *s, int32_t peer, const hy_transfer *list, int32_t count,
                           bool *is_wrong) {
     way *w = &s->lanes[peer].in;
@@ -185,13 +185,13 @@ typedef struct group {
 static hy_status wrong_head(const socket_link *s, int32_t peer, const hy_transfer *expected) {
     const way *w = &s->lanes[peer].in;
     bool is_transfer = w->head.magic == TRANSFER_MAGIC && w->head.number == w->number;
-    HY_FAIL_IF(!is_transfer, HY_ERR_INTERNAL,
-               "rank %d received bytes from rank %d that are no transfer", s->base.rank, peer);
-    return hy_fail(HY_ERR_INTERNAL,
-                   "rank %d sends %llu bytes where rank %d expects %llu (transfer %llu from one to "
-                   "the other)",
-                   peer, (unsigned long long)w->head.bytes, s->base.rank,
-                   (unsigned long long)expected->bytes, (unsigned long long)w->number);
+    HY_FAIL_IF(!is_transfer, HY_ERR_INTERNAL, "rank %d received invalid data from rank %d",
+               s->base.rank, peer);
+    return hy_fail(
+        HY_ERR_INTERNAL,
+        "rank %d sends %llu bytes, but rank %d expects %llu (transfer %llu between them)", peer,
+        (unsigned long long)w->head.bytes, s->base.rank, (unsigned long long)expected->bytes,
+        (unsigned long long)w->number);
 }
 
 /* Moves what can be moved with one peer. */
@@ -204,7 +204,7 @@ static hy_status serve(socket_link *s, int32_t peer, const group *g, bool *has_m
     if (is_wrong) return wrong_head(s, peer, expected);
     if (!l->out.is_over) sent = send_some(s, peer, g->sends, g->send_count);
     if (sent == MOVED_NEVER || received == MOVED_NEVER)
-        return hy_link_lost(&s->base, peer, "has closed its link");
+        return hy_link_lost(&s->base, peer, "closed its connection");
     *has_moved = *has_moved || sent == MOVED_SOME || received == MOVED_SOME;
     return HY_OK;
 }
@@ -270,7 +270,8 @@ static hy_status exchange(hy_link *link, const hy_transfer *sends, int32_t send_
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* How a rank is reached. The secret keeps strangers out: it travels over the control channel. */
+/* How to reach a rank. The secret keeps foreign processes out: it is sent over the control
+ * channel. */
 typedef struct door {
     uint64_t secret;
     uint16_t port;
@@ -304,7 +305,7 @@ static hy_status listen_for_all(opening *o, door *mine) {
         has_far = has_far || !is_near(o, r);
     }
     HY_FAIL_IF(getrandom(&mine->secret, sizeof mine->secret, 0) != sizeof mine->secret, HY_ERR_IO,
-               "the system gives no random bytes");
+               "cannot read random bytes from the system");
     snprintf(mine->name, sizeof mine->name, "hybrid-train-%d-%016llx", (int)getpid(),
              (unsigned long long)mine->secret);
     if (has_near && !o->link->options.is_tcp) HY_TRY(hy_net_listen_here(mine->name, &o->here));
@@ -315,7 +316,7 @@ static hy_status listen_for_all(opening *o, door *mine) {
 
 static void make_room(int fd, bool is_unix) {
     int bytes = BUFFER_BYTES;
-    if (!is_unix) return; /* TCP finds its own size, unless one is set */
+    if (!is_unix) return; /* TCP chooses its own size, unless one is set */
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
@@ -337,7 +338,7 @@ static hy_status connect_to(opening *o, int32_t peer) {
     return HY_OK;
 }
 
-/* Takes one that knocks, if it knows the secret. */
+/* Accepts a connection that knows the secret. */
 static void let_in(opening *o, int listener) {
     const hy_link *link = &o->link->base;
     knock k;

@@ -1,9 +1,9 @@
-/* mpi_seam.h: the seam between the program and MPI, which is in a shared object of its own.
+/* mpi_seam.h: the interface between the program and MPI, which is in its own shared object.
  *
- * The program opens libhybrid_mpi.so when ranks were started by MPI or MPI is asked for, so that
- * nothing of MPI is linked into it. The shared object calls back only what is handed to it here.
- * The version tells a mix of builds apart. MPI can be started once in a process and is one for all
- * of it; so is what is behind these calls. */
+ * The program opens libhybrid_mpi.so if MPI started the ranks or MPI is requested, so the
+ * program itself does not link MPI. The shared object calls only the functions that are passed
+ * here. The version detects mixed builds. MPI can be started only once per process, so these
+ * functions have one global state. */
 #pragma once
 
 #include <stdarg.h>
@@ -21,15 +21,15 @@ typedef struct hy_mpi_host {
 } hy_mpi_host;
 
 typedef struct hy_mpi_calls {
-    /* Starts MPI unless it runs, and says who this is. */
+    /* Starts MPI unless it runs, and returns this process's rank. */
     hy_status (*start)(int32_t *rank, int32_t *count);
-    /* Everybody's `data` becomes that of rank 0; HY_ERR_IO after so many seconds. */
+    /* Copies rank 0's `data` to all ranks; HY_ERR_IO after this many seconds. */
     hy_status (*share)(void *data, size_t bytes, double seconds);
     hy_status (*exchange)(const hy_transfer *sends, int32_t send_count, const hy_transfer *receives,
                           int32_t receive_count, hy_control *control);
-    /* Ends MPI; where something failed it is left alone, because ending waits for all ranks. */
+    /* Ends MPI; not after a failure, because ending waits for all ranks. */
     void (*finish)(bool has_failed);
 } hy_mpi_calls;
 
-/* HY_ERR_STATE, without a message, when the two are not of one build. */
+/* HY_ERR_STATE, without a message, if the builds differ. */
 typedef hy_status (*hy_mpi_entry_function)(const hy_mpi_host *host, hy_mpi_calls *out);

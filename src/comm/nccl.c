@@ -1,8 +1,7 @@
-/* nccl.c: NCCL behind the few declarations that are needed here. See nccl.h.
+/* nccl.c: NCCL, with only the declarations that are needed here. See nccl.h.
  *
- * Communicators are non-blocking, so every call of the library returns soon and `lock` is never
- * held for long: the control's thread can take it at any time to abort. After an abort `comm` is
- * NULL. */
+ * Communicators are non-blocking, so every library call returns soon and `lock` is never held
+ * for long: the control's thread can always take it to abort. After an abort `comm` is NULL. */
 #include "comm/nccl.h"
 
 #include <dlfcn.h>
@@ -26,7 +25,7 @@ typedef struct unique_id {
     char internal[128];
 } unique_id;
 
-/* As version 2.14 has it; newer ones take it for what it is by size and version. */
+/* As in version 2.14; newer versions recognise it by size and version. */
 typedef struct config {
     size_t size;
     unsigned magic, version;
@@ -65,15 +64,14 @@ static hy_status open_library(void **out) {
     *out = NULL;
     if (given && *given) {
         *out = dlopen(given, RTLD_NOW | RTLD_LOCAL);
-        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "HYBRID_NCCL names no library that opens: %s", dlerror());
+        HY_FAIL_IF(!*out, HY_ERR_DEVICE, "cannot open the library in HYBRID_NCCL: %s", dlerror());
         return HY_OK;
     }
     *out = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!*out) *out = dlopen("libnccl.so", RTLD_NOW | RTLD_LOCAL);
-    HY_FAIL_IF(
-        !*out, HY_ERR_DEVICE,
-        "NCCL is not here (libnccl.so.2, of package libnccl2): install it, set HYBRID_NCCL to its "
-        "path, or use sockets");
+    HY_FAIL_IF(!*out, HY_ERR_DEVICE,
+               "NCCL was not found (libnccl.so.2, package libnccl2): install it, set HYBRID_NCCL "
+               "to its path, or use sockets");
     return HY_OK;
 }
 
@@ -97,21 +95,22 @@ static hy_status find_functions(void *library, functions *api) {
     for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         void *found = dlsym(library, wanted[i].name);
         memcpy(wanted[i].slot, &found, sizeof found);
-        /* The version comes first, so that an old library is called old rather than broken. */
+        /* The version is checked first, so that an old library is reported as old. */
         if (i == 0 && found && api->get_version(&version) == SUCCESS && version < OLDEST) {
             int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
-            return hy_fail(HY_ERR_DEVICE, "NCCL is %d.%d (%d): expected 2.14 or newer",
+            return hy_fail(HY_ERR_DEVICE, "the NCCL version is %d.%d (%d): expected 2.14 or newer",
                            version < 10000 ? version / 1000 : version / 10000, minor, version);
         }
         HY_FAIL_IF(!found, HY_ERR_DEVICE,
-                   "the NCCL library has no %s: it is not NCCL 2.14 or newer", wanted[i].name);
+                   "the NCCL library has no function %s: expected NCCL 2.14 or newer",
+                   wanted[i].name);
     }
     return HY_OK;
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* With or without the lock of the owner's calls: whoever comes first aborts. Called by the
+/* With or without the lock of the owner's calls: the first caller aborts. Called by the
  * control's thread. */
 static void abort_all(void *user) {
     hy_nccl *n = user;
@@ -121,7 +120,7 @@ static void abort_all(void *user) {
     pthread_mutex_unlock(&n->lock);
 }
 
-/* An error of NCCL is mostly a peer's death as seen from here; the control channel knows whose. */
+/* An NCCL error usually means that a peer died; the control channel knows which one. */
 static hy_status failed(hy_nccl *n, const char *what, int result) {
     struct pollfd failure = {.fd = hy_control_failure_fd(n->control), .events = POLLIN};
     abort_all(n);
@@ -131,17 +130,17 @@ static hy_status failed(hy_nccl *n, const char *what, int result) {
     HY_TRY(hy_control_check(n->control));
     return hy_fail(HY_ERR_DEVICE, "NCCL %s: %s failed: %s%s", n->version, what,
                    n->api.error_string(result),
-                   result == 5 ? " (two ranks on one device are such a case)" : "");
+                   result == 5 ? " (for example, two ranks on one device)" : "");
 }
 
 static hy_status was_aborted(hy_nccl *n, const char *what) {
     HY_TRY(hy_control_check(n->control));
-    return hy_fail(HY_ERR_STATE, "%s after NCCL was aborted", what);
+    return hy_fail(HY_ERR_STATE, "%s was called after NCCL was aborted", what);
 }
 
 static bool is_fine(int result) { return result == SUCCESS || result == IN_PROGRESS; }
 
-/* Waits until the library has done what it was asked to enqueue. */
+/* Waits until the library has enqueued the request. */
 static hy_status settle(hy_nccl *n, const char *what) {
     for (long nap = 1000;; nap = nap < 1000000 ? 2 * nap : nap) {
         int state = IN_PROGRESS, result = SUCCESS;
@@ -174,10 +173,10 @@ static hy_status agree_on_version(hy_nccl *n) {
     hy_status status = hy_control_gather(n->control, &mine, 1, all);
     for (int32_t r = 0; r < count && status == HY_OK; r++) {
         if (all[r] != all[0])
-            status = hy_fail(
-                HY_ERR_DEVICE,
-                "rank %d has NCCL of version %.0f, rank 0 of %.0f: expected one on all ranks", r,
-                all[r], all[0]);
+            status = hy_fail(HY_ERR_DEVICE,
+                             "rank %d has NCCL version %.0f, but rank 0 has %.0f: use the same "
+                             "version on all ranks",
+                             r, all[r], all[0]);
     }
     free(all);
     return status;
@@ -217,7 +216,7 @@ hy_status hy_nccl_look(hy_nccl_library *out) {
     HY_TRY(find_functions(library, &api));
     bool is_known = api.get_version(&version) == SUCCESS;
     HY_FAIL_IF(!is_known || version < OLDEST, HY_ERR_DEVICE,
-               "NCCL is version %d.%d.%d: expected 2.14 or newer", version / 10000,
+               "the NCCL version is %d.%d.%d: expected 2.14 or newer", version / 10000,
                version / 100 % 100, version % 100);
     if (out) write_version(version, out->version);
     if (out) find_path(&api, out->path, sizeof out->path);
@@ -267,7 +266,7 @@ static uint64_t bytes_of(const hy_nccl *n, const hy_transfer *list, int32_t coun
     return sum;
 }
 
-/* With the lock. Pieces of no bytes are left out: both sides know them. */
+/* Needs the lock. Empty pieces are skipped on both sides. */
 static int enqueue(hy_nccl *n, const hy_transfer *sends, int32_t send_count,
                    const hy_transfer *receives, int32_t receive_count, void *stream) {
     const functions *api = &n->api;

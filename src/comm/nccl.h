@@ -1,11 +1,11 @@
-/* nccl.h: moving device memory between ranks with NCCL, which is opened at run time.
+/* nccl.h: moves device memory between ranks with NCCL, which is opened at run time.
  *
- * The same primitive as a link has (link.h), but on a CUDA stream: an exchange is enqueued, and
- * what follows on the stream finds the transfers moved. Looked for: HYBRID_NCCL (a path),
+ * It has the same primitive as a link (link.h), but on a CUDA stream: an exchange is enqueued,
+ * and later work on the stream sees its result. The library is searched at HYBRID_NCCL (a path),
  * libnccl.so.2, libnccl.so; 2.14 or newer, because calls must not block: a rank that waits for a
- * dead one has to be freed. When the control channel learns of a failure its thread aborts NCCL,
- * which ends kernels that wait for the others, so that whoever waits for the stream goes on; the
- * next call here then names the rank. */
+ * dead one must be released. When the control channel reports a failure, its thread aborts NCCL.
+ * This ends the waiting kernels, so the stream continues, and the next call here names the
+ * failed rank. */
 #pragma once
 
 #include "comm/link.h"
@@ -14,24 +14,24 @@ typedef struct hy_nccl hy_nccl;
 
 typedef struct hy_nccl_library {
     char version[16]; /* "2.21.5" */
-    char path[256];   /* the file that was opened; its end where it is longer */
+    char path[256];   /* the opened file; only the end of a long path */
 } hy_nccl_library;
 
-/* Whether NCCL is here, and new enough: HY_ERR_DEVICE says what is missing. Nothing is begun. `out`
- * may be NULL. */
+/* Is NCCL installed and new enough? HY_ERR_DEVICE says what is missing. Nothing is started.
+ * `out` may be NULL. */
 hy_status hy_nccl_look(hy_nccl_library *out);
 
-/* All ranks call it, with their CUDA device set in the calling thread; no two ranks may have the
- * same device. HY_ERR_DEVICE where NCCL is missing, too old or not alike on all ranks. */
+/* All ranks call it, with their CUDA device set in the calling thread; no two ranks may use the
+ * same device. HY_ERR_DEVICE: NCCL is missing, too old or different on some ranks. */
 hy_status hy_nccl_open(hy_control *control, hy_nccl **out);
-/* Waits for nothing where something failed. Work on streams must be over. NULL is fine. */
+/* Does not wait after a failure. Work on streams must be finished. NULL is allowed. */
 void hy_nccl_close(hy_nccl *nccl);
 
-/* Enqueues a group of sends and receives on `stream`, a cudaStream_t. Returns when it is enqueued,
- * which may wait for peers the first time that two ranks talk. */
+/* Enqueues a group of sends and receives on `stream`, a cudaStream_t. Returns when it is
+ * enqueued; the first exchange of two ranks may wait for the peer. */
 hy_status hy_nccl_exchange(hy_nccl *nccl, const hy_transfer *sends, int32_t send_count,
                            const hy_transfer *receives, int32_t receive_count, void *stream);
-/* Whether what was enqueued has failed so far; for who waits for the stream. A failure aborts. */
+/* Has enqueued work failed so far? For code that waits for the stream. A failure aborts. */
 hy_status hy_nccl_check(hy_nccl *nccl);
 
 /* "2.21.5" */

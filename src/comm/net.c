@@ -67,7 +67,7 @@ hy_status hy_net_listen(const char *address, uint16_t port, int *fd, bool *is_ta
     v4.sin_addr.s_addr = htonl(is_local ? INADDR_LOOPBACK : INADDR_ANY);
     v6.sin6_addr = is_local ? in6addr_loopback : in6addr_any;
     *fd = is_v6 ? bind_to((struct sockaddr *)&v6, sizeof v6) : -1;
-    /* A machine without IPv6; one that has it answers for both. */
+    /* A machine without IPv6; with IPv6, one socket serves both. */
     if (*fd < 0 && !(is_v6 && errno == EADDRINUSE))
         *fd = bind_to((struct sockaddr *)&v4, sizeof v4);
     *is_taken = *fd < 0 && (errno == EADDRINUSE || errno == EACCES);
@@ -86,7 +86,7 @@ uint16_t hy_net_port(int fd) {
     return ntohs(name.any.sa_family == AF_INET6 ? name.v6.sin6_port : name.v4.sin_port);
 }
 
-/* Linux's abstract names: a zero first, and the length counts. */
+/* Linux's abstract names: the first byte is zero, and the length counts. */
 static socklen_t unix_name(const char *name, struct sockaddr_un *out) {
     *out = (struct sockaddr_un){.sun_family = AF_UNIX};
     size_t length = strnlen(name, sizeof out->sun_path - 1);
@@ -184,7 +184,7 @@ void hy_net_peer(int fd, char *out, size_t size) {
     if (getnameinfo((struct sockaddr *)&name, bytes, out, (socklen_t)size, NULL, 0,
                     NI_NUMERICHOST) != 0)
         out[0] = 0;
-    /* A version 4 address that came to a socket for both. */
+    /* An IPv4 address at a socket for both versions. */
     if (strncmp(out, "::ffff:", 7) == 0) memmove(out, out + 7, strlen(out + 7) + 1);
 }
 

@@ -11,11 +11,11 @@
 #include "base/hash.h"
 #include "comm/slurm.h"
 
-/* Steps from here on are the batch script, a shell of salloc and the like: nobody started tasks
- * there. */
+/* Step ids from here on belong to the batch script, a shell of salloc etc., which have no tasks. */
 #define FIRST_SPECIAL_STEP 0xfffffff0LL
 
-/* One launcher: its four variables, where it says them, and what all of its ranks have alike. */
+/* One launcher: its four variables, if it sets them, and a variable that is equal on all its
+ * ranks. */
 typedef struct launcher {
     hy_ranks_source id;
     const char *name;
@@ -33,7 +33,7 @@ static const launcher launchers[] = {
      "HYBRID_LOCAL_RANKS",
      true,
      {"HYBRID_JOB", "HYBRID_ADDRESS"}},
-    /* Programs that set torchrun's variables themselves often leave out LOCAL_WORLD_SIZE. */
+    /* Programs that set torchrun's variables themselves often omit LOCAL_WORLD_SIZE. */
     {HY_RANKS_TORCHRUN,
      "torchrun",
      "RANK",
@@ -82,7 +82,7 @@ const char *hy_ranks_count_variable(hy_ranks_source source) { return launcher_of
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* NULL for a variable that is not set, or set to nothing. */
+/* NULL for a variable that is not set or empty. */
 static const char *value_of(const char *name) {
     const char *value = name ? getenv(name) : NULL;
     return value && *value ? value : NULL;
@@ -112,7 +112,7 @@ hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDR
         from++;
         length -= 2;
     } else if (memchr(text, ':', length)) {
-        is_port = false; /* an IPv6 address without brackets has no clear end */
+        is_port = false; /* an IPv6 address without brackets is ambiguous */
     }
     HY_FAIL_IF(!is_port || length == 0 || length >= HY_ADDRESS_MAX, HY_ERR_INPUT,
                "%s is \"%s\": expected host:port, as in 10.0.0.1:29500 or [fd00::1]:29500", name,
@@ -123,14 +123,14 @@ hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDR
     return HY_OK;
 }
 
-/* Systems give out ports from 32768 on; what has a name of its own is mostly below 10000. */
+/* Systems assign ports from 32768 on; well-known ports are mostly below 10000. */
 uint16_t hy_port_of(uint64_t number) {
     return (uint16_t)(15000 + hy_hash_bytes(&number, sizeof number, 0) % 15000);
 }
 
 /* ---- one launcher ---------------------------------------------------------------------------- */
 
-/* A step that srun started: the variables of a job alone are also those of its script. */
+/* A step started by srun: a job's variables alone are also set in its script. */
 static bool is_in_slurm_step(void) {
     const char *step = value_of("SLURM_STEP_ID"), *id = step ? step : value_of("SLURM_STEPID");
     return id && value_of("SLURM_PROCID") && strtoll(id, NULL, 10) < FIRST_SPECIAL_STEP;
@@ -139,7 +139,7 @@ static bool is_in_slurm_step(void) {
 static bool is_here(const launcher *l) {
     bool is_slurm_step = is_in_slurm_step();
     if (l->id == HY_RANKS_SLURM) return is_slurm_step;
-    /* srun speaks PMI too, and then says the same as Slurm's own variables. */
+    /* srun may also set PMI's variables, with the same values as Slurm's own. */
     if (l->id == HY_RANKS_PMI && is_slurm_step) return false;
     return value_of(l->rank) || value_of(l->count) || value_of(l->local_rank) ||
            value_of(l->local_count);
@@ -164,7 +164,7 @@ static hy_status must_be_set(const launcher *l) {
     return HY_OK;
 }
 
-/* srun says how many tasks each node has in one list for all. */
+/* srun puts the task counts of all nodes in one list. */
 static void find_slurm_local_count(hy_ranks *out) {
     const char *list = value_of("SLURM_STEP_TASKS_PER_NODE"), *node = value_of("SLURM_NODEID");
     int64_t tasks = 0;
@@ -180,15 +180,17 @@ static hy_status read_launcher(const launcher *l, hy_ranks *out) {
     HY_TRY(number_of(l->count, 1, HY_RANKS_MOST, &out->count));
     HY_TRY(number_of(l->rank, 0, HY_RANKS_MOST - 1, &out->rank));
     HY_TRY(number_of(l->local_rank, 0, HY_RANKS_MOST - 1, &out->local_rank));
-    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
-               l->rank, out->rank, l->count, out->count);
-    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT, "%s is %d and %s is %d: expected less",
-               l->local_rank, out->local_rank, l->count, out->count);
+    HY_FAIL_IF(out->rank >= out->count, HY_ERR_INPUT,
+               "%s is %d, but %s is %d: expected a smaller number", l->rank, out->rank, l->count,
+               out->count);
+    HY_FAIL_IF(out->local_rank >= out->count, HY_ERR_INPUT,
+               "%s is %d, but %s is %d: expected a smaller number", l->local_rank, out->local_rank,
+               l->count, out->count);
     if (value_of(l->local_count)) {
         HY_TRY(number_of(l->local_count, 1, out->count, &out->local_count));
         HY_FAIL_IF(out->local_rank >= out->local_count, HY_ERR_INPUT,
-                   "%s is %d and %s is %d: expected less", l->local_rank, out->local_rank,
-                   l->local_count, out->local_count);
+                   "%s is %d, but %s is %d: expected a smaller number", l->local_rank,
+                   out->local_rank, l->local_count, out->local_count);
     }
     if (l->id == HY_RANKS_SLURM) find_slurm_local_count(out);
     return HY_OK;
@@ -196,8 +198,8 @@ static hy_status read_launcher(const launcher *l, hy_ranks *out) {
 
 /* ---- where rank 0 waits ---------------------------------------------------------------------- */
 
-/* A number that all ranks of a job make alike. Without a name for the job it is the parent's
- * number, which ranks on one machine share. */
+/* A number that is equal on all ranks of a job. Without a job name it is the parent's process
+ * id, which ranks on one machine share. */
 static uint64_t job_of(const launcher *l) {
     hy_hash hash;
     bool is_named = false;
@@ -218,13 +220,13 @@ static hy_status address_from_slurm(hy_ranks *out) {
     const char *list = value_of(name);
     HY_FAIL_IF(!list, HY_ERR_INPUT,
                "SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST is: "
-               "HYBRID_ADDRESS=host:port can say where rank 0 runs");
+               "set HYBRID_ADDRESS=host:port to the address of rank 0");
     HY_FAIL_IF(!hy_slurm_first_host(list, out->address, sizeof out->address), HY_ERR_INPUT,
                "%s is \"%s\": expected a list of nodes, as in node[01-04]", name, list);
     return HY_OK;
 }
 
-/* torchrun itself listens on MASTER_PORT where workers are told to use its store. */
+/* torchrun itself listens on MASTER_PORT if workers use its store. */
 static bool is_port_taken(void) {
     const char *value = value_of("TORCHELASTIC_USE_AGENT_STORE");
     return value && strcmp(value, "True") == 0;
@@ -233,11 +235,12 @@ static bool is_port_taken(void) {
 static hy_status address_from_master(const launcher *l, hy_ranks *out) {
     const char *host = value_of("MASTER_ADDR"), *port = value_of("MASTER_PORT");
     int32_t number = 0;
-    HY_FAIL_IF(!host || !port, HY_ERR_INPUT, "%s is set (%s), but %s is not: where is rank 0?",
+    HY_FAIL_IF(!host || !port, HY_ERR_INPUT,
+               "%s is set (%s), but %s is not, so the address of rank 0 is not known",
                host ? "MASTER_ADDR" : l->rank, l->name, host ? "MASTER_PORT" : "MASTER_ADDR");
     HY_TRY(number_of("MASTER_PORT", 1, 65535, &number));
     HY_FAIL_IF(strlen(host) >= sizeof out->address, HY_ERR_INPUT,
-               "MASTER_ADDR has %zu letters: expected a host", strlen(host));
+               "MASTER_ADDR has %zu characters: expected a host name", strlen(host));
     snprintf(out->address, sizeof out->address, "%s", host);
     out->port = (uint16_t)(number + (is_port_taken() && number < 65535));
     return HY_OK;
@@ -249,7 +252,7 @@ static hy_status find_address(const launcher *l, hy_ranks *out) {
     out->port = hy_port_of(out->job);
     if (own) return hy_address_parse("HYBRID_ADDRESS", own, out->address, &out->port);
     HY_FAIL_IF(l->id == HY_RANKS_LAUNCHER, HY_ERR_INPUT,
-               "HYBRID_RANK is set, but HYBRID_ADDRESS is not: expected host:port of rank 0");
+               "HYBRID_RANK is set, but HYBRID_ADDRESS is not: set it to host:port of rank 0");
     if (l->id == HY_RANKS_TORCHRUN || value_of("MASTER_ADDR")) return address_from_master(l, out);
     if (l->id == HY_RANKS_SLURM) return address_from_slurm(out);
     if (out->local_count == out->count) snprintf(out->address, sizeof out->address, "127.0.0.1");
@@ -262,8 +265,8 @@ static hy_status must_agree(const launcher *a, const hy_ranks *first, const laun
     hy_ranks second;
     HY_TRY(read_launcher(b, &second));
     HY_FAIL_IF(first->rank != second.rank || first->count != second.count, HY_ERR_INPUT,
-               "%s and %s disagree: %s is %d of %d by %s, %s is %d of %d by %s; unset those of "
-               "the launcher that did not start this process",
+               "%s and %s disagree: %s is %d of %d from %s, %s is %d of %d from %s; unset the "
+               "variables of the launcher that did not start this process",
                a->name, b->name, a->rank, first->rank, first->count, a->count, b->rank, second.rank,
                second.count, b->count);
     return HY_OK;

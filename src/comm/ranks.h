@@ -32,28 +32,27 @@ typedef enum hy_ranks_source {
 
 typedef struct hy_ranks {
     int32_t rank, count;
-    int32_t local_rank, local_count; /* on this machine; local_count is 0 where nobody said it */
+    int32_t local_rank, local_count; /* on this machine; local_count 0: not known */
     hy_ranks_source source;
-    /* Where rank 0 waits: the first free one of HY_PORTS ports from `port` on. address is "" where
-     * several machines were started by MPI and MPI alone can tell: hy_mpi_find_address()
-     * (link_mpi.h). */
+    /* The address of rank 0: the first free one of HY_PORTS ports from `port` on. address is ""
+     * if MPI started several machines and only MPI knows it: hy_mpi_find_address() (link_mpi.h). */
     char address[HY_ADDRESS_MAX];
     uint16_t port;
-    uint64_t job; /* alike on all ranks of a job, most likely another one in other jobs */
+    uint64_t job; /* equal on all ranks of a job, and very likely different in other jobs */
 } hy_ranks;
 
 #define HY_PORTS 16
 
-/* HY_ERR_INPUT names variables, their values and what is missing or expected. */
+/* HY_ERR_INPUT names the variables, their values and what is expected. */
 hy_status hy_ranks_find(hy_ranks *out);
 
-/* "torchrun", "Open MPI", ...; for messages. "" for a process that nobody started. */
+/* "torchrun", "Open MPI", ...; for messages. "": no launcher. */
 const char *hy_ranks_source_name(hy_ranks_source source);
-/* The variable that says how many there are: "WORLD_SIZE". */
+/* The variable with the number of ranks: "WORLD_SIZE". */
 const char *hy_ranks_count_variable(hy_ranks_source source);
 
-/* Splits "host:port" or "[2001:db8::1]:port" in two. `name`: the variable, for messages. */
+/* Splits "host:port" or "[2001:db8::1]:port". `name`: the variable, for messages. */
 hy_status hy_address_parse(const char *name, const char *text, char host[HY_ADDRESS_MAX],
                            uint16_t *port);
-/* A port below those that systems give out by themselves, made of a number. */
+/* A port below those that systems assign, computed from a number. */
 uint16_t hy_port_of(uint64_t number);

@@ -1,4 +1,4 @@
-/* slurm.c: node lists and task counts as Slurm compresses them. See slurm.h. */
+/* slurm.c: parses node lists and task counts in Slurm's compressed form. See slurm.h. */
 #include "comm/slurm.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 
 static bool is_of_host(char c) { return isalnum((unsigned char)c) || strchr("-_.:", c); }
 
-/* The lowest number of "[01-04,07]", digits as they stand, and where the brackets end. */
+/* The first number of "[01-04,07]" with its leading zeros, and the end of the brackets. */
 static const char *first_of_brackets(const char *at, size_t *digits) {
     const char *end = strchr(at, ']');
     *digits = strspn(at + 1, "0123456789");

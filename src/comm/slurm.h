@@ -1,4 +1,4 @@
-/* slurm.h: two small languages of Slurm's environment: lists of nodes and lists of task counts. */
+/* slurm.h: parses two kinds of lists in Slurm's environment: nodes and task counts. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /* The first host of a list like "node[01-04,07],big3" or "rack[1-2]n[3-4]": "node01", "rack1n3".
- * False where it is no such list or `out` is too small. */
+ * False: not such a list, or `out` is too small. */
 bool hy_slurm_first_host(const char *list, char *out, size_t size);
 
-/* How many tasks node `node` has by a list like "4(x2),3": 4, 4, 3. False where the list is no such
- * list or shorter. */
+/* The tasks of node `node` in a list like "4(x2),3": 4, 4, 3. False: not such a list, or too
+ * short. */
 bool hy_slurm_tasks_of_node(const char *list, int64_t node, int64_t *out);

@@ -1,5 +1,5 @@
-/* start.c: ranks as the public header has them: which one this is, and starting more on this
- * machine. */
+/* start.c: the rank functions of the public header: the rank of this process, and starting more
+ * on this machine. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "hybrid.h"
 #include "kernels/kernels.h"
 
-#define GRACE_SECONDS 15 /* beyond the timeout in which ranks notice by themselves */
+#define GRACE_SECONDS 15 /* longer than the timeout after which ranks notice by themselves */
 #define MOST_CARDS 250   /* that an exit code can tell */
 
 hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
@@ -25,24 +25,23 @@ hy_status hy_find_rank_sized(hy_rank_info *out, size_t size) {
     return HY_OK;
 }
 
-/* Whether ranks are to be started here; a process that is one of several does not start more. An
- * allocation of Slurm is mostly a single task with all cards of a machine, and its variables do not
- * disturb ours. */
+/* Should this process start ranks? A process that is one of several does not. A Slurm allocation
+ * is mostly a single task with all cards of a machine, and its variables do not conflict with
+ * ours. */
 static hy_status must_start(const hy_start_options *options, bool *out) {
     hy_ranks who;
     HY_TRY(hy_ranks_find(&who));
     bool is_free = who.count == 1 && (who.source == HY_RANKS_ALONE || who.source == HY_RANKS_SLURM);
     *out = is_free && options->count > 1;
     HY_FAIL_IF(!is_free && who.count != options->count, HY_ERR_INPUT,
-               "%d ranks are asked for, but %s has started %d (%s is %d): ask for as many, leave "
-               "the number out, or unset the variables of %s",
+               "%d ranks were requested, but %s started %d (%s is %d): request the same number, "
+               "omit it, or unset the variables of %s",
                options->count, hy_ranks_source_name(who.source), who.count,
                hy_ranks_count_variable(who.source), who.count, hy_ranks_source_name(who.source));
     return HY_OK;
 }
 
-/* In a process of its own: threads of the driver would take the signals that the launcher waits
- * for. */
+/* In a child process: the driver's threads would take the signals that the launcher waits for. */
 static int count_cards(void) {
     int status = 0;
     pid_t pid = fork();
@@ -56,13 +55,13 @@ static int count_cards(void) {
 
 static hy_status check_cards(int32_t wanted) {
     HY_FAIL_IF(!hy_cuda_has_driver(), HY_ERR_INPUT,
-               "each rank needs a card, but there is no NVIDIA driver here (libcuda.so.1 was not "
-               "found); --ranks %d starts ranks on the CPU",
+               "each rank needs a card, but this machine has no NVIDIA driver (libcuda.so.1 was "
+               "not found); --ranks %d starts ranks on the CPU",
                wanted);
     int found = count_cards();
     HY_FAIL_IF(found < wanted, HY_ERR_INPUT,
-               "each rank needs a card, but CUDA finds %d here (nvidia-smi lists them, "
-               "CUDA_VISIBLE_DEVICES hides some); --ranks %d starts ranks that share them",
+               "each rank needs a card, but CUDA finds only %d (nvidia-smi lists them, "
+               "CUDA_VISIBLE_DEVICES hides some); --ranks %d starts ranks that share cards",
                found, wanted);
     return HY_OK;
 }

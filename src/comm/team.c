@@ -1,4 +1,4 @@
-/* team.c: ranks found, brought together and connected. See team.h. */
+/* team.c: finds the ranks and connects them. See team.h. */
 #include "comm/team.h"
 
 #include <sched.h>
@@ -33,7 +33,7 @@ static bool is_slow(const hy_team_options *o) {
 
 static hy_status check(const hy_team_options *o) {
     HY_FAIL_IF(o->link == HY_LINK_MPI && is_slow(o), HY_ERR_INPUT,
-               TEST_LINK " makes sockets slow, but transport is mpi: expected sockets or auto");
+               TEST_LINK " slows down sockets, but transport is mpi: expected sockets or auto");
     return HY_OK;
 }
 
@@ -41,26 +41,27 @@ static hy_status check(const hy_team_options *o) {
 
 static hy_status find_address(hy_ranks *who) {
     hy_status status = hy_mpi_find_address(who);
-    return status == HY_OK ? HY_OK
-                           : hy_fail_context(status, "ranks are on several machines, and no "
-                                                     "HYBRID_ADDRESS=host:port says where rank 0 "
-                                                     "waits, so that MPI has to tell");
+    return status == HY_OK
+               ? HY_OK
+               : hy_fail_context(status,
+                                 "the ranks run on several machines and HYBRID_ADDRESS=host:port "
+                                 "is not set, so MPI must find the address of rank 0");
 }
 
-/* The first rank whose status is not HY_OK; -1: all are. */
+/* The first rank with a status other than HY_OK; -1: none. */
 static hy_status find_lacking(hy_team *t, hy_status mine, int32_t *out) {
     double is_lacking = mine != HY_OK;
     *out = -1;
     double *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather(t->control, &is_lacking, 1, all);
     for (int32_t r = t->who.count - 1; r >= 0; r--) *out = all[r] > 0 ? r : *out;
     free(all);
     return status;
 }
 
-/* The first rank that cannot use MPI, or -1; `why` this one cannot, or HY_OK. That it is there
- * everywhere is known before anybody starts it, because starting waits for the others. */
+/* The first rank that cannot use MPI, or -1; `why` is this rank's status. All ranks must know
+ * this before one starts MPI, because starting waits for the others. */
 static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
     hy_status mine = hy_mpi_find();
     HY_TRY(find_lacking(t, mine, lacking));
@@ -73,7 +74,7 @@ static hy_status try_mpi(hy_team *t, int32_t *lacking, hy_error *why) {
 }
 
 static hy_status give_up_mpi(hy_team *t, const hy_error *why) {
-    /* The error of the rank that cannot use MPI ends this call on all others. */
+    /* The error of the rank that cannot use MPI ends this call on all other ranks. */
     if (why->status == HY_OK) HY_TRY(hy_control_barrier(t->control));
     return hy_fail(HY_ERR_DEVICE, "%s", why->text);
 }
@@ -107,7 +108,7 @@ static hy_status count_sharers(hy_team *t) {
     (void)sched_getaffinity(0, sizeof cores, &cores); /* where it is not known: alike */
     uint64_t mine = hy_hash_bytes(&cores, sizeof cores, 0);
     uint64_t *all = calloc((size_t)t->who.count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", t->who.count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", t->who.count);
     hy_status status = hy_control_gather_bytes(t->control, &mine, sizeof mine, all);
     uint64_t machine = hy_control_member(t->control, t->who.rank)->machine;
     for (int32_t r = 0; r < t->who.count; r++)
@@ -158,7 +159,7 @@ hy_status hy_team_open(const hy_team_options *options, hy_team **out) {
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Ending MPI waits for all ranks and hears of no failure, so they meet before it. */
+/* Ending MPI waits for all ranks without noticing failures, so the ranks meet before it. */
 static bool can_end_mpi(hy_team *t) {
     if (!t->control || hy_control_failed_rank(t->control) >= 0) return false;
     return hy_mpi_is_running() && hy_control_barrier(t->control) == HY_OK;

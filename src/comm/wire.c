@@ -1,4 +1,4 @@
-/* wire.c: heads and bytes of the control channel. See wire.h. */
+/* wire.c: encodes and decodes messages of the control channel. See wire.h. */
 #include "comm/wire.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* wire.h: messages of the control channel as bytes, and out of bytes.
+/* wire.h: encodes messages of the control channel to bytes and decodes them.
  *
- * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes behind it. Numbers lie as they do in
- * memory: the first word tells a machine with another order of bytes apart. Whoever reads trusts
- * nothing: a head that cannot be is found before anything is stored. */
+ * A message is a head of 24 bytes and up to HY_WIRE_MOST bytes after it. Numbers have the
+ * machine's byte order: the first word detects a machine with another one. Readers trust
+ * nothing: an invalid head is detected before anything is stored. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #define HY_WIRE_MOST ((uint32_t)64 << 20)
 
 typedef enum hy_wire_kind {
-    HY_WIRE_GREETING = 1, /* rank 0 speaks first: nothing is ever sent to a stranger's port */
+    HY_WIRE_GREETING = 1, /* rank 0 sends first: nothing is ever sent to a foreign port */
     HY_WIRE_HELLO = 2,
     HY_WIRE_ROSTER = 3,
     HY_WIRE_BEAT = 4,
@@ -45,7 +45,7 @@ typedef struct hy_wire_buffer {
     size_t begin, end, room;
 } hy_wire_buffer;
 
-/* Puts a message at the end. false: no memory. */
+/* Appends a message. false: no memory. */
 bool hy_wire_add(hy_wire_buffer *buffer, const hy_wire_head *head, const void *data);
 /* Room for so many bytes at the end. */
 bool hy_wire_reserve(hy_wire_buffer *buffer, size_t more);
@@ -57,5 +57,5 @@ typedef enum hy_wire_found {
     HY_WIRE_NONSENSE = 2 /* this is not our protocol */
 } hy_wire_found;
 
-/* Takes the first message out. Its data stay where they are until the buffer is next written to. */
+/* Removes the first message. Its data stay valid until the buffer is written again. */
 hy_wire_found hy_wire_take(hy_wire_buffer *buffer, hy_wire_message *out);

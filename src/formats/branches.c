@@ -23,7 +23,7 @@ static hy_status take_list(const hy_json *json, const char *path, hy_branches *o
         HY_TRY(hy_json_int(json, n, "parent", &b->parent));
         HY_TRY(hy_json_int(json, n, "from", &b->from));
         HY_FAIL_IF(b->parent < -1 || b->parent >= (int64_t)out->count, HY_ERR_INPUT,
-                   "%s: branch %zu has parent %lld; expected one before it", path, out->count,
+                   "%s: branch %zu has parent %lld; expected an earlier branch", path, out->count,
                    (long long)b->parent);
     }
     HY_FAIL_IF(out->current < 0 || out->current > (int64_t)out->count, HY_ERR_INPUT,

@@ -1,9 +1,9 @@
-/* branches.h: which checkpoints of a run follow from each other.
+/* branches.h: which checkpoints of a run follow each other.
  *
- * Who goes back to an older checkpoint leaves the later ones behind: they are whole, but the run
- * does not go on from them any more. RUN/branches.json says which branch is current and where each
- * one left its parent; it is replaced in one step. A checkpoint's manifest names the branch that
- * wrote it. Branch 0 is the one a run begins with, also in folders without such a file. */
+ * If a run is resumed from an older checkpoint, the later ones are abandoned: they are complete,
+ * but the run no longer continues from them. RUN/branches.json says which branch is current and
+ * where each one left its parent; it is replaced atomically. A checkpoint's manifest names its
+ * branch. Branch 0 is the first one, also in folders without such a file. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,8 +13,8 @@
 #define HY_BRANCHES_FILE "branches.json"
 
 typedef struct hy_branch {
-    int64_t parent; /* -1: none: the run goes on from a checkpoint of another folder */
-    int64_t from;   /* the last step that it shares with its parent */
+    int64_t parent; /* -1: none: the run continues from a checkpoint of another folder */
+    int64_t from;   /* the last step in common with its parent */
 } hy_branch;
 
 typedef struct hy_branches {
@@ -23,10 +23,10 @@ typedef struct hy_branches {
     int64_t current;
 } hy_branches;
 
-/* Those of the folder of a run; without a file there is branch 0 alone. */
+/* The branches of a run folder; without a file only branch 0. */
 hy_status hy_branches_read(const char *run, hy_branches *out);
 void hy_branches_free(hy_branches *branches);
-/* Whether a checkpoint that `branch` wrote at `step` lies on the way to where the run is now. */
+/* Does a checkpoint of `branch` at `step` belong to the history of the current branch? */
 bool hy_branches_hold(const hy_branches *branches, int64_t branch, int64_t step);
-/* Begins another branch and makes it the current one, in the file too. */
+/* Begins another branch, makes it current, and writes the file. */
 hy_status hy_branches_begin(const char *run, hy_branches *branches, hy_branch branch);

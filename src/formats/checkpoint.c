@@ -1,9 +1,9 @@
-/* checkpoint.c: making, replacing, removing, finding and checking checkpoints. See checkpoint.h.
+/* checkpoint.c: creates, replaces, removes, finds and checks checkpoints. See checkpoint.h.
  *
- * The order is what keeps the promise: files synced, manifest last, folder synced, one rename,
- * parent synced, and only then is anything removed. Whenever the process ends, each name
- * checkpoint-N shows a whole folder, the old one or the new one; whatever is not finished begins
- * with a dot and is never read. */
+ * The order of steps makes a save atomic: files synced, manifest last, folder synced, one
+ * rename, parent synced, and only then is anything removed. Whenever the process ends, each name
+ * checkpoint-N is a complete folder, old or new; unfinished folders begin with a dot and are
+ * never read. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@
 
 #define STEM "checkpoint-"
 
-/* Is `name` checkpoint-N with this suffix (".partial" and ".old" come with a dot in front too)? */
+/* Is `name` checkpoint-N with this suffix (".partial" and ".old" also have a leading dot)? */
 static bool parse_name(const char *name, const char *suffix, int64_t *step) {
     if (*suffix && *name++ != '.') return false;
     if (strncmp(name, STEM, strlen(STEM)) != 0) return false;
@@ -53,14 +53,14 @@ static hy_status make_name(char path[PATH_MAX], const char *parent, int64_t step
     return hy_path_join(path, PATH_MAX, parent, name);
 }
 
-/* A name that can stand in a manifest: of a file inside the folder, and not the manifest's own. */
+/* A valid name in a manifest: a file inside the folder, and not the manifest itself. */
 static bool is_file_name(const char *name) {
     return *name && strlen(name) <= NAME_MAX && !strchr(name, '/') && strcmp(name, ".") != 0 &&
            strcmp(name, "..") != 0 && strcmp(name, MANIFEST) != 0;
 }
 
-/* Clears up after an interrupted save. Gives back its name to every .old whose place is empty: a
- * swap in two steps was interrupted. With `sweeps` all else that was left is removed. */
+/* Cleans up after an interrupted save. An .old folder gets its name back if that is free: a swap
+ * in two steps was interrupted. With `sweeps`, all other leftovers are removed. */
 static hy_status restore(const char *parent, bool sweeps) {
     char **names;
     size_t count;
@@ -77,7 +77,8 @@ static hy_status restore(const char *parent, bool sweeps) {
         if (is_old && !hy_path_exists(final)) {
             status = hy_path_rename(path, final);
         } else if (sweeps) {
-            (void)hy_dir_remove(path); /* what cannot go is in nobody's way but its own step's */
+            /* a folder that cannot be removed only blocks its own step */
+            (void)hy_dir_remove(path);
         }
     }
     hy_dir_list_free(names, count);
@@ -89,7 +90,7 @@ static int compare_steps(const void *a, const void *b) { /* newest first */
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Steps of all folders with a checkpoint's name, newest first; freed by the caller. */
+/* The steps of all folders named like a checkpoint, newest first; the caller frees the list. */
 static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) {
     char **names;
     size_t name_count;
@@ -105,7 +106,7 @@ static hy_status list_steps(const char *parent, int64_t **steps, size_t *count) 
     return HY_OK;
 }
 
-/* The branch that wrote a checkpoint: 0 where its manifest does not say. */
+/* The branch of a checkpoint; 0 if its manifest does not say. */
 static hy_status branch_of(const char *folder, int64_t *branch) {
     char path[PATH_MAX];
     hy_json *manifest;
@@ -118,7 +119,7 @@ static hy_status branch_of(const char *folder, int64_t *branch) {
     return HY_OK;
 }
 
-/* One whose manifest cannot be read counts as the current branch's: the check names the damage. */
+/* A checkpoint with an unreadable manifest counts as current: the check reports the damage. */
 static hy_status look_up(const hy_branches *branches, const char *parent, int64_t step,
                          bool *is_current) {
     char path[PATH_MAX];
@@ -129,7 +130,7 @@ static hy_status look_up(const hy_branches *branches, const char *parent, int64_
     return status == HY_ERR_MEMORY ? status : HY_OK; /* no memory is no damage */
 }
 
-/* Those of list_steps that lie on the current branch; *others: how many do not. */
+/* The steps of list_steps on the current branch; *others: the number of other ones. */
 static hy_status list_current(const char *parent, int64_t **steps, size_t *count, size_t *others) {
     hy_branches branches;
     size_t all, kept = 0;
@@ -158,7 +159,7 @@ struct hy_checkpoint {
     char path[PATH_MAX]; /* what hy_checkpoint_path gave out last */
     file_record *files;
     size_t count, capacity;
-    bool holds_old; /* the partial folder holds the old checkpoint, and it may still be needed */
+    bool holds_old; /* the partial folder holds the old checkpoint, which may still be needed */
 };
 
 /* ---- beginning ------------------------------------------------------------------------------- */
@@ -171,7 +172,7 @@ static hy_status prepare(hy_checkpoint *c, const char *parent, int64_t step) {
     HY_TRY(make_name(c->old, parent, step, OLD));
     HY_TRY(make_name(c->final, parent, step, ""));
     HY_FAIL_IF(hy_path_exists(c->final) && !hy_path_is_dir(c->final), HY_ERR_INPUT,
-               "cannot write checkpoint %s: a file of that name is there", c->final);
+               "cannot write checkpoint %s: a file with that name exists", c->final);
     HY_TRY(restore(parent, true));
     hy_branches branches;
     HY_TRY(hy_branches_read(parent, &branches));
@@ -200,13 +201,13 @@ hy_status hy_checkpoint_begin(const char *parent, int64_t step, hy_checkpoint **
 /* ---- files ----------------------------------------------------------------------------------- */
 
 const char *hy_checkpoint_path(hy_checkpoint *c, const char *name) {
-    /* A name too long leaves "": opening that fails by itself. */
+    /* A name that is too long becomes "", and opening that fails. */
     if (hy_path_join(c->path, sizeof c->path, c->partial, name) != HY_OK) c->path[0] = '\0';
     return c->path;
 }
 
 hy_status hy_checkpoint_add(hy_checkpoint *c, const char *name, uint64_t hash, uint64_t size) {
-    /* A file that is not what its writer says would make a checkpoint that never loads. */
+    /* A wrong size would make a checkpoint that never loads. */
     HY_FAIL_IF(!is_file_name(name), HY_ERR_INPUT,
                "%s: \"%.100s\" cannot be the name of a file in a checkpoint", c->partial, name);
     for (size_t i = 0; i < c->count; i++) {
@@ -275,8 +276,8 @@ static hy_status write_manifest(hy_checkpoint *c) {
     return status;
 }
 
-/* The name is free: one rename. If it cannot be made durable it is taken back, so that a failure
- * always means "not there". */
+/* The name is free: one rename. If it cannot be made durable it is undone, so a failure always
+ * means "not saved". */
 static hy_status publish_new(hy_checkpoint *c) {
     HY_TRY(hy_path_rename(c->partial, c->final));
     hy_status status = hy_dir_sync(c->parent);
@@ -284,12 +285,12 @@ static hy_status publish_new(hy_checkpoint *c) {
     return status;
 }
 
-/* Without an exchange nothing has the name for a moment; the .old beside it says so. */
+/* Without an atomic exchange the name is missing for a moment; the .old folder shows that. */
 static hy_status publish_in_two_steps(hy_checkpoint *c) {
     HY_TRY(hy_path_rename(c->final, c->old));
     hy_status status = publish_new(c);
     if (status != HY_OK) hy_disk_rename(c->old, c->final);
-    if (status == HY_OK) hy_dir_remove(c->old); /* if this fails, the next begin does it */
+    if (status == HY_OK) hy_dir_remove(c->old); /* if this fails, the next begin repeats it */
     return status;
 }
 
@@ -301,12 +302,12 @@ static hy_status publish_over_old(hy_checkpoint *c) {
         return hy_fail_context(status, "%s", c->partial);
     }
     hy_status status = hy_dir_sync(c->parent);
-    /* Not durable: until it is, the old one must not be removed. Swap back, or leave both. */
+    /* Not durable: until it is, the old one must not be removed. Swap back, or keep both. */
     if (status != HY_OK) c->holds_old = hy_disk_exchange(c->partial, c->final) != 0;
     return status;
 }
 
-/* A checkpoint of this step that another branch wrote is not replaced: it becomes
+/* A checkpoint of this step from another branch is not replaced: it becomes
  * checkpoint-N.branch-B. */
 static hy_status set_aside(const hy_checkpoint *c) {
     char aside[PATH_MAX + 32];
@@ -333,7 +334,7 @@ hy_status hy_checkpoint_commit(hy_checkpoint *c) {
     }
     hy_error error;
     hy_error_save(&error, status);
-    /* What is there now is the failed new one, or the old one after a swap. */
+    /* This removes the failed new folder, or the old one after a swap. */
     if (!c->holds_old) hy_dir_remove(c->partial);
     if (hy_error_restore(&error) != HY_OK) {
         (void)hy_fail_context(status, "checkpoint of step %" PRId64, c->step);
@@ -350,7 +351,7 @@ void hy_checkpoint_abort(hy_checkpoint *c) {
 
 /* ---- pruning --------------------------------------------------------------------------------- */
 
-/* Removes one checkpoint: first its name, then its files, so that half of it is never seen. */
+/* Removes one checkpoint: first its name, then its files, so nobody sees a partial one. */
 static hy_status remove_checkpoint(const char *parent, int64_t step) {
     char path[PATH_MAX], going[PATH_MAX];
     HY_TRY(make_name(path, parent, step, ""));
@@ -358,7 +359,7 @@ static hy_status remove_checkpoint(const char *parent, int64_t step) {
     HY_TRY(hy_dir_remove(going));
     HY_TRY(hy_path_rename(path, going));
     hy_status status = hy_dir_remove(going);
-    /* A whole one that may not be removed has its name back. */
+    /* A complete one that cannot be removed gets its name back. */
     if (status != HY_OK && hy_checkpoint_verify(going, false) == HY_OK) {
         hy_error error;
         hy_error_save(&error, status);
@@ -395,7 +396,7 @@ hy_status hy_checkpoint_prune(const char *parent, int keep) {
     return hy_checkpoint_prune_but(parent, keep, -1);
 }
 
-/* The steps of those that go, in `gone`, to be freed. */
+/* The steps to remove, in `gone`; the caller frees it. */
 static hy_status choose_gone(const char *parent, int keep, int64_t spared, int64_t **gone,
                              size_t *gone_count) {
     int64_t *steps;
@@ -405,7 +406,7 @@ static hy_status choose_gone(const char *parent, int keep, int64_t spared, int64
     *gone_count = 0;
     if (keep <= 0) return HY_OK;
     HY_TRY(list_current(parent, &steps, &count, &others));
-    for (size_t i = 0; i < count; i++) { /* when it was committed: its manifest is its last file */
+    for (size_t i = 0; i < count; i++) { /* the time of its commit: the manifest is its last file */
         char folder[PATH_MAX], path[PATH_MAX];
         struct stat info = {0};
         bool is_known = make_name(folder, parent, steps[i], "") == HY_OK &&
@@ -468,8 +469,8 @@ hy_status hy_checkpoint_prunable(const char *parent, int keep, int64_t spared, u
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-/* A folder counts only if its manifest is well-formed and every file it lists is there with the
- * right size and, where asked, the right hash. Other files are the user's business. */
+/* A folder counts only if its manifest is well-formed and every listed file exists with the
+ * right size and, if requested, the right hash. Other files are ignored. */
 
 static hy_status check_listed_file(const char *folder, const hy_json *manifest,
                                    const hy_json_node *file, bool with_hashes) {
@@ -492,13 +493,14 @@ static hy_status check_listed_file(const char *folder, const hy_json *manifest,
     HY_FAIL_IF(!is_there && errno == ENOENT, HY_ERR_INPUT, "%s is missing", path);
     if (!is_there) return hy_fail_path("cannot read", path);
     HY_FAIL_IF(!S_ISREG(info.st_mode), HY_ERR_INPUT, "%s is not a regular file", path);
-    HY_FAIL_IF(info.st_size != bytes, HY_ERR_INPUT, "%s has %lld bytes, the manifest says %" PRId64,
-               path, (long long)info.st_size, bytes);
+    HY_FAIL_IF(info.st_size != bytes, HY_ERR_INPUT,
+               "%s has %lld bytes, but the manifest says %" PRId64, path, (long long)info.st_size,
+               bytes);
     if (!with_hashes) return HY_OK;
     uint64_t expected = strtoull(hex, NULL, 16);
     HY_TRY(hy_file_hash(path, &hash, NULL));
     HY_FAIL_IF(hash != expected, HY_ERR_INPUT,
-               "%s is damaged: its hash is %016" PRIx64 ", the manifest says %016" PRIx64, path,
+               "%s is damaged: its hash is %016" PRIx64 ", but the manifest says %016" PRIx64, path,
                hash, expected);
     return HY_OK;
 }
@@ -551,7 +553,7 @@ static void note_failure(hy_text *notes) {
     if (notes) hy_text_addf(notes, "%s\n", hy_error_message());
 }
 
-/* The first of these that verifies; HY_ERR_INPUT with the last one's message when none does. */
+/* The first of these that verifies; HY_ERR_INPUT with the last message if none does. */
 static hy_status pick_whole(const char *parent, const int64_t *steps, size_t count, size_t others,
                             bool with_hashes, char path[PATH_MAX], int64_t *step, hy_text *notes) {
     for (size_t i = 0; i < count; i++) {
@@ -563,13 +565,13 @@ static hy_status pick_whole(const char *parent, const int64_t *steps, size_t cou
     }
     if (count == 0 && others > 0) {
         return hy_fail(HY_ERR_INPUT,
-                       "no checkpoint of the current branch in %s; %zu of branches that were left "
-                       "are there: name one to go on from it",
+                       "%s has no checkpoint of the current branch, but %zu of abandoned branches: "
+                       "name one to continue from it",
                        parent, others);
     }
     if (count == 0) return hy_fail(HY_ERR_INPUT, "no checkpoint in %s", parent);
-    return hy_fail_context(HY_ERR_INPUT, "none of the %zu checkpoints in %s is whole; the oldest",
-                           count, parent);
+    return hy_fail_context(
+        HY_ERR_INPUT, "none of the %zu checkpoints in %s is complete; the oldest", count, parent);
 }
 
 hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size, int64_t *step,
@@ -577,7 +579,7 @@ hy_status hy_checkpoint_latest(const char *parent, char *path, size_t path_size,
     int64_t *steps, found_step = 0;
     size_t count, others;
     char whole[PATH_MAX];
-    /* On a read-only disk this fails; what can be read is still worth reading. */
+    /* On a read-only disk this fails; reading still works. */
     if (hy_path_is_dir(parent) && restore(parent, false) != HY_OK) note_failure(notes);
     HY_TRY(list_current(parent, &steps, &count, &others));
     hy_status status = pick_whole(parent, steps, count, others, true, whole, &found_step, notes);
@@ -611,9 +613,10 @@ hy_status hy_checkpoint_newest(const char *parent, char *path, size_t path_size)
         if (status == HY_OK) status = hy_checkpoint_verify(newest, true);
         bool is_damaged = status != HY_OK && status != HY_ERR_MEMORY && count > 1;
         if (is_damaged && make_name(older, parent, steps[1], "") == HY_OK) {
-            status = hy_fail_context(status,
-                                     "%s, the newest one, is not whole, name %s for the one before",
-                                     newest, older);
+            status = hy_fail_context(
+                status,
+                "%s, the newest checkpoint, is not complete; to use the one before it, name %s",
+                newest, older);
         }
     }
     free(steps);

@@ -1,4 +1,4 @@
-/* fields.c: writing and reading structs by a table. See fields.h. */
+/* fields.c: writes and reads structs by a table. See fields.h. */
 #include "formats/fields.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ _Static_assert(sizeof(hy_phase) == sizeof(int) && sizeof(hy_dtype) == sizeof(int
                    sizeof(hy_memory_status) == sizeof(int),
                "enumerations are written and read as int");
 
-#define UNNAMED "?" /* what lists of names answer past their end */
+#define UNNAMED "?" /* what lists of names return past their end */
 
 static const char *name_of(hy_field_kind kind, int i) {
     static const char *const levels[] = {"target", "warning", "critical", "emergency", UNNAMED};
@@ -63,7 +63,7 @@ bool hy_field_is_written(const hy_field *field, const void *from, unsigned holds
     return field->when & HY_IF_POSITIVE || field->kind == HY_FIELD_BOOL ? value > 0 : !isnan(value);
 }
 
-/* Four digits tell as much as anybody reads. */
+/* Four digits are enough for readers. */
 static void put_layers(hy_json_writer *w, const char *key, const hy_layer_values *layers) {
     char text[32];
     if (layers->count == 0) return;
@@ -168,7 +168,7 @@ static void take_values(const hy_json_node *array, hy_values *into) {
 hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node *object,
                          void *into, const char *(*keep)(void *user, const char *text),
                          void *user) {
-    size_t next = 0; /* keys come in the same order line after line: the search begins there */
+    size_t next = 0; /* keys have the same order in every line, so the search starts there */
     for (const hy_json_node *m = hy_json_first(object); m; m = hy_json_next(m)) {
         const char *text;
         size_t i = next, tried = 0;
@@ -189,7 +189,7 @@ hy_status hy_fields_take(const hy_field *table, size_t count, const hy_json_node
         case HY_FIELD_TEXT:
             if (!hy_json_as_string(m, &text, NULL)) break;
             text = keep(user, text);
-            if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for the texts of a run's record");
+            if (!text) return hy_fail(HY_ERR_MEMORY, "no memory for the strings of a run's record");
             *(const char **)at = text;
             break;
         case HY_FIELD_PHASE:

@@ -1,11 +1,10 @@
 /* safetensors.c: the reader and the writer. See safetensors.h.
  *
  * The file: u64 little-endian length N of the header; N bytes of JSON, padded with spaces; the
- * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, offsets
- * counted from the start of the data; "__metadata__", where present, maps strings to strings.
- * Everything in the header is checked before hy_safetensors_open returns; after that an entry's
- * bytes are known to lie inside the file. Names and metadata live in the header's JSON tree, which
- * stays with the file. */
+ * data. The header maps each name to {"dtype", "shape", "data_offsets": [begin, end]}, with
+ * offsets from the start of the data; "__metadata__", if present, maps strings to strings.
+ * hy_safetensors_open checks everything in the header; after that, an entry's bytes are inside
+ * the file. Names and metadata are in the header's JSON tree, which lives as long as the file. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,34 +19,33 @@
 #define HEADER_MAX 100000000 /* the format's own limit */
 #define METADATA "__metadata__"
 
-/* The format's types and the bytes of an element: ours, and behind them those that nothing here
- * computes with. */
+/* The format's types and their bytes per element: first ours, then those that we do not compute
+ * with. */
 static const struct {
     const char *name;
     uint32_t size;
-} types[] = {
-    [HY_F32] = {"F32", 4},
-    [HY_BF16] = {"BF16", 2},
-    [HY_F16] = {"F16", 2},
-    [HY_F64] = {"F64", 8},
-    [HY_I32] = {"I32", 4},
-    [HY_U16] = {"U16", 2},
-    [HY_U8] = {"U8", 1},
-    [HY_I8] = {"I8", 1},
-    [HY_E4M3] = {"F8_E4M3", 1},
-    [HY_E5M2] = {"F8_E5M2", 1},
-    [HY_NF4] = {"F4", 1}, /* two elements: the format's type of 4 bits, whatever they stand for */
-    [HY_DTYPE_COUNT] = {"I64", 8},
-    {"BOOL", 1},
-    {"I16", 2},
-    {"U32", 4},
-    {"U64", 8},
-    {"F8_E8M0", 1},
-    {"C64", 8}};
+} types[] = {[HY_F32] = {"F32", 4},
+             [HY_BF16] = {"BF16", 2},
+             [HY_F16] = {"F16", 2},
+             [HY_F64] = {"F64", 8},
+             [HY_I32] = {"I32", 4},
+             [HY_U16] = {"U16", 2},
+             [HY_U8] = {"U8", 1},
+             [HY_I8] = {"I8", 1},
+             [HY_E4M3] = {"F8_E4M3", 1},
+             [HY_E5M2] = {"F8_E5M2", 1},
+             [HY_NF4] = {"F4", 1}, /* two elements: the format's 4-bit type, whatever they encode */
+             [HY_DTYPE_COUNT] = {"I64", 8},
+             {"BOOL", 1},
+             {"I16", 2},
+             {"U32", 4},
+             {"U64", 8},
+             {"F8_E8M0", 1},
+             {"C64", 8}};
 enum { TYPES = sizeof types / sizeof types[0] };
 
-/* Bytes of a tensor of this shape and type. False when a dimension is negative or
- * 64 bits are not enough, even where a later zero would make the product small. */
+/* Bytes of a tensor of this shape and type. False: a dimension is negative or 64 bits are not
+ * enough, even if a later zero would make the product small. */
 static bool bytes_of(const hy_safetensors_entry *entry, size_t type, uint64_t *bytes) {
     *bytes = types[type].size;
     bool is_empty = false;
@@ -96,7 +94,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                TENSOR "\"dtype\" is missing or not a string", file->path, entry->name);
     while (at < TYPES && strcmp(type, types[at].name) != 0) at++; /* all have names: a test */
     HY_FAIL_IF(at == TYPES, HY_ERR_INPUT,
-               TENSOR "dtype %.40s is none of the format's: F32, BF16, I64, ...", file->path,
+               TENSOR "dtype %.40s is unknown; expected F32, BF16, I64, ...", file->path,
                entry->name, type);
     entry->dtype = at < HY_DTYPE_COUNT ? (hy_dtype)at : HY_DTYPE_COUNT;
     if (at >= HY_DTYPE_COUNT) entry->other_type = types[at].name;
@@ -121,7 +119,7 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
                HY_ERR_INPUT, TENSOR "\"data_offsets\" is not [begin, end] with begin <= end",
                file->path, entry->name);
     HY_FAIL_IF((uint64_t)end > file->data_size, HY_ERR_INPUT,
-               TENSOR "its data end at byte %lld, but the file has only %llu", file->path,
+               TENSOR "its data ends at byte %lld, but the file has only %llu", file->path,
                entry->name, (long long)end, (ull)file->data_size);
     entry->offset = (uint64_t)begin;
     entry->bytes = (uint64_t)end - (uint64_t)begin;
@@ -129,8 +127,8 @@ static hy_status read_entry(const hy_safetensors *file, const hy_json_node *info
     HY_FAIL_IF(!bytes_of(entry, at, &needed), HY_ERR_INPUT,
                TENSOR "its shape has more than 2^64 bytes", file->path, entry->name);
     HY_FAIL_IF(needed != entry->bytes, HY_ERR_INPUT,
-               TENSOR "shape and dtype make %llu bytes, data_offsets %llu", file->path, entry->name,
-               (ull)needed, (ull)entry->bytes);
+               TENSOR "shape and dtype need %llu bytes, but data_offsets has %llu", file->path,
+               entry->name, (ull)needed, (ull)entry->bytes);
     return HY_OK;
 }
 
@@ -179,8 +177,8 @@ static hy_status load_header(hy_safetensors *file) {
 
 /* ---- all entries together -------------------------------------------------------------------- */
 
-/* By offset; empty tensors stand before the one that begins where they do. Equal ones keep the
- * order of the header: their names lie in its text. */
+/* By offset; empty tensors come before the one at the same offset. Equal ones keep the header's
+ * order: their names are in its text. */
 static int compare_offsets(const void *a, const void *b) {
     const hy_safetensors_entry *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -193,7 +191,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp((*x)->name, (*y)->name);
 }
 
-/* The entries in the order of their names; NULL: no memory. */
+/* The entries sorted by name; NULL: no memory. */
 static const hy_safetensors_entry **sort_names(const hy_safetensors_entry *entries, size_t count) {
     const hy_safetensors_entry **names = calloc(count + 1, sizeof *names);
     for (size_t i = 0; names && i < count; i++) names[i] = &entries[i];
@@ -223,13 +221,14 @@ static hy_status read_entries(hy_safetensors *file) {
     for (size_t i = 0; i < file->count; i++) {
         const hy_safetensors_entry *entry = &file->entries[i];
         HY_FAIL_IF(entry->offset != reached, HY_ERR_INPUT,
-                   TENSOR "its data begin at %llu, expected %llu: %s", file->path, entry->name,
+                   TENSOR "its data begins at %llu, expected %llu: %s", file->path, entry->name,
                    (ull)entry->offset, (ull)reached,
-                   entry->offset > reached ? "there is a hole" : "tensors overlap");
+                   entry->offset > reached ? "there is a gap" : "tensors overlap");
         reached += entry->bytes;
     }
     if (reached == file->data_size) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: the tensors end at byte %llu of the data, the file at %llu",
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: the tensors end at byte %llu of the data, but the file ends at byte %llu",
                    file->path, (ull)reached, (ull)file->data_size);
 }
 
@@ -286,7 +285,7 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size) {
     HY_FAIL_IF(first > entry->bytes || size > entry->bytes - first, HY_ERR_INPUT,
-               TENSOR "bytes %llu + %llu were asked for, it has %llu", file->path, entry->name,
+               TENSOR "bytes %llu + %llu were requested, but it has %llu", file->path, entry->name,
                (ull)first, (ull)size, (ull)entry->bytes);
     return hy_reader_get(file->reader, file->data_start + entry->offset + first, dst, size);
 }
@@ -325,9 +324,9 @@ const hy_reader *hy_safetensors_place(const hy_safetensors *file, const hy_safet
 
 /* ---- the writer ------------------------------------------------------------------------------ */
 
-/* The header is complete before the first byte of data: offsets follow from shapes, in the order of
- * the list. Spaces behind the JSON let the data begin at a multiple of 64, so that a mapped file
- * can be used in place. */
+/* The header is complete before the first byte of data: offsets follow from the shapes, in the
+ * order of the list. Spaces after the JSON align the data to 64 bytes, so that a mapped file can
+ * be used in place. */
 
 #define DATA_ALIGN 64
 
@@ -385,7 +384,7 @@ hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *en
                    "%s: tensor \"%.200s\": %d dimensions, expected 0 to %d", path, entry->name,
                    entry->ndim, HY_SAFETENSORS_DIMS);
         HY_FAIL_IF(!bytes_of(entry, entry->dtype, &bytes), HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\": a negative or too large shape", path, entry->name);
+                   "%s: tensor \"%.200s\": the shape is negative or too large", path, entry->name);
         HY_FAIL_IF(__builtin_add_overflow(begin, bytes, total) || *total > INT64_MAX, HY_ERR_INPUT,
                    "%s: the tensors have more than 2^63 bytes", path);
         hy_json_open_object(&json, entry->name);

@@ -1,11 +1,10 @@
 /* safetensors.h: named tensors in one file, read and written piece by piece.
  *
- * The reader checks the header fully before it gives anything out: length, UTF-8 JSON, no duplicate
- * names, known dtypes, byte counts that match the shapes, no holes, no overlap, ends exactly at the
- * end of the file. Tensors of types that nothing here computes with are listed by the format's name
- * for them: whoever needs one refuses it, whoever does not passes it by. The writer takes the list
- * of tensors first and then their bytes in that order, so that nothing needs a second copy in
- * memory. */
+ * The reader first checks the whole header: length, UTF-8 JSON, no duplicate names, known
+ * dtypes, byte counts that match the shapes, no gaps, no overlap, and an end exactly at the end
+ * of the file. Tensors of types that we do not compute with are listed with the format's name:
+ * code that needs one rejects it. The writer takes the list of tensors first and then their
+ * bytes in that order, so that nothing needs a second copy in memory. */
 #pragma once
 
 #include <stdbool.h>
@@ -39,7 +38,7 @@ const char *hy_safetensors_metadata(const hy_safetensors *file, const char *key)
 /* Reads bytes [first, first + size) of a tensor. */
 hy_status hy_safetensors_read(const hy_safetensors *file, const hy_safetensors_entry *entry,
                               uint64_t first, void *dst, uint64_t size);
-/* Whether two tensors have the same type and bytes. */
+/* Do two tensors have the same type and bytes? */
 hy_status hy_safetensors_compare(const hy_safetensors *file, const hy_safetensors_entry *entry,
                                  const hy_safetensors *other_file,
                                  const hy_safetensors_entry *other, bool *is_same);
@@ -52,16 +51,16 @@ typedef struct hy_dims_text {
     char text[HY_SAFETENSORS_DIMS * 22 + 3];
 } hy_dims_text;
 hy_dims_text hy_dims_to_text(const int64_t *shape, int32_t ndim);
-/* Where a tensor's bytes are: the file it was opened from, and where in it they begin. */
+/* The file of a tensor, and the offset of its bytes there. */
 struct hy_reader;
 const struct hy_reader *hy_safetensors_place(const hy_safetensors *file,
                                              const hy_safetensors_entry *entry, uint64_t *offset);
 
-/* Whether a tensor may have this name: UTF-8, and not the one that the format keeps for itself. */
+/* Is this a valid tensor name: UTF-8, and not reserved by the format? */
 bool hy_safetensors_can_name(const char *name);
 
-/* The header of a file of these tensors, which lies behind 8 bytes that say its length, and the
- * bytes of all of them behind it. The path is for messages. */
+/* The header of a file of these tensors, after the 8 bytes of its length, and the total bytes of
+ * the tensors after it. The path is for messages. */
 struct hy_text;
 hy_status hy_safetensors_header(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, struct hy_text *text, uint64_t *total);
@@ -71,11 +70,11 @@ typedef struct hy_safetensors_writer hy_safetensors_writer;
 hy_status hy_safetensors_create(const char *path, const hy_safetensors_entry *entries, size_t count,
                                 const char *const *metadata, hy_safetensors_writer **out);
 hy_status hy_safetensors_put(hy_safetensors_writer *w, const void *data, uint64_t size);
-/* The same without a copy (hy_writer_room): the next bytes are made where it says. */
+/* As above without a copy (hy_writer_room): the caller writes the next bytes there. */
 void *hy_safetensors_room(hy_safetensors_writer *w, size_t *size);
 hy_status hy_safetensors_commit(hy_safetensors_writer *w, size_t size);
-/* Fails when fewer or more bytes were put than the header promised. Synced. Frees w in any case.
- * hash and size, where given, receive the file's XXH64 and length. */
+/* Fails if more or fewer bytes were written than the header says. Syncs. Frees w in any case.
+ * hash and size, if given, receive the file's XXH64 and length. */
 hy_status hy_safetensors_finish(hy_safetensors_writer *w, uint64_t *hash, uint64_t *size);
 /* Closes without finishing; the file stays partial. w may be NULL. */
 void hy_safetensors_abandon(hy_safetensors_writer *w);

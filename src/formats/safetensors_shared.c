@@ -15,7 +15,7 @@
 
 struct hy_shared_tensors {
     int fd;
-    uint64_t *begin; /* (count + 1) of each tensor in the file, and its end */
+    uint64_t *begin; /* (count + 1) offsets of tensors in the file, and its end */
     size_t count;
     char path[]; /* for messages */
 };
@@ -37,7 +37,7 @@ hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *e
     bool is_written = status == HY_OK && hy_disk_reserve(fd, data + total) == 0 &&
                       hy_disk_write(fd, length, sizeof length) == 0 &&
                       hy_disk_write(fd, header.data, header.size) == 0;
-    /* The last byte gives the file its size where nothing could be reserved. */
+    /* If no space could be reserved, the last byte sets the file's size. */
     if (is_written && total > 0) is_written = hy_disk_write_at(fd, &zero, 1, data + total - 1) == 0;
     if (is_written) is_written = hy_disk_sync(fd) == 0;
     if (status == HY_OK && !is_written) status = fail_path(path);
@@ -79,7 +79,7 @@ hy_status hy_shared_tensors_put(hy_shared_tensors *s, size_t entry, uint64_t fir
                                 const void *data, uint64_t size) {
     uint64_t bytes = entry < s->count ? s->begin[entry + 1] - s->begin[entry] : 0;
     HY_FAIL_IF(entry >= s->count || size > bytes || first > bytes - size, HY_ERR_STATE,
-               "%s: bytes beyond tensor %zu", s->path, entry);
+               "%s: bytes were written beyond tensor %zu", s->path, entry);
     uint64_t at = s->begin[entry] + first;
     return hy_disk_write_at(s->fd, data, size, at) == 0 ? HY_OK : fail_path(s->path);
 }

@@ -1,14 +1,14 @@
 /* safetensors_shared.h: one file that several processes write together.
  *
- * One of them makes the file, header and size; then each opens it and puts bytes of tensors at
- * their places. What comes out is the file that one process would have written. */
+ * One process creates the file with header and size; then each opens it and writes bytes of
+ * tensors at their offsets. The result equals a file written by one process. */
 #pragma once
 
 #include "formats/safetensors.h"
 
 typedef struct hy_shared_tensors hy_shared_tensors;
 
-/* Makes the file, all zero behind its header, synced. */
+/* Creates the file, all zero after its header, synced. */
 hy_status hy_shared_tensors_make(const char *path, const hy_safetensors_entry *entries,
                                  size_t count, const char *const *metadata);
 /* Opens it: with the same entries and metadata. */

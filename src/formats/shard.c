@@ -1,7 +1,7 @@
 /* shard.c: token files. See shard.h for the two formats.
  *
- * A shard that opened has exactly the bytes its header promises. Others may change it while it is
- * read: base/shared_file.h. Tokens lie at byte 1024. */
+ * An open shard has exactly the bytes that its header says. Other processes may change it while
+ * it is read: base/shared_file.h. Tokens start at byte 1024. */
 #include "formats/shard.h"
 
 #include <assert.h>
@@ -24,7 +24,7 @@ typedef unsigned long long ull; /* what %llu prints */
 #define LLMC_MAGIC 20240520u
 #define LLMC_VERSION 1
 
-/* Our header as it lies in the file. */
+/* Our header, as stored in the file. */
 typedef struct header {
     char magic[8];
     uint32_t version, bytes_per_token;
@@ -64,7 +64,7 @@ static hy_status read_our_header(hy_shard *shard, const uint8_t *data, const cha
     header h;
     memcpy(&h, data, sizeof h);
     HY_FAIL_IF(h.version != OUR_VERSION, HY_ERR_INPUT,
-               "%s: token file of version %u, only version %d is known", path, h.version,
+               "%s: token file of version %u; only version %d is supported", path, h.version,
                OUR_VERSION);
     HY_FAIL_IF(h.bytes_per_token != 2 && h.bytes_per_token != 4, HY_ERR_INPUT,
                "%s: %u bytes per token, expected 2 or 4", path, h.bytes_per_token);
@@ -83,7 +83,7 @@ static hy_status read_llmc_header(hy_shard *shard, const uint8_t *data, const ch
     int32_t version = (int32_t)read_u32(data + 4);
     int32_t count = (int32_t)read_u32(data + 8);
     HY_FAIL_IF(version != LLMC_VERSION, HY_ERR_INPUT,
-               "%s: llm.c token file of version %d, only version %d is known", path, version,
+               "%s: llm.c token file of version %d; only version %d is supported", path, version,
                LLMC_VERSION);
     HY_FAIL_IF(count < 0, HY_ERR_INPUT, "%s: the header counts %d tokens, expected 0 or more", path,
                count);
@@ -118,7 +118,7 @@ static hy_status read_header(hy_shard *shard, const char *path) {
                    path, (ull)shard->count, shard->bytes_per_token, (ull)held,
                    shard->count > held / (uint64_t)shard->bytes_per_token
                        ? "the file is cut off"
-                       : "there is more after the last token");
+                       : "the file continues after the last token");
 }
 
 hy_status hy_shard_open(const char *path, hy_shard **out) {
@@ -152,8 +152,7 @@ hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, i
     assert(first <= shard->count && count <= shard->count - first);
     uint64_t size = (uint64_t)shard->bytes_per_token;
     if (size == 4) {
-        /* Ids past int32 become its largest value, which no vocabulary reaches: never a negative
-         * id. */
+        /* Ids above int32 become INT32_MAX, which no vocabulary reaches: never a negative id. */
         HY_TRY(hy_shared_file_read(shard->file, HEADER_BYTES + 4 * first, out, 4 * count));
         for (uint64_t i = 0; i < count; i++) out[i] = out[i] < 0 ? INT32_MAX : out[i];
         return HY_OK;

@@ -20,13 +20,12 @@ void hy_shard_close(hy_shard *shard);
 uint64_t hy_shard_count(const hy_shard *shard);
 const char *hy_shard_path(const hy_shard *shard);
 uint32_t hy_shard_vocab(const hy_shard *shard); /* 0: not said */
-/* Tokens [first, first + count), which must lie inside. An id that does not fit int32 becomes
+/* Tokens [first, first + count), which must be inside. An id that does not fit int32 becomes
  * INT32_MAX. */
 hy_status hy_shard_read(const hy_shard *shard, uint64_t first, uint64_t count, int32_t *out);
-/* Scans all tokens: the largest id (-1 when there are none) and where it first stands (may be
- * NULL). */
+/* Scans all tokens: the largest id (-1: no tokens) and its first position (may be NULL). */
 hy_status hy_shard_max_token(const hy_shard *shard, int32_t *largest, uint64_t *where);
 
-/* Writes a shard in our format (bytes per token 2 or 4), under another name, then renamed. */
+/* Writes a shard in our format (2 or 4 bytes per token) under another name, then renames it. */
 hy_status hy_shard_write(const char *path, const int32_t *tokens, uint64_t count, uint32_t vocab,
                          int bytes_per_token);

@@ -1,9 +1,9 @@
-/* tfevents.c: writing TensorBoard's event files. See tfevents.h.
+/* tfevents.c: writes TensorBoard's event files. See tfevents.h.
  *
- * A record is: length (u64), checksum of the length (u32), the bytes, checksum of the bytes (u32),
- * all little-endian. The bytes are a protocol buffer, `Event`, written by hand: only a handful of
- * its fields are used and their numbers are fixed for ever. Messages inside others are made first,
- * because their length comes before them. */
+ * A record is: length (u64), checksum of the length (u32), the bytes, checksum of the bytes
+ * (u32), all little-endian. The bytes are a protocol buffer, `Event`, encoded by hand: only a
+ * few of its fields are used, and their numbers never change. Nested messages are encoded first,
+ * because their length precedes them. */
 #include "formats/tfevents.h"
 
 #include <ctype.h>
@@ -24,13 +24,13 @@
 struct hy_tfevents {
     hy_writer *file;
     hy_text summary;       /* values of the record in the making */
-    hy_text value, inside; /* one of them, and what lies inside it */
+    hy_text value, inside; /* one of them, and its contents */
     hy_text event;
 };
 
 /* ---- checksums ------------------------------------------------------------------------------- */
 
-/* Of each half byte: the remainder by the reflected polynomial 0x82f63b78. */
+/* For each half byte: the remainder by the reflected polynomial 0x82f63b78. */
 static const uint32_t crc_of_half[16] = {
     0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
     0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75,
@@ -47,8 +47,8 @@ uint32_t hy_crc32c(const void *data, size_t size) {
     return ~crc;
 }
 
-/* A checksum of bytes that hold checksums says little, so they are turned and moved before they are
- * stored. */
+/* A checksum of bytes that contain checksums is weak, so they are rotated and offset before they
+ * are stored. */
 uint32_t hy_tfevents_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
 
 /* ---- protocol buffers ------------------------------------------------------------------------ */
@@ -75,7 +75,7 @@ static void store_little(uint8_t *to, uint64_t value, size_t size) {
     for (size_t i = 0; i < size; i++) to[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* A field begins with its number and how its value is written. */
+/* A field begins with its number and the encoding of its value. */
 static void put_int(hy_text *to, unsigned field, int64_t value) {
     put_varint(to, field << 3 | AS_VARINT);
     put_varint(to, (uint64_t)value);
@@ -138,11 +138,11 @@ void hy_tfevents_add_scalar(hy_tfevents *e, const char *tag, double value) {
 void hy_tfevents_add_text(hy_tfevents *e, const char *tag, const char *text) {
     hy_text_clear(&e->value);
     put_bytes(&e->value, VALUE_TAG, tag, strlen(tag));
-    /* A tensor of no dimensions with one string in it. */
+    /* A tensor without dimensions that holds one string. */
     hy_text *tensor = &e->inside, *string = &e->event;
     hy_text_clear(tensor);
     hy_text_clear(string);
-    /* Text of one width is what stands behind four spaces: TensorBoard takes texts for Markdown. */
+    /* Four leading spaces give a fixed-width font: TensorBoard renders texts as Markdown. */
     for (const char *line = text; *line;) {
         size_t size = strcspn(line, "\n");
         hy_text_add(string, "    ");
@@ -191,7 +191,7 @@ static hy_status open_file(const char *folder, hy_writer **out) {
                "cannot write to %s: it is a link to another folder", folder);
     HY_TRY(hy_dir_make(folder));
     HY_TRY(hy_dir_list(folder, &names, &count));
-    /* Later than the newest file there: a clock may have been set back since. */
+    /* Later than the newest file there: the clock may have been set back. */
     long long time = (long long)hy_clock_unix();
     for (size_t i = 0; i < count; i++) {
         if (strncmp(names[i], NAME_BEGIN, strlen(NAME_BEGIN)) != 0) continue;
@@ -199,7 +199,7 @@ static hy_status open_file(const char *folder, hy_writer **out) {
         if (time <= other) time = other + 1;
     }
     hy_dir_list_free(names, count);
-    /* The machine's name, of letters that any file system takes. */
+    /* The machine's name, with characters that every file system supports. */
     if (gethostname(host, HOST_SIZE) != 0 || !host[0]) snprintf(host, HOST_SIZE, "localhost");
     host[HOST_SIZE - 1] = 0;
     for (char *c = host; *c; c++) {
@@ -220,7 +220,7 @@ hy_status hy_tfevents_open(const char *folder, hy_tfevents **out) {
     *out = NULL;
     hy_tfevents *e = calloc(1, sizeof *e);
     if (!e) return hy_fail(HY_ERR_MEMORY, "no memory for the event file in %s", folder);
-    static const char version[] = "brain.Event:2"; /* the first record: which kind of file it is */
+    static const char version[] = "brain.Event:2"; /* the first record: the kind of file */
     begin_event(e, hy_clock_unix());
     put_bytes(&e->event, EVENT_VERSION, version, sizeof version - 1);
     hy_status status = open_file(folder, &e->file);

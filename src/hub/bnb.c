@@ -1,4 +1,4 @@
-/* bnb.c: tensors of a matrix that bitsandbytes has quantised. See bnb.h. */
+/* bnb.c: reads the tensors of a matrix quantised by bitsandbytes. See bnb.h. */
 #include "hub/bnb.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ bool hy_bnb_is_coded(const hy_hf_tensors *tensors, const char *name) {
     return found.entry && found.entry->dtype == HY_U8;
 }
 
-/* The tensor beside `codes` of this ending, `count` numbers of a type. */
+/* The tensor with the name of `codes` and this ending: `count` numbers of a type. */
 static hy_status find_beside(const hy_hf_tensors *tensors, hy_hf_found codes, const char *ending,
                              hy_dtype dtype, int64_t count, hy_hf_found *out) {
     const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
@@ -76,8 +76,8 @@ static hy_status open_state(const hy_hf_tensors *tensors, hy_bnb_matrix *m) {
                "%s: tensor \"%s\" is quantised, but \"%s" STATE "nf4\" is missing", path, name,
                name);
     HY_FAIL_IF(state.entry->dtype != HY_U8 || state.entry->bytes > sizeof text, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is no text of at most %d bytes", hy_safetensors_path(state.file),
-               state.entry->name, MOST_STATE);
+               "%s: tensor \"%s\" is not a text of at most %d bytes",
+               hy_safetensors_path(state.file), state.entry->name, MOST_STATE);
     HY_TRY(hy_safetensors_read(state.file, state.entry, 0, text, state.entry->bytes));
     snprintf(where, sizeof where, "%s: tensor \"%s\"", hy_safetensors_path(state.file),
              state.entry->name);
@@ -91,8 +91,8 @@ static hy_status open_levels(const hy_hf_tensors *tensors, const hy_bnb_matrix *
     HY_TRY(find_beside(tensors, m->codes, ".quant_map", HY_F32, 16, &found));
     HY_TRY(hy_safetensors_read(found.file, found.entry, 0, theirs, sizeof theirs));
     HY_FAIL_IF(memcmp(ours, theirs, sizeof ours) != 0, HY_ERR_INPUT,
-               "%s: tensor \"%s\" does not hold the levels of nf4", hy_safetensors_path(found.file),
-               found.entry->name);
+               "%s: tensor \"%s\" does not contain the levels of nf4",
+               hy_safetensors_path(found.file), found.entry->name);
     return HY_OK;
 }
 
@@ -118,12 +118,13 @@ hy_status hy_bnb_open(const hy_hf_tensors *tensors, hy_hf_found codes, int64_t r
     HY_TRY(open_state(tensors, m));
     const char *name = codes.entry->name, *path = hy_safetensors_path(codes.file);
     HY_FAIL_IF(s->rows != rows || s->cols != cols, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is (%lld, %lld) by its quant_state, the model's is (%lld, %lld)",
+               "%s: tensor \"%s\" has shape (%lld, %lld) in its quant_state, but (%lld, %lld) in "
+               "the model",
                path, name, (long long)s->rows, (long long)s->cols, (long long)rows,
                (long long)cols);
     HY_FAIL_IF(codes.entry->bytes != hy_dtype_bytes(HY_NF4, rows * cols), HY_ERR_INPUT,
-               "%s: tensor \"%s\" has %llu bytes; codes of (%lld, %lld) are %llu", path, name,
-               (unsigned long long)codes.entry->bytes, (long long)rows, (long long)cols,
+               "%s: tensor \"%s\" has %llu bytes; the codes of a (%lld, %lld) matrix need %llu",
+               path, name, (unsigned long long)codes.entry->bytes, (long long)rows, (long long)cols,
                (unsigned long long)hy_dtype_bytes(HY_NF4, rows * cols));
     HY_TRY(open_levels(tensors, m));
     hy_dtype scales = s->is_nested ? HY_U8 : HY_F32;
@@ -145,7 +146,7 @@ static hy_status read_floats(hy_hf_found from, int64_t first, int64_t count, flo
 
 #define SCALES 1024 /* at a time */
 
-/* The fp32 scales of up to SCALES blocks of theirs. */
+/* The fp32 scales of up to SCALES blocks of bitsandbytes. */
 static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
     uint8_t codes[SCALES];
     float nested[SCALES / HY_NF4_NESTED + 1];
@@ -161,7 +162,7 @@ static hy_status open_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     return HY_OK;
 }
 
-/* Of blocks [first, first + count) of ours. */
+/* The scales of our blocks [first, first + count). */
 static hy_status read_scales(const hy_bnb_matrix *m, int64_t first, int64_t count, float *out) {
     float theirs[SCALES];
     int64_t repeat = m->state.repeat, end = (first + count - 1) / repeat + 1;
@@ -175,7 +176,7 @@ static hy_status read_scales(const hy_bnb_matrix *m, int64_t first, int64_t coun
     return HY_OK;
 }
 
-/* Codes of scales and what belongs to them stay as they are. */
+/* The codes of scales and their parameters are copied unchanged. */
 static hy_status keep_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *coding) {
     int64_t blocks = blocks_of(&m->state), nested = (blocks - 1) / HY_NF4_NESTED + 1;
     uint8_t *codes = malloc((size_t)blocks);
@@ -201,12 +202,12 @@ hy_status hy_bnb_put_scales(const hy_bnb_matrix *m, int64_t first, hy_coding *co
     int64_t blocks = m->state.rows * m->state.cols / HY_NF4_BLOCK;
     if (coding->item.group == 0) return read_scales(m, 0, blocks, coding->scales + first);
     HY_FAIL_IF(!m->state.is_nested, HY_ERR_INPUT,
-               "%s: tensor \"%s\" has fp32 scales (single quantisation), and those of nf4 have 8 "
-               "bits; frozen_dtype nf4_single keeps them as they are",
+               "%s: tensor \"%s\" has fp32 scales (single quantisation), but nf4 needs 8-bit "
+               "scales; use frozen_dtype nf4_single, which keeps fp32 scales",
                path, name);
     HY_FAIL_IF(!m->has_our_map, HY_ERR_INPUT,
-               "%s: tensor \"%s.nested_quant_map\" is not the map of nf4 here; frozen_dtype "
-               "nf4_single keeps the numbers as they are",
+               "%s: tensor \"%s.nested_quant_map\" is not the standard map of nf4; use "
+               "frozen_dtype nf4_single, which keeps the exact numbers",
                path, name);
     return keep_scales(m, first, coding);
 }

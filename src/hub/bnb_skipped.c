@@ -1,4 +1,4 @@
-/* bnb_skipped.c: matrices that a quantiser left as they were. See bnb.h. */
+/* bnb_skipped.c: finds the matrices that a quantiser skipped. See bnb.h. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -6,8 +6,8 @@
 #include "hub/hf_load.h"
 #include "hub/hf_names.h"
 
-/* Of a packed matrix one that was skipped is enough: the others can be decoded, and it cannot be
- * coded without becoming other numbers. */
+/* One skipped module is enough to mark a packed matrix: the others can be decoded, but the
+ * skipped one cannot be quantised without changing its numbers. */
 static void mark(const hy_hf_tensors *tensors, const hy_hf_name *names, int32_t count,
                  hy_params *params) {
     for (int32_t i = 0; i < params->count; i++) params->list[i].stays_real = false;

@@ -1,4 +1,4 @@
-/* bnb_state.c: the JSON beside a matrix that bitsandbytes has quantised. See bnb.h. */
+/* bnb_state.c: reads the JSON of a matrix quantised by bitsandbytes. See bnb.h. */
 #include <math.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static hy_status read_shape(const hy_json *json, const char *name, hy_bnb_state 
                      hy_json_as_int(rows, &out->rows) && hy_json_as_int(cols, &out->cols);
     HY_FAIL_IF(!is_matrix || out->rows < 1 || out->cols < 1 || out->rows >= MOST_LENGTH ||
                    out->cols >= MOST_LENGTH,
-               HY_ERR_INPUT, "%s: \"shape\" is not that of a matrix", name);
+               HY_ERR_INPUT, "%s: \"shape\" is not the shape of a matrix", name);
     return HY_OK;
 }
 
@@ -31,7 +31,7 @@ static hy_status read_dtype(const hy_json *json, const char *name, hy_bnb_state 
     return HY_OK;
 }
 
-/* Scales that are codes themselves, by the offset that they have in common. */
+/* Scales that are quantised themselves, with one common offset. */
 static hy_status read_nested(const hy_json *json, const char *name, hy_bnb_state *out) {
     const hy_json_node *root = hy_json_root(json);
     int64_t block;
@@ -44,8 +44,8 @@ static hy_status read_nested(const hy_json *json, const char *name, hy_bnb_state
                (long long)block, HY_NF4_NESTED);
     HY_TRY(hy_json_double(json, root, "nested_offset", &offset));
     out->offset = (float)offset;
-    HY_FAIL_IF(!isfinite(out->offset), HY_ERR_INPUT, "%s: \"nested_offset\" %g is no finite fp32",
-               name, offset);
+    HY_FAIL_IF(!isfinite(out->offset), HY_ERR_INPUT,
+               "%s: \"nested_offset\" %g is not a finite fp32 number", name, offset);
     return HY_OK;
 }
 
@@ -73,7 +73,7 @@ hy_status hy_bnb_state_parse(const char *text, size_t size, const char *name, hy
     HY_TRY(hy_json_parse(text, size, name, &json));
     bool is_object = hy_json_type_of(hy_json_root(json)) == HY_JSON_OBJECT;
     hy_status status = is_object ? read_state(json, name, out)
-                                 : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
+                                 : hy_fail(HY_ERR_INPUT, "%s is not a JSON object", name);
     hy_json_free(json);
     return status;
 }

@@ -1,10 +1,10 @@
-/* download.c: fetches a model's folder from the hub; implements hy_download of hybrid.h.
+/* download.c: downloads a model folder from the hub; implements hy_download of hybrid.h.
  *
- * A file grows under NAME.partial, is compared with the checksum that the hub lists, synced, and
- * only then gets its name; a call that was cut off goes on where the bytes end. In the hub's cache
- * the files are blobs/HASH, and snapshots/COMMIT has links to them, which are made when all are
- * there, as refs/REVISION is: a model is found whole or not at all. In a folder of the caller's
- * config.json comes last, for the same end. */
+ * A file is written as NAME.partial, compared with the hub's checksum, synced, and then renamed;
+ * an interrupted download continues at its last byte. In the hub's cache the files are
+ * blobs/HASH, and snapshots/COMMIT has links to them. The links and refs/REVISION are made when
+ * all files are complete, so a model is found complete or not at all. In the caller's own
+ * folder, config.json comes last for the same reason. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ typedef struct download {
     bool is_cache;
     char folder[HY_HF_PATH_MAX];
     hy_hub_listing listing;
-    uint64_t total, done; /* bytes of what is wanted, and of them those that are here */
+    uint64_t total, done; /* bytes that are needed, and how many of them exist */
     uint64_t fetched;     /* by this call */
     double told_at, rate; /* bytes per second, smoothed */
     uint64_t told_fetched;
@@ -49,8 +49,8 @@ typedef struct download {
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
-/* Branches, tags and commits: no part begins with a dot, so that refs/REVISION stays where it
- * belongs. */
+/* Branches, tags and commits: no part begins with a dot, so refs/REVISION stays inside its
+ * folder. */
 static bool is_revision(const char *text) {
     if (!*text || strlen(text) >= 128) return false;
     for (const char *c = text; *c; c++) {
@@ -68,7 +68,7 @@ static hy_status read_name(download *d, const char *name) {
     snprintf(d->name, sizeof d->name, "%.*s", (int)(size < TEXT_BYTES ? size : 0), name);
     snprintf(d->revision, sizeof d->revision, "%s", at ? at + 1 : "main");
     HY_FAIL_IF(!hy_hf_is_hub_name(d->name) || !is_revision(d->revision), HY_ERR_INPUT,
-               "%.200s is no name on the hub; accepted: ORG/NAME as in Qwen/Qwen2.5-0.5B, "
+               "%.200s is not a model name on the hub; accepted: ORG/NAME as in Qwen/Qwen2.5-0.5B, "
                "or ORG/NAME@REVISION",
                name);
     return HY_OK;
@@ -86,14 +86,14 @@ static hy_status choose_endpoint(download *d) {
     return HY_OK;
 }
 
-/* A token is one word of visible characters: what else is in it would become another header. */
+/* A token is one word of visible characters: anything else could add another header. */
 static hy_status take_token(download *d, const char *text, const char *from) {
     size_t begin = strspn(text, " \t\r\n"), size = strcspn(text + begin, " \t\r\n");
     bool is_word = text[begin + size + strspn(text + begin + size, " \t\r\n")] == 0;
     for (size_t i = 0; i < size; i++)
         is_word = is_word && text[begin + i] > 32 && text[begin + i] < 127;
     HY_FAIL_IF(!is_word || size >= sizeof d->token, HY_ERR_INPUT,
-               "%s does not hold a token: one word of letters and digits", from);
+               "%s does not contain a token; a token is one word of letters and digits", from);
     memcpy(d->token, text + begin, size);
     d->token[size] = 0;
     return HY_OK;
@@ -127,7 +127,7 @@ static hy_status find_token(download *d) {
 
 /* ---- talking to the hub ---------------------------------------------------------------------- */
 
-/* What an answer other than success means, and what to do about it. */
+/* Explains an answer other than success, and what to do. */
 static hy_status refused(const download *d, const char *what, const hy_http_answer *answer) {
     const char *code = answer->error_code;
     bool is_gated = strcmp(code, "GatedRepo") == 0 || (!*code && answer->status == 403);
@@ -137,24 +137,24 @@ static hy_status refused(const download *d, const char *what, const hy_http_answ
             "%s is gated: accept its terms at %s/%s, and set HF_TOKEN to a token of that "
             "account (%s/settings/tokens)%s",
             d->name, d->endpoint, d->name, d->endpoint,
-            d->token[0] ? "; the token that was sent may not read it" : "");
+            d->token[0] ? "; the token that was sent has no access" : "");
     }
     if (strcmp(code, "RevisionNotFound") == 0) {
-        return hy_fail(HY_ERR_INPUT, "%s has no revision %s; %s/%s/commits lists what there is",
-                       d->name, d->revision, d->endpoint, d->name);
+        return hy_fail(HY_ERR_INPUT,
+                       "%s has no revision %s; the revisions are listed at %s/%s/commits", d->name,
+                       d->revision, d->endpoint, d->name);
     }
     if (answer->status == 401 || answer->status == 404) {
         return hy_fail(HY_ERR_INPUT, "%s has no %s%s%s: check the name%s", d->endpoint, d->name,
                        *what ? "/" : "", what,
-                       d->token[0]
-                           ? "; or the token that was sent may not read it"
-                           : "; if it is private, set HF_TOKEN to a token that may read it");
+                       d->token[0] ? "; or the token that was sent has no access"
+                                   : "; if it is private, set HF_TOKEN to a token with access");
     }
     return hy_fail(HY_ERR_IO, "%s answered with status %ld for %s%s%s; try again later",
                    d->endpoint, answer->status, d->name, *what ? "/" : "", what);
 }
 
-/* Before try number `tries` without a byte of progress: the first is at once. */
+/* Waits before attempt number `tries` without progress; the first attempt starts at once. */
 static void wait_for_try(int tries) {
     struct timespec time = {.tv_sec = tries > 1 ? 1 << (tries - 2) : 0};
     nanosleep(&time, NULL);
@@ -210,7 +210,7 @@ static void tell(download *d, bool is_last) {
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-/* A file on its way: what of it is there, hashed. */
+/* A file that is being downloaded: its bytes so far, hashed. */
 typedef struct arrival {
     download *download;
     const hy_hub_file *file;
@@ -281,10 +281,11 @@ static hy_status open_arrival(arrival *a) {
 static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t size) {
     arrival *a = user;
     if (offset == 0 && a->at > 0) HY_TRY(start_over(a)); /* the server gives no parts */
-    HY_FAIL_IF(offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
-               "%s: bytes from %llu on came where %llu of %llu were here", a->file->name,
-               (unsigned long long)offset, (unsigned long long)a->at,
-               (unsigned long long)a->file->size);
+    HY_FAIL_IF(
+        offset != a->at || size > a->file->size - a->at, HY_ERR_IO,
+        "%s: the server sent bytes from offset %llu, but the download is at byte %llu of %llu",
+        a->file->name, (unsigned long long)offset, (unsigned long long)a->at,
+        (unsigned long long)a->file->size);
     if (hy_disk_write_at(a->fd, data, size, offset) != 0)
         return hy_fail_path("cannot write", a->path);
     hy_sha_add(&a->sha, data, size);
@@ -295,9 +296,9 @@ static hy_status add_bytes(void *user, uint64_t offset, const void *data, size_t
     return HY_OK;
 }
 
-/* Asks until all bytes are here; gives up after some tries in a row that brought none. Bytes that
- * were here once and had to be thrown away do not count again: a server that begins anew each time
- * would never be left. */
+/* Requests the file until all bytes have arrived; gives up after several attempts in a row
+ * without progress. Bytes that were discarded do not count again as progress: otherwise a server
+ * that always starts over would never be given up. */
 static hy_status receive(arrival *a) {
     download *d = a->download;
     char url[ADDRESS_BYTES];
@@ -316,16 +317,17 @@ static hy_status receive(arrival *a) {
         bool is_success = status == HY_OK && (answer.status == 200 || answer.status == 206);
         if (status == HY_OK && answer.status == 416 && a->at > 0) {
             if (a->is_resumed) most = 0;
-            HY_TRY(start_over(a)); /* what is here is not of this file */
+            HY_TRY(start_over(a)); /* the existing bytes do not belong to this file */
             continue;
         }
         if (status == HY_OK && !is_success) status = refused(d, a->file->name, &answer);
         if (!is_success && !answer.may_be_retried) return status;
     }
     if (a->at == a->file->size) return HY_OK;
-    return status != HY_OK ? status
-                           : hy_fail(HY_ERR_IO, "%s: only %llu of %llu bytes came", a->file->name,
-                                     (unsigned long long)a->at, (unsigned long long)a->file->size);
+    return status != HY_OK
+               ? status
+               : hy_fail(HY_ERR_IO, "%s: received only %llu of %llu bytes", a->file->name,
+                         (unsigned long long)a->at, (unsigned long long)a->file->size);
 }
 
 static bool has_right_hash(const arrival *a, char found[HY_SHA_HEX]) {
@@ -333,8 +335,7 @@ static bool has_right_hash(const arrival *a, char found[HY_SHA_HEX]) {
     return strcmp(found, a->file->hash) == 0;
 }
 
-/* Bytes that an earlier call left may be of another revision: then all of it is fetched once more.
- * */
+/* Bytes from an earlier call may belong to another revision: then the file is downloaded again. */
 static hy_status receive_right(arrival *a) {
     char found[HY_SHA_HEX];
     HY_TRY(receive(a));
@@ -345,22 +346,21 @@ static hy_status receive_right(arrival *a) {
         if (has_right_hash(a, found)) return HY_OK;
     }
     hy_disk_unlink_at(AT_FDCWD, a->path, 0);
-    return hy_fail(
-        HY_ERR_IO,
-        "%s: what came has the checksum %s, but the hub lists %s. Nothing of it was kept; "
-        "try again",
-        a->file->name, found, a->file->hash);
+    return hy_fail(HY_ERR_IO,
+                   "%s: the downloaded file has checksum %s, but the hub lists %s. The file was "
+                   "deleted; try again",
+                   a->file->name, found, a->file->hash);
 }
 
-/* Where a file is put: blobs/HASH in the cache. */
+/* The path of a file: blobs/HASH in the cache. */
 static hy_status place_of(const download *d, const hy_hub_file *file, char path[HY_HF_PATH_MAX]) {
     char blob[HY_SHA_HEX + 8];
     snprintf(blob, sizeof blob, "blobs/%s", file->hash);
     return hy_path_join(path, HY_HF_PATH_MAX, d->folder, d->is_cache ? blob : file->name);
 }
 
-/* Notes whether the file is here already. A blob has its name because it was verified; a file of
- * that name in the caller's folder is compared, and one that is another is never replaced. */
+/* Checks whether the file exists. A blob was verified before it got its name; a file in the
+ * caller's folder is compared, and a different one is never replaced. */
 static hy_status look_for(download *d, hy_hub_file *file) {
     char path[HY_HF_PATH_MAX], found[HY_SHA_HEX];
     uint64_t size;
@@ -369,9 +369,10 @@ static hy_status look_for(download *d, hy_hub_file *file) {
     if (!d->is_cache) {
         arrival a = {.download = d, .file = file};
         if (size == file->size) HY_TRY(hash_file(&a, path));
-        HY_FAIL_IF(size != file->size || !has_right_hash(&a, found), HY_ERR_INPUT,
-                   "%s is there and is not the hub's %s; name another folder, or remove it", path,
-                   file->name);
+        HY_FAIL_IF(
+            size != file->size || !has_right_hash(&a, found), HY_ERR_INPUT,
+            "%s exists but differs from the hub's %s; choose another folder, or remove the file",
+            path, file->name);
     }
     file->is_here = size == file->size;
     return HY_OK;
@@ -396,7 +397,7 @@ static hy_status fetch(download *d, hy_hub_file *file) {
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* The index says which files hold the weights, so it is fetched before they are counted. */
+/* The index lists the files with the weights, so it is downloaded before they are counted. */
 static hy_status choose_weights(download *d) {
     hy_hub_file *index = hy_hub_listing_find(&d->listing, INDEX);
     char path[HY_HF_PATH_MAX], *text = NULL;
@@ -415,14 +416,14 @@ static hy_status choose_weights(download *d) {
     return status;
 }
 
-/* Counts what is wanted, and looks whether the disk has room for what is not here yet. */
+/* Counts the needed bytes, and checks the disk space for those that are missing. */
 static hy_status count_bytes(download *d, hy_downloaded *out) {
     uint64_t missing = 0, part, available;
     char path[HY_HF_PATH_MAX], partial[HY_HF_PATH_MAX + 16];
     for (size_t i = 0; i < d->listing.count; i++) {
         hy_hub_file *file = &d->listing.files[i];
         if (!file->is_wanted) continue;
-        HY_FAIL_IF(file->size > INT64_MAX - d->total, HY_ERR_INPUT, "%s lists impossible sizes",
+        HY_FAIL_IF(file->size > INT64_MAX - d->total, HY_ERR_INPUT, "%s lists invalid file sizes",
                    d->name);
         HY_TRY(look_for(d, file));
         HY_TRY(place_of(d, file, path));
@@ -434,16 +435,15 @@ static hy_status count_bytes(download *d, hy_downloaded *out) {
     }
     out->bytes = d->total;
     available = hy_path_free(d->folder);
-    HY_FAIL_IF(
-        missing && available != UINT64_MAX && missing + DISK_MARGIN > available, HY_ERR_IO,
-        "%s: %s are to be fetched, and the disk of %s has %s free; make room, or name another "
-        "folder with --out",
-        d->name, hy_bytes_as_text(missing).text, d->folder, hy_bytes_as_text(available).text);
+    HY_FAIL_IF(missing && available != UINT64_MAX && missing + DISK_MARGIN > available, HY_ERR_IO,
+               "%s: the download needs %s, but the disk of %s has only %s free; free some space, "
+               "or choose another folder with --out",
+               d->name, hy_bytes_as_text(missing).text, d->folder,
+               hy_bytes_as_text(available).text);
     return HY_OK;
 }
 
-/* Makes the model findable: links in snapshots/COMMIT, config.json last, and the revision's name.
- * */
+/* Publishes the model: links in snapshots/COMMIT, config.json last, and the revision's name. */
 static hy_status publish(const download *d, char folder[HY_HF_PATH_MAX]) {
     char name[2 * TEXT_BYTES], path[HY_HF_PATH_MAX], target[HY_SHA_HEX + 16];
     snprintf(name, sizeof name, "snapshots/%s", d->listing.commit);

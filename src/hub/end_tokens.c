@@ -8,11 +8,11 @@
 #define KEY "eos_token_id"
 enum { PATH_BYTES = 1024 };
 
-/* An id below 0 is how some files say that there is none. */
+/* Some files use an id below 0 for "none". */
 static hy_status add(const char *path, const hy_json_node *node, hy_end_tokens *out) {
     int64_t id;
     HY_FAIL_IF(!hy_json_as_int(node, &id) || id > INT32_MAX, HY_ERR_INPUT,
-               "%s: \"" KEY "\" is not a token's id or a list of them", path);
+               "%s: \"" KEY "\" is not a token id or a list of token ids", path);
     if (id < 0 || hy_end_tokens_has(out, (int32_t)id)) return HY_OK;
     HY_FAIL_IF(out->count == HY_MOST_END_TOKENS, HY_ERR_INPUT,
                "%s: \"" KEY "\" names more than %d tokens", path, HY_MOST_END_TOKENS);

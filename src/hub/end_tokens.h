@@ -1,8 +1,8 @@
-/* end_tokens.h: the tokens with which a model ends what it writes, as its folder says.
+/* end_tokens.h: the end tokens of a model, from its folder.
  *
- * generation_config.json names them under "eos_token_id", one or a list; where it does not,
- * config.json may. A folder without either, or a model without a folder, names none: then the
- * tokenizer's end token and the chat template's are all there is. */
+ * generation_config.json lists them under "eos_token_id", as one id or a list; otherwise
+ * config.json may. If neither does, or the model has no folder, only the end tokens of the
+ * tokenizer and of the chat template count. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,6 +16,6 @@ typedef struct hy_end_tokens {
     int32_t count;
 } hy_end_tokens;
 
-/* folder may be "": none. HY_ERR_INPUT names the file and what is wrong in it. */
+/* folder "": none. HY_ERR_INPUT names the file and the error. */
 hy_status hy_end_tokens_read(const char *folder, hy_end_tokens *out);
 bool hy_end_tokens_has(const hy_end_tokens *tokens, int32_t id);

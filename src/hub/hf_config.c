@@ -74,10 +74,10 @@ static hy_status read_arch(reader *r) {
     const char *type, *class_name = NULL;
     if (list && (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != 1 ||
                  !hy_json_as_string(hy_json_first(list), &class_name, NULL))) {
-        return refuse(r, "architectures", "a list of one name");
+        return refuse(r, "architectures", "a list with one name");
     }
     HY_TRY(read_word(r, "model_type", NULL, &type));
-    if (!class_name && !type) return refuse(r, "architectures", "a list of one name");
+    if (!class_name && !type) return refuse(r, "architectures", "a list with one name");
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
         const hy_family *f = r->family = hy_family_of((hy_arch)i);
         bool is_type = !type || strcmp(type, f->name) == 0;
@@ -86,7 +86,7 @@ static hy_status read_arch(reader *r) {
         r->out->shape.arch = (hy_arch)i;
         if (is_type && is_class) return HY_OK;
         HY_FAIL_IF(class_name && strcmp(class_name, f->class_name) == 0, HY_ERR_INPUT,
-                   "%s: \"model_type\" %.80s does not go with %s", r->name, type, class_name);
+                   "%s: \"model_type\" %.80s does not match %s", r->name, type, class_name);
     }
     hy_text known = {0};
     for (int i = HY_ARCH_NONE + 1; i < HY_ARCH_COUNT; i++) {
@@ -113,7 +113,7 @@ bool hy_hf_dtype_named(const char *word, hy_dtype *out) {
     return false;
 }
 
-/* A dtype that is not among ours (auto, a quantised one) says nothing: the files do. */
+/* An unknown dtype (auto, a quantised one) is ignored: the files have their own types. */
 static hy_status read_dtype(reader *r) {
     const char *name;
     HY_TRY(read_word(r, field(r, "dtype") ? "dtype" : "torch_dtype", "", &name));
@@ -151,7 +151,7 @@ static hy_status read_rotations(const reader *r, hy_shape *s) {
     return HY_OK;
 }
 
-/* transformers 5 writes rope_parameters, with theta inside; before it was rope_theta and
+/* transformers 5 writes rope_parameters with theta inside; older versions write rope_theta and
  * rope_scaling. */
 static hy_status read_rope(const reader *r, hy_shape *s) {
     bool is_new = field(r, "rope_parameters") != NULL;
@@ -171,27 +171,27 @@ static hy_status read_rope(const reader *r, hy_shape *s) {
 
 /* ---- sliding windows ------------------------------------------------------------------------- */
 
-/* A letter for each layer, as in hy_shape.sliding_layers, by the list of layer types. */
+/* One letter per layer, as in hy_shape.sliding_layers, from the list of layer types. */
 static hy_status read_layer_types(const reader *r, char *letters, int32_t layers) {
     const hy_json_node *list = field(r, "layer_types");
     const char *kind;
     if (!list) return HY_OK;
     if (hy_json_type_of(list) != HY_JSON_ARRAY || hy_json_size(list) != (size_t)layers) {
-        return refuse(r, "layer_types", "a list with a word for each layer");
+        return refuse(r, "layer_types", "a list with one word per layer");
     }
     for (const hy_json_node *n = hy_json_first(list); n; n = hy_json_next(n)) {
         if (!hy_json_as_string(n, &kind, NULL)) kind = "";
         bool is_full = strcmp(kind, "full_attention") == 0;
         HY_FAIL_IF(!is_full && strcmp(kind, "sliding_attention") != 0, HY_ERR_INPUT,
                    "%s: \"layer_types\" has %.40s; supported: full_attention, sliding_attention",
-                   r->name, kind[0] ? kind : "something that is no word");
+                   r->name, kind[0] ? kind : "an entry that is not a string");
         *letters++ = is_full ? 'f' : 's';
     }
     return HY_OK;
 }
 
-/* The window and the layers that have it: the shortest row of letters that repeats to all of them.
- * */
+/* The window and the layers that use it: the shortest pattern of letters that repeats over all
+ * layers. */
 static hy_status set_window(const reader *r, const char *letters, int32_t window, hy_shape *s) {
     size_t layers = (size_t)s->layers, period = 1;
     bool has_full = memchr(letters, 'f', layers), has_sliding = memchr(letters, 's', layers);
@@ -202,15 +202,16 @@ static hy_status set_window(const reader *r, const char *letters, int32_t window
         if (letters[i] != letters[i - period]) i = period++; /* from the start again, one longer */
     }
     HY_FAIL_IF(period >= sizeof s->sliding_layers, HY_ERR_INPUT,
-               "%s: the sliding windows of its %d layers repeat after %zu; supported: up to %zu",
+               "%s: the pattern of sliding windows in its %d layers repeats after %zu layers; "
+               "supported: up to %zu",
                r->name, s->layers, period, sizeof s->sliding_layers - 1);
     memcpy(s->sliding_layers, letters, period);
     return HY_OK;
 }
 
-/* A Qwen's window holds from layer max_window_layers on, if it is used; the others' holds for all
- * layers. A list of layer types goes before that; a Mistral with one is what AutoModel takes for a
- * Ministral. */
+/* A Qwen's window applies from layer max_window_layers on, if it is enabled; other windows apply
+ * to all layers. A list of layer types overrides that; AutoModel treats a Mistral with a list as
+ * a Ministral. */
 static hy_status read_window(const reader *r, hy_shape *s) {
     bool is_used = true;
     int64_t first = 0;
@@ -312,7 +313,7 @@ hy_status hy_hf_config_parse(const char *text, size_t size, const char *name, hy
     reader r = {.name = name, .node = hy_json_root(json), .within = "", .out = out};
     hy_status status = hy_json_type_of(r.node) == HY_JSON_OBJECT
                            ? read_shape(&r)
-                           : hy_fail(HY_ERR_INPUT, "%s: is not an object", name);
+                           : hy_fail(HY_ERR_INPUT, "%s is not a JSON object", name);
     if (status == HY_OK) status = hy_hf_quant_read(r.node, name, &out->quant);
     if (status == HY_OK) status = hy_hf_check_fields(r.family, r.node, name, &out->notes);
     hy_json_free(json);

@@ -1,20 +1,19 @@
-/* hf_config_fields.c: the fields of config.json that say nothing about the shape. See hf_config.h.
+/* hf_config_fields.c: the fields of config.json that do not describe the shape. See hf_config.h.
  *
- * Three kinds: those that are read elsewhere or never change what the model computes, those that
- * are fine with one value and refused with another, and those that concern training alone, which
- * get a note. What is in none of the lists is named in a note: the classes that are supported do
- * not compute with it. */
+ * There are three kinds: fields that are read elsewhere or never change the computation, fields
+ * that are accepted with only one value, and fields for training only, which get a note. Unknown
+ * fields also get a note: the supported classes do not compute with them. */
 #include <string.h>
 
 #include "base/error.h"
 #include "hub/hf_config.h"
 
-/* Read by hf_config.c or written for a shape by hf_config_write.c, beside the keys of the family.
- * */
+/* Read by hf_config.c or written by hf_config_write.c, in addition to the keys of the family. */
 static const char used[] = " architectures model_type torch_dtype dtype vocab_size"
                            " tie_word_embeddings initializer_range quantization_config ";
 
-/* Names, tokens, generation, classification heads, how to run: not what is computed. */
+/* Names, tokens, generation, classification heads, runtime options: they do not change the
+ * computation. */
 static const char harmless[] =
     " _name_or_path name_or_path transformers_version use_cache _commit_hash bos_token_id"
     " eos_token_id pad_token_id sep_token_id unk_token_id cls_token_id mask_token_id"
@@ -32,11 +31,11 @@ static const char harmless[] =
     " exponential_decay_length_penalty suppress_tokens begin_suppress_tokens is_llama_config"
     " unsloth_version unsloth_fixed cross_attention_hidden_size max_seq_len seq_length ";
 
-/* Fine with this value (or null); another one would change the result. */
+/* Accepted with this value (or null); another value would change the result. */
 static const struct {
     const char *key;
     double value;       /* true is 1, false is 0 */
-    bool must_be_empty; /* instead: null, or a list or object of nothing */
+    bool must_be_empty; /* instead of a value: null, or an empty list or object */
 } fixed[] = {
     {.key = "scale_attn_weights", .value = 1},
     {.key = "scale_attn_by_inverse_layer_idx", .value = 0},
@@ -89,7 +88,7 @@ static bool has_value(const hy_json_node *node, double value) {
     return hy_json_as_double(node, &number) && number == value;
 }
 
-/* *is_known tells whether the field is among the fixed ones. */
+/* is_known: the field is in the list of fixed ones. */
 static hy_status check_fixed(const hy_json_node *member, const char *name, bool *is_known) {
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
         if (strcmp(fixed[i].key, hy_json_key(member)) != 0) continue;
@@ -114,9 +113,11 @@ hy_status hy_hf_check_fields(const hy_family *family, const hy_json_node *root, 
         HY_TRY(check_fixed(m, name, &is_known));
         if (is_known || hy_hf_is_used(family, key) || hy_word_is_in(harmless, key)) continue;
         if (!hy_word_is_in(dropouts, key)) {
-            hy_text_addf(notes, "%s: field \"%.80s\" is not known and ignored\n", name, key);
+            hy_text_addf(notes, "%s: the unknown field \"%.80s\" is ignored\n", name, key);
         } else if (!is_empty(m)) {
-            hy_text_addf(notes, "%s: \"%s\" is not 0, but there is no dropout here\n", name, key);
+            hy_text_addf(notes,
+                         "%s: \"%s\" is not 0, but dropout is not supported and is ignored\n", name,
+                         key);
         }
     }
     return hy_text_status(notes);

@@ -1,8 +1,8 @@
-/* hf_config_quant.c: what config.json says of quantised weights. See hf_config.h.
+/* hf_config_quant.c: reads how config.json describes quantised weights. See hf_config.h.
  *
- * quantization_config names a method and its options. One of them is read: bitsandbytes in 4 bits
- * (NF4), with scales of one level or two. The others are refused by name. Defaults are those of
- * transformers' BitsAndBytesConfig. */
+ * quantization_config names a method and its options. Only bitsandbytes in 4 bits (NF4) is
+ * supported, with single-level or two-level scales. Other methods are rejected by name. Defaults
+ * are those of transformers' BitsAndBytesConfig. */
 #include <string.h>
 
 #include "base/error.h"
@@ -29,7 +29,7 @@ hy_status hy_hf_quant_read(const hy_json_node *root, const char *name, hy_hf_qua
     bool is_object = hy_json_type_of(q) == HY_JSON_OBJECT;
     if (is_object && hy_json_size(q) == 0) return HY_OK;
     bool is_8bit = is_on(q, "load_in_8bit"), is_4bit = is_on(q, "load_in_4bit");
-    /* folders of the first versions name no method */
+    /* folders of early versions name no method */
     const char *method = word(q, "quant_method", is_8bit || is_4bit ? "bitsandbytes" : "unknown");
     HY_FAIL_IF(!is_object || strcmp(method, "bitsandbytes") != 0, HY_ERR_INPUT,
                "%s: \"quantization_config\": method %.40s is not supported; " ACCEPTED, name,

@@ -52,7 +52,7 @@ static void put_window(hy_json_writer *w, const hy_family *family, const hy_shap
     }
     if (!hy_family_has_key(family, "use_sliding_window")) return;
     hy_json_put_bool(w, "use_sliding_window", s->sliding_window > 0);
-    int32_t first = 0; /* the nearest for versions of transformers that know no layer_types */
+    int32_t first = 0; /* the closest for versions of transformers without layer_types */
     while (first < s->layers && hy_shape_window(s, first) == 0) first++;
     hy_json_put_int(w, "max_window_layers", first);
 }
@@ -126,7 +126,7 @@ static void put_node(hy_json_writer *w, const char *key, const hy_json_node *nod
     }
 }
 
-#define DEEPEST 32 /* levels of a field that is kept: what the writer can nest */
+#define DEEPEST 32 /* nesting depth of a kept field, which the writer supports */
 
 static int depth_of(const hy_json_node *node) {
     int deepest = 0;
@@ -137,7 +137,7 @@ static int depth_of(const hy_json_node *node) {
     return deepest + 1;
 }
 
-/* null where there is none: transformers has its own idea of them else. */
+/* null if there is none, because otherwise transformers uses its own defaults. */
 static void put_token(hy_json_writer *w, const char *key, int32_t id) {
     if (id >= 0) {
         hy_json_put_int(w, key, id);

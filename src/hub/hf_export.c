@@ -1,8 +1,8 @@
-/* hf_export.c: writes a model's folder. See hf_export.h.
+/* hf_export.c: writes a model folder. See hf_export.h.
  *
- * All goes into .NAME.partial beside the target, which takes the name when it is complete and
- * synced; what a crash leaves behind is removed by the next try. Memory: a piece of a tensor, or
- * one whole matrix where the format wants it transposed. */
+ * Everything is written to .NAME.partial in the same parent folder, which is renamed when it is
+ * complete and synced; the next attempt removes what a crash leaves behind. Memory: a piece of a
+ * tensor, or one whole matrix if the format needs it transposed. */
 #include "hub/hf_export.h"
 
 #include <fcntl.h>
@@ -33,7 +33,7 @@ typedef struct shard {
 typedef struct export_job {
     const hy_hf_writing *w;
     char partial[HY_HF_PATH_MAX], old[HY_HF_PATH_MAX];
-    hy_shape shape; /* with the architecture that it is written as */
+    hy_shape shape; /* with the architecture used in the folder */
     hy_hf_name *names;
     int32_t count;
     shard *shards;
@@ -49,8 +49,8 @@ static bool has_source(const export_job *e) { return e->w->source && e->w->sourc
 
 /* ---- what goes where ------------------------------------------------------------------------- */
 
-/* A model that came from a folder keeps the names of its tensors, and its architecture if that can
- * say what the model is now: a setting may have added a window. */
+/* A model from a folder keeps its tensor names, and its architecture if that still describes the
+ * model: a setting may have added a window. */
 static hy_status choose_names(export_job *e) {
     const char *prefix = e->w->prefix;
     hy_hf_config config;
@@ -108,12 +108,12 @@ static hy_status cut_shards(export_job *e) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* A model that computes nothing is no model. */
+/* Weights that are not finite make the model useless. */
 static hy_status read_finite(const export_job *e, const hy_hf_name *name, int64_t first,
                              int64_t count, float *out) {
     HY_TRY(e->w->read(e->w->context, name->param, first, count, out));
     for (int64_t i = 0; i < count; i++) {
-        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s holds a number that is not finite",
+        HY_FAIL_IF(!isfinite(out[i]), HY_ERR_NUMERIC, "%s contains a number that is not finite",
                    name->name);
     }
     return HY_OK;
@@ -191,7 +191,7 @@ static hy_status write_shard(const export_job *e, const shard *s) {
 
 /* ---- the small files ------------------------------------------------------------------------- */
 
-/* Writes and frees a text that was made with this status. */
+/* Writes and frees a text; `status` is the result of making it. */
 static hy_status put_text(const export_job *e, const char *name, hy_status status, hy_text *text) {
     if (status == HY_OK) status = hy_text_status(text);
     if (status == HY_OK) status = hy_hf_put_file(e->partial, name, text->data, text->size);
@@ -220,8 +220,8 @@ static hy_status write_index(const export_job *e) {
     return put_text(e, "model.safetensors.index.json", HY_OK, &text);
 }
 
-/* Whether a source's config.json says this model: by what would be written of either. What new
- * weights would be drawn from is no part of it. */
+/* Does a source's config.json describe this model? Compares what would be written for both. The
+ * settings of initial weights do not count. */
 static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *out) {
     hy_text ours = {0}, theirs = {0};
     source->shape.init_std = e->shape.init_std;
@@ -235,7 +235,7 @@ static hy_status says_the_same(const export_job *e, hy_hf_config *source, bool *
     return status;
 }
 
-/* A source's as it came, but for the dtype; where a setting changed the shape, as that says. */
+/* The source's file with a new dtype; if a setting changed the shape, a new file. */
 static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy_text *text) {
     char path[HY_HF_PATH_MAX];
     hy_hf_config config;
@@ -280,7 +280,7 @@ static hy_status copy_side_files(const char *root, const char *from, const char 
             status = hy_hf_copy_file(source, to, names[i]);
         } else {
             hy_say_to(observer, HY_WARNING,
-                      "%s is not copied: it is no regular file of the model's folder", source);
+                      "%s is not copied: it is not a regular file in the model folder", source);
         }
     }
     hy_dir_list_free(names, count);
@@ -304,15 +304,14 @@ static hy_status name_partial(export_job *e) {
     int length = (int)(end - begin);
     bool has_name = length > 0 && *last != '/' && strspn(last, ".") < (size_t)length;
     HY_FAIL_IF(!has_name, HY_ERR_INPUT,
-               "a folder is written whole under its own name: give it one instead of \"%s\"",
-               e->w->folder);
+               "\"%s\" cannot be the output folder: choose a folder with a name", e->w->folder);
     snprintf(name, sizeof name, ".%.*s.partial", length, last);
     HY_TRY(hy_path_join(e->partial, sizeof e->partial, parent, name));
     snprintf(name, sizeof name, ".%.*s.old", length, last);
     return hy_path_join(e->old, sizeof e->old, parent, name);
 }
 
-/* Only a model is replaced by a model. */
+/* Only a model folder may be replaced by a model folder. */
 static hy_status check_target(const export_job *e) {
     char config[HY_HF_PATH_MAX], **names;
     size_t count;
@@ -322,19 +321,19 @@ static hy_status check_target(const export_job *e) {
     }
     if (!hy_path_exists(folder)) return HY_OK;
     HY_FAIL_IF(!hy_path_is_dir(folder) || hy_path_is_link(folder), HY_ERR_INPUT,
-               "%s is no folder of its own and is not replaced by one", folder);
+               "%s is not a plain folder, so it is not replaced", folder);
     const char *name = e->w->is_adapter ? HY_PEFT_CONFIG : "config.json";
     HY_TRY(hy_path_join(config, sizeof config, folder, name));
     HY_TRY(hy_dir_list(folder, &names, &count));
     hy_dir_list_free(names, count);
     HY_FAIL_IF(count > 0 && !hy_path_exists(config), HY_ERR_INPUT,
-               "%s is not replaced: it is no %s folder (it has no %s)", folder,
+               "%s is not replaced: it is not a %s folder (it has no %s)", folder,
                e->w->is_adapter ? "adapter's" : "model's", name);
     return HY_OK;
 }
 
-/* The partial folder, empty and ours: another process that writes the same folder is not disturbed.
- * */
+/* Creates the empty partial folder; another process that writes the same folder is not
+ * disturbed. */
 static hy_status take_partial(const export_job *e, hy_lock **lock) {
     if (hy_path_exists(e->partial)) {
         HY_TRY(hy_lock_take(e->partial, lock));
@@ -368,7 +367,7 @@ static hy_status fill_partial(const export_job *e) {
         HY_TRY(hy_hf_copy_side_files(e->w->source, e->partial, e->w->observer));
     }
     hy_hf_tokens tokens;
-    bool has_tokens = false; /* of a tokenizer that is not the source's */
+    bool has_tokens = false; /* of a tokenizer other than the source's */
     hy_text config = {0}, generation = {0};
     if (e->w->tokenizer && e->w->tokenizer[0]) {
         HY_TRY(hy_hf_write_tokenizer(e->w->tokenizer, e->partial));
@@ -386,7 +385,7 @@ static hy_status fill_partial(const export_job *e) {
     return HY_OK;
 }
 
-/* What somebody put into the older folder, and no writer of models, goes on in the new one. */
+/* Files that a user added to the old folder are moved to the new one. */
 static hy_status keep_foreign(const char *older, const char *folder) {
     char **names, from[HY_HF_PATH_MAX], to[HY_HF_PATH_MAX];
     size_t count;
@@ -407,7 +406,7 @@ static hy_status keep_foreign(const char *older, const char *folder) {
     return status;
 }
 
-/* The lock came along with the folder; its holder still has it. */
+/* The lock moved with the folder and is still held. */
 static void drop_lock_file(const char *folder) {
     char path[HY_HF_PATH_MAX];
     if (hy_path_join(path, sizeof path, folder, HY_LOCK_FILE) == HY_OK) {
@@ -415,8 +414,8 @@ static void drop_lock_file(const char *folder) {
     }
 }
 
-/* An older folder goes only when the new one has its name; where the file system cannot swap them,
- * it waits under another name, which it has back when that fails. */
+/* An old folder is removed only after the new one has its name. If the file system cannot swap
+ * them, the old one is renamed first, and renamed back on failure. */
 static hy_status take_name(const export_job *e) {
     const char *folder = e->w->folder;
     HY_TRY(hy_dir_sync(e->partial));

@@ -1,8 +1,8 @@
-/* hf_export.h: a model written as a folder that transformers loads.
+/* hf_export.h: writes a model as a folder for transformers.
  *
- * Weights come from whoever has them, a store or a checkpoint's file, some elements at a time; the
- * folder is whole or not there. What lay beside the weights the model began with (tokenizer, chat
- * template, generation settings) is copied along. */
+ * Weights come from a store or a checkpoint file, some elements at a time; the folder is
+ * complete or absent. The other files of the starting model (tokenizer, chat template,
+ * generation settings) are copied. */
 #pragma once
 
 #include "hybrid.h"
@@ -13,30 +13,30 @@ typedef hy_status (*hy_weight_reader)(void *context, int32_t param, int64_t firs
                                       float *out);
 
 typedef struct hy_hf_writing {
-    const char *folder;    /* to be made; one that is there is replaced */
-    const char *source;    /* folder of the model it began as; NULL or "": none */
-    const char *prefix;    /* of the tensors' names there; NULL: as its weights have it */
-    const char *tokenizer; /* its file, where it is not the one in `source`; NULL or "": it is */
+    const char *folder;    /* the folder to write; an existing one is replaced */
+    const char *source;    /* folder of the starting model; NULL or "": none */
+    const char *prefix;    /* prefix of its tensor names; NULL: as in its weights */
+    const char *tokenizer; /* its file, if it is not in `source`; NULL or "": in `source` */
     const hy_shape *shape;
     const hy_params *params;
     hy_dtype dtype;      /* fp32, bf16 or fp16 */
-    uint64_t shard_size; /* most bytes of tensors in a file; a larger tensor has one of its own */
+    uint64_t shard_size; /* maximum tensor bytes per file; a larger tensor has its own file */
     hy_weight_reader read;
     void *context;
-    bool is_adapter;  /* a folder of PEFT: adapters and what is trained whole, and nothing else */
-    const char *base; /* what it then names as the model it stands beside */
-    const hy_observer *observer; /* hears where the architecture is another than the source's */
+    bool is_adapter;             /* a PEFT folder: only adapters and modules trained whole */
+    const char *base;            /* the base model's name in that folder */
+    const hy_observer *observer; /* hears if the architecture differs from the source's */
 } hy_hf_writing;
 
-/* HY_ERR_INPUT where no architecture of transformers computes what the shape says. */
+/* HY_ERR_INPUT if no architecture of transformers supports the shape. */
 hy_status hy_hf_write(const hy_hf_writing *writing);
 
-/* hf_tokenizer_files.c: the files of a tokenizer (tokenizer.json, its folder, or llama2.c's) as a
- * model's folder has them; those that are there are replaced. */
+/* hf_tokenizer_files.c: writes the tokenizer's files (tokenizer.json, its folder, or llama2.c's)
+ * to a model folder and replaces existing ones. */
 hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder);
-/* A file of the folder, whole or not there: from memory, or a copy of another. */
+/* Writes a file of the folder atomically: from memory, or as a copy. */
 hy_status hy_hf_put_file(const char *folder, const char *name, const void *data, size_t size);
 hy_status hy_hf_copy_file(const char *from, const char *folder, const char *name);
-/* What lies in a model's folder beside config.json and weights; the observer, which may be NULL,
- * hears of what is no file of that folder and stays behind. */
+/* Copies the other files of a model folder, without config.json and weights. The observer (may
+ * be NULL) hears of entries that are not files of the folder and are skipped. */
 hy_status hy_hf_copy_side_files(const char *from, const char *to, const hy_observer *observer);

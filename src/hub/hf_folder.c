@@ -1,7 +1,7 @@
 /* hf_folder.c: finds a model by folder, hub name or file. See hf_folder.h.
  *
- * The hub's cache keeps models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/
- * with the files. It lies in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
+ * The hub's cache has models--ORG--NAME/refs/main, a text with a commit, and snapshots/COMMIT/
+ * with the files. It is in $HF_HUB_CACHE, in $HF_HOME/hub, or in ~/.cache/huggingface/hub. */
 #include "hub/hf_folder.h"
 
 #include <ctype.h>
@@ -16,7 +16,7 @@
 
 /* ---- the hub's cache ------------------------------------------------------------------------- */
 
-/* "models--Qwen--Qwen2.5-0.5B" for "Qwen/Qwen2.5-0.5B"; false for what cannot be a hub name. */
+/* "models--Qwen--Qwen2.5-0.5B" for "Qwen/Qwen2.5-0.5B"; false: not a hub name. */
 static bool cache_name(const char *name, char *out, size_t size) {
     size_t at = (size_t)snprintf(out, size, "models--");
     int slashes = 0;
@@ -37,7 +37,7 @@ static bool cache_name(const char *name, char *out, size_t size) {
     return true;
 }
 
-/* The commit that refs/main names; "" when there is no such file. */
+/* The commit in refs/main; "": there is no such file. */
 static hy_status main_revision(const char *folder, char out[128]) {
     char path[HY_HF_PATH_MAX], *text;
     size_t size;
@@ -49,7 +49,7 @@ static hy_status main_revision(const char *folder, char out[128]) {
     bool is_plain = length > 0 && length < 128 && !memchr(text, '/', length) && text[0] != '.';
     if (is_plain) snprintf(out, 128, "%.*s", (int)length, text);
     free(text);
-    return is_plain ? HY_OK : hy_fail(HY_ERR_INPUT, "%s does not hold a revision", path);
+    return is_plain ? HY_OK : hy_fail(HY_ERR_INPUT, "%s does not contain a revision", path);
 }
 
 /* Without refs/main: the only snapshot there is. */
@@ -60,9 +60,10 @@ static hy_status only_revision(const char *snapshots, char out[128]) {
     if (count == 1) snprintf(out, 128, "%.127s", names[0]);
     hy_dir_list_free(names, count);
     if (count == 1) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s has %zu revisions and no refs/main says which; name the folder of one",
-                   snapshots, count);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s has %zu revisions and no refs/main to choose one; name the folder of a revision",
+        snapshots, count);
 }
 
 static const struct {
@@ -77,7 +78,8 @@ bool hy_hf_is_hub_name(const char *name) {
 hy_status hy_hf_cache_folder(const char *name, char path[HY_HF_PATH_MAX]) {
     char wanted[512];
     HY_FAIL_IF(!cache_name(name, wanted, sizeof wanted), HY_ERR_INPUT,
-               "%.200s is no name on the hub; one is like Qwen/Qwen2.5-0.5B", name);
+               "%.200s is not a model name on the hub; expected a name such as Qwen/Qwen2.5-0.5B",
+               name);
     for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++) {
         const char *value = getenv(caches[i].variable);
         if (!value || !*value) continue;
@@ -86,15 +88,16 @@ hy_status hy_hf_cache_folder(const char *name, char path[HY_HF_PATH_MAX]) {
                    caches[i].variable, value);
         return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT,
-                   "no folder for the hub's cache: HOME, HF_HOME and HF_HUB_CACHE are not set");
+    return hy_fail(
+        HY_ERR_INPUT,
+        "cannot find the folder of the hub's cache: HOME, HF_HOME and HF_HUB_CACHE are not set");
 }
 
 hy_hint hy_hf_how_to_fetch(const char *name) {
     hy_hint hint = {""};
     if (!strchr(name, '/') || !hy_hf_is_hub_name(name)) return hint;
-    int size =
-        snprintf(hint.text, sizeof hint.text, "; from the hub: hybrid-train --download %s", name);
+    int size = snprintf(hint.text, sizeof hint.text,
+                        "; to download it from the hub: hybrid-train --download %s", name);
     if (size >= (int)sizeof hint.text) hint.text[0] = 0;
     return hint;
 }
@@ -144,14 +147,13 @@ static hy_status look_into(const char *folder, hy_model_files *kind, char path[H
         snprintf(path, HY_HF_PATH_MAX, "%s", each);
     }
     hy_dir_list_free(names, count);
-    HY_FAIL_IF(found > 1, HY_ERR_INPUT, "%s holds %d llama2.c files; name one of them", folder,
+    HY_FAIL_IF(found > 1, HY_ERR_INPUT, "%s contains %d llama2.c files; name one of them", folder,
                found);
     *kind = HY_FILES_LLAMA2C;
     if (path[0]) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s is a folder without config.json; a model's folder holds config.json and "
-                   "model.safetensors",
-                   folder);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s has no config.json; a model folder contains config.json and model.safetensors", folder);
 }
 
 hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PATH_MAX]) {
@@ -169,7 +171,7 @@ hy_status hy_hf_find(const char *name, hy_model_files *kind, char path[HY_HF_PAT
     return is_cached ? look_into(snapshot, kind, path) : HY_OK;
 }
 
-/* Only what a model needs to be used: a folder may hold anything else, training data among it. */
+/* Only files that a model needs: a folder may hold anything else, even training data. */
 bool hy_hf_is_side_file(const char *name) {
     static const char *const known[] = {
         "tokenizer.json",
@@ -198,7 +200,7 @@ bool hy_hf_is_side_file(const char *name) {
     return is_known && name[0] != '.';
 }
 
-/* Snapshots of the hub's cache are links into blobs/, beside snapshots/. */
+/* Snapshots in the hub's cache are links into blobs/, next to snapshots/. */
 bool hy_hf_holds_file(const char *folder, const char *path) {
     char real[PATH_MAX];
     if (!realpath(folder, real)) return false;

@@ -244,7 +244,7 @@ static hy_status quantise(loading *l, const hy_weight_files *files, int32_t inde
     return status;
 }
 
-/* Matrices that the store has quantised, one after the other. */
+/* Quantises the store's quantised matrices one after the other. */
 static hy_status quantise_all(loading *l, const hy_weight_files *files) {
     for (int32_t i = 0; i < l->model->params.count; i++) {
         int32_t item = hy_store_item_of(l->store, i);

@@ -1,4 +1,4 @@
-/* hf_names.c: the names of tensors in a model's folder. See hf_names.h. */
+/* hf_names.c: the tensor names in a model folder. See hf_names.h. */
 #include "hub/hf_names.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "model/param_names.h"
 
-/* Rows of module i among those that hold a parameter. */
+/* The rows of module i in its parameter. */
 static int64_t part_rows(const hy_shape *s, const hy_param *param, const hy_modules *modules,
                          int i) {
     int64_t rows[HY_PARAM_PIECES];
@@ -18,7 +18,7 @@ static int64_t part_rows(const hy_shape *s, const hy_param *param, const hy_modu
     return rows[i];
 }
 
-/* "model.layers.3.mlp.up_proj.weight": %d of the path is the layer. */
+/* "model.layers.3.mlp.up_proj.weight": %d in the path is the layer. */
 static void write_name(const char *prefix, const char *path, int32_t layer, bool is_bias,
                        char out[HY_HF_NAME_MAX]) {
     const char *at = strstr(path, "%d"), *ending = is_bias ? ".bias" : ".weight";

@@ -1,7 +1,7 @@
-/* hf_names.h: under which names, and in which form, a model's folder holds our parameters.
+/* hf_names.h: the names and the form of our parameters in a model folder.
  *
- * A parameter of ours is one tensor there or several, one below the other: q, k and v; gate and up.
- * GPT-2 keeps its matrices as (in, out), ours are (out, in). */
+ * A parameter of ours is one tensor there, or several stacked by rows: q, k and v; gate and up.
+ * GPT-2 stores its matrices as (in, out), ours are (out, in). */
 #pragma once
 
 #include "model/arch/arch.h"
@@ -18,11 +18,11 @@ typedef struct hy_hf_name {
     bool is_transposed; /* there it is (cols, rows) */
 } hy_hf_name;
 
-/* All tensors that a folder of this model holds, in the order of our parameters; the caller frees
- * the list. `prefix` is the family's, or "" for files of a bare model. */
+/* All tensors in a folder of this model, in the order of our parameters; the caller frees the
+ * list. `prefix` is the family's, or "" for a bare model. */
 hy_status hy_hf_list_names(const hy_family *family, const char *prefix, const hy_shape *shape,
                            const hy_params *params, hy_hf_name **out, int32_t *count);
 
-/* Tensors that some files carry although nothing is computed from them: masks, frequencies, the
+/* Tensors that some files contain although the model does not use them: masks, frequencies, the
  * copy of a tied head. */
 bool hy_hf_is_ignored(const hy_shape *shape, const char *name);

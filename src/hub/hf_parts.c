@@ -1,4 +1,4 @@
-/* hf_parts.c: a model's files opened, and each parameter found in them. See hf_load.h. */
+/* hf_parts.c: opens a model's files and finds each parameter in them. See hf_load.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ static hy_status check_tensor(const char *folder, const hy_hf_name *name, hy_hf_
     }
     const hy_safetensors_entry *e = found.entry;
     if (e->ndim != name->ndim || memcmp(e->shape, expected, (size_t)name->ndim * 8) != 0) {
-        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" is %s, the model's is %s", folder,
-                       name->name, hy_dims_to_text(e->shape, e->ndim).text,
+        return hy_fail(HY_ERR_INPUT, "%s: tensor \"%s\" has shape %s, but the model needs %s",
+                       folder, name->name, hy_dims_to_text(e->shape, e->ndim).text,
                        hy_dims_to_text(expected, name->ndim).text);
     }
     if (hy_is_real(e->dtype)) return HY_OK;
@@ -39,19 +39,19 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A tied head may be stored a second time, but not as something else: versions of transformers
- * disagree about which of the two such a folder means. */
+/* A tied head may be stored a second time, but only with equal values: versions of transformers
+ * disagree about which copy counts. */
 static hy_status check_tied(const char *folder, hy_hf_found table, hy_hf_found head) {
     bool is_same;
     HY_TRY(hy_safetensors_compare(table.file, table.entry, head.file, head.entry, &is_same));
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s: config.json says tie_word_embeddings, but lm_head.weight is not the same as "
-               "%.200s; set it to false to use both, or remove that tensor",
+               "%s: config.json sets tie_word_embeddings, but lm_head.weight differs from %.200s; "
+               "set tie_word_embeddings to false to use both, or remove lm_head.weight",
                folder, table.entry->name);
     return HY_OK;
 }
 
-/* The tensor of a name; that of a tied table may have either. */
+/* The tensor of a name; a tied table may have either name. */
 static hy_status find_tensor(const char *folder, const hy_model *model, const hy_hf_name *name,
                              const hy_hf_tensors *tensors, hy_hf_found *out) {
     bool is_tied_table =
@@ -69,7 +69,7 @@ static hy_status find_tensor(const char *folder, const hy_model *model, const hy
     return has_both ? check_tied(folder, *out, head) : HY_OK;
 }
 
-/* What is quantised is (rows, cols) in any case: bitsandbytes turns GPT-2's matrices around. */
+/* Quantised matrices are always (rows, cols): bitsandbytes transposes those of GPT-2. */
 static hy_status add_part(const char *folder, const hy_model *model, const hy_hf_name *name,
                           hy_weight_files *out) {
     hy_hf_found found;
@@ -95,7 +95,7 @@ static hy_status add_part(const char *folder, const hy_model *model, const hy_hf
     return HY_OK;
 }
 
-/* Whether a name is one of these, or that of a tensor beside one that is quantised. */
+/* Is it one of these names, or the name of a tensor that belongs to a quantised one? */
 static bool has_place(const hy_weight_files *files, const char *const *known, int32_t count,
                       const char *name) {
     char owner[HY_HF_NAME_MAX];
@@ -120,10 +120,10 @@ static hy_status check_others(const char *folder, const hy_model *model, const h
         const char *name = hy_hf_tensors_at(files->tensors, i).entry->name;
         if (has_place(files, known, count, name)) continue;
         if (hy_hf_is_ignored(&model->shape, name)) continue;
-        status = hy_fail(HY_ERR_INPUT,
-                         "%s: tensor \"%.200s\" has no place in the model that config.json "
-                         "describes",
-                         folder, name);
+        status =
+            hy_fail(HY_ERR_INPUT,
+                    "%s: tensor \"%.200s\" does not belong to the model that config.json describes",
+                    folder, name);
     }
     free(known);
     return status;
@@ -209,7 +209,7 @@ static hy_status open_llama2c(const char *path, const hy_model *model, hy_weight
     HY_TRY(hy_model_files_shape(HY_FILES_LLAMA2C, path, &shape));
     HY_TRY(hy_llama2c_open(path, &out->llama2c));
     HY_FAIL_IF(!is_same_model(&model->shape, &shape), HY_ERR_INPUT,
-               "%s holds a model of another shape", path);
+               "%s contains a model of another shape", path);
     out->parts = calloc((size_t)model->params.count * 3, sizeof *out->parts);
     if (!out->parts) return hy_fail(HY_ERR_MEMORY, "no memory for a list of tensors");
     for (int32_t i = 0; i < model->params.count; i++) {
@@ -228,7 +228,7 @@ hy_status hy_weight_files_open(const char *name, const hy_model *model, hy_weigh
     *out = (hy_weight_files){0};
     HY_TRY(hy_hf_find(name, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "%s is not the folder of a model, nor its name in the hub's cache%s", name,
+               "%s is not a model folder and not a model name in the hub's cache%s", name,
                hy_hf_how_to_fetch(name).text);
     hy_status status =
         kind == HY_FILES_HF ? open_folder(path, model, out) : open_llama2c(path, model, out);

@@ -1,8 +1,8 @@
-/* hf_shape.c: the shape that a model's files say, whatever their format. See hf_load.h. */
+/* hf_shape.c: reads the shape from a model's files, in any format. See hf_load.h. */
 #include "base/error.h"
 #include "hub/hf_load.h"
 
-/* What the format does not say is what llama2.c computes with. */
+/* Values that the format lacks are those that llama2.c uses. */
 static hy_status llama2c_shape(const char *path, hy_shape *out) {
     hy_llama2c file;
     HY_TRY(hy_llama2c_open(path, &file));

@@ -38,9 +38,9 @@ static const shard *find_shard(const hy_hf_tensors *t, const char *name) {
 static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     char path[PATH_SIZE];
     if (find_shard(t, name)) return HY_OK;
-    /* Shards lie beside the index: a name that leads elsewhere is none. */
+    /* Shards are in the folder of the index: a name that leads elsewhere is rejected. */
     HY_FAIL_IF(!*name || *name == '.' || strchr(name, '/'), HY_ERR_INPUT,
-               "%s/%s: \"%.200s\" is not the name of a file beside it", t->folder, INDEX, name);
+               "%s/%s: \"%.200s\" is not a file name in the same folder", t->folder, INDEX, name);
     HY_TRY(hy_array_reserve(&t->shards, &t->shard_room, t->shard_count + 1, sizeof *t->shards,
                             "shards"));
     shard *s = &t->shards[t->shard_count];
@@ -51,19 +51,19 @@ static hy_status add_shard(hy_hf_tensors *t, const char *name) {
     return hy_safetensors_open(path, &s->file);
 }
 
-/* Opens the shards that the index maps tensors to; both must say the same. */
+/* Opens the shards of the index, and checks that both agree. */
 static hy_status open_listed(hy_hf_tensors *t, const hy_json_node *map) {
     const char *name;
     HY_FAIL_IF(hy_json_type_of(map) != HY_JSON_OBJECT || hy_json_size(map) == 0, HY_ERR_INPUT,
                "%s/%s: \"weight_map\" is missing, empty or not an object", t->folder, INDEX);
     for (const hy_json_node *m = hy_json_first(map); m; m = hy_json_next(m)) {
         HY_FAIL_IF(!hy_json_as_string(m, &name, NULL), HY_ERR_INPUT,
-                   "%s/%s: the file of \"%.200s\" is not a string", t->folder, INDEX,
+                   "%s/%s: the file name of \"%.200s\" is not a string", t->folder, INDEX,
                    hy_json_key(m));
         HY_TRY(add_shard(t, name));
         HY_FAIL_IF(!hy_safetensors_find(find_shard(t, name)->file, hy_json_key(m)), HY_ERR_INPUT,
-                   "%s/%s: tensor \"%.200s\" is not in %s, which it names", t->folder, INDEX,
-                   hy_json_key(m), name);
+                   "%s/%s: tensor \"%.200s\" is not in %s, the file listed for it", t->folder,
+                   INDEX, hy_json_key(m), name);
     }
     for (size_t i = 0; i < t->shard_count; i++) {
         const hy_safetensors *file = t->shards[i].file;
@@ -109,8 +109,7 @@ static hy_status open_files(hy_hf_tensors *t) {
     HY_TRY(hy_path_join(index, sizeof index, t->folder, INDEX));
     if (hy_path_exists(single)) return add_shard(t, SINGLE);
     HY_FAIL_IF(!hy_path_exists(index), HY_ERR_INPUT,
-               "%s has no %s and no %s; weights in other formats (pytorch_model.bin) are "
-               "not read",
+               "%s has no %s and no %s; other weight formats (pytorch_model.bin) are not supported",
                t->folder, SINGLE, INDEX);
     hy_json *json;
     HY_TRY(hy_json_read_file(index, &json));

@@ -1,13 +1,12 @@
-/* hf_tensors.h: the weights of a model's folder as one set of named tensors.
+/* hf_tensors.h: the weights of a model folder as one set of named tensors.
  *
- * model.safetensors, or the shards that model.safetensors.index.json lists. Opening checks every
- * header and that index and shards say the same: each tensor in one file, in the file the index
- * names. */
+ * They are in model.safetensors, or in the shards that model.safetensors.index.json lists.
+ * Opening checks every header, and that each tensor is in exactly the file that the index names. */
 #pragma once
 
 #include "formats/safetensors.h"
 
-/* A tensor and the file that has it. */
+/* A tensor and its file. */
 typedef struct hy_hf_found {
     const hy_safetensors *file;
     const hy_safetensors_entry *entry;

@@ -1,8 +1,8 @@
-/* hf_tokenizer_files.c: the files of a tokenizer that did not come with the model. See hf_export.h.
+/* hf_tokenizer_files.c: writes the files of a tokenizer that did not come with the model. See
+ * hf_export.h.
  *
- * A model that began as a preset, or was trained with another tokenizer than its own, is of no use
- * without the one its data was made with. llama2.c's becomes a tokenizer.json that says the same.
- * */
+ * A model that started from a preset, or was trained with another tokenizer, needs the tokenizer
+ * of its data. The tokenizer of llama2.c is converted to a tokenizer.json. */
 
 #include "base/error.h"
 #include "base/file.h"
@@ -49,7 +49,7 @@ hy_status hy_hf_write_tokenizer(const char *tokenizer, const char *folder) {
     }
     HY_TRY(hy_path_parent(beside, sizeof beside, path));
     HY_TRY(hy_hf_copy_file(path, folder, "tokenizer.json"));
-    /* What names bos and eos lies beside it, or does not. */
+    /* The file that names bos and eos may be in the same folder. */
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     for (int i = 0; i < 2; i++) {
         HY_TRY(hy_path_join(path, sizeof path, beside, names[i]));

@@ -1,7 +1,7 @@
 /* http.c: requests through libcurl. See http.h.
  *
- * The library is opened at run time like OpenBLAS and NVML, and with the few declarations below:
- * the numbers of its options are part of its interface since version 7 and do not change. */
+ * The library is opened at run time, like OpenBLAS and NVML, with the few declarations below:
+ * the numbers of its options have not changed since version 7. */
 #include "hub/http.h"
 
 #include <ctype.h>
@@ -52,12 +52,12 @@ struct hy_http {
     char error[ERROR_BYTES];
 };
 
-/* One request to one address, while it is under way. */
+/* One running request to one address. */
 typedef struct exchange {
     hy_http *http;
     const hy_http_request *request;
     hy_http_answer *answer;
-    unsigned long long first; /* where an answer with a part says that it begins */
+    unsigned long long first; /* the offset in a partial answer */
     bool is_ranged;           /* it did say */
     uint64_t got;             /* bytes so far */
     hy_status failure;
@@ -93,13 +93,12 @@ hy_status hy_http_open(hy_http **out) {
         return HY_OK;
     }
     hy_http_close(http);
-    return hy_fail(HY_ERR_DEVICE,
-                   has_all ? "libcurl does not start"
-                           : "libcurl is not here, which downloads need: sudo apt-get install "
-                             "libcurl4 (the name in Debian and Ubuntu)");
+    return hy_fail(HY_ERR_DEVICE, has_all ? "libcurl failed to start"
+                                          : "downloads need libcurl, which is not installed: sudo "
+                                            "apt-get install libcurl4 (Debian and Ubuntu)");
 }
 
-/* The library itself stays open: what it uses may not survive being unloaded. */
+/* The library stays open: its dependencies may not survive unloading. */
 void hy_http_close(hy_http *http) {
     if (!http) return;
     if (http->handle) http->destroy(http->handle);
@@ -108,7 +107,7 @@ void hy_http_close(hy_http *http) {
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-/* Bytes of "https://host:port"; 0 where it does not begin like that. */
+/* The length of "https://host:port" at the start; 0: it does not start like that. */
 static size_t origin_size(const char *url) {
     size_t scheme = strncasecmp(url, "https://", 8) == 0  ? 8
                     : strncasecmp(url, "http://", 7) == 0 ? 7
@@ -117,15 +116,13 @@ static size_t origin_size(const char *url) {
     return host ? scheme + host : 0;
 }
 
-/* Of "http://user@host" nobody knows at a glance which host it is, so no such address gets the
- * token. */
+/* In "http://user@host" the host is easy to misread, so such an address never gets the token. */
 static bool has_same_origin(const char *a, const char *b) {
     size_t size = origin_size(a);
     return size && size == origin_size(b) && strncasecmp(a, b, size) == 0 && !memchr(a, '@', size);
 }
 
-/* Where `location`, as an answer from `url` has it, leads: a whole address or a path of the same
- * host. */
+/* The target of `location` in an answer from `url`: a full address, or a path on the same host. */
 static hy_status follow(char url[URL_BYTES], const char *location) {
     char next[URL_BYTES];
     bool is_path = location[0] == '/' && location[1] != '/';
@@ -133,14 +130,14 @@ static hy_status follow(char url[URL_BYTES], const char *location) {
     int size = snprintf(next, sizeof next, "%.*s%s", origin, url, location);
     bool leaves_https = strncasecmp(url, "https:", 6) == 0 && strncasecmp(next, "https:", 6) != 0;
     HY_FAIL_IF(size >= (int)sizeof next || !origin_size(next) || leaves_https, HY_ERR_IO,
-               "%.300s sends us to %.300s, which is not followed", url, location);
+               "%.300s redirects to %.300s, which is not followed", url, location);
     memcpy(url, next, (size_t)size + 1);
     return HY_OK;
 }
 
 /* ---- what comes ------------------------------------------------------------------------------ */
 
-/* The value of "Name: value" where `line` is that header; NULL: it is another. */
+/* The value of "Name: value" if `line` is that header; NULL: another header. */
 static const char *value_of(const char *line, const char *name) {
     size_t size = strlen(name);
     if (strncasecmp(line, name, size) != 0 || line[size] != ':') return NULL;
@@ -175,9 +172,11 @@ static size_t on_body(char *data, size_t one, size_t count, void *user) {
     e->http->info(e->http->handle, INFO_STATUS, &status);
     if (status != 200 && status != 206) return size; /* words for people */
     uint64_t offset = (status == 206 ? e->first : 0) + e->got;
-    e->failure = status == 206 && !e->is_ranged
-                     ? hy_fail(HY_ERR_IO, "%.300s: a part came without its place", e->request->url)
-                     : e->request->on_data(e->request->user, offset, data, size);
+    e->failure =
+        status == 206 && !e->is_ranged
+            ? hy_fail(HY_ERR_IO, "%.300s: the server sent a part of the file without its offset",
+                      e->request->url)
+            : e->request->on_data(e->request->user, offset, data, size);
     e->got += size;
     return e->failure == HY_OK ? size : 0;
 }
@@ -215,7 +214,8 @@ static hy_status ask(exchange *e, const char *url) {
     http->set(http->handle, OPT_USER_AGENT, "hybrid-train/" HYBRID_VERSION);
     http->set(http->handle, OPT_PROTOCOLS, (long)HTTP_AND_HTTPS);
     http->set(http->handle, OPT_CONNECT_TIMEOUT, 30L);
-    http->set(http->handle, OPT_LOW_SPEED_LIMIT, 1L); /* not a byte in a minute: it is gone */
+    /* no byte in a minute: the connection is dead */
+    http->set(http->handle, OPT_LOW_SPEED_LIMIT, 1L);
     http->set(http->handle, OPT_LOW_SPEED_TIME, 60L);
     http->set(http->handle, OPT_NO_SIGNAL, 1L);
     int result = http->perform(http->handle);
@@ -226,11 +226,10 @@ static hy_status ask(exchange *e, const char *url) {
     if (result == IS_OK) return HY_OK;
     bool is_certificate = result == BAD_CERTIFICATE || result == BAD_CA_FILE;
     e->answer->may_be_retried = !is_certificate;
-    return hy_fail(HY_ERR_IO, "%.300s: %s%s", url,
-                   http->error[0] ? http->error : "the connection failed",
-                   is_certificate ? "; where the system has no certificates: sudo apt-get install "
-                                    "ca-certificates"
-                                  : "");
+    return hy_fail(
+        HY_ERR_IO, "%.300s: %s%s", url, http->error[0] ? http->error : "the connection failed",
+        is_certificate ? "; if the system has no certificates: sudo apt-get install ca-certificates"
+                       : "");
 }
 
 hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_answer *answer) {
@@ -239,7 +238,7 @@ hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_ans
     HY_FAIL_IF((size_t)snprintf(url, sizeof url, "%s", request->url) >= sizeof url, HY_ERR_INPUT,
                "the address %.200s... is too long", request->url);
     HY_FAIL_IF(!origin_size(url), HY_ERR_INPUT,
-               "%.300s is no address; accepted: https://host/..., http://host/...", url);
+               "%.300s is not an address; accepted: https://host/..., http://host/...", url);
     for (int hop = 0; hop < MOST_HOPS; hop++) {
         *answer = (hy_http_answer){0};
         exchange e = {.http = http, .request = request, .answer = answer};
@@ -249,6 +248,5 @@ hy_status hy_http_get(hy_http *http, const hy_http_request *request, hy_http_ans
         if (status < 300 || status >= 400) return HY_OK;
         HY_TRY(follow(url, e.location));
     }
-    return hy_fail(HY_ERR_IO, "%.300s leads from one address to the next without end",
-                   request->url);
+    return hy_fail(HY_ERR_IO, "%.300s redirects too many times", request->url);
 }

@@ -1,4 +1,4 @@
-/* hub_listing.c: reads what the hub says of a model's files. See hub_listing.h. */
+/* hub_listing.c: reads the hub's list of a model's files. See hub_listing.h. */
 #include "hub/hub_listing.h"
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
 
-enum { MOST_FILES = 1024 }; /* no model has as many; looking through them stays quick */
+enum { MOST_FILES = 1024 }; /* no model has more; a linear search stays fast */
 
 /* Small hexadecimal digits, `size` of them. */
 static bool is_hash(const char *text, size_t size) {
@@ -31,7 +31,7 @@ static bool is_plain_name(const char *name, size_t size) {
 
 static bool is_weights(const char *name) { return hy_has_ending(name, ".safetensors"); }
 
-/* One file; false: none that can be of use. */
+/* Reads one file; false: it is not useful. */
 static hy_status read_file(const hy_json_node *node, const char *source, hy_hub_file *out,
                            bool *is_of_use) {
     const hy_json_node *lfs = hy_json_get(node, "lfs");
@@ -50,7 +50,7 @@ static hy_status read_file(const hy_json_node *node, const char *source, hy_hub_
     *out = (hy_hub_file){.kind = is_large ? HY_SHA256 : HY_SHA1, .is_wanted = !is_weights(name)};
     HY_FAIL_IF(!hy_json_as_int(hy_json_get(is_large ? lfs : node, "size"), &bytes) || bytes < 0 ||
                    !hash || !is_hash(hash, is_large ? 64 : 40),
-               HY_ERR_INPUT, "%s gives no size or no checksum for %s", source, name);
+               HY_ERR_INPUT, "%s lists no size or no checksum for %s", source, name);
     out->size = (uint64_t)bytes;
     snprintf(out->name, sizeof out->name, "%s", name);
     snprintf(out->hash, sizeof out->hash, "%s", hash);
@@ -79,15 +79,15 @@ static hy_status read_files(const hy_json_node *root, const char *source, hy_hub
     return HY_OK;
 }
 
-/* A folder is a model's once its config is there, so that comes last. */
+/* A folder counts as a model when config.json exists, so that comes last. */
 static hy_status check_files(const char *source, hy_hub_listing *listing) {
     hy_hub_file *config = hy_hub_listing_find(listing, CONFIG);
-    HY_FAIL_IF(!config, HY_ERR_INPUT, "%s has no " CONFIG ": it is not a model that can be trained",
+    HY_FAIL_IF(!config, HY_ERR_INPUT, "%s has no " CONFIG ": hybrid-train cannot train this model",
                source);
     HY_FAIL_IF(!hy_hub_listing_find(listing, SINGLE) && !hy_hub_listing_find(listing, INDEX),
                HY_ERR_INPUT,
-               "%s has no " SINGLE " and no " INDEX "; weights in other formats "
-               "(pytorch_model.bin, GGUF) are not read",
+               "%s has no " SINGLE " and no " INDEX
+               "; other weight formats (pytorch_model.bin, GGUF) are not supported",
                source);
     hy_hub_file last = *config, *end = listing->files + listing->count - 1;
     memmove(config, config + 1, (size_t)(end - config) * sizeof *config);
@@ -118,7 +118,7 @@ hy_hub_file *hy_hub_listing_find(const hy_hub_listing *listing, const char *name
     return NULL;
 }
 
-/* The loader takes model.safetensors where it is there, and else asks the index. */
+/* The loader takes model.safetensors if it exists, and else the index. */
 hy_status hy_hub_listing_want_weights(hy_hub_listing *listing, const char *index, size_t size) {
     hy_hub_file *single = hy_hub_listing_find(listing, SINGLE);
     hy_json *json;

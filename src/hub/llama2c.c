@@ -22,12 +22,12 @@ static hy_status read_header(hy_llama2c *f, const char *path) {
     is_model = is_model && f->width % f->heads == 0 && f->heads % f->kv_heads == 0 &&
                f->width / f->heads % 2 == 0;
     HY_FAIL_IF(!is_model, HY_ERR_INPUT,
-               "%s: its first numbers are not the sizes of a llama2.c model", path);
+               "%s: the header does not contain the sizes of a llama2.c model", path);
     return HY_OK;
 }
 
-/* Below 2^63: no more than 2^24 x 2^24 numbers of 4 bytes, in at most 2^24 layers only if the file
- * is so long, which the running sum shows first. */
+/* Below 2^63: each tensor has at most 2^24 x 2^24 numbers of 4 bytes, and the running sum is
+ * checked against the file's length first. */
 static hy_status place_tensors(hy_llama2c *f, const char *path) {
     uint64_t C = (uint64_t)f->width, F = (uint64_t)f->mlp_width, V = (uint64_t)f->vocab;
     uint64_t D = C / (uint64_t)f->heads, kv = D * (uint64_t)f->kv_heads, L = (uint64_t)f->layers;
@@ -49,13 +49,15 @@ static hy_status place_tensors(hy_llama2c *f, const char *path) {
         f->offset[i] = at;
         f->layer[i] = bytes;
         HY_FAIL_IF(__builtin_mul_overflow(bytes, parts[i].layers, &all) || all > size - at,
-                   HY_ERR_INPUT, "%s: %llu bytes are too few for the model it begins with", path,
+                   HY_ERR_INPUT,
+                   "%s: %llu bytes are too few for the model that its header describes", path,
                    (unsigned long long)size);
         at += all;
     }
     if (at == size) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "%s: %llu bytes, expected %llu for a llama2.c model of its sizes",
-                   path, (unsigned long long)size, (unsigned long long)at);
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: %llu bytes, expected %llu for a llama2.c model of these sizes", path,
+                   (unsigned long long)size, (unsigned long long)at);
 }
 
 hy_status hy_llama2c_open(const char *path, hy_llama2c *out) {

@@ -1,4 +1,4 @@
-/* merge.c: adapters added to their matrices. See merge.h. */
+/* merge.c: adds adapters to their matrices. See merge.h. */
 #include "hub/merge.h"
 
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static hy_status hold(hy_merge *m, int32_t param, int32_t adapter) {
 
 #define SOME 512 /* sums at a time */
 
-/* Columns [from, from + count) of a row of the matrix. Sums are taken in double precision: the
- * result is W + s B A rounded once. */
+/* Columns [from, from + count) of a row of the matrix. Sums are computed in double precision:
+ * the result is W + s B A, rounded once. */
 static void add_row(const hy_merge *m, const hy_adapter_pieces *pieces, int64_t row, int64_t width,
                     int64_t from, int64_t count, float *out) {
     int64_t rank = m->shape->adapter.rank, begin = 0;

@@ -1,8 +1,7 @@
-/* merge.h: adapters added to the matrices they stand beside, as these are read.
+/* merge.h: adds adapters to their base matrices while these are read.
  *
- * Stands between whoever has weights and whoever writes them: a piece of a matrix comes out with
- * its share of scale B A added, in fp32, so that nothing is held whole but the adapter of one
- * matrix. */
+ * It wraps a reader of weights: it returns each piece of a matrix with its share of scale B A
+ * added, in fp32, so only the adapter of one matrix is in memory as a whole. */
 #pragma once
 
 #include "hub/hf_export.h"
@@ -12,7 +11,7 @@ typedef struct hy_merge {
     const hy_params *params;
     hy_weight_reader read; /* of weights and adapters */
     void *context;
-    int32_t held; /* the adapter of this matrix is in memory; -1: none */
+    int32_t held; /* the matrix with its adapter in memory; -1: none */
     float *a, *b;
 } hy_merge;
 

@@ -1,8 +1,8 @@
-/* part_read.c: rows of a part from its file, in our order and type. See hf_load.h.
+/* part_read.c: reads rows of a part from its file, in our order and type. See hf_load.h.
  *
- * Loading, exporting, merging and adapters all read through hy_part_fetch. Bytes that must come
- * from the disk come past the page cache into the caller's buffer; what the cache has is read from
- * there, straight into place where type and order are right. */
+ * Loading, exporting, merging and adapters all use hy_part_fetch. Bytes from the disk bypass the
+ * page cache into the caller's buffer; cached bytes are copied, directly to their place if type
+ * and order match. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,9 +17,9 @@
 #define BATCH 1024
 #define TILE 16 /* rows that are transposed together: a cache line of fp32 */
 
-/* By way of fp32, rounded to nearest, a batch at a time. Equal types are copied bit for bit. */
+/* Converts through fp32, rounded to nearest, in batches. Equal types are copied bit for bit. */
 void hy_convert(const void *from, hy_dtype from_type, int64_t count, void *to, hy_dtype to_type) {
-    float batch[BATCH], raw[BATCH]; /* `from` and `to` may lie on any byte */
+    float batch[BATCH], raw[BATCH]; /* `from` and `to` need no alignment */
     size_t from_size = hy_dtype_size(from_type), to_size = hy_dtype_size(to_type);
     if (from_type == to_type) {
         memcpy(to, from, (size_t)count * from_size);
@@ -73,7 +73,7 @@ void hy_part_room_fini(hy_part_room *room) {
     *room = (hy_part_room){0};
 }
 
-/* Rows of ours are columns of a transposed part: a strip of each of its rows. */
+/* Our rows are columns of a transposed part: a strip of each of its rows. */
 static hy_status read_strips(const hy_weight_part *p, int64_t first, int64_t rows, char *raw) {
     uint64_t size = hy_dtype_size(p->dtype), strip = (uint64_t)rows * size;
     for (int64_t c = 0; c < p->cols; c++) {
@@ -83,8 +83,7 @@ static hy_status read_strips(const hy_weight_part *p, int64_t first, int64_t row
     return HY_OK;
 }
 
-/* Bytes of these rows into `raw`, or into `place` where they may go there at once; *data is where
- * they are. */
+/* Reads the bytes of these rows into `raw`, or into `place` if possible; *data points to them. */
 static hy_status read_bytes(const hy_weight_part *p, int64_t first, int64_t rows, char *raw,
                             char *place, char **data) {
     uint64_t bytes = (uint64_t)rows * row_bytes(p);
@@ -111,7 +110,7 @@ hy_status hy_part_fetch(const hy_weight_part *p, int64_t first, int64_t rows, hy
         unpair(read, rows, (size_t)row_bytes(p), p->head_size, room->made);
     }
     *data = room->made;
-    room->made = room->raw; /* the two change places: `made` is free for the caller */
+    room->made = room->raw; /* swapped: `made` is free for the caller */
     room->raw = (char *)*data;
     return HY_OK;
 }

@@ -13,9 +13,8 @@
 
 /* ---- the config ------------------------------------------------------------------------------ */
 
-/* A table that is embedding and head is both in PEFT's files, once for each module: its modules
- * have tensors of their own unless ensure_weight_tying says otherwise, and then both are saved all
- * the same. */
+/* A table that is both embedding and head occurs twice in PEFT files, once per module: the
+ * modules have separate tensors unless ensure_weight_tying is set, and even then both are saved. */
 static bool is_shared(const hy_shape *shape, const hy_param *param) {
     return param->kind == HY_P_TOKENS && shape->has_tied_head;
 }
@@ -35,8 +34,8 @@ static bool is_in_all_layers(const hy_params *params, hy_param_kind kind) {
     return true;
 }
 
-/* The module of a tensor by its path, so that it is that one alone; one of all layers by its last
- * name, which means them all. False: it was named before. */
+/* The module of a tensor by its path, which means only that one; a module of all layers by its
+ * last name, which means all of them. False: it was already listed. */
 static bool module_of(const hy_params *params, const hy_hf_name *name, char out[HY_HF_NAME_MAX]) {
     const hy_param *param = &params->list[name->param];
     bool is_layer = param->unit > 0 && param->unit + 1 < params->units;
@@ -50,7 +49,7 @@ static bool module_of(const hy_params *params, const hy_hf_name *name, char out[
     return strcmp(before, out) != 0 && !(is_short && param->unit > 1);
 }
 
-/* Its weight comes before it and names the module of both. */
+/* Its weight comes first and names the module of both. */
 static bool is_named_by_weight(const hy_params *params, const hy_hf_name *name) {
     const hy_param *param = &params->list[name->param], *before = param - 1;
     bool is_bias = param->ndim == 1 && name->param > 0 && before->unit == param->unit &&
@@ -124,8 +123,8 @@ static hy_status name_adapter(const hy_hf_name *matrix, bool is_a, char out[HY_H
     return HY_OK;
 }
 
-/* The tensors of a matrix' adapter: two for each piece that has one. `at` is its first name among
- * those of the model. */
+/* The tensors of a matrix's adapter: two for each piece that has one. `at` is its first name in
+ * the model's list. */
 static hy_status add_adapter(const hy_shape *shape, const hy_params *params, const hy_hf_name *at,
                              hy_hf_name *list, int32_t *count) {
     const hy_param *matrix = &params->list[at->param];
@@ -185,7 +184,7 @@ hy_status hy_peft_list_names(const hy_shape *shape, const hy_params *params, hy_
     free(all);
     if (status != HY_OK) {
         free(*out);
-        *out = NULL; /* an export frees what it has of it */
+        *out = NULL; /* an export frees its part of it */
     }
     return status;
 }

@@ -1,4 +1,4 @@
-/* peft_config.c: adapter_config.json of an adapter's folder, read. See peft.h. */
+/* peft_config.c: reads adapter_config.json of an adapter's folder. See peft.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,19 +14,19 @@ bool hy_peft_is_folder(const char *folder) {
 
 /* ---- reading the config ---------------------------------------------------------------------- */
 
-/* Fields that change what is computed, and the only value that we compute. */
+/* Fields that change the computation, and the only value that we support. */
 static const struct {
     const char *key, *why;
 } refused[] = {{"use_dora", "DoRA"},
                {"use_qalora", "QALoRA"},
-               {"rank_pattern", "other ranks for some modules"},
-               {"alpha_pattern", "another alpha for some modules"},
+               {"rank_pattern", "a different rank for some modules"},
+               {"alpha_pattern", "a different alpha for some modules"},
                {"layers_to_transform", "adapters in some layers only"},
-               {"exclude_modules", "modules left out by name"},
-               {"lora_bias", "a bias of adapters"},
-               {"layer_replication", "layers that are repeated"},
-               {"target_parameters", "adapters of single parameters"},
-               {"trainable_token_indices", "single tokens that are trained"},
+               {"exclude_modules", "modules excluded by name"},
+               {"lora_bias", "a bias in adapters"},
+               {"layer_replication", "repeated layers"},
+               {"target_parameters", "adapters for single parameters"},
+               {"trainable_token_indices", "training of single tokens"},
                {"alora_invocation_tokens", "aLoRA"},
                {"arrow_config", "Arrow's routers"},
                {"use_bdlora", "BD-LoRA's blocks"},
@@ -34,8 +34,8 @@ static const struct {
                {"monteclora_config", "MonteCLoRA's samples"},
                {"megatron_config", "Megatron's layers"}};
 
-/* How adapters began matters only where the matrices beside them were changed for it: PEFT changes
- * them again when it loads such an adapter, so that the base alone is not what it stands beside. */
+/* The initialisation of adapters matters only if it changed the base matrices: PEFT changes them
+ * again when it loads such an adapter, so the plain base would be wrong. */
 static const char *const plain_beginnings[] = {"gaussian", "orthogonal", "eva"};
 
 static hy_status check_beginning(const hy_json_node *root, const char *path) {
@@ -44,11 +44,10 @@ static hy_status check_beginning(const hy_json_node *root, const char *path) {
     for (size_t i = 0; i < sizeof plain_beginnings / sizeof plain_beginnings[0]; i++) {
         if (strcmp(beginning, plain_beginnings[i]) == 0) return HY_OK;
     }
-    return hy_fail(
-        HY_ERR_INPUT,
-        "%s: init_lora_weights is \"%.40s\"; accepted are true, false, gaussian, orthogonal "
-        "and eva: others may change the model's own matrices too",
-        path, beginning);
+    return hy_fail(HY_ERR_INPUT,
+                   "%s: init_lora_weights is \"%.40s\"; accepted: true, false, gaussian, "
+                   "orthogonal and eva; other methods may change the matrices of the base model",
+                   path, beginning);
 }
 
 static bool is_nothing(const hy_json_node *node) {
@@ -64,24 +63,24 @@ static hy_status check_computed(const hy_json_node *root, const char *path) {
     hy_json_as_string(hy_json_get(root, "peft_type"), &type, NULL);
     hy_json_as_string(hy_json_get(root, "bias"), &bias, NULL);
     HY_FAIL_IF(strcmp(type, "LORA") != 0, HY_ERR_INPUT,
-               "%s: peft_type is \"%.40s\"; accepted is LORA", path, type);
-    HY_FAIL_IF(strcmp(bias, "none") != 0, HY_ERR_INPUT, "%s: bias is \"%.40s\"; accepted is none",
+               "%s: peft_type is \"%.40s\"; accepted: LORA", path, type);
+    HY_FAIL_IF(strcmp(bias, "none") != 0, HY_ERR_INPUT, "%s: bias is \"%.40s\"; accepted: none",
                path, bias);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         HY_FAIL_IF(!is_nothing(hy_json_get(root, refused[i].key)), HY_ERR_INPUT,
-                   "%s: %s is set (%s), which is not computed here", path, refused[i].key,
+                   "%s: %s is set (%s), which is not supported", path, refused[i].key,
                    refused[i].why);
     }
     return check_beginning(root, path);
 }
 
-/* Older versions of PEFT leave keys out, and some writers say null. */
+/* Older versions of PEFT omit keys, and some writers use null. */
 static bool is_said(const hy_json_node *node) {
     return node && hy_json_type_of(node) != HY_JSON_NULL;
 }
 
-/* A list of names, or one, with commas between them. `is_short`: by the end of each path, because
- * PEFT writes whole paths for all-linear; the tensors show whether all layers have the module. */
+/* One name or a list, returned with commas. `is_short`: only the last part of each path, because
+ * PEFT writes full paths for all-linear; the tensors show whether all layers have the module. */
 static hy_status read_names(const hy_json_node *root, const char *path, const char *key,
                             bool is_short, char out[HY_PATH_MAX]) {
     const hy_json_node *node = hy_json_get(root, key);
@@ -91,7 +90,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
     if (hy_json_as_string(node, &name, NULL)) {
         bool is_all = strcmp(name, "all-linear") == 0;
         HY_FAIL_IF(!is_all && strpbrk(name, "*.|()[]\\+?^$"), HY_ERR_INPUT,
-                   "%s: %s is the pattern \"%.100s\"; accepted are lists of names and all-linear",
+                   "%s: %s is the pattern \"%.100s\"; accepted: a list of names, or all-linear",
                    path, key, name);
         snprintf(out, HY_PATH_MAX, "%s", is_all ? "all" : name);
         return HY_OK;
@@ -100,7 +99,7 @@ static hy_status read_names(const hy_json_node *root, const char *path, const ch
                "%s: %s is neither a name nor a list of names", path, key);
     for (const hy_json_node *n = hy_json_first(node); n; n = hy_json_next(n)) {
         HY_FAIL_IF(!hy_json_as_string(n, &name, NULL), HY_ERR_INPUT,
-                   "%s: %s holds something else than names", path, key);
+                   "%s: %s contains entries that are not names", path, key);
         if (is_short) name = hy_module_last_name(name);
         if (hy_list_has(out, name, strlen(name))) continue;
         used += (size_t)snprintf(out + used, HY_PATH_MAX - used, "%s%s", used ? "," : "", name);
@@ -130,14 +129,14 @@ static hy_status read_fields(const hy_json *json, const char *path, hy_peft_conf
     HY_FAIL_IF(is_said(rslora) && !hy_json_as_bool(rslora, &out->is_root_scaled), HY_ERR_INPUT,
                "%s: use_rslora must be true or false", path);
     HY_TRY(read_names(root, path, "target_modules", true, out->targets));
-    HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules names nothing", path);
+    HY_FAIL_IF(!out->targets[0], HY_ERR_INPUT, "%s: target_modules is empty", path);
     HY_TRY(read_names(root, path, "modules_to_save", false, out->modules));
     if (hy_json_as_string(base, &name, NULL)) snprintf(out->base, sizeof out->base, "%s", name);
     return HY_OK;
 }
 
 #define RUN_HINT                                                                                   \
-    " (a run with adapters has one when it has ended; hybrid-export makes one of a checkpoint)"
+    " (a run with adapters writes one at its end; hybrid-export makes one from a checkpoint)"
 
 static bool is_run(const char *folder) {
     char path[HY_PATH_MAX];
@@ -150,8 +149,8 @@ hy_status hy_peft_config_read(const char *folder, hy_peft_config *out) {
     *out = (hy_peft_config){0};
     HY_TRY(hy_path_join(path, sizeof path, folder, HY_PEFT_CONFIG));
     HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
-               "%s is no adapter: it has no " HY_PEFT_CONFIG
-               "; expected a folder that PEFT saved%s",
+               "%s is not an adapter: it has no " HY_PEFT_CONFIG
+               "; expected a folder saved by PEFT%s",
                folder, is_run(folder) ? RUN_HINT : "");
     HY_TRY(hy_json_read_file(path, &json));
     hy_status status = read_fields(json, path, out);

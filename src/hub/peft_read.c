@@ -1,4 +1,4 @@
-/* peft_read.c: the tensors of an adapter's folder. See peft.h. */
+/* peft_read.c: reads the tensors of an adapter's folder. See peft.h. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,18 +14,18 @@
 
 static hy_status check_tensor(const char *path, const hy_hf_name *name, bool is_table,
                               const hy_safetensors_entry *entry) {
-    HY_FAIL_IF(!entry, HY_ERR_INPUT,
-               "%s: tensor \"%s\" is missing: the adapter is for another model, or for other "
-               "modules%s",
-               path, name->name,
-               is_table ? " (this model has one table for embedding and head)" : "");
+    HY_FAIL_IF(
+        !entry, HY_ERR_INPUT,
+        "%s: tensor \"%s\" is missing: the adapter belongs to another model or to other modules%s",
+        path, name->name,
+        is_table ? " (in this model the embedding and the head share one table)" : "");
     int64_t rows = name->is_transposed ? name->cols : name->rows,
             cols = name->is_transposed ? name->rows : name->cols;
     bool fits = entry->ndim == name->ndim && entry->shape[0] == rows &&
                 (name->ndim < 2 || entry->shape[1] == cols);
     HY_FAIL_IF(!fits, HY_ERR_INPUT,
-               "%s: %s is (%lld, %lld), and (%lld, %lld) is expected beside this model: it is an "
-               "adapter for another one, or of another rank",
+               "%s: %s is (%lld, %lld), but this model needs (%lld, %lld): the adapter belongs to "
+               "another model or has another rank",
                path, name->name, (long long)entry->shape[0],
                (long long)(entry->ndim > 1 ? entry->shape[1] : 1), (long long)rows,
                (long long)cols);
@@ -52,14 +52,14 @@ static hy_status check_all(const char *path, const hy_safetensors *file, const h
         int32_t i = 0;
         while (i < count && strcmp(names[i].name, name) != 0) i++;
         HY_FAIL_IF(i == count, HY_ERR_INPUT,
-                   "%s: tensor \"%.200s\" has no place beside this model: the adapter is for "
-                   "another one, or for other modules",
+                   "%s: tensor \"%.200s\" does not match this model: the adapter belongs to "
+                   "another model or to other modules",
                    path, name);
     }
     return HY_OK;
 }
 
-/* Embedding and head as two tensors are one here, and so must have the same numbers. */
+/* Two tensors for embedding and head become one here, so they must be equal. */
 static hy_status check_tables(const char *path, const hy_safetensors *file, const hy_hf_name *names,
                               int32_t count) {
     for (int32_t i = 1; i < count; i++) {
@@ -69,7 +69,7 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
                                    *b = hy_safetensors_find(file, names[i].name);
         HY_TRY(hy_safetensors_compare(file, a, file, b, &is_same));
         HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-                   "%s: %s and %s differ, and this model has one table for both", path,
+                   "%s: %s and %s differ, but in this model they share one table", path,
                    names[i - 1].name, names[i].name);
     }
     return HY_OK;
@@ -77,14 +77,14 @@ static hy_status check_tables(const char *path, const hy_safetensors *file, cons
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Older versions of PEFT wrote a pickle instead, which is a program. */
+/* Older versions of PEFT wrote a pickle file, which can run code. */
 static hy_status find_tensors(const char *folder, char path[HY_PATH_MAX]) {
     char pickle[HY_PATH_MAX];
     HY_TRY(hy_path_join(pickle, sizeof pickle, folder, "adapter_model.bin"));
     HY_TRY(hy_path_join(path, HY_PATH_MAX, folder, HY_PEFT_TENSORS));
     HY_FAIL_IF(hy_path_exists(pickle) && !hy_path_exists(path), HY_ERR_INPUT,
-               "%s is not read, because a pickle may run any code; load it with PEFT and save it "
-               "again, as " HY_PEFT_TENSORS,
+               "%s is not read, because a pickle file can run any code; load it with PEFT and save "
+               "it again as " HY_PEFT_TENSORS,
                pickle);
     return HY_OK;
 }
@@ -111,13 +111,13 @@ void hy_peft_close(hy_peft_file *file) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* An adapter that diverged while it was trained makes every answer nonsense. */
+/* An adapter that diverged in training makes every answer useless. */
 static hy_status check_finite(const hy_peft_file *file, const hy_hf_name *name, int64_t row,
                               int64_t rows, const float *numbers) {
     for (int64_t k = 0; k < rows * name->cols; k++) {
         HY_FAIL_IF(!isfinite(numbers[k]), HY_ERR_INPUT,
-                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is no use, or "
-                   "its file is damaged",
+                   "%s: tensor \"%s\" holds %g (row %lld, column %lld): the adapter is not usable, "
+                   "or its file is damaged",
                    hy_safetensors_path(file->tensors), name->name, (double)numbers[k],
                    (long long)(row + k / name->cols), (long long)(k % name->cols));
     }
@@ -149,7 +149,7 @@ static hy_status load_tensor(const hy_peft_file *file, int32_t i, hy_store *stor
     hy_dtype dtype = store->layout.items[item].dtype;
     int64_t most = hy_peft_rows_at_once(file, i);
     float *numbers = malloc(2 * (size_t)(most * name->cols) * sizeof *numbers);
-    float *made = numbers + most * name->cols; /* as the store has them, which is no wider */
+    float *made = numbers + most * name->cols; /* the store's type, which is not wider */
     hy_status status = numbers ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory to read an adapter");
     for (int64_t row = 0, rows; row < name->rows && status == HY_OK; row += rows) {
         rows = name->rows - row < most ? name->rows - row : most;

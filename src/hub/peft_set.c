@@ -1,4 +1,4 @@
-/* peft_set.c: adapters that are named together. See peft_set.h. */
+/* peft_set.c: several adapters that are used together. See peft_set.h. */
 #include "hub/peft_set.h"
 
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include "base/text.h"
 
 #define OF_RUN "/adapter" /* what all runs call theirs */
-#define NO_NAME "none"    /* means no adapter where one is asked for by its name */
+#define NO_NAME "none"    /* this name selects no adapter */
 
 int32_t hy_peft_count(const char *names) {
     int32_t count = names[0] != 0;
@@ -23,7 +23,7 @@ int32_t hy_peft_count(const char *names) {
 
 /* ---- what was typed -------------------------------------------------------------------------- */
 
-/* The folder of a run leads to its adapter. */
+/* A run folder is replaced by its adapter folder. */
 static void add_folder(hy_text *out, const char *name, size_t length) {
     char folder[HY_PATH_MAX], inside[HY_PATH_MAX];
     snprintf(folder, sizeof folder, "%.*s", (int)length, name);
@@ -61,12 +61,11 @@ static hy_status set_member(hy_peft_member *member, const char *name, size_t len
     HY_FAIL_IF(length == 0 || length >= sizeof typed, HY_ERR_INPUT,
                "adapter: a name between commas is empty or too long");
     snprintf(typed, sizeof typed, "%.*s", (int)length, name);
-    HY_FAIL_IF(!hy_path_is_dir(typed) || !realpath(typed, path), HY_ERR_INPUT,
-               "adapter %s is not there; expected a folder that PEFT saved, or several with commas "
-               "between",
-               typed);
-    HY_TRY(
-        hy_peft_config_read(typed, &member->config)); /* in messages it is called as it was typed */
+    HY_FAIL_IF(
+        !hy_path_is_dir(typed) || !realpath(typed, path), HY_ERR_INPUT,
+        "adapter %s was not found; expected a folder saved by PEFT, or several separated by commas",
+        typed);
+    HY_TRY(hy_peft_config_read(typed, &member->config)); /* messages use the name as it was typed */
     member->folder = strdup(path);
     size_t size = strlen(path), run = size - (size > strlen(OF_RUN) ? strlen(OF_RUN) : 0);
     if (strcmp(path + run, OF_RUN) == 0) path[run] = 0;
@@ -87,8 +86,7 @@ static hy_status check_twice(const hy_peft_set *set) {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* The end of a path that begins one folder further up than `name`; the whole where there is none.
- * */
+/* The end of a path that starts one folder above `name`; the whole path if there is none. */
 static const char *longer(const char *folder, const char *name) {
     const char *at = name - 1;
     if (name <= folder + 1) return folder;
@@ -110,7 +108,7 @@ static bool is_alone(const hy_peft_set *set, int32_t member, const char *name) {
     return true;
 }
 
-/* The shortest ends of the folders that tell them apart. */
+/* The shortest path ends that distinguish the folders. */
 static void set_names(hy_peft_set *set) {
     for (int32_t i = 0; i < set->count; i++) {
         const char *called = set->list[i].called, *slash = strrchr(called, '/');
@@ -146,14 +144,14 @@ void hy_peft_set_free(hy_peft_set *set) {
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-/* What `more` has and `names` has not is added there. */
+/* Adds the entries of `more` that `names` lacks. */
 static hy_status add_names(char names[HY_PATH_MAX], const char *more) {
     for (const char *at = more, *name; at;) {
         size_t length, used = strlen(names);
         at = hy_next_entry(at, &name, &length);
         if (length == 0 || hy_list_has(names, name, length)) continue;
         HY_FAIL_IF(used + length + 2 > HY_PATH_MAX, HY_ERR_INPUT,
-                   "adapters: the names of their modules are too long together");
+                   "adapters: the combined list of module names is too long");
         snprintf(names + used, HY_PATH_MAX - used, "%s%.*s", used ? "," : "", (int)length, name);
     }
     return HY_OK;

@@ -1,8 +1,8 @@
-/* peft_set.h: adapters that are named together, to be used beside one base.
+/* peft_set.h: several adapters for one base.
  *
- * Each is a folder as PEFT saves it. They may differ in rank, alpha and modules: a model that holds
- * any of them has the largest rank and the modules of all, and an adapter that is narrower is
- * filled up with zeros. */
+ * Each is a folder saved by PEFT. They may differ in rank, alpha and modules: a model that can
+ * hold any of them has the largest rank and all modules, and smaller adapters are padded with
+ * zeros. */
 #pragma once
 
 #include "hub/peft.h"
@@ -10,7 +10,7 @@
 typedef struct hy_peft_member {
     char *folder;     /* as it is from any folder */
     char *called;     /* the same; of RUN/adapter the run's */
-    const char *name; /* the end of `called` that no other one has: "mine", or "monday/mine" */
+    const char *name; /* the end of `called` that is unique: "mine", or "monday/mine" */
     hy_peft_config config;
 } hy_peft_member;
 
@@ -22,13 +22,13 @@ typedef struct hy_peft_set {
 /* How many adapters a value of lora.adapter names, commas between them; a folder whose own name has
  * a comma is one. "" names none. */
 int32_t hy_peft_count(const char *names);
-/* Makes folders of what was typed, in place: without spaces around the commas, and of a run that
- * left an adapter, that. What is not there stays as it is, and so does what has no room. */
+/* Replaces the typed names by folders, in place: without spaces around commas, and a run folder
+ * becomes its adapter folder. Names that do not exist or do not fit stay unchanged. */
 void hy_peft_find_folders(char *names, size_t size);
-/* Reads their configs. HY_ERR_INPUT names a folder that is none, or is there twice. */
+/* Reads their configs. HY_ERR_INPUT names a folder that is not an adapter, or is listed twice. */
 hy_status hy_peft_set_read(const char *names, hy_peft_set *out);
 void hy_peft_set_free(hy_peft_set *set); /* {0} too */
 
-/* What a model has to be that holds any of them: the config of one alone; of several the largest
- * rank, all modules, and the first one's scale. */
+/* The config of a model that can hold any of them: of a single one its own; of several the
+ * largest rank, all modules, and the first one's scale. */
 hy_status hy_peft_set_union(const hy_peft_set *set, hy_peft_config *out);

@@ -1,4 +1,4 @@
-/* requantise.c: weights as training had them. See requantise.h. */
+/* requantise.c: reproduces the weights of training. See requantise.h. */
 #include "hub/requantise.h"
 
 #include <assert.h>

@@ -1,4 +1,4 @@
-/* adapters.c: adapters beside one base. See adapters.h. */
+/* adapters.c: several adapters for one base model. See adapters.h. */
 #include "infer/adapters.h"
 
 #include <stdio.h>
@@ -15,8 +15,8 @@
 
 /* ---- one of them by itself ---------------------------------------------------------------------------- */
 
-/* The model that has this adapter and no other. What is said by flags counts, of each as of a single one; but the
- * rank and the names of several are those of all together. */
+/* The model with this adapter only. Flags apply to each adapter, as for a single one; rank and
+ * names cover all adapters together. */
 static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, hy_model **out) {
     const hy_peft_config *config = &a->set.list[i].config;
     hy_settings s = *e->settings;
@@ -27,7 +27,7 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
         s.lora.lora_rank = config->rank;
         if (!s.adapter_said.alpha) s.lora.lora_alpha = config->alpha;
         if (!s.adapter_said.rslora) s.lora.rslora = config->is_root_scaled;
-        /* the names of all together are no longer */
+        /* the combined names are not longer */
         snprintf(s.lora.lora_targets, sizeof s.lora.lora_targets, "%.*s", HY_TEXT_MAX - 1,
                  config->targets);
         snprintf(s.lora.lora_modules, sizeof s.lora.lora_modules, "%.*s", HY_TEXT_MAX - 1,
@@ -44,17 +44,17 @@ static hy_status make_own(const hy_adapters *a, const hy_engine *e, int32_t i, h
     return status;
 }
 
-/* A rank or targets by a flag may be too few for one of several. */
+/* A rank or targets from a flag may be too few for one of several adapters. */
 static hy_status check_room(const hy_engine *e, const hy_model *own) {
     const hy_adapter *room = &e->model->shape.adapter, *needs = &own->shape.adapter;
     const char *modules[HY_ADAPTER_MODULES];
     HY_FAIL_IF(needs->rank > room->rank, HY_ERR_INPUT,
-               "its rank is %d, and lora_rank is %d: leave that out, or name at least %d",
+               "its rank is %d, but lora_rank is %d: omit lora_rank, or set it to at least %d",
                needs->rank, room->rank, needs->rank);
     hy_adapter_modules(&own->shape, needs->parts & ~room->parts, modules);
     HY_FAIL_IF(modules[0], HY_ERR_INPUT,
-               "it has an adapter for %s, which is not among lora_targets = %s: leave that out, or "
-               "name it too",
+               "it has an adapter for %s, which lora_targets = %s does not include: omit "
+               "lora_targets, or add it there",
                modules[0], e->settings->lora.lora_targets);
     return HY_OK;
 }
@@ -71,7 +71,7 @@ static hy_status check_member(const hy_adapters *a, const hy_engine *e, int32_t 
     return status;
 }
 
-/* A matrix that one of them trains whole is real numbers for all, and would be codes for the others. */
+/* A matrix that one adapter trains whole cannot be quantised, but the others need it quantised. */
 static hy_status check_codes(const hy_adapters *a, const hy_engine *e) {
     hy_params *params = &e->model->params;
     for (int32_t i = 0; i < params->count && a->set.count > 1; i++) {
@@ -82,8 +82,8 @@ static hy_status check_codes(const hy_adapters *a, const hy_engine *e) {
         bool is_coded = hy_is_coded(hy_params_stored(params, i, HY_F32));
         param->is_trainable = is_trainable;
         HY_FAIL_IF(is_coded, HY_ERR_INPUT,
-                   "%s is trained whole by one of these adapters and %s beside the others: look at "
-                   "them one by one, or with frozen_dtype = auto",
+                   "one of these adapters trains %s whole, while the others need it as %s: "
+                   "evaluate them one by one, or with frozen_dtype = auto",
                    param->name, hy_settings_frozen_name(e->settings));
     }
     return HY_OK;
@@ -133,7 +133,7 @@ static hy_status list_moved(hy_adapters *a, const hy_engine *e) {
     return is_there ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for adapters");
 }
 
-/* What is trained whole, as the base has it; adapters are zero. */
+/* Parameters trained whole get the base's values; adapters are zero. */
 static hy_status copy_base(hy_adapters *a, hy_engine *e) {
     hy_store *store = hy_store_of(e, HY_ROW_MASTER);
     for (int32_t k = 0; k < a->moved; k++) {
@@ -146,7 +146,7 @@ static hy_status copy_base(hy_adapters *a, hy_engine *e) {
     return HY_OK;
 }
 
-/* Where a tensor of an adapter begins in the wider one, by its piece. */
+/* Offset of an adapter's tensor in the wider one, by its piece. */
 static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_hf_name *name) {
     hy_param_kind kind = own->params.list[name->param].kind, matrix = hy_adapter_matrix(kind);
     hy_adapter_pieces ours = hy_shape_adapter_pieces(&own->shape, matrix),
@@ -158,10 +158,10 @@ static int64_t row_in_wide(const hy_model *own, const hy_model *wide, const hy_h
         hy_adapter_rows to = hy_adapter_rows_before(&theirs, piece, wide->shape.adapter.rank);
         return is_b ? to.b : to.a;
     }
-    return 0; /* a name of this model begins at one of its pieces */
+    return 0; /* a module name of this model begins at one of its pieces */
 }
 
-/* A tensor goes to its rows of the wider one, whose other columns stay zero. */
+/* Copies a tensor to its rows of the wider one; the other columns stay zero. */
 typedef struct place {
     char *to; /* the parameter's bytes in a copy */
     hy_dtype dtype;
@@ -169,7 +169,7 @@ typedef struct place {
     float factor;
 } place;
 
-/* A matrix that is wider than the tensor gets each row at its own place. */
+/* If the matrix is wider than the tensor, each row is copied separately. */
 static void put_rows(const place *p, int64_t row, int64_t rows, int64_t cols, const float *from) {
     for (int64_t r = 0; r < rows; r++) {
         char *to = p->to + hy_dtype_bytes(p->dtype, (p->row + row + r) * p->cols);
@@ -208,7 +208,8 @@ static hy_status copy_tensor(hy_adapters *a, const hy_engine *e, const hy_model 
     if (hy_is_adapter(param->kind)) {
         p.row = row_in_wide(own, e->model, name);
         p.cols = e->model->params.list[index].shape[1];
-        /* One scale is in the model's ops: what another adapter has more of it, its B has. */
+        /* The model's ops have one scale: B is multiplied by the ratio of an adapter's scale to
+         * it. */
         double ratio = own->shape.adapter.scale / e->model->shape.adapter.scale;
         if (hy_is_adapter_b(param->kind)) p.factor = (float)ratio;
     }

@@ -1,7 +1,7 @@
 /* choose.c: see choose.h.
  *
- * Candidates are sorted by logit only as far as an option asks for it: for top_k by a heap of k, for
- * top_p without those whose share is so small that all of them together cannot matter. */
+ * Candidates are sorted by logit only as far as an option needs: for top_k with a heap of k, for
+ * top_p without the candidates that are too unlikely to matter together. */
 #include "infer/choose.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static bool is_likelier(const float *logits, int32_t a, int32_t b) {
 
 /* ---- sorting ----------------------------------------------------------------------------------- */
 
-/* The heap's root is the least likely of those it holds. */
+/* The root of the heap is the least likely candidate in it. */
 static void sink(const float *logits, int32_t *heap, int32_t count, int32_t at) {
     for (;;) {
         int32_t least = at;
@@ -51,7 +51,7 @@ static double weight(const hy_choice *c, const float *logits, int32_t id, float 
     return exp(((double)logits[id] - (double)top) / c->temperature);
 }
 
-/* What is left out together weighs less than the share that top_p leaves out. */
+/* The skipped candidates together weigh less than the share that top_p excludes. */
 static int32_t keep_share(const hy_choice *c, const float *logits, int32_t *ids, int32_t count,
                           float top) {
     double sum = 0, held = 0;
@@ -94,5 +94,5 @@ int32_t hy_choose_token(const hy_choice *c, const float *logits, int32_t vocab, 
         point -= weight(c, logits, order[i], logits[best]);
         if (point < 0) return order[i];
     }
-    return best; /* the sums were rounded apart, or a logit is no number */
+    return best; /* the sums were rounded differently, or a logit is NaN */
 }

@@ -1,9 +1,9 @@
 /* evaluation.c: a model's loss on data, without a run. See hybrid.h.
  *
- * Model and weights are opened as for talking, data as for training, and the engine's probe goes over
- * all of it, or the first eval_batches: the data is opened as the held-out split, whose sequences come in
- * order and only once, what is left at a text's end among them. Every token counts the same. The text built
- * into the program keeps its own held-out part. */
+ * Model and weights are opened as for chatting, data as for training. The engine's probe reads
+ * all of it or the first eval_batches. The data is opened as the held-out split, so sequences
+ * come in order and once, including the rest at a text's end. Every token has the same weight.
+ * The built-in text keeps its own held-out part. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan
 
 /* ---- bytes ------------------------------------------------------------------------------------- */
 
-/* Bytes of the text that the targets [from, to) of a sequence stand for, found with the token before. */
+/* Bytes of text that the targets [from, to) of a sequence encode; needs the token before them. */
 static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
                            const int32_t *targets, int32_t from, int32_t to, double *bytes) {
     int32_t count = to - from + 1;
@@ -61,7 +61,7 @@ static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
     return status;
 }
 
-/* Bytes of text behind all counted targets; NaN where nobody knows. */
+/* Bytes of text of all counted targets; NaN: not known. */
 static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, double *bytes) {
     const hy_dataset_facts *facts = hy_dataset_describe(m->data);
     const hy_tokenizer *tokenizer = hy_dataset_tokenizer(m->data);
@@ -81,7 +81,7 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
 
 /* ---- the whole --------------------------------------------------------------------------------- */
 
-/* As in training, eval_batches is in its micro-batches; all where nobody says a number. */
+/* As in training, eval_batches counts training micro-batches; without a number, all data. */
 static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *facts) {
     uint64_t all = facts->sequences[HY_VAL];
     if (s->eval.eval_batches <= 0) return all;
@@ -89,7 +89,7 @@ static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *f
     return wanted < all ? wanted : all;
 }
 
-/* Data, weights and the memory for a pass over them. */
+/* Data, weights and the memory for one pass over the data. */
 static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     const hy_settings *s = &m->settings;
@@ -99,7 +99,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     if (is_all) memcpy(m->settings.val_data, m->settings.data, sizeof m->settings.val_data);
     HY_TRY(hy_engine_open_data(e, true, &m->data));
     HY_FAIL_IF(hy_dataset_describe(m->data)->sequences[HY_VAL] == 0, HY_ERR_INPUT,
-               "the run has no held-out data; name some (--data FILE)");
+               "the run has no held-out data; name a file (--data FILE)");
     hy_pass_spec spec = {.model = e->model,
                          .backend = e->device.backend,
                          .seq = (int32_t)s->train.seq_len,
@@ -118,7 +118,7 @@ static hy_status prepare(hy_used_model *m, hy_batch_plan **plan, char from[HY_PA
     return take_work(e, &spec, *plan);
 }
 
-/* The loss with whatever the model is at present. */
+/* The loss of the model in its current state. */
 static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from,
                          hy_evaluation *out) {
     hy_engine *e = &m->engine;
@@ -133,7 +133,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     HY_TRY(hy_engine_probe(e, plan, &probe));
     double seconds = hy_clock() - begin;
     HY_FAIL_IF(!isfinite(probe.mean), HY_ERR_NUMERIC,
-               "%s: its loss is not finite: the weights hold NaN or infinity, or give such numbers",
+               "%s: the loss is not finite: the weights contain NaN or infinity, or produce them",
                from);
     HY_TRY(count_bytes(m, &probe, &bytes));
     double computed = (double)probe.count * (double)s->train.seq_len; /* not all count */
@@ -154,7 +154,7 @@ static hy_status measure(hy_used_model *m, hy_batch_plan *plan, const char *from
     return HY_OK;
 }
 
-/* One adapter is looked at by itself; several with the base alone before them. */
+/* A single adapter is evaluated alone; for several, the base alone is evaluated first. */
 static hy_status evaluate(hy_used_model *m, hy_evaluation *out, int32_t count) {
     char from[HY_PATH_MAX];
     hy_batch_plan *plan;
@@ -232,14 +232,14 @@ static hy_status configure_merge(const char *checkpoint, const hy_merge_options 
     return HY_OK;
 }
 
-/* Weights that do not fit the card lie in host memory, and those of a CPU there in any case. */
+/* Weights that do not fit on the card are in host memory, and on a CPU all are. */
 static hy_status check_room(const hy_used_model *m) {
     hy_host_memory host;
     hy_host_memory_read("/proc", "/sys", &host);
     double element = (double)hy_dtype_size(m->engine.plan.types.of[HY_FULL]);
     double needs = (double)m->engine.model->params.elements * element, has = (double)host.available;
     HY_FAIL_IF(has > 0 && needs > 0.9 * has, HY_ERR_MEMORY,
-               "the weights of the folder take %.1f GiB, and %.1f GiB of host memory are free",
+               "the folder's weights need %.1f GiB of host memory, but only %.1f GiB are free",
                needs / 0x1p30, has / 0x1p30);
     return HY_OK;
 }
@@ -305,7 +305,7 @@ hy_status hy_evaluations_json_sized(const hy_evaluation *list, size_t count, siz
     hy_text text = {0};
     hy_json_writer w;
     hy_evaluation one = {0};
-    HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to be written");
+    HY_FAIL_IF(count == 0, HY_ERR_INPUT, "there is no evaluation to write");
     hy_json_begin(&w, &text, true);
     hy_json_open_object(&w, NULL);
     hy_copy_sized(&one, sizeof one, list, size);

@@ -1,4 +1,4 @@
-/* inference.c: the handle of a model in use: made, looked at, closed. See hybrid.h. */
+/* inference.c: the handle of a loaded model: create, query, close. See hybrid.h. */
 #include "infer/inference.h"
 #include "base/sized.h"
 
@@ -10,7 +10,7 @@
 #include "base/say.h"
 #include "setup/setup.h"
 
-#define LONGEST_CONTEXT 8192 /* when it is left open: what people talk about fits */
+#define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
 #define SHORTEST_CONTEXT 64
 
 /* ---- tokenizer --------------------------------------------------------------------------------- */
@@ -19,7 +19,7 @@ static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
     in->vocab = in->model->engine.model->shape.vocab;
     HY_FAIL_IF(in->vocab < 256, HY_ERR_INPUT,
-               "no tokenizer was found, and a vocabulary of %d tokens does not hold all bytes; "
+               "no tokenizer was found, and a vocabulary of %d tokens cannot represent all bytes; "
                "name a tokenizer.json",
                in->vocab);
     return HY_OK;
@@ -30,9 +30,9 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     if (!in->tokenizer_path[0]) return use_bytes(in);
     HY_TRY(hy_tokenizer_open(in->tokenizer_path, &in->tokenizer));
     int32_t ids = hy_tokenizer_vocab(in->tokenizer), vocab = in->model->engine.model->shape.vocab;
-    if (ids > vocab) { /* often a padding token that was added later and is never written */
+    if (ids > vocab) { /* often a padding token that was added later and never occurs */
         hy_say_to(&in->model->observer, HY_WARNING,
-                  "%s has %d tokens and the model %d: those beyond are never chosen",
+                  "%s has %d tokens and the model has %d: the extra tokens are never sampled",
                   in->tokenizer_path, ids, vocab);
     }
     in->vocab = ids < vocab ? ids : vocab;
@@ -47,7 +47,7 @@ static int32_t longest_context(const hy_inference *in, int32_t asked) {
     return model < LONGEST_CONTEXT ? model : LONGEST_CONTEXT;
 }
 
-/* A context that was left open is halved until keys and values take no more than half of the device. */
+/* A default context is halved until keys and values use at most half of the device. */
 static hy_status make_decoder(hy_inference *in, int32_t asked) {
     hy_used_model *m = in->model;
     uint64_t limit = hy_budget_device(&m->engine.request);
@@ -87,8 +87,8 @@ static hy_status open_all(hy_inference *in, const hy_config *config,
                            in->chat.kind != HY_CHAT_NONE;
         if (in->chat.kind == HY_CHAT_UNKNOWN) {
             hy_say_to(&in->model->observer, HY_WARNING,
-                      "the chat template in %s cannot be rendered here: %s; texts simply follow "
-                      "each other; name one of " HY_CHAT_NAMES " if it is like it",
+                      "the chat template in %s is not supported: %s; messages are joined without a "
+                      "template; choose one of " HY_CHAT_NAMES " if one of them matches",
                       folder, in->chat.reason);
         }
     }
@@ -171,7 +171,7 @@ const char *hy_inference_adapter_used(const hy_inference *in) {
 static hy_status refuse_adapter(const hy_adapters *a, const char *name) {
     hy_text known = {0};
     for (int32_t i = 0; i < a->set.count; i++) hy_text_addf(&known, "%s, ", a->set.list[i].name);
-    hy_status status = hy_fail(HY_ERR_INPUT, "adapter %.200s is not here; there are %snone", name,
+    hy_status status = hy_fail(HY_ERR_INPUT, "adapter %.200s is not loaded; loaded: %snone", name,
                                hy_text_string(&known));
     hy_text_free(&known);
     return status;
@@ -180,7 +180,7 @@ static hy_status refuse_adapter(const hy_adapters *a, const char *name) {
 hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     hy_adapters *a = &in->model->adapters;
     HY_FAIL_IF(a->set.count == 0, HY_ERR_INPUT,
-               "no adapters were named when the model was opened: there is none to change to");
+               "no adapter is loaded: name adapters when you open the model");
     bool is_none = !name || strcmp(name, "none") == 0;
     int32_t i = is_none ? HY_BASE_ALONE : hy_adapters_find(a, name);
     if (i == HY_NO_ADAPTER) return refuse_adapter(a, name);

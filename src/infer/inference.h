@@ -1,8 +1,9 @@
-/* inference.h: a model that is used, not trained: inside the infer module only.
+/* inference.h: a model that is used, not trained; only inside the infer module.
  *
- * A used model is an engine with device, model and weights and no plan. inference_model.c opens it, for
- * text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c makes text;
- * inference_talk.c keeps a conversation. What the decoder knows is always `known`, token for token. */
+ * A loaded model is an engine with device, model and weights and no plan. inference_model.c
+ * opens it, for text and for evaluation; inference.c is the handle of hybrid.h; inference_text.c
+ * generates text; inference_talk.c keeps a conversation. The tokens in the decoder's cache
+ * always equal `known`. */
 #pragma once
 
 #include <stdatomic.h>
@@ -22,14 +23,14 @@ typedef struct hy_used_model {
     hy_engine engine;
     hy_adapters adapters; /* those that the settings name */
     hy_dataset *data;     /* evaluation only */
-    bool looks_held_out;  /* evaluation: at the run's held-out data, not at all of its data */
+    bool looks_held_out;  /* evaluation: on the run's held-out data, not on all of its data */
 } hy_used_model;
 
-/* Device, model, adapters and the type to compute in; no memory is taken yet. */
+/* Opens device, model, adapters and the compute type; allocates no memory yet. */
 hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy_used_model **out);
 void hy_model_close(hy_used_model *m);
-/* Takes memory for the weights and reads them; `beside` bytes of the device will be needed for other
- * things. `from` says where they came from. */
+/* Allocates memory for the weights and reads them. Other code will need `beside` bytes of the
+ * device. `from` says where the weights came from. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
 /* ---- the handle -------------------------------------------------------------------------------- */
@@ -41,19 +42,19 @@ struct hy_inference {
     hy_chat_template chat;
     bool has_template;
     hy_end_tokens ends;   /* as the model's folder says */
-    int32_t vocab;        /* tokens that are chosen lie below this */
+    int32_t vocab;        /* sampled token ids are below this */
     hy_ids known;         /* tokens that the decoder has taken */
     float *logits;        /* (V) behind the last of them */
     int32_t *order;       /* (V) for choosing */
-    hy_conversation said; /* a turn's text is allocated unless its message has it */
-    hy_json *messages;    /* what such messages lie in; NULL: none */
+    hy_conversation said; /* a turn's text is allocated unless it belongs to a message */
+    hy_json *messages;    /* the memory of such messages; NULL: none */
     atomic_bool stop_requested;
     char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
 };
 
 /* ---- inference_text.c -------------------------------------------------------------------------- */
 
-/* An answer in the making: what is wanted, who hears of it, and what became of it. */
+/* An answer that is being generated: its options, its listener and its result. */
 typedef struct hy_answer {
     const hy_generate_options *options;
     hy_text_callback on_text; /* or NULL */
@@ -62,13 +63,13 @@ typedef struct hy_answer {
     hy_text text; /* all of it; the caller frees it */
 } hy_answer;
 
-/* The text of tokens, appended; tokenizer NULL: bytes, where what is none becomes '?'. */
+/* Appends the text of tokens; tokenizer NULL: bytes, with '?' for ids that are not bytes. */
 hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                          hy_text *out);
-/* Appends the tokens of a text that is to be continued, opened as the tokenizer opens texts. */
+/* Appends the tokens of a text to continue, with the tokenizer's start tokens. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out);
-/* Continues after exactly these tokens, of which what is known already is not computed again. */
+/* Continues after exactly these tokens; tokens in the cache are not computed again. */
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *answer);
 

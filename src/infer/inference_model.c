@@ -1,8 +1,7 @@
-/* inference_model.c: settings, device, model and weights of something that is only used. See
- * inference.h.
+/* inference_model.c: settings, device, model and weights for inference. See inference.h.
  *
- * Weights lie on the device when they fit beside what else is needed there; else they stay in pinned
- * memory and pass through a ring, unit by unit, with every pass. */
+ * Weights are on the device if they fit there with everything else; otherwise they stay in
+ * pinned memory and stream through a ring, unit by unit, in every pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +20,7 @@ static bool holds(const char *folder, const char *file) {
     return hy_path_join(path, sizeof path, folder, file) == HY_OK && hy_path_exists(path);
 }
 
-/* A run keeps its configuration, a checkpoint its manifest; a model's folder has neither. */
+/* A run folder has a configuration, a checkpoint a manifest; a model folder has neither. */
 static bool is_run(const char *name) {
     if (!hy_path_is_dir(name) || holds(name, "config.json")) return false;
     return holds(name, "config.cfg") || holds(name, "manifest.json");
@@ -30,21 +29,22 @@ static bool is_run(const char *name) {
 hy_status hy_config_use_model(hy_config *config, const char *name) {
     if (!is_run(name)) return hy_config_set(config, "model", name, HY_FROM_FLAG);
     HY_TRY(hy_config_load_run(config, name));
-    /* How much of its held-out data the run looked at says nothing about what is looked at now. */
+    /* The run's own eval_batches does not apply to this evaluation. */
     HY_TRY(hy_config_set(config, "eval.eval_batches", "-1", HY_FROM_FILE));
-    /* What was trained whole was never codes, whatever its configuration says of frozen weights. */
+    /* Parameters trained whole were never quantised, whatever the configuration says about
+     * frozen weights. */
     const hy_settings *s = hy_config_settings(config);
     bool has_frozen = s->lora.lora || strcmp(s->train.train, "all") != 0;
     if (!has_frozen) HY_TRY(hy_config_set(config, "train.frozen_dtype", "auto", HY_FROM_FILE));
-    /* An adapter that it began with is in its weights, further trained. */
+    /* An adapter that the run started from is part of its weights. */
     HY_TRY(hy_config_set(config, "lora.adapter", "", HY_FROM_FILE));
     return hy_config_set(config, "init_from", name, HY_FROM_CALLER);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* Frozen weights are codes where they were for training: a run that trained beside NF4 computes with what it was
- * trained beside. Of a model whose weights are all as they are, frozen_dtype means all matrices of its blocks. */
+/* Frozen weights stay quantised as in training: a run trained on an NF4 base computes with that
+ * base. For a model that is not quantised, frozen_dtype applies to all matrices of its blocks. */
 static hy_status choose_stored(const hy_settings *s, hy_model *model) {
     hy_params *params = &model->params;
     if (s->lora.lora || strcmp(s->train.train, "all") != 0) return hy_settings_select(s, model);
@@ -81,8 +81,8 @@ hy_status hy_model_open(const hy_config *config, const hy_observer *observer, hy
     hy_status status =
         has_weights ? open_engine(m)
                     : hy_fail(HY_ERR_INPUT,
-                              "model %s is a shape without weights; accepted: a model's folder or "
-                              "name on the hub, or the folder of a run or checkpoint",
+                              "model %s is a shape without weights; accepted: a model folder, a "
+                              "model name on the hub, a run folder or a checkpoint folder",
                               m->settings.model);
     if (status != HY_OK) {
         hy_model_close(m);
@@ -100,7 +100,7 @@ void hy_model_close(hy_used_model *m) {
     free(m);
 }
 
-/* Weights of a run: its own adapters are part of them, and leave no room for others. */
+/* A run's weights include its own adapters, so other adapters cannot be loaded. */
 static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
     hy_engine *e = &m->engine;
     hy_model_files kind;
@@ -109,8 +109,8 @@ static hy_status load_checkpoint(hy_used_model *m, char from[HY_PATH_MAX]) {
     HY_TRY(hy_checkpoint_find(&m->observer, m->settings.init_from, from));
     HY_TRY(hy_checkpoint_has_adapters(from, &has_own));
     HY_FAIL_IF(has_own && m->adapters.set.count > 0, HY_ERR_INPUT,
-               "%s has adapters of its own; name the model that they stand beside (--model), and "
-               "its folder adapter among the adapters (--adapter)",
+               "%s holds adapters; name their base model (--model), and add its folder \"adapter\" "
+               "to the adapters (--adapter)",
                m->settings.init_from);
     HY_TRY(hy_engine_initialise_adapters(e));
     HY_TRY(hy_checkpoint_lacks_base(from, &e->base_is_named));

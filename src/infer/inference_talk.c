@@ -1,8 +1,8 @@
 /* inference_talk.c: a conversation with a model. See inference.h and hybrid.h.
  *
- * Every turn renders the whole conversation again and hands it on as a prompt; what the decoder knows of
- * it is found there and not computed again. So nothing here depends on how a template writes turns, and
- * what was answered last is always what the next turn sees. */
+ * Every turn renders the whole conversation and passes it as a prompt; tokens in the cache are
+ * not computed again. So this file does not depend on how a template writes turns, and the next
+ * turn always sees the last answer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,8 @@
 #include "base/sized.h"
 #include "infer/inference.h"
 
-#define ANSWER_SHARE 4 /* a fourth of the context is kept free for the answer, if turns can go */
+/* if turns can be dropped, a quarter of the context stays free for the answer */
+#define ANSWER_SHARE 4
 
 /* ---- what was said ----------------------------------------------------------------------------- */
 
@@ -68,7 +69,7 @@ hy_status hy_inference_set_messages(hy_inference *in, const char *json, size_t s
 
 /* ---- as tokens --------------------------------------------------------------------------------- */
 
-/* Without a template texts simply follow each other. */
+/* Without a template, messages are joined without separators. */
 static hy_status encode_plain(const hy_inference *in, hy_ids *out) {
     hy_text all = {0};
     for (size_t i = 0; i < in->said.count; i++) {
@@ -100,13 +101,14 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
         size_t first = s->count > 0 && s->turns[0].role == HY_ROLE_SYSTEM ? 1 : 0;
         out->count = 0;
         HY_TRY(in->has_template ? encode_turns(in, out) : encode_plain(in, out));
-        /* The oldest question with all that follows it up to the next: there must be a younger one. */
+        /* The oldest question and everything up to the next question; there must be a newer
+         * question. */
         size_t next = first + 1;
         while (next < s->count && s->turns[next].role != HY_ROLE_USER) next++;
         if (out->count + spare <= room || next >= s->count) break;
         drop_turns(s, first, next - first);
     }
-    HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty: there is nothing to answer");
+    HY_FAIL_IF(out->count == 0, HY_ERR_INPUT, "the message is empty");
     return HY_OK;
 }
 
@@ -119,16 +121,16 @@ hy_status hy_inference_say_sized(hy_inference *in, const char *message,
     hy_answer answer = {.options = options ? options : &usual, .on_text = on_text, .user = user};
     hy_ids ids = {0};
     const hy_conversation *said = &in->said;
-    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "nothing was said yet");
+    HY_FAIL_IF(!message && said->count == 0, HY_ERR_INPUT, "the conversation is empty");
     HY_FAIL_IF(!message && said->turns[said->count - 1].role == HY_ROLE_ASSISTANT, HY_ERR_INPUT,
-               "the assistant spoke last: there is nothing to answer");
+               "the last message is the assistant's: add a user message first");
     if (message) HY_TRY(add_turn(in, HY_ROLE_USER, message, strlen(message)));
     hy_status status = fit_conversation(in, answer.options->max_tokens, &ids);
     if (status == HY_OK) status = hy_inference_continue(in, ids.data, ids.count, &answer);
     if (status == HY_OK) {
         status = add_turn(in, HY_ROLE_ASSISTANT, answer.text.data, answer.text.size);
     }
-    /* a message that could not be answered was not said */
+    /* a message without an answer is removed again */
     if (status != HY_OK && message) drop_turns(&in->said, in->said.count - 1, 1);
     hy_copy_sized(info, size, &answer.info, sizeof answer.info);
     hy_ids_free(&ids);

@@ -1,8 +1,8 @@
 /* inference_text.c: text in, text out. See inference.h and hybrid.h.
  *
- * A prompt is compared with what the decoder knows, and only what is new is computed. The text of new
- * tokens is found by decoding a few tokens with and without them, because what a token's text is can
- * depend on the one before; bytes that may be the beginning of a character wait for the rest of it. */
+ * A prompt is compared with the cache, and only new tokens are computed. The text of new tokens
+ * is found by decoding a few tokens with and without them, because a token's text can depend on
+ * the one before it. Bytes that may begin a character wait for the rest of it. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "infer/choose.h"
 #include "infer/inference.h"
 
-#define BYTE_END 0 /* what ends a text of bytes: no text holds it */
+#define BYTE_END 0 /* ends a text of bytes; no text contains it */
 
 /* ---- tokens and text --------------------------------------------------------------------------- */
 
@@ -61,7 +61,7 @@ static bool is_end(const hy_inference *in, int32_t token) {
 
 /* ---- whole characters -------------------------------------------------------------------------- */
 
-/* How many of the last bytes may be the beginning of a character. */
+/* How many of the last bytes may begin an incomplete character. */
 static size_t waiting_bytes(const char *text, size_t size) {
     for (size_t back = 1; back <= 3 && back <= size; back++) {
         const uint8_t *at = (const uint8_t *)text + size - back;
@@ -89,8 +89,8 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
                            tokens, (int32_t)count, in->logits));
     for (int32_t i = 0; i < in->vocab; i++) {
         HY_FAIL_IF(!isfinite(in->logits[i]), HY_ERR_NUMERIC,
-                   "the model's logits are not finite: its weights hold NaN or infinity, or give "
-                   "such numbers");
+                   "the model's logits are not finite: its weights contain NaN or infinity, or "
+                   "produce them");
     }
     hy_status status = hy_ids_append(&in->known, tokens, count);
     if (status != HY_OK) hy_decoder_rewind(in->decoder, (int32_t)in->known.count);
@@ -100,11 +100,13 @@ static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
 static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t count,
                              hy_generated *info) {
     size_t room = (size_t)in->decoder->options.context;
-    HY_FAIL_IF(count >= room, HY_ERR_INPUT,
-               "the text has %zu tokens, and the context of %zu must hold it and an answer", count,
-               room);
+    HY_FAIL_IF(
+        count >= room, HY_ERR_INPUT,
+        "the text has %zu tokens; the context of %zu tokens has no room for it and an answer",
+        count, room);
     double begin = hy_clock();
-    /* Keeps what the prompt shares with what is known; the last token is taken again for its logits. */
+    /* Keeps the common prefix of prompt and cache; the last token is computed again for its
+     * logits. */
     size_t shared = 0;
     while (shared + 1 < count && shared < in->known.count &&
            in->known.data[shared] == prompt[shared])
@@ -120,10 +122,11 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
 
 /* ---- the answer -------------------------------------------------------------------------------- */
 
-/* Which tokens' text is in the answer: [first, shown) of `known` is decoded along for what is new. */
+/* Tokens whose text is in the answer: [first, shown) of `known` is decoded together with new
+ * tokens. */
 typedef struct shown {
     size_t first, next;
-    size_t given; /* bytes of the answer that its reader has */
+    size_t given; /* bytes of the answer that the listener has received */
 } shown;
 
 static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
@@ -146,7 +149,7 @@ static hy_status add_text(hy_inference *in, hy_answer *a, shown *s) {
     return status;
 }
 
-/* Whether the answer ends before its next token, and why. */
+/* Does the answer end before its next token, and why? */
 static bool must_end(hy_inference *in, hy_answer *a) {
     hy_generated *info = &a->info;
     int32_t most = a->options->max_tokens;
@@ -188,7 +191,8 @@ hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t 
     return status;
 }
 
-/* A post-processor may close a text as well as open it: what is to be continued is not closed. */
+/* A post-processor may add tokens at the start and at the end; a text to continue gets no end
+ * tokens. */
 hy_status hy_inference_encode_open(const hy_inference *in, const char *text, size_t size,
                                    hy_ids *out) {
     HY_TRY(hy_encode_text(in->tokenizer, text, size, HY_TOKENS_SPECIAL, out));
@@ -197,7 +201,7 @@ hy_status hy_inference_encode_open(const hy_inference *in, const char *text, siz
     return HY_OK;
 }
 
-/* A text that begins freely begins behind the token that opens texts, or a new line. */
+/* Text without a prompt starts after the tokenizer's start token, or after a new line. */
 static hy_status encode_prompt(const hy_inference *in, const char *prompt, hy_ids *out) {
     HY_TRY(hy_inference_encode_open(in, prompt, strlen(prompt), out));
     if (out->count > 0) return HY_OK;

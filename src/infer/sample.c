@@ -1,11 +1,12 @@
-/* sample.c: text continued by the model in training. See sample.h.
+/* sample.c: the model in training continues a text. See sample.h.
  *
- * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that is
- * idle between steps, with as long a context as fits there, so a token costs one pass over the weights;
- * when the context is full the oldest half is let go. Nothing is timed for it, and only where a run is so
- * small that no decoder fits beside its steps is memory of its own taken, for as long as it writes.
+ * Tokens are those of the run's data: its tokenizer's, or bytes. A decoder works in the memory that
+ * is idle between steps, with the longest context that fits, so a token costs one pass over the
+ * weights. When the context is full, the older half is dropped. Nothing is timed. Only a run that
+ * is too small for a decoder allocates memory for it, and frees it after the text.
  *
- * Several ranks make the same passes, because none may have all of the weights: context and tokens are those of rank 0. */
+ * Several ranks make the same passes, because none may have all weights; context and tokens come
+ * from rank 0. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +21,16 @@
 #include "setup/setup.h"
 
 #define SHORTEST_CONTEXT 8
-#define PROMPT_ROWS 64 /* tokens of a prompt at a time */
+#define PROMPT_ROWS 64 /* prompt tokens per pass */
 
 typedef struct sampler {
     hy_engine *e;
     const hy_sample_options *options;
     const hy_tokenizer *tokenizer; /* NULL: bytes */
-    int32_t vocab;                 /* ids that are drawn lie below this */
-    hy_end_tokens ends;            /* of a model that came with a folder: a sample ends with it */
+    int32_t vocab;                 /* sampled token ids are below this */
+    hy_end_tokens ends;            /* end token of a model from a folder: a sample ends with it */
     hy_decoder *decoder;
-    void *memory;    /* of its own; NULL: it works in what is idle */
+    void *memory;    /* its own memory; NULL: it works in idle memory */
     int32_t *window; /* (context): tokens so far, from the first kept one */
     int32_t length;
     float *logits;  /* (V) */
@@ -40,7 +41,7 @@ typedef struct sampler {
 
 static bool is_leading(const sampler *s) { return !s->e->team || s->e->team->who.rank == 0; }
 
-/* A number of rank 0's becomes everybody's. */
+/* All ranks get rank 0's number. */
 static hy_status share_number(sampler *s, int32_t *number) {
     hy_team *team = s->e->team;
     return team ? hy_control_share(team->control, number, sizeof *number, 0) : HY_OK;
@@ -48,7 +49,7 @@ static hy_status share_number(sampler *s, int32_t *number) {
 
 /* ---- the decoder ------------------------------------------------------------------------------- */
 
-/* With the longest context that fits into `idle` bytes, or the shortest. */
+/* Uses the longest context that fits into `idle` bytes, or the shortest one. */
 static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
     hy_engine *e = s->e;
     for (;; options->context /= 2) {
@@ -74,7 +75,7 @@ static hy_status open_decoder(sampler *s) {
     HY_TRY(share_number(s, &options.context));
     if (!s->decoder) HY_TRY(hy_decoder_create(e->model, e->device.backend, &options, &s->decoder));
     void *memory = e->work.arena.data;
-    if (s->decoder->bytes > idle) { /* the least decoder, or rank 0's: in memory of its own */
+    if (s->decoder->bytes > idle) { /* the smallest decoder, or rank 0's size: in its own memory */
         hy_status status =
             e->device.backend->alloc(e->device.backend, HY_DEVICE, s->decoder->bytes, &s->memory);
         if (status != HY_OK) return hy_fail_context(status, "memory to sample text");
@@ -106,7 +107,7 @@ static hy_status next_token(sampler *s, hy_store *weights, int32_t number, int32
     return share_number(s, token);
 }
 
-/* A text that begins freely begins after the end of another, or a line. */
+/* Text without a prompt starts after an end token, or after a new line. */
 static hy_status encode_prompt(const sampler *s, hy_ids *out) {
     const char *prompt = s->options->prompt ? s->options->prompt : "";
     int32_t eos = s->tokenizer ? hy_tokenizer_eos(s->tokenizer) : -1;
@@ -150,7 +151,7 @@ static hy_status sample(sampler *s, hy_text *out) {
     return status == HY_OK ? hy_text_status(out) : status;
 }
 
-/* From the beginning, with all that it needs; `as` has what is the same for every try. */
+/* Starts again with everything it needs; `as` holds what every attempt shares. */
 static hy_status try_to_sample(const sampler *as, hy_text *out) {
     sampler s = *as;
     hy_backend *b = s.e->device.backend;
@@ -176,7 +177,7 @@ hy_status hy_engine_sample(hy_engine *e, const hy_tokenizer *tokenizer,
         .e = e, .tokenizer = tokenizer, .options = options, .vocab = ids < vocab ? ids : vocab};
     char folder[HY_PATH_MAX];
     HY_FAIL_IF(!tokenizer && vocab < 256, HY_ERR_INPUT,
-               "the model's vocabulary of %d tokens does not hold all bytes", vocab);
+               "the model's vocabulary of %d tokens cannot represent all bytes", vocab);
     HY_TRY(hy_model_folder(e->settings, folder));
     HY_TRY(hy_end_tokens_read(folder, &s.ends));
     while ((status = try_to_sample(&s, out)) != HY_OK) HY_TRY(hy_engine_retry(e, status));

@@ -1,4 +1,4 @@
-/* sample.h: text continued by a model while it is in training, between steps. */
+/* sample.h: between steps, a model in training continues a text. */
 #pragma once
 
 #include "base/text.h"

@@ -1,4 +1,4 @@
-/* adapter.c: names of the matrices that adapters stand beside. See adapter.h. */
+/* adapter.c: names of the matrices that adapters belong to. See adapter.h. */
 #include "model/adapter.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct named {
     int32_t parts;
 } named;
 
-/* Words that all families know beside the names of their modules. */
+/* Words that all families accept in addition to their module names. */
 static const named words[] = {{"q", HY_ADAPT_Q},
                               {"k", HY_ADAPT_K},
                               {"v", HY_ADAPT_V},
@@ -26,7 +26,7 @@ static const named words[] = {{"q", HY_ADAPT_Q},
                               {"mlp", HY_ADAPT_GATE | HY_ADAPT_UP | HY_ADAPT_DOWN},
                               {"all", HY_ADAPT_ALL}};
 
-/* The modules of a family that adapters can stand beside, and the parts that each of them holds. */
+/* The modules of a family that can have adapters, and the parts that each of them holds. */
 static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) {
     static const hy_param_kind matrices[HY_LINEARS] = {HY_P_QKV, HY_P_OUT, HY_P_UP, HY_P_DOWN};
     int count = 0;
@@ -44,7 +44,7 @@ static int list_modules(const hy_family *family, named out[HY_ADAPTER_MODULES]) 
     return count;
 }
 
-/* By the whole name or its last word, which several modules may end in: c_proj means both. */
+/* By the whole name or its last word, which several modules may share: c_proj means both. */
 static int32_t find(const named *list, int count, const char *name, size_t length) {
     int32_t parts = 0;
     for (int i = 0; i < count; i++) {
@@ -61,11 +61,10 @@ static hy_status refuse(const named *modules, int count, const char *name, size_
     for (int i = 0; i < count; i++) {
         hy_text_addf(&known, "%s%s", i ? ", " : "", modules[i].name);
     }
-    hy_status status =
-        hy_fail(HY_ERR_INPUT,
-                "\"%.*s\" is no matrix of this model; it has %s; accepted are also "
-                "attention, mlp and all",
-                (int)(length < 100 ? length : 100), name, known.data ? known.data : "");
+    hy_status status = hy_fail(
+        HY_ERR_INPUT,
+        "\"%.*s\" is not a matrix of this model; accepted: %s, and also attention, mlp and all",
+        (int)(length < 100 ? length : 100), name, known.data ? known.data : "");
     hy_text_free(&known);
     return status;
 }

@@ -1,8 +1,8 @@
-/* adapter_modules.c: modules that are trained whole beside adapters. See adapter.h.
+/* adapter_modules.c: modules that are trained whole in addition to adapters. See adapter.h.
  *
- * A module of a family's files is a weight and, if it has one, its bias. Which parameters of ours
- * these are follows from the tables of the families (model/arch). q, k and v are one matrix here,
- * gate and up another. */
+ * A module of a family's files is a weight and, if it has one, its bias. The tables of the
+ * families (model/arch) map them to our parameters. q, k and v are one matrix here, gate and up
+ * another. */
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static bool is_end(const char *module, size_t length, const char *name) {
     return size == length || module[length - size - 1] == '.';
 }
 
-/* The number between points is the layer; its digits, 0: there is none. */
+/* The number between dots is the layer; returns its digits, 0: none. */
 static size_t find_layer(const char *module, size_t length, const char **digits) {
     for (size_t i = 1; i < length; i++) {
         size_t run = strspn(module + i, "0123456789");
@@ -35,7 +35,7 @@ static size_t find_layer(const char *module, size_t length, const char **digits)
     return 0;
 }
 
-/* Our names of what a module holds, as a pattern: both weight and bias where there may be one. */
+/* Our name pattern for a module's contents: weight and bias, if it may have one. */
 static void write_pattern(const hy_family *family, hy_param_kind kind, const char *path,
                           const char *layer, size_t digits, char *out, size_t size) {
     bool is_gated = family->modules[HY_P_UP].part[1] != NULL;
@@ -50,7 +50,7 @@ static void write_pattern(const hy_family *family, hy_param_kind kind, const cha
         snprintf(out, size, "%.*s%s", length, name, rest);
 }
 
-/* The module of a family that a path ends in: its kind, and which of the kind's it is. */
+/* The family's module that a path ends in: its kind, and its index in the kind. */
 static bool find_module(const hy_family *family, const char *module, size_t length, int *kind,
                         int *part) {
     for (*kind = 0; *kind < HY_P_KIND_COUNT; ++*kind) {
@@ -81,7 +81,7 @@ bool hy_adapter_module_params(const char *module, size_t length, char *out, size
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* The other modules of the same matrix are in the list too. */
+/* Checks that the other modules of the same matrix are in the list too. */
 static hy_status check_entry(const hy_family *family, const char *names, const char *entry,
                              size_t length) {
     int kind, part;
@@ -93,7 +93,8 @@ static hy_status check_entry(const hy_family *family, const char *names, const c
         snprintf(wanted, sizeof wanted, "%.*s%s", (int)before, entry,
                  hy_module_last_name(paths[i]));
         HY_FAIL_IF(!hy_list_has(names, wanted, strlen(wanted)), HY_ERR_INPUT,
-                   "%.*s without %s: they are one matrix here and trained whole together",
+                   "%.*s is listed without %s: they share one matrix and are trained together, so "
+                   "list both",
                    (int)length, entry, wanted);
     }
     return HY_OK;
@@ -118,22 +119,22 @@ static const hy_param *at(const hy_params *params, int32_t unit, hy_param_kind k
     return index < 0 ? NULL : &params->list[index];
 }
 
-/* A list matches by patterns, so that more may be meant than was thought of. */
+/* Names in a list are patterns, so they may match more than intended. */
 static hy_status check_param(const hy_params *params, const hy_param *param) {
     hy_param_kind kind = hy_param_weight_of(param->kind), bias = (hy_param_kind)(kind + 1);
     bool has_adapter = hy_linear_bit(kind) && at(params, param->unit, hy_adapter_kind(kind));
     HY_FAIL_IF(has_adapter, HY_ERR_INPUT,
-               "%s has an adapter, and PEFT's files keep a module whole or with an adapter; "
-               "accepted are embed, head, norms (norm, *.norm1.*, *.norm2.*) and modules that "
-               "lora_targets leaves out",
+               "%s already has an adapter, and PEFT files store a module either whole or with an "
+               "adapter; accepted: embed, head, norms (norm, *.norm1.*, *.norm2.*) and modules "
+               "that are not in lora_targets",
                param->name);
     const hy_param *weight = at(params, param->unit, kind);
     const hy_param *other = param != weight                    ? weight
                             : hy_param_weight_of(bias) == kind ? at(params, param->unit, bias)
                                                                : NULL;
     HY_FAIL_IF(other && !other->is_beside, HY_ERR_INPUT,
-               "%s is trained whole and %s is not, and PEFT's files keep modules: name both, or "
-               "neither",
+               "%s is trained whole but %s is not, and PEFT files store whole modules: list both, "
+               "or neither",
                param->name, other->name);
     return HY_OK;
 }

@@ -66,7 +66,7 @@ static uint64_t scratch_of(const hy_batch_plan *plan, hy_pass pass) {
     return most;
 }
 
-/* The same with what its ops want for themselves, behind the scratch of each unit. */
+/* As above, plus the workspace of its ops, after each unit's scratch. */
 static uint64_t with_workspace(const hy_pass_plan *pass) {
     return hy_align(pass->scratch_bytes) + hy_align(pass->workspace_bytes);
 }
@@ -78,7 +78,7 @@ static uint64_t all_of(const hy_batch_plan *plan, hy_pass pass) {
     return most;
 }
 
-/* How many residuals the activations hold: those without a backward share the first two. */
+/* The number of residuals in the activations: layers without a backward share the first two. */
 static int32_t residual_count(const hy_batch_plan *plan) {
     int32_t first = hy_batch_first_backward(plan), shared = first < 2 ? first : 2;
     return shared + (plan->options.offloads ? 0 : layers_of(plan) - first);
@@ -92,15 +92,15 @@ static uint64_t resident_bytes(const hy_batch_plan *plan) {
            head_of(plan)->kept_bytes;
 }
 
-/* Evaluation with a plan made for training: most often there is room for its scratch behind its two
- * residuals, where training keeps what it keeps. */
+/* Evaluation with a training plan: usually there is room for its scratch after its two
+ * residuals, in the memory of training's kept activations. */
 static bool evaluates_in_activations(const hy_batch_plan *plan) {
     return plan->options.is_training &&
            2 * plan->residual_bytes + scratch_of(plan, HY_PASS_EVAL) <= resident_bytes(plan);
 }
 
-/* Scratch and workspace of a plan made for training; its end holds the residual between the last
- * layer and the head. Ops of an evaluation whose scratch is elsewhere have all of it. */
+/* Scratch and workspace of a training plan; its end holds the residual between the last layer
+ * and the head. If an evaluation's scratch is elsewhere, its ops can use all of it. */
 static uint64_t training_workspace(const hy_batch_plan *plan) {
     const hy_unit_plan *last = hy_batch_unit(plan, layers_of(plan));
     uint64_t turn = larger(with_workspace(&last->pass[HY_PASS_FORWARD]),

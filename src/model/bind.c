@@ -20,7 +20,7 @@ hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass 
                       .scratch = SOMEWHERE};
 }
 
-/* The type of a weight, before there are stores to ask. */
+/* The type of a weight, before stores exist. */
 static hy_dtype stored_type(const hy_frame *f, int32_t index, hy_dtype dtype) {
     const hy_params *params = &f->plan->model->params;
     const hy_fp8_use *use = &f->plan->options.fp8;
@@ -121,7 +121,7 @@ static void narrow_to_chunk(const hy_frame *f, int index, int32_t chunk, hy_tens
     *t = hy_tensor_rows(t, chunk * rows, rows);
 }
 
-/* Each matrix of each unit has numbers of its own; the element's are in the lower bits. */
+/* Each matrix of each unit has its own random numbers; the lower bits select the element. */
 static void bind_dropout(const hy_frame *f, hy_op_attr *attr) {
     uint64_t matrix = (uint64_t)f->unit_index * HY_LINEARS + attr->dropout.first;
     attr->dropout.first = matrix << 40;
@@ -145,7 +145,7 @@ static void bind_attr(const hy_frame *f, const hy_unit_op *op, int32_t chunk, hy
         break;
     case HY_OP_EMBED: attr->embed.seq = f->plan->size.seq; break;
     case HY_OP_EMBED_BWD:
-        /* A tied head has already written its share of the token table's gradient. */
+        /* A tied head has already written its part of the token table's gradient. */
         attr->embed.seq = f->plan->size.seq;
         attr->accumulate = accumulate || (f->plan->model->shape.has_tied_head &&
                                           op->slot[HY_EMBED_BWD_DWTE] != HY_NO_SLOT);

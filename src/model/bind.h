@@ -1,7 +1,7 @@
-/* bind.h: an op of a unit's list with its tensors put in: inside the model module only.
+/* bind.h: binds an op of a unit's list to its tensors; only inside the model module.
  *
- * A frame is one unit in one pass: where its residual, its kept activations and its scratch are,
- * and whose parameters it has. Binding op i of the pass gives a call that can be enqueued. */
+ * A frame is one unit in one pass: the addresses of its residual, its kept activations and its
+ * scratch, and its parameters. Binding op i of the pass gives a call that can be enqueued. */
 #pragma once
 
 #include "model/model.h"
@@ -23,7 +23,7 @@ static inline hy_store *hy_batch_weights_of(const hy_batch_input *input, int32_t
     return is_there ? input->weights : input->frozen;
 }
 
-/* A frame of a unit, for planning: pointers say only whether a tensor is there. */
+/* A frame of a unit, for planning: pointers only show whether a tensor exists. */
 hy_frame hy_frame_for_planning(const hy_batch_plan *plan, int32_t unit, hy_pass pass);
 
 /* Binds op `index` of the frame's pass; chunked ops get the rows of chunk `chunk`. */

@@ -1,4 +1,4 @@
-/* coding.c: codes of a matrix and their scales. See coding.h. */
+/* coding.c: quantises a matrix and computes its scales. See coding.h. */
 #include "model/coding.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ void hy_coding_end(hy_coding *c) {
     *c = (hy_coding){0};
 }
 
-/* Bits of numbers that are not negative rise with them, and end with what is not finite. */
+/* The bits of non-negative numbers grow with their value; the largest are those that are not
+ * finite. */
 void hy_coding_look(hy_coding *c, const float *x, int64_t count) {
     unsigned largest = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -56,8 +57,8 @@ static int64_t piece_blocks(const hy_coding *c, int32_t piece) {
     return hy_param_piece_rows(c->param, piece) * c->param->shape[1] / c->item.block;
 }
 
-/* A group, no longer than a nested block and from a piece's first block on, lies in one nested
- * block. */
+/* A group, at most as long as a nested block and starting at a piece's first block, is inside
+ * one nested block. */
 void hy_coding_keep(hy_coding *c, int64_t first, int64_t count, const hy_kept_scales *scales) {
     int32_t group = c->item.group;
     float *pairs = c->stored;

@@ -1,11 +1,11 @@
-/* coding.h: a matrix of numbers becomes quantised values (codes) and their scales.
+/* coding.h: quantises a matrix of numbers to codes and their scales.
  *
- * hy_coding_run does it for a whole matrix, from whoever has the numbers to a store or to memory.
- * Initial weights, a model's files, checkpoints of another type and exports all go through it.
+ * hy_coding_run does it for a whole matrix, from a reader of numbers to a store or to memory.
+ * Initial weights, a model's files, checkpoints of another type and exports all use it.
  *
- * Codes of a row depend on that row alone, so rows may come in any order and from several threads.
- * Scales of two levels (kernels/nf4.h) need all scales of the matrix, so these are kept in fp32
- * until the last row is coded. A type with one scale for the matrix (fp8) needs the largest
+ * The codes of a row depend only on that row, so rows may come in any order and from several
+ * threads. Two-level scales (kernels/nf4.h) need all scales of the matrix, so these are kept in
+ * fp32 until the last row is coded. A type with one scale per matrix (fp8) needs the largest
  * magnitude first: its rows are read twice. */
 #pragma once
 
@@ -20,11 +20,11 @@ typedef struct hy_coding {
     hy_layout_item item;
     float *scales;       /* of all blocks; 0 for rows that were not given: padding */
     void *stored;        /* the scales in the form of the store */
-    atomic_uint largest; /* bits of the largest magnitude, where there is one scale for all */
+    atomic_uint largest; /* bits of the largest magnitude, if there is one scale for all */
     bool is_kept[HY_PARAM_PIECES]; /* pieces that keep the scales of their file */
 } hy_coding;
 
-/* Scales of two levels that somebody else has made of a matrix. */
+/* Two-level scales that were computed elsewhere for a matrix. */
 typedef struct hy_kept_scales {
     const uint8_t *codes; /* of each `repeat` blocks, */
     const float *nested;  /* by the scale of each HY_NF4_NESTED of them, */
@@ -32,12 +32,13 @@ typedef struct hy_kept_scales {
     int32_t repeat;
 } hy_kept_scales;
 
-/* Before the first rows. hy_coding_end frees, also where this fails, and does nothing to {0}. */
+/* Call before the first rows. hy_coding_end frees, also after a failure of this, and does
+ * nothing to {0}. */
 hy_status hy_coding_begin(hy_coding *coding, const hy_param *param, const hy_layout_item *item);
 void hy_coding_end(hy_coding *coding);
 
-/* Where it says so, all rows pass through hy_coding_look before the first goes to hy_coding_rows.
- * Threads may call it at the same time. */
+/* If this is set, all rows must pass through hy_coding_look before hy_coding_rows gets the
+ * first. Threads may call it at the same time. */
 static inline bool hy_coding_looks_first(const hy_coding *coding) {
     return hy_coded_as_one(coding->item.dtype);
 }
@@ -46,11 +47,11 @@ void hy_coding_look(hy_coding *coding, const float *x, int64_t count);
 /* Codes of elements [first, first + count), whole rows. Threads may call it for different rows. */
 void hy_coding_rows(hy_coding *coding, const float *x, int64_t first, int64_t count, void *codes);
 
-/* Blocks [first, first + count), which are pieces of the parameter, have these scales; their codes
- * are stored by the caller. Threads may call it for different pieces. */
+/* Sets the scales of blocks [first, first + count), which are pieces of the parameter; the
+ * caller stores their codes. Threads may call it for different pieces. */
 void hy_coding_keep(hy_coding *coding, int64_t first, int64_t count, const hy_kept_scales *scales);
 
-/* After the last rows: the scales, hy_layout_scale_bytes(item), which go behind all codes. */
+/* After the last rows: writes the scales, hy_layout_scale_bytes(item), which follow all codes. */
 const void *hy_coding_scales(hy_coding *coding);
 
 /* ---- whole matrices -------------------------------------------------------------------------- */
@@ -64,8 +65,7 @@ typedef struct hy_coding_source {
     int threads; /* below 2: the calling thread alone */
 } hy_coding_source;
 
-/* Where codes and scales go: to an item of a store, or to memory of as many bytes as the item has.
- * */
+/* The target of codes and scales: an item of a store, or memory of the item's size. */
 typedef struct hy_coding_target {
     hy_store *store;
     hy_stream *stream;
@@ -73,9 +73,9 @@ typedef struct hy_coding_target {
     char *memory; /* instead of the store */
 } hy_coding_target;
 
-/* Codes of elements [first, first + count), whole rows, to their place; padding of the parameter
- * becomes zero without being read. Where the type has one scale for all, the rows must be those of
- * the whole matrix. */
+/* Writes the codes of elements [first, first + count), whole rows, to their place; padding of
+ * the parameter becomes zero without being read. If the type has one scale for all, the rows
+ * must be those of the whole matrix. */
 hy_status hy_coding_fill(hy_coding *coding, int64_t first, int64_t count,
                          const hy_coding_source *from, const hy_coding_target *to);
 /* The scales to their place, behind the codes. */

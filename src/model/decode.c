@@ -1,10 +1,9 @@
-/* decode.c: the units' lists run on new tokens only. See decode.h.
+/* decode.c: runs the units' lists on new tokens only. See decode.h.
  *
- * Two batch plans serve: one for a single token, whose matmuls are prepared for it, and one for
- * many. The latter is used for any number of rows up to its own: its slots stay where they are,
- * only shorter; matmuls of another size than prepared are looked up by the backend. Positions come
- * in by advancing the tables of positions, and attention becomes cached attention when it is bound.
- * */
+ * There are two batch plans: one for a single token, with matmuls prepared for it, and one for
+ * many. The second serves any number of rows up to its own: its slots stay at their addresses
+ * but are shorter; the backend looks up matmuls of other sizes. Positions are set by advancing
+ * the position tables, and binding replaces attention by cached attention. */
 #include "model/decode.h"
 
 #include <stdlib.h>
@@ -30,7 +29,7 @@ static hy_status make_plan(hy_decoder *d, int32_t rows, hy_batch_plan **out) {
     return hy_batch_plan_create(d->model, d->backend, &options, out);
 }
 
-/* From here on the plan is for this many rows. */
+/* Sets the plan to this many rows. */
 static void set_rows(hy_batch_plan *plan, int32_t rows) {
     plan->size.seq = rows;
     for (int32_t kind = 0; kind < plan->model->kind_count; kind++) {
@@ -40,7 +39,7 @@ static void set_rows(hy_batch_plan *plan, int32_t rows) {
     }
 }
 
-/* Attention of a layer as its op list has it, as cached attention at position `first`. */
+/* Turns a layer's attention into cached attention at position `first`. */
 static void make_cached(const hy_decoder *d, int32_t layer, int32_t first, hy_op_call *call) {
     int64_t width = 2 * (int64_t)d->model->shape.kv_heads * d->model->shape.head_size;
     hy_op_call cached = {.kind = HY_OP_ATTENTION_CACHED, .attr = call->attr};
@@ -60,7 +59,7 @@ static void raise_to(uint64_t *most, uint64_t bytes) {
     if (bytes > *most) *most = bytes;
 }
 
-/* Workspace of a block's ops for this many rows, as late in the context as they can stand. */
+/* Workspace of a block's ops for this many rows, at the end of the context. */
 static hy_status count_workspace(hy_decoder *d, hy_batch_plan *plan, int32_t unit, int32_t rows) {
     hy_backend *b = d->backend;
     set_rows(plan, rows);
@@ -125,7 +124,7 @@ hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decod
     int32_t most = model->shape.context;
     *out = NULL;
     HY_FAIL_IF(options->context < 1 || options->context > most, HY_ERR_INPUT,
-               "a context of %d tokens cannot be kept: accepted are 1 to %d", options->context,
+               "a context of %d tokens is not supported; accepted: 1 to %d", options->context,
                most);
     hy_decoder *d = calloc(1, sizeof *d);
     if (!d) return hy_fail(HY_ERR_MEMORY, "no memory for a decoder");
@@ -184,7 +183,7 @@ hy_status hy_decoder_place(hy_decoder *d, hy_stream *stream, void *memory) {
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* The head's list begins with its norm and the matmul that makes logits; the loss is left out. */
+/* The head's list begins with its norm and the logits matmul; the loss is omitted. */
 enum { HEAD_OPS = 2 };
 
 static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
@@ -208,7 +207,7 @@ static hy_status run_unit(const hy_decoder *d, hy_frame *f, int32_t unit) {
     return hy_visit_leave(f);
 }
 
-/* `rows` tokens that lie on the device, and the logits of the last. */
+/* Runs `rows` tokens on the device, and computes the logits of the last. */
 static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
     const hy_shape *s = &d->model->shape;
     hy_batch_plan *plan = rows == 1 ? d->one : d->many;
@@ -238,7 +237,7 @@ static hy_status run_rows(hy_decoder *d, hy_batch_input *input, int32_t rows) {
 static hy_status check_tokens(const hy_decoder *d, const int32_t *tokens, int32_t count) {
     int32_t left = d->options.context - d->length, vocab = d->model->shape.vocab;
     HY_FAIL_IF(count < 1 || count > left, HY_ERR_INPUT,
-               "%d tokens do not fit behind the %d that are kept: accepted are 1 to %d", count,
+               "%d more tokens do not fit after the %d in the context; accepted: 1 to %d", count,
                d->length, left);
     for (int32_t i = 0; i < count; i++) {
         HY_FAIL_IF(tokens[i] < 0 || tokens[i] >= vocab, HY_ERR_INPUT,

@@ -1,22 +1,22 @@
-/* decode.h: a sequence continued token by token, with keys and values of what came before kept.
+/* decode.h: continues a sequence token by token, with a cache of keys and values.
  *
- * A decoder is over a model and its weights, wherever their backing store is. It runs the same op
- * lists as evaluation, on the new tokens alone: each layer's attention looks into a cache of keys
- * and values instead of going over the whole sequence. So a token costs one pass over the weights,
- * however long the text is, and the logits are those of a pass over everything. Like a batch plan
- * it says how many bytes it needs and is given where they lie. */
+ * A decoder uses a model and its weights, wherever their backing store is. It runs the same op
+ * lists as evaluation, but only on new tokens: each layer's attention reads a cache of keys and
+ * values instead of the whole sequence. So a token costs one pass over the weights, however long
+ * the text is, and the logits equal those of a pass over the whole text. Like a batch plan, it
+ * reports how many bytes it needs, and the caller provides them. */
 #pragma once
 
 #include "model/model.h"
 
-#define HY_DECODE_ROWS 256 /* tokens of a prompt taken at a time, when it is left open */
+#define HY_DECODE_ROWS 256 /* prompt tokens per pass, by default */
 
 typedef struct hy_decoder_options {
-    int32_t context;       /* tokens that can be kept; at most the model's context */
-    int32_t rows;          /* tokens of a prompt taken at a time; 0: HY_DECODE_ROWS */
+    int32_t context;       /* tokens in the cache; at most the model's context */
+    int32_t rows;          /* prompt tokens per pass; 0: HY_DECODE_ROWS */
     hy_dtype dtype;        /* activations, weights and cache */
     hy_dtype frozen_dtype; /* of frozen weights that are not coded */
-    bool is_unprepared;    /* matmuls are not timed: no memory is taken on the device for that */
+    bool is_unprepared;    /* matmuls are not timed: no device memory is allocated for that */
     uint64_t budget;       /* device bytes at hand; 0: all */
 } hy_decoder_options;
 
@@ -35,21 +35,22 @@ typedef struct hy_decoder {
     uint64_t layer_bytes, activation_bytes, plan_workspace_bytes, workspace_bytes;
     char *logits;             /* (V) of the last token, in options.dtype */
     void *staged;             /* (V) on the host */
-    const hy_unit_hook *hook; /* the owner's: weights that come from other ranks; NULL: none do */
+    const hy_unit_hook *hook; /* the owner's: weights from other ranks; NULL: none */
 } hy_decoder;
 
-/* Plans and prepares every op; HY_ERR_INPUT when the backend lacks one. */
+/* Plans and prepares every op; HY_ERR_INPUT: the backend does not support one. */
 hy_status hy_decoder_create(hy_model *model, hy_backend *backend, const hy_decoder_options *options,
                             hy_decoder **out);
 void hy_decoder_destroy(hy_decoder *decoder); /* before its backend */
 
-/* Where it works: `bytes` of device memory on a 256-byte border. It knows no token afterwards. */
+/* Sets its memory: `bytes` of device memory, aligned to 256 bytes. The cache is empty
+ * afterwards. */
 hy_status hy_decoder_place(hy_decoder *decoder, hy_stream *stream, void *memory);
 
-/* `weights` and `frozen` are as in hy_batch_input. Takes `count` further tokens, at least one, from
- * host memory and gives the logits of the last of them (V floats on the host). Waits for them. More
- * than fit into what is left of the context are HY_ERR_INPUT, and so is an id outside the
- * vocabulary; the decoder is then as before. */
+/* `weights` and `frozen` are as in hy_batch_input. Appends `count` tokens (at least one) from
+ * host memory and returns the logits of the last one (V floats on the host). Waits for them.
+ * HY_ERR_INPUT: too many tokens for the rest of the context, or an id outside the vocabulary;
+ * the decoder is then unchanged. */
 hy_status hy_decoder_take(hy_decoder *decoder, hy_stream *stream, hy_store *weights,
                           hy_store *frozen, const int32_t *tokens, int32_t count, float *logits);
 

@@ -1,19 +1,19 @@
 /* graphs.c: capturing passes and replaying them. See graphs.h. */
 #include "model/graphs.h"
 
-/* Elements of the residual above which kernels take longer than it takes to enqueue them. */
+/* Elements of the residual above which kernels run longer than enqueueing them takes. */
 #define SMALL_RESIDUAL ((int64_t)1 << 22)
 
-/* Runs op by op before it is captured: what libraries load on first use is loaded then, and an
- * input that does not come back costs nothing. */
+/* A pass runs op by op before it is captured: libraries then load what they need on first use,
+ * and an input that never repeats costs nothing. */
 #define SEEN_BEFORE_CAPTURE 2
 
-/* Inputs thrown out before they were replayed: after so many they are taken to change all the time.
- * */
+/* Inputs that were dropped before they were replayed: after this many, inputs are assumed to
+ * change always. */
 #define MOST_CHANGES 64
 
-/* Only what lies on the device whole: rings move their units by events and copies. And only passes
- * without a hook: a hook has work of its own to do, each time another. */
+/* Only for weights that are completely on the device: rings move units by events and copies. And
+ * only for passes without a hook, because a hook does different work each time. */
 static bool is_resident(const hy_store *store) {
     return !store || (store->place == HY_DEVICE && store->ring_depth == 0);
 }
@@ -34,7 +34,7 @@ static bool is_same(const hy_batch_input *a, const hy_batch_input *b) {
            a->accumulate == b->accumulate;
 }
 
-/* The entry of this input, a new one when it has none. */
+/* The entry of this input; a new one if it has none. */
 static hy_captured_pass *find_entry(hy_batch_plan *plan, const hy_batch_input *input) {
     for (int i = 0; i < HY_GRAPHS; i++) {
         if (plan->captured[i].seen && is_same(&plan->captured[i].input, input)) {
@@ -48,7 +48,7 @@ static hy_captured_pass *find_entry(hy_batch_plan *plan, const hy_batch_input *i
     return entry;
 }
 
-/* A pass that cannot be captured is no failure: it runs op by op from now on. */
+/* If a pass cannot be captured, it runs op by op from now on. */
 static void capture(hy_batch_plan *plan, hy_captured_pass *entry, hy_pass_function pass) {
     hy_backend *b = plan->backend;
     if (b->capture_begin(entry->input.stream) != HY_OK) {

@@ -1,5 +1,4 @@
-/* model.c: making a model and planning micro-batches over it. See model.h; passes are in passes.c.
- * */
+/* model.c: creates a model and plans micro-batches for it. See model.h; passes are in passes.c. */
 #include "model/model.h"
 
 #include <stdlib.h>
@@ -9,10 +8,10 @@
 #include "model/bind.h"
 #include "model/graphs.h"
 
-/* The logits of a chunk stay below this many bytes when the user leaves the number of chunks open:
- * large enough for full matmul speed, small enough not to matter. A GPU wants some thousand rows,
- * and each chunk reads and writes the whole gradient of the head, and rounds it: a sixteenth of the
- * budget, most often less than a layer's backward takes of the same memory. */
+/* The maximum bytes of a chunk's logits if the number of chunks is open: large enough for full
+ * matmul speed, small enough not to matter. A GPU needs some thousand rows, and each chunk
+ * reads, writes and rounds the whole gradient of the head, so this is a sixteenth of the budget,
+ * usually less than a layer's backward needs of the same memory. */
 #define CHUNK_TARGET_BYTES (64u << 20)
 #define CHUNK_TARGET_MOST (1u << 30)
 #define CHUNK_SHARE 16
@@ -33,7 +32,7 @@ static hy_unit_traits traits_of(const hy_model *model, int32_t unit) {
     return traits;
 }
 
-/* Which units compute the same: each kind is written down once. */
+/* Finds the units with the same computation: each kind is written once. */
 static void find_kinds(hy_model *model) {
     int32_t units = model->params.units, first = 0;
     while (first < model->params.count && !model->params.list[first].is_trainable) first++;
@@ -131,22 +130,22 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 
 static hy_status check_options(const hy_batch_options *o, const hy_shape *shape) {
     HY_FAIL_IF(o->recompute_layers < 0 || o->recompute_layers > shape->layers, HY_ERR_INPUT,
-               "%d layers cannot recompute: accepted are 0 (all) to %d", o->recompute_layers,
-               shape->layers);
+               "recomputing %d layers is not possible; accepted: 0 (all) to %d",
+               o->recompute_layers, shape->layers);
     HY_FAIL_IF(o->batch < 1 || o->seq < 1, HY_ERR_INPUT, "a micro-batch of %d x %d tokens is empty",
                o->batch, o->seq);
     HY_FAIL_IF(o->seq > shape->context, HY_ERR_INPUT,
                "the sequence length %d is beyond the model's context of %d tokens (shape.context)",
                o->seq, shape->context);
     HY_FAIL_IF(hy_uses_fp8(&o->fp8) && (!o->is_training || o->dtype != HY_BF16), HY_ERR_STATE,
-               "matmuls in fp8 are for training in bf16, not for %s",
+               "fp8 matmuls need training in bf16, not in %s",
                o->is_training ? hy_dtype_name(o->dtype) : "evaluation");
     HY_FAIL_IF((int64_t)o->batch * o->seq > INT32_MAX, HY_ERR_INPUT,
                "a micro-batch of %d x %d tokens is too large", o->batch, o->seq);
     return HY_OK;
 }
 
-/* Asks the backend about every op of a pass: is it supported, what workspace, what plan. */
+/* Asks the backend about every op of a pass: is it supported, its workspace, its plan. */
 static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
     hy_pass_plan *list = &hy_batch_unit(plan, unit)->pass[pass];
     hy_frame frame = hy_frame_for_planning(plan, unit, pass);
@@ -166,7 +165,7 @@ static hy_status prepare_pass(hy_batch_plan *plan, int32_t unit, hy_pass pass) {
     return HY_OK;
 }
 
-/* Would the backend take gelu and its backward into the mlp's matmuls? */
+/* Can the backend fuse gelu and its backward into the mlp's matmuls? */
 static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_batch_options *o) {
     void *somewhere = (void *)(uintptr_t)HY_ALIGNMENT;
     int64_t N = (int64_t)o->batch * o->seq, C = shape->width, F = shape->mlp_width;
@@ -185,7 +184,7 @@ static bool can_fuse_gelu(const hy_shape *shape, hy_backend *backend, const hy_b
     return backend->supports(backend, &up) == HY_OK && backend->supports(backend, &back) == HY_OK;
 }
 
-/* Blocks with matmuls in fp8 have lists of their own; where there are none, the model's serve. */
+/* Blocks with fp8 matmuls have their own lists; otherwise the model's lists are used. */
 static hy_status make_kinds(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
     plan->kinds = model->kinds;
@@ -200,7 +199,7 @@ static hy_status make_kinds(hy_batch_plan *plan) {
     return HY_OK;
 }
 
-/* Units whose plans differ may still run the same matmuls, which the backend prepares once. */
+/* Units with different plans may still run the same matmuls, which the backend prepares once. */
 static hy_status plan_units(hy_batch_plan *plan) {
     const hy_model *model = plan->model;
     hy_batch_size stored = plan->size;

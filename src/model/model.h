@@ -1,10 +1,10 @@
 /* model.h: a transformer, and how a micro-batch passes through it.
  *
- * hy_model holds what does not depend on a batch: shape, parameters, kinds of unit. hy_batch_plan
- * is that for one size of micro-batch: it says how many bytes it needs, is given where they lie,
- * and enqueues passes on a stream. It never asks which phase it is in: it is given a precision and
- * what to keep. Weights and gradients are reached through stores, unit by unit, so they may live
- * elsewhere. */
+ * hy_model holds what does not depend on a batch: shape, parameters, kinds of unit.
+ * hy_batch_plan is for one size of micro-batch: it reports the bytes that it needs, gets their
+ * addresses, and enqueues passes on a stream. It does not know the phase: it gets a precision
+ * and what to keep. Weights and gradients are accessed through stores, unit by unit, so they may
+ * be anywhere. */
 #pragma once
 
 #include "memory/store.h"
@@ -15,8 +15,7 @@
 typedef struct hy_model {
     hy_shape shape;
     hy_params params;
-    hy_unit
-        *kinds; /* (kind_count) in the order in which they first occur; NULL: it has no passes */
+    hy_unit *kinds; /* (kind_count) in the order of first use; NULL: it has no passes */
     int32_t kind_count;
     int32_t *kind_of;       /* (params.units) the kind of each unit */
     int32_t lowest_trained; /* unit; backward ends there */
@@ -24,20 +23,20 @@ typedef struct hy_model {
 
 hy_status hy_model_create(const hy_shape *shape,
                           hy_model **out); /* shape is completed and checked */
-/* Of a list of parameters, without passes: a custom model. */
+/* A model from a list of parameters, without passes: a custom model. */
 hy_status hy_model_create_custom(const hy_param_spec *list, int32_t count, hy_model **out);
 static inline bool hy_model_has_passes(const hy_model *model) { return model->kinds; }
-/* Trains these parameters alone (hy_params_select) and freezes the others, whose matrices are
- * stored as frozen_codes if that is a coded type; a new model trains all. To be called before the
+/* Trains only these parameters (hy_params_select) and freezes the others; their matrices are
+ * stored as frozen_codes if that is a quantised type. A new model trains all. Call it before the
  * first batch plan is made. */
 hy_status hy_model_select(hy_model *model, const char *names, hy_dtype frozen_codes);
 /* After parameters were frozen one by one; likewise before. */
 void hy_model_settle(hy_model *model);
 
-/* Floating-point operations of one training token at sequence length `seq`: for a weight of a block
- * or the head 2 forward, 2 for the gradient that goes on down, where one does, and 2 for its own,
- * where it is trained; and causal attention. Recomputation is not counted. 0: not known.
- * */
+/* Floating-point operations per training token at sequence length `seq`: for a weight of a block
+ * or the head 2 in forward, 2 for the gradient of its input (if needed) and 2 for its own
+ * gradient (if trained); and causal attention. Recomputation is not counted. 0: not known (a
+ * custom model). */
 double hy_model_flops_per_token(const hy_model *model, int32_t seq);
 void hy_model_destroy(hy_model *model);
 
@@ -45,33 +44,34 @@ void hy_model_destroy(hy_model *model);
 
 typedef struct hy_batch_options {
     int32_t batch, seq;
-    int32_t chunks; /* of the loss; 0: chosen; rounded up to a divisor of B T */
-    hy_dtype dtype; /* of activations and of what matmuls read; a weight's own is in its layout */
+    int32_t chunks; /* of the loss; 0: chosen automatically; rounded up to a divisor of B T */
+    hy_dtype dtype; /* of activations and matmul operands; a weight's type is in its layout */
     hy_dtype grad_dtype;
-    hy_dtype frozen_dtype;    /* of frozen weights that are not coded */
-    int recompute;            /* hy_keep_group bits not kept */
-    int32_t recompute_layers; /* that do so, spread evenly; the others keep all; 0: all do */
-    bool offloads;            /* what layers keep passes through a ring: hy_batch_plan_offload */
-    int32_t ring_depth;       /* of that ring; 0: HY_OFFLOAD_DEPTH */
-    bool is_training;         /* false: only evaluation and logits */
-    bool has_doc_starts;      /* document masks will be given */
-    bool is_sizing;           /* for bytes and op lists: nothing is prepared, it cannot run */
-    bool has_any_rows;        /* passes may have fewer rows: no op that wants a round number */
-    uint64_t budget;          /* device bytes at hand; 0: all: chunks follow it */
-    hy_fp8_use fp8;           /* training: matmuls of the blocks in fp8; dtype is then bf16 */
+    hy_dtype frozen_dtype; /* of frozen weights that are not coded */
+    int recompute;         /* hy_keep_group bits not kept */
+    /* number of layers that do so, spread evenly; the others keep all; 0: all do */
+    int32_t recompute_layers;
+    bool offloads;       /* what layers keep passes through a ring: hy_batch_plan_offload */
+    int32_t ring_depth;  /* of that ring; 0: HY_OFFLOAD_DEPTH */
+    bool is_training;    /* false: only evaluation and logits */
+    bool has_doc_starts; /* document masks will be given */
+    bool is_sizing;      /* only for bytes and op lists: nothing is prepared, it cannot run */
+    bool has_any_rows;   /* passes may have fewer rows: no op that needs a round number */
+    uint64_t budget;     /* device bytes at hand; 0: all: chunks follow it */
+    hy_fp8_use fp8;      /* training: fp8 matmuls in the blocks; dtype is then bf16 */
 } hy_batch_options;
 
-/* Bytes a plan needs, by class. The same block may serve several plans in turn. */
+/* Bytes that a plan needs, by class. Several plans may use the same block at different times. */
 typedef struct hy_batch_bytes {
     uint64_t activations; /* residual and kept activations on the device, ring included */
-    uint64_t ring;        /* of these, what the offload store takes for its ring */
+    uint64_t ring;        /* of these, the ring of the offload store */
     uint64_t host;        /* what is offloaded */
-    uint64_t workspace;   /* scratch inside a unit, logits among it, and the ops' own */
+    uint64_t workspace;   /* scratch inside a unit, including logits, and the ops' workspace */
 } hy_batch_bytes;
 
-/* Called as a pass goes over the units; any of them may be NULL. So an update can be applied to a
- * unit when the first pass after it comes there, a norm taken while gradients are at hand, weights
- * made that are only tried, and brought from other ranks. */
+/* Called while a pass walks over the units; each may be NULL. So a unit can be updated when the
+ * next pass reaches it, a norm can be computed while gradients are available, and candidate
+ * weights or weights from other ranks can be provided. */
 typedef struct hy_unit_hook {
     void *context;
     /* Before anything of the unit is used first in this micro-batch, and before its weights are
@@ -149,27 +149,27 @@ int32_t hy_batch_chunks(const hy_model *model, const hy_backend *backend,
 hy_status hy_batch_plan_create(hy_model *model, hy_backend *backend,
                                const hy_batch_options *options, hy_batch_plan **out);
 void hy_batch_plan_destroy(hy_batch_plan *plan); /* before its backend */
-/* How many units share this unit's plan, and so its time and what it keeps, for the first of them;
- * 0 for the others. */
+/* For the first unit with this plan: the number of units that share it, and so its time and its
+ * kept bytes; 0 for the others. */
 int32_t hy_batch_alike(const hy_batch_plan *plan, int32_t unit);
 /* Where it works: activations (without the ring), workspace. */
 void hy_batch_plan_place(hy_batch_plan *plan, void *activations, void *workspace);
 
-/* A plan that offloads wants a streamed store of class HY_ACTIVATIONS: a unit for each layer, the
- * residual that enters it and what it keeps. The layout is the caller's to end; the store must live
- * as long as the plan runs. Plans that work in turn may share one whose units are large enough for
- * each. */
+/* A plan that offloads needs a streamed store of class HY_ACTIVATIONS, with a unit per layer:
+ * the residual that enters it and its kept slots. The caller frees the layout; the store must
+ * live as long as the plan runs. Plans that run at different times may share a store with large
+ * enough units. */
 hy_status hy_batch_offload_layout(const hy_batch_plan *plan, hy_layout *out);
 void hy_batch_plan_offload(hy_batch_plan *plan, hy_store *store);
 
 /* Forward and backward. */
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input);
-/* Forward only; losses. Not with a plan that offloads: it has no room for it. */
+/* Forward only; computes losses. Not with a plan that offloads: it has no room for it. */
 hy_status hy_batch_evaluate(hy_batch_plan *plan, const hy_batch_input *input);
-/* A dry run of one pass: comes to its units and leaves them, with all calls to hook and stores, and runs
- * no op. The planner counts with it. */
+/* A dry run of one pass: visits its units with all calls to hook and stores, but runs no op. The
+ * planner counts with it. */
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass);
-/* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory, (rows, V) in
- * the plan's type; rows at most a chunk's. */
+/* Forward only; the logits of rows [first, first + rows) stay in the plan's logits memory,
+ * (rows, V) in the plan's type; at most one chunk of rows. */
 hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int64_t first,
                           int64_t rows);

@@ -1,5 +1,4 @@
-/* param_layout.c: the types in which parameters are stored, and layouts of them. See
- * param_layout.h. */
+/* param_layout.c: the storage types of parameters, and their layouts. See param_layout.h. */
 #include "model/param_layout.h"
 
 #include <stdlib.h>
@@ -22,7 +21,7 @@ hy_dtype hy_params_stored(const hy_params *p, int32_t index, hy_dtype dtype) {
     case HY_P_OUT:
     case HY_P_UP:
     case HY_P_DOWN: return p->frozen_codes;
-    case HY_P_TOKENS: /* nf4: as in others' files; fp8 is what matmuls of blocks have */
+    case HY_P_TOKENS: /* nf4: as in other programs' files; fp8 is for matmuls of blocks */
         if (p->frozen_codes != HY_I8) return dtype;
         return hy_params_find(p, p->units - 1, HY_P_HEAD) != index ? p->frozen_codes : dtype;
     default: return dtype;
@@ -53,7 +52,7 @@ static hy_layout_item *new_items(const hy_params *p) {
     return calloc((size_t)p->count, sizeof(hy_layout_item));
 }
 
-/* Lays out the items of those parameters that have elements, and frees the list. */
+/* Lays out the items of parameters with elements, and frees the list. */
 static hy_status lay_out(const hy_params *p, hy_layout_item *items, hy_layout *out) {
     int32_t *item_of = malloc((size_t)p->count * sizeof *item_of);
     int32_t count = 0;
@@ -72,7 +71,7 @@ static hy_status lay_out(const hy_params *p, hy_layout_item *items, hy_layout *o
     return status;
 }
 
-/* 8-bit values with scales for what is large, fp32 for what is small. */
+/* 8-bit values with scales for large parameters, fp32 for small ones. */
 static void set_8bit(hy_layout_item *item) {
     bool is_small = item->count < SMALL_TENSOR;
     item->dtype = is_small ? HY_F32 : HY_U8;

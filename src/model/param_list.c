@@ -1,4 +1,4 @@
-/* param_list.c: parameters that a caller lists, for a model that is not ours. See param_list.h. */
+/* param_list.c: the parameters of a custom model, listed by the caller. See param_list.h. */
 #include "model/param_list.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define UNIT_ELEMENTS ((int64_t)4 << 20) /* that small parameters fill together */
 
-/* Of a model that is not ours: by what tables of tokens and heads are usually called. */
+/* For a custom model: recognises token tables and heads by their usual names. */
 static bool sounds_hidden(const char *name) {
     static const char *const others[] = {"wte", "wpe", "head", "lm_head"};
     if (strstr(name, "emb")) return false;
@@ -28,13 +28,12 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
     const char *name = spec->name ? spec->name : "";
     HY_FAIL_IF(!name[0], HY_ERR_INPUT, "parameter number %d has no name", index);
     HY_FAIL_IF(strlen(name) >= HY_PARAM_NAME_MAX, HY_ERR_INPUT,
-               "the name of parameter number %d has %zu letters; accepted are up to %d", index,
+               "the name of parameter number %d has %zu characters; accepted: up to %d", index,
                strlen(name), HY_PARAM_NAME_MAX - 1);
-    HY_FAIL_IF(
-        !hy_safetensors_can_name(name), HY_ERR_INPUT,
-        "\"%s\" cannot be the name of a parameter: files of tensors have names in UTF-8, and "
-        "none is called __metadata__",
-        name);
+    HY_FAIL_IF(!hy_safetensors_can_name(name), HY_ERR_INPUT,
+               "\"%s\" cannot be the name of a parameter: tensor names must be UTF-8, and "
+               "__metadata__ is reserved",
+               name);
     HY_FAIL_IF(spec->ndim < 0 || spec->ndim > HY_PARAM_DIMS, HY_ERR_INPUT,
                "parameter %s has %d dimensions; accepted are 0 to %d", name, spec->ndim,
                HY_PARAM_DIMS);
@@ -54,8 +53,7 @@ static hy_status set_listed(hy_param *out, const hy_param_spec *spec, int32_t in
                    (long long)spec->shape[i]);
         bool is_too_large = __builtin_mul_overflow(out->count, spec->shape[i], &out->count) ||
                             out->count > INT64_MAX / 64;
-        HY_FAIL_IF(is_too_large, HY_ERR_INPUT, "parameter %s has more elements than can be counted",
-                   name);
+        HY_FAIL_IF(is_too_large, HY_ERR_INPUT, "parameter %s has too many elements", name);
         out->shape[i] = spec->shape[i];
     }
     out->stored = out->count;
@@ -79,15 +77,14 @@ static hy_status check_sorted(const char *const *names, int32_t count) {
         char of[HY_PARAM_NAME_MAX];
         const char *key = of;
         HY_FAIL_IF(i > 0 && strcmp(names[i - 1], names[i]) == 0, HY_ERR_INPUT,
-                   "two parameters are both called %s", names[i]);
+                   "two parameters have the name %s", names[i]);
         size_t length = strlen(names[i]), suffix = sizeof scale - 1;
         if (length <= suffix || strcmp(names[i] + length - suffix, scale) != 0) continue;
         snprintf(of, sizeof of, "%.*s", (int)(length - suffix), names[i]);
-        HY_FAIL_IF(
-            bsearch(&key, names, (size_t)count, sizeof *names, compare_names), HY_ERR_INPUT,
-            "there are parameters %s and %s: the latter is what the scales of the former are "
-            "called in files",
-            of, names[i]);
+        HY_FAIL_IF(bsearch(&key, names, (size_t)count, sizeof *names, compare_names), HY_ERR_INPUT,
+                   "the name of parameter %s conflicts with %s, which files use for the scales of "
+                   "the first; rename one of them",
+                   of, names[i]);
     }
     return HY_OK;
 }
@@ -103,7 +100,7 @@ static hy_status check_names(const hy_param_spec *list, int32_t count) {
     return status;
 }
 
-/* Into how many parts, and how large: blocks of 8-bit codes do not cross a border. */
+/* The number and size of parts: blocks of 8-bit codes must not cross a border. */
 static int64_t parts_of(int64_t count, int64_t *part) {
     int64_t parts = (count + UNIT_ELEMENTS - 1) / UNIT_ELEMENTS;
     *part = (count + parts - 1) / parts;
@@ -111,7 +108,7 @@ static int64_t parts_of(int64_t count, int64_t *part) {
     return (count + *part - 1) / *part;
 }
 
-/* Adds a parameter, in its parts, behind what fills the present unit. */
+/* Adds a parameter, in its parts, to the current unit. */
 static void add_listed(hy_params *p, const hy_param *whole, int64_t *in_unit) {
     int64_t part, parts = parts_of(whole->count, &part);
     for (int64_t i = 0; i < parts; i++) {
@@ -138,7 +135,7 @@ static hy_status set_list(hy_params *p, const hy_param_spec *list, int32_t count
     for (int32_t i = 0; i < count; i++) {
         HY_TRY(set_listed(&whole, &list[i], i));
         HY_FAIL_IF(whole.count > INT64_MAX / 64 - p->elements, HY_ERR_INPUT,
-                   "parameter %s: all together have more elements than can be counted", whole.name);
+                   "parameter %s: the parameters together have too many elements", whole.name);
         p->elements += whole.count;
         entries += parts_of(whole.count, &part);
     }

@@ -1,7 +1,7 @@
-/* param_list.h: the parameters of a custom model, which its caller lists.
+/* param_list.h: the parameters of a custom model, listed by its caller.
  *
- * All of them are trained. Neighbours share a unit as long as it stays small, and large parameters
- * are cut into parts, so that what travels to and from the device stays small. */
+ * All of them are trained. Neighbours share a unit while it is small, and large parameters are
+ * divided into parts, so that transfers to and from the device stay small. */
 #pragma once
 
 #include "model/params.h"
@@ -11,12 +11,11 @@ typedef struct hy_param_spec {
     int32_t ndim;
     const int64_t *shape;
     double lr_scale;
-    double decay; /* below 0: the run's, for parameters of two dimensions or more */
+    double decay; /* below 0: the run's, for parameters with two or more dimensions */
 } hy_param_spec;
 
-/* A list instead of a shape's parameters; `at` is NULL. HY_ERR_INPUT names the parameter that is
- * wrong. */
+/* Replaces a shape's parameters by a list; `at` is NULL. HY_ERR_INPUT names the wrong parameter. */
 hy_status hy_params_init_list(hy_params *params, const hy_param_spec *list, int32_t count);
 
-/* Elements of the caller's parameter that an entry of the list is, or is a part of. */
+/* Elements of the caller's parameter that this entry is, or is a part of. */
 int64_t hy_param_whole_count(const hy_param *param);

@@ -1,4 +1,4 @@
-/* param_names.c: what parameters are called, and which of them a list of names means. See
+/* param_names.c: names of parameters, and the parameters that a list of names means. See
  * param_names.h. */
 #include "model/param_names.h"
 
@@ -61,8 +61,8 @@ hy_param_kind hy_param_weight_of(hy_param_kind kind) {
 
 /* ---- lists of names -------------------------------------------------------------------------- */
 
-/* When letters do not agree, the last star takes one more: each star is gone back to once, so that
- * no pattern takes long. */
+/* On a mismatch the last star takes one more letter; only the last star is retried, so no
+ * pattern is slow. */
 static bool matches(const char *pattern, const char *name) {
     const char *star = NULL, *after_star = NULL;
     while (*name) {
@@ -85,12 +85,12 @@ static bool matches(const char *pattern, const char *name) {
 
 static hy_status fail_no_match(const hy_params *p, const char *entry) {
     const hy_param *last = &p->list[p->count - 1];
-    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; they are called %s, %s, %s%s", entry,
+    return hy_fail(HY_ERR_INPUT, "\"%s\" matches no parameter; the names are %s, %s, %s%s", entry,
                    p->list[0].name, p->list[p->count / 2].name, last->name,
                    p->count > 3 ? " and so on" : "");
 }
 
-/* Adds what one entry of a list means. A custom model has no blocks. */
+/* Adds the parameters that one entry of a list means. A custom model has no blocks. */
 static hy_status match_entry(const hy_params *p, const char *entry, bool *is_chosen) {
     int32_t layers = p->units - 2, found = 0;
     bool is_last = p->at && strncmp(entry, "last:", 5) == 0, is_all = strcmp(entry, "all") == 0;
@@ -122,7 +122,7 @@ hy_status hy_params_match(const hy_params *p, const char *names, bool *is_chosen
     return HY_OK;
 }
 
-/* Which parameters `names` means, as a list that the caller frees, also after a failure. */
+/* The parameters that `names` means, as a list that the caller frees, even after a failure. */
 static bool *list_meant(const hy_params *p, const char *names, hy_status *status) {
     bool *is_meant = calloc((size_t)p->count, sizeof *is_meant);
     *status = is_meant ? HY_OK : hy_fail(HY_ERR_MEMORY, "no memory for %s", names);

@@ -1,4 +1,4 @@
-/* params.c: the parameters that a shape has, their sizes and initial values. See params.h. */
+/* params.c: the parameters of a shape, their sizes and initial values. See params.h. */
 #include "model/params.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void add(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind kin
     param->is_hidden = hy_linear_bit(kind) != 0 || hy_is_adapter(kind);
     bool is_norm = kind == HY_P_NORM1 || kind == HY_P_NORM2 || kind == HY_P_FINAL_NORM;
     if (is_norm || kind == HY_P_Q_NORM || kind == HY_P_K_NORM) param->init_mean = 1;
-    /* What writes into the residual stream starts smaller: 2L additions (GPT-2's rule). */
+    /* Weights that write into the residual stream start smaller: 2L additions (GPT-2's rule). */
     if (kind == HY_P_OUT || kind == HY_P_DOWN) param->init_std /= sqrt(2.0 * s->layers);
     const char *name = hy_param_kind_name(kind, s->is_gated);
     bool is_block = unit >= 1 && unit <= s->layers;
@@ -68,7 +68,7 @@ static void add_linear(hy_params *p, const hy_shape *s, int32_t unit, hy_param_k
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *s, hy_param_kind matrix) {
     hy_adapter_pieces out = {0};
     out.count = hy_shape_pieces(s, matrix, out.rows);
-    /* The bit of the first piece; those of the others follow. */
+    /* The bit of the first piece; the others follow it. */
     int32_t first = matrix == HY_P_QKV    ? HY_ADAPT_Q
                     : matrix == HY_P_OUT  ? HY_ADAPT_O
                     : matrix == HY_P_DOWN ? HY_ADAPT_DOWN
@@ -95,7 +95,7 @@ hy_adapter_rows hy_adapter_rows_before(const hy_adapter_pieces *pieces, int32_t 
     return rows;
 }
 
-/* A begins as PyTorch's linear layers do, B as zero: the model begins as it was. */
+/* A starts like PyTorch's linear layers, B as zero: the model's output is unchanged at first. */
 static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_kind matrix) {
     hy_adapter_pieces pieces = hy_shape_adapter_pieces(s, matrix);
     const hy_param *whole = &p->list[hy_params_find(p, unit, matrix)];
@@ -115,8 +115,7 @@ static void add_adapter(hy_params *p, const hy_shape *s, int32_t unit, hy_param_
     }
 }
 
-/* Adapters are numbered behind all others, whose random numbers are the same with and without them.
- * */
+/* Adapters are numbered after all others, so the others' random numbers do not depend on them. */
 static void number(hy_params *p) {
     p->elements = 0;
     for (int is_adapter = 0; is_adapter < 2; is_adapter++) {

@@ -1,10 +1,10 @@
 /* params.h: the parameters of a model, by name, unit and kind.
  *
  * Units are numbered 0 (embedding), 1 .. L (blocks), L+1 (final norm and head). A parameter belongs
- * to one unit; a tied head uses the embedding's and owns none of its own. Weights are (out, in).
+ * to one unit; a tied head uses the embedding's and has none. Weights are (out, in).
  *
- * Parameters are trained or frozen. Gradients, optimizer state and master weights exist for the
- * trained ones alone, and the two sets have stores of their own: a class is laid out over a set. */
+ * Parameters are trained or frozen. Gradients, optimizer state and master weights exist only for
+ * trained ones, and the two sets have separate stores: a class is laid out over one set. */
 #pragma once
 
 #include "memory/layout.h"
@@ -31,8 +31,8 @@ typedef enum hy_param_kind {
     HY_P_FINAL_NORM,
     HY_P_FINAL_NORM_BIAS,
     HY_P_HEAD, /* (V,C) */
-    /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those pieces,
-     * r). */
+    /* Low-rank adapters, in the order of the matrices' bits: A (P r, in), B (rows of those
+     * pieces, r). */
     HY_P_QKV_A,
     HY_P_QKV_B,
     HY_P_OUT_A,
@@ -54,7 +54,7 @@ static inline uint32_t hy_linear_bit(hy_param_kind kind) {
     default: return 0;
     }
 }
-/* The A of a matrix' adapter; its B is the next kind. */
+/* The A of a matrix's adapter; its B is the next kind. */
 static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
     int kind = HY_P_QKV_A;
     for (uint32_t bit = hy_linear_bit(matrix); bit > 1; bit >>= 1) kind += 2;
@@ -63,7 +63,7 @@ static inline hy_param_kind hy_adapter_kind(hy_param_kind matrix) {
 static inline bool hy_is_adapter(hy_param_kind kind) {
     return kind >= HY_P_QKV_A && kind <= HY_P_DOWN_B;
 }
-/* Of an adapter's A or B: whether it is the B, and the matrix it stands beside. */
+/* For an adapter's A or B: is it B, and which matrix does it belong to? */
 static inline bool hy_is_adapter_b(hy_param_kind kind) {
     return hy_is_adapter(kind) && (kind - HY_P_QKV_A) % 2 == 1;
 }
@@ -76,11 +76,11 @@ static inline hy_param_kind hy_adapter_matrix(hy_param_kind kind) {
 #define HY_PARAM_DIMS 8
 #define HY_PARAM_PIECES 3
 
-/* The matrices that lie one below the other in one of a block's (q, k and v; gate and up): how
- * many, and the rows of each. */
+/* The matrices stacked in one matrix of a block (q, k and v; gate and up): their number, and the
+ * rows of each. */
 int32_t hy_shape_pieces(const hy_shape *shape, hy_param_kind matrix, int64_t rows[HY_PARAM_PIECES]);
 
-/* The pieces of a matrix that have adapters of their own. */
+/* The pieces of a matrix that have their own adapters. */
 typedef struct hy_adapter_pieces {
     int32_t count;                  /* of the matrix, 1 to HY_PARAM_PIECES */
     int32_t adapted;                /* of these, with an adapter; 0: the matrix has none */
@@ -88,7 +88,7 @@ typedef struct hy_adapter_pieces {
     bool is_there[HY_PARAM_PIECES]; /* which have one */
 } hy_adapter_pieces;
 hy_adapter_pieces hy_shape_adapter_pieces(const hy_shape *shape, hy_param_kind matrix);
-/* Rows of A and of B that lie before those of a piece. */
+/* Rows of A and of B before those of a piece. */
 typedef struct hy_adapter_rows {
     int64_t a, b;
 } hy_adapter_rows;
@@ -101,24 +101,25 @@ typedef struct hy_param {
     int32_t unit;
     int32_t ndim;
     int64_t
-        shape[HY_PARAM_DIMS]; /* ours have one or two dimensions, a caller's up to eight or none */
+        shape[HY_PARAM_DIMS]; /* ours have one or two dimensions, a caller's have zero to eight */
     int64_t count;
-    int64_t stored; /* elements that mean something: a vocabulary's last rows may be padding, which
-                          is zero, stays zero, and is not written to files */
-    int64_t first;  /* logical index of element 0 among all parameters: keys random numbers */
-    bool is_trainable; /* else it is frozen: it has no gradient and never changes */
+    /* elements without padding: a vocabulary's last rows may be padding, which is and stays zero
+     * and is not written to files */
+    int64_t stored;
+    int64_t first;     /* index of element 0 among all parameters: the key of its random numbers */
+    bool is_trainable; /* otherwise it is frozen: it has no gradient and never changes */
     bool has_decay;    /* weight decay: matrices */
     bool is_beside;    /* trained whole beside adapters: it goes where they go */
-    bool stays_real;   /* not quantised where other frozen ones are: its files have it so */
-    /* A large parameter of a custom model is several entries of the list, its parts, each with the
-     * shape of the whole (param_list.h); all but the last have `part` elements. */
-    int32_t whole;         /* which of the caller's it is, or is a part of */
-    int64_t part, part_at; /* elements before this one; part 0: it is no part */
-    /* Matrices that lie one below the other in this one: q, k and v; gate and up. 0: it is one. */
+    bool stays_real;   /* not quantised although other frozen ones are, as in its files */
+    /* A large parameter of a custom model has several entries in the list, its parts, each with
+     * the shape of the whole (param_list.h); all but the last have `part` elements. */
+    int32_t whole;         /* index of the caller's parameter that it is, or is a part of */
+    int64_t part, part_at; /* elements before this one; part 0: it is not a part */
+    /* Number of matrices stacked in this one: q, k and v; gate and up. 0: one. */
     int32_t pieces;
     int64_t piece_rows[HY_PARAM_PIECES];
-    bool is_hidden;        /* a matrix inside the model: neither a table of tokens nor a head */
-    double own_decay;      /* instead of the run's, where it is 0 or more */
+    bool is_hidden;        /* a matrix inside the model: neither a token table nor a head */
+    double own_decay;      /* instead of the run's, if it is 0 or more */
     int32_t own_optimizer; /* 1 + hy_optimizer_id: instead of the run's; 0: that */
     double lr_scale;       /* of the run's learning rate */
     double init_mean, init_std;
@@ -129,10 +130,10 @@ typedef struct hy_params {
     hy_param *list;
     int32_t count, units;
     int64_t elements;      /* all parameters together */
-    hy_dtype frozen_codes; /* if it is a coded type, frozen matrices are stored so */
+    hy_dtype frozen_codes; /* if it is a quantised type, frozen matrices are stored in it */
     bool has_plain_scales; /* the scales of these are fp32 in any case */
-    /* Index in list of each kind in each unit, -1 where it has none: at[unit * HY_P_KIND_COUNT +
-     * kind]. A tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
+    /* Index in list of each kind in each unit, -1: none: at[unit * HY_P_KIND_COUNT + kind]. A
+     * tied head's HY_P_HEAD is the embedding's HY_P_TOKENS. */
     int32_t *at;
 } hy_params;
 
@@ -143,14 +144,14 @@ static inline int32_t hy_params_find(const hy_params *p, int32_t unit, hy_param_
     return p->at[unit * HY_P_KIND_COUNT + kind];
 }
 
-/* The embedding's table where the head works with it; -1: the head has its own, or a
- * custom model has neither. */
+/* The embedding's table if the head shares it; -1: the head has its own, or a custom model has
+ * neither. */
 static inline int32_t hy_params_tied_table(const hy_params *p) {
     int32_t table = p->at ? hy_params_find(p, 0, HY_P_TOKENS) : -1;
     return table >= 0 && hy_params_find(p, p->units - 1, HY_P_HEAD) == table ? table : -1;
 }
 
-/* The matrices that a parameter is, one below the other: at least one. */
+/* The number of matrices stacked in a parameter: at least one. */
 static inline int32_t hy_param_pieces(const hy_param *p) { return p->pieces > 0 ? p->pieces : 1; }
 static inline int64_t hy_param_piece_rows(const hy_param *p, int32_t piece) {
     return p->pieces > 0 ? p->piece_rows[piece] : p->shape[0];

@@ -1,13 +1,13 @@
-/* passes.c: enqueueing a micro-batch, unit after unit. See model.h.
+/* passes.c: enqueues a micro-batch, unit after unit. See model.h.
  *
- * Every unit is come to, run and left in the same order whatever lies where; the host only
+ * Every unit is entered, run and left in the same order, wherever its data is; the host only
  * enqueues, it never waits here. */
 #include "base/error.h"
 #include "model/batch_memory.h"
 #include "model/graphs.h"
 #include "model/visit.h"
 
-/* Runs the ops of a pass in order; a row of chunked ops runs as a whole for one chunk after
+/* Runs the ops of a pass in order; a group of chunked ops runs completely for one chunk after
  * another. */
 static hy_status run_ops(const hy_frame *f) {
     const hy_pass_plan *pass = &f->unit->pass[f->pass];
@@ -31,7 +31,7 @@ static hy_status run_ops(const hy_frame *f) {
     return HY_OK;
 }
 
-/* Comes to a unit of the model, runs it and leaves. */
+/* Enters a unit of the model, runs it and leaves it. */
 static hy_status run_unit(hy_frame *f, int32_t unit, int direction) {
     f->unit = hy_batch_unit(f->plan, unit);
     f->unit_index = unit;
@@ -47,8 +47,8 @@ static hy_frame new_frame(const hy_batch_plan *plan, const hy_batch_input *input
 
 /* ---- training -------------------------------------------------------------------------------- */
 
-/* Where layers offload, the residual leaving one is written into the unit of the next: that is held
- * before the first runs, and a layer's own is written back after it has run. */
+/* If layers offload, a layer writes its output residual into the next layer's unit: that unit is
+ * held before the layer runs, and the layer's own is written back after it. */
 static hy_status run_forward(hy_batch_plan *plan, const hy_batch_input *input) {
     int32_t layers = plan->model->shape.layers, first = hy_batch_first_backward(plan);
     hy_store *offload = plan->offload;
@@ -99,8 +99,8 @@ static hy_status train_pass(hy_batch_plan *plan, const hy_batch_input *input) {
 
 hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     HY_FAIL_IF(!plan->options.is_training || plan->options.is_sizing, HY_ERR_STATE,
-               "this batch plan was made for %s only",
-               plan->options.is_sizing ? "its figures" : "evaluation");
+               "this batch plan supports only %s",
+               plan->options.is_sizing ? "computing sizes" : "evaluation");
     HY_FAIL_IF(plan->model->lowest_trained == plan->model->params.units, HY_ERR_STATE,
                "the model has no parameter to train");
     HY_FAIL_IF(plan->options.offloads && !plan->offload, HY_ERR_STATE,
@@ -131,14 +131,14 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {
     HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,
-               "this batch plan was made for training in fp8 only");
+               "this batch plan supports only training in fp8");
     if (!plan->options.offloads && !plan->options.is_sizing) return HY_OK;
-    return hy_fail(HY_ERR_STATE, "this batch plan was made for %s only",
-                   plan->options.is_sizing ? "its figures" : "training with offloaded activations");
+    return hy_fail(HY_ERR_STATE, "this batch plan supports only %s",
+                   plan->options.is_sizing ? "computing sizes"
+                                           : "training with offloaded activations");
 }
 
-/* Forward through embedding and blocks with two residual buffers; the frame is left before the
- * head. */
+/* Forward through embedding and blocks with two residual buffers; ends before the head. */
 static hy_status run_stack(hy_batch_plan *plan, const hy_batch_input *input, hy_frame *f) {
     int32_t layers = plan->model->shape.layers;
     *f = new_frame(plan, input, HY_PASS_EVAL);
@@ -169,7 +169,7 @@ hy_status hy_batch_logits(hy_batch_plan *plan, const hy_batch_input *input, int6
                           int64_t rows) {
     HY_TRY(check_evaluates(plan));
     HY_FAIL_IF(rows > plan->size.chunk_rows, HY_ERR_STATE,
-               "logits of %lld rows were asked for; a chunk has %d", (long long)rows,
+               "logits of %lld rows were requested; a chunk has %d", (long long)rows,
                plan->size.chunk_rows);
     hy_frame f;
     HY_TRY(run_stack(plan, input, &f));

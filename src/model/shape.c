@@ -1,4 +1,4 @@
-/* shape.c: checking a shape, and what follows from it. See shape.h. */
+/* shape.c: checks and completes a shape. See shape.h. */
 #include "model/shape.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 static hy_status check_positive(const char *key, int64_t value) {
     HY_FAIL_IF(value < 1 || value > LARGEST_DIMENSION, HY_ERR_INPUT,
-               "shape.%s is %lld; it must lie between 1 and %d", key, (long long)value,
+               "shape.%s is %lld; it must be between 1 and %d", key, (long long)value,
                LARGEST_DIMENSION);
     return HY_OK;
 }
@@ -28,9 +28,9 @@ static hy_status check_heads(hy_shape *s) {
     HY_FAIL_IF(s->heads % s->kv_heads != 0, HY_ERR_INPUT,
                "shape.kv_heads is %d, which does not divide shape.heads %d", s->kv_heads, s->heads);
     HY_FAIL_IF(s->has_rope && s->head_size % 2 != 0, HY_ERR_INPUT,
-               "the head size is %d; rope needs an even one", s->head_size);
-    HY_FAIL_IF(s->head_size > 256, HY_ERR_INPUT, "the head size is %d; attention takes at most 256",
-               s->head_size);
+               "the head size is %d; rope needs an even head size", s->head_size);
+    HY_FAIL_IF(s->head_size > 256, HY_ERR_INPUT,
+               "the head size is %d; attention supports at most 256", s->head_size);
     return HY_OK;
 }
 
@@ -51,19 +51,19 @@ bool hy_shape_packs_adapter(const hy_shape *s) {
     return !hy_shape_family(s)->modules[HY_P_QKV].part[1];
 }
 
-/* Parts that the shape does not have are left out; if none is left there is nothing to train. */
+/* Parts that the shape does not have are omitted; if none is left there is nothing to train. */
 static hy_status check_adapter(hy_shape *s) {
     hy_adapter *a = &s->adapter;
     if (a->rank == 0) return HY_OK;
     HY_FAIL_IF(a->rank < 0 || a->rank > HY_ADAPTER_RANK_MAX, HY_ERR_INPUT,
-               "the rank of adapters is %d; it must lie between 1 and %d", a->rank,
+               "the rank of adapters is %d; it must be between 1 and %d", a->rank,
                HY_ADAPTER_RANK_MAX);
     HY_FAIL_IF(!(a->dropout >= 0 && a->dropout < 1), HY_ERR_INPUT,
                "the dropout of adapters is %g; it must be 0 or more and below 1", a->dropout);
     a->parts &= hy_shape_adapter_parts(s);
     int32_t packed = HY_ADAPT_Q | HY_ADAPT_K | HY_ADAPT_V;
     if (hy_shape_packs_adapter(s) && a->parts & packed) a->parts |= packed;
-    HY_FAIL_IF(a->parts == 0, HY_ERR_INPUT, "no matrix of this model is given an adapter");
+    HY_FAIL_IF(a->parts == 0, HY_ERR_INPUT, "no matrix of this model gets an adapter");
     return HY_OK;
 }
 
@@ -77,7 +77,7 @@ hy_status hy_shape_complete(hy_shape *s) {
     if (s->mlp_width == 0) s->mlp_width = 4 * s->width;
     HY_TRY(check_positive("mlp_width", s->mlp_width));
     HY_FAIL_IF(!(s->norm_eps > 0 && s->norm_eps < 1), HY_ERR_INPUT,
-               "shape.norm_eps is %g; it must lie between 0 and 1", s->norm_eps);
+               "shape.norm_eps is %g; it must be between 0 and 1", s->norm_eps);
     HY_FAIL_IF(s->has_rope && !(s->rope_theta > 1), HY_ERR_INPUT,
                "shape.rope_theta is %g; it must be above 1", s->rope_theta);
     HY_FAIL_IF(s->sliding_window < 0, HY_ERR_INPUT,
@@ -98,7 +98,7 @@ int32_t hy_shape_window(const hy_shape *s, int32_t layer) {
     return is_full ? 0 : s->sliding_window;
 }
 
-/* Llama-3.1's stretching of low frequencies: kept above high_freq turns per original context,
+/* Llama-3.1's scaling of low frequencies: unchanged above high_freq turns per original context,
  * divided by the factor below low_freq turns, blended between. */
 static double scaled_frequency(const hy_shape *s, double frequency) {
     if (!s->has_llama3_rope) return frequency;

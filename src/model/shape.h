@@ -1,8 +1,8 @@
-/* shape.h: what a transformer is: its sizes and choices.
+/* shape.h: the sizes and options of a transformer.
  *
  * One struct covers GPT-2 (layernorm, learned positions, gelu, biases), Llama 2 and 3, Mistral,
- * Qwen2 and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). A checked shape
- * has no zeros that mean "follow": hy_shape_complete fills them. */
+ * Qwen2 and Qwen3 (rmsnorm, rope, swiglu, grouped heads, qk-norm, sliding window). In a checked
+ * shape, hy_shape_complete has replaced all zeros that mean "default". */
 #pragma once
 
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 
 #define HY_SLIDING_LAYERS_MAX 512
 
-/* The matrices of a block that a low-rank adapter can stand beside, as the field names them. */
+/* The matrices of a block that can have a low-rank adapter, with their usual names. */
 typedef enum hy_adapter_part {
     HY_ADAPT_Q = 1,
     HY_ADAPT_K = 2,
@@ -36,10 +36,10 @@ typedef struct hy_adapter {
     double dropout;      /* of x, in training */
 } hy_adapter;
 
-/* The architecture of transformers that computes what a shape says (model/arch). Values stand in no
- * file: names do. */
+/* The transformers architecture of a shape (model/arch). Files contain names, never these
+ * values. */
 typedef enum hy_arch {
-    HY_ARCH_NONE, /* not said; of a completed shape: there is none, and it cannot be exported */
+    HY_ARCH_NONE, /* not set; in a completed shape: there is none, and it cannot be exported */
     HY_ARCH_GPT2,
     HY_ARCH_LLAMA,
     HY_ARCH_MISTRAL,
@@ -50,7 +50,7 @@ typedef enum hy_arch {
 } hy_arch;
 
 typedef struct hy_shape {
-    hy_arch arch;      /* by which the model is exported; NONE: follows from the rest */
+    hy_arch arch;      /* used for the export; NONE: follows from the rest */
     int32_t layers;    /* L */
     int32_t width;     /* C */
     int32_t heads;     /* H */
@@ -71,16 +71,16 @@ typedef struct hy_shape {
     double rope_factor, rope_low_freq, rope_high_freq;
     int32_t rope_original_context;
     int32_t sliding_window; /* tokens a token sees, itself included; 0: all */
-    /* Which layers the window holds for: a letter for each, s (sliding) or f (full), repeated over
+    /* The layers with the window: one letter per layer, s (sliding) or f (full), repeated over
      * the layers; "": all. */
     char sliding_layers[HY_SLIDING_LAYERS_MAX];
     double init_std;
     hy_adapter adapter;
 } hy_shape;
 
-/* Fills what follows from the rest and checks that it is a model: HY_ERR_INPUT names the key that
- * is wrong, its value and what is accepted. An architecture that cannot express the shape becomes
- * one that can. */
+/* Fills in derived values and checks the shape: HY_ERR_INPUT names the wrong key, its value and
+ * what is accepted. An architecture that does not support the shape is replaced by one that
+ * does. */
 hy_status hy_shape_complete(hy_shape *shape);
 
 static inline bool hy_shape_out_bias(const hy_shape *s) {
@@ -91,7 +91,7 @@ static inline bool hy_shape_mlp_bias(const hy_shape *s) {
     return s->has_proj_bias && !s->lacks_mlp_bias;
 }
 
-/* Tokens that a token of this layer sees, itself included; 0: all. */
+/* Number of tokens that a token of this layer sees, including itself; 0: all. */
 int32_t hy_shape_window(const hy_shape *shape, int32_t layer);
 
 /* Width of a packed qkv row: (H + 2K) D. */
@@ -99,13 +99,13 @@ static inline int32_t hy_shape_qkv(const hy_shape *s) {
     return (s->heads + 2 * s->kv_heads) * s->head_size;
 }
 
-/* Rows of the token table and the head in memory: a large vocabulary is rounded up, because tensor
- * cores want rows of logits to begin at round addresses (GPT-2's 50,257 becomes 50,304). */
+/* Rows of the token table and the head in memory: a large vocabulary is rounded up, because
+ * tensor cores need aligned rows of logits (GPT-2's 50,257 becomes 50,304). */
 static inline int32_t hy_shape_vocab_rows(const hy_shape *s) {
     return s->vocab < 1024 ? s->vocab : (s->vocab + 63) / 64 * 64;
 }
 
-/* The parts that such a shape has at all. Where q, k and v are one module (GPT-2), all of them have
+/* The parts that exist in such a shape. If q, k and v are one module (GPT-2), all of them have
  * an adapter or none. */
 static inline int32_t hy_shape_adapter_parts(const hy_shape *s) {
     return s->is_gated ? HY_ADAPT_ALL : HY_ADAPT_ALL & ~HY_ADAPT_GATE;

@@ -1,4 +1,4 @@
-/* shard.c: cutting units into ranges, and layouts into shards. See shard.h. */
+/* shard.c: divides units into ranges, and layouts into shards. See shard.h. */
 #include "model/shard.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
-/* Parameters [first, end) of a unit, and how many elements of them are trained. */
+/* Parameters [first, end) of a unit, and the number of their trained elements. */
 typedef struct unit_params {
     int32_t first, end;
     int64_t elements;
@@ -23,7 +23,7 @@ static unit_params params_of(const hy_params *params, int32_t unit, int32_t from
     return u;
 }
 
-/* The cut nearest to an element of the unit that may be made. */
+/* The allowed cut that is nearest to an element of the unit. */
 static int64_t cut_near(const hy_params *params, const bool *is_whole, const unit_params *u,
                         int64_t wanted) {
     int64_t at = 0;
@@ -40,7 +40,7 @@ static int64_t cut_near(const hy_params *params, const bool *is_whole, const uni
     return at;
 }
 
-/* Elements [begin, end) of the unit become slices of its parameters. */
+/* Turns elements [begin, end) of the unit into slices of its parameters. */
 static void give(hy_shard *shard, const hy_params *params, const unit_params *u, int32_t rank,
                  int64_t begin, int64_t end) {
     int64_t at = 0;

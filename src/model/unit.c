@@ -1,4 +1,4 @@
-/* unit.c: what the lists of units are made of. See unit.h. */
+/* unit.c: helpers for writing the lists of units. See unit.h. */
 #include "model/unit.h"
 
 #include <assert.h>
@@ -31,8 +31,8 @@ bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access) {
     return false;
 }
 
-/* Goes through the backward list from its end, knowing which slots are wanted after each op: an op
- * that writes none of them is left out, and what a kept one reads is wanted before it. */
+/* Walks the backward list from its end and tracks which slots are needed after each op: an op
+ * that writes none of them is removed, and the inputs of a kept op are needed before it. */
 static void leave_out_unwanted(hy_unit *unit) {
     bool is_wanted[HY_UNIT_SLOTS] = {0};
     int first = HY_UNIT_OPS; /* kept ops gather at the end */
@@ -114,7 +114,7 @@ static int8_t fp8_slot(hy_unit *unit, hy_slot_role role, hy_slot_rows rows, int3
     return slot;
 }
 
-/* That of an input stays from the forward pass on: what backward makes again has the same scale. */
+/* An input's magnitude stays from the forward pass on: recomputed values have the same scale. */
 static int8_t input_largest(hy_unit *unit, hy_param_kind kind) {
     int8_t slot = hy_unit_given(unit, HY_GIVEN_LARGEST), linear = 0;
     while (hy_linear_bit(kind) >> (linear + 1)) linear++;

@@ -1,10 +1,11 @@
 /* unit.h: a unit's computation as a static list of ops over slots.
  *
- * A model is a row of units: embedding, blocks, head. Units that compute the same are of one kind;
- * blocks may be of several. Each kind is written down once as data: its slots (tensors with a role
- * and a shape rule) and two lists of ops, forward and backward. Everything else is derived from
- * these lists: what must be kept, what can be recomputed and by which ops, how much memory a pass
- * needs, and the execution itself. No pointers here, and no sizes that depend on the batch. */
+ * A model is a sequence of units: embedding, blocks, head. Units with the same computation have
+ * one kind; blocks may have several. Each kind is written once as data: its slots (tensors with
+ * a role and a shape rule) and two lists of ops, forward and backward. Everything else is
+ * derived from these lists: what is kept, what can be recomputed and by which ops, how much
+ * memory a pass needs, and the execution itself. There are no pointers here, and no sizes that
+ * depend on the batch. */
 #pragma once
 
 #include "kernels/kernels.h"
@@ -32,7 +33,8 @@ typedef enum hy_given {
     HY_GIVEN_LOSSES,     /* (N) fp32 */
     HY_GIVEN_ROPE,       /* (context, D/2, 2) fp32 */
     HY_GIVEN_LARGEST,    /* (1) fp32: largest magnitude of a linear's input, kept for backward */
-    HY_GIVEN_SEEN, /* (3) f64 of the unit's HY_SEEN, may be absent: what fp8 made of its numbers */
+    /* (3) f64 of the unit's HY_SEEN, may be absent: statistics of the conversion to fp8 */
+    HY_GIVEN_SEEN,
     HY_GIVEN_DROPOUT, /* (2) i32: seed of the micro-batch */
     HY_GIVEN_COUNT
 } hy_given;
@@ -47,7 +49,7 @@ typedef enum hy_slot_rows {
     HY_ROWS_ONE         /* (1) */
 } hy_slot_rows;
 
-/* What dropping an activation belongs to: the user's words for recomputation. */
+/* The group that an activation belongs to, for the user's recompute setting. */
 typedef enum hy_keep_group {
     HY_KEEP_CHEAP = 1,     /* outputs of norms and activation functions */
     HY_KEEP_ATTENTION = 2, /* qkv, attention output, log-sum-exp */
@@ -56,7 +58,7 @@ typedef enum hy_keep_group {
     HY_KEEP_ALL = 15
 } hy_keep_group;
 
-/* What the backward pass computes again: these groups, put together as users ask for them. */
+/* The groups that the backward pass recomputes, for each value of the setting. */
 typedef enum hy_recompute {
     HY_RECOMPUTE_AUTO = -1, /* left to the planner */
     HY_RECOMPUTE_NONE,
@@ -79,27 +81,26 @@ typedef struct hy_slot {
     hy_keep_group group;
     hy_param_kind param;
     hy_given given;
-    int8_t
-        at; /* of a given largest magnitude: number of the matrix; of what is seen: where it begins */
+    int8_t at; /* for a magnitude: number of the matrix; for statistics: their offset */
 } hy_slot;
 
 typedef struct hy_unit_op {
     hy_op_kind kind;
-    hy_op_attr attr; /* batch, sequence and loss scale are filled in when it is bound */
+    hy_op_attr attr; /* batch, sequence and loss scale are set when it is bound */
     int8_t slot[HY_OP_TENSORS];
     bool is_chunked; /* runs once per loss chunk, on that chunk's rows */
 } hy_unit_op;
 
 typedef enum hy_unit_part { HY_PART_EMBEDDING, HY_PART_BLOCK, HY_PART_HEAD } hy_unit_part;
 
-/* What the lists of a unit follow from, beside the shape: units of one kind have the same. */
+/* What the lists of a unit depend on, besides the shape: equal for units of one kind. */
 typedef struct hy_unit_traits {
     hy_unit_part part;
     int32_t window;   /* of a block's attention; 0: none */
     uint32_t trained; /* a bit for each hy_param_kind whose gradient it makes */
-    uint32_t real;    /* and for each frozen matrix that stays numbers where others are codes */
-    bool passes_back; /* something below it is trained: the gradient of the residual goes on */
-    hy_fp8_use fp8; /* of a block, among what is trained; that of a batch plan, not of the model */
+    uint32_t real;    /* and for each frozen matrix that is not quantised although others are */
+    bool passes_back; /* something below it is trained: the residual's gradient is needed */
+    hy_fp8_use fp8;   /* of a block's trained matrices; of a batch plan, not of the model */
 } hy_unit_traits;
 
 _Static_assert(HY_P_KIND_COUNT <= 32, "a kind of parameter has a bit");
@@ -113,14 +114,14 @@ typedef struct hy_unit {
     int32_t forward_count, backward_count;
 } hy_unit;
 
-/* Writes the lists of a kind. The head's backward list holds its forward too: logits exist only
- * chunk by chunk, so loss and gradient are made in one go, and training runs backward alone there.
- * Of the backward list, what makes no gradient that is wanted is left out: a unit with nothing
- * trained in it or below it has none. */
+/* Writes the lists of a kind. The head's backward list includes its forward: logits exist only
+ * chunk by chunk, so loss and gradient are computed together, and training runs only backward
+ * there. Backward ops without a needed gradient are omitted: a unit with nothing trained in it
+ * or below it has none. */
 void hy_unit_init(hy_unit *unit, const hy_shape *shape, const hy_unit_traits *traits);
 bool hy_unit_traits_equal(const hy_unit_traits *a, const hy_unit_traits *b);
 
-/* For writing the lists: the unit is empty but for its traits. */
+/* For writing the lists: the unit is empty except for its traits. */
 void hy_unit_embedding(hy_unit *unit, const hy_shape *shape);
 void hy_unit_block(hy_unit *unit, const hy_shape *shape);
 void hy_unit_head(hy_unit *unit, const hy_shape *shape);
@@ -136,15 +137,15 @@ hy_unit_op hy_unit_matmul(int8_t a, int8_t b, int8_t d, bool trans_a, bool trans
 bool hy_unit_op_uses(const hy_unit_op *op, int slot, int access);
 
 /* Ops used by more than one unit. Slots that do not exist are HY_NO_SLOT. A linear in fp8 reads
- * codes of its input, of its weight and of the gradient that comes back, each as it lies or
- * transposed, for a matmul in fp8 sums over the last dimension of both operands. The largest
- * magnitude of the input is taken by the op that makes it, or by one of its own. */
-/* A low-rank adapter beside a matrix (unit_adapter.c); a is HY_NO_SLOT where there is none. */
+ * quantised values of its input, its weight and the incoming gradient, each plain or transposed,
+ * because an fp8 matmul sums over the last dimension of both operands. The op that computes the
+ * input also finds its largest magnitude, or a separate op does. */
+/* A low-rank adapter of a matrix (unit_adapter.c); a is HY_NO_SLOT if there is none. */
 typedef struct hy_low_rank {
     int8_t a, b, a_grad, b_grad;
     int8_t low, dlow; /* (N, P r) */
-    /* B with its pieces side by side, in forward and made again in backward, and the gradient of
-     * that; none where the matrix is one piece. */
+    /* B with its pieces side by side, in forward and recomputed in backward, and its gradient;
+     * none if the matrix is one piece. */
     int8_t spread, spread_again, spread_grad;
     hy_spread_attr pieces;
     float scale, dropout;
@@ -164,15 +165,14 @@ typedef struct hy_linear {
     int8_t weight_transposed;
 } hy_linear;
 hy_linear hy_unit_linear(hy_unit *unit, hy_param_kind kind, bool has_bias);
-/* Slots for what of it is in fp8 by the unit's traits. */
+/* Adds the slots that are in fp8 according to the unit's traits. */
 void hy_unit_linear_fp8(hy_unit *unit, hy_linear *linear, hy_param_kind kind, int32_t in,
                         int32_t out);
-/* Codes of the input, where they are wanted; in forward, or in backward for one that is made again
- * there. */
+/* Quantises the input if needed; in forward, or in backward if it is recomputed there. */
 void hy_unit_linear_encode(hy_unit *unit, const hy_linear *linear, int8_t in, bool is_in_backward);
-/* The largest magnitude of a slot, by an op of its own. */
+/* Finds the largest magnitude of a slot with a separate op. */
 void hy_unit_largest(hy_unit *unit, int8_t of, int8_t largest, bool is_in_backward);
-/* Before the two below: codes of the gradient that comes back. */
+/* Call before the two below: quantises the incoming gradient. */
 void hy_unit_linear_encode_back(hy_unit *unit, const hy_linear *linear, int8_t dout);
 /* out = in W^T + bias + residual */
 void hy_unit_linear_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
@@ -185,14 +185,14 @@ void hy_unit_linear_backward_input(hy_unit *unit, const hy_linear *linear, int8_
 void hy_unit_linear_backward(hy_unit *unit, const hy_linear *linear, int8_t dout, int8_t in,
                              int8_t din);
 
-/* The adapter of a matrix that reads `in` columns: slots by the shape, none where it has none. The
+/* The adapter of a matrix that reads `in` columns: its slots, or none if it has no adapter. The
  * functions above call those below. */
 void hy_unit_add_adapter(hy_unit *unit, const hy_shape *shape, hy_linear *linear,
                          hy_param_kind matrix, int32_t in);
-/* out = its share + c; the matrix' own is added behind it. */
+/* out = its share + c; the matrix's own product is added after it. */
 void hy_unit_adapter_forward(hy_unit *unit, const hy_linear *linear, int8_t in, int8_t out,
                              int8_t c);
-/* In this order, the last once the matrix has written din. */
+/* In this order; the last after the matrix has written din. */
 void hy_unit_adapter_backward_low(hy_unit *unit, const hy_linear *linear, int8_t dout);
 void hy_unit_adapter_backward_params(hy_unit *unit, const hy_linear *linear, int8_t dout,
                                      int8_t in);
@@ -204,6 +204,6 @@ typedef struct hy_norm_slots {
 hy_norm_slots hy_unit_norm(hy_unit *unit, const hy_shape *shape, hy_param_kind kind);
 void hy_unit_norm_forward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                           int8_t in, int8_t out, bool is_in_backward);
-/* residual gradient += d norm, in place; is_first: the residual gradient begins here */
+/* residual gradient += d norm, in place; is_first: the residual gradient starts here */
 void hy_unit_norm_backward(hy_unit *unit, const hy_shape *shape, const hy_norm_slots *norm,
                            int8_t dout, int8_t in, int8_t residual_grad, bool is_first);

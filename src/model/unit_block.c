@@ -1,5 +1,5 @@
-/* unit_block.c: the list of a transformer block: attention, then mlp, each behind a norm and added
- * to the residual by the matmul that ends it. See unit.h. */
+/* unit_block.c: the list of a transformer block: attention, then mlp, each after a norm, and
+ * added to the residual by its last matmul. See unit.h. */
 #include "model/unit.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static void add_attention_slots(hy_unit *unit, const hy_shape *s, block_slots *b
     b->rope = s->has_rope ? hy_unit_given(unit, HY_GIVEN_ROPE) : NONE;
 }
 
-/* The backward of a gated function makes what the last matmul read again: its codes are made there
+/* The backward of a gated function recomputes the last matmul's input: it is quantised there
  * too. */
 static void add_fp8_slots(hy_unit *unit, const hy_shape *s, block_slots *b) {
     int32_t wide = s->mlp_width * (s->is_gated ? 2 : 1), heads = s->heads * s->head_size;
@@ -141,10 +141,10 @@ static void add_forward(hy_unit *unit, const hy_shape *s, const block_slots *b) 
     hy_unit_linear_forward(unit, &down, b->active, b->out, b->mid);
 }
 
-/* Backward of the matmul that ends the mlp and of its activation function; returns the gradient of
- * the wide tensor, in place of what is needed no longer. The backward of a gated function reads
- * both halves anyway and gives its result again, over dactive: so it is neither kept nor
- * recomputed. */
+/* Backward of the mlp's last matmul and of its activation function; returns the gradient of the
+ * wide tensor, in memory that is no longer needed. The backward of a gated function reads both
+ * halves anyway and recomputes its result over dactive: so it is neither kept nor recomputed
+ * separately. */
 static int8_t add_mlp_end_backward(hy_unit *unit, const hy_shape *s, const block_slots *b,
                                    int8_t dactive) {
     hy_unit_largest(unit, b->dx, b->down.dout_largest, true);

@@ -1,7 +1,7 @@
 /* unit_ends.c: the lists of the embedding and of the head. See unit.h.
  *
- * The head's logits live only as long as a chunk of rows is worked on: matmul, loss, and in
- * training both gradients, before the next chunk takes their place. */
+ * The head's logits exist only while a chunk of rows is processed: matmul, loss, and in training
+ * both gradients, before the next chunk replaces them. */
 #include "model/unit.h"
 
 #define NONE HY_NO_SLOT
@@ -24,7 +24,7 @@ void hy_unit_embedding(hy_unit *unit, const hy_shape *s) {
                                          [HY_EMBED_WPE] = wpe,
                                          [HY_EMBED_X] = out,
                                          [HY_EMBED_DOC_STARTS] = doc_starts}});
-    /* Two ops, because a tied head has begun the sum of one and not of the other. */
+    /* Two ops, because a tied head has already started only one of the two sums. */
     hy_unit_add_op(unit, true,
                    (hy_unit_op){.kind = HY_OP_EMBED_BWD,
                                 .slot = {[HY_EMBED_BWD_TOKENS] = tokens,

@@ -27,7 +27,7 @@ uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot) {
     return hy_align(hy_tensor_bytes(&t)) + (plan->unit->slots[slot].fp8 ? HY_ALIGNMENT : 0);
 }
 
-/* Activations that forward made and backward reads before it writes them itself. */
+/* Activations that forward computes and backward reads before it writes them itself. */
 static bool is_wanted(const hy_unit *unit, int slot) {
     if (unit->slots[slot].role != HY_SLOT_ACTIVATION) return false;
     for (int i = 0; i < unit->backward_count; i++) {
@@ -55,13 +55,13 @@ static void add_op(hy_pass_plan *pass, const hy_unit_op *op) {
 
 /* ---- what backward runs ---------------------------------------------------------------------- */
 
-/* Which activations are in memory at a point of the backward pass, while its list is written. */
+/* The activations in memory at a point of the backward pass, while its list is written. */
 typedef struct presence {
     bool is_here[HY_UNIT_SLOTS];
     bool is_spoilt[HY_UNIT_SLOTS]; /* backward has put a gradient in its place */
 } presence;
 
-/* The output of a norm costs less to make than to hold: each reader has it made for itself. */
+/* A norm's output is cheaper to compute than to keep: each reader gets its own. */
 static bool is_made_for_one(const hy_unit_plan *plan, int slot) {
     if (plan->is_kept[slot] || !is_wanted(plan->unit, slot)) return false;
     for (int i = 0; i < plan->unit->forward_count; i++) {
@@ -82,7 +82,7 @@ static void note_op(const hy_unit_plan *plan, presence *now, const hy_unit_op *o
 
 static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op);
 
-/* Before `op`: the forward ops that make what it reads and is not there, and no others. */
+/* Before `op`: adds the forward ops that compute its missing inputs, and no others. */
 static void make_inputs(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     const hy_unit *unit = plan->unit;
     for (int s = 1; s < unit->slot_count; s++) {
@@ -104,7 +104,7 @@ static void run_again(hy_unit_plan *plan, presence *now, const hy_unit_op *op) {
     note_op(plan, now, op);
 }
 
-/* What a matmul and the op behind it make together; false when they are not such a pair. */
+/* The fused form of a matmul and the op after it; false: they cannot be fused. */
 static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmul,
                       const hy_unit_op *next, hy_unit_op *out) {
     bool is_fp8 = unit->slots[(int)matmul->slot[HY_MATMUL_A]].fp8;
@@ -125,7 +125,7 @@ static bool fuse_pair(const hy_unit *unit, hy_pass pass, const hy_unit_op *matmu
     return false;
 }
 
-/* Whether this op and the next will be one: what both read has to be there before the first. */
+/* Will this op and the next be fused? Then the inputs of both must exist before the first. */
 static bool begins_pair(const hy_unit_plan *plan, int i) {
     const hy_unit *unit = plan->unit;
     hy_unit_op fused;
@@ -168,7 +168,7 @@ static void fuse_ops(hy_unit_plan *plan, hy_pass pass_index) {
     pass->op_count = kept;
 }
 
-/* Is what op i makes in this slot read later in the pass, or kept for another? */
+/* Is the slot that op i writes read later in the pass, or kept for another pass? */
 static bool is_used(const hy_unit_plan *plan, hy_pass pass_index, int i, int slot) {
     const hy_pass_plan *pass = &plan->pass[pass_index];
     if (plan->is_kept[slot] && pass_index == HY_PASS_FORWARD) return true;
@@ -179,8 +179,8 @@ static bool is_used(const hy_unit_plan *plan, hy_pass pass_index, int i, int slo
     return false;
 }
 
-/* Codes that nobody in this pass reads are not made: transposed ones in a forward pass that keeps
- * none, others in backward. */
+/* Quantised values that no op of this pass reads are not computed: transposed ones in a forward
+ * pass that keeps none, others in backward. */
 static void trim_codes(hy_unit_plan *plan, hy_pass pass_index) {
     static const int results[] = {HY_TO_FP8_CODES, HY_TO_FP8_TRANSPOSED};
     hy_pass_plan *pass = &plan->pass[pass_index];
@@ -228,7 +228,7 @@ static bool uses_params(const hy_unit *unit, const hy_pass_plan *pass) {
 
 /* ---- scratch memory -------------------------------------------------------------------------- */
 
-/* A slot and the ops during which its memory is its own, a bit for each. */
+/* A slot and the ops during which it needs its memory, one bit each. */
 typedef unsigned __int128 op_bits;
 typedef struct interval {
     int slot;
@@ -243,7 +243,7 @@ static op_bits bits_between(int first, int last) {
     return all << first & all >> (HY_PASS_OPS - 1 - last);
 }
 
-/* From each op that makes the slot anew to the last that uses it before it is made anew again. */
+/* From each op that writes the slot to the last that uses it before it is written again. */
 static op_bits live_ops(const hy_pass_plan *pass, int slot) {
     op_bits live = 0, chunked = 0;
     bool is_in_turns = false;
@@ -255,11 +255,12 @@ static op_bits live_ops(const hy_pass_plan *pass, int slot) {
         live |= bits_between(from, i);
         is_in_turns |= pass->ops[i]->is_chunked;
     }
-    /* Chunked ops run in turns, so what one of them touches lives through all of them. */
+    /* Chunked ops run in a loop, so their slots live through all of them. */
     return is_in_turns ? live | chunked : live;
 }
 
-/* The lowest offset at which `live` meets none of the placed intervals it shares time with. */
+/* The lowest offset at which `live` overlaps none of the placed slots that live at the same
+ * time. */
 static uint64_t lowest_fit(const interval *placed, int count, const interval *live) {
     uint64_t offset = 0;
     for (bool moved = true; moved;) {
@@ -277,7 +278,7 @@ static uint64_t lowest_fit(const interval *placed, int count, const interval *li
     return offset;
 }
 
-/* Packs the slots that a pass makes inside the unit and that are not kept into scratch memory,
+/* Packs the slots that a pass computes in the unit and does not keep into scratch memory,
  * largest first. */
 static void pack_scratch(hy_unit_plan *plan, hy_pass pass_index) {
     hy_pass_plan *pass = &plan->pass[pass_index];

@@ -1,12 +1,12 @@
 /* unit_plan.h: what follows from a unit's lists for one size of micro-batch.
  *
- * For each pass: which ops run, and where every slot lies. Slots that backward reads are kept, one
- * copy per block, unless their group is to be recomputed; then the forward ops that make them
- * again, and no others, run as late as they can. All other slots share scratch memory, packed by
- * the time they live. Recomputed values have the same bits, so what is kept never changes a result.
- * Where the backend can take an activation function into the matmul beside it, two ops become one;
- * not in the forward pass of training, whose activations could then not be made again with the same
- * bits. Codes in fp8 that a pass has no use for are not made. */
+ * For each pass: the ops that run, and the memory of every slot. Slots that backward reads are
+ * kept, one copy per block, unless their group is recomputed; then the necessary forward ops run
+ * again, as late as possible. All other slots share scratch memory, packed by lifetime.
+ * Recomputed values have the same bits, so keeping never changes a result. If the backend can
+ * fuse an activation function into a matmul, two ops become one; not in the forward pass of
+ * training, because its activations could then not be recomputed with the same bits. fp8 values
+ * that a pass does not use are not computed. */
 #pragma once
 
 #include "model/unit.h"
@@ -24,7 +24,7 @@ typedef struct hy_batch_size {
     int32_t chunk_rows; /* rows of a loss chunk; divides B T */
     hy_dtype dtype;     /* of activations */
     int recompute;      /* hy_keep_group bits that are not kept */
-    bool fuses_gelu;    /* the backend takes gelu, and its backward, into a matmul */
+    bool fuses_gelu;    /* the backend fuses gelu, and its backward, into a matmul */
 } hy_batch_size;
 
 #define HY_PASS_OPS 128 /* forward ops that are run again among them */
@@ -36,7 +36,7 @@ typedef struct hy_pass_plan {
     bool uses_params;               /* an op reads weights of the unit */
     uint64_t offset[HY_UNIT_SLOTS]; /* in scratch, of slots that are not kept */
     uint64_t scratch_bytes;
-    uint64_t workspace_bytes; /* the most that one of its ops wants for itself */
+    uint64_t workspace_bytes; /* the largest workspace of its ops */
 } hy_pass_plan;
 
 #define HY_OWN_OPS 24
@@ -48,7 +48,7 @@ typedef struct hy_unit_plan {
     uint64_t kept_offset[HY_UNIT_SLOTS];
     uint64_t kept_bytes;
     hy_pass_plan pass[HY_PASS_COUNT];
-    hy_unit_op own[HY_OWN_OPS]; /* ops that stand for two of the unit's lists, or make less */
+    hy_unit_op own[HY_OWN_OPS]; /* ops that replace two of the unit's lists, or compute less */
     int32_t own_count;
 } hy_unit_plan;
 
@@ -56,5 +56,5 @@ void hy_unit_plan_init(hy_unit_plan *plan, const hy_unit *unit, const hy_batch_s
 
 /* Shape and type of a slot at this size, without data; parameters have none here. */
 hy_tensor hy_unit_slot_tensor(const hy_unit_plan *plan, int slot);
-/* All of its bytes; codes have their scale behind them. */
+/* All of its bytes; codes are followed by their scale. */
 uint64_t hy_unit_slot_bytes(const hy_unit_plan *plan, int slot);

@@ -1,9 +1,9 @@
-/* visit.c: reaching a unit's weights and gradients through their stores. See visit.h.
+/* visit.c: accesses a unit's weights and gradients through their stores. See visit.h.
  *
- * Two units may be large, embedding and head, and travel for longer than a block computes. Stores
- * give them a buffer apart from the ring, so they are fetched a chunk at a time half a pass ahead
- * of need: the head while the blocks go forward, the embedding while they go backward, for the sum
- * of its gradients and for the pass that comes next. */
+ * Two units may be large, embedding and head, and their copies take longer than a block
+ * computes. Stores give them a buffer outside the ring, so they are fetched in chunks half a
+ * pass before they are needed: the head during the blocks' forward, the embedding during their
+ * backward, for its gradient sum and for the next pass. */
 #include "model/visit.h"
 
 #include "base/error.h"
@@ -17,7 +17,7 @@ static int32_t next_unit(const hy_frame *f, int direction) {
     return next >= lowest && next <= last_unit(f) ? next : -1;
 }
 
-/* A tied head works with the embedding's table, and adds to its gradient where it is trained. */
+/* A tied head uses the embedding's table, and adds to its gradient if it is trained. */
 static bool borrows_table(const hy_frame *f, int32_t unit) {
     return f->plan->model->shape.has_tied_head && unit == last_unit(f);
 }
@@ -30,23 +30,23 @@ static bool borrows_sum(const hy_frame *f, int32_t unit) {
     return borrows_table(f, unit) && f->plan->model->params.list[table_of(f)].is_trainable;
 }
 
-/* Is there a sum to go on with when the pass comes to this unit? A tied head has begun that of the
- * token table by the time the pass comes to the embedding. */
+/* Does a gradient sum exist when the pass reaches this unit? A tied head has already started the
+ * token table's sum when the pass reaches the embedding. */
 static bool goes_on(const hy_frame *f, int32_t unit) {
     return f->input->accumulate || (unit == 0 && borrows_sum(f, last_unit(f)));
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* What is done to the stores of a unit's weights. */
+/* What to do with the stores of a unit's weights. */
 typedef hy_status (*store_call)(hy_store *store, hy_stream *stream, int32_t unit);
 
-/* Is the unit's copy in fp8 what the pass reads of the trained ones? */
+/* Does the pass read the unit's fp8 copy of trained weights? */
 static bool has_fp8(const hy_batch_input *in, int32_t unit) {
     return in->fp8 && in->fp8->layout.unit_bytes[unit] > 0;
 }
 
-/* Codes that a pending update is about to make are not fetched before. */
+/* Quantised values that a pending update will write are not fetched before it. */
 static bool makes_fp8(const hy_frame *f, int32_t unit) {
     const hy_unit_hook *hook = f->input->hook;
     return f->pass == HY_PASS_FORWARD && hook && hook->before && has_fp8(f->input, unit);
@@ -57,7 +57,7 @@ static hy_status gather(hy_store *store, hy_stream *stream, int32_t unit) {
     return hy_store_gather(store, unit);
 }
 
-/* Trained and frozen parameters of the unit; a tied head's table too. */
+/* Trained and frozen parameters of the unit, and a tied head's table. */
 static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) {
     const hy_batch_input *in = f->input;
     if (borrows_table(f, unit)) {
@@ -69,7 +69,7 @@ static hy_status call_weights(const hy_frame *f, int32_t unit, store_call call) 
     return in->frozen ? call(in->frozen, in->stream, unit) : HY_OK;
 }
 
-/* Of several ranks weights may have to come from others, ahead of need or now. */
+/* With several ranks, weights may come from other ranks, ahead of time or now. */
 static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
     const hy_unit_hook *hook = f->input->hook;
     hy_stream *stream = f->input->stream;
@@ -81,9 +81,9 @@ static hy_status call_ranks(const hy_frame *f, int32_t unit, bool is_now) {
 
 /* ---- large units ----------------------------------------------------------------------------- */
 
-/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still be
- * written back from the buffer, and the way up is one queue: what waits there holds up the blocks.
- * */
+/* Is the walk past its first quarter of blocks? Before that, the unit at the near end may still
+ * be written back from the buffer, and uploads use one queue: waiting there would delay the
+ * blocks. */
 static bool is_on_its_way(const hy_frame *f) {
     int32_t layers = f->plan->model->shape.layers;
     bool is_block = f->unit_index > 0 && f->unit_index <= layers;
@@ -91,7 +91,7 @@ static bool is_on_its_way(const hy_frame *f) {
     return is_block && done >= layers / 4;
 }
 
-/* The large unit at the far end of the walk travels in chunks, one with each block. */
+/* The large unit at the far end of the walk is copied in chunks, one with each block. */
 static hy_status gather_far_end(const hy_frame *f) {
     int32_t end = f->pass == HY_PASS_BACKWARD ? 0 : last_unit(f);
     bool wants_grads = f->pass != HY_PASS_EVAL && goes_on(f, end);
@@ -114,9 +114,9 @@ static hy_status call_ahead(const hy_frame *f, int32_t unit) {
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
-/* Sums that begin here are not fetched. What such a buffer holds apart from them is nobody's:
- * backward writes every trainable parameter whole, the norm and the update read trainable
- * parameters only, and what lies between tensors is read by no op. */
+/* Sums that start here are not fetched. Other contents of such a buffer do not matter: backward
+ * writes every trained parameter completely, the norm and the update read only trained
+ * parameters, and no op reads between tensors. */
 static hy_status get_sum(const hy_frame *f, int32_t unit, bool is_begun) {
     hy_store *grads = f->input->grads;
     return is_begun ? hy_store_get(grads, f->input->stream, unit)
@@ -142,7 +142,8 @@ static hy_status gather_next(const hy_frame *f, int32_t next) {
     if (next < 0) return HY_OK;
     HY_TRY(call_ranks(f, next, false));
     HY_TRY(call_weights(f, next, gather));
-    /* The head's gradients come first in backward: they travel during the last block's forward. */
+    /* The head's gradients come first in backward: they are copied during the last block's
+     * forward. */
     bool wants_grads =
         f->pass == HY_PASS_BACKWARD || (f->pass == HY_PASS_FORWARD && next == last_unit(f));
     if (wants_grads) HY_TRY(gather_grads(f, next));
@@ -155,7 +156,7 @@ hy_status hy_visit_enter(const hy_frame *f, int direction) {
     int32_t unit = f->unit_index;
     HY_TRY(gather_next(f, next_unit(f, direction)));
     HY_TRY(gather_far_end(f));
-    /* A unit is used first in the forward pass; the head has no other than backward. */
+    /* A unit is used first in the forward pass; the head only in backward. */
     bool is_eval = f->pass == HY_PASS_EVAL;
     hy_pass first = unit == last_unit(f) ? HY_PASS_BACKWARD : HY_PASS_FORWARD;
     if (hook && hook->before && (is_eval || f->pass == first)) {

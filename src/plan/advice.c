@@ -1,9 +1,10 @@
-/* advice.c: the one adviser: what would need less, or fit, found by planning it. See request.h.
+/* advice.c: suggests changes that need less memory or make a run fit, by planning them. See
+ * request.h.
  *
- * A change is one setting turned to another value, both in the settings and in the choice at hand. Asked
- * what would fit, sets of changes are tried, the smallest first, with everything that is open left to the
- * planner. Asked what would save, each change is held against the plan at hand. Nothing is suggested that
- * was not planned. */
+ * A change is one setting with another value, both in the settings and in the current choice. To
+ * find what would fit, sets of changes are tried, the smallest first, and the planner decides
+ * everything that is open. To find what would save memory, each change is compared with the
+ * current plan. Only changes that were planned are suggested. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +20,10 @@ typedef struct edit {
     hy_settings *settings;
     hy_plan_choice *choice;
     hy_advice *made; /* key and values are filled in */
-    hy_text *flags;  /* what to add to a command; NULL: nobody asks */
+    hy_text *flags;  /* text to add to a command; NULL: not needed */
 } edit;
 
-/* Makes the change; false where there is nothing to change. */
+/* Makes the change; false: there is nothing to change. */
 typedef bool (*change_maker)(edit *e);
 
 /* ---- the changes ----------------------------------------------------------------------------------- */
@@ -42,7 +43,7 @@ static bool tell_number(edit *e, const char *key, int64_t from, int64_t to) {
     return tell(e, key, a, b);
 }
 
-/* The same for a setting, whatever the choice at hand has. */
+/* As above, for a setting, whatever the current choice is. */
 static bool change(edit *e, const char *key, const char *to) {
     char from[HY_TEXT_MAX];
     const hy_setting *setting = hy_setting_find(key, NULL);
@@ -54,7 +55,7 @@ static bool change(edit *e, const char *key, const char *to) {
     return tell(e, key, from, to);
 }
 
-/* The largest smaller micro-batch that divides a step: its tokens stay the same. */
+/* The next smaller micro-batch that divides a step: the tokens of a step stay the same. */
 static bool shrink_to(edit *e, int64_t most) {
     hy_plan_choice *c = e->choice;
     int64_t step = (int64_t)c->batch * c->accum, batch = most;
@@ -158,7 +159,7 @@ static bool use_16_bits(edit *e) {
            change(e, "precision", "auto");
 }
 
-/* bf16 weights are the only copy, so every phase has to compute with them. */
+/* The bf16 weights are the only copy, so every phase must compute with them. */
 static bool use_small_types(edit *e) {
     static const char *const keys[] = {"precision_warmup", "precision_full", "precision_predict",
                                        "precision_correct", NULL};
@@ -241,7 +242,7 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
         made.device_bytes = now.device - with.device;
         made.host_bytes = now.host - with.host;
         if (status == HY_OK) out[(*count)++] = made;
-        if (status == HY_ERR_INPUT) status = HY_OK; /* it does not go together: no advice */
+        if (status == HY_ERR_INPUT) status = HY_OK; /* the settings conflict: no advice */
     }
     free(settings);
     return status;
@@ -255,7 +256,7 @@ static const change_maker fitters[] = {open_places,    open_types,     use_small
 #define FITTERS ((int)(sizeof fitters / sizeof fitters[0]))
 #define MOST_TOGETHER 3
 
-/* One after the other, each on what those before it made; false when one changes nothing. */
+/* Applies the changes one after the other; false: one of them changes nothing. */
 static bool make_changes(const hy_plan_request *r, const hy_plan *plan, unsigned set,
                          hy_settings *settings, hy_text *flags) {
     *settings = *r->settings;
@@ -268,8 +269,7 @@ static bool make_changes(const hy_plan_request *r, const hy_plan *plan, unsigned
     return true;
 }
 
-/* As a run with these settings would be planned, which is refused before anything else where the finest
- * types do not go together. */
+/* Plans as a run with these settings would, which fails first if the finest types conflict. */
 static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              unsigned set, hy_plan_facts *facts) {
     hy_plan_request other = *r;
@@ -280,7 +280,7 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     bool is_made = make_changes(r, plan, set, settings, &flags);
     other.settings = settings;
     hy_status status = is_made ? hy_plan_can_fit(&other, rates, &fits) : HY_OK;
-    if (status == HY_ERR_INPUT) status = HY_OK; /* they do not go together: no suggestion */
+    if (status == HY_ERR_INPUT) status = HY_OK; /* the settings conflict: no suggestion */
     if (status == HY_OK && fits) {
         snprintf(facts->changes[facts->change_count++], HY_PLAN_TEXT, "%s", hy_text_string(&flags));
     }
@@ -289,7 +289,7 @@ static hy_status try_changes(const hy_plan_request *r, const hy_plan *plan, cons
     return status;
 }
 
-/* With the settings as they are: how much host memory, or device memory, would do? */
+/* How much host memory or device memory would be enough with these settings? */
 static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
                                 const hy_rates *rates, hy_plan_facts *facts) {
     hy_plan_setup setup;
@@ -312,7 +312,7 @@ static hy_status ask_for_memory(const hy_plan_request *r, const hy_plan *plan,
     return HY_OK;
 }
 
-/* The smallest sets `among` these changes with those that are `wanted`, `most` of them at the most. */
+/* The smallest sets `among` these changes that include the `wanted` ones, at most `most` sets. */
 static hy_status find_smallest(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                                unsigned among, unsigned wanted, int most, hy_plan_facts *facts) {
     int32_t before = facts->change_count;
@@ -331,7 +331,7 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
     unsigned all = (1u << FITTERS) - 1, folder = 0;
     for (int i = 0; i < FITTERS; i++) folder |= (unsigned)(fitters[i] == use_folder) << i;
     facts->change_count = 0;
-    /* A disk is slower than anything else: not the first thing to suggest. */
+    /* A disk is slower than everything else, so it is not suggested first. */
     HY_TRY(find_smallest(r, plan, rates, all & ~folder, 0, 3, facts));
     HY_TRY(find_smallest(r, plan, rates, all, folder, 1, facts));
     return ask_for_memory(r, plan, rates, facts);
@@ -344,7 +344,7 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
 
 static double waiting(const hy_plan *plan) { return plan->cost.wait / plan->cost.seconds; }
 
-/* The same run with this many tokens in a step; the types stay. */
+/* The same run with this many tokens in a step; types stay the same. */
 static hy_status plan_tokens(const hy_plan_request *r, const hy_plan *plan, const hy_rates *rates,
                              int64_t tokens, hy_plan *out) {
     hy_plan_request other = *r;
@@ -378,8 +378,8 @@ hy_status hy_advise_tokens(const hy_plan_request *r, const hy_plan *plan, const 
     }
     if (!longer.fits || longer.cost.tokens_per_second <= plan->cost.tokens_per_second) return HY_OK;
     snprintf(facts->reasons[facts->reason_count++], HY_PLAN_TEXT,
-             "a step is short beside the copies it waits for: --step-tokens %lld would train %.0f "
-             "tokens/s, waiting %.1f %% of a step",
+             "computing is short compared with the copies: --step-tokens %lld would train %.0f "
+             "tokens/s and wait %.1f %% of a step",
              (long long)tokens, longer.cost.tokens_per_second, 100 * waiting(&longer));
     return HY_OK;
 }

@@ -1,8 +1,8 @@
-/* budget.c: whether a plan fits: limits the user gave, and what is free. See request.h.
+/* budget.c: does a plan fit into the user's limits and the free memory? See request.h.
  *
- * On a CPU everything lies in one memory. A card has its own, and beside it the host holds what the
- * predictor keeps and what is moved there. What is short is said with the amount, the limit's name and
- * what could be done without. */
+ * On a CPU everything is in one memory. A card has its own memory; the host then holds the
+ * predictor's state and whatever is moved there. The error names the missing amount and the
+ * limit. */
 #include <sys/statvfs.h>
 
 #include "base/error.h"
@@ -13,17 +13,18 @@
 
 #define MOST_AHEAD 64 /* micro-batches */
 
-/* What is asked of one kind of memory, and the limit by its name; 0: the system does not say. */
+/* Checks the need for one kind of memory against a limit with this name; 0: the limit is not
+ * known. */
 static hy_status check_one(const char *what, uint64_t needed, uint64_t limit, const char *name) {
     HY_FAIL_IF(limit && needed > limit, HY_ERR_INPUT,
-               "this run needs %s of %s and %s is %s: %s short", hy_bytes_as_text(needed).text,
+               "this run needs %s of %s, but %s is %s: %s short", hy_bytes_as_text(needed).text,
                what, name,
                limit > 1 ? hy_bytes_as_text(limit).text : "nothing", /* 1: none at all */
                hy_bytes_as_text(needed - limit).text);
     return HY_OK;
 }
 
-/* What one of several ranks may take of a memory that they share. */
+/* The share of one rank in memory that several ranks share. */
 static uint64_t share_of(uint64_t bytes, int32_t sharers) {
     return sharers > 1 ? bytes / (uint64_t)sharers : bytes;
 }
@@ -34,7 +35,7 @@ static uint64_t card_limit(const hy_plan_request *r) {
     return free_bytes > HY_CARD_RESERVE ? free_bytes - HY_CARD_RESERVE : 1;
 }
 
-/* The smaller of two limits, of which 0 is none. */
+/* The smaller of two limits; 0 means no limit. */
 static uint64_t closer(uint64_t a, uint64_t b) { return !a ? b : !b || a < b ? a : b; }
 
 uint64_t hy_budget_device(const hy_plan_request *r) {
@@ -43,17 +44,17 @@ uint64_t hy_budget_device(const hy_plan_request *r) {
     return closer(closer(asked, card), r->device_cap);
 }
 
-/* What this machine can spare, unless somebody plans for another one. A machine without memory for
- * anything else trains nothing: the rest of it keeps host_reserve. */
+/* The memory that this machine can spare, unless the plan is for another machine. host_reserve
+ * stays free for other programs. */
 uint64_t hy_budget_host(const hy_plan_request *r) {
     uint64_t asked = (uint64_t)r->settings->memory.cpu_mem, spare = 0;
-    bool is_elsewhere = r->is_plan && asked; /* the plan of a machine with that much */
+    bool is_elsewhere = r->is_plan && asked; /* planned for a machine with that much memory */
     if (!is_elsewhere) {
         hy_host_memory host;
         hy_host_memory_read("/proc", "/sys", &host);
         uint64_t reserve = hy_host_reserve(host.total, r->settings->memory.host_reserve);
         spare = share_of(hy_host_budget(&host, 0, 0, reserve), r->sharers);
-        if (host.available && !spare) spare = 1; /* nothing to spare is a limit too */
+        if (host.available && !spare) spare = 1; /* no spare memory is also a limit */
         if (spare > 0) spare += r->host_held;    /* which is this rank's alone */
     }
     return closer(closer(asked, spare), r->host_cap);
@@ -68,8 +69,8 @@ uint64_t hy_budget_disk(const hy_settings *s) {
     return (uint64_t)disk.f_bavail * disk.f_frsize;
 }
 
-/* A step's own micro-batches are given back at its end, so on a GPU the next step's lie ready beside
- * them: it should not stand still while they are read. */
+/* A step's micro-batches are freed at its end, so on a GPU those of the next step are ready at
+ * the same time: the GPU should not wait for data. */
 int64_t hy_data_depth(const hy_plan_request *r, int64_t accum) {
     int64_t ahead = r->settings->input.prefetch, step = accum > MOST_AHEAD ? MOST_AHEAD : accum;
     if (r->backend->facts.is_gpu && step > ahead) ahead = step;
@@ -94,15 +95,17 @@ hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
         hy_plan_host_bytes(plan) + hy_data_bytes(r, plan->choice.batch, plan->choice.accum);
     HY_TRY(check_one("device memory", plan->device, device, "max_gpu_mem"));
     if (is_gpu) {
-        HY_TRY(check_one("device memory", plan->device, card_limit(r), "what is free on the card"));
+        HY_TRY(
+            check_one("device memory", plan->device, card_limit(r), "the free memory of the card"));
         /* Another machine's limit is not known. */
         if (!s->card[0] && needed > r->host_held) HY_TRY(hy_pin_check(needed - r->host_held));
     }
     HY_TRY(check_one(is_gpu ? "host memory" : "memory", needed + (is_gpu ? 0 : plan->device), host,
-                     asked && host == asked ? "cpu_mem" : "free memory less host_reserve"));
+                     asked && host == asked ? "cpu_mem" : "free memory minus host_reserve"));
     if (plan->disk == 0) return HY_OK;
     HY_FAIL_IF(!s->memory.offload_folder[0], HY_ERR_INPUT,
-               "a place is disk and offload_folder is empty: name a folder on a fast disk");
+               "the plan places data on disk, but offload_folder is empty: set it to a folder on a "
+               "fast disk");
     return check_one("disk", plan->disk, disk == UINT64_MAX ? 0 : disk,
-                     s->memory.offload_size ? "offload_size" : "what is free in offload_folder");
+                     s->memory.offload_size ? "offload_size" : "the free space in offload_folder");
 }

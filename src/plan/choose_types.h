@@ -7,31 +7,31 @@
 #include "model/param_layout.h"
 #include "state/types.h"
 
-/* How small the state is where the settings leave it open: its types, and what is kept for prediction. The
- * planner chooses a level between the finest and the smallest (levels.c). */
+/* How small the state is where the settings leave it open: its types, and what is kept for
+ * prediction. The planner chooses a level between the finest and the smallest (levels.c). */
 typedef struct hy_precision_level {
     hy_dtype master, grads, optim;
-    bool is_slow_8bit; /* what the predictor keeps has 8 bits; false: the type of master */
-    bool predicts;     /* false: memory is short, and the run has no prediction */
+    bool is_slow_8bit; /* the predictor's state has 8 bits; false: the type of master */
+    bool predicts;     /* false: memory is short, so prediction is disabled */
     bool has_snapshot;
 } hy_precision_level;
 static inline hy_precision_level hy_precision_finest(void) {
     return (hy_precision_level){HY_F32, HY_F32, HY_F32, false, true, true};
 }
 
-/* What a custom model brings: the types of weights and gradients in its memory. */
+/* The types of weights and gradients in a custom model's memory. */
 typedef struct hy_custom_types {
     hy_dtype weights, grads;
-    bool asks_each;  /* it gives the gradients of each micro-batch; else those of a whole step */
-    bool sums_grads; /* they are added up in a row of ours: then, and with several ranks */
+    bool asks_each;  /* it returns gradients per micro-batch; else per step */
+    bool sums_grads; /* a row of ours sums them: in that case, and with several ranks */
 } hy_custom_types;
 
-/* HY_ERR_INPUT names the settings that do not go together, or what the device lacks. */
+/* HY_ERR_INPUT names the settings that conflict, or the type that the device does not support. */
 hy_status hy_types_choose(const hy_settings *settings, const hy_precision_level *level,
                           const hy_device_facts *facts, hy_types *out);
-/* As above, for a custom model: passes have the types of its weights. */
+/* As above, for a custom model: passes use the types of its weights. */
 hy_status hy_types_choose_custom(const hy_settings *settings, const hy_precision_level *level,
                                  const hy_custom_types *custom, hy_types *out);
 
-/* What a model that is only used computes in: bf16 on a card that has it, else fp32; or as asked. */
+/* The compute type of inference: as requested, or bf16 if the card supports it, else fp32. */
 hy_dtype hy_types_for_use(const hy_settings *settings, const hy_device_facts *facts);

@@ -1,13 +1,13 @@
-/* columns.c: the placement table of a plan: which class is where in which phase. See request.h.
+/* columns.c: the placement table of a plan: where each class is in each phase. See request.h.
  *
- * A column follows from the phase's row (phases/table.h): classes that it keeps no memory for are absent,
- * optimizer state is where the offload strategy puts it, and passes need training's area or that of a
- * forward-only batch. Rows of one class have one place, so a cell is their sum. Rings, and the layers that
- * stay in them, count as workspace. */
+ * A column follows from the phase's row (phases/table.h): classes that the phase does not keep
+ * are absent, optimizer state is where the offload strategy puts it, and passes need the
+ * training area or that of a forward-only batch. Rows of one class have one place, so a cell is
+ * their sum. Rings and their resident layers count as workspace. */
 #include "phases/table.h"
 #include "plan/request.h"
 
-/* What the rows of a class take together. */
+/* Bytes of all rows of a class. */
 typedef struct class_sum {
     hy_place place;
     hy_dtype dtype;
@@ -31,7 +31,7 @@ static void sum_classes(const hy_rows *rows, const hy_plan *plan, class_sum out[
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase) {
     if (!(phase->leaves & HY_CLASS_BIT(HY_OPTIM))) return HY_OFFLOAD_NONE;
     if (phase->passes & HY_RUNS_JUMP) return plan->offload;
-    /* A phase between steps moves state only where the larger batch needs its memory. */
+    /* A phase between steps moves state only if its larger batch needs the memory. */
     bool is_lent = false;
     for (int i = 0; i < 2; i++) {
         int row = plan->work.loan[i];
@@ -41,7 +41,7 @@ hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase) {
     return is_lent && is_here && hy_offload_moves(plan->offload) ? plan->offload : HY_OFFLOAD_NONE;
 }
 
-/* Optimizer state that lives on the device otherwise. */
+/* Optimizer state that is otherwise on the device. */
 static class_sum offloaded(hy_offload offload, const hy_rows *rows, class_sum sum) {
     switch (offload) {
     case HY_OFFLOAD_CPU: sum.place = HY_HOST; break;
@@ -56,8 +56,8 @@ static class_sum offloaded(hy_offload offload, const hy_rows *rows, class_sum su
     return sum;
 }
 
-/* Training's area, or that of forward-only batches. A class has one place: where layers keep
- * activations on the host, their rest on the device counts as workspace. */
+/* The training area, or that of forward-only batches. A class has one place: if activations are
+ * kept on the host, the part on the device counts as workspace. */
 static void plan_passes(const hy_plan *plan, const hy_phase_row *phase, hy_ledger *l) {
     const hy_plan_work *w = &plan->work;
     const hy_plan_state *s = &plan->state;
@@ -86,7 +86,7 @@ hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *ph
     hy_forward_area area = {.rings = jumps ? plan->state.work_rings : 0,
                             .lent_activations = w->lent.activations,
                             .lent_workspace = w->lent.workspace};
-    if (jumps || !is_lent) { /* the guard's batch is in training's area */
+    if (jumps || !is_lent) { /* the guard's batch uses the training area */
         area.activations = w->eval.activations;
         area.workspace = w->eval_area - w->eval.activations;
     }

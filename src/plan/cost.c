@@ -1,26 +1,28 @@
-/* cost.c: how long an optimizer step takes by a choice. See plan.h.
+/* cost.c: estimates the seconds of an optimizer step for a choice. See plan.h.
  *
- * A step is a row of walks over all units: forward and backward of each micro-batch, and the update: a
- * walk of its own at the end, or part of the first forward. In a walk computing, copying up, copying down
- * and the disk go on beside each other, and the longest of them is how long it takes; a share of the
- * copies that a ring cannot hide comes on top. Of several ranks the wire between them is one more that goes on
- * beside: gradients of a unit while backward computes the next, weights while passes come to them; what nothing is
- * computed beside comes on top. Every figure grows with the bytes that pass, so a choice
- * that keeps more on the device never looks slower. */
+ * A step is a series of walks over all units: forward and backward of each micro-batch, and the
+ * update, which is a walk at the end or part of the first forward. In a walk, compute, upload,
+ * download and disk overlap, and the slowest determines its time; the share of copies that a
+ * ring cannot hide is added. With several ranks the wire is one more that overlaps: gradients of
+ * a unit while backward computes the next, weights while passes reach them; exchanges that
+ * overlap with nothing are added. Every figure grows with the bytes moved, so keeping more on
+ * the device never looks slower. */
 #include "plan/plan.h"
 
-/* Of copying, what a ring of this depth leaves bare: with two buffers a copy waits for the unit before
- * the last to be done with, with more only at borders between large and small units. */
+/* The share of copying that a ring of this depth cannot hide. With two buffers a copy waits
+ * until the unit before the last is finished; with more buffers it waits only between large and
+ * small units. */
 static const double bare_share[] = {
     [2] = 0.25, [3] = 0.06, [4] = 0.03, [5] = 0.02, [6] = 0.02, [7] = 0.02, [8] = 0.02};
 
-/* Of computing, what streaming costs even where every copy is hidden: units are waited for by events, and
- * passes cannot be replayed from a captured graph. */
+/* The share of compute that streaming costs even if all copies are hidden: events are waited
+ * for, and passes cannot be replayed from a captured graph. */
 #define STREAMING_SHARE 0.01
-#define LATE_SHARE 0.35 /* of copying activations, what is bare: not measured, on the safe side */
-#define UPDATE_EFFICIENCY 0.8 /* of the device's bandwidth: kernels that read and write in turn */
-/* Share of the matmul rate that the matrices of an update reach: 0.45 was measured with those of GPT-2 124M on
- * an H200, in batches; large ones reach more. */
+#define LATE_SHARE 0.35 /* share of activation copies that is not hidden; a safe estimate */
+/* of the device's bandwidth: kernels that alternate reads and writes */
+#define UPDATE_EFFICIENCY 0.8
+/* Share of the matmul rate that an update reaches: 0.45 was measured with the matrices of GPT-2
+ * 124M on an H200, in batches; large matrices reach more. */
 #define UPDATE_MATMULS 0.6
 
 /* What passes in one walk. */
@@ -28,8 +30,9 @@ typedef struct walk {
     double compute;
     double up, down;    /* between host and device */
     double read, write; /* disk */
-    double late;        /* of up and down: activations, which cannot be sent before they are made */
-    double wire;        /* seconds between ranks */
+    /* activations, part of up and down: they cannot be sent before they are computed */
+    double late;
+    double wire; /* seconds between ranks */
 } walk;
 
 static double larger(double a, double b) { return a > b ? a : b; }
@@ -39,9 +42,10 @@ static double disk_seconds(const hy_rates *r, double read, double write) {
     return read / r->disk_read + write / r->disk_write;
 }
 
-/* Seconds of copies, or of the disk if that is longer. */
+/* Seconds of copies, or of the disk if that takes longer. */
 static double moving_seconds(const hy_plan_problem *p, const walk *w) {
-    /* The two ways slow each other down only while both are at work; the host's memory has its own limit. */
+    /* The two directions slow each other down only while both are active; host memory has its
+     * own limit. */
     double both = w->up < w->down ? w->up : w->down;
     double wires = both / p->rates.copy_both + (w->up - both) / p->rates.copy_up +
                    (w->down - both) / p->rates.copy_down;
@@ -54,7 +58,7 @@ static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, co
     double moving = moving_seconds(p, w);
     bool is_one_way = p->wire && p->wire->is_bus; /* copies and ranks take turns */
     double beside = is_one_way ? moving + w->wire : larger(moving, w->wire);
-    /* Every byte that passes crosses the device's memory too, beside the kernels. */
+    /* Every byte that is moved also uses the bandwidth of device memory. */
     double compute = w->compute + (w->up + w->down) / p->rates.device_bandwidth;
     double late = LATE_SHARE * w->late / p->rates.copy_both;
     return larger(compute, beside) + bare_share[depth] * moving + late;
@@ -67,7 +71,7 @@ static void bring(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int 
     if (c->state[cls] == HY_DISK) w->read += (double)s->streamed[cls];
 }
 
-/* The weights that a pass reads: of the blocks perhaps their codes. */
+/* The weights that a pass reads; for blocks possibly their quantised values. */
 static void bring_weights(const hy_plan_problem *p, walk *w, const hy_plan_choice *c,
                           const hy_plan_state *s) {
     double blocks = p->is_fp8 ? (double)s->fp8_streamed - (double)s->blocks_streamed : 0;
@@ -81,12 +85,12 @@ static void send(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int c
     if (c->state[cls] == HY_DISK) w->write += (double)s->streamed[cls];
 }
 
-/* Codes of weights that have come from other ranks are made after two looks at these. */
+/* Weights from other ranks are read twice before they are quantised. */
 static double encoding_seconds(const hy_plan_problem *p, const hy_plan_state *s) {
     return 5 * (double)s->fp8_gathered / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
 }
 
-/* The first micro-batch of a step begins the sum of gradients: nothing has to come. */
+/* The first micro-batch of a step starts the gradient sum, so nothing is read. */
 static walk backward_walk(const hy_plan_problem *p, const hy_plan_choice *c,
                           const hy_plan_work *work, const hy_plan_state *state, bool is_first) {
     walk w = {.compute = work->backward + encoding_seconds(p, state)};
@@ -99,7 +103,8 @@ static walk backward_walk(const hy_plan_problem *p, const hy_plan_choice *c,
     return w;
 }
 
-/* Gradients are read, the rest is read and written; with a master the working copy is only written. */
+/* Gradients are read, everything else is read and written; with a master, the working copy is
+ * only written. */
 static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
                        const hy_plan_state *state, walk *w) {
     hy_plan_state trained = *state;
@@ -115,7 +120,7 @@ static void add_update(const hy_plan_problem *p, const hy_plan_choice *c,
         send(w, c, s, cls);
     }
     bring(w, c, s, HY_PLAN_GRADS);
-    /* Codes are written, after two looks at what they are made of. */
+    /* Quantised values are written after their source is read twice. */
     bytes += 5 * (double)s->fp8;
     w->down += (double)s->fp8_streamed;
     if (c->state[HY_PLAN_WEIGHTS] == HY_DISK) w->write += (double)s->fp8_streamed;
@@ -141,13 +146,13 @@ static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
     return hy_plan_load_seconds(p->wire, p->wire_staging, load);
 }
 
-/* Do updated weights go while the next step goes forward? */
+/* Are updated weights sent during the next step's forward? */
 static bool is_beside(const hy_plan_choice *c) {
     return c->state[HY_PLAN_WEIGHTS] == HY_DEVICE || c->updates_on_gather;
 }
 
-/* Nothing is computed beside them: the last gradients, sums that all wait for, and weights that leave the device after
- * the update. */
+/* Exchanges that overlap with no compute: the last gradients, sums that all ranks wait for, and
+ * weights that leave the device after the update. */
 static double bare_wire(const hy_plan_problem *p, const hy_plan_choice *c) {
     const hy_plan_traffic *t = &p->traffic;
     return wire_seconds(p, &t->last) + wire_seconds(p, &t->grad_sums) +
@@ -159,8 +164,8 @@ typedef struct step_walks {
     walk update, forward[2], backward[2]; /* [0]: of the first micro-batch */
 } step_walks;
 
-/* Gradients of the unit that backward leaves last go while the next micro-batch goes forward, and updated weights while
- * the next step does. */
+/* Gradients of the last unit of backward are sent during the next micro-batch's forward, and
+ * updated weights during the next step's forward. */
 static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_walks *w,
                      hy_plan_cost *cost) {
     const hy_plan_traffic *t = &p->traffic;
@@ -191,7 +196,7 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     *out = (hy_plan_cost){0};
     add_wire(p, c, &w, out);
     if (c->updates_on_gather) {
-        /* The weights come with the update; where they are its own master, they are written back. */
+        /* Weights are read for the update; if they are their own master, they are written back. */
         walk with_update = w.forward[0];
         with_update.up = p->has_master ? 0 : (double)state->frozen_streamed;
         with_update.read = c->state[HY_PLAN_WEIGHTS] == HY_DISK ? with_update.up : 0;
@@ -208,14 +213,14 @@ void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy
     add_walk(p, c, &w.forward[1], c->accum - 1, out);
     add_walk(p, c, &w.backward[0], 1, out);
     add_walk(p, c, &w.backward[1], c->accum - 1, out);
-    /* What the predictor keeps comes and goes once with every jump. On disk that is time of its own. */
+    /* Every jump reads and writes the predictor's state once. On disk this takes extra time. */
     if (c->predictor == HY_DISK && p->window_steps >= 1 && state->kept != 0) {
         double bytes = (double)state->kept / (double)p->window_steps;
         out->seconds += disk_seconds(&p->rates, bytes, bytes);
         out->disk_read += (uint64_t)bytes;
         out->disk_written += (uint64_t)bytes;
     }
-    /* The norm of all gradients, where it is not taken on the way: they are read once more. */
+    /* If the gradient norm is not computed during backward, gradients are read once more. */
     double norm =
         (double)state->bytes[HY_PLAN_GRADS] / (UPDATE_EFFICIENCY * p->rates.device_bandwidth);
     out->seconds += norm;

@@ -1,10 +1,11 @@
-/* fp8.c: which matmuls of the blocks are faster in fp8. See request.h.
+/* fp8.c: finds the matmuls of the blocks that are faster in fp8. See request.h.
  *
- * For each matrix of a block the matmuls are timed in bf16 and in fp8, and with them what fp8 costs beside:
- * codes of the input, of the gradient that comes back and of the transposed weight, and the look for the largest
- * magnitude. Codes serve more than one matmul, so the matmuls with the weight and that of its gradient are
- * chosen together: of four ways the fastest. A shape that has no algorithm in fp8 stays in bf16. A frozen matrix
- * has no gradient; where it is stored as codes of fp8, the matmul in bf16 pays for decoding them. */
+ * For each matrix of a block the matmuls are timed in bf16 and in fp8, including the extra work
+ * of fp8: quantising the input, the incoming gradient and the transposed weight, and finding the
+ * largest magnitude. Quantised values serve several matmuls, so the matmuls with the weight and
+ * with its gradient are chosen together, as the fastest of four combinations. A shape without an
+ * fp8 algorithm stays in bf16. A frozen matrix has no gradient; if it is stored in fp8, the bf16
+ * matmul includes decoding. */
 #include <math.h>
 #include <stdio.h>
 
@@ -13,9 +14,9 @@
 #include "plan/request.h"
 
 #define SOMEWHERE ((void *)(uintptr_t)256)
-#define USUAL_TOKENS 8192 /* of a micro-batch that is still open */
+#define USUAL_TOKENS 8192 /* of a micro-batch that is not chosen yet */
 #define EVEN_TOKENS 16    /* that cards want a multiple of */
-#define CLEARLY 0.98      /* fp8 has to be faster than this of bf16 */
+#define CLEARLY 0.98      /* fp8 must take less than this share of bf16's time */
 
 typedef struct linear {
     hy_param_kind kind;
@@ -24,7 +25,7 @@ typedef struct linear {
     hy_dtype stored; /* the matrix, where matmuls are in bf16 */
     bool is_trained, is_fast;
     hy_backend *backend;
-    bool is_timed; /* else only what cannot be is found */
+    bool is_timed; /* otherwise only impossible matmuls are found */
 } linear;
 
 static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
@@ -35,7 +36,7 @@ static hy_tensor matrix(hy_dtype dtype, int64_t rows, int64_t cols) {
 
 static hy_tensor one(void) { return hy_tensor_1d(SOMEWHERE, HY_F32, 1); }
 
-/* INFINITY: it cannot be; NAN: its time is not known; 1: nobody asked for it. */
+/* INFINITY: not possible; NAN: the time is not known; 1: not needed. */
 static double seconds_of(const linear *l, hy_op_call *call) {
     hy_backend *b = l->backend;
     if (b->supports(b, call) != HY_OK) return INFINITY;
@@ -45,7 +46,8 @@ static double seconds_of(const linear *l, hy_op_call *call) {
     return seconds > 0 ? seconds : NAN;
 }
 
-/* d (rows, cols) of `depth` products, in fp8 with the types of a and b, or in bf16 as the lists have it. */
+/* d (rows, cols) of `depth` products, in fp8 with the types of a and b, or in bf16 as in the op
+ * lists. */
 static double matmul_seconds(const linear *l, hy_tensor a, hy_tensor b, hy_tensor d, bool trans_a,
                              bool trans_b, bool is_fast) {
     hy_op_call call = {
@@ -102,7 +104,8 @@ static double transpose_seconds(const linear *l) {
     return seconds_of(l, &call);
 }
 
-/* Where no op takes it on its way: of the attention's output, of gradients of the residual and of qkv. */
+/* If no op finds it anyway: for the attention's output, the residual's gradients and those of
+ * qkv. */
 static double largest_seconds(const linear *l) {
     hy_op_call call = {.kind = HY_OP_LARGEST};
     bool is_out = l->kind == HY_P_OUT;
@@ -120,7 +123,8 @@ static void choose_possible(const linear *l, hy_fp8_use *use) {
     if (l->is_trained && isfinite(grad_seconds(l, true))) use->grads |= hy_linear_bit(l->kind);
 }
 
-/* The fastest of the four ways, into the bits of the matrix. HY_ERR_STATE: times are not known. */
+/* Sets the bits of the matrix to the fastest of the four combinations. HY_ERR_STATE: times are
+ * not known. */
 static hy_status choose_linear(const linear *l, hy_fp8_use *use) {
     double with_weight[2], of_grad[2], best = INFINITY;
     int chosen = 0;
@@ -166,41 +170,41 @@ const char *hy_fp8_why_none(const hy_plan_request *r, const hy_types *types) {
     const hy_settings *s = r->settings;
     bool is_asked = !r->custom && hy_settings_precision(s, HY_FULL) == HY_DTYPE_FP8;
     if (!is_asked || hy_types_have_fp8(types)) return NULL;
-    if (s->train.fp8_until == 0) return "nothing is in fp8: fp8_until is 0";
+    if (s->train.fp8_until == 0) return "fp8 is not used: fp8_until is 0";
     if (!hy_params_fp8_possible(&r->model->params).weights) {
-        return "nothing is in fp8, as all matrices are frozen and frozen_dtype is not fp8: the run "
-               "is "
-               "in bf16";
+        return "fp8 is not used, because all matrices are frozen and frozen_dtype is not fp8: the "
+               "run uses bf16";
     }
     return s->train.seq_len % EVEN_TOKENS
-               ? "nothing is in fp8, as seq_len is no multiple of 16: the run is in bf16"
-               : "nothing is in fp8, as bf16 is faster here or widths are no multiples of 16: the "
-                 "run "
-                 "is in bf16";
+               ? "fp8 is not used, because seq_len is not a multiple of 16: the run uses bf16"
+               : "fp8 is not used, because bf16 is faster here or widths are not multiples of 16: "
+                 "the run uses bf16";
 }
 
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size) {
     hy_fp8_use could = hy_params_fp8_possible(params);
     hy_text text = {0};
     int left = 0;
-    hy_text_addf(&text, "fp8 in %d of %d matmuls of a block", matmuls_of(use->weights, use->grads),
+    hy_text_addf(&text, "fp8 in %d of the %d matmuls of a block",
+                 matmuls_of(use->weights, use->grads),
                  matmuls_of((1u << HY_LINEARS) - 1, could.grads));
     for (int i = 0; i < HY_LINEARS; i++) {
         uint32_t bit = hy_linear_bit(linears[i].kind);
         bool weights = use->weights & bit, grads = use->grads & bit || !(could.grads & bit);
         if (weights && grads) continue;
-        hy_text_addf(&text, "%s%s%s",
-                     left++ ? ", " : "; in bf16, as that is faster or has to be: ", linears[i].name,
-                     weights ? " (gradient)"
-                     : grads ? " (forward and back)"
-                             : "");
+        hy_text_addf(
+            &text, "%s%s%s",
+            left++ ? ", " : "; in bf16, because it is faster or required: ", linears[i].name,
+            weights ? " (gradient)"
+            : grads ? " (forward and back)"
+                    : "");
     }
     snprintf(out, size, "%s", text.has_failed ? "fp8" : hy_text_string(&text));
     hy_text_free(&text);
 }
 
-/* Micro-batches may be cut smaller later, down to a sequence: where that has no even number of tokens, none
- * has. */
+/* Micro-batches may later be split down to one sequence, so a sequence must have an even number
+ * of tokens. */
 static int64_t tokens_of(const hy_plan_request *r) {
     const hy_settings *s = r->settings;
     int64_t seq = s->train.seq_len, batch = r->fixed.split.batch;

@@ -13,14 +13,14 @@
 #include "base/text.h"
 #include "plan/request.h"
 
-#define NEARLY_AS_FAST 0.97  /* of the fastest: finer types are worth the rest */
-#define PREDICTION_PAYS 0.10 /* of a run's compute: the most that jumps were measured to save */
+#define NEARLY_AS_FAST 0.97  /* of the fastest speed: finer types are worth the loss */
+#define PREDICTION_PAYS 0.10 /* of a run's compute: the most that jumps saved in measurements */
 
-enum { TYPES = 4, MEMORIES = 4 }; /* of the state, and of what prediction keeps */
+enum { TYPES = 4, MEMORIES = 4 }; /* levels of the state, and of prediction */
 
 /* One level, planned. */
 typedef struct trial {
-    bool is_there; /* it is allowed, and different from those before it */
+    bool is_there; /* it is allowed and differs from the levels before it */
     bool has_snapshot;
     hy_plan plan;
 } trial;
@@ -37,7 +37,7 @@ typedef struct trials {
 static int allowed_types(const hy_settings *s, const hy_plan *finest) {
     hy_small_types small = s->memory.small_types;
     bool may_round = finest->types.of[HY_FULL] == HY_BF16;
-    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1; /* it makes 8 bits of fp32 itself */
+    if (finest->offload == HY_OFFLOAD_COMPRESS) return 1; /* it quantises fp32 to 8 bits itself */
     return small == HY_SMALL_NONE ? 1 : small == HY_SMALL_OPTIMIZER || !may_round ? 2 : TYPES;
 }
 
@@ -59,8 +59,8 @@ static bool is_same(const trial *a, const trial *b) {
            a->has_snapshot == b->has_snapshot;
 }
 
-/* Begins the plan of a level; is_there stays false if settings or device do not go with it, or if it is the
- * same as one before. */
+/* Begins the plan of a level; is_there stays false if settings or device do not allow it, or if
+ * it equals an earlier one. */
 static void place_level(trials *l, const hy_plan_request *r, int memory, int types) {
     trial *t = &l->at[memory][types];
     hy_precision_level level = level_at(memory, types);
@@ -87,7 +87,7 @@ static hy_status plan_level(const hy_plan_request *r, const hy_rates *rates, hy_
     return status;
 }
 
-/* What is fixed may not go with the finest types: predictor_dtype 8bit with an fp32 master. */
+/* Fixed settings may conflict with the finest types: predictor_dtype 8bit with an fp32 master. */
 hy_status hy_plan_begin_finest(const hy_plan_request *r, hy_plan *out) {
     hy_error why;
     hy_precision_level level = r->fixed.has_level ? r->fixed.level : level_at(0, 0);
@@ -135,7 +135,7 @@ static double fastest_with(const trials *l, int memory) {
     return best;
 }
 
-/* If nothing fits, the level that is least short of device memory, then of host memory. */
+/* If nothing fits: the level that lacks the least device memory, then the least host memory. */
 static void choose_least_short(trials *l) {
     const hy_plan *best = NULL;
     for (int m = 0; m < MEMORIES; m++) {
@@ -184,10 +184,10 @@ static void say_why_not(const trial *finer, const trial *taken, const char *than
         hy_text_addf(out, "the run is %.2f times as fast%s",
                      seconds > 0 ? p->cost.seconds / seconds : 1, so);
     } else if (p->device_short) {
-        hy_text_addf(out, "%s would be %s short of device memory", than,
+        hy_text_addf(out, "%s would need %s more device memory", than,
                      hy_bytes_as_text(p->device_short).text);
     } else {
-        hy_text_addf(out, "%s would be %s short of %s", than,
+        hy_text_addf(out, "%s would need %s more %s", than,
                      hy_bytes_as_text(p->host_short ? p->host_short : p->disk_short).text,
                      p->host_short ? "host memory" : "disk");
     }
@@ -214,7 +214,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
         bool is_asked = now->optim == fine->optim && now->master == fine->master;
         hy_text_add(&text, ": ");
         if (is_asked) {
-            hy_text_add(&text, "what is fixed asks for it");
+            hy_text_add(&text, "your settings require it");
         } else {
             say_why_not(finest, taken, "fp32", "", &text);
         }
@@ -225,7 +225,7 @@ static void explain_types(const trials *l, const hy_settings *s, const trial *fi
 
 static void explain_prediction(const trials *l, const trial *finest, hy_plan_facts *facts) {
     static const char *const words[MEMORIES] = {
-        "", "no snapshot for a late rejection of jumps: ", "what the predictor keeps in 8 bits: ",
+        "", "no snapshot, so jumps cannot be rejected late: ", "the predictor's state in 8 bits: ",
         "prediction is disabled: "};
     static const char *const than[MEMORIES] = {"", "with one it", "in 16 bits it",
                                                "with it the run"};
@@ -246,7 +246,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
 
 /* ---- the plan -------------------------------------------------------------------------------------- */
 
-/* The finest level with nothing streamed and nothing recomputed. */
+/* The finest level without streaming and recomputing. */
 static bool is_settled(const hy_plan *plan, const hy_plan_problem *problem) {
     const hy_plan_choice *c = &plan->choice;
     bool recomputes = problem->open.recompute && c->recompute != HY_RECOMPUTE_NONE;
@@ -266,7 +266,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
                         hy_plan_facts *facts) {
     hy_plan_setup setup;
     hy_plan_reasons reasons = {0};
-    hy_plan settled = *plan; /* advice is about the strategy that was asked for */
+    hy_plan settled = *plan; /* advice is about the requested strategy */
     HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     hy_status status = hy_plan_explain(&setup.problem, plan, &reasons);
     if (status == HY_OK) status = hy_offload_settle(&setup.rows, &settled);
@@ -290,7 +290,7 @@ static hy_status finish(const hy_plan_request *r, const hy_rates *rates, hy_plan
     return HY_OK;
 }
 
-/* Planned at its level; rates are measured only if somebody asks how fast it is, or something has to give. */
+/* Plans at a level; rates are measured only if the speed is needed, or if not everything fits. */
 static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *plan,
                             bool *is_best) {
     hy_plan_setup setup;
@@ -301,7 +301,7 @@ static hy_status plan_as_is(const hy_plan_request *r, hy_rates *rates, hy_plan *
     bool needs_rates = r->is_plan || !plan->fits || !is_kept;
     if (status == HY_OK && needs_rates) {
         *rates = hy_plan_measured_rates(r);
-        hy_plan_setup_end(&setup); /* what it knows of seconds was by other rates */
+        hy_plan_setup_end(&setup); /* its cached seconds used other rates */
         HY_TRY(hy_plan_setup_begin(&setup, r, plan, rates, NULL));
     }
     if (status == HY_OK) status = hy_plan_choose(&setup.problem, plan);
@@ -348,13 +348,13 @@ static hy_status make_at_stage(const hy_plan_request *r, hy_plan *plan, hy_plan_
     finest.has_snapshot = hy_plan_rows(r, &finest.plan).has_snapshot;
     HY_TRY(plan_as_is(r, &rates, &finest.plan, &is_best));
     *plan = finest.plan;
-    /* Who says where state lives gets the same bits there: only what does not fit has to give. */
+    /* If the user fixes places, bits stay the same: types change only if nothing fits. */
     bool may_choose = !r->fixed.has_level && (!finest.plan.fits || !has_fixed_places(r->settings));
     if (!is_best && may_choose) HY_TRY(choose_level(r, &rates, &finest, plan, facts));
     return finish(r, &rates, plan, facts);
 }
 
-/* Ranks share weights too only if nothing fits without; those of a custom model are whole in its memory. */
+/* Ranks shard weights only if nothing else fits; a custom model's weights are always whole. */
 hy_status hy_plan_make(const hy_plan_request *r, hy_plan *plan, hy_plan_facts *facts) {
     bool is_open = r->settings->ranks.zero_stage == HY_ZERO_AUTO && !r->fixed.has_stage;
     HY_TRY(make_at_stage(r, plan, facts));

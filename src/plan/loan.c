@@ -1,14 +1,14 @@
 /* loan.c: a larger batch for Evaluate, in memory that only optimizer steps need. See sizer.h.
  *
- * While nothing trains, training's own area, gradients and the rings of streamed state are idle. The two
- * largest of these blocks are lent to the forward-only batch: its workspace lies in the larger one, its
- * activations behind it or in the other one. Optimizer state on the device is lent only where the offload
- * strategy may move it to the host and the batch would stay small without it. Nothing is added to the plan
- * for it: a loan changes neither training nor the peak. */
+ * Outside of training, the training area, gradients and the rings of streamed state are idle. The
+ * forward-only batch borrows the two largest of these blocks: its workspace is in the larger one,
+ * its activations after it or in the other one. It borrows optimizer state on the device only if the
+ * offload strategy may move it to the host and the batch would be small without it. The plan needs
+ * no extra memory: a loan changes neither training nor the peak. */
 #include "plan/sizer.h"
 
 #define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* micro-batches in one forward-only batch, at most */
-#define ENOUGH_FACTOR 4                       /* with so many, optimizer state stays where it is */
+#define ENOUGH_FACTOR 4                       /* with this many, optimizer state stays in place */
 
 typedef struct block {
     int32_t row; /* or HY_LOAN_AREA; 0: none, because the first row is weights */
@@ -32,7 +32,7 @@ static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, uint64_
     }
 }
 
-/* Whether a batch fits, and in which blocks activations and workspace lie. */
+/* Does a batch fit, and which blocks hold activations and workspace? */
 static bool place(const hy_batch_bytes *bytes, const block blocks[2], int32_t loan[2]) {
     uint64_t activations = hy_align(bytes->activations), workspace = hy_align(bytes->workspace);
     loan[1] = blocks[0].row;
@@ -46,7 +46,7 @@ typedef struct loan {
     int32_t factor; /* of the first type */
 } loan;
 
-/* The largest batch of one type above `least` micro-batches; bytes of all types lie in the same rows. */
+/* The largest batch of one type above `least` micro-batches; all types use the same rows. */
 static hy_status lend_to_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                               const block blocks[2], int32_t least, loan *out) {
     for (int32_t factor = LARGEST_FACTOR; factor > least; factor /= 2) {
@@ -87,7 +87,7 @@ static hy_status lend(hy_sizer *z, const hy_plan_choice *c, uint64_t area, bool 
     return HY_OK;
 }
 
-/* The best loan; factor 0: none is better than training's own area. */
+/* The best loan; factor 0: none is larger than the training area allows. */
 static hy_status choose(hy_sizer *z, const hy_plan_choice *c, uint64_t area, int32_t near,
                         loan *best) {
     HY_TRY(lend(z, c, area, false, near, best));

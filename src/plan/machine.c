@@ -1,6 +1,7 @@
-/* machine.c: what this machine has, for --doctor. See hybrid.h.
+/* machine.c: describes this machine, for --doctor. See hybrid.h.
  *
- * The first card is opened as a run would open it, so that what is reported here is what a run will find. */
+ * The first card is opened in the same way as by a run, so the report shows what a run will
+ * find. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -39,7 +40,7 @@ static void driver_from_proc(char *out, size_t size) {
     fclose(file);
 }
 
-/* What is missing stays zero, with the reason in `cuda`. */
+/* Missing values stay zero; `cuda` holds the reason. */
 static void probe_card(hy_machine *m) {
     hy_cuda_options options = {
         .tune = HY_TUNE_OFF, .attention = HY_ATTENTION_AUTO, .is_measuring = true};
@@ -67,8 +68,9 @@ static void probe_card(hy_machine *m) {
         m->download_bytes_per_second = rates.copy_down;
         m->both_ways_bytes_per_second = rates.copy_both;
         m->gpu_memory_bytes_per_second = rates.device_bandwidth;
-    } else { /* a card that is full to the brim, for example */
-        snprintf(m->cuda, sizeof m->cuda, "copies could not be timed: %s", hy_error_message());
+    } else { /* for example, a card without free memory */
+        snprintf(m->cuda, sizeof m->cuda, "cannot measure the speed of copies: %s",
+                 hy_error_message());
     }
     backend->destroy(backend);
 }

@@ -1,24 +1,24 @@
-/* op_times.c: how long the ops of a pass compute, by the machine's rates. See sizer.h.
+/* op_times.c: estimates the compute time of a pass's ops from the machine's rates. See sizer.h.
  *
- * Matmuls take their operations at the rate of a large one, less what real shapes lose, and no less
- * than their bytes take to pass; everything else takes its bytes. The shares are from op-by-op times of
- * GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large matmul runs at 800
- * TFLOP/s: matmuls at 660 to 690, attention of 1024 tokens at 230 forward and 130 backward, and the
- * whole at 558,000 and 56,300 tokens/s. */
+ * A matmul runs at the rate of a large one, reduced for real shapes, and takes at least the time
+ * to move its bytes; every other op takes the time of its bytes. The shares come from op-by-op
+ * times of GPT-2 124M and Qwen2.5-1.5B on an H200 (docs/performance.md), where a large matmul
+ * runs at 800 TFLOP/s: matmuls at 660 to 690, attention over 1024 tokens at 230 forward and 130
+ * backward, and in total 558,000 and 56,300 tokens/s. */
 #include "kernels/card_list.h"
 #include "kernels/ops.h"
 #include "model/bind.h"
 #include "plan/sizer.h"
 
-#define MATMUL_EFFICIENCY 0.86    /* of a model's shapes against one large matmul */
-#define FP8_SPEED 1.75            /* of matmuls in fp8 against bf16, on the same card */
+#define MATMUL_EFFICIENCY 0.86    /* of a model's shapes compared with one large matmul */
+#define FP8_SPEED 1.75            /* fp8 matmuls compared with bf16, on the same card */
 #define ATTENTION_EFFICIENCY 0.50 /* of long sequences */
 #define ATTENTION_BWD_EFFICIENCY 0.29
-#define ATTENTION_HALF_SEQ 750    /* tokens at which it is half of that: tiles at the diagonal */
+#define ATTENTION_HALF_SEQ 750    /* tokens at which the rate halves: tiles at the diagonal */
 #define BANDWIDTH_EFFICIENCY 0.80 /* of kernels that read and write rows */
-#define GPU_OP_SECONDS 3e-6       /* one after the other, from a captured graph */
+#define GPU_OP_SECONDS 3e-6       /* launched one after the other from a captured graph */
 #define CPU_OP_SECONDS 5e-6
-#define FEW_TILES 0.18      /* of results per multiprocessor: with as many, half the rate */
+#define FEW_TILES 0.18      /* results per multiprocessor at which the rate halves */
 #define MULTIPROCESSORS 132 /* of a card that is not in the list */
 
 hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
@@ -33,9 +33,9 @@ hy_plan_speed hy_plan_speed_of(const hy_backend *b, const hy_rates *rates) {
 
 static double all_bytes(const hy_op_call *call) {
     double bytes = 0;
-    /* Codes are first written in the type of the operands. */
+    /* Quantised values are first decoded to the type of the operands. */
     if (call->kind == HY_OP_MATMUL) bytes += 2 * (double)hy_matmul_cast_bytes(call, true);
-    /* Of a table of tokens only the rows that occur are touched. */
+    /* Only the rows of tokens that occur are read. */
     if (call->kind == HY_OP_EMBED) return 2 * (double)hy_tensor_bytes(&call->t[HY_EMBED_X]);
     if (call->kind == HY_OP_EMBED_BWD)
         return 6 * (double)hy_tensor_bytes(&call->t[HY_EMBED_BWD_DX]);

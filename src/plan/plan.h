@@ -1,10 +1,10 @@
-/* plan.h: the plan of a run, as a value: everything that was decided, and what follows from it.
+/* plan.h: the plan of a run, as a value: all decisions and what follows from them.
  *
- * A choice has a value for everything that can be searched: micro-batch, recomputation, places, rings, layers
- * that stay on the device. A plan is a choice with the number types, the offload strategy and the ZeRO stage
- * that go with it, the bytes it needs and the seconds a step takes. Whoever needs a decision reads it here.
- * hy_plan_choose is a pure function of a problem, which says what is open, how much memory there is and how
- * fast the machine is. It looks at all choices of a fixed set, so more memory never gives a slower plan. */
+ * A choice has a value for everything that can be searched: micro-batch, recomputation, places,
+ * rings, resident layers. A plan is a choice with its number types, offload strategy, ZeRO
+ * stage, bytes, and seconds per step. All code reads decisions from here. hy_plan_choose is a
+ * pure function of a problem: what is open, how much memory there is, and how fast the machine
+ * is. It compares all choices of a fixed set, so more memory never gives a slower plan. */
 #pragma once
 
 #include "hybrid.h"
@@ -16,76 +16,77 @@
 #include "plan/traffic.h"
 #include "state/placement.h"
 
-#define HY_BUSY_ROWS (1 << 16) /* tokens that keep any device busy: more gain nothing */
+#define HY_BUSY_ROWS (1 << 16) /* tokens that keep any device busy; more tokens gain nothing */
 
-/* Which of them may be chosen; the others stay as `base` has them. */
+/* What may be chosen; everything else stays as in `base`. */
 typedef struct hy_plan_open {
     bool batch, recompute, recompute_layers, loss_chunks;
     bool state[HY_PLAN_STATES];
     bool activations, predictor, update, ring_depth, resident_units;
 } hy_plan_open;
 
-#define HY_PLAN_TYPES 3 /* that a run computes in: fp32, one of 16 bits, and that with fp8 */
+#define HY_PLAN_TYPES 3 /* types of a run: fp32, one 16-bit type, and that with fp8 */
 static inline int hy_plan_index(hy_dtype dtype) {
     return dtype == HY_F32 ? 0 : dtype == HY_E4M3 ? 2 : 1;
 }
 
-/* What passes need: training's activations and workspace, in which evaluation and the rings of the
- * predictor lie too, in turn with it; and data, which all use. */
+/* The memory of passes: training's activations and workspace, which evaluation and the
+ * predictor's rings also use at other times; and data, which all use. */
 typedef struct hy_plan_work {
     hy_batch_bytes train; /* the most of any training pass */
-    hy_batch_bytes eval;  /* of any forward-only pass, each figure by itself */
+    hy_batch_bytes eval;  /* maximum over all forward-only passes, for each figure */
     uint64_t eval_area;   /* activations and workspace of the largest forward-only pass */
     uint64_t activations, workspace, data;          /* of the area */
     uint64_t rows;                                  /* tokens of the largest micro-batch */
     uint64_t sums;                                  /* workspace of reductions, in data */
     int32_t eval_batch[HY_PLAN_TYPES], guard_batch; /* sequences of forward-only batches */
-    double forward, backward; /* seconds of computing a micro-batch, nothing waited for */
-    /* Evaluate's batch in memory that only steps need (loan.c): rows that lend it for activations and
-     * workspace; 0: it lies in training's area. */
+    double forward, backward; /* compute seconds of a micro-batch, without waiting */
+    /* Evaluate's batch in memory that only steps need (loan.c): the rows that lend it for
+     * activations and workspace; 0: it uses the training area. */
     int32_t loan[2];
     hy_batch_bytes lent;
 } hy_plan_work;
 
 typedef struct hy_plan_problem {
     const struct hy_plan
-        *basis; /* plans begin as it: its types and what else is decided; NULL: {0} */
+        *basis; /* plans start as a copy of it, with its types and decisions; NULL: {0} */
     int32_t seq, layers;
     int64_t step_sequences;          /* of an optimizer step */
-    int64_t least_batch, most_batch; /* bounds of a micro-batch that is open; 0: none */
-    int64_t window_steps;            /* optimizer steps between two jumps; 0: there are none */
+    int64_t least_batch, most_batch; /* limits of an open micro-batch; 0: none */
+    int64_t window_steps;            /* optimizer steps between two jumps; 0: no jumps */
     double update_flops;             /* of the optimizer's matmuls, */
     double update_share;             /* and of a step's passes: hy_optimizer_share */
     bool has_master;
-    bool is_fp8;         /* Full is: its passes read the blocks' weights as codes */
-    hy_plan_choice base; /* today's defaults, and what the user fixed */
+    bool is_fp8;         /* Full uses fp8: its passes read the blocks' quantised weights */
+    hy_plan_choice base; /* the defaults, and what the user fixed */
     hy_plan_open open;
-    bool keeps_batch;   /* base.batch is split only when nothing else fits */
-    bool prefers_batch; /* it is kept where nothing has to stream, else the fastest is taken */
-    bool has_folder;    /* disk may be used, when nothing else fits */
-    bool is_unified;    /* device and host are one memory: both count against `host` */
-    uint64_t device, host, disk; /* how much there is; UINT64_MAX: no limit */
+    bool keeps_batch;            /* base.batch is split only if nothing else fits */
+    bool prefers_batch;          /* it is kept if nothing streams; otherwise the fastest is taken */
+    bool has_folder;             /* disk may be used if nothing else fits */
+    bool is_unified;             /* device and host are one memory: both count against `host` */
+    uint64_t device, host, disk; /* available memory; UINT64_MAX: no limit */
     hy_rates rates;
-    /* Of several ranks: how many, what is between them, and what one of them sends. */
+    /* With several ranks: their number, the wire between them, and the bytes that one rank
+     * sends. */
     int32_t ranks;            /* 0 or 1: there is one */
     const hy_plan_wire *wire; /* NULL then */
-    double wire_staging;      /* bytes per second through pinned memory; 0: nothing goes there */
+    double wire_staging;      /* bytes per second through pinned memory; 0: not used */
     hy_plan_traffic traffic;
     void *user;
     hy_status (*work)(void *user, const hy_plan_choice *choice, hy_plan_work *out);
     void (*state)(void *user, const hy_plan_choice *choice, hy_plan_state *out);
     hy_status (*lend)(void *user, const hy_plan_choice *choice, hy_plan_work *work);
-    /* Into how many chunks the loss is cut for this many bytes of logits at a time. */
+    /* The number of loss chunks for this many bytes of logits at a time. */
     int32_t (*chunks)(void *user, int32_t batch, uint64_t logits);
 } hy_plan_problem;
 
 typedef struct hy_plan_cost {
     double seconds; /* of an optimizer step */
     double compute; /* of them, computing */
-    double update;  /* of them, for the update: at the step's end, or added to the first forward */
+    double update;  /* of these, the update: at the step's end, or added to the first forward */
     double wait;    /* seconds - compute */
     double tokens_per_second; /* of all ranks */
-    double bus, link; /* beside computing: copies and disk, and the wire between ranks, in use */
+    double bus, link;         /* overlapping with compute: seconds of copies, disk and the wire */
     uint64_t sent_grads, sent_weights, sent; /* bytes to other ranks in a step */
     uint64_t up, down;                       /* bytes between host and device in a step */
     uint64_t disk_read, disk_written;        /* in a step */
@@ -94,10 +95,11 @@ typedef struct hy_plan_cost {
 /* A value: copied, compared, handed on. */
 typedef struct hy_plan {
     /* Decided: */
-    hy_plan_choice choice;    /* the fastest that fits; if none fits, the one that is least short */
+    /* the fastest that fits; if none fits, the one that lacks the least memory */
+    hy_plan_choice choice;
     hy_precision_level level; /* what the types follow from, */
-    hy_types types;           /* with the matmuls that are in fp8 */
-    hy_optimizer optimizer;   /* as set, with the type of its matmuls */
+    hy_types types;           /* with the list of matmuls in fp8 */
+    hy_optimizer optimizer;   /* as configured, with the type of its matmuls */
     hy_predictor predictor;   /* kind none: the run has no prediction */
     hy_offload offload;       /* what happens to the optimizer state in Predict */
     int32_t zero_stage;       /* of several ranks: what they share */
@@ -114,7 +116,7 @@ static inline bool hy_plan_predicts(const hy_plan *p) {
     return p->predictor.kind != HY_PREDICTOR_NONE;
 }
 
-/* Device bytes of the work area; host bytes beside what is one memory with the device. */
+/* Device bytes of the work area; host bytes, except those that share memory with the device. */
 static inline uint64_t hy_plan_work_bytes(const hy_plan_work *work) {
     return work->activations + work->workspace + work->data;
 }
@@ -123,14 +125,14 @@ static inline uint64_t hy_plan_host_bytes(const hy_plan *plan) {
     return plan->work.train.host + s->pinned + s->kept_pinned + s->staging + s->moved;
 }
 
-/* HY_OK with fits false when nothing does; other statuses come from the problem's functions. */
+/* HY_OK with fits false if nothing fits; other errors come from the problem's functions. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out);
 
-/* Whether anything fits, without looking for the fastest: of the leanest choices the one that needs least
- * of the device, or of the host. */
+/* Does anything fit? Does not search for the fastest: of the smallest choices it takes the one
+ * that needs the least device memory, or host memory. */
 hy_status hy_plan_leanest(const hy_plan_problem *problem, bool is_about_device, hy_plan *out);
 
-/* One choice, whether it fits or not. */
+/* Evaluates one choice, whether it fits or not. */
 hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice *choice,
                            hy_plan *out);
 

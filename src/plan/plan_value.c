@@ -1,8 +1,9 @@
-/* plan_value.c: the decisions of a plan, one line each. See plan_value.h.
+/* plan_value.c: the decisions of a plan, one table line each. See plan_value.h.
  *
- * A decision is a number in hy_plan. The table says where it is, what kind of number it is and under which key
- * files have it. Packed, all decisions are an array of integers: ranks send it and compare it. Number types,
- * offload strategy, bytes and seconds are not in it: they follow, on each rank from its own request. */
+ * A decision is a number in hy_plan. The table lists its offset, its kind and its key in files.
+ * Packed, all decisions are an array of integers that ranks send and compare. Number types,
+ * offload strategy, bytes and seconds are not in the table: each rank derives them from its own
+ * request. */
 #include "plan/plan_value.h"
 
 #include <stddef.h>
@@ -70,7 +71,7 @@ static void set_value(hy_plan *plan, const decision *d, int32_t value) {
 
 /* ---- JSON ------------------------------------------------------------------------------------------ */
 
-/* A class that is not there counts as on the device. */
+/* A class that does not exist counts as on the device. */
 static void write_one(const decision *d, int32_t value, hy_json_writer *w) {
     switch (d->kind) {
     case NUMBER: hy_json_put_int(w, d->key, value); break;
@@ -100,7 +101,7 @@ void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-/* Another split of a step gives other bits. */
+/* Another split of a step gives different bits. */
 void hy_plan_write_kept(const hy_plan_request *r, const hy_plan *plan, int64_t first_batch,
                         hy_json_writer *w) {
     hy_json_open_object(w, "split");
@@ -127,7 +128,7 @@ hy_status hy_dtype_read(const hy_json *json, const hy_json_node *node, const cha
         *out = (hy_dtype)i;
         if (strcmp(name, hy_dtype_name(*out)) == 0) return HY_OK;
     }
-    return hy_fail(HY_ERR_INPUT, "%s: %s is \"%s\", which is no number type", path, key, name);
+    return hy_fail(HY_ERR_INPUT, "%s: %s is \"%s\", which is not a number type", path, key, name);
 }
 
 static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *first_batch) {
@@ -140,7 +141,7 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     HY_TRY(hy_json_int(json, node, "loss_chunks", &split.loss_chunks));
     int64_t asked = s->train.step_tokens ? s->train.step_tokens / s->train.seq_len
                                          : s->train.batch_size * s->train.grad_accum_steps;
-    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split is that of one rank */
+    int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1; /* the split of one rank */
     if (split.batch < 1 || split.accum < 1 || split.batch * split.accum * ranks != asked) {
         return HY_OK;
     }
@@ -230,7 +231,7 @@ static packed pack(const hy_plan *plan) {
 
 static bool is_same(const packed *a, const packed *b) { return memcmp(a, b, sizeof *a) == 0; }
 
-/* The plan of this rank: its shard may be larger than another's, its memory smaller. */
+/* The plan of this rank: its shard may be larger, or its memory smaller, than another rank's. */
 static hy_status unpack(const hy_plan_request *r, const packed *from, hy_plan *out) {
     hy_plan decided = {0};
     for (int i = 0; i < DECISIONS; i++) set_value(&decided, &decisions[i], from->value[i]);

@@ -1,7 +1,8 @@
-/* problem.c: from a plan request to a planning problem, and to the plan. See request.h.
+/* problem.c: turns a plan request into a planning problem, and into the plan. See request.h.
  *
- * A setting that says "auto" (or 0, or -1, where that means "chosen") is open; everything else stays. On
- * a CPU without a device budget there is one memory and nothing to stream: places stay on the device. */
+ * A setting with the value "auto" (or 0 or -1, where these mean "choose") is open; all others
+ * are fixed. On a CPU without a device budget there is only one memory and nothing to stream:
+ * all places are the device. */
 #include <stdio.h>
 
 #include "base/error.h"
@@ -9,9 +10,9 @@
 #include "memory/pinned.h"
 #include "plan/request.h"
 
-#define HY_STATE_RING_DEPTH 3 /* when it is left open: one comes, one is used, one leaves */
+#define HY_STATE_RING_DEPTH 3 /* default depth: one unit arrives, one is used, one leaves */
 
-/* A place that is left open is the device until the planner chooses. */
+/* An open place is the device until the planner chooses. */
 static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
@@ -37,7 +38,7 @@ void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *r, const hy_pl
                            .eval_batch = (int32_t)s->eval.eval_batch_size,
                            .guard_share = s->phases.guard_share,
                            .ranks = r->ranks.count > 1 ? r->ranks.count : 1,
-                           /* Shards differ from rank to rank, and all ranks need one batch. */
+                           /* Shards differ between ranks, but all ranks need the same batch. */
                            .lends = hy_request_streams(r) && r->ranks.count <= 1};
     spec->state_sums =
         hy_state_sums(&plan->optimizer, &r->model->params, r->backend, spec->grad_dtype);
@@ -72,13 +73,13 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
         p->base.state[i] = is_there ? place_of(asked[i]) : HY_NOWHERE;
         p->open.state[i] = is_there && may_stream && asked[i] == HY_PLACE_AUTO;
     }
-    /* A paged optimizer's state lives on the host unless someone says where. */
+    /* A paged optimizer's state is on the host unless the user sets its place. */
     bool is_paged = s->optimizer.optimizer & HY_OPTIMIZER_PAGED;
     if (is_paged && asked[HY_PLAN_OPTIM] == HY_PLACE_AUTO) {
         p->base.state[HY_PLAN_OPTIM] = HY_PINNED;
         p->open.state[HY_PLAN_OPTIM] = false;
     }
-    /* drop frees the device of it, compress keeps it where the gradients were. */
+    /* drop frees its device memory; compress stores it in the memory of the gradients. */
     if (basis->offload == HY_OFFLOAD_DROP) p->open.state[HY_PLAN_OPTIM] = false;
     if (basis->offload == HY_OFFLOAD_COMPRESS) p->open.state[HY_PLAN_GRADS] = false;
     p->base.predictor = s->memory.predictor_place == HY_DISK ? HY_DISK : HY_PINNED;
@@ -88,8 +89,8 @@ static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stre
     p->open.activations = may_stream && s->memory.activations_place == HY_PLACE_AUTO;
 }
 
-/* Who asks for a place by name wants the class to be there: layers stay on the device by themselves only
- * where all places were left open. */
+/* If the user sets a place, the class stays there: layers become resident only if all places are
+ * open. */
 static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *p) {
     int64_t depth = s->memory.ring_depth, resident = s->memory.resident_units;
     p->base.ring_depth = depth == 0 ? HY_STATE_RING_DEPTH : depth < 2 ? 2 : (int32_t)depth;
@@ -107,9 +108,10 @@ static void set_passing(const hy_settings *s, bool may_stream, hy_plan_problem *
     p->base.loss_chunks = (int32_t)s->train.loss_chunks;
 }
 
-/* step_tokens leaves the micro-batch open; without it the one that was given is kept if it fits, or in any
- * case where another split is not wanted or would be another loss. One that nobody gave is kept where all
- * fits as it is: what streams comes once for every micro-batch. On a CPU larger ones gain nothing. */
+/* step_tokens leaves the micro-batch open. Without it, the given micro-batch is kept if it fits,
+ * or always if another split is not allowed or would change the loss. A default micro-batch is
+ * kept if everything fits: streamed state is copied once per micro-batch. On a CPU larger ones
+ * gain nothing. */
 static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     const hy_settings *s = r->settings;
     const hy_step_split *split = &r->fixed.split;
@@ -122,13 +124,13 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     p->keeps_batch = (asked == 0 && !p->prefers_batch) || !r->backend->facts.is_gpu;
     p->step_sequences = asked ? asked / seq : batch * s->train.grad_accum_steps;
     HY_FAIL_IF(asked && (asked % seq != 0 || asked < seq), HY_ERR_INPUT,
-               "step_tokens is %lld and seq_len %lld: a step has whole sequences, so "
-               "accepted are multiples of %lld",
+               "step_tokens is %lld and seq_len is %lld: a step consists of whole sequences, so "
+               "step_tokens must be a multiple of %lld",
                (long long)asked, (long long)seq, (long long)seq);
     int64_t ranks = r->ranks.count > 1 ? r->ranks.count : 1;
     HY_FAIL_IF(p->step_sequences % ranks != 0, HY_ERR_INPUT,
-               "a step has %lld sequences, which %lld ranks cannot share evenly: accepted are "
-               "multiples of %lld (batch_size, grad_accum_steps, step_tokens)",
+               "a step has %lld sequences, which %lld ranks cannot share evenly: use a multiple of "
+               "%lld (batch_size, grad_accum_steps, step_tokens)",
                (long long)p->step_sequences, (long long)ranks, (long long)ranks);
     p->step_sequences /= ranks;
     bool is_free = asked || ranks > 1; /* how a step is split */
@@ -149,7 +151,7 @@ static hy_status set_batch(const hy_plan_request *r, hy_plan_problem *p) {
     return HY_OK;
 }
 
-/* What goes between ranks in a step of Full. */
+/* Traffic between ranks in a step of Full. */
 static hy_status set_traffic(const hy_plan_request *r, const hy_plan *basis, const hy_rows *rows,
                              hy_plan_problem *p) {
     const hy_types *types = &basis->types;
@@ -223,8 +225,8 @@ void hy_plan_setup_end(hy_plan_setup *setup) {
 
 /* ---- the offload strategy ---------------------------------------------------------------------------- */
 
-/* State that is not on the device has nothing to send and nothing to give up. compress puts 8-bit codes
- * where the gradients were; state that has 8 bits anyway stays where it is. */
+/* State that is not on the device need not be moved or dropped. compress stores 8-bit codes in
+ * the memory of the gradients; state that already has 8 bits stays in place. */
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
     const hy_plan_choice *c = &plan->choice;
     const hy_row *optim = &rows->row[HY_ROW_OPTIM], *grads = &rows->row[HY_ROW_GRADS];
@@ -233,15 +235,14 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
         bool is_drop = plan->offload == HY_OFFLOAD_DROP;
         plan->offload = HY_OFFLOAD_NONE;
         if (is_here || !is_drop) return HY_OK;
-        return hy_fail(
-            HY_ERR_INPUT,
-            "offload_strategy drop gives up optimizer state to free the device; with optim_place "
-            "pinned it is not there: choose none, or optim_place device");
+        return hy_fail(HY_ERR_INPUT, "offload_strategy drop discards optimizer state to free "
+                                     "device memory, but with optim_place pinned the state is not "
+                                     "on the device: choose none, or optim_place device");
     }
     if (plan->offload != HY_OFFLOAD_COMPRESS) return HY_OK;
     HY_FAIL_IF(grads->is_callers, HY_ERR_INPUT,
-               "offload_strategy compress puts 8-bit codes where the gradients were, which are the "
-               "caller's here; accepted are none, cpu, pinned and drop");
+               "offload_strategy compress stores 8-bit codes in the memory of the gradients, which "
+               "belongs to the caller here; accepted: none, cpu, pinned and drop");
     if (optim->dtype == HY_U8) {
         plan->offload = HY_OFFLOAD_NONE;
         return HY_OK;
@@ -251,9 +252,9 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
     if (optim->dtype == HY_F32 && has_room) return HY_OK;
     return hy_fail(
         HY_ERR_INPUT,
-        "offload_strategy compress keeps optimizer state in 8 bits where the gradients were: it "
-        "needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype 8bit "
-        "needs no compressing, and none, cpu, pinned and drop go with any");
+        "offload_strategy compress stores the optimizer state as 8 bits in the memory of the "
+        "gradients: it needs optim_dtype fp32, grad_dtype fp32 and grads_place device; optim_dtype "
+        "8bit is already compressed; none, cpu, pinned and drop work with every type");
 }
 
 /* ---- the plan -------------------------------------------------------------------------------------- */

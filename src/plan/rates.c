@@ -1,15 +1,15 @@
-/* rates.c: how fast the machine is that a plan is for. See request.h. */
+/* rates.c: the speed of the machine that a plan is for. See request.h. */
 #include "kernels/card_list.h"
 #include "plan/request.h"
 
 #define CPU_BANDWIDTH 20e9
-#define DESKTOP_BANDWIDTH 70e9 /* two channels of DDR5, read and written together */
+#define DESKTOP_BANDWIDTH 70e9 /* two channels of DDR5, reads and writes together */
 #define SERVER_BANDWIDTH 200e9
 #define WIRE_GEN4 26e9
-#define BOTH_WAYS 0.91 /* of one way alone, when both are at work */
+#define BOTH_WAYS 0.91 /* of one direction alone, if both are active */
 
-/* A CPU's memory plays both device and host. Fixed, so that what is chosen does not depend on what else
- * the machine does meanwhile. */
+/* On a CPU one memory is both device and host. The rate is fixed, so that the choice does not
+ * depend on other load. */
 static hy_rates cpu_rates(const hy_backend *b) {
     return (hy_rates){.gemm_flops = b->facts.matmul_flops > 0 ? b->facts.matmul_flops : 50e9,
                       .device_bandwidth = CPU_BANDWIDTH,
@@ -19,7 +19,7 @@ static hy_rates cpu_rates(const hy_backend *b) {
                       .host_bandwidth = CPU_BANDWIDTH};
 }
 
-/* A card that is not in the list is taken for one of PCIe 4. */
+/* A card that is not in the list is treated as PCIe 4. */
 static hy_rates card_rates(const hy_backend *b) {
     const hy_card *card = hy_card_find(b->facts.name);
     double wire = card ? card->wire : WIRE_GEN4;
@@ -39,7 +39,7 @@ hy_rates hy_plan_nominal_rates(const hy_backend *b) {
     return rates;
 }
 
-/* What could not be measured stays as the data sheet has it. */
+/* Rates that cannot be measured keep the data sheet's value. */
 hy_rates hy_plan_measured_rates(const hy_plan_request *r) {
     const char *folder = r->settings->memory.offload_folder;
     hy_rates rates = hy_plan_nominal_rates(r->backend), measured = {0};

@@ -1,6 +1,6 @@
-/* reasons.c: why a plan is as it is, one sentence for each choice. See plan.h.
+/* reasons.c: the reasons for a plan, one sentence per decision. See plan.h.
  *
- * A reason is found by looking at the plan with that one choice undone: what it would need then, and how
+ * A reason is found by undoing one decision: how much memory the plan would need then, and how
  * long a step would take if it fitted. */
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,12 +21,12 @@ static void add(hy_plan_reasons *out, const char *format, ...) {
     va_end(args);
 }
 
-/* Device memory that the other plan needs more. */
+/* Additional device memory that the other plan needs. */
 static uint64_t beyond(const hy_plan *other, const hy_plan *plan) {
     return other->device > plan->device ? other->device - plan->device : 0;
 }
 
-/* What a choice costs against the plan without it, in percent of a step. */
+/* The cost of a decision compared with the plan without it, in percent of a step. */
 static double cost_over(const hy_plan *plan, const hy_plan *without) {
     return 100 * (plan->cost.seconds - without->cost.seconds) / plan->cost.seconds;
 }
@@ -36,8 +36,8 @@ static void explain_batch(const hy_plan_problem *p, const hy_plan *plan, hy_plan
     bool is_as_given = c->batch == p->base.batch;
     if (!p->open.batch || (p->prefers_batch && is_as_given)) return;
     if (!p->keeps_batch) {
-        add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest of those that fit",
-            c->batch, p->seq, c->accum);
+        add(out, "micro-batch of %d x %d tokens, %d in a step: the fastest that fits", c->batch,
+            p->seq, c->accum);
     } else if (!is_as_given) {
         add(out, "micro-batch of %d instead of %d sequence%s, %d in a step: nothing else fits",
             c->batch, p->base.batch, p->base.batch == 1 ? "" : "s", c->accum);
@@ -51,7 +51,7 @@ static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, in
     if (here.state[cls] == HY_DEVICE || here.state[cls] == HY_NOWHERE) return HY_OK;
     const char *where = here.state[cls] == HY_DISK ? "on disk" : "in pinned memory";
     if (!p->open.state[cls]) {
-        add(out, "%s %s: as asked for", class_names[cls], where);
+        add(out, "%s %s: requested", class_names[cls], where);
         return HY_OK;
     }
     here.state[cls] = HY_DEVICE;
@@ -62,11 +62,12 @@ static hy_status explain_state(const hy_plan_problem *p, const hy_plan *plan, in
             class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text);
         return HY_OK;
     }
-    add(out, "%s %s: with its %s on the device %s would be missing; costs %.1f %% of a step%s",
+    add(out, "%s %s: with its %s on the device, %s would not fit; costs %.1f %% of a step%s",
         class_names[cls], where, hy_bytes_as_text(plan->state.bytes[cls]).text,
         hy_bytes_as_text(without.device_short).text, cost < 0 ? 0 : cost,
-        cls == HY_PLAN_OPTIM && here.updates_on_gather ? ", as updates come with the next forward"
-                                                       : "");
+        cls == HY_PLAN_OPTIM && here.updates_on_gather
+            ? ", because updates run with the next forward"
+            : "");
     return HY_OK;
 }
 
@@ -78,16 +79,18 @@ static hy_status explain_recompute(const hy_plan_problem *p, const hy_plan *plan
     const char *name = hy_choice_name("recompute", kept.recompute);
     int32_t layers = kept.recompute_layers ? kept.recompute_layers : p->layers;
     if (!p->open.recompute) {
-        add(out, "recompute %s: as asked for", name);
+        add(out, "recompute %s: requested", name);
         return HY_OK;
     }
     kept.recompute = HY_RECOMPUTE_NONE;
     kept.recompute_layers = 0;
     HY_TRY(hy_plan_evaluate(p, &kept, &without));
     double cost = cost_over(plan, &without);
-    add(out, "recompute %s in %d of %d layers: keeping it would take %s more%s%.0f %% of a step",
+    add(out,
+        "recompute %s in %d of %d layers: keeping activations would need %s more%s%.0f %% of a "
+        "step",
         name, layers, p->layers, hy_bytes_as_text(beyond(&without, plan)).text,
-        cost < 0 ? " and cost " : "; costs ", cost < 0 ? -cost : cost);
+        cost < 0 ? " and cost " : "; recomputing costs ", cost < 0 ? -cost : cost);
     return HY_OK;
 }
 
@@ -98,7 +101,7 @@ static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *pl
     hy_plan without;
     here.activations = HY_DEVICE;
     HY_TRY(hy_plan_evaluate(p, &here, &without));
-    add(out, "activations wait in pinned memory (%s): on the device they would take %s more",
+    add(out, "activations are kept in pinned memory (%s): on the device they would need %s more",
         hy_bytes_as_text(plan->work.train.host).text,
         hy_bytes_as_text(beyond(&without, plan)).text);
     return HY_OK;
@@ -106,8 +109,8 @@ static hy_status explain_activations(const hy_plan_problem *p, const hy_plan *pl
 
 static void explain_predictor(const hy_plan_problem *p, const hy_plan *plan, hy_plan_reasons *out) {
     if (plan->choice.predictor != HY_DISK || plan->state.kept == 0) return;
-    add(out, "what the predictor keeps (%s) on disk: %s", hy_bytes_as_text(plan->state.kept).text,
-        p->open.predictor ? "the host has no room for it" : "as asked for");
+    add(out, "the predictor's state (%s) is on disk: %s", hy_bytes_as_text(plan->state.kept).text,
+        p->open.predictor ? "the host has no room for it" : "requested");
 }
 
 static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan,
@@ -121,20 +124,21 @@ static hy_status explain_streaming(const hy_plan_problem *p, const hy_plan *plan
         double saved = -cost_over(plan, &without);
         char share[48] = "";
         if (saved >= 0.05) snprintf(share, sizeof share, ": saves %.1f %% of a step", saved);
-        add(out, "updates are applied as the next step gathers a layer%s", share);
+        add(out, "a layer is updated when the next step gathers it%s", share);
     }
     if (plan->choice.resident_units > 0) {
         add(out, "%d of %d layers stay on the device: there is room for them",
             plan->choice.resident_units, p->layers);
     }
-    add(out, "rings of %d: copies beside computing, waiting %.1f %% of a step",
+    add(out, "rings of %d layers: copies overlap with computing; waiting takes %.1f %% of a step",
         plan->choice.ring_depth, 100 * plan->cost.wait / plan->cost.seconds);
     return HY_OK;
 }
 
 static void explain_optimizer(const hy_plan_problem *p, hy_plan_reasons *out) {
     if (p->update_share < 0.001) return;
-    add(out, "muon's matmuls cost %.1f %% of what a step's passes do", 100 * p->update_share);
+    add(out, "muon's matmuls take %.1f %% of the compute of forward and backward",
+        100 * p->update_share);
 }
 
 static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
@@ -145,8 +149,8 @@ static hy_status explain_chunks(const hy_plan_problem *p, const hy_plan *plan,
     fewer.loss_chunks = p->base.loss_chunks;
     HY_TRY(hy_plan_evaluate(p, &fewer, &without));
     if (beyond(&without, plan) == 0) return HY_OK;
-    add(out, "loss in %d chunks: fewer would take %s more for logits", plan->choice.loss_chunks,
-        hy_bytes_as_text(beyond(&without, plan)).text);
+    add(out, "loss in %d chunks: fewer chunks would need %s more for logits",
+        plan->choice.loss_chunks, hy_bytes_as_text(beyond(&without, plan)).text);
     return HY_OK;
 }
 
@@ -156,9 +160,7 @@ static void explain_loan(const hy_plan_problem *p, const hy_plan *plan, hy_plan_
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
         if (plan->work.eval_batch[i] > batch) batch = plan->work.eval_batch[i];
     }
-    add(out,
-        "evaluation in batches of %d x %d tokens: %s of training's memory is idle meanwhile and is "
-        "lent to it",
+    add(out, "evaluation uses batches of %d x %d tokens: it borrows %s of idle training memory",
         batch, p->seq,
         hy_bytes_as_text(plan->work.lent.activations + plan->work.lent.workspace).text);
 }
@@ -179,7 +181,7 @@ hy_status hy_plan_explain(const hy_plan_problem *problem, const hy_plan *plan,
                     plan->choice.recompute == HY_RECOMPUTE_NONE &&
                     plan->choice.activations == HY_DEVICE;
     if (is_plain && plan->fits) {
-        add(out, "everything fits on the device: nothing is streamed and nothing recomputed");
+        add(out, "everything fits on the device: no streaming and no recomputing");
     }
     return HY_OK;
 }

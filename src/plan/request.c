@@ -1,8 +1,8 @@
-/* request.c: what follows from a plan request before any choice is looked at. See request.h.
+/* request.c: what follows from a plan request before any choice is compared. See request.h.
  *
- * Types, optimizer, predictor and offload strategy follow from the settings and a precision level. What the
- * request leaves open and only the machine can tell (which matmuls are faster in fp8, how much memory a loss
- * may take at a time) is measured here, once. */
+ * Types, optimizer, predictor and offload strategy follow from the settings and a precision
+ * level. Open values that only the machine can decide (which matmuls are faster in fp8, how much
+ * memory a loss chunk may use) are measured here, once. */
 #include "plan/request.h"
 #include "base/error.h"
 #include "config/derived.h"
@@ -20,7 +20,7 @@ static hy_fp8_use fp8_use(const hy_plan_request *r) {
     return use;
 }
 
-/* What the predictor keeps in 8 bits is a difference of bounded size: that of AdamW's steps. */
+/* 8-bit predictor state stores differences of limited size: that of AdamW's steps. */
 static hy_status check_slow_groups(const hy_plan_request *r, const hy_plan *plan) {
     const hy_params *params = &r->model->params;
     if (plan->types.slow != HY_U8 || !hy_plan_predicts(plan)) return HY_OK;
@@ -29,15 +29,16 @@ static hy_status check_slow_groups(const hy_plan_request *r, const hy_plan *plan
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
         bool is_own = p->is_trainable && p->own_optimizer; /* choose_types.c looks at the run's */
         HY_FAIL_IF(is_own && kind != hy_optimizer_kind_of(HY_ADAMW), HY_ERR_INPUT,
-                   "predictor_dtype is 8bit and the optimizer of %s is %s: 8 bits reach as far "
-                   "as the steps of AdamW go; accepted are adamw in all groups, or "
+                   "predictor_dtype is 8bit, but the optimizer of %s is %s: the range of the 8-bit "
+                   "form is made for AdamW's steps; accepted: adamw in all groups, or "
                    "predictor_dtype = auto, fp32 or bf16",
                    p->name, kind->name);
     }
     return HY_OK;
 }
 
-/* Numbers that are divided by do not go through codes with a sign (choose_types.c looks at the run's optimizer). */
+/* Values used as divisors cannot be stored as signed codes (choose_types.c checks the run's
+ * optimizer). */
 static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *plan) {
     const hy_params *params = &r->model->params;
     if (r->settings->memory.offload_strategy != HY_OFFLOAD_COMPRESS) return HY_OK;
@@ -45,21 +46,21 @@ static hy_status check_exact_groups(const hy_plan_request *r, const hy_plan *pla
         const hy_param *p = &params->list[i];
         const hy_optimizer_kind *kind = hy_optimizer_kind_for(&plan->optimizer, p);
         HY_FAIL_IF(p->is_trainable && kind->is_exact, HY_ERR_INPUT,
-                   "offload_strategy is compress and the optimizer of %s is %s: its state is small "
-                   "and stays exact; accepted are none, cpu, pinned and drop",
+                   "offload_strategy is compress, but the optimizer of %s is %s: its state is "
+                   "small and is never compressed; accepted: none, cpu, pinned and drop",
                    p->name, kind->name);
     }
     return HY_OK;
 }
 
-/* bf16 unless the run is in fp32 or the card has no bf16: the range of fp16 is too small for it. */
+/* bf16, unless the run uses fp32 or the card has no bf16: the range of fp16 is too small for it. */
 static hy_dtype matrix_dtype(const hy_plan_request *r, const hy_types *types) {
     const hy_device_facts *facts = &r->backend->facts;
     bool has_bf16 = !facts->is_gpu || facts->capability >= 80;
     return types->of[HY_FULL] == HY_F32 || !has_bf16 ? HY_F32 : HY_BF16;
 }
 
-/* The longest steps are those of the largest learning rate. */
+/* The largest learning rate gives the longest steps. */
 static double largest_lr_scale(const hy_params *params) {
     double most = 1;
     for (int32_t i = 0; i < params->count; i++) {
@@ -68,8 +69,9 @@ static double largest_lr_scale(const hy_params *params) {
     return most;
 }
 
-/* Ranks share optimizer state and gradients unless the settings say otherwise. Sharing less saves no time,
- * because as much goes between ranks; shared weights have to be gathered for every pass. */
+/* Ranks shard optimizer state and gradients unless the settings say otherwise. Sharding less
+ * saves no time, because the traffic is the same; sharded weights must be gathered in every
+ * pass. */
 static int32_t stage_of(const hy_plan_request *r) {
     hy_zero_choice asked = r->settings->ranks.zero_stage;
     if (r->ranks.count == 0) return 0;

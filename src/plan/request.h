@@ -12,29 +12,30 @@
 #include "plan/sizer.h"
 #include "state/rows.h"
 
-/* How a step is split: a resumed run keeps it, so that every bit stays the same. Batch 0: not known. */
+/* How a step is split: a resumed run keeps the split, so that all bits stay the same. Batch 0:
+ * not known. */
 typedef struct hy_step_split {
     int64_t batch, accum, loss_chunks;
 } hy_step_split;
 
-/* Decisions that must be kept: of a run in progress, of a resumed run, or of an attempt before this one. */
+/* Decisions that must be kept: of a running or resumed run, or of an earlier attempt. */
 typedef struct hy_plan_fixed {
     bool has_level, has_fp8, has_stage; /* false: open */
     hy_precision_level level;
     hy_fp8_use fp8; /* the matmuls that are faster in fp8 */
     int32_t zero_stage;
     hy_step_split split;
-    bool prediction_is_disabled; /* until a paired fork shows that it pays */
+    bool prediction_is_disabled; /* until a paired test shows a benefit */
 } hy_plan_fixed;
 
 typedef struct hy_plan_request {
     const hy_settings *settings;
     hy_model *model;
     hy_backend *backend;
-    const hy_custom_types *custom; /* types of a custom model; NULL: the model is ours */
+    const hy_custom_types *custom; /* types of a custom model; NULL: a library model */
     struct {
         int32_t rank, count; /* count 0: there is one */
-        bool is_staged;      /* what goes between ranks passes through pinned memory */
+        bool is_staged;      /* traffic between ranks passes through pinned memory */
     } ranks;
     int32_t sharers;      /* ranks on this machine; 0 or 1: one */
     int32_t card_sharers; /* ranks on this card */
@@ -42,103 +43,106 @@ typedef struct hy_plan_request {
     bool is_plan;         /* --plan: limits may be those of another machine */
     hy_plan_fixed fixed;
     /* Limits: */
-    uint64_t chunk_budget;         /* by which losses are cut into chunks; 0: all of the device */
-    uint64_t device_cap, host_cap; /* a larger plan was refused by the system; 0: none */
-    uint64_t host_held; /* of a run in progress: host memory that it has; it counts as free */
+    uint64_t chunk_budget;         /* that determine the loss chunks; 0: all of the device */
+    uint64_t device_cap, host_cap; /* the system refused a larger plan; 0: no limit */
+    uint64_t host_held;            /* of a running run: its host memory, which counts as free */
 } hy_plan_request;
 
-/* request.c: measures what the request leaves open (matmuls in fp8, the chunk budget) and writes it there; for
- * ranks that are not here it becomes that of the rank with the largest shard. HY_ERR_INPUT: the settings do
- * not go together. Afterwards the request is only read. */
+/* request.c: measures what the request leaves open (fp8 matmuls, the chunk budget) and stores it
+ * there; in a plan for several ranks, those of the rank with the largest shard. HY_ERR_INPUT:
+ * the settings conflict. Afterwards the request is only read. */
 hy_status hy_plan_request_complete(hy_plan_request *request);
-/* The same request for a run that has a plan: precision level, stage and prediction stay as they are now. */
+/* The same request for a run that has a plan: precision level, stage and prediction stay the
+ * same. */
 hy_plan_request hy_plan_request_keeping(const hy_plan_request *request, const hy_plan *plan);
 
-/* What is decided before any choice is looked at: types, optimizer, predictor, offload strategy and stage at a
- * precision level. HY_ERR_INPUT: the settings do not go with it. */
+/* Decisions before any choice is compared: types, optimizer, predictor, offload strategy and
+ * stage at a precision level. HY_ERR_INPUT: the settings conflict with the level. */
 hy_status hy_plan_begin(const hy_plan_request *request, const hy_precision_level *level,
                         hy_plan *out);
-/* At the level that is fixed, or else at the finest that the settings allow. */
+/* At the fixed level, or else at the finest that the settings allow. */
 hy_status hy_plan_begin_finest(const hy_plan_request *request, hy_plan *out);
 /* Which rows such a plan has. */
 hy_rows_spec hy_plan_rows(const hy_plan_request *request, const hy_plan *plan);
 
-/* Places may be chosen: there is a device apart, or a budget that stands for one. */
+/* May places be chosen? There is a separate device, or a budget that simulates one. */
 static inline bool hy_request_streams(const hy_plan_request *r) {
     return r->backend->facts.is_gpu || r->settings->memory.max_gpu_mem > 0;
 }
 
-/* fp8.c: which matmuls are in fp8: by measurement if the device is here, else all that it can do; of those
- * that are fixed, the ones that this device can do. */
+/* fp8.c: the matmuls that use fp8: measured if the device is available, else all that it
+ * supports; of fixed matmuls, those that this device supports. */
 hy_fp8_use hy_fp8_choose(const hy_plan_request *request, const hy_types *types);
-/* A sentence if fp8 was asked for and no matmul is in fp8; else NULL. */
+/* A sentence if fp8 was requested but no matmul uses it; else NULL. */
 const char *hy_fp8_why_none(const hy_plan_request *request, const hy_types *types);
-/* A sentence that names the matmuls that are not in fp8. */
+/* A sentence that names the matmuls without fp8. */
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size);
 
 /* ---- rates.c, budget.c: the machine ------------------------------------------------------------- */
 
-/* By data sheets and rules of thumb, at once; or measured where the device is here, in part of a second. */
+/* Rates from data sheets and rules of thumb; or measured in a fraction of a second if the device
+ * is available. */
 hy_rates hy_plan_nominal_rates(const hy_backend *backend);
 hy_rates hy_plan_measured_rates(const hy_plan_request *request);
 
-/* Of a card's free memory this much is left alone: code that is loaded when it first runs, and what other
- * programs ask for later. */
+/* This much of a card's free memory stays unused, for code that is loaded on first use and for
+ * other programs. */
 #define HY_CARD_RESERVE (256u << 20)
 
-/* How much may be used: what the user allows, or what is free less a reserve; 0: not known. */
+/* Usable memory: the user's limit, or the free memory minus a reserve; 0: not known. */
 uint64_t hy_budget_device(const hy_plan_request *request);
 uint64_t hy_budget_host(const hy_plan_request *request);
 uint64_t hy_budget_disk(const hy_settings *settings); /* UINT64_MAX: no limit */
 
-/* Micro-batches that are read ahead, and the pinned bytes they take. */
+/* The number of micro-batches read ahead, and their pinned bytes. */
 int64_t hy_data_depth(const hy_plan_request *request, int64_t accum);
 uint64_t hy_data_bytes(const hy_plan_request *request, int64_t batch, int64_t accum);
 
-/* Refuses what does not fit: HY_ERR_INPUT with what is short and by how much. */
+/* HY_ERR_INPUT if the plan does not fit, with the memory that is short and by how much. */
 hy_status hy_budget_check(const hy_plan_request *request, const hy_plan *plan);
 
 /* ---- problem.c: planning ------------------------------------------------------------------------- */
 
-/* A problem with the sizer and the rows behind it; must not be moved. */
+/* A problem with its sizer and rows; must not be moved in memory. */
 typedef struct hy_plan_setup {
     hy_rows rows;
     hy_sizer sizer;
     hy_plan_problem problem;
 } hy_plan_setup;
 
-/* Into how many chunks the loss of Full is cut by a choice. */
+/* The number of loss chunks of Full for a choice. */
 int32_t hy_plan_loss_chunks(const hy_plan_request *request, const hy_plan *basis,
                             const hy_plan_choice *choice);
 void hy_pass_spec_init(hy_pass_spec *spec, const hy_plan_request *request, const hy_plan *plan);
-/* `basis` has what hy_plan_begin decides, and outlives the set-up. passes: shared by set-ups of one request
- * and the same rates; NULL: its own. */
+/* `basis` has the decisions of hy_plan_begin and outlives the set-up. passes: shared by set-ups
+ * of one request with the same rates; NULL: its own. */
 hy_status hy_plan_setup_begin(hy_plan_setup *setup, const hy_plan_request *request,
                               const hy_plan *basis, const hy_rates *rates, hy_pass_memo *passes);
 void hy_plan_setup_end(hy_plan_setup *setup);
 
-/* levels.c: the fastest plan that fits, with reasons; if nothing fits, what would change that. */
+/* levels.c: the fastest plan that fits, with reasons; if nothing fits, changes that would help. */
 hy_status hy_plan_make(const hy_plan_request *request, hy_plan *plan, hy_plan_facts *facts);
-/* Whether anything fits, small types included. HY_ERR_INPUT: the settings do not go together. */
+/* Does anything fit, including smaller types? HY_ERR_INPUT: the settings conflict. */
 hy_status hy_plan_can_fit(const hy_plan_request *request, const hy_rates *rates, bool *fits);
-/* `basis` with another choice: nothing is timed and nothing chosen. `out` may be `basis`. */
+/* `basis` with another choice: nothing is timed or searched. `out` may be `basis`. */
 hy_status hy_plan_with(const hy_plan_request *request, const hy_plan *basis,
                        const hy_plan_choice *choice, hy_plan *out);
-/* The plan with this choice at the level and stage that the request fixes, offload strategy included. */
+/* The plan with this choice at the request's fixed level and stage, with its offload strategy. */
 hy_status hy_plan_at(const hy_plan_request *request, const hy_plan_choice *choice, hy_plan *out);
 /* The plan's figures as hybrid.h reports them. */
 void hy_plan_tell(const hy_plan_request *request, const hy_plan *plan, hy_plan_facts *facts);
 
-/* Whether the offload strategy goes with the choice of a plan; one that would do nothing becomes none. */
+/* Checks the offload strategy against the choice of a plan; a strategy without effect becomes
+ * none. */
 hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan);
-/* columns.c: the placement table of a plan, into the ledger. */
+/* columns.c: writes the placement table of a plan to the ledger. */
 void hy_plan_columns(const hy_rows *rows, const hy_plan *plan, hy_ledger *ledger);
 /* The column of one phase. */
 void hy_plan_column(const hy_rows *rows, const hy_plan *plan, const hy_phase_row *phase,
                     hy_ledger *ledger);
 /* Where optimizer state goes while a phase runs. */
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase);
-/* Device bytes of forward-only passes in a phase: all together, and of these in lent memory. */
+/* Device bytes of forward-only passes in a phase: in total, and in borrowed memory. */
 typedef struct hy_forward_area {
     uint64_t activations, workspace, rings;
     uint64_t lent_activations, lent_workspace;
@@ -147,29 +151,29 @@ hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *ph
 
 /* ---- advice.c: what would save -------------------------------------------------------------------- */
 
-/* Small sets of changes that make it fit, into facts->changes; each was tried. */
+/* Writes small sets of changes that make it fit to facts->changes; each was planned. */
 hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, const hy_rates *rates,
                         hy_plan_facts *facts);
 
-/* Where a step is short beside the copies it waits for: what a longer one would give, as a reason. */
+/* If copies dominate a step: adds the speed with a longer step as a reason. */
 hy_status hy_advise_tokens(const hy_plan_request *request, const hy_plan *plan,
                            const hy_rates *rates, hy_plan_facts *facts);
 
-/* What `plan` would take with other settings and another choice, at its precision level. */
+/* The needs of `plan` with other settings and another choice, at its precision level. */
 typedef struct hy_plan_bytes {
-    int64_t device, host; /* host: beside the device's, also where both are one memory */
-    double seconds;       /* of a step, by rules of thumb */
+    int64_t device, host; /* host: without the device's bytes, even if both share one memory */
+    double seconds;       /* of a step, estimated */
 } hy_plan_bytes;
 hy_status hy_advise_bytes(const hy_plan_request *request, const hy_plan *plan,
                           const hy_settings *settings, const hy_plan_choice *choice,
                           hy_plan_bytes *out);
 
-/* One change that needs less, held against the plan at hand. */
+/* One change that needs less memory, compared with the current plan. */
 typedef struct hy_advice {
     char key[32], from[32], to[32];
     int64_t device_bytes, host_bytes; /* freed */
 } hy_advice;
 #define HY_ADVICE_MAX 16
-/* All that there are, cheap ones first: those that change no bit of the result or cost little time. */
+/* All such changes. The cheap ones come first: they keep all bits or cost little time. */
 hy_status hy_advise_less(const hy_plan_request *request, const hy_plan *plan,
                          hy_advice out[HY_ADVICE_MAX], int32_t *count);

@@ -1,9 +1,9 @@
-/* search.c: looks at every choice that is open and takes the fastest that fits. See plan.h.
+/* search.c: compares all open choices and takes the fastest that fits. See plan.h.
  *
- * The micro-batch, what is recomputed and where activations wait decide what a pass needs; places, rings
- * and the time of the update decide the rest; layers stay on the device as far as there is room. A pass
- * whose computing alone takes longer than the best plan so far is not looked at further. Disk is tried
- * when nothing fits without it, and a micro-batch that was given is split only then too. */
+ * Micro-batch, recomputation and the place of activations decide what a pass needs; places,
+ * rings and the time of the update decide the rest; layers stay on the device while there is
+ * room. A pass that computes longer than the best plan so far is skipped. Disk is tried only if
+ * nothing fits without it, and so is splitting a given micro-batch. */
 #include "plan/plan.h"
 
 #include <assert.h>
@@ -22,8 +22,8 @@ static const uint64_t logit_sizes[] = {1u << 30, 1u << 29, 1u << 28, 1u << 27, 1
 typedef struct search {
     const hy_plan_problem *problem;
     bool may_use_disk;
-    bool is_lean;         /* only what needs least: does anything fit? */
-    bool is_about_device; /* least of the device; else of the host */
+    bool is_lean;         /* try only the smallest choices: does anything fit? */
+    bool is_about_device; /* minimise device memory; else host memory */
     bool has_plan;        /* best is set, fitting or not */
     hy_plan best;
 } search;
@@ -62,8 +62,9 @@ hy_status hy_plan_evaluate(const hy_plan_problem *problem, const hy_plan_choice 
     return HY_OK;
 }
 
-/* Fitting before not fitting; then the faster, of equals the one with less on the host; or the one that
- * is least short: host memory can be added to a machine, a card's cannot, so the device comes first. */
+/* A plan that fits is better; then the faster one; then the one with less host memory. If none
+ * fits, the one that lacks the least memory: device memory first, because only host memory can
+ * be added to a machine. */
 static bool is_better(const search *s, const hy_plan *a, const hy_plan *b) {
     if (a->fits != b->fits) return a->fits;
     if (!a->fits) {
@@ -91,8 +92,8 @@ static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
            s->problem->device;
 }
 
-/* As many layers as there is room for: they come from nowhere and need nothing of the host. State is then that
- * of the plan. */
+/* As many resident layers as fit: they are not copied and need no host memory. The state is then
+ * that of the plan. */
 static void fill_with_layers(const search *s, hy_plan *plan) {
     int32_t least = 0, most = s->problem->layers;
     bool needs_device_least = s->is_lean && s->is_about_device;
@@ -112,7 +113,7 @@ static void fill_with_layers(const search *s, hy_plan *plan) {
     fits_device(s, plan, least);
 }
 
-/* Offloaded activations pass through a ring of the same depth, so there it was chosen before. */
+/* Offloaded activations use a ring of the same depth, so it was chosen before. */
 static void try_rings(search *s, hy_plan *plan) {
     const hy_plan_problem *p = s->problem;
     hy_plan_choice *c = &plan->choice;
@@ -131,7 +132,7 @@ static void try_rings(search *s, hy_plan *plan) {
     c->ring_depth = before;
 }
 
-/* Every place of every class that is open, one class after the other. */
+/* Tries every place of every open class, one class after the other. */
 static void try_places(search *s, hy_plan *plan, int cls) {
     static const hy_place places[] = {HY_DEVICE, HY_PINNED, HY_DISK};
     const hy_plan_problem *p = s->problem;
@@ -166,7 +167,7 @@ static hy_status try_work(search *s, const hy_plan_choice *choice) {
     return HY_OK;
 }
 
-/* More chunks of the loss mean fewer logits at a time, and more passes over the head's gradient. */
+/* More loss chunks mean fewer logits at a time, and more passes over the head's gradient. */
 static hy_status try_chunks(search *s, hy_plan_choice *choice) {
     const hy_plan_problem *p = s->problem;
     int32_t before = 0;
@@ -182,7 +183,7 @@ static hy_status try_chunks(search *s, hy_plan_choice *choice) {
     return HY_OK;
 }
 
-/* What all layers keep may wait on the host; not in some of them only. */
+/* Activations are offloaded in all layers or in none. */
 static hy_status try_activations(search *s, hy_plan_choice *choice) {
     const hy_plan_problem *p = s->problem;
     bool is_for_all = choice->recompute_layers == 0 || !p->open.recompute_layers;
@@ -234,7 +235,7 @@ static hy_status try_batches(search *s, int64_t most) {
     return HY_OK;
 }
 
-/* Without disk first, and as the user wrote it first. */
+/* First without disk, and first as the user wrote it. */
 static hy_status search_all(search *s) {
     const hy_plan_problem *p = s->problem;
     for (int with_disk = 0; with_disk <= p->has_folder; with_disk++) {
@@ -251,8 +252,8 @@ static hy_status search_all(search *s) {
     return HY_OK;
 }
 
-/* Everything that is open has the value that is fastest where it fits: nothing made again, nothing
- * streamed but what was asked for. */
+/* Everything open gets the value that is fastest if it fits: no recomputing, and streaming only
+ * as requested. */
 static bool is_at_best(const hy_plan_problem *p) {
     const hy_plan_choice *c = &p->base;
     bool is_best = (c->recompute == HY_RECOMPUTE_NONE || !p->open.recompute) &&
@@ -270,7 +271,7 @@ static search begin_search(const hy_plan_problem *problem) {
     return s;
 }
 
-/* What fits as it was asked for is not looked at further, but for rings and what goes with them. */
+/* If the request fits as it is, only rings and related values are searched. */
 hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     search s = begin_search(problem);
     HY_TRY(hy_plan_evaluate(problem, &problem->base, out));
@@ -281,7 +282,7 @@ hy_status hy_plan_choose(const hy_plan_problem *problem, hy_plan *out) {
     }
     *out = s.best;
     if (problem->lend) HY_TRY(problem->lend(problem->user, &out->choice, &out->work));
-    complete(problem, out); /* buffers are as long as the batches are */
+    complete(problem, out); /* buffers have the length of the batches */
     return HY_OK;
 }
 

@@ -1,8 +1,8 @@
 /* sizer.c: bytes and seconds of a choice. See sizer.h.
  *
- * The batch plan of a candidate tells its bytes and its op lists the time. What the head needs depends on
- * the chunks of the loss alone and what the blocks need does not, so each is asked for once and they are
- * put together. */
+ * A candidate's batch plan gives its bytes, and its op lists give the time. The needs of the
+ * head depend only on the loss chunks, and those of the blocks do not, so both are computed once
+ * and combined. */
 #include "plan/sizer.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-#define LARGEST_EVAL_FACTOR 8 /* evaluation batches grow at most to this many training batches */
+#define LARGEST_EVAL_FACTOR 8 /* evaluation batches have at most this many training batches */
 
 static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
@@ -34,7 +34,7 @@ hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice 
                               .budget = spec->budget};
 }
 
-/* Two at least, or the noise cannot be seen. */
+/* At least two, or the noise cannot be measured. */
 uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *c, int32_t ranks) {
     double wanted = floor(guard_share * ((double)c->batch * c->accum * ranks) + 0.5);
     return wanted < 2 ? 2 : (uint64_t)wanted;
@@ -95,8 +95,8 @@ uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, h
     return most;
 }
 
-/* Evaluation takes training's activations and workspace as one, and the predictor's rings lie behind it:
- * there may have to be more than training needs. Behind both lie the buffers of its data. */
+/* Evaluation uses training's activations and workspace as one block, followed by the predictor's
+ * rings; together they may need more than training. The buffers of the data come after both. */
 void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     w->activations = hy_align(w->train.activations);
     w->workspace = w->train.workspace;
@@ -116,7 +116,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
 
 /* ---- passes ---------------------------------------------------------------------------------------- */
 
-/* The newest first: choices come in runs. */
+/* The newest first: similar choices come in series. */
 static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *key) {
     for (int32_t i = z->passes->count - 1; i >= 0; i--) {
         const hy_sized_pass *a = &z->passes->pass[i];
@@ -165,8 +165,8 @@ hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *out) {
     return HY_OK;
 }
 
-/* Layers with a loss in as many chunks as there are rows, and the head with nothing recomputed: scratch
- * memory serves one unit at a time, so together they need the larger of both. */
+/* Layers with one loss chunk per row, and the head without recomputing: scratch memory serves
+ * one unit at a time, so the larger need counts. */
 static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            hy_sized_pass *out) {
     hy_sized_pass head = {.batch = c->batch, .chunks = c->loss_chunks, .dtype = dtype};
@@ -186,8 +186,8 @@ static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
 
 /* ---- forward-only batches ------------------------------------------------------------------------ */
 
-/* The bytes that training works in with everything recomputed. What is evaluated together must not depend on
- * what training recomputes or where it keeps it, or validation would give other bits. */
+/* The bytes of training with everything recomputed. The evaluation batch must not depend on what
+ * training recomputes or where it is kept, or validation would give different bits. */
 static hy_status least_work(hy_sizer *z, const hy_plan_choice *choice, uint64_t *bytes) {
     hy_plan_choice least = *choice;
     hy_batch_bytes most = {0};
@@ -204,8 +204,8 @@ static hy_status least_work(hy_sizer *z, const hy_plan_choice *choice, uint64_t 
     return HY_OK;
 }
 
-/* The largest multiple of the micro-batch whose passes fit where training's are. A GPU is busy with
- * enough rows, and larger plans would only make it time more matmuls. */
+/* The largest multiple of the micro-batch that fits into the training area. Enough rows keep a
+ * GPU busy; more would only mean more matmuls to time. */
 static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
                            uint64_t most_bytes, hy_sized_pass *out) {
     int64_t most = z->spec.backend->facts.is_gpu ? HY_BUSY_ROWS : INT32_MAX;
@@ -222,7 +222,7 @@ static hy_status size_eval(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     }
 }
 
-/* Tokens of the largest batch that may be lent memory: buffers of data are as long. */
+/* Tokens of the largest batch in borrowed memory: data buffers have this length. */
 static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
     uint64_t rows = micro_batch;
     for (int i = 0; i < HY_LARGEST_LOAN && 2 * rows <= HY_BUSY_ROWS; i++) rows *= 2;
@@ -259,7 +259,7 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
             (hy_guard_sequences(spec->guard_share, choice, spec->ranks) + ranks - 1) / ranks;
         out->guard_batch = wanted < (uint64_t)sized.batch ? (int32_t)wanted : sized.batch;
     }
-    /* A larger batch may lie in lent memory, which is known only when places are. */
+    /* A larger batch may use borrowed memory, which is known only after places are chosen. */
     if (spec->lends && spec->eval_batch == 0) out->rows = larger(out->rows, lent_rows(spec, rows));
     hy_rows_need(z->rows, choice, &z->rings, &state);
     hy_work_close(out, spec, state.work_rings);

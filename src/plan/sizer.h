@@ -1,14 +1,14 @@
-/* sizer.h: what a choice needs and how long it computes, asked of the model, the rows and the backend.
+/* sizer.h: what a choice needs and how long it computes, from the model, the rows and the backend.
  *
- * A sizer stands for one model, one set of types and one device. Batch plans are made for sizing alone:
- * the backend is asked what ops need, and prepares none. What was asked once is kept. */
+ * A sizer belongs to one model, one set of types and one device. Batch plans are made only for
+ * their sizes: the backend reports what ops need and prepares none. Results are cached. */
 #pragma once
 
 #include "model/model.h"
 #include "plan/plan.h"
 #include "state/rows.h"
 
-/* A batch plan that was asked for. */
+/* A cached batch plan. */
 #define HY_SIZED_PASSES 2048
 typedef struct hy_sized_pass {
     int32_t batch, chunks, recompute_layers, ring_depth; /* as asked for */
@@ -20,7 +20,7 @@ typedef struct hy_sized_pass {
     double head;
 } hy_sized_pass;
 
-/* Those that were asked for so far, by sizers that differ in the types of the state alone. */
+/* Cached batch plans, shared by sizers that differ only in the types of the state. */
 typedef struct hy_pass_memo {
     int32_t count;
     hy_sized_pass pass[HY_SIZED_PASSES];
@@ -29,37 +29,37 @@ typedef struct hy_pass_memo {
 /* How fast ops are. */
 typedef struct hy_plan_speed {
     hy_rates rates;
-    double fp8;        /* how many times as fast matmuls are in fp8 */
-    double few_tiles;  /* of results: a matmul with so many runs at half its rate */
+    double fp8;        /* speed of fp8 matmuls relative to bf16 */
+    double few_tiles;  /* results of a matmul that runs at half its rate */
     double op_seconds; /* that every op costs */
 } hy_plan_speed;
 
-/* What passes are like, whatever is chosen: the same for the planner and for the engine. */
+/* Properties of passes that no choice changes; the same for the planner and the engine. */
 typedef struct hy_pass_spec {
     hy_model *model;
     hy_backend *backend;
     int32_t seq;
     bool has_doc_starts;
-    uint64_t budget;               /* of the device; 0: all it has: chunks of the loss follow it */
-    hy_dtype types[HY_PLAN_TYPES]; /* that training computes in; the first is Full's */
+    /* device bytes that determine the loss chunks; 0: the whole device */
+    uint64_t budget;
+    hy_dtype types[HY_PLAN_TYPES]; /* training's compute types; the first is Full's */
     int type_count;
     hy_dtype eval_types[HY_PLAN_TYPES]; /* that evaluation computes in */
     int eval_type_count;
     hy_dtype grad_dtype;
     hy_fp8_use fp8;      /* of steps in fp8 */
-    int32_t eval_batch;  /* as asked; 0: as many training batches as there is room for */
-    double guard_share;  /* of a step's sequences: a guard pass */
+    int32_t eval_batch;  /* as requested; 0: as many training batches as fit */
+    double guard_share;  /* share of a step's sequences: a guard pass */
     int32_t ranks;       /* 1 or more */
     uint64_t state_sums; /* hy_state_sums */
-    bool
-        lends; /* the device has memory of its own, which Evaluate may borrow while nothing trains */
+    bool lends; /* the device has its own memory, which Evaluate may borrow outside of training */
 } hy_pass_spec;
 
 /* Workspace of reductions over gradients and weights. */
 uint64_t hy_state_sums(const hy_optimizer *optimizer, const hy_params *params, hy_backend *backend,
                        hy_dtype grad_dtype);
 
-/* Options of the batch plan for a choice; forward-only ones get their own size. */
+/* Options of the batch plan for a choice; forward-only plans have their own size. */
 hy_batch_options hy_pass_options(const hy_pass_spec *spec, const hy_plan_choice *choice,
                                  hy_dtype dtype, bool is_training);
 /* Of one pass, all ranks together. */
@@ -71,7 +71,7 @@ void hy_work_close(hy_plan_work *work, const hy_pass_spec *spec, uint64_t rings)
 
 /* The buffers of its data, in order. */
 typedef enum hy_work_buffer {
-    HY_BUFFER_TOKENS, /* a value for each token: these, targets, document starts, losses */
+    HY_BUFFER_TOKENS, /* one value per token: tokens, targets, document starts, losses */
     HY_BUFFER_TARGETS,
     HY_BUFFER_DOC_STARTS,
     HY_BUFFER_LOSSES,
@@ -79,31 +79,31 @@ typedef enum hy_work_buffer {
     HY_BUFFER_SQUARE_SUM,
     HY_BUFFER_DOTS,
     HY_BUFFER_CLIP, /* and the seed of dropout */
-    HY_BUFFER_FP8,  /* statistics of numbers that became fp8, and largest magnitudes */
+    HY_BUFFER_FP8,  /* statistics of values in fp8, and largest magnitudes */
     HY_BUFFER_ROPE, /* table of rotations */
     HY_BUFFER_SUMS, /* workspace of reductions */
     HY_BUFFER_COUNT
 } hy_work_buffer;
-/* Their bytes; 0: not there. The only place that knows them. */
+/* Their bytes; 0: absent. Only this function knows them. */
 void hy_work_buffers(const hy_pass_spec *spec, const hy_plan_work *work,
                      uint64_t bytes[HY_BUFFER_COUNT]);
 
 typedef struct hy_sizer {
     hy_pass_spec spec;
     const hy_rows *rows;
-    bool moves_optim;      /* the optimizer's state goes to the host in Predict */
-    bool compresses_optim; /* it becomes 8 bits in the memory of gradients there */
+    bool moves_optim;      /* the optimizer's state moves to the host in Predict */
+    bool compresses_optim; /* it is kept in 8 bits in the memory of the gradients */
     hy_plan_speed speed;
     hy_ring_memo rings;
     hy_pass_memo *passes;
     bool owns_passes;
 } hy_sizer;
 
-/* spec, rows, moves_optim and speed are set by the caller before; passes may be, and stay the caller's. The three functions are those of a
- * problem whose user is the sizer. */
+/* The caller sets spec, rows, moves_optim and speed before; it may set passes, which it keeps.
+ * The three functions are those of a problem with the sizer as its user. */
 hy_status hy_sizer_begin(hy_sizer *z);
 void hy_sizer_end(hy_sizer *z);
-/* Bytes and seconds of one pass: `pass` says which; the rest is filled in. */
+/* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
 /* loan.c: when places are chosen, a larger forward-only batch in memory that only steps need. */
 #define HY_LARGEST_LOAN 5         /* doublings of a micro-batch */
@@ -118,7 +118,7 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
 void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out);
 int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits);
 
-/* op_times.c: seconds that the ops of a pass compute, the head's chunked ops as often as they run. */
+/* op_times.c: compute seconds of a pass's ops; the head's chunked ops count once per chunk. */
 hy_plan_speed hy_plan_speed_of(const hy_backend *backend, const hy_rates *rates);
 double hy_plan_pass_seconds(const hy_batch_plan *plan, int32_t unit, hy_pass pass,
                             const hy_plan_speed *speed);

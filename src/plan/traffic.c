@@ -1,4 +1,4 @@
-/* traffic.c: what goes between ranks in a step, and how long it takes. See traffic.h. */
+/* traffic.c: the traffic between ranks in a step, and its duration. See traffic.h. */
 #include "plan/traffic.h"
 
 #include <stdlib.h>
@@ -10,9 +10,9 @@
 
 /* ---- wires ----------------------------------------------------------------------------------- */
 
-/* Data sheets, one way: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0), HDR
- * InfiniBand 200 Gb/s. Of that programs reach about 0.8 on cables of cards and 0.92 on InfiniBand.
- * Sockets are those of one machine, measured. Latencies are rules of thumb. */
+/* From data sheets, one direction: NVLink 4 of an H100 450 GB/s, PCIe x16 32 (4.0) and 64 (5.0),
+ * HDR InfiniBand 200 Gb/s. Programs reach about 0.8 of that between cards and 0.92 on
+ * InfiniBand. Socket rates were measured on one machine. Latencies are rules of thumb. */
 static const hy_plan_wire wires[] = {
     [HY_WIRE_AUTO] = {"sockets", 2e9, 50e-6, false},
     [HY_WIRE_NVLINK] = {"nvlink", 360e9, 10e-6, false},
@@ -42,13 +42,13 @@ typedef struct dry_run {
     int weights_row;         /* that passes read */
     hy_exchange net;         /* counts */
     hy_arena memory;         /* has none */
-    hy_store weights[SETS];  /* that passes read: rings of gathered units, or whole rows */
+    hy_store weights[SETS];  /* read by passes: rings of gathered units, or whole rows */
     hy_store grads;          /* that backward writes */
     hy_gather gathers[SETS]; /* whole NULL: passes read a whole row */
     hy_gathering *units;     /* (SETS, units) */
 } dry_run;
 
-/* What was sent since the last call. */
+/* The bytes sent since the last call. */
 static hy_plan_load take_load(dry_run *d) {
     hy_plan_load load = {d->net.dry_bytes, d->net.dry_ops};
     d->net.dry_bytes = 0;
@@ -58,7 +58,7 @@ static hy_plan_load take_load(dry_run *d) {
 
 /* ---- gradients, and weights that are whole --------------------------------------------------- */
 
-/* In the order of backward: *last is the load of the unit that it leaves last. */
+/* In the order of backward: *last is the load of its last unit. */
 static hy_status exchange_row(dry_run *d, const hy_layout *whole, bool is_reduced,
                               hy_plan_load *sum, hy_plan_load *last) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -95,7 +95,7 @@ static hy_status await(void *context, hy_stream *stream, int32_t unit) {
     return HY_OK;
 }
 
-/* A micro-batch: what is sent in forward and in backward. */
+/* A micro-batch: bytes sent in forward and in backward. */
 static hy_status walk(dry_run *d, hy_plan_load out[2]) {
     const hy_unit_hook hook = {.context = d, .fetch = fetch, .await = await};
     hy_batch_input input = {.weights = &d->weights[TRAINED],
@@ -109,7 +109,7 @@ static hy_status walk(dry_run *d, hy_plan_load out[2]) {
     return HY_OK;
 }
 
-/* The row that passes read of a set, or the ring that they gather it into. */
+/* The row of a set that passes read, or the ring that they gather it into. */
 static hy_status open_weights(dry_run *d, int set) {
     const hy_row *read = &d->rows->row[set == FROZEN ? HY_ROW_FROZEN : d->weights_row];
     const hy_row *ring = &d->rows->row[set == FROZEN ? HY_ROW_GATHERED_FROZEN : HY_ROW_GATHERED];
@@ -130,13 +130,13 @@ static hy_status open_weights(dry_run *d, int set) {
     return HY_OK;
 }
 
-/* A step begins with no trained unit in its ring, because weights have changed. Frozen weights have
- * not: a step goes on with what their ring holds of the one before. */
+/* At the start of a step the ring holds no trained unit, because the weights have changed.
+ * Frozen units stay from the step before. */
 static hy_status run_micro_batches(dry_run *d, hy_plan_traffic *out) {
     const hy_row *grads = &d->rows->row[HY_ROW_GRADS];
     hy_plan_load before[2];
     d->units = calloc(SETS * (size_t)d->model->params.units, sizeof *d->units);
-    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "no memory to count what ranks send");
+    HY_FAIL_IF(!d->units, HY_ERR_MEMORY, "no memory to count the bytes that ranks send");
     HY_TRY(hy_store_init(&d->grads, &d->memory, HY_GRADS, &grads->layout));
     for (int set = 0; set < SETS; set++) HY_TRY(open_weights(d, set));
     HY_TRY(walk(d, before));

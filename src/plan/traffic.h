@@ -1,10 +1,10 @@
-/* traffic.h: what goes between ranks in an optimizer step, and how long the wire takes for it.
+/* traffic.h: the traffic between ranks in an optimizer step, and how long the wire needs.
  *
- * The planner asks before any memory is taken: it runs the collectives, the ring of gathered
- * weights and the walk of passes over units dry, and counts. Each micro-batch has a reduce-scatter
- * of every unit's gradients. An all-gather follows: of the sums (stage 0) or of the updated weights
- * (stage 1 and 2) once a step, or of a unit's weights each time that a pass comes to a unit which
- * the ring no longer holds (stage 3). docs/ranks.md says it in words. */
+ * The planner needs it before memory is allocated: it runs the collectives, the ring of gathered
+ * weights and the walk over units dry, and counts bytes. Each micro-batch has a reduce-scatter
+ * of every unit's gradients. An all-gather follows: of the sums (stage 0) or of the updated
+ * weights (stages 1 and 2) once a step, or of a unit's weights whenever a pass reaches a unit
+ * that is not in the ring (stage 3). docs/ranks.md explains this. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,14 +20,13 @@ struct hy_types;
 /* One rank's way to all others. */
 typedef struct hy_plan_wire {
     const char *name;
-    double bytes_per_second; /* one way, as programs reach it; the other way is as fast at the same
-                                time */
-    double latency;          /* seconds of an exchange in which nothing is moved */
-    bool is_bus;             /* host and device copy over it, too */
+    /* one direction, as programs reach it; the other is as fast at the same time */
+    double bytes_per_second;
+    double latency; /* seconds of an empty exchange */
+    bool is_bus;    /* host and device also copy over it */
 } hy_plan_wire;
 
-/* As asked for. Where nothing is, cards are taken for PCIe 4; what passes through the host goes
- * over sockets. */
+/* As requested. By default cards are treated as PCIe 4, and traffic through the host as sockets. */
 const hy_plan_wire *hy_plan_wire_of(hy_wire_choice asked, bool is_between_cards);
 
 /* What a rank sends. */
@@ -38,25 +37,24 @@ typedef struct hy_plan_load {
 
 typedef struct hy_plan_traffic {
     hy_plan_load grads;     /* of a micro-batch, */
-    hy_plan_load last;      /* and of these, of the unit that backward leaves last */
+    hy_plan_load last;      /* and of these, the last unit of backward */
     hy_plan_load grad_sums; /* once a step: sums of gradients, */
     hy_plan_load updated;   /* weights, */
     hy_plan_load summed;    /* norm and loss */
-    /* Weights for the first micro-batch of a step and for each of the others, forward and backward.
-     */
+    /* Weights for the first micro-batch of a step and for each other one, forward and backward. */
     hy_plan_load first[2], other[2];
 } hy_plan_traffic;
 
 enum { HY_GOES_FORWARD, HY_GOES_BACKWARD };
 
-/* Of the rank whose shard the rows have, in a step of Full. */
+/* Of the rank that owns the shard of these rows, in a step of Full. */
 hy_status hy_plan_traffic_of(const struct hy_rows *rows, const struct hy_model *model,
                              const struct hy_types *types, int stage, hy_plan_traffic *out);
 
-/* Gradients are reduced once in a step, when all of it is computed. */
+/* Gradients are reduced once per step, after all of it is computed. */
 void hy_plan_reduce_once(hy_plan_traffic *traffic);
 
-/* In a step of so many micro-batches. */
+/* In a step of this many micro-batches. */
 static inline uint64_t hy_plan_sent_grads(const hy_plan_traffic *t, int64_t accum) {
     return (uint64_t)accum * t->grads.bytes + t->grad_sums.bytes;
 }
@@ -69,6 +67,5 @@ static inline uint64_t hy_plan_sent(const hy_plan_traffic *t, int64_t accum) {
     return hy_plan_sent_grads(t, accum) + hy_plan_sent_weights(t, accum) + t->summed.bytes;
 }
 
-/* Seconds that a load takes. staging: bytes per second through pinned memory on both sides, before
- * and after; 0: none. */
+/* Seconds of a load. staging: bytes per second through pinned memory, before and after; 0: none. */
 double hy_plan_load_seconds(const hy_plan_wire *wire, double staging, const hy_plan_load *load);

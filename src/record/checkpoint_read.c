@@ -1,8 +1,7 @@
-/* checkpoint_read.c: finding and reading a checkpoint, or its weights alone. See state_files.h.
+/* checkpoint_read.c: finds and reads a checkpoint, or only its weights. See state_files.h.
  *
- * Names, shapes and types are all held against this run's model before the first tensor is loaded.
- * A checkpoint in fp32 can be gone on with in bf16 and the other way round: numbers are converted.
- * */
+ * Names, shapes and types are checked against this run's model before the first tensor is
+ * loaded. A run in bf16 can resume a checkpoint in fp32 and the reverse: numbers are converted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +18,8 @@
 
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
                              char path[HY_PATH_MAX]) {
-    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT,
-               "no checkpoint: %s is not the folder of a checkpoint or a run", from);
+    HY_FAIL_IF(!hy_path_is_dir(from), HY_ERR_INPUT, "%s is not a checkpoint folder or a run folder",
+               from);
     HY_TRY(hy_path_join(path, HY_PATH_MAX, from, "manifest.json"));
     if (hy_path_exists(path)) {
         HY_TRY(hy_path_join(path, HY_PATH_MAX, "", from));
@@ -34,7 +33,7 @@ hy_status hy_checkpoint_find(const hy_observer *observer, const char *from,
     return status;
 }
 
-/* Codes in a file bring their scales with them. */
+/* Quantised values in a file are stored with their scales. */
 static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *tensor,
                            hy_dtype from) {
     bool may_be = hy_is_real(from) || (hy_is_coded(from) && hy_scales_of(file, tensor->name));
@@ -42,8 +41,7 @@ static bool is_convertible(const hy_safetensors *file, const hy_state_tensor *te
            (may_be && (hy_is_real(tensor->dtype) || hy_is_coded(tensor->dtype)));
 }
 
-/* Scales of ours that are made with their codes, because the file has the numbers in another type.
- * */
+/* Scales that we compute, because the file stores the tensor in another type. */
 static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     if (!tensor->is_scale) return false;
     char codes[HY_STATE_NAME_MAX];
@@ -53,8 +51,8 @@ static bool is_made(const hy_safetensors *file, const hy_state_tensor *tensor) {
     return entry && entry->dtype != tensor->codes;
 }
 
-/* A single number may have a dimension or none: earlier versions wrote (1) for both. Codes come in
- * rows. */
+/* A scalar may have one dimension or none: earlier versions wrote (1) for both. Quantised values
+ * are stored in rows. */
 static bool has_shape_of(const hy_safetensors_entry *entry, const hy_state_tensor *tensor) {
     if (entry->ndim == 0 && hy_is_coded(entry->dtype)) return false;
     bool is_number = tensor->count == 1 && tensor->ndim <= 1 && entry->ndim <= 1;
@@ -69,7 +67,7 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
     HY_FAIL_IF(!entry, HY_ERR_INPUT, "%s is a checkpoint of another model: it has no tensor %s",
                path, tensor->name);
     HY_FAIL_IF(!has_shape_of(entry, tensor), HY_ERR_INPUT,
-               "%s is a checkpoint of another model: %s is %s there and %s here", path,
+               "%s is a checkpoint of another model: in it %s is %s, in this model %s", path,
                tensor->name, hy_dims_to_text(entry->shape, entry->ndim).text,
                hy_dims_to_text(tensor->shape, tensor->ndim).text);
     HY_FAIL_IF(!is_convertible(file, tensor, entry->dtype), HY_ERR_INPUT,
@@ -78,7 +76,7 @@ static hy_status check_tensor(const char *path, const hy_safetensors *file,
     return HY_OK;
 }
 
-/* A tensor of the file that this model does not have; NULL where none is found. */
+/* The first tensor of the file that this model does not have; NULL: there is none. */
 static const char *first_unknown(const hy_engine *e, const char *file, const hy_safetensors *st) {
     const char *name = NULL;
     size_t count = hy_safetensors_count(st);
@@ -98,8 +96,8 @@ static const char *first_unknown(const hy_engine *e, const char *file, const hy_
 
 #define ADAPTER ".lora_" /* in names */
 
-/* Weights of a model without adapters serve one that has them, and adapters one that has its
- * weights from files: what is not there stays as it is. */
+/* A model with adapters can load weights without adapters, and a model that reads its base from
+ * files can load adapters alone. Missing tensors keep their values. */
 static bool is_left_out(const hy_engine *e, const hy_safetensors *st,
                         const hy_state_tensor *tensor) {
     bool is_adapter = strstr(tensor->name, ADAPTER) != NULL;
@@ -114,7 +112,7 @@ static bool has_adapters(const hy_safetensors *st) {
     return false;
 }
 
-/* Any of a model's parameters may be trained whole beside adapters, but hardly all of these. */
+/* Besides adapters, a run may train some parameters whole, but hardly all of these. */
 static bool has_base(const hy_safetensors *st) {
     static const char *const names[] = {"embed.tokens.weight",      "blocks.0.norm1.weight",
                                         "blocks.0.attn.qkv.weight", "blocks.0.attn.out.weight",
@@ -141,7 +139,7 @@ hy_status hy_checkpoint_has_adapters(const char *path, bool *out) {
     return look_at_names(path, out, &is_whole);
 }
 
-/* Checkpoints of before the field are looked at. */
+/* Checkpoints older than this field are recognised by their tensors. */
 static hy_status looks_baseless(const char *path, bool *out) {
     bool is_adapted, is_whole;
     HY_TRY(look_at_names(path, &is_adapted, &is_whole));
@@ -165,8 +163,8 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     size_t expected = 0;
     bool is_plain = e->model->shape.adapter.rank == 0 && hy_model_has_passes(e->model);
     HY_FAIL_IF(is_plain && has_adapters(st), HY_ERR_INPUT,
-               "%s is of a run that trains adapters; make a whole model of it (hybrid-export "
-               "--merge), or go on with its adapters (lora)",
+               "%s is a checkpoint of a run that trains adapters; merge them into a model first "
+               "(hybrid-export --merge), or continue training the adapters (lora)",
                path);
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
@@ -179,10 +177,10 @@ static hy_status check_file(const hy_engine *e, const char *file, const char *pa
     }
     if (hy_safetensors_count(st) == expected) return HY_OK;
     const char *other = first_unknown(e, file, st);
-    return hy_fail(HY_ERR_INPUT,
-                   "%s is a checkpoint of another model: it has %zu tensors, this model %zu%s%s",
-                   path, hy_safetensors_count(st), expected, other ? "; one is called " : "",
-                   other ? other : "");
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s is a checkpoint of another model: it has %zu tensors, this model has %zu%s%s", path,
+        hy_safetensors_count(st), expected, other ? "; one of them is " : "", other ? other : "");
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -201,9 +199,9 @@ const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char 
     return hy_safetensors_find(file, scales);
 }
 
-/* Scales of blocks [first, first + count) of a coded parameter as fp32, at `out`, which has room
- * for what the file holds of them behind. Those of two levels are all there, with those of padding.
- * */
+/* Writes the scales of blocks [first, first + count) of a quantised parameter to `out` as fp32.
+ * `out` needs room for the file's bytes after them. Two-level scales are stored complete, with
+ * their padding. */
 static hy_status read_scales(const hy_safetensors *file, const hy_safetensors_entry *entry,
                              const hy_param *param, int64_t first, int64_t count, float *out) {
     const hy_safetensors_entry *scales = hy_scales_of(file, entry->name);
@@ -231,7 +229,8 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
         return HY_OK;
     }
     int32_t block = hy_param_block(param, entry->dtype);
-    HY_FAIL_IF(block == 0, HY_ERR_INPUT, "%s is %s, which rows of %lld cannot be", entry->name,
+    HY_FAIL_IF(block == 0, HY_ERR_INPUT,
+               "%s is stored as %s, which does not support rows of %lld elements", entry->name,
                hy_dtype_name(entry->dtype), (long long)param->shape[1]);
     int64_t skipped = first / block, blocks = (first + count - 1) / block - skipped + 1;
     float *scales = (float *)(void *)(raw + hy_align(bytes));
@@ -240,14 +239,13 @@ hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry 
     return HY_OK;
 }
 
-/* A file to read, and beside it the sum from which averages are made instead of its tensors, or
- * NULL. */
+/* A file to read, and the sum that averages are computed from instead of its tensors, or NULL. */
 typedef struct state_source {
     const hy_safetensors *file, *sum;
     double scale;
 } state_source;
 
-/* Elements [first, first + count) of a tensor as fp32, or of the average; `raw` as in
+/* Elements [first, first + count) of a tensor or of its average as fp32; `raw` as in
  * hy_read_floats. */
 static hy_status read_numbers(const state_source *from, const hy_state_tensor *tensor,
                               const hy_param *param, int64_t first, int64_t count, float *out,
@@ -262,8 +260,8 @@ static hy_status read_numbers(const state_source *from, const hy_state_tensor *t
     return HY_OK;
 }
 
-/* Elements [first, first + count) in the type of the store, at `raw`; what the file does not hold
- * is zero. */
+/* Elements [first, first + count) in the type of the store, at `raw`. Elements missing in the
+ * file are zero. */
 static hy_status read_part(const state_source *from, const hy_state_tensor *tensor,
                            const hy_param *param, int64_t first, int64_t count, float *numbers,
                            char *raw) {
@@ -283,7 +281,7 @@ static hy_status read_part(const state_source *from, const hy_state_tensor *tens
     return HY_OK;
 }
 
-/* Another rank has all of these bytes. */
+/* All of these bytes belong to another rank. */
 static bool is_elsewhere(const hy_engine *e, const hy_state_tensor *tensor, uint64_t offset,
                          int64_t count) {
     uint64_t bytes = hy_dtype_bytes(tensor->dtype, count);
@@ -309,7 +307,7 @@ static hy_status load_elements(hy_engine *e, const state_source *from,
     return HY_OK;
 }
 
-/* A tensor on its way to quantised values; `raw` as in hy_read_floats. */
+/* A tensor that is being quantised; `raw` as in hy_read_floats. */
 typedef struct coded_tensor {
     const state_source *from;
     const hy_state_tensor *tensor;
@@ -327,7 +325,7 @@ static hy_status read_coded(void *context, int64_t first, int64_t count, float *
     return HY_OK;
 }
 
-/* Numbers of the file become quantised values of ours, with scales. */
+/* Quantises numbers of the file and computes their scales. */
 static hy_status load_as_codes(hy_engine *e, const state_source *from,
                                const hy_state_tensor *tensor, char *staging) {
     hy_coding_target to = {
@@ -349,7 +347,8 @@ static hy_status load_tensor(hy_engine *e, const state_source *from, const hy_st
 }
 
 static hy_status load_tensors(hy_engine *e, const char *file, const state_source *from) {
-    char *staging = malloc(2 * HY_STATE_STAGING); /* numbers, and what files and stores have */
+    /* fp32 numbers, and the bytes of file and store */
+    char *staging = malloc(2 * HY_STATE_STAGING);
     if (!staging) return hy_fail(HY_ERR_MEMORY, "no memory to stage a checkpoint");
     hy_state_cursor cursor = {.file = file};
     hy_state_tensor tensor;
@@ -360,7 +359,7 @@ static hy_status load_tensors(hy_engine *e, const char *file, const state_source
     }
     free(staging);
     for (int row = 0; row < HY_ROW_COUNT && status == HY_OK; row++) {
-        status = hy_store_settle(hy_store_of(e, row)); /* what is backed by the disk is there */
+        status = hy_store_settle(hy_store_of(e, row)); /* rows on disk already have their data */
     }
     return status;
 }
@@ -385,17 +384,16 @@ hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path) {
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path) {
     bool is_own = false;
     (void)hy_json_as_bool(hy_json_get(progress, "own"), &is_own);
-    HY_FAIL_IF(
-        is_own, HY_ERR_INPUT,
-        "%s is of a model or loop of a program's own: only that program can go on with it or "
-        "use it; its parameters are in weights.safetensors, by their names",
-        path);
+    HY_FAIL_IF(is_own, HY_ERR_INPUT,
+               "%s is a checkpoint of a custom model or loop: only the program that wrote it can "
+               "resume it or use it; weights.safetensors holds its parameters by name",
+               path);
     return HY_OK;
 }
 
 hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale) {
     char file[HY_PATH_MAX];
-    int64_t samples; /* weights that were added to the sum; 0: there is none */
+    int64_t samples; /* number of weights in the sum; 0: there is no sum */
     hy_json *json;
     *sum = NULL;
     HY_TRY(hy_path_join(file, sizeof file, path, "trainer.json"));
@@ -420,9 +418,9 @@ static hy_status check_sums(const hy_engine *e, const char *path, const hy_safet
         const hy_safetensors_entry *entry = sum_of(sum, tensor.name);
         if (!entry) continue;
         HY_FAIL_IF(!has_shape_of(entry, &tensor) || !hy_is_real(entry->dtype), HY_ERR_INPUT,
-                   "%s: the average of %s is %s of %s, expected %s", path, tensor.name,
-                   hy_dims_to_text(entry->shape, entry->ndim).text, hy_dtype_name(entry->dtype),
-                   hy_dims_to_text(tensor.shape, tensor.ndim).text);
+                   "%s: the average of %s has shape %s and dtype %s, expected %s", path,
+                   tensor.name, hy_dims_to_text(entry->shape, entry->ndim).text,
+                   hy_dtype_name(entry->dtype), hy_dims_to_text(tensor.shape, tensor.ndim).text);
     }
     return HY_OK;
 }
@@ -440,7 +438,7 @@ hy_status hy_checkpoint_read_model(hy_engine *e, const char *path) {
     return status;
 }
 
-/* All files are looked at before the first is loaded: what is refused has changed nothing. */
+/* All files are checked before the first is loaded: a refused checkpoint changes nothing. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path) {
     const char *files[HY_STATE_FILES_MAX];
     int count = hy_state_files(e, files);

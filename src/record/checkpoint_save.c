@@ -1,6 +1,6 @@
-/* checkpoint_save.c: writing a checkpoint. See state_files.h for what goes where; formats/checkpoint.h makes it
- * whole or nothing. Tensors are read from their backing store piece by piece into the blocks that the file is
- * written from, so saving needs no second copy of anything. */
+/* checkpoint_save.c: writes a checkpoint. state_files.h says which file holds what;
+ * formats/checkpoint.h makes the write atomic. Tensors are read from their backing store piece
+ * by piece into the write buffer, so saving needs no second copy of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +10,10 @@
 #include "formats/safetensors_shared.h"
 #include "record/state_files.h"
 
-/* Some elements of a tensor, as many as the writer has room for, straight from their store. */
+/* Reads as many elements of a tensor as the writer has room for, directly from their store. */
 static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t at, int64_t *some,
                           hy_safetensors_writer *writer) {
-    float single; /* where not even one element fits: it is put across the border */
+    float single; /* not even one element fits: it is split across two buffers */
     size_t room, element = hy_dtype_size(tensor->dtype);
     void *to = hy_safetensors_room(writer, &room);
     bool is_across = room < element;
@@ -22,7 +22,7 @@ static hy_status put_some(hy_engine *e, const hy_state_tensor *tensor, int64_t a
     *some = tensor->count - at < most ? tensor->count - at : most;
     uint64_t offset = 0;
     bool is_here = hy_state_find(e, tensor, at, some, &offset);
-    HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "%s is not whole here", tensor->name);
+    HY_FAIL_IF(!is_here, HY_ERR_INTERNAL, "this rank does not hold all of %s", tensor->name);
     uint64_t size = hy_dtype_bytes(tensor->dtype, *some);
     HY_TRY(hy_store_read(hy_store_of(e, tensor->row), e->device.compute, offset,
                          is_across ? &single : to, size));
@@ -95,7 +95,7 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
 
 /* ---- by several ranks ---------------------------------------------------------------------------- */
 
-/* What this rank has of a tensor. What all have is written by one of them. */
+/* Writes this rank's part of a tensor. One rank writes what all ranks hold. */
 static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared_tensors *file,
                           size_t entry, char *staging) {
     const hy_shard *shard = &e->state.rows.shard;

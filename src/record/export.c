@@ -1,7 +1,7 @@
-/* export.c: OUT/model at the end of a run. See export.h.
+/* export.c: writes OUT/model at the end of a run. See export.h.
  *
- * Weights are read from their backing store in chunks, wherever that is; where the run averages its last
- * part, the average is what is written. */
+ * Weights are read in chunks from their backing store, wherever it is. If the run averages its
+ * last part, the average is written. */
 #include "record/export.h"
 
 #include <limits.h>
@@ -27,8 +27,8 @@ static hy_status dtype_of_source(const char *folder, hy_dtype *out) {
     return HY_OK;
 }
 
-/* The tokenizer that data was made with, where it does not lie in the model's folder: one that was named, or
- * that of a llama2.c file. */
+/* The tokenizer of the data if it is not in the model folder: a tokenizer that was named, or the
+ * file of llama2.c. */
 static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind,
                                 hy_export_plan *out) {
     const char *asked = settings->input.tokenizer;
@@ -36,8 +36,8 @@ static hy_status find_tokenizer(const hy_settings *settings, hy_model_files kind
     char folder[HY_PATH_MAX];
     if (!is_auto && strcmp(asked, "none") != 0) {
         HY_FAIL_IF(!hy_path_exists(asked), HY_ERR_INPUT,
-                   "the tokenizer of the model is missing: %s, which its data was made with, is "
-                   "not there any more",
+                   "the model's tokenizer is missing: %s, the tokenizer of the training data, no "
+                   "longer exists",
                    asked);
         return hy_path_join(out->tokenizer, sizeof out->tokenizer, "", asked);
     }
@@ -65,9 +65,10 @@ hy_status hy_export_prepare(const hy_settings *settings, hy_dtype_choice asked, 
 }
 
 hy_status hy_export_check_out(const hy_export_options *options) {
-    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT, "the folder to write has no name");
+    HY_FAIL_IF(!options->out || !options->out[0], HY_ERR_INPUT,
+               "the name of the output folder is empty");
     HY_FAIL_IF(hy_path_exists(options->out) && !options->overwrite, HY_ERR_INPUT,
-               "%s is there already; choose another folder or ask to overwrite it", options->out);
+               "%s already exists; choose another folder, or use --overwrite", options->out);
     return HY_OK;
 }
 
@@ -93,7 +94,7 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
 typedef struct run_reader {
     hy_engine *e;
     int row;      /* the weights, or their sum */
-    double scale; /* 1, or one over how many were added */
+    double scale; /* 1, or 1 / (number of weights in the sum) */
     char *raw;    /* bytes as the store has them */
     int64_t room; /* elements that fit there */
 } run_reader;

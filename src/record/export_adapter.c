@@ -1,7 +1,8 @@
-/* export_adapter.c: an adapter of PEFT's files merged into a model's folder. See hybrid.h.
+/* export_adapter.c: merges a PEFT adapter into a model folder. See hybrid.h.
  *
- * No run is needed: the adapter's folder says what it is, the model's folder has the weights, and the writer of
- * folders asks for one piece after the other. What the adapter trains whole comes from its own file. */
+ * No run is needed: the adapter's folder describes the adapter, the model folder has the
+ * weights, and the folder writer requests one piece after the other. Modules that the adapter
+ * trains whole come from its own file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +28,23 @@ typedef struct pair {
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* The model that was named, or the one that the adapter names. */
+/* The model that the caller names, or else the one named in the adapter. */
 static hy_status name_base(pair *p, const char *base) {
     const char *adapter = hy_config_settings(p->config)->lora.adapter;
     hy_peft_config config;
     HY_TRY(hy_peft_config_read(adapter, &config));
     const char *name = base && base[0] ? base : config.base;
     HY_FAIL_IF(!name[0], HY_ERR_INPUT,
-               "%s does not say which model it stands beside; name its folder (--base FOLDER)",
+               "%s does not say which base model it belongs to; name the base model's folder "
+               "(--base FOLDER)",
                adapter);
     hy_model_files kind = HY_FILES_NONE;
     bool is_preset = hy_builtin_text("model", name) != NULL;
     if (!is_preset) HY_TRY(hy_hf_find(name, &kind, p->base_path));
-    HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "%s stands beside %s, which is %s; --base FOLDER says where the model's folder is",
-               adapter, name, is_preset ? "a shape without weights" : "not there");
+    HY_FAIL_IF(
+        kind == HY_FILES_NONE, HY_ERR_INPUT,
+        "the base model of %s is %s, which is %s; name the base model's folder (--base FOLDER)",
+        adapter, name, is_preset ? "a shape without weights" : "not there");
     return hy_config_set(p->config, "model", name, HY_FROM_CALLER);
 }
 
@@ -73,7 +76,8 @@ static void close_pair(pair *p) {
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* Rows [row, row + rows) of a parameter that is in the adapter's file, in one tensor or in several. */
+/* Rows [row, row + rows) of a parameter from the adapter's file, where it is one tensor or
+ * several. */
 static hy_status read_rows(const pair *p, int32_t param, int64_t row, int64_t rows, float *out) {
     for (int32_t i = 0; i < p->adapter.count; i++) {
         const hy_hf_name *name = &p->adapter.names[i];
@@ -128,11 +132,11 @@ hy_status hy_merge_adapter(const char *adapter, const hy_export_options *options
     static const hy_observer nobody = {0};
     if (!observer) observer = &nobody;
     HY_TRY(hy_export_check_out(options));
-    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "the adapter to merge has no name");
+    HY_FAIL_IF(!adapter || !adapter[0], HY_ERR_INPUT, "no adapter to merge was named");
     hy_status status = open_pair(&p, adapter, options->base);
     if (status == HY_OK) status = write_merged(&p, options, observer);
     if (status == HY_OK) {
-        hy_say_to(observer, HY_NOTE, "merged %s onto the weights of %s",
+        hy_say_to(observer, HY_NOTE, "merged %s into the weights of %s",
                   hy_config_settings(p.config)->lora.adapter, p.base_path);
     }
     close_pair(&p);

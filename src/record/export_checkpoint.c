@@ -1,8 +1,8 @@
-/* export_checkpoint.c: a checkpoint as a folder that transformers loads. See hybrid.h.
+/* export_checkpoint.c: writes a checkpoint as a folder for transformers. See hybrid.h.
  *
- * The checkpoint's config.cfg says what the model is, weights.safetensors holds it by our names; where the
- * run averaged its last part, predictor.safetensors holds the sum. Nothing else of a run is needed: no
- * device is opened and no data read. */
+ * The checkpoint's config.cfg describes the model and weights.safetensors holds it under our
+ * names. If the run averaged its last part, predictor.safetensors holds the sum. Nothing else of
+ * the run is needed: no device is opened and no data is read. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -26,11 +26,11 @@ typedef struct saved {
     char path[PATH_MAX]; /* of the checkpoint, absolute */
     hy_saved_config said;
     hy_model *model;
-    hy_safetensors *weights, *sum; /* the sum: NULL where nothing was averaged */
+    hy_safetensors *weights, *sum; /* the sum; NULL: nothing was averaged */
     double scale;                  /* of the sum */
     char *raw;
-    bool lacks_base;      /* it has what is trained alone; the rest is in */
-    hy_weight_files base; /* the files of the model it stands beside, at */
+    bool lacks_base;      /* it holds only trained parameters; the others are in */
+    hy_weight_files base; /* the files of its base model, at this path */
     char base_path[HY_HF_PATH_MAX];
 } saved;
 
@@ -46,7 +46,7 @@ static hy_status open_weights(saved *s) {
     return hy_checkpoint_open_sum(s->path, &s->sum, &s->scale);
 }
 
-/* Every value of the run is written there, so its preset or its files are not needed. */
+/* It holds every value of the run, so the preset and its files are not needed. */
 static hy_status open_model(saved *s) {
     hy_shape shape;
     HY_TRY(hy_checkpoint_read_config(s->path, &s->said));
@@ -58,7 +58,7 @@ static hy_status open_model(saved *s) {
 
 /* ---- its tensors ------------------------------------------------------------------------------- */
 
-/* A parameter's average where there is one, which frozen ones have not; else its weights. */
+/* A parameter's average if it has one (frozen parameters have none), else its weights. */
 static const hy_safetensors_entry *entry_of(const saved *s, int32_t param,
                                             const hy_safetensors **file) {
     char name[HY_PARAM_NAME_MAX + 8];
@@ -74,12 +74,13 @@ static hy_status check_tensors(const saved *s) {
         const hy_safetensors *file;
         const hy_safetensors_entry *e = entry_of(s, i, &file);
         if (!e && s->lacks_base && !hy_is_adapter(param->kind)) continue;
-        if (!e) return hy_fail(HY_ERR_INPUT, "%s: the weights lack %s", s->path, param->name);
+        if (!e)
+            return hy_fail(HY_ERR_INPUT, "%s: the weights have no tensor %s", s->path, param->name);
         bool is_known = e->dtype == HY_F32 || e->dtype == HY_BF16 || e->dtype == HY_F16 ||
                         (hy_is_coded(e->dtype) && hy_scales_of(file, e->name));
         bool fits = is_known && e->bytes == hy_dtype_bytes(e->dtype, param->stored);
         if (fits) continue;
-        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which is not the model's",
+        return hy_fail(HY_ERR_INPUT, "%s: %s has %llu bytes of %s, which does not match the model",
                        s->path, e->name, (unsigned long long)e->bytes, hy_dtype_name(e->dtype));
     }
     return HY_OK;
@@ -114,8 +115,9 @@ static hy_dtype dtype_held(const saved *s) {
 
 /* ---- what it began as -------------------------------------------------------------------------- */
 
-/* What the model began as: kept beside the checkpoint, or where it was, or where the caller says it is. Without
- * it the export would be another model: of another architecture, without tokenizer and end tokens. */
+/* The model that the run started from: the copy in the run folder, its old path, or the path
+ * that the caller names. Without it the export would lack the architecture, the tokenizer and
+ * the end tokens. */
 static hy_status find_origin(const saved *s, const char *base, hy_settings *settings) {
     char run[HY_PATH_MAX], path[HY_HF_PATH_MAX];
     hy_model_files kind;
@@ -135,19 +137,18 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     if (settings->kept.folder[0] || !has_files) return HY_OK;
     HY_TRY(hy_settings_model_files(settings, &kind, path));
     HY_FAIL_IF(kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "%s, which the model began as, is not there: its architecture, tokenizer and end "
-               "tokens would be missing; name the folder where it is now (--base FOLDER)",
+               "the model that the run started from, %s, was not found; the export needs its "
+               "architecture, tokenizer and end tokens: name its folder (--base FOLDER)",
                model);
     return HY_OK;
 }
 
 /* ---- merging ----------------------------------------------------------------------------------- */
 
-/* The weights that adapters stand beside, by their files. */
+/* The files with the base weights of the adapters. */
 static hy_status open_base(saved *s, const hy_settings *settings) {
     hy_model_files kind;
-    hy_settings known =
-        *settings; /* --base names other files, which must be the same all the same */
+    hy_settings known = *settings; /* --base names other files, but their weights must be equal */
     char run[HY_PATH_MAX];
     if (!known.kept.weights[0]) {
         HY_TRY(hy_path_parent(run, sizeof run, s->path));
@@ -157,7 +158,7 @@ static hy_status open_base(saved *s, const hy_settings *settings) {
     return hy_weight_files_open(s->base_path, s->model, &s->base);
 }
 
-/* What adapters are added to: the base as training had it, or as its files have it. */
+/* The weights that adapters are added to: the base as quantised in training, or the files. */
 typedef struct merging {
     hy_requantise base;
     hy_merge sum;
@@ -167,12 +168,11 @@ static hy_status choose_onto(const saved *s, const char *onto, bool *as_files) {
     hy_dtype codes = s->model->params.frozen_codes;
     *as_files = onto && strcmp(onto, "folder") == 0;
     HY_FAIL_IF(onto && !*as_files && strcmp(onto, "trained") != 0, HY_ERR_INPUT,
-               "adapters cannot be merged onto %.40s; accepted: trained, folder", onto);
-    HY_FAIL_IF(
-        *as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
-        "%s holds the weights that its adapters stand beside as %s alone: there is no folder "
-        "to merge onto (--merge-onto trained)",
-        s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
+               "--merge-onto is %.40s; accepted: trained, folder", onto);
+    HY_FAIL_IF(*as_files && hy_is_coded(codes) && !s->lacks_base, HY_ERR_INPUT,
+               "%s holds its base weights only as %s, so there is no folder with the original "
+               "weights; use --merge-onto trained",
+               s->path, hy_settings_frozen_name(hy_config_settings(s->said.config)));
     return HY_OK;
 }
 
@@ -180,29 +180,27 @@ static void tell_onto(const saved *s, bool as_files, const hy_observer *observer
     const char *from = s->lacks_base ? s->base_path : s->path;
     hy_dtype codes = s->model->params.frozen_codes;
     if (!hy_is_coded(codes)) {
-        hy_say_to(observer, HY_NOTE, "merged onto the weights of %s", from);
+        hy_say_to(observer, HY_NOTE, "merged into the weights of %s", from);
         return;
     }
-    hy_say_to(observer, HY_NOTE, "merged onto %s of %s%s%s%s",
-              as_files ? "the weights" : "the base as it was trained: the weights", from,
-              as_files ? " as they are, not the " : " in ",
+    hy_say_to(observer, HY_NOTE, "merged into %s of %s%s%s%s",
+              as_files ? "the weights" : "the quantised base of the training: the weights", from,
+              as_files ? " as stored in the folder, not the " : " in ",
               hy_settings_frozen_name(hy_config_settings(s->said.config)),
               !s->lacks_base ? ""
-              : as_files ? " that the adapters were trained beside; --eval-batches 20 shows how "
-                           "far the two are apart"
-                         : "; --eval-batches 20 shows how far that is from the weights as they "
-                           "are (--merge-onto folder)");
+              : as_files     ? " base of the training; --eval-batches 20 measures the difference"
+                         : "; --eval-batches 20 measures the difference to the folder's weights "
+                           "(--merge-onto folder)");
 }
 
 static hy_status begin_merge(saved *s, const hy_export_options *options,
                              const hy_settings *settings, bool *as_files, merging *m) {
     const hy_shape *shape = &s->model->shape;
     const hy_params *params = &s->model->params;
-    HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters that could be merged",
-               s->path);
+    HY_FAIL_IF(shape->adapter.rank == 0, HY_ERR_INPUT, "%s has no adapters to merge", s->path);
     HY_TRY(choose_onto(s, options->onto, as_files));
     if (s->lacks_base) HY_TRY(open_base(s, settings));
-    /* What the checkpoint itself or a quantised folder holds as codes is read as what they stand for. */
+    /* Quantised values, of the checkpoint or of the folder, are decoded. */
     bool is_recoded = s->lacks_base && !*as_files && !s->base.coded;
     m->base = hy_requantise_begin(params, read_saved, s);
     m->sum = hy_merge_begin(shape, params, is_recoded ? hy_requantise_read : read_saved,

@@ -1,7 +1,7 @@
-/* folder.c: which folder a run has. See record.h.
+/* folder.c: chooses the folder of a run. See record.h.
  *
- * Chosen and checked before anything is written: a folder that holds a run already is an error unless it
- * is resumed or overwritten; the folder that would hold it must be writable. */
+ * The folder is chosen and checked before anything is written. A folder that already holds a run
+ * is an error unless it is resumed or overwritten. Its parent folder must be writable. */
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -16,8 +16,8 @@
 #include "formats/checkpoint.h"
 #include "record/record.h"
 
-/* What a run writes beside checkpoints. By the marks a folder is known to hold one; others may have files of
- * the other names, too. */
+/* Files that a run writes besides checkpoints. The marked files show that a folder holds a run;
+ * the other names may also occur in other folders. */
 static const struct {
     const char *name;
     bool is_mark;
@@ -59,7 +59,7 @@ static hy_status holds_run(const char *path, bool *out) {
     return HY_OK;
 }
 
-/* The nearest folder above `path` that exists must let us write. */
+/* The nearest existing parent folder of `path` must be writable. */
 static hy_status check_writable(const char *path) {
     char at[HY_PATH_MAX];
     snprintf(at, sizeof at, "%s", path);
@@ -73,13 +73,13 @@ static hy_status check_writable(const char *path) {
         *slash = 0;
     }
     HY_FAIL_IF(!hy_path_is_dir(at), HY_ERR_INPUT,
-               "the output folder %s cannot be made: %s is not a folder", path, at);
+               "cannot create the output folder %s: %s is not a folder", path, at);
     HY_FAIL_IF(access(at, W_OK | X_OK) != 0, HY_ERR_INPUT,
-               "the output folder %s cannot be written: %s: %s", path, at, strerror(errno));
+               "cannot write to the output folder %s: %s: %s", path, at, strerror(errno));
     return HY_OK;
 }
 
-/* Of a model's name the last part: presets are plain, files and folders are paths. */
+/* The last part of a model's name: presets are plain names, files and folders are paths. */
 void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     char last[128], stamp[32];
     size_t end = strlen(name);
@@ -100,7 +100,7 @@ void hy_default_folder(const char *name, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The run's folder, when `from` is that or one of its checkpoints. */
+/* The run's folder, if `from` is the folder or one of its checkpoints. */
 static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     snprintf(out, HY_PATH_MAX, "%s", from);
     size_t length = strlen(out);
@@ -117,16 +117,15 @@ static void run_folder_of(const char *from, char out[HY_PATH_MAX]) {
     }
 }
 
-/* The newest run below runs/ that has a checkpoint: names end in the date, but models differ, so the
- * date is compared. */
+/* The newest run in runs/ that has a checkpoint. Names end in the date but begin with the model,
+ * so only the dates are compared. */
 static hy_status newest_run(char out[HY_PATH_MAX]) {
     char **names;
     size_t count;
     char best_stamp[64] = "";
     out[0] = 0;
     HY_FAIL_IF(!hy_path_is_dir("runs"), HY_ERR_INPUT,
-               "there is no folder runs/ to resume from; name one: "
-               "--resume DIR");
+               "there is no folder runs/ to resume from; name a run folder: --resume DIR");
     HY_TRY(hy_dir_list("runs", &names, &count));
     for (size_t i = 0; i < count; i++) {
         char path[HY_PATH_MAX], checkpoint[HY_PATH_MAX];
@@ -143,7 +142,8 @@ static hy_status newest_run(char out[HY_PATH_MAX]) {
     }
     hy_dir_list_free(names, count);
     if (out[0]) return HY_OK;
-    return hy_fail(HY_ERR_INPUT, "no run below runs/ has a checkpoint; name one: --resume DIR");
+    return hy_fail(HY_ERR_INPUT,
+                   "no run in runs/ has a checkpoint; name a run folder: --resume DIR");
 }
 
 hy_status hy_config_load_run(hy_config *config, const char *folder) {
@@ -154,8 +154,8 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
         run_folder_of(folder, run);
     }
     HY_TRY(hy_path_join(path, sizeof path, run, "config.cfg"));
-    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT,
-               "%s is not the folder of a run: it has no config.cfg", run);
+    HY_FAIL_IF(!hy_path_exists(path), HY_ERR_INPUT, "%s is not a run folder: it has no config.cfg",
+               run);
     hy_kept_origin kept;
     HY_TRY(hy_origin_read(run, &kept));
     HY_TRY(hy_config_load_kept(config, path, &kept));
@@ -164,14 +164,14 @@ hy_status hy_config_load_run(hy_config *config, const char *folder) {
 
 hy_status hy_record_lock(hy_record *r) { return r->lock ? HY_OK : hy_lock_take(r->out, &r->lock); }
 
-/* No run is there, but a file that one would replace. */
+/* The folder holds no run, but a file that a run would replace. */
 static hy_status check_files(const char *path) {
     for (size_t i = 0; i < sizeof run_files / sizeof run_files[0]; i++) {
         char inside[HY_PATH_MAX];
         if (strcmp(run_files[i].name, "tensorboard") == 0) continue; /* files are added there */
         HY_TRY(hy_path_join(inside, sizeof inside, path, run_files[i].name));
         HY_FAIL_IF(hy_path_exists(inside), HY_ERR_INPUT,
-                   "%s is there already, and a run would replace it; choose another --out, or add "
+                   "%s already exists, and the run would replace it; choose another --out, or add "
                    "--overwrite",
                    inside);
     }
@@ -185,13 +185,13 @@ static hy_status check_free(const hy_record *r, const hy_settings *s, bool *has_
     }
     HY_FAIL_IF(*has_run && !s->save.resume[0] && !s->save.overwrite && !r->is_out_ours,
                HY_ERR_INPUT,
-               "%s holds a run already; add --resume to go on with it, --overwrite to "
-               "begin anew there, or choose another --out",
+               "%s already holds a run; add --resume to continue it, --overwrite to start over, or "
+               "choose another --out",
                r->out);
     return HY_OK;
 }
 
-/* What --overwrite would remove must not be what the new run begins with. */
+/* --overwrite must not remove what the new run starts from. */
 static hy_status check_sources(const hy_record *r, const hy_settings *s) {
     const struct {
         const char *key, *path;
@@ -207,7 +207,7 @@ static hy_status check_sources(const hy_record *r, const hy_settings *s) {
         const char *below = path + length + 1;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(below, "/"), below);
         HY_FAIL_IF(is_of_run(name, false) || strcmp(name, HY_ORIGIN_FOLDER) == 0, HY_ERR_INPUT,
-                   "%s = %s lies in %s, which --overwrite would clear; choose another --out",
+                   "%s = %s is inside %s, which --overwrite would delete; choose another --out",
                    sources[i].key, sources[i].path, r->out);
     }
     return HY_OK;
@@ -217,7 +217,7 @@ hy_status hy_record_choose_folder(hy_record *r, const hy_settings *s) {
     bool is_resumed = s->save.resume[0] != 0;
     bool is_auto = strcmp(s->save.resume, "auto") == 0;
     if (strcmp(s->out, "none") == 0) {
-        HY_FAIL_IF(is_auto, HY_ERR_INPUT, "resume = auto needs an output folder, out is none");
+        HY_FAIL_IF(is_auto, HY_ERR_INPUT, "resume = auto needs an output folder, but out is none");
         r->out[0] = 0;
         return HY_OK;
     }
@@ -273,7 +273,8 @@ hy_status hy_record_make_folder(hy_record *r, const hy_settings *s) {
     bool has_run;
     HY_TRY(hy_dir_make(r->out));
     HY_TRY(hy_record_lock(r));
-    HY_TRY(check_free(r, s, &has_run)); /* again: another run may have come and gone meanwhile */
+    /* again: another run may have started and ended meanwhile */
+    HY_TRY(check_free(r, s, &has_run));
     bool is_anew = !r->is_out_ours;
     r->is_out_ours = true;
     bool clears = has_run && is_anew && !s->save.resume[0] && s->save.overwrite;

@@ -1,9 +1,10 @@
-/* metrics.c: OUT/metrics.jsonl, one object a line: a line a step, and lines of what happens between.
+/* metrics.c: OUT/metrics.jsonl, one JSON object per line: one line per step, and lines for events
+ * between steps.
  *
- * The file only grows while a run goes on and is flushed about once a second. Lines stay in memory until
- * they are written: a disk that refuses them is asked again, at the same place in the file. A resumed run
- * first drops the lines past its checkpoint, so that every step stands there once; then each session begins
- * with a line of its own. */
+ * The file only grows during a run and is flushed about once a second. Lines stay in memory
+ * until they are written; after a failed write the same bytes are written again at the same
+ * place. A resumed run first drops the lines after its checkpoint, so every step occurs once;
+ * then each session begins with its own line. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,12 +17,11 @@
 #define FLUSH_SECONDS 1.0
 #define LINE_ROOM ((size_t)24 << 10)
 #define WAITING_ROOM ((size_t)64 << 10)
-#define MOST_WAITING ((size_t)16 << 20) /* bytes of lines that the disk does not take */
+#define MOST_WAITING ((size_t)16 << 20) /* bytes of lines that could not be written */
 
-/* Whether a line tells of something the checkpoint has seen. Lines cut by a crash do not. Compute spent
- * is compared, because a step and the jump after it have the same number. What happened right after the
- * checkpoint's own step stays: it did happen, and how the run goes on is in the line that follows. Fails
- * where memory lacks: nothing is known of the line then. */
+/* Is a line older than the checkpoint? A line cut by a crash is not. The compute spent is
+ * compared, because a step and the jump after it have the same number. Events right after the
+ * checkpoint's own step stay. Fails if memory runs out, because then the line cannot be read. */
 static hy_status judge_line(const char *line, size_t size, double last_spent, bool *is_kept) {
     hy_json *json;
     double spent;
@@ -34,8 +34,9 @@ static hy_status judge_line(const char *line, size_t size, double last_spent, bo
     return HY_OK;
 }
 
-/* Each line by itself: what happens while a fork is tried has a number ahead of the lines after it. The
- * file is mapped, for it may be large, and written anew only where a line goes. */
+/* Checks each line by itself, because events during a paired test have higher step numbers than
+ * the lines after them. The file is mapped, because it may be large, and rewritten only if a
+ * line is dropped. */
 static hy_status drop_later_lines(const char *path, double last_spent) {
     enum { LONGEST = 1 << 26 };
     hy_file_map map;
@@ -48,7 +49,7 @@ static hy_status drop_later_lines(const char *path, double last_spent) {
         const char *newline = memchr(text + at, '\n', looked_at);
         if (!newline && left > LONGEST) {
             status =
-                hy_fail(HY_ERR_INPUT, "%s has a line of more than %d MiB: it is no metrics file",
+                hy_fail(HY_ERR_INPUT, "%s has a line of more than %d MiB: it is not a metrics file",
                         path, LONGEST >> 20);
             break;
         }
@@ -89,7 +90,7 @@ static hy_status write_waiting(hy_record *r) {
     r->flushed = hy_clock();
     if (!r->has_metrics || lines->size == 0) return HY_OK;
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
-    /* Where the folder was replaced, the file is another run's. */
+    /* If the folder was replaced, the file belongs to another run. */
     if (r->lock && !hy_lock_is_there(r->lock)) {
         return hy_fail(HY_ERR_IO, "cannot write %s: the folder was deleted or moved", path);
     }
@@ -102,24 +103,24 @@ void hy_record_flush(hy_record *r) {
     hy_tensorboard_flush(r);
     bool is_late = write_waiting(r) != HY_OK;
     if (is_late && r->waiting.size > MOST_WAITING) {
-        hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without metrics",
+        hy_say_to(&r->observer, HY_WARNING, "%s; the run continues without metrics",
                   hy_error_message());
         r->has_metrics = false;
     } else if (is_late && !r->is_late) {
         hy_say_to(&r->observer, HY_WARNING,
-                  "%s; the run goes on, and what belongs there is written when it can be",
+                  "%s; the run continues and writes these lines later, when it can",
                   hy_error_message());
     }
     r->is_late = is_late;
 }
 
-/* The line that is ready reaches the file at once, or within a second. */
+/* Writes the finished line to the file, at once or within a second. */
 static void close_line(hy_record *r, hy_json_writer *w, bool is_urgent) {
     hy_json_close_object(w);
     hy_text_add(&r->line, "\n");
     if (!hy_text_reserve(&r->waiting, r->line.size)) {
         r->waiting.has_failed =
-            false; /* what it holds is whole, and makes room when it is written */
+            false; /* it holds whole lines, and becomes free when they are written */
         hy_record_flush(r);
     }
     hy_text_add_bytes(&r->waiting, r->line.data, r->line.size);
@@ -136,7 +137,8 @@ hy_status hy_record_open(hy_record *r, const hy_settings *s, hy_start_line *star
     char path[HY_PATH_MAX];
     hy_json_writer w;
     HY_TRY(hy_path_join(path, sizeof path, r->out, "metrics.jsonl"));
-    /* Steps need no more, so that no line is lost where memory lacks, and none is taken in mid-run. */
+    /* Large enough for all steps: no line is lost when memory is short, and nothing is allocated
+     * during a run. */
     if (!hy_text_reserve(&r->line, LINE_ROOM) || !hy_text_reserve(&r->waiting, WAITING_ROOM)) {
         return hy_text_status(r->line.has_failed ? &r->line : &r->waiting);
     }

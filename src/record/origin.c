@@ -1,9 +1,10 @@
-/* origin.c: what a run keeps of the model that it began as. See record.h.
+/* origin.c: the copy that a run keeps of the model that it started from. See record.h.
  *
- * RUN/origin/files holds what lay beside the weights of the model (config.json, tokenizer, chat template,
- * generation settings), RUN/origin/tokenizer one that was named, and origin.json what they were, with size
- * and hash of each. So a run is resumed, evaluated, talked to and exported when those are gone. The folder is
- * written once, before the first step, and takes its name when it is whole. */
+ * RUN/origin/files holds the model's other files (config.json, tokenizer, chat template,
+ * generation settings), RUN/origin/tokenizer a tokenizer that was named, and origin.json lists
+ * them with size and hash. So a run can be resumed, evaluated, used and exported when the
+ * originals are gone. The folder is written once, before the first step, and gets its final name
+ * when it is complete. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -44,7 +45,7 @@ bool hy_origin_is_kept(const char *run) {
     return origin_path(run, "origin.json", path) == HY_OK && hy_path_exists(path);
 }
 
-/* First the name, then the files: half of it is never seen. */
+/* The name is removed first, then the files: nobody sees a partial folder. */
 hy_status hy_origin_drop(const char *run) {
     char path[HY_PATH_MAX], old[HY_PATH_MAX];
     HY_TRY(hy_path_join(path, sizeof path, run, HY_ORIGIN_FOLDER));
@@ -56,7 +57,7 @@ hy_status hy_origin_drop(const char *run) {
 
 /* ---- reading ----------------------------------------------------------------------------------- */
 
-/* A file that is missing or another would make another model of the export: an error of the run's folder. */
+/* With a missing or changed file the export would be a different model, so that is an error. */
 static hy_status check_file(const char *run, const hy_json *json, const hy_json_node *file) {
     const char *name, *hex;
     char path[HY_PATH_MAX];
@@ -66,16 +67,16 @@ static hy_status check_file(const char *run, const hy_json *json, const hy_json_
     HY_TRY(hy_json_int(json, file, "bytes", &bytes));
     HY_TRY(hy_json_string(json, file, "xxh64", &hex, NULL));
     HY_FAIL_IF(name[0] == '/' || strstr(name, ".."), HY_ERR_INPUT,
-               "%s/" HY_ORIGIN_FOLDER "/origin.json: \"%.100s\" is no file of this folder", run,
+               "%s/" HY_ORIGIN_FOLDER "/origin.json: \"%.100s\" is not a file in this folder", run,
                name);
     HY_TRY(origin_path(run, name, path));
     bool is_there = hy_path_exists(path);
     if (is_there) HY_TRY(hy_file_hash(path, &hash, &size));
     bool is_same = size == (uint64_t)bytes && hash == strtoull(hex, NULL, 16);
     HY_FAIL_IF(!is_there || !is_same, HY_ERR_IO,
-               "%s is %s; put it back, or remove %s/" HY_ORIGIN_FOLDER
-               " to go by the model that the run began as, where it is now",
-               path, is_there ? "not what the run began with" : "missing", run);
+               "%s %s; restore the file, or remove %s/" HY_ORIGIN_FOLDER
+               " to use the model that the run started from, at its current path",
+               path, is_there ? "is not the file that the run started with" : "is missing", run);
     return HY_OK;
 }
 
@@ -93,7 +94,7 @@ static hy_status read_origin(const char *run, const hy_json *json, hy_kept_origi
     bool fits = strlen(prefix) < sizeof out->prefix && strlen(weights) < sizeof out->weights &&
                 !strchr(tokenizer, '/');
     HY_FAIL_IF(version != VERSION || kind > HY_FILES_LLAMA2C || !fits, HY_ERR_INPUT,
-               "%s/" HY_ORIGIN_FOLDER "/origin.json is not what this program writes", run);
+               "%s/" HY_ORIGIN_FOLDER "/origin.json was not written by this program", run);
     for (const hy_json_node *f = hy_json_first(files); f; f = hy_json_next(f)) {
         HY_TRY(check_file(run, json, f));
     }
@@ -122,7 +123,7 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out) {
 
 /* ---- what there is to keep --------------------------------------------------------------------- */
 
-/* What the tensors of a folder are called, and a hash of all weights. */
+/* The tensor names of a folder, and a hash of all weights. */
 static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
     hy_hash hash;
     char **names, file[HY_PATH_MAX];
@@ -155,14 +156,14 @@ hy_status hy_origin_find_weights(const hy_settings *s, hy_model_files *kind,
                                  char path[HY_HF_PATH_MAX]) {
     hy_status status = hy_settings_base_files(s, kind, path);
     HY_FAIL_IF(status != HY_OK || *kind == HY_FILES_NONE, HY_ERR_INPUT,
-               "the adapters stand beside the weights of %s, which are not there; --base FOLDER "
-               "says where that model is now",
+               "the adapters' base model, %s, was not found; name its folder (--base FOLDER)",
                s->lora.base[0] ? s->lora.base : s->model);
     hy_kept_origin now = {.kind = *kind};
     HY_TRY(look_at_weights(path, &now));
     bool is_same = !s->kept.weights[0] || strcmp(now.weights, s->kept.weights) == 0;
     HY_FAIL_IF(!is_same, HY_ERR_INPUT,
-               "%s holds other weights than those that the adapters were trained beside", path);
+               "the weights in %s are not the base weights that the adapters were trained with",
+               path);
     return HY_OK;
 }
 
@@ -171,7 +172,7 @@ static const char *last_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* Copies the files into `partial`; gives the name of a tokenizer that was named. */
+/* Copies the files into `partial`; returns the name of the tokenizer that the user named. */
 static hy_status copy_files(const hy_settings *s, const hy_model *model, const hy_kept_origin *o,
                             const char *partial, char tokenizer[HY_PATH_MAX]) {
     char folder[HY_PATH_MAX], files[HY_PATH_MAX], path[HY_PATH_MAX];
@@ -196,7 +197,7 @@ static hy_status copy_files(const hy_settings *s, const hy_model *model, const h
                       : hy_hf_write_tokenizer(path, files);
 }
 
-/* Lists the files below PARTIAL/name, folders first met first. */
+/* Lists the files below PARTIAL/name; folders come in the order in which they are found. */
 static hy_status list_files(const char *partial, const char *name, hy_json_writer *w) {
     char folder[HY_PATH_MAX], inside[HY_PATH_MAX], path[HY_PATH_MAX], hex[17], **names;
     size_t count;
@@ -255,7 +256,7 @@ static hy_status write_json(const hy_settings *s, const hy_kept_origin *o, const
 
 static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *model,
                       const char *partial) {
-    hy_kept_origin o = s->kept; /* of the run that this one goes on from, or nothing */
+    hy_kept_origin o = s->kept; /* of the run that this one resumes, or NULL */
     char path[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_dir_remove(partial));
     if (!o.folder[0]) {
@@ -267,8 +268,8 @@ static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *
     HY_TRY(hy_dir_sync(partial));
     HY_TRY(hy_path_join(path, sizeof path, r->out, HY_ORIGIN_FOLDER));
     HY_FAIL_IF(hy_path_exists(path) && !hy_origin_is_kept(r->out), HY_ERR_INPUT,
-               "%s is in the way: a run keeps there what its model began as, and this is none of "
-               "a run; choose another --out",
+               "%s already exists and was not written by a run; a run keeps a copy of its starting "
+               "model there: choose another --out",
                path);
     HY_TRY(hy_origin_drop(r->out));
     HY_TRY(hy_path_rename(partial, path));
@@ -303,7 +304,7 @@ hy_status hy_origin_check_adapter(const hy_settings *settings, const char *adapt
     hy_settings s = *settings;
     hy_model_files kind;
     bool is_named = false;
-    s.lora.base[0] = 0; /* that is of a run that goes on */
+    s.lora.base[0] = 0; /* which belongs to the resumed run */
     if (s.init_from[0] || hy_path_parent(run, sizeof run, adapter) != HY_OK) return HY_OK;
     if (hy_checkpoint_peek(run, path, sizeof path) != HY_OK) return HY_OK;
     if (hy_checkpoint_lacks_base(path, &is_named) != HY_OK || !is_named) return HY_OK;

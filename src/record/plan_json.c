@@ -23,7 +23,7 @@ static void put_groups(const hy_group_info *groups, int32_t count, hy_json_write
     hy_json_close_array(w);
 }
 
-/* Of several ranks: what goes between them. All else is of one. */
+/* With several ranks: the traffic between them. All other figures are those of one rank. */
 static void put_link(const hy_plan_facts *facts, hy_json_writer *w) {
     hy_json_open_object(w, "link");
     hy_json_put_string(w, "name", facts->link);

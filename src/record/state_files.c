@@ -6,7 +6,7 @@
 
 #include "kernels/coded.h"
 
-/* The snapshot is only worth keeping until its jump is corrected. */
+/* The snapshot is saved only until its jump is corrected. */
 static bool is_saved(const hy_engine *e, int row) {
     const hy_row *r = &e->state.rows.row[row];
     bool is_kept = r->kind && r->kind->file && r->store.place != HY_NOWHERE;
@@ -32,14 +32,14 @@ static void step(const hy_engine *e, hy_state_cursor *at) {
     }
 }
 
-/* Ranks have slices of its parameters. What is cut by bytes is found as if it were whole: stores keep and give what is
- * here of it. */
+/* Each rank has slices of its parameters. Rows that are divided by bytes are looked up as if
+ * they were whole: the store returns the part of this rank. */
 static bool is_shared(const hy_engine *e, const hy_row *row) {
     return hy_rows_shard(&e->state.rows) && row->kind->sharding != HY_SHARDED_BYTES &&
            (row->is_sharded || row->kind->is_tiled);
 }
 
-/* What all ranks together have of the cursor's parameter in its row; false: the row has nothing of it. */
+/* The elements of the cursor's parameter in its row on all ranks; false: the row has none of it. */
 static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *out) {
     const hy_row *row = &e->state.rows.row[at->row];
     const hy_param *param = &e->model->params.list[at->param];
@@ -54,7 +54,7 @@ static bool look(const hy_engine *e, const hy_state_cursor *at, hy_layout_item *
     return item >= 0;
 }
 
-/* This rank's first item of it, -1: it has none. */
+/* This rank's first item of it; -1: none. */
 static int32_t own_item(const hy_engine *e, const hy_state_cursor *at) {
     const hy_row *row = &e->state.rows.row[at->row];
     const int32_t *first = e->state.rows.tiles.first;
@@ -62,7 +62,8 @@ static int32_t own_item(const hy_engine *e, const hy_state_cursor *at) {
     return first[at->param] < first[at->param + 1] ? first[at->param] : -1;
 }
 
-/* The scales of `count` elements, of which files hold `stored`. Those of two levels are bytes, all of them. */
+/* The scales of `count` elements, of which files hold `stored`. Two-level scales are bytes and
+ * are stored complete. */
 static void put_scales(const hy_layout_item *item, int64_t stored, int64_t count,
                        hy_state_tensor *out) {
     bool has_levels = item->group > 0;
@@ -107,10 +108,10 @@ bool hy_state_next(const hy_engine *e, hy_state_cursor *at, hy_state_tensor *out
     } else {
         out->run = param->part > 0 ? param->part : item->count;
     }
-    /* The longest name is known here, so that ".scale" has room: the compiler sees it too. */
+    /* The maximum length of a name is known here, so the compiler sees that ".scale" fits. */
     snprintf(out->name, HY_PARAM_NAME_MAX + 9, "%s%s%s", row->name, row->name[0] ? "." : "",
              param->name);
-    if (at->is_at_scales) { /* those of blocks that are all padding are zero like their codes */
+    if (at->is_at_scales) { /* scales of blocks that are only padding are zero, like their codes */
         memcpy(out->name + strlen(out->name), ".scale", sizeof ".scale");
         int64_t stored = param->part > 0 || !is_like_param ? count : param->stored;
         put_scales(item, stored, count, out);
@@ -141,7 +142,8 @@ static void cut_to(int64_t *count, int64_t most) {
     if (*count > most) *count = most;
 }
 
-/* Where ranks have parts: runs are parameters, of which this rank has a slice; of that one or more tiles. */
+/* With several ranks a run of items is a parameter; this rank has a slice of it, in one or more
+ * tiles. */
 static bool find_shared(const hy_engine *e, const hy_state_tensor *t, int64_t first, int64_t *count,
                         uint64_t *offset) {
     const hy_row *row = &e->state.rows.row[t->row];

@@ -22,28 +22,28 @@
 
 #define HY_ALGORITHMS_FILE "matmul-algorithms"
 #define HY_STATE_NAME_MAX (HY_PARAM_NAME_MAX + 16)
-#define HY_STATE_STAGING (8u << 20) /* bytes that pass between file and device at a time */
+#define HY_STATE_STAGING (8u << 20) /* bytes copied between file and device at a time */
 
-/* The files that hold rows of this engine now: names, how many. */
+/* Names and number of the files that hold rows of this engine. */
 #define HY_STATE_FILES_MAX 3
 int hy_state_files(const hy_engine *e, const char *names[HY_STATE_FILES_MAX]);
 
-/* One tensor of a file: the elements that mean something, and where they are in their class. */
+/* One tensor of a file: its elements without padding, and their position in their class. */
 typedef struct hy_state_tensor {
     char name[HY_STATE_NAME_MAX];
     hy_dtype dtype;
     int32_t ndim;
     int64_t shape[HY_PARAM_DIMS];
     int32_t param;
-    int32_t row, item; /* the first of its items there; -1: other ranks have all of it */
-    int64_t run;       /* each of so many elements: tiles, or all that there are */
+    int32_t row, item; /* its first item there; -1: other ranks hold all of it */
+    int64_t run;       /* elements of each item: tiles, or all elements */
     int32_t block;     /* of codes in a row of shards: elements that share a scale */
-    uint64_t scales;   /* of codes: where those are, from the start of the class */
-    bool is_scale;     /* it is the scales of the tensor before it, */
+    uint64_t scales;   /* of codes: position of the scales, from the start of the class */
+    bool is_scale;     /* it holds the scales of the tensor before it, */
     hy_dtype codes;    /* which has this type */
     int64_t count;     /* elements in the file */
-    int64_t in_memory; /* with the padding behind them, which is zero */
-    int zero;          /* the byte of which a zero is made */
+    int64_t in_memory; /* with the padding after them, which is zero */
+    int zero;          /* the byte that encodes zero */
 } hy_state_tensor;
 
 /* Begin with {.file = name}. */
@@ -56,24 +56,25 @@ typedef struct hy_state_cursor {
 /* The next tensor of the file; false after the last. */
 bool hy_state_next(const hy_engine *e, hy_state_cursor *cursor, hy_state_tensor *out);
 int32_t hy_state_tensors(const hy_engine *e, const char *file);
-/* Where element `first` is in its class; *count is cut to those that lie behind it without a gap. False: another rank
- * has those. */
+/* The position of element `first` in its class; *count is reduced to the elements that follow
+ * without a gap. False: they belong to another rank. */
 bool hy_state_find(const hy_engine *e, const hy_state_tensor *tensor, int64_t first, int64_t *count,
                    uint64_t *offset);
 
 /* ---- checkpoint_save.c, checkpoint_read.c ---- */
 
-/* Several ranks: one makes the files of a checkpoint that it has begun; all write their parts into its folder; then the
- * one goes on as if it were alone. */
+/* With several ranks, one rank creates the files of the checkpoint, all write their parts, and
+ * that rank completes it. */
 struct hy_checkpoint;
 hy_status hy_checkpoint_make_files(hy_engine *e, struct hy_checkpoint *checkpoint);
 hy_status hy_checkpoint_write_parts(hy_engine *e, const char *folder);
-/* Puts rows, algorithms and the given trainer.json and config.cfg into a checkpoint that was begun. */
+/* Adds rows, algorithms and the given trainer.json and config.cfg to a checkpoint that was
+ * begun. */
 hy_status hy_checkpoint_write_state(hy_engine *e, struct hy_checkpoint *checkpoint,
                                     const hy_text *progress, const char *config);
 
-/* What its config.cfg says. The names of the model and of the adapter that the run began as stand beside the
- * configuration, not in it: their files may be gone. */
+/* Reads its config.cfg. The names of the starting model and adapter are returned separately,
+ * because their files may be gone. */
 typedef struct hy_saved_config {
     hy_config *config;
     char model[HY_TEXT_MAX], adapter[HY_TEXT_MAX]; /* "": not said */
@@ -81,30 +82,32 @@ typedef struct hy_saved_config {
 hy_status hy_checkpoint_read_config(const char *checkpoint, hy_saved_config *out);
 void hy_saved_config_free(hy_saved_config *saved); /* {0} too */
 
-/* The checkpoint that `from` names: itself, or the newest whole one of a run's folder. */
+/* The checkpoint that `from` names: itself, or the newest complete one of a run folder. */
 hy_status hy_checkpoint_find(const hy_observer *observer, const char *from, char path[HY_PATH_MAX]);
-/* Names, shapes and types are all held against this engine's model before the first tensor is loaded. */
+/* Names, shapes and types are checked against this engine's model before the first tensor is
+ * loaded. */
 hy_status hy_checkpoint_read_rows(hy_engine *e, const char *path);
 hy_status hy_checkpoint_read_weights(hy_engine *e, const char *path);
-/* It is of a run whose adapters stand beside a model's files: it has what is trained alone. Its trainer.json says
- * so; of one from before it did, the tensors' names. */
+/* Does the checkpoint hold only trained parameters, because its base model is in files? Its
+ * trainer.json says so; for older checkpoints the tensor names decide. */
 #define HY_LACKS_BASE "lacks_base"
 hy_status hy_checkpoint_lacks_base(const char *path, bool *out);
-/* It is of a run that trains adapters. */
+/* It belongs to a run that trains adapters. */
 hy_status hy_checkpoint_has_adapters(const char *path, bool *out);
-/* The weights as OUT/model has them: their average where the run has one. */
+/* The weights as in OUT/model: their average if the run has one. */
 hy_status hy_checkpoint_read_model(hy_engine *e, const char *path);
-/* HY_ERR_INPUT, by its trainer.json: it is of a caller's own model, which nobody else computes with. */
+/* HY_ERR_INPUT if its trainer.json belongs to a custom model, which only its own program can
+ * compute. */
 hy_status hy_checkpoint_must_be_ours(const hy_json_node *progress, const char *path);
-/* The sum of the weights that a run averages, and what makes the average of it; *sum is NULL where there is
- * none. The caller closes it. */
+/* The sum of the weights that a run averages, and the factor that gives the average; *sum is
+ * NULL if there is none. The caller closes it. */
 hy_status hy_checkpoint_open_sum(const char *path, hy_safetensors **sum, double *scale);
 /* The scales of a coded tensor in a file, or NULL. */
 const hy_safetensors_entry *hy_scales_of(const hy_safetensors *file, const char *name);
-/* Elements [first, first + count) of a parameter's tensor of any type as fp32; `raw` has room for as many of
- * them. */
+/* Elements [first, first + count) of a parameter's tensor of any type as fp32; `raw` needs room
+ * for as many. */
 hy_status hy_read_floats(const hy_safetensors *file, const hy_safetensors_entry *entry,
                          const hy_param *param, int64_t first, int64_t count, float *out,
                          char *raw);
-/* The matmul algorithms it was made with, where there are any: before plans are made. */
+/* Loads the matmul algorithms of the checkpoint, if it has any; call it before plans are made. */
 hy_status hy_checkpoint_read_algorithms(hy_engine *e, const char *path);

@@ -1,4 +1,5 @@
-/* summary_json.c: what the run came to, as JSON: for OUT/summary.json and for programs. See record.h. */
+/* summary_json.c: the result of a run as JSON: for OUT/summary.json and for programs. See
+ * record.h. */
 #include <math.h>
 
 #include "base/json.h"

@@ -1,9 +1,9 @@
-/* tensorboard.c: a run's scalars as TensorBoard reads them: OUT/tensorboard. See record.h.
+/* tensorboard.c: a run's scalars for TensorBoard: OUT/tensorboard. See record.h.
  *
- * Each step gives one record with the numbers of its line in metrics.jsonl that have a tag, rounded to fp32.
- * A jump has the number of the step before it: what it says of phase, memory and waiting stands at that step
- * a second time. A session that goes on with a run has a file of its own, which begins by taking back the
- * steps that it will do again. */
+ * Each step writes one record with the numbers of its metrics.jsonl line that have a tag,
+ * rounded to fp32. A jump has the number of the step before it, so phase, memory and waiting
+ * occur twice at that step. A resumed session writes a new file, which first removes the steps
+ * that it will repeat. */
 #include <math.h>
 #include <stdio.h>
 
@@ -12,9 +12,9 @@
 #include "base/say.h"
 #include "record/record.h"
 
-/* A disk that is full ends this record, not the run. */
+/* A full disk ends this record, not the run. */
 static void end_record(hy_record *r) {
-    hy_say_to(&r->observer, HY_WARNING, "%s; the run goes on without event files for TensorBoard",
+    hy_say_to(&r->observer, HY_WARNING, "%s; the run continues without event files for TensorBoard",
               hy_error_message());
     hy_tfevents_abandon(r->tensorboard);
     r->tensorboard = NULL;
@@ -51,7 +51,7 @@ void hy_tensorboard_step(hy_record *r, const hy_step_line *line, const hy_ledger
     for (int cls = 0; cls < HY_CLASS_COUNT; cls++) {
         char tag[64];
         bool is_used = ledger->cell[cls][HY_FULL].place == HY_DEVICE ||
-                       line->device[cls] > 0; /* a class that is gone is drawn as 0 */
+                       line->device[cls] > 0; /* a class that no longer exists is drawn as 0 */
         snprintf(tag, sizeof tag, "memory/%s", hy_class_name((hy_class)cls));
         if (is_used) hy_tfevents_add_scalar(e, tag, (double)line->device[cls]);
     }

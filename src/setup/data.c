@@ -1,5 +1,5 @@
-/* data.c: data as the settings say: where the model's folder is, whose tokenizer and chat template it
- * is read with, and who hears of rows that were left out. See engine.h. */
+/* data.c: opens data as configured: the model's folder, the tokenizer and chat template for
+ * reading it, and the observer for skipped rows. See engine.h. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **
     char folder[HY_PATH_MAX], tokenizer[HY_PATH_MAX];
     HY_TRY(hy_model_folder(s, folder));
     HY_TRY(hy_model_tokenizer(e->model, s->input.tokenizer, folder, tokenizer));
-    /* The text built into the program is bytes, whatever the model reads otherwise. */
+    /* The built-in text is read as bytes, whatever tokenizer the model has. */
     bool is_builtin = !s->data[0] || strcmp(s->data, "builtin") == 0;
     if (is_builtin && strcmp(s->input.tokenizer, "auto") == 0) tokenizer[0] = '\0';
     hy_dataset_options options = {

@@ -1,8 +1,9 @@
-/* device.c: which device a run computes on, and opening it. See setup.h.
+/* device.c: chooses the device of a run and opens it. See setup.h.
  *
- * auto takes the first CUDA card that can be used and the CPU otherwise; it says why only where there is
- * a driver, because then a card was probably meant. A card that was asked for by name and cannot be used
- * is wrong input: the message says what is missing. A plan may be for a card that is not here. */
+ * auto takes the first usable CUDA card, and otherwise the CPU; it gives the reason only if
+ * there is a driver, because then the user probably expects a card. A named card that is not
+ * usable is an input error with the reason. A plan may be for a card that is not in this
+ * machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* Whoever asks for fp32 gets fp32. Where Full computes in 16 bits, fp32 is there to be finer than that
- * (Correct, in some profiles), and tf32 is: 10 bits of mantissa against 7, at a speed that does not undo
- * what 16 bits gained. */
+/* If the user sets fp32, it is fp32. If Full computes in 16 bits, fp32 phases (Correct, in some
+ * profiles) only need a higher precision than that, and tf32 has it: 10 bits of mantissa instead
+ * of 7, without losing the speed of 16 bits. */
 static bool allows_tf32(const hy_settings *s) {
     if (s->tf32 == HY_AUTO) return hy_settings_precision(s, HY_FULL) != HY_DTYPE_F32;
     return s->tf32 == HY_ON;
@@ -28,7 +29,7 @@ static bool allows_tf32(const hy_settings *s) {
 
 /* ---- the file of tuned algorithms -------------------------------------------------------------- */
 
-/* $XDG_CACHE_HOME/hybrid-train/..., or below ~/.cache; "" where neither is known. */
+/* $XDG_CACHE_HOME/hybrid-train/..., or below ~/.cache; "": neither is known. */
 static void default_cache(char out[HY_PATH_MAX]) {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     bool has_cache = cache && cache[0] == '/';
@@ -50,7 +51,7 @@ static void choose_cache(hy_engine *e) {
     }
 }
 
-/* A folder that cannot be made only means that the next run times its matmuls again. */
+/* If the folder cannot be created, the next run times its matmuls again. */
 static void make_cache_folder(const hy_engine *e) {
     char folder[HY_PATH_MAX];
     if (!e->tune_cache[0]) return;
@@ -96,24 +97,24 @@ static hy_status open_asked_card(hy_engine *e) {
     hy_status status = open_card(e);
     if (status != HY_ERR_DEVICE) return status;
     hy_setting_format(hy_setting_find("device", NULL), e->settings, asked);
-    return hy_fail_context(HY_ERR_INPUT, "device %s was asked for, but CUDA cannot be used", asked);
+    return hy_fail_context(HY_ERR_INPUT, "device is %s, but CUDA is not available", asked);
 }
 
 static hy_status open_any(hy_engine *e) {
     if (!hy_cuda_has_driver()) return open_cpu(e);
     if (open_card(e) == HY_OK) return HY_OK;
-    hy_say_to(e->observer, HY_NOTE, "computing on the CPU, because CUDA cannot be used: %s",
+    hy_say_to(e->observer, HY_NOTE, "computing on the CPU, because CUDA is not available: %s",
               hy_error_message());
     return open_cpu(e);
 }
 
-/* A card by name stands in for the one that a plan is for. */
+/* A plan may name a card, which replaces the real one. */
 static hy_status open_named_card(hy_engine *e) {
     if (e->request.is_plan) return hy_card_backend_create(e->settings->card, &e->device.backend);
-    return hy_fail(HY_ERR_INPUT,
-                   "card = \"%s\" is for plans (--plan): a run takes the card that is here, by "
-                   "device",
-                   e->settings->card);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "card = \"%s\" is only for plans (--plan): a run uses the card that device selects",
+        e->settings->card);
 }
 
 static hy_status open_backend(hy_engine *e) {

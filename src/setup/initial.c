@@ -1,7 +1,8 @@
-/* initial.c: new weights, made on the host by several threads and sent to the device. See engine.h.
+/* initial.c: computes initial weights on the host with several threads and sends them to the
+ * device. See engine.h.
  *
- * Each number is a pure function of the seed and its place, so neither the number of threads nor the
- * chunks they take change a bit. */
+ * Each number is a pure function of the seed and its position, so threads and chunks do not
+ * change any bit. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,10 +15,10 @@
 #include "model/coding.h"
 #include "setup/setup.h"
 
-#define CHUNK (16 << 20) /* elements made at a time, and sent where a device backs them */
-#define BATCH 4096       /* elements a thread makes before it rounds them */
+#define CHUNK (16 << 20) /* elements computed at a time, and sent if they are on a device */
+#define BATCH 4096       /* elements that a thread computes before it rounds them */
 #define MOST_THREADS 64
-#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
+#define SLOW_ELEMENTS 50e6 /* from this size on, progress is reported */
 
 typedef struct share {
     const hy_param *param;
@@ -49,8 +50,8 @@ static void *make_share(void *argument) {
     return NULL;
 }
 
-/* Elements [first, first + count) of a parameter into `out`. A thread that cannot be started does not
- * matter: the caller makes its share. */
+/* Computes elements [first, first + count) of a parameter into `out`. If a thread cannot be
+ * started, the caller computes its share. */
 static void make_chunk(const share *whole, int threads) {
     pthread_t thread[MOST_THREADS];
     share part[MOST_THREADS];
@@ -108,7 +109,7 @@ static hy_status initialise_coded(hy_engine *e, hy_store *store, int32_t index) 
     return HY_OK;
 }
 
-/* Where the host reaches the parameter the numbers are made in place; else they are made in `staging` and
+/* If the host can access the parameter, numbers are computed in place; else in `staging`, and
  * sent. */
 static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *staging) {
     const hy_param *param = &e->model->params.list[index];
@@ -118,7 +119,7 @@ static hy_status initialise(hy_engine *e, hy_store *store, int32_t index, char *
     if (hy_is_coded(dtype)) return initialise_coded(e, store, index);
     char *in_place = hy_store_host(store, item);
     const hy_layout_item *entry = &store->layout.items[item];
-    int64_t end = entry->begin + entry->count; /* of several ranks it may be a slice */
+    int64_t end = entry->begin + entry->count; /* with several ranks it may be a slice */
     for (int64_t first = entry->begin; first < end; first += CHUNK) {
         int64_t count = end - first < CHUNK ? end - first : CHUNK;
         uint64_t at = hy_dtype_bytes(dtype, first - entry->begin);

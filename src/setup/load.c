@@ -1,4 +1,4 @@
-/* load.c: weights that begin as those of a model's files. See engine.h. */
+/* load.c: loads initial weights from a model's files. See engine.h. */
 #include <string.h>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 #include "hub/peft.h"
 #include "setup/setup.h"
 
-#define SLOW_ELEMENTS 50e6 /* from here on it takes long enough to be reported */
+#define SLOW_ELEMENTS 50e6 /* from this size on, progress is reported */
 
 static void tell_progress(void *user, double share) {
     const hy_engine *e = user;
@@ -29,22 +29,23 @@ static hy_status tell_notes(const hy_engine *e, const char *folder) {
     return HY_OK;
 }
 
-/* What became of a folder that is quantised: nobody should have to guess which numbers a run computes with. */
+/* Reports how a quantised folder was loaded, so that users know which numbers a run computes
+ * with. */
 static void tell_counts(const hy_engine *e, const char *path, const hy_load_counts *counts) {
     const hy_params *params = &e->model->params;
     if (counts->kept > 0) {
         hy_say_to(e->observer, HY_NOTE,
-                  "%d matrices of %s stay NF4 as bitsandbytes made them, with scales in %s",
+                  "%d matrices of %s keep their NF4 codes from bitsandbytes, with scales in %s",
                   counts->kept, path, params->has_plain_scales ? "fp32" : "8 bits");
     }
     if (counts->decoded > 0) {
-        hy_say_to(e->observer, HY_NOTE, "%d matrices of %s are NF4 there and decoded here",
-                  counts->decoded, path);
+        hy_say_to(e->observer, HY_NOTE, "%d NF4 matrices of %s were decoded", counts->decoded,
+                  path);
     }
     if (counts->real > 0) {
         hy_say_to(e->observer, HY_NOTE,
-                  "%s leaves %d matrices of its blocks as they were, and they stay so", path,
-                  counts->real);
+                  "%s has %d matrices in its blocks that are not quantised; they stay that way",
+                  path, counts->real);
     }
 }
 
@@ -63,13 +64,13 @@ hy_status hy_engine_load_model(hy_engine *e, hy_model_files kind, const char *pa
         HY_TRY(hy_hf_load_weights(path, e->model, frozen, e->device.compute, &options));
     }
     tell_counts(e, path, &counts);
-    hy_say_to(e->observer, HY_NOTE, "the weights begin as those of %s", path);
+    hy_say_to(e->observer, HY_NOTE, "the run starts with the weights of %s", path);
     return HY_OK;
 }
 
 hy_status hy_engine_load_adapter(hy_engine *e, const char *folder) {
     hy_row_changed(&e->state, HY_ROW_MASTER);
     HY_TRY(hy_peft_load(folder, e->model, hy_store_of(e, HY_ROW_MASTER), e->device.compute));
-    hy_say_to(e->observer, HY_NOTE, "the adapters begin as those of %s", folder);
+    hy_say_to(e->observer, HY_NOTE, "the run starts with the adapters of %s", folder);
     return HY_OK;
 }

@@ -1,7 +1,7 @@
-/* setup_model.c: the model of a run, from its settings: shape, adapters, which parameters are
- * trained and how frozen ones are stored. See engine.h.
+/* setup_model.c: creates the model of a run from its settings: shape, adapters, trained parameters,
+ * and how frozen ones are stored. See engine.h.
  *
- * It is called before anything is planned. Errors name the key that is wrong. */
+ * It is called before anything is planned. Errors name the wrong key. */
 #include "base/error.h"
 #include "config/config_adapter.h"
 #include "config/derived.h"
@@ -12,8 +12,8 @@
 #include "optim/groups.h"
 #include "setup/setup.h"
 
-/* Matrices that a quantised folder left as they were are not quantised here either. Files that are
- * missing are reported when they are read. */
+/* Matrices that are not quantised in a quantised folder stay that way here. Missing files are
+ * reported when they are read. */
 static hy_status keep_skipped(const hy_settings *s, hy_model *model) {
     hy_model_files kind;
     char path[HY_HF_PATH_MAX];

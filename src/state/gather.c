@@ -1,4 +1,4 @@
-/* gather.c: whole units out of the parts that ranks keep of them. See gather.h. */
+/* gather.c: gathers whole units from the parts of all ranks. See gather.h. */
 #include "state/gather.h"
 
 #include "base/error.h"
@@ -23,7 +23,7 @@ static void parts_of(const hy_gather *g, int32_t unit, hy_comm_part *out) {
     }
 }
 
-/* The part is not held while the unit is on its way: its ring may be small. */
+/* The part is not held during the transfer, because its ring may be small. */
 static hy_status copy_own(const hy_gather *g, hy_stream *stream, int32_t unit, char *to,
                           uint64_t bytes) {
     if (!g->from || bytes == 0) return HY_OK;

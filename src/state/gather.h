@@ -1,10 +1,10 @@
-/* gather.h: whole units out of the parts that ranks keep of them.
+/* gather.h: gathers whole units from the parts of all ranks.
  *
- * Weights that ranks keep in parts (ZeRO stage 3) are gathered unit by unit into a ring of buffers
- * while a pass goes over them: fetch begins the all-gather of a unit, await makes the stream wait
- * for it. A unit that the ring still holds is not gathered again. The engine trains with it. The
- * planner runs it dry, with a ring that has no memory and an exchange that counts, to know what
- * ranks send. */
+ * Weights that are sharded over ranks (ZeRO stage 3) are gathered unit by unit into a ring of
+ * buffers during a pass: fetch starts the all-gather of a unit, await makes the stream wait for
+ * it. A unit that is still in the ring is not gathered again. The engine trains with it. The
+ * planner runs it dry, with a ring without memory and an exchange that counts, to know the
+ * traffic. */
 #pragma once
 
 #include "comm/collectives.h"
@@ -15,7 +15,7 @@
 typedef struct hy_gathering {
     bool is_begun; /* and not awaited yet */
     hy_comm_op *op;
-    hy_store *held; /* released when the unit is here; NULL: none */
+    hy_store *held; /* released when the unit has arrived; NULL: none */
 } hy_gathering;
 
 typedef struct hy_gather {
@@ -28,14 +28,14 @@ typedef struct hy_gather {
     hy_gathering *units; /* (units), the owner's */
 } hy_gather;
 
-/* Which bytes of a unit each rank has: slices of its parameters. (shard->count) */
+/* The bytes of a unit that each rank has: slices of its parameters. (shard->count) */
 void hy_unit_parts(const hy_shard *shard, const hy_params *params, const hy_layout *whole,
                    int32_t unit, hy_comm_part *out);
 
-/* The unit is needed soon. *has_begun: it is on its way since this call; may be NULL. */
+/* The unit is needed soon. *has_begun: this call started the transfer; may be NULL. */
 hy_status hy_gather_fetch(const hy_gather *gather, hy_stream *stream, int32_t unit,
                           bool *has_begun);
-/* It is needed now: the stream goes on when it is here. It may have left the ring since. */
+/* The unit is needed now: the stream waits for it. It may have left the ring meanwhile. */
 hy_status hy_gather_await(const hy_gather *gather, hy_stream *stream, int32_t unit);
-/* The same for a unit that was sent off otherwise. */
+/* As above, for a unit that was sent in another way. */
 hy_status hy_gathering_end(hy_gathering *on_its_way, hy_stream *stream, int32_t unit);

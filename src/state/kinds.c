@@ -1,8 +1,7 @@
 /* kinds.c: the table of row kinds. See kinds.h.
  *
- * The columns that every kind has, in their order: what it holds, class, parameters, which place of
- * a choice is its place, source, life, need, sharding. The others are named, and 0 where they are
- * left out. */
+ * Every kind has these columns, in order: what it holds, class, parameters, its place in a
+ * choice, source, lifetime, need, sharding. Other columns are named, and 0 if omitted. */
 #include "state/kinds.h"
 
 #define NONE (-1)

@@ -1,10 +1,10 @@
-/* offload.c: the optimizer's state leaves the device in Predict and comes back. See state.h.
+/* offload.c: moves the optimizer's state off the device in Predict, and back. See state.h.
  *
- * Predict needs no optimizer state. By strategy it stays (none), goes to the host and back (cpu,
- * pinned), is kept in 8 bits in the memory of the gradients (compress), or is forgotten and begun
- * anew (drop). The way back may begin while Predict's last forward passes run. Both ways have a
- * stream of their own, and the first update waits for an event. Results have the same bits with
- * none, cpu and pinned. */
+ * Predict needs no optimizer state. Depending on the strategy it stays (none), moves to the host
+ * and back (cpu, pinned), is kept in 8 bits in the memory of the gradients (compress), or is
+ * dropped and starts at zero again (drop). The return may start during Predict's last forward
+ * passes. Each direction has its own stream, and the first update waits for an event. none, cpu
+ * and pinned give the same bits. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -33,7 +33,7 @@ static void book(hy_state *s, hy_place place, uint64_t bytes, bool is_live) {
     (is_live ? hy_ledger_take : hy_ledger_give)(&s->ledger, HY_OPTIM, place, bytes);
 }
 
-/* Its bytes on the device are live, or no longer. */
+/* Marks its device bytes as live, or as free. */
 static void book_here(hy_state *s, bool is_live) {
     book(s, HY_DEVICE, hy_rows_optim_bytes(&s->rows), is_live);
 #ifdef HY_POISON
@@ -53,7 +53,7 @@ static void book_compressed(hy_state *s, bool is_live) {
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* Quantises or restores a tensor; its 8-bit values and their scales lie at `at`. */
+/* Quantises or restores a tensor; its 8-bit values and their scales are at `at`. */
 static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bool to_codes) {
     const hy_store *store = optim_store(s, array);
     int64_t count = store->layout.items[item].count;
@@ -70,8 +70,8 @@ static hy_status convert_item(hy_state *s, int array, int32_t item, char *at, bo
     return s->device->backend->enqueue(s->device->compute, &call);
 }
 
-/* Every array of every parameter. The gradients' memory is large enough: 4 bytes an element,
- * against a byte and a little for each array (hy_offload_settle). */
+/* Every array of every parameter. The gradients' memory is large enough: 4 bytes per element,
+ * while each array needs slightly more than one (hy_offload_settle). */
 static hy_status convert(hy_state *s, bool to_codes) {
     char *at = s->rows.row[HY_ROW_GRADS].store.data;
     for (int k = 0; k < s->rows.optim_count; k++) {
@@ -86,7 +86,7 @@ static hy_status convert(hy_state *s, bool to_codes) {
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-/* Unit by unit, so that copies of one unit can begin while others still wait. */
+/* Unit by unit, so that the first copies start while other units still wait. */
 static hy_status copy_units(hy_state *s, bool to_host) {
     int32_t units = s->rows.row[HY_ROW_OPTIM].layout.unit_count;
     for (int32_t u = 0; u < units; u++) {
@@ -111,7 +111,7 @@ hy_status hy_offload_wait_away(hy_state *s) {
     return HY_OK;
 }
 
-/* The host's copy is live once it is on its way, the device's until it has arrived. */
+/* The host's copy is live when the transfer starts; the device's until it has ended. */
 static hy_status send_to_host(hy_state *s) {
     HY_TRY(copy_units(s, true));
     book_host(s, true);
@@ -140,7 +140,7 @@ hy_status hy_offload_begin(hy_state *s, hy_offload strategy) {
 
 /* ---- coming back ----------------------------------------------------------------------------- */
 
-/* Ahead of need, on its own stream. */
+/* Before it is needed, on its own stream. */
 static hy_status prefetch(hy_state *s) {
     if (s->offload.where != HY_OPTIM_AWAY) return HY_OK;
     HY_TRY(copy_units(s, false));

@@ -1,4 +1,4 @@
-/* rows.c: which rows a run has, and what a choice of places makes of them. See rows.h. */
+/* rows.c: the rows of a run, and what a choice of places means for them. See rows.h. */
 #include "state/rows.h"
 
 #include <assert.h>
@@ -20,8 +20,8 @@ static bool is_sharded(const hy_state_kind *kind, const hy_rows_spec *spec) {
     return false;
 }
 
-/* The average is tried by the candidate; a custom model's weights wait in the snapshot
- * meanwhile. */
+/* The candidate evaluates the average; meanwhile a custom model's weights are kept in the
+ * snapshot. */
 static bool is_optional(hy_row_id id, const hy_state_kind *kind, const hy_rows_spec *spec) {
     bool serves_average = id == HY_ROW_CANDIDATE || (id == HY_ROW_SNAPSHOT && spec->is_custom);
     return kind->need == HY_NEEDED_BY_JUMPS && !(serves_average && spec->has_average);
@@ -59,12 +59,12 @@ static hy_status lay_out(hy_rows *rows, const hy_params *params, const hy_rows_s
     return hy_layout_cut(&row->layout, spec->ranks.rank, spec->ranks.count);
 }
 
-/* Everything about a row that depends on the run follows here. */
+/* Derives everything about a row that depends on the run. */
 static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec,
                          hy_row_id id, hy_state_kind_id kind_id, hy_dtype dtype) {
     const hy_state_kind *kind = &hy_state_kinds[kind_id];
     bool is_optim = kind_id == HY_KIND_OPTIM, is_sum = kind_id == HY_KIND_GRADS && spec->sums_grads;
-    /* Slow weights in 8 bits are differences to the weights; the other buffers have scales. */
+    /* 8-bit slow weights are differences to the weights; the other buffers have scales. */
     bool has_scales = kind_id == HY_KIND_SLOW && id > HY_ROW_SLOW && dtype == HY_U8;
     rows->row[id] =
         (hy_row){.kind = kind,
@@ -75,7 +75,7 @@ static hy_status add_row(hy_rows *rows, const hy_params *params, const hy_rows_s
                  .is_callers = kind->is_callers && spec->is_custom && !is_sum,
                  .is_optional = is_optional(id, kind, spec),
                  .name = tensor_prefix(id, kind, spec),
-                 .version = 1}; /* derived rows were made of version 0: not yet */
+                 .version = 1}; /* derived rows have version 0: not computed yet */
     return lay_out(rows, params, spec, id);
 }
 
@@ -96,13 +96,12 @@ static hy_status add_state(hy_rows *rows, const hy_params *params, const hy_rows
     bool has_frozen = false;
     for (int32_t i = 0; i < params->count; i++) has_frozen |= !params->list[i].is_trainable;
     if (!has_frozen) return HY_OK;
-    /* In the type that Full computes in; passes of another type read it through a cast. */
+    /* In Full's compute type; passes of another type read it through a cast. */
     return add_row(rows, params, spec, HY_ROW_FROZEN,
                    spec->has_named_base ? HY_KIND_FROZEN_BASE : HY_KIND_FROZEN, t->of[HY_FULL]);
 }
 
-/* Memory to decode 8-bit buffers of the predictor in: no more of it than their largest tile
- * fills. */
+/* Memory to decode the predictor's 8-bit buffers: at most the size of their largest tile. */
 static void plan_scratch(hy_rows *rows) {
     int64_t largest = 0;
     rows->piece = HY_TILE_ELEMENTS;
@@ -133,7 +132,7 @@ static hy_status add_predictor(hy_rows *rows, const hy_params *params, const hy_
     }
     bool is_tried = spec->slow_count > 0 || spec->has_average;
     if (!is_tried || spec->is_custom)
-        return HY_OK; /* a custom model sees it where the weights are */
+        return HY_OK; /* a custom model reads it in place of the weights */
     bool is_low = t->of[HY_PREDICT] != HY_F32 && t->of[HY_FULL] != HY_F32;
     return add_row(rows, params, spec, HY_ROW_CANDIDATE, HY_KIND_CANDIDATE,
                    is_low ? t->low : HY_F32);
@@ -152,7 +151,7 @@ static hy_status cut_params(hy_rows *rows, const hy_params *params, const hy_row
     return status;
 }
 
-/* A pass in some phase reads weights that are sharded. */
+/* A pass in some phase reads sharded weights. */
 static bool gathers_weights(const hy_rows *rows, const hy_types *t) {
     bool is_gathered = false;
     for (int i = 0; i < HY_PHASE_COUNT; i++) {
@@ -169,7 +168,7 @@ static uint64_t largest_unit(const hy_layout *layout) {
     return most;
 }
 
-/* What an exchange moves at most: a unit of gradients and the parts that come for it, or a unit of
+/* The largest exchange: a unit of gradients with the parts received for it, or a unit of
  * weights. A single rank receives as much as it sends, and its parts are whole. */
 static uint64_t wire_staging(const hy_rows *rows) {
     bool is_alone = rows->shard.count == 1;
@@ -185,13 +184,13 @@ static uint64_t wire_staging(const hy_rows *rows) {
     return hy_align(is_alone ? 2 * most : most + rows->arriving / 2);
 }
 
-/* A single rank sums its gradients where they are kept. */
+/* A single rank sums its gradients in place. */
 static hy_status add_partial(hy_rows *rows, const hy_params *params, const hy_rows_spec *spec) {
     int32_t table = hy_params_tied_table(params);
     if (rows->shard.count == 1) return HY_OK;
     HY_TRY(add_row(rows, params, spec, HY_ROW_PARTIAL, HY_KIND_PARTIAL, spec->types.grads));
     hy_layout *partial = &rows->row[HY_ROW_PARTIAL].layout;
-    /* A tied head begins the sum of the table, which goes on at the end of the pass. */
+    /* A tied head starts the sum of the table, which is completed at the end of the pass. */
     partial->keeps_first = table >= 0 && params->list[table].is_trainable;
     rows->arriving =
         2 * (uint64_t)(rows->shard.count - 1) * hy_shard_largest(&rows->shard, params, partial);
@@ -207,7 +206,7 @@ static hy_status add_exchanged(hy_rows *rows, const hy_params *params, const hy_
                        rows->row[HY_ROW_FROZEN].dtype));
         rows->row[HY_ROW_GATHERED_FROZEN].layout.has_small = true;
     }
-    /* A custom model's tensors lie apart, and pass through it unit by unit. */
+    /* A custom model's tensors are separate and are copied through it unit by unit. */
     if (!gathers_weights(rows, t) && !spec->is_custom) return HY_OK;
     bool is_low = t->has_low && (rows->row[HY_ROW_WORKING].is_sharded || spec->is_custom);
     for (int i = 0; i < HY_PHASE_COUNT; i++) is_low &= t->of[i] != t->master;
@@ -281,7 +280,7 @@ uint64_t hy_row_lent_bytes(const hy_row *row, const hy_plan_choice *c, bool has_
     return hy_row_step_ring(row, &ring);
 }
 
-/* The same ones are asked for again and again while choices are compared. */
+/* Comparing choices needs the same plans again and again. */
 static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c,
                             hy_ring_memo *memo) {
     const hy_row *row = &rows->row[id];
@@ -293,14 +292,14 @@ static hy_ring_plan ring_of(const hy_rows *rows, int id, const hy_plan_choice *c
     return *known;
 }
 
-/* Of a row's bytes that pass, those of blocks: the first and the last unit never stay. */
+/* The blocks' share of a row's streamed bytes: the first and last unit are never resident. */
 static uint64_t share_of_blocks(const hy_row *row, uint64_t streamed) {
     const hy_layout *l = &row->layout;
     uint64_t ends = l->unit_bytes[0] + l->unit_bytes[l->unit_count - 1];
     return streamed > ends ? streamed - ends : 0;
 }
 
-/* Of a row's bytes that pass, those of units below all that is trained. */
+/* The streamed bytes of units below everything that is trained. */
 static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t streamed) {
     uint64_t below = rows->lowest_trained < row->layout.unit_count
                          ? row->layout.unit_offset[rows->lowest_trained]
@@ -308,7 +307,7 @@ static uint64_t share_below(const hy_rows *rows, const hy_row *row, uint64_t str
     return (uint64_t)((double)streamed * (double)below / (double)row->layout.bytes);
 }
 
-/* A row with a place of its own in a choice; the fp8 copy is counted apart from the weights. */
+/* A row with its own place in a choice; the fp8 copy is counted separately from the weights. */
 static void add_placed(const hy_rows *rows, const hy_row *row, hy_place place,
                        const hy_ring_plan *ring, hy_plan_state *out) {
     bool is_fp8 = row == &rows->row[HY_ROW_FP8], is_frozen = row->kind->set == HY_SET_FROZEN;
@@ -362,7 +361,7 @@ void hy_rows_need(const hy_rows *rows, const hy_plan_choice *c, hy_ring_memo *me
     }
 }
 
-/* Elements of all parameters that are trained, of which several ranks have tiles. */
+/* Elements of all trained parameters; each of several ranks has tiles of them. */
 static int64_t trained_elements(const hy_rows *rows) {
     const hy_row *master = &rows->row[HY_ROW_MASTER];
     const hy_layout *layout = master->is_sharded ? &master->whole : &master->layout;

@@ -1,8 +1,8 @@
-/* state.c: rows get their memory, move to other places, give it back. See state.h.
+/* state.c: allocates, moves and frees the memory of rows. See state.h.
  *
- * Arenas have exactly the bytes that rows.c counts for the plan. What a row has taken is booked
- * when all of it is taken, and its booking ends when it is given back: a failure in between leaves
- * the ledger as it was. */
+ * Arenas have exactly the bytes that rows.c counts for the plan. A row is entered in the ledger
+ * when all its memory is allocated, and removed when it is freed: a failure in between leaves
+ * the ledger unchanged. */
 #include "state/state.h"
 
 #include <stdio.h>
@@ -14,13 +14,13 @@ typedef void booking(hy_ledger *, hy_class, hy_place, uint64_t); /* hy_ledger_ta
 
 /* ---- what a row has taken -------------------------------------------------------------------- */
 
-/* Bytes of the row where it lives. */
+/* Bytes of the row at its place. */
 static uint64_t live_bytes(const hy_row *row) {
     if (row->is_callers) return row->layout.bytes;
     return row->store.place == HY_DISK ? row->store.ring.disk_bytes : row->backing.used;
 }
 
-/* A class has one place: a row's ring counts as workspace. */
+/* A class has one place, so a row's ring counts as workspace. */
 static void book_row(hy_state *s, const hy_row *row, booking *book) {
     book(&s->ledger, row->kind->cls, row->store.place, live_bytes(row));
     book(&s->ledger, row->kind->cls, HY_PINNED, row->staging.used);
@@ -68,8 +68,7 @@ static hy_status take_file(hy_state *s, uint64_t bytes) {
     return HY_OK;
 }
 
-/* The first place in the file that is large enough and that no row has: at its begin, or after a
- * row. */
+/* The first gap in the file that is large enough: at its start, or after a row. */
 static uint64_t find_room(const hy_state *s, uint64_t bytes) {
     uint64_t best = UINT64_MAX;
     for (int i = -1; i < HY_ROW_COUNT; i++) {
@@ -103,7 +102,7 @@ static hy_status take_on_disk(hy_state *s, hy_row *row, hy_arena *device,
     return hy_store_init_disk(&row->store, &disk, device, row->kind->cls, &row->layout, options);
 }
 
-/* `device` is for its ring where that lies in the work area. */
+/* `device` is for its ring if that is in the work area. */
 static hy_status take_row(hy_state *s, hy_row *row, const hy_plan_choice *choice,
                           hy_arena *device) {
     hy_class cls = row->kind->cls;
@@ -160,10 +159,10 @@ void hy_state_release(hy_state *s) {
 
 /* ---- another choice -------------------------------------------------------------------------- */
 
-/* Takes the row's memory by another choice, brings its numbers along if they last, and gives the
- * old memory back: a failure leaves the row as it was. Until then there are both, of one row at a
- * time. If only the ring's depth changes, the backing store stays, and resident layers go from ring
- * to ring. */
+/* Allocates the row's memory for another choice, copies its values if they last, and frees the
+ * old memory; a failure leaves the row unchanged. Meanwhile both exist, for one row at a time.
+ * If only the ring's depth changes, the backing store stays, and resident layers are copied
+ * between rings. */
 static hy_status move_row(hy_state *s, hy_row *row, const hy_plan_choice *choice,
                           hy_arena *work_rings) {
     hy_row fresh = *row;
@@ -205,7 +204,7 @@ static bool is_as_chosen(const hy_row *row, const hy_plan_choice *c) {
            row->store.ring.resident == hy_row_ring(row, c).resident;
 }
 
-/* First rows that leave the device, which makes room for the others. */
+/* Rows that leave the device move first, to make room for the others. */
 hy_status hy_state_move(hy_state *s, const hy_plan_choice *choice) {
     for (int leave = 1; leave >= 0; leave--) {
         for (int i = 0; i < HY_ROW_COUNT; i++) {
@@ -271,7 +270,7 @@ hy_status hy_state_settle(hy_state *s) {
     return HY_OK;
 }
 
-/* The optimizer's state is restored too: an arm that broke off in Predict has left it away. */
+/* The optimizer's state is restored too: a test arm that failed in Predict left it on the host. */
 hy_status hy_state_copy_forked(hy_state *s, char *host, bool to_host) {
     hy_stream *stream = s->device->compute;
     if (!to_host) hy_offload_forget(s);

@@ -1,4 +1,4 @@
-/* tiles.c: cutting parameters into tiles. See tiles.h. */
+/* tiles.c: divides parameters into tiles. See tiles.h. */
 #include "state/tiles.h"
 
 #include <stdlib.h>

@@ -1,29 +1,29 @@
 /* tiles.h: the predictor's buffers, in tiles of equal size.
  *
- * Formulas go element by element, so the rows that they read and write besides the weights need not
- * move in blocks: slow weights, snapshot and average. In the stores of these rows an item is a tile
- * of a parameter, and a unit is as many items of one block as make about one tile. So a ring of
- * them is small for every model. The tiles of a parameter lie back to back in the backing store,
- * each followed by its scales if it has some. Frozen parameters have no tiles. Of several ranks,
- * each has the tiles of its slices. */
+ * Formulas work element by element, so the rows that they use besides the weights (slow weights,
+ * snapshot, average) need not move in blocks. In the stores of these rows an item is a tile of a
+ * parameter, and a unit is a group of items of one block with about the size of one tile. So
+ * their ring is small for every model. The tiles of a parameter are contiguous in the backing
+ * store, each followed by its scales, if any. Frozen parameters have no tiles. With several
+ * ranks, each has the tiles of its slices. */
 #pragma once
 
 #include "memory/store.h"
 #include "model/shard.h"
 
-#define HY_TILE_ELEMENTS (1 << 24) /* the copy of a tile takes a millisecond or two */
-#define HY_TILE_PIECE (1 << 22)    /* what of a tile's codes is decoded at a time, at most */
+#define HY_TILE_ELEMENTS (1 << 24) /* copying a tile takes a millisecond or two */
+#define HY_TILE_PIECE (1 << 22)    /* maximum of a tile's codes that is decoded at a time */
 
 typedef struct hy_tiles {
     int32_t *first; /* (parameters + 1): item of a parameter's first tile */
     int32_t count;
-    const hy_shard *shard; /* the owner's; NULL: tiles are of whole parameters */
+    const hy_shard *shard; /* the owner's; NULL: tiles cover whole parameters */
 } hy_tiles;
 
 hy_status hy_tiles_init(hy_tiles *tiles, const hy_params *params, const hy_shard *shard);
 void hy_tiles_fini(hy_tiles *tiles);
 
-/* The layout of a class in tiles of this type; block: of codes, the elements that share a scale. */
+/* The layout of a class in tiles of this type; block: elements of codes that share a scale. */
 hy_status hy_tiles_layout(const hy_tiles *tiles, const hy_params *params, hy_dtype dtype,
                           int32_t block, hy_layout *out);
 

@@ -1,23 +1,22 @@
-/* types.h: the number types of a run: what is stored, what passes compute in, what gradients are
- * summed in, what the optimizer and the predictor keep. plan/choose_types.c chooses them; whoever
- * computes reads them. */
+/* types.h: the number types of a run: of stored weights, of passes, of gradient sums, of the
+ * optimizer and of the predictor. plan/choose_types.c chooses them; all compute code reads them. */
 #pragma once
 
 #include "hybrid.h"
 #include "model/param_layout.h"
 
 typedef struct hy_types {
-    hy_dtype of[HY_PHASE_COUNT]; /* what passes of a phase compute in */
-    bool is_fp8[HY_PHASE_COUNT]; /* training in it has matmuls in fp8, and `of` is bf16 */
+    hy_dtype of[HY_PHASE_COUNT]; /* compute type of a phase's passes */
+    bool is_fp8[HY_PHASE_COUNT]; /* training uses fp8 matmuls, and `of` is bf16 */
     hy_fp8_use fp8;              /* which */
-    hy_dtype master;             /* of the weights that are updated: the truth */
+    hy_dtype master;             /* of the weights that are updated: the master copy */
     hy_dtype low;                /* of the rounded working copy */
     bool has_low;                /* there is one: a phase computes in another type than master's */
     hy_dtype grads, optim;
-    hy_dtype slow; /* of slow weights, and what else a predictor keeps */
+    hy_dtype slow; /* of slow weights and other predictor buffers */
 } hy_types;
 
-/* What an optimizer step of a phase is in: HY_E4M3 stands for bf16 with matmuls in fp8. */
+/* The compute type of a phase's optimizer step: HY_E4M3 means bf16 with fp8 matmuls. */
 static inline hy_dtype hy_types_step(const hy_types *t, hy_phase phase) {
     return t->is_fp8[phase] ? HY_E4M3 : t->of[phase];
 }

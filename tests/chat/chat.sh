@@ -101,7 +101,7 @@ test_a_conversation_from_a_file_is_answered() {
     expect_chat_error "line 1: the template raised an exception: no tools here"
     echo '[{"role": "assistant", "content": "A"}]' > talk.json
     run_chat --model model/model --messages talk.json
-    expect_chat_error "the assistant spoke last: there is nothing to answer"
+    expect_chat_error "the last message is the assistant's: add a user message first"
     echo '[{"role": "ghost", "content": "A"}]' > talk.json
     run_chat --model model/model --messages talk.json
     expect_chat_error 'unknown role "ghost"; expected system, user, assistant or tool'
@@ -116,7 +116,7 @@ test_a_template_that_cannot_be_rendered_is_told() {
     printf 'a\n{%% include "x" %%}\n' > model/model/chat_template.jinja
     run_chat --model model/model --prompt ab --max-tokens 4
     expect_code 0
-    expect_err "the chat template, line 2: {% include %} is not supported; texts simply follow each other"
+    expect_err "the chat template, line 2: {% include %} is not supported; messages are joined without a template"
 }
 
 test_a_long_message_is_told() {

@@ -38,13 +38,13 @@ test_another_run_in_its_folder_takes_the_adapter_away() {
     make_base
     run_lora --out tuned
     run_tiny --init-from base --adapter tuned --overwrite --out tuned
-    expect_refusal "adapter = tuned/adapter lies in tuned, which --overwrite would clear"
+    expect_refusal "adapter = tuned/adapter is inside tuned, which --overwrite would delete"
     run_tiny --overwrite --out tuned
     expect_code 0
     [ ! -e tuned/adapter ] || fail "the adapter of the run before is there"
     mkdir -p mine/adapter
     run_tiny --out mine
-    expect_refusal "mine/adapter is there already"
+    expect_refusal "mine/adapter already exists"
 }
 
 test_run_base_with_adapter_and_merged_model_have_one_loss() {
@@ -84,7 +84,7 @@ test_a_run_goes_on_from_an_adapter() {
     expect_code 0
     run_tiny --init-from base --adapter first/adapter --steps 2 --lr 0 --out second
     expect_code 0
-    expect_out "the adapters begin as those of first/adapter"
+    expect_out "the run starts with the adapters of first/adapter"
     cmp -s first/adapter/adapter_model.safetensors second/adapter/adapter_model.safetensors ||
         fail "an adapter that does not learn is another one"
 }
@@ -248,7 +248,7 @@ test_a_run_leads_to_its_adapter() {
     expect_same "$(awk '$1 == "one" { print $2 }' "$stdout")" "$apart" "of two with spaces between"
     run_tiny --init-from base --adapter two --steps 1 --out three
     expect_code 0
-    expect_out "the adapters begin as those of two/adapter"
+    expect_out "the run starts with the adapters of two/adapter"
     grep -q "adapter = \"$(pwd -P)/two/adapter\"" three/config.cfg || fail "$(grep adapter three/config.cfg)"
 }
 
@@ -256,9 +256,9 @@ test_a_model_that_is_a_run_or_an_adapter() {
     make_base
     run_lora --out tuned
     run --model base --lora
-    expect_refusal "base is a folder without config.json" "its model is in base/model"
+    expect_refusal "base has no config.json" "its model is in base/model"
     run --model tuned --lora
-    expect_refusal "tuned is a folder without config.json" "--adapter tuned/adapter"
+    expect_refusal "tuned has no config.json" "--adapter tuned/adapter"
     run --model tuned/adapter
     expect_refusal "this is an adapter" "use --adapter tuned/adapter"
     run --model tuned/checkpoint-6 --lora
@@ -422,7 +422,7 @@ test_a_base_that_is_gone_or_another_one() {
     mv base moved
     run --resume tuned --steps 8
     expect_code 2
-    expect_err "which are not there; --base FOLDER says where"
+    expect_err "was not found; name its folder (--base FOLDER)"
     run_other hybrid-export tuned --out merged --merge
     expect_code 2
     grep -q -e "--base" "$stderr" || fail "$(cat "$stderr")"
@@ -431,10 +431,10 @@ test_a_base_that_is_gone_or_another_one() {
     cp -r "$golden/llama3-rope" base
     run --resume tuned --steps 8
     expect_code 2
-    expect_err "other weights"
+    expect_err "are not the base weights"
     run_other hybrid-export tuned --out another --merge --base "$golden/llama3-rope"
     expect_code 2
-    grep -q "other weights" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "are not the base weights" "$stderr" || fail "$(cat "$stderr")"
     rm -r base
     mv moved base
     run --resume tuned --steps 8
@@ -458,7 +458,7 @@ test_a_base_that_moved_is_named() {
     expect_code 0
     run_other hybrid-chat --model tuned --prompt ab --max-tokens 4 --quiet
     expect_code 2
-    expect_err "--base FOLDER says where that model is now"
+    expect_err "name its folder (--base FOLDER)"
     run --resume cut --base far/moved
     expect_code 0
     cmp -s cut/adapter/adapter_model.safetensors tuned/adapter/adapter_model.safetensors || fail "another adapter"
@@ -473,7 +473,7 @@ test_a_base_that_moved_is_named() {
     cmp merged/model.safetensors merged-again/model.safetensors || fail "another model"
     run --resume cut --steps 9 --base merged
     expect_code 2
-    expect_err "other weights"
+    expect_err "are not the base weights"
     run --model again "$@" --base again --out another
     expect_refusal "--base again has no effect"
     run_other hybrid-chat --model again --base again --prompt ab
@@ -624,7 +624,7 @@ test_chat_changes_between_adapters() {
     set -- --max-tokens 20 --temperature 0 --device cpu --threads 1
     said=$(printf '/adapter\nNina\n/reset\n/adapter two\nNina\n/reset\n/adapter none\nNina\n/adapter nobody\nNina\n' |
         "$bin/hybrid-chat" --model base --adapter one/adapter,two/adapter "$@" 2> "$stderr"; echo "code $?")
-    grep -q "error: adapter nobody is not here; there are one, two, none" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "error: adapter nobody is not loaded; loaded: one, two, none" "$stderr" || fail "$(cat "$stderr")"
     alone=$(printf '* one\n  two\n  none\n'
         for which in "--adapter one/adapter" "--adapter two/adapter" ""; do
             # shellcheck disable=SC2086 # two words or none
@@ -640,14 +640,14 @@ test_adapters_that_cannot_be_side_by_side() {
     run "$@" --adapter one/adapter,one/adapter/
     expect_refusal "one/adapter is named twice"
     run "$@" --adapter one/adapter,four/adapter
-    expect_refusal "four/adapter is not there"
+    expect_refusal "four/adapter was not found"
     run "$@" --adapter one/adapter,base
-    expect_refusal "base is no adapter" "adapter_config.json" "hybrid-export makes one of a checkpoint"
+    expect_refusal "base is not an adapter" "adapter_config.json" "hybrid-export makes one from a checkpoint"
     run_tiny --width 64 --lora --lora-rank 2 --out other
     run "$@" --adapter one/adapter,other/adapter
     expect_refusal "other/adapter" "another"
     run "$@" --adapter one/adapter,three/adapter --lora-rank 5
-    expect_refusal "three/adapter" "its rank is 7, and lora_rank is 5"
+    expect_refusal "three/adapter" "its rank is 7, but lora_rank is 5"
     run "$@" --adapter one/adapter,three/adapter --lora-targets attention
     expect_refusal "one/adapter" "an adapter for gate_proj" "lora_targets = attention"
     chmod 000 two/adapter/adapter_model.safetensors
@@ -659,7 +659,7 @@ test_adapters_that_cannot_be_side_by_side() {
     run_tiny --init-from base --adapter one/adapter,three/adapter --out new
     expect_refusal "starts from one adapter"
     run --eval-only --model one --adapter two/adapter --device cpu
-    expect_refusal "adapters of its own"
+    expect_refusal "holds adapters; name their base model"
 }
 
 test_an_adapter_knows_the_weights_of_its_base() {
@@ -675,9 +675,9 @@ test_an_adapter_knows_the_weights_of_its_base() {
     run_folder moved --steps 1 --lr 0.01 --out whole
     expect_code 0
     run --eval-only --model whole/model --adapter tuned/adapter "$@"
-    expect_refusal "tuned/adapter" "other weights"
+    expect_refusal "tuned/adapter" "are not the base weights"
     run_folder whole/model --adapter tuned/adapter --out further
-    expect_refusal "other weights"
+    expect_refusal "are not the base weights"
     cp -r tuned/adapter apart # without the run's folder nobody knows
     run --eval-only --model whole/model --adapter apart "$@"
     expect_code 0
@@ -697,12 +697,12 @@ same_codes() { # FOLDER CODES further flags
     expect_code 0
     run_other hybrid-export still --out merged --merge --dtype fp32 --overwrite
     expect_code 0
-    grep -q "as it was trained: .* in $codes" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "base of the training: .* in $codes" "$stderr" || fail "$(cat "$stderr")"
     cmp merged/model.safetensors coded/model/model.safetensors || fail "$folder, $codes: other numbers"
     run "$@" --frozen-dtype auto --train 'final_norm.*' --model-dtype fp32 --out plain
     run_other hybrid-export still --out merged --merge-onto folder --dtype fp32 --overwrite
     expect_code 0
-    grep -q "as they are, not the $codes" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "as stored in the folder, not the $codes" "$stderr" || fail "$(cat "$stderr")"
     cmp merged/model.safetensors plain/model/model.safetensors || fail "$folder: not the folder's numbers"
     if cmp -s plain/model/model.safetensors coded/model/model.safetensors; then fail "$codes changes nothing"; fi
 }
@@ -773,7 +773,7 @@ test_an_adapter_is_merged_without_a_run() {
         adapter=$here/../golden/peft/${case%:*} base=$golden/${case#*:}
         run_other hybrid-export --merge --adapter "$adapter" --base "$base" --out merged --dtype fp32 --overwrite
         expect_code 0
-        grep -q "merged $adapter onto the weights of $base" "$stderr" || fail "$(cat "$stderr")"
+        grep -q "merged $adapter into the weights of $base" "$stderr" || fail "$(cat "$stderr")"
         beside=$("$program" --eval-only --model "$base" --adapter "$adapter" "$@" 2> /dev/null | grep '^loss')
         [ -n "$beside" ] || fail "$case: no loss"
         expect_same "$("$program" --eval-only --model merged "$@" 2> /dev/null | grep '^loss')" "$beside" "$case"
@@ -791,9 +791,9 @@ test_an_adapter_that_cannot_be_merged() {
     adapter=$here/../golden/peft/llama
     export="--merge --adapter $adapter --out merged"
     for case in "hybrid-export $export|--base FOLDER" \
-        "hybrid-export $export --base $golden/gpt2|is no matrix of this model" \
+        "hybrid-export $export --base $golden/gpt2|is not a matrix of this model" \
         "hybrid-export $export --base nano|shape without weights" \
-        "hybrid-export $export --base nowhere|beside nowhere, which is not there; --base FOLDER" \
+        "hybrid-export $export --base nowhere|is nowhere, which is not there; name the base model's folder (--base FOLDER)" \
         "hybrid-export tuned $export|replaces the checkpoint argument; unexpected argument tuned" \
         "hybrid-export --adapter $adapter --out merged|needs --merge" \
         "hybrid-export $export --merge-onto trained|--merge-onto folder, not trained" \
@@ -809,7 +809,7 @@ test_an_adapter_that_cannot_be_merged() {
     run_folder base --steps 1 --lr 0.01 --out whole
     run_other hybrid-export --merge --adapter tuned/adapter --base whole/model --out merged
     expect_code 2
-    expect_err "other weights"
+    expect_err "are not the base weights"
 }
 
 test_a_base_that_was_not_quantised_has_one_loss() {
@@ -818,7 +818,7 @@ test_a_base_that_was_not_quantised_has_one_loss() {
     run_other hybrid-export tuned --out merged --merge --eval-batches 1
     expect_code 0
     grep -q '^held-out loss: [0-9.]*; ' "$stdout" || fail "$(cat "$stdout")"
-    grep -q "merged onto the weights of" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "merged into the weights of" "$stderr" || fail "$(cat "$stderr")"
 }
 
 test_what_cannot_be_merged_onto() {

@@ -219,7 +219,7 @@ test_a_run_replaces_no_file_that_is_not_a_runs() {
         mkdir -p "at-$name" && echo mine > "at-$name/$name"
         run_tiny --out "at-$name" --quiet
         expect_code 2
-        expect_err "at-$name/$name is there already"
+        expect_err "at-$name/$name already exists"
         expect_same "$(ls "at-$name")" "$name" "what is in the folder"
         expect_same "$(cat "at-$name/$name")" mine "the user's file"
     done
@@ -243,7 +243,7 @@ test_an_export_empties_no_folder_that_is_no_model() {
     mkdir here other && echo mine > here/file && echo mine > other/file
     (cd here && "$programs/hybrid-export" ../out --out . --overwrite) > "$stdout" 2> "$stderr"
     expect_same "$?" 2 "exit code of --out ."
-    expect_err "give it one"
+    expect_err "choose a folder with a name"
     "$programs/hybrid-export" out --out other --overwrite > "$stdout" 2> "$stderr"
     expect_same "$?" 2 "exit code of --out other"
     expect_err "other is not replaced"
@@ -264,7 +264,7 @@ test_overwrite_does_not_remove_what_the_run_begins_with() {
     make_run out
     run_tiny --init-from out/checkpoint-6 --out out --overwrite
     expect_code 2
-    expect_err "which --overwrite would clear"
+    expect_err "which --overwrite would delete"
     expect_file out/checkpoint-6
     run --model out/model --steps 2 --out out --overwrite
     expect_code 2

@@ -108,9 +108,9 @@ test_no_older_checkpoint_is_exported_in_silence() {
     echo x >> "$newest/weights.safetensors"
     run_export out --out one
     expect_code 2
-    grep -q "the newest one, is not whole" "$stderr" || fail "not refused: $(cat "$stderr")"
+    grep -q "the newest checkpoint, is not complete" "$stderr" || fail "not refused: $(cat "$stderr")"
     [ ! -e one ] || fail "something was exported"
-    run_export "$(sed -n 's/.*name \([^ ]*\) for the one before.*/\1/p' "$stderr")" --out one
+    run_export "$(sed -n 's/.*the one before it, name \([^ :]*\).*/\1/p' "$stderr")" --out one
     expect_code 0
 }
 

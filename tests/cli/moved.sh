@@ -123,7 +123,7 @@ test_a_run_of_before_is_exported_with_its_base_or_not_at_all() {
     mv m elsewhere
     "$bin/hybrid-export" out --out exported 2> said
     expect_same $? 2 "exit code"
-    grep -q "m/mistral, which the model began as, is not there" said || fail "$(cat said)"
+    grep -q "m/mistral, was not found" said || fail "$(cat said)"
     [ ! -e exported ] || fail "something was written"
     "$bin/hybrid-export" out --out exported --base elsewhere/mistral > /dev/null || fail "no export"
     expect_same "$(side_files exported)" "$(side_files out/model)" "the export"
@@ -205,7 +205,7 @@ test_a_folder_of_the_users_is_not_replaced() {
     echo mine > out/origin/notes
     train_base --out out
     expect_code 2
-    expect_err "out/origin is in the way"
+    expect_err "out/origin already exists"
     expect_same "$(cat out/origin/notes)" mine "the user's file"
     rm -r out/origin
     train_base --out out --overwrite

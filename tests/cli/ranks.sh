@@ -34,7 +34,7 @@ test_gpus_without_a_driver_are_refused_before_anything_starts() {
     run --model nano --gpus 2 --out out
     expect_refusal "--gpus 2" "no NVIDIA driver" "--ranks 2"
     run --model nano --gpus 1 --out out
-    expect_refusal "device cuda was asked for" "no NVIDIA driver"
+    expect_refusal "device is cuda, but CUDA is not available" "no NVIDIA driver"
 }
 
 test_fewer_cards_than_gpus_are_counted_before_anything_starts() {
@@ -511,7 +511,7 @@ test_mpirun_starts_ranks() {
     timeout -k 5 100 mpirun -n 2 "$program" $tiny --ranks 3 --out out > "$stdout" 2> "$stderr"
     code=$?
     expect_code 2
-    expect_err "3 ranks are asked for, but Open MPI has started 2 (OMPI_COMM_WORLD_SIZE is 2)"
+    expect_err "3 ranks were requested, but Open MPI started 2 (OMPI_COMM_WORLD_SIZE is 2)"
     [ ! -e out ] || fail "something was written"
     for link in auto sockets; do
         # shellcheck disable=SC2086

@@ -181,7 +181,7 @@ test_a_live_run_is_left_alone_by_every_other() {
         expect_refusal "out is in use by $mine"
     done
     run_tiny --out out
-    expect_refusal "holds a run already"
+    expect_refusal "already holds a run"
     expect_same "$(kept_of out)" "$kept" "the live run's folder"
     kill -KILL "$live"
     wait "$live" 2> /dev/null
@@ -204,6 +204,6 @@ test_of_two_runs_that_begin_in_one_folder_one_goes_on() {
     "0 2" | "2 0") ;;
     *) fail "exit codes $first and $second: $(cat one two)" ;;
     esac
-    grep -q "is in use by process\|holds a run already" one two || fail "not said: $(cat one two)"
+    grep -q "is in use by process\|already holds a run" one two || fail "not said: $(cat one two)"
     expect_same "$(steps_of out)" 6 "steps of the one"
 }

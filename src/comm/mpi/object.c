@@ -1,9 +1,9 @@
 /* object.c: libhybrid_mpi.so: exchanges over MPI. See mpi_seam.h.
  *
- * Messages go over a communicator of our own, so that nobody else's can be taken for ours. MPI
- * calls are never left to wait inside MPI: requests are tested in a loop that also looks at the
- * control channel, so that a dead peer ends the waiting. Pieces of more than a gigabyte go in
- * several messages, because MPI counts with an int. */
+ * Messages use our own communicator, so they cannot mix with others. No call waits inside MPI:
+ * requests are tested in a loop that also checks the control channel, so a dead peer ends the
+ * wait. Pieces of more than a gigabyte are sent as several messages, because MPI counts with an
+ * int. */
 #include <mpi.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 static hy_mpi_host host;
 static MPI_Comm comm = MPI_COMM_NULL;
 
-/* Requests of one exchange, and what each is about. */
+/* Requests of one exchange, and the transfer of each. */
 typedef struct message {
     int32_t peer;
     int bytes;
@@ -68,7 +68,7 @@ static hy_status start(int32_t *rank, int32_t *count) {
                            : MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     if (error != MPI_SUCCESS) return failed("starting", error);
     if (level < MPI_THREAD_SERIALIZED)
-        return fail(HY_ERR_DEVICE, "this MPI was built without support of threads");
+        return fail(HY_ERR_DEVICE, "this MPI was built without thread support");
     if (comm == MPI_COMM_NULL) {
         error = MPI_Comm_dup(MPI_COMM_WORLD, &comm);
         if (error != MPI_SUCCESS) return failed("making a communicator", error);
@@ -111,7 +111,7 @@ static hy_status share(void *data, size_t bytes, double seconds) {
     while (error == MPI_SUCCESS && !is_over) {
         error = MPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
         if (!is_over && seconds_now() > deadline)
-            return fail(HY_ERR_IO, "MPI: not all ranks came within %.0f s", seconds);
+            return fail(HY_ERR_IO, "MPI: not all ranks connected within %.0f s", seconds);
         if (!is_over) nap(&spins);
     }
     return error == MPI_SUCCESS ? HY_OK : failed("sharing", error);
@@ -132,7 +132,7 @@ static bool make_room(int32_t count) {
     return r && s && m;
 }
 
-/* A transfer of no bytes is a message too: whether both know of it is part of what is checked. */
+/* An empty transfer is a message too: both sides must know of it. */
 static hy_status post(const hy_transfer *transfer, bool is_receive) {
     uint64_t done = 0;
     do {
@@ -173,7 +173,7 @@ static hy_status judge(int own) {
         if (error != MPI_SUCCESS && error != MPI_ERR_PENDING) return failed("receiving", error);
         MPI_Get_count(&statuses[i], MPI_BYTE, &bytes);
         if (error == MPI_SUCCESS && bytes != m->bytes)
-            return fail(HY_ERR_INTERNAL, "rank %d sends %d bytes where rank %d expects %d", m->peer,
+            return fail(HY_ERR_INTERNAL, "rank %d sends %d bytes, but rank %d expects %d", m->peer,
                         bytes, own, m->bytes);
     }
     return HY_OK;
@@ -182,7 +182,7 @@ static hy_status judge(int own) {
 static hy_status wait_for_all(int own, hy_control *control) {
     int is_over = 0, spins = 0;
     for (;;) {
-        /* Fields of errors are set only where a call fails. */
+        /* Fields of errors are set only if a call fails. */
         for (int32_t i = 0; i < used; i++) statuses[i].MPI_ERROR = MPI_SUCCESS;
         int error = MPI_Testall(used, requests, &is_over, statuses);
         if (error != MPI_SUCCESS) {

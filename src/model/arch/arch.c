@@ -23,34 +23,35 @@ bool hy_family_has_key(const hy_family *family, const char *key) {
     return hy_word_is_in(family->keys, key);
 }
 
-/* Why the architecture cannot express a shape, as the end of a sentence about it; NULL: it can. */
+/* Why the architecture does not support a shape, as the end of a sentence; NULL: it does. */
 static const char *lacks(const hy_family *f, const hy_shape *s) {
     unsigned biases = (s->has_qkv_bias ? HY_BIAS_QKV : 0) |
                       (hy_shape_out_bias(s) ? HY_BIAS_OUT : 0) |
                       (hy_shape_mlp_bias(s) ? HY_BIAS_MLP : 0);
     bool is_mixed =
         s->is_rms != f->is_rotary || s->has_rope != f->is_rotary || s->is_gated != f->is_rotary;
-    if (is_mixed) return "has another norm, other positions or another activation";
+    if (is_mixed) return "uses a different norm, position encoding or activation";
     if (s->has_qk_norm != f->has_qk_norm)
         return s->has_qk_norm ? "has no qk-norm" : "needs qk-norm";
-    if (!(f->biases & HY_BIASES(biases))) return "has other biases";
+    if (!(f->biases & HY_BIASES(biases))) return "uses different biases";
     if (s->sliding_window && !f->has_window) return "has no sliding window";
     if (!f->is_rotary && (s->kv_heads != s->heads || s->head_size * s->heads != s->width)) {
-        return "has neither grouped heads nor other head sizes";
+        return "supports neither grouped heads nor other head sizes";
     }
     return NULL;
 }
 
-/* The same for shapes that name no architecture: transformers' Llama refuses a width that the heads
- * do not divide, and its AutoModel takes a Mistral with a list of layer types for a Ministral. */
+/* As above, for shapes without an architecture: transformers' Llama needs a width divisible by
+ * the number of heads, and its AutoModel treats a Mistral with a list of layer types as a
+ * Ministral. */
 static const char *lacks_for_new(hy_arch arch, const hy_shape *s) {
     const char *lacking = lacks(families[arch], s);
     if (lacking) return lacking;
     if (arch == HY_ARCH_LLAMA && s->width % s->heads != 0) {
-        return "refuses a width that the heads do not divide";
+        return "needs a width divisible by the number of heads";
     }
     bool has_list = s->sliding_window && s->sliding_layers[0];
-    return arch == HY_ARCH_MISTRAL && has_list ? "has its window in all layers" : NULL;
+    return arch == HY_ARCH_MISTRAL && has_list ? "uses its window in all layers" : NULL;
 }
 
 hy_arch hy_arch_choose(const hy_shape *s, hy_arch wanted) {
@@ -68,8 +69,9 @@ hy_status hy_arch_check(const hy_shape *s) {
         hy_text_addf(&text, "%s%s %s", text.size ? "; " : "", families[arch]->name,
                      lacks_for_new((hy_arch)arch, s));
     }
-    hy_status status = hy_fail(HY_ERR_INPUT, "no architecture of transformers has this shape: %s",
-                               hy_text_string(&text));
+    hy_status status =
+        hy_fail(HY_ERR_INPUT, "no architecture of transformers supports this shape: %s",
+                hy_text_string(&text));
     hy_text_free(&text);
     return status;
 }

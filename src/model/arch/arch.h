@@ -1,24 +1,24 @@
-/* arch.h: the architectures of transformers that our models have: what each is called, what its
- * modules are called, and which shapes it can express.
+/* arch.h: the transformers architectures of our models: their names, their module names, and the
+ * shapes that they support.
  *
- * One const hy_family each, in a file of this folder; families that share names share a table. hub
- * reads and writes model folders by these tables, and adapters name their modules by them: a name
- * of a module stands nowhere else. */
+ * Each is one const hy_family in a file of this folder; families with the same names share a
+ * table. hub reads and writes model folders by these tables, and adapters take their module
+ * names from them: no other file contains module names. */
 #pragma once
 
 #include "model/params.h"
 
 #define HY_MODULE_PARTS 3
 
-/* The modules that hold one parameter of ours, one below the other (q, k and v; gate and up). %d in
- * a path is the layer. A bias has the module of its weight. */
+/* The modules stacked in one parameter of ours (q, k and v; gate and up). %d in a path is the
+ * layer. A bias has the module of its weight. */
 typedef struct hy_modules {
     const char *part[HY_MODULE_PARTS]; /* NULL behind the last */
     bool is_transposed;                /* files hold it as (in, out) */
-    bool is_outside;                   /* the prefix of the family does not stand before its path */
+    bool is_outside;                   /* its path has no family prefix */
 } hy_modules;
 
-/* A set of biases as bits, and a list of such sets as bits by that number. */
+/* A set of biases as bits, and a list of such sets as bits. */
 enum { HY_BIAS_QKV = 1, HY_BIAS_OUT = 2, HY_BIAS_MLP = 4 };
 #define HY_BIASES(set) (1u << (set))
 
@@ -26,11 +26,11 @@ typedef struct hy_family {
     const char *name;       /* "llama": model_type in config.json, and shape.architecture */
     const char *class_name; /* "LlamaForCausalLM" */
     const char *base_class; /* "LlamaModel": of a folder without a head */
-    const char *prefix;     /* "model.": before all names but the head's; a bare model has none */
-    const hy_modules *modules; /* (HY_P_KIND_COUNT) by the kind of the weight */
-    const char *keys;          /* of config.json that say the shape, spaces around each */
-    const char *const
-        *ignored;     /* endings of tensors that nothing is computed from; ends with NULL */
+    /* "model.": before all names except the head's; a bare model has none */
+    const char *prefix;
+    const hy_modules *modules;  /* (HY_P_KIND_COUNT) by the kind of the weight */
+    const char *keys;           /* of config.json that say the shape, spaces around each */
+    const char *const *ignored; /* endings of tensors that are not used; ends with NULL */
     bool is_rotary;   /* rmsnorm, rope and swiglu; else layernorm, learned positions and gelu */
     bool has_qk_norm; /* always; else never */
     bool has_window;  /* attention may see a window */
@@ -49,18 +49,18 @@ extern const char *const hy_llama_ignored[];
     " rope_parameters hidden_act layer_types "
 
 const hy_family *hy_family_of(hy_arch arch); /* NULL: HY_ARCH_NONE */
-/* The family that names the modules of a shape. A shape without an architecture has the nearest
- * one's. */
+/* The family that names the modules of a shape. A shape without an architecture uses the closest
+ * one. */
 const hy_family *hy_shape_family(const hy_shape *shape);
-/* Whether config.json of a family has this key for the shape. */
+/* Does config.json of a family have this key for the shape? */
 bool hy_family_has_key(const hy_family *family, const char *key);
 
-/* The architecture that expresses this shape: `wanted` where it can, else the first that can;
- * HY_ARCH_NONE: none can. */
+/* The architecture for this shape: `wanted` if it supports it, else the first that does;
+ * HY_ARCH_NONE: none. */
 hy_arch hy_arch_choose(const hy_shape *shape, hy_arch wanted);
-/* HY_ERR_INPUT where no architecture expresses this shape: says what each of them lacks. */
+/* HY_ERR_INPUT if no architecture supports this shape: says why, for each. */
 hy_status hy_arch_check(const hy_shape *shape);
 
-/* The end of a module's path that names it within a block: "q_proj"; of GPT-2's two c_proj the last
- * two words. */
+/* The end of a module's path that names it within a block: "q_proj"; for GPT-2's two c_proj the
+ * last two words. */
 const char *hy_module_last_name(const char *path);

@@ -1,4 +1,4 @@
-/* gpt2.c: GPT-2. Its files hold matrices as (in, out), and q, k and v as one. See arch.h. */
+/* gpt2.c: GPT-2. Its files store matrices as (in, out), and q, k and v as one. See arch.h. */
 #include "model/arch/arch.h"
 
 static const hy_modules modules[HY_P_KIND_COUNT] = {
