@@ -103,7 +103,7 @@ uint64_t hy_provider_agreed(const hy_provider *p) {
 }
 
 void hy_provider_release(hy_provider *p) {
-    if (p->ops->release) p->ops->release(p);
+    if (p && p->ops->release) p->ops->release(p);
 }
 
 /* ---- which weights a provider's memory holds ------------------------------------------------- */
@@ -189,8 +189,8 @@ hy_status hy_trainer_show_last(hy_trainer *t) {
 /* ---- what it has ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
-    HY_FAIL_IF(!t->provider->facts.has_passes, HY_ERR_STATE, "a model of your own has no %s here",
-               what);
+    HY_FAIL_IF(t->provider && !t->provider->facts.has_passes, HY_ERR_STATE,
+               "a model of your own has no %s here", what);
     return HY_OK;
 }
 

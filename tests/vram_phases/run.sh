@@ -212,7 +212,7 @@ types_are_rungs() {
 ways_stand_beside_each_other() {
     phases y --profiles aggressive --ways all || { cat "$scratch/y.out" "$scratch/y.err"; return 1; }
     grep -A 4 '^in use on the device by phase' "$scratch/y.out" |
-        grep -qE '^nano  *aggressive  *chosen  *qlora( +[0-9.]+ [KM]iB){5} +[0-9]+$' || { cat "$scratch/y.out"; return 1; }
+        grep -qE '^nano  *aggressive  *chosen  *qlora( +[0-9.]+ [KM]iB){6} +[0-9]+$' || { cat "$scratch/y.out"; return 1; }
     grep -q 'aggressive, qlora</text>' "$scratch/y.svg" || { echo "the picture does not name it"; return 1; }
     over y '
         n = split("full lora qlora", way, " ")
@@ -419,14 +419,14 @@ rows_of_gpu_phases_are_made() {
         timeout -k 5 100 "$bench/gpu_phases" --row $row --device cpu --model nano --folder "$scratch" \
             --set "threads=1 layers=4 seq_len=16 batch_size=2 step_tokens=64 builtin_bytes=60000" \
             > "$scratch/rows.out" 2>&1 || { cat "$scratch/rows.out"; return 1; }
-        grep -q "^  row $row: not judged" "$scratch/rows.out" &&
+        grep -q "^  row $row: no bar, because its settings were changed" "$scratch/rows.out" &&
             grep -q '^  [1-9][0-9]* tokens/s in Full' "$scratch/rows.out" || { cat "$scratch/rows.out"; return 1; }
     done
     for row in a b c d; do
         timeout -k 5 100 "$bench/gpu_phases" --row $row --device cpu --model nano \
             --set "threads=1 layers=4 seq_len=16 batch_size=2 step_tokens=64 builtin_bytes=60000" \
             > "$scratch/rows.out" 2>&1 || { cat "$scratch/rows.out"; return 1; }
-        grep -q "^  row $row: not judged" "$scratch/rows.out" || { cat "$scratch/rows.out"; return 1; }
+        grep -q "^  row $row: no bar, because its settings were changed" "$scratch/rows.out" || { cat "$scratch/rows.out"; return 1; }
         for phase in warmup full predict correct; do
             grep -q "^  $phase  *[1-9][0-9]* steps" "$scratch/rows.out" || { echo "$row: no $phase"; return 1; }
         done
@@ -488,7 +488,7 @@ a_pipe_that_is_closed_ends_it() {
 a_card_that_is_not_there_is_told() {
     make_driver || return 1
     (hold n --leave 1 --device 3)
-    [ $? -eq 1 ] && grep -q 'no such card' "$scratch/n.err"
+    [ $? -eq 1 ] && grep -q 'there is no card with this number' "$scratch/n.err"
 }
 
 check wrong_usage_is_told
