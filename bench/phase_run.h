@@ -160,6 +160,7 @@ static inline hy_status phase_run_step(hy_trainer *trainer, int64_t steps, phase
         before = info.phase;
         phase_run_look(trainer, out);
         if (watch) watch(&info);
+        if (i == 0) HY_TRY(hy_trainer_evaluate(trainer, &eval)); /* between steps: Evaluate */
     }
     for (int p = 0; p < HY_PHASE_COUNT; p++) out->step_seconds[p] = phase_times_median(&times, p);
     out->window_seconds = phase_times_median(&times, HY_PHASE_COUNT);

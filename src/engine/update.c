@@ -218,7 +218,8 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_optimizer_state state = update_state(e, u->pending_dtype);
     if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK; /* when it was fetched */
     if (unit != u->at.unit) {
-        return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
+        return hy_fail(HY_ERR_INTERNAL,
+                       "the pass reached unit %d, but unit %d must be updated first", unit,
                        u->at.unit);
     }
     return update_unit(e, &state, stream);

@@ -59,43 +59,57 @@ static bool is_lent(const hy_engine *e, const hy_batch_plan *plan) {
     return e->plan.work.loan[1] && !plan->options.is_training && plan != e->work.guard;
 }
 
-/* The memory that the plan's rows lend, by rows and plans as they are now. */
+/* Bytes of the lent batches as they were made. */
 static void count_lent(hy_engine *e, hy_batch_plan *const *plans, int count) {
-    hy_plan_work *w = &e->plan.work;
-    w->lent = (hy_batch_bytes){0};
+    hy_batch_bytes *lent = &e->plan.work.lent;
+    *lent = (hy_batch_bytes){0};
     for (int i = 0; i < count; i++) {
         uint64_t activations = hy_align(plans[i]->bytes.activations),
                  workspace = hy_align(plans[i]->bytes.workspace);
         if (!is_lent(e, plans[i])) continue;
-        if (activations > w->lent.activations) w->lent.activations = activations;
-        if (workspace > w->lent.workspace) w->lent.workspace = workspace;
-    }
-    bool is_one = w->loan[0] == w->loan[1];
-    for (int i = 0; i < 2; i++) {
-        hy_arena lent = {0};
-        uint64_t bytes = i == 0 ? w->lent.activations : w->lent.workspace;
-        if (w->loan[1]) lent = hy_state_lent(&e->state, w->loan[i]);
-        if (is_one && i == 0 && lent.data) { /* behind the workspace */
-            bool has_room = lent.size >= w->lent.workspace;
-            lent.data += has_room ? w->lent.workspace : 0;
-            lent.size -= has_room ? w->lent.workspace : lent.size;
-        }
-        e->work.lent[i] = lent;
-        if (lent.size < bytes) w->loan[0] = w->loan[1] = 0; /* prepared ops need more than sized */
+        if (activations > lent->activations) lent->activations = activations;
+        if (workspace > lent->workspace) lent->workspace = workspace;
     }
 }
 
-/* What the plans that were made need, by the code that planned it. */
-static void count_work(hy_engine *e, const hy_pass_spec *spec) {
+/* Where the two parts of a loan lie: workspace first, activations behind it or in the other block.
+ * False: prepared ops need more than the planner sized. */
+static bool place_lent(hy_engine *e, const hy_plan_work *w) {
+    const hy_batch_bytes *lent = &w->lent;
+    for (int i = 1; i >= 0; i--) {
+        hy_arena *out = &e->work.lent[i];
+        uint64_t bytes = i == 0 ? lent->activations : lent->workspace;
+        if (w->loan[i] == HY_LOAN_AREA) {
+            *out = (hy_arena){.backend = e->device.backend,
+                              .ledger = &e->state.ledger,
+                              .place = HY_DEVICE,
+                              .data = e->work.arena.data,
+                              .size = hy_work_lent_area(w, e->plan.state.work_rings)};
+        } else {
+            *out = hy_state_lent(&e->state, w->loan[i]);
+        }
+        if (i == 0 && w->loan[0] == w->loan[1]) {
+            uint64_t before = lent->workspace < out->size ? lent->workspace : out->size;
+            if (out->data) out->data += before;
+            out->size -= before;
+        }
+        if (out->size < bytes) return false;
+    }
+    return true;
+}
+
+/* What the batch plans that were made need, counted by the planner's own code. False: the loan is too
+ * small for its batch as it was made. */
+static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
     int count = list_plans(e, plans);
+    hy_plan_work *planned = &e->plan.work;
     count_lent(e, plans, count);
-    const hy_plan_work *planned = &e->plan.work;
     hy_plan_work counted = {.guard_batch = planned->guard_batch,
                             .forward = planned->forward,
                             .backward = planned->backward,
-                            .loan = {planned->loan[0], planned->loan[1]}};
-    if (planned->loan[1]) counted.lent = planned->lent;
+                            .loan = {planned->loan[0], planned->loan[1]},
+                            .lent = planned->lent};
     for (int i = 0; i < count; i++) {
         uint64_t rows = (uint64_t)plans[i]->size.batch * (uint64_t)plans[i]->size.seq;
         if (!is_lent(e, plans[i])) hy_work_add(&counted, plans[i]);
@@ -103,9 +117,21 @@ static void count_work(hy_engine *e, const hy_pass_spec *spec) {
     }
     for (int i = 0; i < HY_PLAN_TYPES; i++) counted.eval_batch[i] = planned->eval_batch[i];
     hy_work_close(&counted, spec, e->plan.state.work_rings);
-    e->plan.device -= hy_plan_work_bytes(&e->plan.work);
+    e->plan.device -= hy_plan_work_bytes(planned);
     e->plan.device += hy_plan_work_bytes(&counted);
-    e->plan.work = counted;
+    *planned = counted;
+    return !planned->loan[1] || place_lent(e, planned);
+}
+
+/* Evaluation in micro-batches of training, in its area. */
+static void give_up_loan(hy_engine *e) {
+    hy_plan_work *w = &e->plan.work;
+    w->loan[0] = w->loan[1] = 0;
+    for (int i = 0; i < HY_PLAN_TYPES; i++) {
+        if (e->work.eval[i]) hy_batch_plan_destroy(e->work.eval[i]);
+        e->work.eval[i] = NULL;
+        if (w->eval_batch[i] > e->plan.choice.batch) w->eval_batch[i] = e->plan.choice.batch;
+    }
 }
 
 /* ---- what is live ---------------------------------------------------------------------------- */
@@ -156,7 +182,9 @@ static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
         HY_TRY(hy_offload_begin(&e->state, hy_plan_offload_in(&e->plan, phase)));
         HY_TRY(hy_offload_wait_away(&e->state));
     }
-    for (int i = 0; i < 2; i++) HY_TRY(hy_state_vacate(&e->state, loan[i]));
+    for (int i = 0; i < 2; i++) {
+        if (loan[i] != HY_LOAN_AREA) HY_TRY(hy_state_vacate(&e->state, loan[i]));
+    }
     return HY_OK;
 }
 
@@ -323,14 +351,20 @@ hy_status hy_work_take(hy_engine *e) {
     hy_pass_spec spec;
     hy_pass_spec_init(&spec, &e->request, &e->plan);
     HY_TRY(make_plans(e, &spec));
-    count_work(e, &spec);
+    if (!count_work(e, &spec)) {
+        give_up_loan(e);
+        HY_TRY(make_plans(e, &spec));
+        (void)count_work(e, &spec);
+    }
     const hy_plan_work *need = &e->plan.work;
     uint64_t area = need->activations + need->workspace;
     HY_TRY(hy_arena_init(&w->arena, e->device.backend, &e->state.ledger, HY_DEVICE,
                          area + need->data, "activations and workspace"));
     w->passes = part_of(e, &e->state.ledger, 0, area);
     w->data = part_of(e, &e->state.ledger, area, need->data);
-    w->ring_arena = part_of(e, NULL, need->eval_area, e->plan.state.work_rings);
+    uint64_t rings = e->plan.state.work_rings; /* at the end, behind what the area lends */
+    w->ring_arena = part_of(e, NULL, area - rings, rings);
+    if (need->loan[1]) (void)place_lent(e, need); /* its size was checked before */
     uint64_t scratch =
         e->plan.choice.prediction_is_disabled ? 0 : e->state.rows.scratch[HY_PREDICTOR_BUFFERS];
     if (scratch) HY_TRY(hy_arena_push(&w->ring_arena, HY_WORKSPACE, scratch, (void **)&w->scratch));

@@ -1,6 +1,6 @@
 /* loan.c: a larger batch for Evaluate, in memory that only optimizer steps need. See sizer.h.
  *
- * Outside of training, gradients, partial gradients and the rings of streamed state are idle.
+ * Outside of training, the training area, gradients and the rings of streamed state are idle.
  * The forward-only batch borrows the two largest of these blocks: its workspace is in the larger
  * one, its activations after it or in the other one. It borrows optimizer state on the device
  * only if the offload strategy may move it to the host and the batch would be small without it.
@@ -11,13 +11,14 @@
 #define ENOUGH_FACTOR 4                       /* with this many, optimizer state stays in place */
 
 typedef struct block {
-    int32_t row; /* 0: none, because the first row is weights */
+    int32_t row; /* or HY_LOAN_AREA; 0: none, because the first row is weights */
     uint64_t bytes;
 } block;
 
-static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, bool with_optim,
-                        block out[2]) {
-    out[0] = out[1] = (block){0};
+static void find_blocks(const hy_sizer *z, const hy_plan_choice *choice, uint64_t area,
+                        bool with_optim, block out[2]) {
+    out[0] = (block){HY_LOAN_AREA, area};
+    out[1] = (block){0};
     for (int i = 1; i < HY_ROW_COUNT; i++) {
         const hy_row *row = &z->rows->row[i];
         bool is_codes = i == HY_ROW_GRADS && z->compresses_optim; /* what Predict keeps there */
@@ -74,11 +75,11 @@ static hy_status lend_to_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dty
     return HY_OK;
 }
 
-static hy_status lend(hy_sizer *z, const hy_plan_choice *c, bool with_optim, int32_t least,
-                      loan *out) {
+static hy_status lend(hy_sizer *z, const hy_plan_choice *c, uint64_t area, bool with_optim,
+                      int32_t least, loan *out) {
     block blocks[2];
     *out = (loan){0};
-    find_blocks(z, c, with_optim, blocks);
+    find_blocks(z, c, area, with_optim, blocks);
     for (int i = 0; i < z->spec.eval_type_count && blocks[0].bytes > 0; i++) {
         HY_TRY(lend_to_type(z, c, z->spec.eval_types[i], blocks, i == 0 ? least : 0, out));
         if (out->factor == 0) return HY_OK;
@@ -87,12 +88,13 @@ static hy_status lend(hy_sizer *z, const hy_plan_choice *c, bool with_optim, int
 }
 
 /* The best loan; factor 0: none is larger than the training area allows. */
-static hy_status choose(hy_sizer *z, const hy_plan_choice *c, int32_t near, loan *best) {
-    HY_TRY(lend(z, c, false, near, best));
+static hy_status choose(hy_sizer *z, const hy_plan_choice *c, uint64_t area, int32_t near,
+                        loan *best) {
+    HY_TRY(lend(z, c, area, false, near, best));
     bool is_small = best->factor < ENOUGH_FACTOR && near < ENOUGH_FACTOR;
     if (!is_small || !z->moves_optim) return HY_OK;
     loan with_optim;
-    HY_TRY(lend(z, c, true, best->factor > near ? best->factor : near, &with_optim));
+    HY_TRY(lend(z, c, area, true, best->factor > near ? best->factor : near, &with_optim));
     if (with_optim.factor > 0) *best = with_optim;
     return HY_OK;
 }
@@ -104,7 +106,9 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
     if (!is_open || !hy_model_has_passes(spec->model)) return HY_OK;
     loan best;
     hy_plan_state state;
-    HY_TRY(choose(z, c, work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch, &best));
+    hy_rows_need(z->rows, c, &z->rings, &state);
+    int32_t near = work->eval_batch[hy_plan_index(spec->eval_types[0])] / c->batch;
+    HY_TRY(choose(z, c, hy_work_lent_area(work, state.work_rings), near, &best));
     work->rows = (uint64_t)c->batch * (uint64_t)spec->seq;
     for (int i = 0; i < HY_PLAN_TYPES; i++) {
         if (best.factor > 0 && best.batch[i] > 0) work->eval_batch[i] = best.batch[i];
@@ -116,7 +120,6 @@ hy_status hy_sizer_lend(void *sizer, const hy_plan_choice *c, hy_plan_work *work
         work->loan[1] = best.rows[1];
         work->lent = best.bytes;
     }
-    hy_rows_need(z->rows, c, &z->rings, &state);
     hy_work_close(work, spec, state.work_rings);
     return HY_OK;
 }

@@ -89,10 +89,10 @@ static void tell_disabled(const hy_trainer *t) {
         bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->course.regime == HY_FINE_TUNING
-                   ? "in fine-tuning it pays only where a paired fork has shown it"
+                   ? "in fine-tuning it needs a paired test that shows a benefit"
                : hy_settings_optimizer(&t->settings) != hy_optimizer_kind_of(HY_ADAMW)
-                   ? "over this optimizer it pays only where a paired fork has shown it"
-                   : "confidence_threshold wants a paired fork to show first that it pays",
+                   ? "with this optimizer it needs a paired test that shows a benefit"
+                   : "confidence_threshold requires a paired test that shows a benefit",
                is_possible ? "" : ", and this run is too short for one (fork_budget)");
     }
 }
@@ -110,11 +110,12 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
         elements += is_its_own ? p->count : 0;
         cut += p->is_hidden && p->part > 0 && p->part_at == 0;
     }
-    hy_say(t, HY_NOTE, "muon moves %lld matrices with %.1f million parameters, adamw the rest",
+    hy_say(t, HY_NOTE,
+           "muon updates %lld matrices with %.1f million parameters; adamw updates the rest",
            (long long)matrices, (double)elements * 1e-6);
     if (cut > 0) {
         hy_say(t, HY_WARNING,
-               "%lld matrices are too large for muon in a model of one's own and are left to adamw",
+               "%lld matrices are too large for muon in a custom model; adamw updates them",
                (long long)cut);
     }
 }
@@ -125,8 +126,8 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
     bool is_own = own && t->settings.optimizer.lr == strtod(own, NULL);
     if (!is_own || t->course.regime != HY_FINE_TUNING || t->resumed[0]) return;
     hy_say(t, HY_WARNING,
-           "the learning rate is %s, with which %s trains from scratch; fine-tuning wants far less "
-           "(adamw has 2e-5): --lr",
+           "the learning rate is %s, the default of %s for training from scratch; fine-tuning "
+           "needs a much lower one (2e-5 for adamw): set --lr",
            own, o->kind->name);
 }
 
@@ -142,19 +143,18 @@ static void tell_optimizer(const hy_trainer *t) {
     tell_tuning_rate(t, o);
     if (is_muon) tell_matrices(t, o);
     if (is_muon && t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
-        hy_say(
-            t, HY_WARNING,
-            "muon trains all of a model that was trained before, most likely with adamw: it tends "
-            "to lose what such a model knows; --optimizer adamw is the safe choice");
+        hy_say(t, HY_WARNING,
+               "muon trains all parameters of a pretrained model, which was most likely trained "
+               "with adamw; muon then tends to lose what the model knows: --optimizer adamw is the "
+               "safe choice");
     }
     if (share > most) {
-        hy_say(
-            t, HY_WARNING,
-            "muon's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
-            "more than it brings; %.0f %% at %lld tokens (--step-tokens), and --optimizer adamw "
-            "has none",
-            100 * share, (long long)tokens, 50 * most,
-            (long long)ceil(2 * share * (double)tokens / most));
+        hy_say(t, HY_WARNING,
+               "muon's matmuls take %.0f %% of the compute of forward and backward with %lld "
+               "tokens per step, which is more than muon gains; they take %.0f %% with %lld tokens "
+               "(--step-tokens), and --optimizer adamw avoids them",
+               100 * share, (long long)tokens, 50 * most,
+               (long long)ceil(2 * share * (double)tokens / most));
     }
 }
 
@@ -286,12 +286,12 @@ static hy_status new_model(hy_trainer *t) {
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;
     if (p->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
-    HY_FAIL_IF(lacks_base, HY_ERR_INPUT,
-               "%s holds adapters alone; begin with the model they stand beside (--model) and with "
-               "them (--adapter)",
-               checkpoint);
+    HY_FAIL_IF(
+        lacks_base, HY_ERR_INPUT,
+        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
+        checkpoint);
     HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
-    hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
+    hy_say(t, HY_NOTE, "the run starts with the weights of %s", checkpoint);
     return HY_OK;
 }
 
@@ -364,12 +364,13 @@ static hy_status begin_or_resume(hy_trainer *t) {
 static hy_status check_early_stop(const hy_trainer *t) {
     long long patience = (long long)t->settings.eval.early_stop;
     if (patience == 0 || hy_trainer_eval_every(t) > 0) return HY_OK;
-    HY_FAIL_IF(t->settings.eval.eval_every == 0, HY_ERR_INPUT,
-               "early_stop is %lld, but eval_every is 0: no validation would be there to stop at",
-               patience);
+    HY_FAIL_IF(
+        t->settings.eval.eval_every == 0, HY_ERR_INPUT,
+        "early_stop is %lld, but eval_every is 0, so the run has no validations: set eval_every",
+        patience);
     hy_say(t, HY_WARNING,
-           "early_stop has no effect: in so short a run there is no validation before the end; "
-           "--eval-every N would set some");
+           "early_stop has no effect: this short run has no validation before its end; add "
+           "--eval-every N");
     return HY_OK;
 }
 
@@ -385,7 +386,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->custom = t->provider->memory;
     set_ranks(t);
     if (!is_plan && hy_trainer_leads(t) && t->settings.ranks.link != HY_WIRE_AUTO) {
-        hy_say(t, HY_NOTE, "link = %s is for plans (--plan): a run takes the wire that is here",
+        hy_say(t, HY_NOTE,
+               "link = %s is only for plans (--plan): a run uses the link of this machine",
                hy_choice_name("link", t->settings.ranks.link));
     }
     HY_TRY(hy_engine_make_model(e));

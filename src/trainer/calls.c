@@ -69,23 +69,22 @@ static hy_status must_have_state(const hy_trainer *t) {
     switch (t->fate.life) {
     case HY_LIFE_READY: return HY_OK;
     case HY_LIFE_PLAN:
-        return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
-                                     "hy_trainer_create makes a trainer that runs");
-    default:
         return hy_fail(
             HY_ERR_STATE,
-            "step %lld failed half-way, so its state cannot be used; go on from the last "
-            "checkpoint (%s)",
-            (long long)t->progress.step + 1, t->fate.failure.text);
+            "this trainer is only a plan and has no memory to run; use hy_trainer_create");
+    default:
+        return hy_fail(HY_ERR_STATE,
+                       "step %lld failed before it was complete, so the state is not usable; "
+                       "continue from the last checkpoint (%s)",
+                       (long long)t->progress.step + 1, t->fate.failure.text);
     }
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
     HY_TRY(must_have_state(t));
     if (!t->engine.work.is_gone) return HY_OK;
-    return hy_fail(HY_ERR_STATE,
-                   "memory ran out, and nothing is left for passes to work in; the run "
-                   "can be saved, and resumed when there is room");
+    return hy_fail(HY_ERR_STATE, "memory ran out, and no memory is left for forward and backward; "
+                                 "save the run, and resume it when more memory is free");
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -178,7 +177,7 @@ static const char *why_not(const hy_trainer *t) {
     if (obstacle != HY_PREDICT_OPEN && obstacle != HY_PREDICT_WINDOW_SHORT) {
         return hy_phase_obstacle_text(obstacle);
     }
-    return is_past ? "the run is too short for a window of optimizer steps between predict_from "
+    return is_past ? "the run is too short: no window of optimizer steps fits between predict_from "
                      "and predict_until"
                    : "";
 }

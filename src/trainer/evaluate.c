@@ -89,8 +89,8 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
         return;
     if (isfinite(best->loss)) {
         hy_say(t, HY_NOTE,
-               "validations look at other sequences than before: the lowest held-out loss and the "
-               "count of early_stop begin anew");
+               "validation now uses other sequences than before: the lowest held-out loss and the "
+               "count of early_stop start over");
     }
     *best = HY_NO_BEST;
 }

@@ -85,7 +85,7 @@ static hy_status take_for_fork(hy_trainer *t) {
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
         status = hy_arena_init(&t->course.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
-                               bytes, "the state before a fork");
+                               bytes, "the state before a paired test");
     }
     status = hy_ranks_agree(t, status);
     void *data;
@@ -97,8 +97,7 @@ static hy_status take_for_fork(hy_trainer *t) {
     hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
     if (!is_left_out || !can_work) return hy_error_restore(&kept);
-    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
-           kept.text);
+    hy_say(t, HY_NOTE, "skipping the paired test; prediction stays disabled: %s", kept.text);
     hy_fork_end(t);
     return e->plan.choice.prediction_is_disabled ? HY_OK
                                                  : hy_trainer_disable_prediction(t, true, 0);
@@ -173,7 +172,7 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
 
 static hy_status skip_fork(hy_trainer *t, const char *message) {
     hy_progress *p = &t->progress;
-    hy_say(t, HY_WARNING, "the fork at step %lld is left out: %s", (long long)p->step, message);
+    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
     t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
@@ -257,8 +256,8 @@ static hy_status close_fork(hy_trainer *t) {
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_say(t, HY_NOTE,
-           "fork at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats (%.1f "
-           "steps); confidence that predicting pays goes from %.2f to %.2f",
+           "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
+           "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
            (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }

@@ -77,7 +77,7 @@ static void learn(const hy_trainer *t, retry_state *known) {
 static void tell_next_try(const hy_trainer *t, const char *message) {
     bool is_smaller = t->engine.state.ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
-           is_smaller ? "a plan that needs less" : "the same plan");
+           is_smaller ? "a plan with less memory" : "the same plan");
 }
 
 /* All ranks have one plan: the smallest cap counts for all. */

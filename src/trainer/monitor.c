@@ -112,7 +112,7 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
         hy_text_addf(out, ", %s left on the machine", hy_bytes_as_text(look->host.free).text);
     }
     if (look->stalled >= MUCH_STALLED) {
-        hy_text_addf(out, ", %.0f %% of the time lost waiting for memory", 100 * look->stalled);
+        hy_text_addf(out, ", %.0f %% of the time spent waiting for memory", 100 * look->stalled);
     }
 }
 

@@ -136,7 +136,7 @@ static void add_offload(savings *s) {
     hy_offload strategy = e->plan.offload;
     if (!s->t->course.rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
-    hy_saving *it = add(s, "optimizer state away in Predict", "offload_strategy",
+    hy_saving *it = add(s, "optimizer state off the device in Predict", "offload_strategy",
                         hy_choice_name("offload_strategy", (int)strategy), is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;

@@ -135,7 +135,8 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     t->progress.line_streak = p->verdict == HY_ACCEPTED ? t->progress.line_streak + 1 : 0;
     if (t->progress.line_streak == LINE_STREAK) {
         hy_say(t, HY_WARNING,
-               "jumps along the line keep being accepted: the learning rate is probably too low");
+               "jumps along a line are accepted again and again: the learning rate is probably too "
+               "low");
     }
     return HY_OK;
 }
@@ -193,7 +194,7 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     HY_TRY(hy_trainer_retry(t, bring_snapshot));
     t->engine.progress.has_snapshot = false;
     HY_TRY(set_slow_weights(t));
-    hy_say(t, HY_WARNING, "the last jump was undone: the weights are those before it");
+    hy_say(t, HY_WARNING, "the last jump was undone: the weights from before it are restored");
     return t->engine.device.backend->stream_sync(t->engine.device.compute);
 }
 

@@ -197,17 +197,17 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
         const char *ours = own_optimizer(t, p), *theirs = run;
         bool was_frozen = frozen ? hy_json_get(frozen, p->name) != NULL : !p->is_trainable;
         HY_FAIL_IF(was_frozen == p->is_trainable, HY_ERR_INPUT,
-                   "%s: %s was %s when this was saved and is %s now; go on with the same train and "
-                   "frozen groups, or begin anew from its weights (--init-from)",
+                   "%s: %s was %s when this was saved and is %s now; continue with the same train "
+                   "and frozen groups, or start a new run from its weights (--init-from)",
                    path, p->name, was_frozen ? "frozen" : "trained",
                    p->is_trainable ? "trained" : "frozen");
         if (optimizers) {
             (void)hy_json_as_string(hy_json_get(optimizers, p->name), &theirs, NULL);
         }
         HY_FAIL_IF(p->is_trainable && strcmp(theirs, ours ? ours : run) != 0, HY_ERR_INPUT,
-                   "%s: the optimizer of %s was %s when this was saved and is %s now; go on with "
-                   "that, or begin anew from its weights (--init-from); lr_scale and decay of "
-                   "groups may change",
+                   "%s: the optimizer of %s was %s when this was saved and is %s now; continue "
+                   "with that optimizer, or start a new run from its weights (--init-from); "
+                   "lr_scale and decay of groups may change",
                    path, p->name, theirs, ours ? ours : run);
     }
     return HY_OK;
@@ -300,7 +300,7 @@ static hy_status read_phase(const hy_json *json, const char *path, hy_phase *out
             return HY_OK;
         }
     }
-    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no phase", path, name);
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not a phase", path, name);
 }
 
 static hy_status read_phases(const hy_json *json, hy_progress *p) {
@@ -344,22 +344,21 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         if (!is_there && list[i].may_lack) continue;
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
         HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now; the run could not go on "
-                   "in the same order of data",
+                   "%s: %s was %lld when this was saved and is %lld now; the run could not "
+                   "continue with the same order of data",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
         hy_say(t, HY_WARNING,
-               "%s does not hold what was held out when %s was saved: losses on it before and "
-               "after do not compare",
+               "the held-out data in %s has changed since %s was saved: losses before and after "
+               "cannot be compared",
                t->settings.val_data, path);
     }
-    HY_FAIL_IF(
-        is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
-        "%s: %s does not hold what the run was trained on when this was saved; the run could "
-        "not go on in the same order of data (--data PATH says where the data is now, "
-        "--init-from begins anew with these weights)",
-        path, t->settings.data);
+    HY_FAIL_IF(is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
+               "%s: the data in %s is not the data that the run was trained on; the run could not "
+               "continue with the same order of data (name the path of the original data with "
+               "--data PATH, or start a new run from these weights with --init-from)",
+               path, t->settings.data);
     return HY_OK;
 }
 
@@ -372,11 +371,12 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
     if (strcmp(name, ours->name) == 0) HY_TRY(check_sets(t, root, path));
     if (strcmp(name, ours->name) == 0 && theirs >= arrays) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with "
-                   "optimizer %s%s; go on with that, or begin anew from its weights (--init-from)",
-                   path, ours->arrays[0], ours->name, name,
-                   strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with optimizer %s%s; "
+        "continue with that optimizer, or start a new run from its weights (--init-from)",
+        path, ours->arrays[0], ours->name, name,
+        strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
 }
 
 static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {
@@ -441,8 +441,8 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
         double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
         if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
             hy_say(t, HY_NOTE,
-                   "the run now ends at step %lld instead of %lld, so its learning rate goes on at "
-                   "%.3g instead of %.3g",
+                   "the run now ends at step %lld instead of %lld, so its learning rate continues "
+                   "at %.3g instead of %.3g",
                    (long long)now->total, (long long)then.total, after, before);
         }
     }

@@ -19,19 +19,17 @@
 
 static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
-               "train.grad_accum_steps is %lld: a step's micro-batches are shared by %d ranks, so "
-               "accepted are multiples of %d",
+               "train.grad_accum_steps is %lld: %d ranks share the micro-batches of a step, so use "
+               "a multiple of %d",
                (long long)s->train.grad_accum_steps, ranks, ranks);
     HY_FAIL_IF(ranks > 0 && s->ranks.zero_stage == HY_ZERO_WEIGHTS, HY_ERR_INPUT,
-               "ranks.zero_stage is 3: the weights of a model or loop of your own lie whole in "
-               "your memory on every rank, so accepted are 0 to 2 and auto");
+               "ranks.zero_stage is 3: in a custom model or loop every rank holds all weights in "
+               "its own memory; accepted: 0 to 2 and auto");
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
-               "train.steps is %lld; a model or loop of your own gets its length in steps, at "
-               "least 1",
+               "train.steps is %lld; a custom model or loop needs its length in steps, at least 1",
                (long long)s->train.steps);
     HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
-               "train.train is \"%s\": of a model of your own, the parameters that you give are "
-               "trained",
+               "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);
     return HY_OK;
 }
@@ -84,7 +82,7 @@ hy_status hy_provider_settle(hy_provider *p, int32_t ranks, hy_settings *s) {
 }
 
 uint64_t hy_provider_agreed(const hy_provider *p) {
-    const hy_custom_side *m = p->memory;
+    const hy_custom_side *m = p ? p->memory : NULL; /* a self-test has no run, so no provider */
     hy_hash hash;
     hy_hash_init(&hash, 0);
     if (!m) return hy_hash_value(&hash);
@@ -189,8 +187,8 @@ hy_status hy_trainer_show_last(hy_trainer *t) {
 /* ---- what it has ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
-    HY_FAIL_IF(!t->provider->facts.has_passes, HY_ERR_STATE, "a model of your own has no %s here",
-               what);
+    HY_FAIL_IF(!t->provider->facts.has_passes, HY_ERR_STATE,
+               "a custom model does not support %s here", what);
     return HY_OK;
 }
 

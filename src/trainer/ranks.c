@@ -30,7 +30,8 @@ hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
     hy_team_options options = {.link = s->ranks.transport,
                                .timeout = s->ranks.rank_timeout,
                                .agreed = hy_hash_bytes(agreed, sizeof agreed, 0),
-                               .agreed_name = provider->memory ? "settings or parameters" : NULL};
+                               .agreed_name =
+                                   provider && provider->memory ? "settings or parameters" : NULL};
     if (observer) options.observer = *observer;
     return hy_team_open(&options, out);
 }
@@ -69,7 +70,7 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     }
     if (asked == HY_LINK_NCCL || hy_error_origin_of(status) != HY_ERROR_AGREED) return status;
     if (sharers->card <= 1) {
-        hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
+        hy_say(t, HY_WARNING, "%s; data between cards passes through host memory (%s)",
                hy_error_message(), t->team->link_name);
     }
     return HY_OK;
@@ -117,8 +118,8 @@ static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
     for (int32_t r = 1; r < rank_count(t); r++) {
         if (strcmp(all[r].device, all[0].device) == 0) continue;
         hy_say(t, HY_WARNING,
-               "rank %d computes on %s, rank 0 on %s: such ranks choose algorithms of matmuls for "
-               "themselves, and may choose others after a resume",
+               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
+               "separately, and may choose others after a resume",
                r, all[r].device, all[0].device);
         return;
     }
@@ -155,7 +156,7 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     HY_TRY(hy_plan_agree(t->team, r, plan, &chosen));
     if (t->team->who.rank == chosen) return HY_OK;
     if (hy_trainer_leads(t)) {
-        hy_say(t, HY_NOTE, "the plan is that of rank %d, which has less room than rank 0", chosen);
+        hy_say(t, HY_NOTE, "using the plan of rank %d, which has less memory than rank 0", chosen);
     }
     hy_plan_tell(r, plan, &t->facts);
     return HY_OK;

@@ -32,7 +32,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     }
     if (hy_recomputes_all(choice)) return HY_OK;
     HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
-    snprintf(what, size, "with all of a layer recomputed");
+    snprintf(what, size, "with complete recomputation of layers");
     return HY_OK;
 }
 
@@ -41,7 +41,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
 void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
-    snprintf(text, sizeof text, "memory ran out in step %lld (%s); it is done again %s",
+    snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",
              (long long)t->progress.step + 1, message, how);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = text});
@@ -52,7 +52,7 @@ hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(&t->engine, status, &error));
     if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
-    if (!how[0]) snprintf(how, sizeof how, "as it was: there is nothing that would need less");
+    if (!how[0]) snprintf(how, sizeof how, "unchanged, because no setting would need less");
     hy_engine_tell_retry(&t->engine, error.text, how);
     return HY_OK;
 }
@@ -107,7 +107,7 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
                      hy_bytes_as_text((uint64_t)freed).text);
         added++;
     }
-    hy_text_add(out, " another program closed would leave more room");
+    hy_text_add(out, " closing other programs would free memory");
 }
 
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
@@ -139,8 +139,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     (void)hy_record_close(&t->record);
     (void)hy_error_restore(&error);
     (void)hy_fail_hint(status, "%s%s%s",
-                       is_saved       ? "the run is saved: --resume goes on with it"
-                       : t->folder[0] ? "what was saved before is untouched"
+                       is_saved       ? "the run is saved: --resume continues it"
+                       : t->folder[0] ? "earlier checkpoints are unchanged"
                                       : "nothing was saved, because out is none",
                        lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);

@@ -139,7 +139,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
     hy_plan_choice choice = t->engine.plan.choice;
     choice.recompute = HY_RECOMPUTE_ALL;
     choice.recompute_layers = 0;
-    hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
+    hy_say(t, HY_NOTE, "all layers now recompute everything: %s", reason);
     return resize(t, choice.batch, &choice, reason);
 }
 
@@ -202,11 +202,11 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
         HY_TRY(hy_budget_check(r, plan));
     }
     HY_FAIL_IF(!plan->fits && !is_disabled && t->team, HY_ERR_INPUT,
-               "a paired fork needs more memory than the plan of these ranks leaves");
+               "a paired test needs more memory than the plan of these ranks leaves free");
     uint64_t limit = hy_budget_host(r), needed = hy_plan_host_bytes(plan) + beside;
     if (!e->device.backend->facts.is_gpu) needed += plan->device;
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
-               "a paired fork needs %s of host memory with what the run has, and %s may be used",
+               "the run and a paired test need %s of host memory, but only %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
     plan->cost = e->plan.cost; /* times stay those that were measured */
     return HY_OK;
@@ -218,7 +218,7 @@ hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_
     hy_plan plan;
     request.fixed.prediction_is_disabled = is_disabled;
     HY_TRY(hy_ranks_agree(t, plan_prediction(t, &request, beside, &plan)));
-    return follow_or_stay(t, &request, &plan, "memory for a paired fork");
+    return follow_or_stay(t, &request, &plan, "memory for a paired test");
 }
 
 static hy_status plan_less(const hy_trainer *t, const hy_plan_request *r, hy_plan *plan,
@@ -238,7 +238,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
     status = hy_ranks_agree(t, status);
     if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
-    snprintf(text, sizeof text, "%s: a plan that needs less was not found", reason);
+    snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
     t->facts = facts; /* figures follow when the plan is taken */
     hy_trainer_complete_facts(t);
@@ -248,8 +248,8 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         return status;
     }
     t->fate.plan_changes++;
-    snprintf(text, sizeof text, "%s: a plan that needs less, from step %lld on", reason,
-             (long long)t->progress.step + 1);
+    snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
+             reason, (long long)t->progress.step + 1);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;

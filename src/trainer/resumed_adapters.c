@@ -15,11 +15,11 @@
 
 /* Values of one key, then and now. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: %s was %s when this was saved and is %s now, which is another function: go "
-                   "on with what it was, or begin a new run from these adapters (hybrid-export, "
-                   "then --adapter)",
-                   t->resumed, key, then, now);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: %s was %s when this was saved and is %s now, which changes the model: restore the old "
+        "value, or start a new run from these adapters (hybrid-export, then --adapter)",
+        t->resumed, key, then, now);
 }
 
 static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_settings *then,

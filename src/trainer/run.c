@@ -29,8 +29,7 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
     if (t->engine.work.is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
     hy_say(t, HY_WARNING,
-           "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
-           "less",
+           "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
            (long long)t->progress.step, hy_error_message());
     t->engine.retries.in_a_row = 0;
     return HY_OK;
@@ -90,7 +89,7 @@ static hy_status save_or_warn(hy_trainer *t) {
     t->fate.save_seconds = t->fate.save_clock - begin;
     if (status == HY_OK) return HY_OK;
     if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
-    hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
+    hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
            hy_error_message());
     return HY_OK;
 }
@@ -190,8 +189,7 @@ static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
     HY_FAIL_IF(t->fate.saved_step != t->progress.step, HY_ERR_IO,
-               "%s is not written: it is made of the last checkpoint, which could not be saved",
-               folder);
+               "%s is not written: it needs the last checkpoint, which could not be saved", folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record.out,
              (long long)t->fate.saved_step);
     return hy_export(checkpoint, &options, NULL);
@@ -234,14 +232,14 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
                     hy_checkpoint_latest(t->record.out, path, sizeof path, &step, NULL) == HY_OK;
     double last = p->step > 0 ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
     snprintf(text, sizeof text,
-             "the run diverged: %s step %lld the loss is %.4g, and %.4g was the most to be trusted "
-             "(it began with %.4g; divergence_factor)",
+             "the run diverged: %s step %lld the loss is %.4g, above the limit of %.4g (it began "
+             "with %.4g; divergence_factor)",
              when, (long long)p->step, last, hy_trainer_loss_limit(t), p->bound.first);
     hy_trainer_record_event(t, &(hy_event_line){.event = "divergence", .text = text});
     (void)hy_trainer_write_summary(t);
     (void)hy_record_close(&t->record);
     return hy_fail(HY_ERR_NUMERIC, "%s; %s%s; a lower learning rate or a longer warmup may help",
-                   text, is_saved ? "the last healthy checkpoint is " : "nothing was saved of it",
+                   text, is_saved ? "the last healthy checkpoint is " : "no checkpoint was saved",
                    path);
 }
 
@@ -267,8 +265,8 @@ static void tell_early_stop(hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     char text[256];
     snprintf(text, sizeof text,
-             "stopped early: after %.4f at step %lld the held-out loss was not lower in %lld "
-             "validations (early_stop)",
+             "stopped early: the lowest held-out loss was %.4f at step %lld, and %lld validations "
+             "since then were not lower (early_stop)",
              best->loss, (long long)best->step, (long long)best->stale);
     hy_trainer_record_event(t, &(hy_event_line){.event = "early_stop", .text = text});
     hy_say(t, HY_NOTE, "%s", text);
@@ -278,7 +276,7 @@ static void tell_early_stop(hy_trainer *t) {
 static void tell_best(const hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     if (!t->record.out[0] || best->saved_step < 0 || best->saved_step == t->progress.step) return;
-    hy_say(t, HY_NOTE, "the lowest held-out loss that was saved is %.4f, of step %lld: %s/best",
+    hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
            best->saved_loss, (long long)best->saved_step, t->record.out);
 }
 

@@ -40,8 +40,8 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
         bool only_model = model > 0 && room >= model;
         hy_status status =
             hy_fail(HY_ERR_INPUT,
-                    "a checkpoint takes %s, and where %s lies only %s are free%s; free some, or "
-                    "choose another --out",
+                    "a checkpoint needs %s, but the disk of %s has only %s free%s; free some "
+                    "space, or choose another --out",
                     one_text.text, out, free_text.text,
                     only_model ? ": only the model would be written, at the end" : "");
         /* What an older run has there may be given up for it. */
@@ -52,12 +52,11 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
         return status;
     }
     if (!is_plan && room < 2 * one + model) {
-        hy_say(
-            t, HY_WARNING,
-            "where %s lies %s are free: one checkpoint of %s fits%s, not two beside the model; a "
-            "checkpoint is never removed before a newer one is whole, so later ones may be left "
-            "out",
-            out, free_text.text, one_text.text, room < one + model ? " without the model" : "");
+        hy_say(t, HY_WARNING,
+               "the disk of %s has %s free: one checkpoint of %s fits%s, but not two and the "
+               "model; a checkpoint is removed only after a newer one is complete, so later ones "
+               "may be skipped",
+               out, free_text.text, one_text.text, room < one + model ? " without the model" : "");
     }
     return HY_OK;
 }
@@ -80,7 +79,7 @@ static hy_status make_room(hy_trainer *t) {
     }
     if (room >= need) return HY_OK;
     return hy_fail(
-        HY_ERR_IO, "checkpoint of step %lld: it takes %s, and where %s lies only %s are free",
+        HY_ERR_IO, "checkpoint of step %lld: it needs %s, but the disk of %s has only %s free",
         (long long)t->progress.step, hy_bytes_as_text(need).text, out, hy_bytes_as_text(room).text);
 }
 
@@ -111,11 +110,11 @@ static hy_status find_folder(hy_trainer *t) {
     size_t length = strlen(name);
     while (length > 1 && name[length - 1] == '/') name[--length] = 0;
     for (int i = 2; hy_path_exists(r->out); i++) {
-        HY_FAIL_IF(i > 1000, HY_ERR_IO, "%s was replaced while the run went on", name);
+        HY_FAIL_IF(i > 1000, HY_ERR_IO, "%s was replaced during the run", name);
         int size = snprintf(r->out, sizeof r->out, "%s-%d", name, i);
         HY_FAIL_IF(size >= (int)sizeof r->out, HY_ERR_IO, "%s has a name that is too long", name);
     }
-    hy_say(t, HY_WARNING, "%s was deleted or moved while the run went on; it goes on in %s", name,
+    hy_say(t, HY_WARNING, "%s was deleted or moved during the run; the run continues in %s", name,
            r->out);
     (void)hy_record_close(r); /* what it could write is gone with the folder */
     hy_lock_release(r->lock);
@@ -148,8 +147,8 @@ static hy_status show_best(hy_trainer *t) {
     if (status == HY_OK) t->fate.best_step = best->saved_step;
     if (status == HY_OK || t->fate.is_best_told) return HY_OK;
     t->fate.is_best_told = true;
-    hy_say(t, HY_WARNING, "the best checkpoint is that of step %lld: %s",
-           (long long)best->saved_step, hy_error_message());
+    hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s", (long long)best->saved_step,
+           hy_error_message());
     return HY_OK;
 }
 
@@ -218,7 +217,7 @@ static void tidy(hy_trainer *t) {
                                          t->progress.best.saved_step);
     }
     if (status != HY_OK) {
-        hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
+        hy_say(t, HY_WARNING, "an older checkpoint could not be removed: %s", hy_error_message());
     }
 }
 

@@ -138,16 +138,16 @@ static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
     t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine.request.host_cap, "device memory is short");
+                                         t->engine.request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
-    hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
+    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
     return HY_OK;
 }
 
 static hy_status use_less(hy_trainer *t, const vote *v) {
-    const char *reason = t->team                                  ? "memory of a rank is short"
-                         : t->engine.device.backend->facts.is_gpu ? "device memory is short"
-                                                                  : "memory is short";
+    const char *reason = t->team                                  ? "a rank is low on memory"
+                         : t->engine.device.backend->facts.is_gpu ? "device memory is low"
+                                                                  : "memory is low";
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
@@ -158,20 +158,19 @@ static hy_status follow(hy_trainer *t, const vote *v) {
     int64_t now = t->engine.plan.choice.batch;
     if (!v->goes_on) {
         t->steering.is_saved_from_system = true;
-        return hy_fail(HY_ERR_MEMORY,
-                       "the machine is running out of memory: what host_reserve leaves to "
-                       "the rest of it is in use");
+        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
+                                      "what host_reserve keeps free");
     }
     if (!v->keeps_forks && t->course.fork_state.data && !t->course.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
-               "host memory is short: the copy that paired forks need is given back, "
-               "and there will be no more of them");
+               "host memory is low: the copy for paired tests was freed, and there will be no more "
+               "paired tests");
     }
     if (v->batch < now) return use_less(t, v);
     if (v->batch == now) return HY_OK;
     t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
-    return hy_trainer_resize(t, v->batch, "there is room again");
+    return hy_trainer_resize(t, v->batch, "memory is free again");
 }
 
 /* ---- the fastest ------------------------------------------------------------------------------- */
@@ -205,7 +204,7 @@ static hy_status end_search(hy_trainer *t) {
         if (s->trial[i].seconds < best->seconds) best = &s->trial[i];
     }
     int64_t batch = best->batch;
-    snprintf(reason, sizeof reason, "the fastest of %d that were tried (%.3f s a step)", s->trials,
+    snprintf(reason, sizeof reason, "the fastest of %d candidates (%.3f s per step)", s->trials,
              best->seconds);
     s->trials = 0;
     t->first_batch = batch;
@@ -221,7 +220,7 @@ static hy_status go_on_searching(hy_trainer *t) {
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
     if (++s->at == s->trials) return end_search(t);
-    return hy_trainer_resize(t, s->trial[s->at].batch, "trying which is fastest");
+    return hy_trainer_resize(t, s->trial[s->at].batch, "testing which size is fastest");
 }
 
 /* ---- between steps ----------------------------------------------------------------------------- */
