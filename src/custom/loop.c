@@ -1,9 +1,9 @@
 /* loop.c: a run with passes that the caller computes between two calls. See hybrid.h.
  *
- * The run has a thread of its own and sends requests; the caller's thread takes a request and
- * returns with the answer. One of the two always waits, so nothing is shared while it changes,
- * and the lock guards only the turn. The run is made, stepped and torn down in its thread, which
- * has the device. */
+ * The run has its own thread and sends requests; the caller's thread takes a request and returns
+ * the answer. One of the two always waits, so they never access shared data at the same time,
+ * and the lock guards only the turn. The run is created, stepped and destroyed in its own
+ * thread, which has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ static void await(hy_loop *loop, bool runs_turn) {
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* Gives the run an order and waits until it sends the next request, has obeyed, or is over. */
+/* Gives the run an order and waits for its next request, for the result, or for its end. */
 static void give_order(hy_loop *loop, order what) {
     loop->order = what;
     hand_over(loop, true);

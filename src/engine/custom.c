@@ -207,7 +207,7 @@ static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const 
     return e->device.backend->enqueue(e->device.compute, &add);
 }
 
-/* Of several ranks a unit's go on to the others as if a pass had left them. */
+/* With several ranks, a unit's gradients are sent to the others as after a pass of ours. */
 static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *param, void *const *at,
                           double scale, bool is_first) {
     const hy_params *params = &e->model->params;

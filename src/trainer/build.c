@@ -79,7 +79,7 @@ hy_confidence hy_trainer_prior(const hy_trainer *t) {
     return hy_confidence_prior(t->course.regime, hy_settings_optimizer(&t->settings)->prior);
 }
 
-/* A run that promised phases says at once if it will not visit them, or not yet. */
+/* A run with phases reports at once if it will not predict, or not yet. */
 static void tell_disabled(const hy_trainer *t) {
     const hy_plan *plan = &t->engine.plan;
     bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
@@ -97,7 +97,8 @@ static void tell_disabled(const hy_trainer *t) {
     }
 }
 
-/* How much of a model Muon moves; large matrices of a custom model are cut, and a part is no matrix. */
+/* How much of a model Muon updates; large matrices of a custom model are divided, and a part is
+ * not a matrix. */
 static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
     const hy_params *params = &t->engine.model->params;
     const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
@@ -131,7 +132,7 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
            own, o->kind->name);
 }
 
-/* What the optimizer is not good for. What Muon saves it must not cost. */
+/* Warns if the optimizer does not fit the run, for example if Muon costs more than it saves. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.plan.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
@@ -175,14 +176,14 @@ static void tell_plan(const hy_trainer *t) {
     hy_text_free(&text);
 }
 
-/* The buffer of data is gone again when the run takes its memory: rows are encoded before. */
+/* Data buffers are freed before the run allocates its memory: rows are encoded before. */
 static void tell_data(hy_trainer *t) {
     uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
     t->facts.data_buffer_bytes = disk ? (uint64_t)t->settings.input.buffer_size : 0;
     t->facts.data_disk_bytes = disk;
 }
 
-/* With what would fit: each change was tried as a plan. */
+/* Adds changes that would fit; each was planned. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
     if (t->facts.change_count == 0) return status;
@@ -206,7 +207,7 @@ static void set_ranks(hy_trainer *t) {
     t->engine.team = t->team;
 }
 
-/* From here on the request is only read. Which matmuls are in fp8 rank 0 has timed for all. */
+/* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->request.model = e->model;
@@ -268,8 +269,7 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
-/* The checkpoint that a name stands for: rank 0 looks, because another rank may look before or after a newer one is
- * there. */
+/* The checkpoint that a name means: rank 0 decides, because ranks may see different newest ones. */
 static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_PATH_MAX]) {
     path[0] = 0;
     if (hy_trainer_leads(t)) HY_TRY(hy_checkpoint_find(&t->observer, name, path));
@@ -303,8 +303,8 @@ static hy_status new_weights(hy_trainer *t) {
     return hy_engine_load_adapter(&t->engine, adapter);
 }
 
-/* The checkpoint that is gone on with, before any plan is made: it says how steps are split and which
- * algorithms to take. */
+/* Opens the resumed checkpoint before any plan is made: it determines the split of steps and the
+ * algorithms. */
 static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
     if (!from[0]) return HY_OK;
@@ -409,7 +409,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_exchange_connect(&e->collectives.net));
-    /* What ops were asked for before they were prepared was the most they can need. */
+    /* The workspace that ops requested before they were prepared was the maximum. */
     hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_plan_tell(&e->request, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;

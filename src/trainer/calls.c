@@ -155,14 +155,14 @@ int64_t hy_trainer_batch_size(const hy_trainer *t) {
     return t->provider->facts.has_passes ? t->engine.plan.choice.batch : 0;
 }
 
-/* Tokens of all sequences so far, whether their targets count or not; without the engine's passes those
- * that the provider counted. */
+/* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by the
+ * provider. */
 static double gone_over(const hy_trainer *t) {
     if (!t->provider->facts.has_passes) return (double)t->progress.tokens;
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
-/* Why nothing is predicted; past predict_until, what held while it could have been. */
+/* Why prediction is disabled; after predict_until, the reason that held before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     const hy_phase_rules *rules = &t->course.rules;
@@ -192,7 +192,7 @@ static int64_t block_matmuls(const hy_trainer *t) {
     return count;
 }
 
-/* Of these in fp8: of a frozen matrix none where it is not stored so. */
+/* Of these, in fp8: a frozen matrix only if it is stored in fp8. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
     const hy_fp8_use *use = &t->engine.plan.types.fp8;

@@ -1,4 +1,4 @@
-/* join.c: settings of a rank that shares its machine with others. See join.h. */
+/* join.c: adjusts the settings of a rank that shares its machine. See join.h. */
 #include "trainer/join.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     if (s->input.num_workers == 0) s->input.num_workers = share;
 }
 
-/* A card that was asked for by name is missed later, with a better message; auto needs both to be one. */
+/* A missing named card is reported later, with a better message; auto needs both to be the same. */
 static int usable_cards(const hy_settings *s) {
     bool is_wanted = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
     return is_wanted ? hy_cuda_card_count() : 0;

@@ -57,7 +57,7 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
 /* Targets that count in this step's sequences, of all ranks. */
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
-    /* After a fork the loader is ahead of the run: it reads again from where the run is. */
+    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
     bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
     if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
     for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {

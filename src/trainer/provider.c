@@ -1,8 +1,8 @@
 /* provider.c: the trainer's side of a provider. See provider.h.
  *
- * What follows from facts and parameters alone is done here once for all providers: settings
- * that mean nothing without the engine's passes, and which weights a provider with memory of its
- * own finds there. */
+ * Everything that follows only from facts and parameters is done here for all providers:
+ * settings that do not apply without the engine's passes, and the weights that a provider finds
+ * in its own memory. */
 #include "trainer/provider.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
     m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
     s->memory.weights_place = HY_DEVICE;
     if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    /* The provider computes with all weights next, unless it says when it needs each of them. */
+    /* Next the provider computes with all weights, unless it requests each of them. */
     if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
 }
 

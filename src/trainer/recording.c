@@ -1,4 +1,4 @@
-/* recording.c: what a run hands to its record: values gathered here, written by src/record. */
+/* recording.c: collects the values of a run's record; src/record writes them. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ static hy_moment now(const hy_trainer *t) {
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
 }
 
-/* Who resumes an older checkpoint leaves the later ones behind. */
+/* Resuming an older checkpoint abandons the later ones. */
 static hy_status choose_branch(const hy_trainer *t) {
     hy_text left = {0};
     if (!t->resumed[0]) return HY_OK;
@@ -76,7 +76,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
 
 hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); }
 
-/* The new folder has nothing of the old one: neither what was resumed nor what was kept of the model. */
+/* The new folder has nothing of the old one: neither the resumed checkpoint nor the copy of the
+ * model. */
 hy_status hy_trainer_remake_record(hy_trainer *t) {
     t->resumed[0] = 0;
     t->settings.kept = (hy_kept_origin){0};

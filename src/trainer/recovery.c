@@ -1,10 +1,10 @@
-/* recovery.c: what becomes of a run whose memory runs out. See trainer.h.
+/* recovery.c: handles a run that runs out of memory. See trainer.h.
  *
- * Memory is taken before the first step, so a shortage later comes from outside: a driver that
- * cannot load what it needs, another program, the machine. The step that met it has changed nothing
- * yet, or knows how far its update has come, so it is done again: first as it was, then with
- * smaller micro-batches, then with everything recomputed. After too many in a row the run saves
- * itself and says what to change. */
+ * Memory is allocated before the first step, so a later shortage comes from outside: a driver
+ * that cannot load what it needs, another program, the machine. The failed step has changed
+ * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
+ * smaller micro-batches, then with everything recomputed. After too many failures in a row the
+ * run saves itself and says what to change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #define LISTED_ADVICE 3
 /* ---- less ------------------------------------------------------------------------------------ */
 
-/* The next cheaper way to work; "" when there is none. */
+/* The next way to use less memory; "": there is none. */
 static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     const hy_plan_choice *choice = &t->engine.plan.choice;
     int64_t smaller = hy_smaller_batch(t);
@@ -73,7 +73,7 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine.retries.in_a_row = 0; /* the work is done: the next shortage is a first one */
+    t->engine.retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
     hy_status status = hy_error_restore(&t->fate.deferred);
     t->fate.deferred.status = HY_OK;
     return status;
@@ -95,7 +95,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* What would need less, as far as there is memory to find it out. */
+/* Changes that would need less memory, if there is memory to compute them. */
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;

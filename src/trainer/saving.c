@@ -44,7 +44,7 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
                     "space, or choose another --out",
                     one_text.text, out, free_text.text,
                     only_model ? ": only the model would be written, at the end" : "");
-        /* What an older run has there may be given up for it. */
+        /* An older run's files there may be removed for it. */
         if (!is_plan && (only_model || t->record.lock)) {
             hy_say(t, HY_WARNING, "%s", hy_error_message());
             return HY_OK;
@@ -61,8 +61,8 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Older ones are given up for the newest where that makes room for it, the best last; never the last that there
- * is. */
+/* Older checkpoints are removed to make room for the newest, the best one last; never the only
+ * one. */
 static hy_status make_room(hy_trainer *t) {
     const char *out = t->record.out;
     uint64_t need = checkpoint_bytes(t), room = hy_path_free(out), gained;
@@ -83,8 +83,8 @@ static hy_status make_room(hy_trainer *t) {
         (long long)t->progress.step, hy_bytes_as_text(need).text, out, hy_bytes_as_text(room).text);
 }
 
-/* A spike may pass: who stops in one loses nothing, and what was saved before it stays. Steps without a finite
- * loss are not worth saving. */
+/* A spike may pass: stopping in one loses nothing, and earlier saves stay. Steps without a
+ * finite loss are not saved. */
 bool hy_trainer_may_save(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     return p->bound.above == 0 || (p->bound.above < HY_DIVERGED_STEPS && p->step > 0 &&
@@ -93,8 +93,9 @@ bool hy_trainer_may_save(const hy_trainer *t) {
 
 /* ---- saving ----------------------------------------------------------------------------------- */
 
-/* Someone deleted the folder, or moved it away, while the run went on: it is made again. Whatever has the name by
- * now keeps it, and the run goes on beside it. A lock that alone was deleted is taken again. */
+/* Someone deleted or moved the folder during the run: it is created again. Anything that has the
+ * name now keeps it, and the run uses another name. If only the lock was deleted, it is taken
+ * again. */
 static hy_status find_folder(hy_trainer *t) {
     hy_record *r = &t->record;
     char name[HY_PATH_MAX];
@@ -125,15 +126,15 @@ static hy_status find_folder(hy_trainer *t) {
 
 /* ---- the best --------------------------------------------------------------------------------- */
 
-/* Whether what is saved now was validated as it is, with a lower loss than what was saved before. */
+/* Were the weights that are saved now validated, with a lower loss than earlier saves? */
 static void weigh(hy_best *best, int64_t step, int64_t val_step) {
     if (val_step != step || !isfinite(best->last) || best->saved_loss <= best->last) return;
     best->saved_loss = best->last;
     best->saved_step = step;
 }
 
-/* OUT/best leads there. Where links cannot be made, or the name is somebody's, that is said once. One that was
- * given up for room, or is of another branch or folder, is the best no more. */
+/* OUT/best links to it. If links are not possible, or the name is taken, this is reported once.
+ * A best checkpoint that was removed, or belongs to another branch or folder, no longer counts. */
 static hy_status show_best(hy_trainer *t) {
     hy_best *best = &t->progress.best;
     bool is_there = false;
@@ -155,13 +156,13 @@ static hy_status show_best(hy_trainer *t) {
 static hy_status begin_checkpoint(hy_trainer *t, hy_checkpoint **out) {
     HY_TRY(find_folder(t));
     HY_TRY(make_room(t));
-    /* A checkpoint should not outlive the metrics of its steps. */
+    /* Metrics are written before the checkpoint of their steps. */
     hy_record_flush(&t->record);
     HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, out));
     return t->team ? hy_checkpoint_make_files(&t->engine, *out) : HY_OK;
 }
 
-/* Several ranks: each writes its part. What one of them could not write none has written. */
+/* With several ranks each writes its part. If one fails, the checkpoint fails on all. */
 static hy_status write_parts(hy_trainer *t, hy_checkpoint *checkpoint, hy_status begun) {
     char folder[HY_PATH_MAX] = "";
     HY_TRY(hy_ranks_agree(t, begun));
@@ -209,7 +210,7 @@ static void tell_saved(const hy_trainer *t, double begin) {
         hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
-/* What cannot be linked or removed is no reason to count the new one as lost. */
+/* If linking or removing fails, the new checkpoint still counts. */
 static void tidy(hy_trainer *t) {
     hy_status status = show_best(t);
     if (status == HY_OK) {
@@ -239,7 +240,7 @@ static hy_status lead(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, status));
     t->fate.saved_step = t->progress.step;
     tell_saved(t, begin);
-    if (is_healthy) tidy(t); /* one of a run that may have gone wrong takes no other's place */
+    if (is_healthy) tidy(t); /* a checkpoint of a run that may have diverged replaces no other */
     return HY_OK;
 }
 

@@ -1,12 +1,13 @@
-/* steering.c: between steps: does the micro-batch fit the memory there is now? See trainer.h.
+/* steering.c: between steps: does the micro-batch fit the current memory? See trainer.h.
  *
- * Several ranks vote: all do what the rank with the least memory wants.
+ * Several ranks vote: all follow the rank with the least memory.
  *
- * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
- * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
- * planned anew. When there is room again it grows back one size at a time. Where step_tokens left the size
- * open, the first steps of a run on a card try a few and keep the fastest. Every one of them counts: the
- * sizes differ in speed, not in what is learned. */
+ * The monitor reports how much the run may use. When other programs take memory, the micro-batch
+ * shrinks to what fits, with more of them per step; at the smallest size, layers recompute
+ * everything, and in an emergency the run is planned again. When memory is free again, it grows
+ * back one size at a time. If step_tokens leaves the size open, the first steps of a run on a
+ * card test a few sizes and keep the fastest. All of these steps count: the sizes differ in
+ * speed, not in the result. */
 #include <math.h>
 #include <stdio.h>
 
@@ -18,7 +19,7 @@
 #include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
-#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
+#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
 #define MOST_PATIENCE 64
 #define STEPS_NEAR_THE_END 3
 #define TRIAL_STEPS 3      /* of each size: the first one prepares */
@@ -52,8 +53,8 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
 
 /* ---- the machine ------------------------------------------------------------------------------- */
 
-/* Before the system begins to kill, the run saves itself and stops: when the machine's own reserve has
- * been in use for some steps on end. */
+/* Before the system kills processes, the run saves itself and stops: when the machine's reserve
+ * has been in use for several steps in a row. */
 static bool is_near_its_end(hy_trainer *t) {
     bool is_near =
         hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
@@ -65,7 +66,7 @@ static bool is_near_its_end(hy_trainer *t) {
 
 /* ---- what to do about it ------------------------------------------------------------------------ */
 
-/* The largest smaller size that brings the run back to its target, or the least there is. */
+/* The largest smaller size that brings the run back to its target, or the smallest. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
@@ -75,7 +76,7 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     return least;
 }
 
-/* A larger one, up to the target or to what the run was knowingly planned to take; or the one it has. */
+/* A larger size, up to the target or to the planned memory; or the current size. */
 static int64_t size_with_room(const hy_trainer *t, const memory *r) {
     int64_t batch = hy_larger_batch(t), now = t->engine.plan.choice.batch;
     double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
@@ -83,16 +84,16 @@ static int64_t size_with_room(const hy_trainer *t, const memory *r) {
     return fits(t, r, batch, share) ? batch : now;
 }
 
-/* What a rank wants; several ranks do the least that one of them wants. */
+/* What a rank needs; all ranks follow the smallest request. */
 typedef struct vote {
-    int64_t batch;    /* the micro-batch; 0: no size would help, so that something else has to */
+    int64_t batch;    /* the micro-batch; 0: no size helps, so something else must change */
     bool keeps_forks; /* else host memory is short of what they keep */
     bool goes_on;     /* else the machine is about to kill it */
     double cap;       /* bytes of its card that another plan may take; below 0: it has none */
 } vote;
 
-/* Beside a card, copies for paired forks are the only thing on the host that a run can do without; on a CPU
- * they are the last. */
+/* On a card, copies for paired tests are the only host memory that a run can free; on a CPU they
+ * are the last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
     bool is_gpu = t->engine.device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
@@ -133,10 +134,10 @@ void hy_trainer_back_off(hy_trainer *t) {
     s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
 }
 
-/* Nothing in place helps: another plan. Where none fits, the run goes on as it is. */
+/* No smaller change helps: another plan. If none fits, the run continues unchanged. */
 static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
+    t->steering.is_at_end = true; /* once: a second search would not find a plan either */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
                                          t->engine.request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
