@@ -266,7 +266,7 @@ static void collect(void *user, hy_message_level level, const char *text) {
     tuned *u = user;
     (void)level;
     hy_text_addf(&u->said, "%s\n", text);
-    if (strstr(text, "fork at step")) hy_trainer_request_stop(u->trainer);
+    if (strstr(text, "paired test at step")) hy_trainer_request_stop(u->trainer);
 }
 
 static void look(void *user, const hy_step_info *info) {
@@ -306,7 +306,7 @@ START_TEST(disabled_prediction_takes_no_memory) {
     hy_trainer_destroy(t);
     tune(&first, SMALL_RUN TUNING, folder, NULL);
     ck_assert(was_said(&first, "is disabled and uses no memory"));
-    ck_assert(was_said(&first, "fork at step"));
+    ck_assert(was_said(&first, "paired test at step"));
     ck_assert_uint_eq(first.early, 0);
     ck_assert_uint_gt(first.most, 2 * weights);
     /* It goes on as if it had lost. */
@@ -340,7 +340,7 @@ START_TEST(a_fork_that_has_no_room_is_left_out) {
              (unsigned long long)(facts.vram_bytes + facts.host_pinned_bytes +
                                   facts.data_host_bytes + facts.host_fork_bytes / 2));
     tune(&u, SMALL_RUN TUNING, "none", PAIRS("cpu_mem", limit));
-    ck_assert(was_said(&u, "will not be asked, and it stays off"));
+    ck_assert(was_said(&u, "skipping the paired test; prediction stays disabled"));
     ck_assert_uint_eq(u.early + u.last, 0);
     hy_text_free(&u.said);
 }

@@ -342,7 +342,7 @@ START_TEST(gradients_before_every_parameter_was_asked_for_are_refused) {
     must_fail(hy_loop_use(loop, 2), HY_ERR_INPUT, "no parameter number 2");
     honest_answer(loop, &step, &(tally){0});
     step = next_step(loop);
-    must_fail(hy_loop_answer(loop, loss_of(&step), BATCH), HY_ERR_STATE, "weights comes next");
+    must_fail(hy_loop_answer(loop, loss_of(&step), BATCH), HY_ERR_STATE, "weights is next");
     ck_assert(next_step(loop).is_over);
     hy_loop_destroy(loop);
 }

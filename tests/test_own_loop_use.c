@@ -230,7 +230,7 @@ START_TEST(wrong_parameters_are_refused) {
     refuse_one(config, (p = right, p.shape[0] = 0, p), "dimension 0 has 0 elements");
     refuse_one(config, (p = right, p.ndim = 9, p), "9 dimensions");
     refuse_one(config, (p = right, p.group = 1, p), "group 1");
-    refuse_one(config, (p = right, p.weights = (char *)x + 1, p), "no multiple of 4 bytes");
+    refuse_one(config, (p = right, p.weights = (char *)x + 1, p), "not a multiple of 4 bytes");
     p = right;
     p.ndim = 2;
     p.shape[0] = p.shape[1] = INT64_MAX;

@@ -338,7 +338,7 @@ START_TEST(wrong_models_are_refused_with_a_reason) {
     must_fail(run(config, &wrong, NULL, NULL), HY_ERR_INPUT, "forward is NULL");
     wrong = model;
     wrong.backward = count_nothing;
-    must_fail(run(config, &wrong, NULL, NULL), HY_ERR_INPUT, "no target counts");
+    must_fail(run(config, &wrong, NULL, NULL), HY_ERR_INPUT, "contain no target tokens");
     wrong.backward = fail_backward;
     must_fail(run(config, &wrong, NULL, NULL), HY_ERR_IO, "on micro-batch 7");
     must_fail(run(config, NULL, NULL, NULL), HY_ERR_INPUT, "one is NULL");
@@ -567,7 +567,7 @@ START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
     ck_assert_uint_eq(memory.classes[HY_OPTIM].live[HY_DEVICE], STATE_BYTES);
     ck_assert_uint_eq(memory.classes[HY_WEIGHTS].live[HY_DEVICE], 512);
     must_fail(hy_trainer_sample(trainer, &(hy_sample_options){.tokens = 4}, &text, NULL),
-              HY_ERR_STATE, "a model of your own has no samples");
+              HY_ERR_STATE, "a custom model does not support samples");
     must_fail(hy_trainer_save(trainer), HY_ERR_STATE, "no folder");
     hy_activation_estimate estimates[HY_RECOMPUTE_LEVELS];
     must_fail(hy_trainer_estimate_activations(trainer, 0, 0, estimates), HY_ERR_STATE, "your own");

@@ -270,7 +270,7 @@ START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
     own_task task = {.v = variant_named(_i % 2 ? "loop" : "model")}, other = task;
     must_refuse(&task, 3, NULL, "zero_stage is 3");
     must_refuse(&task, 3, NULL, "accepted are 0 to 2");
-    must_refuse(&task, 2, "grad_accum_steps 3", "accepted are multiples of 2");
+    must_refuse(&task, 2, "grad_accum_steps 3", "use a multiple of 2");
     other.is_other = true;
     must_refuse(&other, 2, NULL, "other settings or parameters than rank 0");
 }

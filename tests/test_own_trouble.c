@@ -265,7 +265,7 @@ START_TEST(an_arm_of_a_fork_is_not_saved) {
     hy_loop *loop = open_loop(&options, EVERYTHING, "out", path_in("run"));
     for (hy_loop_step step = next_step(loop); !step.is_over; step = next_step(loop), number++) {
         bool is_arm = step.todo == HY_DO_GRADIENTS && is_in_arm(&all, number);
-        if (is_arm) must_fail(hy_loop_save(loop), HY_ERR_STATE, "not in a paired fork");
+        if (is_arm) must_fail(hy_loop_save(loop), HY_ERR_STATE, "during a paired test");
         refused += is_arm;
         must(hy_loop_answer(loop, loss_of(&step), BATCH));
     }
@@ -624,7 +624,7 @@ START_TEST(gradients_that_cannot_be_read_are_refused_by_name) {
 END_TEST
 
 START_TEST(a_run_of_ones_own_says_what_it_is_to_those_who_cannot_use_it) {
-    static const char words[] = "is of a model or loop of a program's own";
+    static const char words[] = "is a checkpoint of a custom model or loop";
     hy_parameter list[4];
     hy_loop_options options = {.parameters = {.list = list, .count = 3}};
     hy_export_options exported = {.out = path_in("model")};

@@ -414,7 +414,8 @@ START_TEST(precisions_that_make_no_sense_are_refused_with_the_reason) {
         {{"precision_correct", "bf16"}, "lower than Full's"},
         {{"precision", "bf16", "precision_predict", "fp32"}, "higher precision than Full uses"},
         {{"precision_warmup", "bf16"}, "most sensitive steps"},
-        {{"precision", "bf16", "precision_predict", "fp16"}, "some phases use bf16 and others fp16"},
+        {{"precision", "bf16", "precision_predict", "fp16"},
+         "some phases use bf16 and others fp16"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         hy_config *config = predict_config("none", cases[i].pairs);
@@ -500,7 +501,7 @@ typedef struct forked {
 static void count_forks(void *user, hy_message_level level, const char *text) {
     forked *f = user;
     (void)level;
-    if (strncmp(text, "fork at step", 12) != 0) return;
+    if (strncmp(text, "paired test at step", 12) != 0) return;
     f->forks++;
     hy_trainer_request_stop(f->trainer);
 }

@@ -340,7 +340,7 @@ START_TEST(after_too_many_in_a_row_the_run_is_saved) {
     card.refused_launches = 1000000;
     ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "a launch could not be had"));
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume continues it"));
     card.refused_launches = 0;
     hy_trainer_destroy(t);
     must(hy_config_set(config, "resume", "auto", HY_FROM_CALLER));
@@ -365,7 +365,7 @@ START_TEST(a_run_is_saved_before_the_system_kills_it) {
     inside_set(t, "host_reserve", "1125899906842624");
     ck_assert_int_eq(hy_trainer_run(t), HY_ERR_MEMORY);
     ck_assert_ptr_nonnull(strstr(hy_error_message(), "the machine is running out of memory"));
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume continues it"));
     ck_assert_int_lt(summary_of(t).steps, 40);
     ck_assert_double_eq(saved_number(folder, "step"), (double)summary_of(t).steps);
     hy_trainer_destroy(t);
@@ -656,7 +656,7 @@ START_TEST(a_run_that_finds_no_other_plan_is_saved) {
     card.hidden = CARD_BYTES;
     ck_assert_int_eq(inside_give_up(t, inside_replan(t, 0)), HY_ERR_MEMORY);
     card.hidden = 0;
-    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume goes on with it"));
+    ck_assert_ptr_nonnull(strstr(hy_error_message(), "--resume continues it"));
     hy_trainer_summary(t, &summary);
     ck_assert_str_eq(summary.out, folder);
     hy_memory_state state;

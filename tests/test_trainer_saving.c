@@ -246,7 +246,7 @@ START_TEST(a_lock_that_was_deleted_is_taken_again) {
     size_t size;
     must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none", "save_every", "4")));
     must(hy_trainer_run(h.trainer));
-    ck_assert_ptr_null(strstr(h.text, "was deleted or moved while"));
+    ck_assert_ptr_null(strstr(h.text, "was deleted or moved during"));
     hy_trainer_destroy(h.trainer);
     snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
     must(hy_file_read(path, &text, &size));
@@ -284,7 +284,7 @@ START_TEST(an_old_checkpoint_that_cannot_be_removed_stops_no_save) {
     hy_trainer_destroy(h.trainer);
     ck_assert_int_eq(newest(), 12);
     must(hy_checkpoint_verify(path, true));
-    ck_assert_ptr_nonnull(strstr(h.text, "an older checkpoint stays"));
+    ck_assert_ptr_nonnull(strstr(h.text, "an older checkpoint could not be removed"));
     ck_assert_int_eq(chmod(path, 0700), 0);
     if (getuid() == 0) ck_assert_int_eq(seteuid(0), 0);
 }
@@ -314,7 +314,7 @@ START_TEST(another_length_changes_the_learning_rate_and_says_so) {
     heard h = {0}, same = {0}, longer = {0};
     must(whole_run(&h, SMALL_RUN HALF_WARM, folder, NULL));
     must(whole_run(&same, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto")));
-    ck_assert_ptr_null(strstr(same.text, "learning rate goes on"));
+    ck_assert_ptr_null(strstr(same.text, "learning rate continues"));
     must(make_run(&longer, SMALL_RUN HALF_WARM, folder, PAIRS("resume", "auto", "steps", "100")));
     ck_assert_ptr_nonnull(strstr(longer.text, "the run now ends at step 100 instead of 12"));
     hy_step_info info; /* the warm-up is done, and not done again */
@@ -333,14 +333,14 @@ START_TEST(a_run_that_cannot_be_saved_does_not_begin) {
     char out[300];
     snprintf(out, sizeof out, "%s/run", folder);
     hy_fault_limit_disk(1000);
-    must_fail(make_run(&h, SMALL_RUN, out, NULL), HY_ERR_INPUT, "a checkpoint takes");
+    must_fail(make_run(&h, SMALL_RUN, out, NULL), HY_ERR_INPUT, "a checkpoint needs");
     ck_assert(!hy_path_exists(out));
     hy_config *config = small_run(SMALL_RUN, out, NULL);
     hy_trainer *t;
     must(hy_trainer_plan(config, NULL, &t));
     hy_config_destroy(config);
     ck_assert(!facts_of(t).fits);
-    ck_assert_ptr_nonnull(strstr(facts_of(t).problem, "a checkpoint takes"));
+    ck_assert_ptr_nonnull(strstr(facts_of(t).problem, "a checkpoint needs"));
     ck_assert_uint_eq(facts_of(t).save_free, 1000);
     hy_trainer_destroy(t);
     must(make_run(&h, SMALL_RUN, "none", NULL)); /* nothing is written there */

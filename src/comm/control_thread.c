@@ -105,7 +105,8 @@ static void read_line(hy_control *c, int32_t r) {
         is_open = false;
     }
     if (is_open) return;
-    if (l->state == LINE_OPEN) lose(c, r, "ended without a message (killed, or crashed)");
+    if (l->state == LINE_OPEN)
+        lose(c, r, "is gone: it ended without a message (killed, or crashed)");
     l->state = LINE_LEFT;
     hy_line_close(l);
     pthread_cond_broadcast(&c->is_changed);

@@ -1,8 +1,8 @@
-/* custom.h: a program's own model or training loop as a provider: inside this module only.
+/* custom.h: a program's own model or training loop as a provider; inside this module only.
  *
- * A provider sends its program requests for micro-batches by number: those of a step, those of the
- * guard and of forks, held-out ones. The answer is made of callbacks (model.c) or comes from the
- * program's loop (loop.c): it reads weights and writes gradients in the program's memory. */
+ * A provider sends its program requests for micro-batches by number: for a step, for the guard
+ * and paired tests, and held-out ones. Callbacks (model.c) or the program's loop (loop.c)
+ * answer: they read weights and write gradients in the program's memory. */
 #pragma once
 
 #include "hybrid.h"

@@ -1,9 +1,9 @@
 /* loop.c: a run with passes that the caller computes between two calls. See hybrid.h.
  *
- * The run has a thread of its own and sends requests; the caller's thread takes a request and
- * returns with the answer. One of the two always waits, so nothing is shared while it changes,
- * and the lock guards only the turn. The run is made, stepped and torn down in its thread, which
- * has the device. */
+ * The run has its own thread and sends requests; the caller's thread takes a request and returns
+ * the answer. One of the two always waits, so they never access shared data at the same time,
+ * and the lock guards only the turn. The run is created, stepped and destroyed in its own
+ * thread, which has the device. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 _Static_assert((int)HY_DO_GRADIENTS == HY_REQUEST_GRADIENTS && (int)HY_DO_LOSS == HY_REQUEST_LOSS &&
                    (int)HY_DO_EVALUATE == HY_REQUEST_EVALUATE,
-               "a request is what the loop has to do");
+               "a request says what the loop must do");
 
 typedef enum order { ORDER_ANSWER, ORDER_SAVE, ORDER_STOP, ORDER_ABANDON } order;
 
@@ -63,8 +63,8 @@ static hy_status enter(hy_loop *loop, const char *call, bool removes) {
     HY_FAIL_IF(!loop, HY_ERR_INPUT, "%s needs a loop, it is NULL", call);
     HY_FAIL_IF(!is_alive, HY_ERR_STATE, "%s was given a loop that was destroyed", call);
     HY_FAIL_IF(!is_free, HY_ERR_STATE,
-               "%s was called while another call of the same loop is under way: a loop belongs to "
-               "one thread at a time",
+               "%s was called during another call of the same loop: only one thread at a time may "
+               "use a loop",
                call);
     return HY_OK;
 }
@@ -89,7 +89,7 @@ static void await(hy_loop *loop, bool runs_turn) {
     pthread_mutex_unlock(&loop->lock);
 }
 
-/* Gives the run an order and waits until it sends the next request, has obeyed, or is over. */
+/* Gives the run an order and waits for its next request, for the result, or for its end. */
 static void give_order(hy_loop *loop, order what) {
     loop->order = what;
     hand_over(loop, true);
@@ -100,10 +100,10 @@ static void give_order(hy_loop *loop, order what) {
 
 static hy_status save_here(hy_loop *loop) {
     HY_FAIL_IF(loop->trainer->course.is_in_fork, HY_ERR_STATE,
-               "a run is saved between two steps: not in a paired fork, whose steps are thrown "
-               "away");
+               "cannot save during a paired test, because its steps are discarded: save between "
+               "two steps");
     HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,
-               "a run is saved between two steps: while gradients are asked for, not in %s",
+               "cannot save in %s: save between two steps, while gradients are requested",
                hy_phase_name(loop->request->phase));
     return hy_trainer_save(loop->trainer);
 }
@@ -192,7 +192,7 @@ static void give_back(hy_loop *loop) {
 /* Makes the run and waits for its first request. */
 static hy_status start(hy_loop *loop) {
     if (pthread_create(&loop->thread, NULL, run, loop) != 0) {
-        return hy_fail(HY_ERR_MEMORY, "no thread can be made for the run");
+        return hy_fail(HY_ERR_MEMORY, "cannot create a thread for the run");
     }
     give_order(loop, ORDER_ANSWER);
     if (!loop->is_over || loop->result.status == HY_OK) return HY_OK;
@@ -204,8 +204,7 @@ hy_status hy_loop_create(const hy_config *config, const hy_loop_options *options
                          const hy_observer *observer, hy_loop **out) {
     if (out) *out = NULL;
     HY_FAIL_IF(!config || !options || !out, HY_ERR_INPUT,
-               "hy_loop_create needs a configuration, options and a place for the loop; one is "
-               "NULL");
+               "hy_loop_create needs a configuration, options and an output pointer; one is NULL");
     hy_loop *loop = calloc(1, sizeof *loop);
     if (!loop) return hy_fail(HY_ERR_MEMORY, "no memory for a loop");
     hy_status status = hy_custom_provider_init(&loop->custom, &options->parameters, true);
@@ -265,15 +264,16 @@ static void give_request(const hy_loop *loop, hy_loop_step *out, size_t size) {
 }
 
 hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
-    HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs a place for the step; it is NULL");
+    HY_FAIL_IF(!out, HY_ERR_INPUT, "hy_loop_next needs an output pointer for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_next", false));
     give_request(loop, out, size);
     return leave(loop, HY_OK);
 }
 
 static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
-    HY_FAIL_IF(loop->is_over, HY_ERR_STATE,
-               "hy_loop_answer was called, but the run is over: hy_loop_next says so");
+    HY_FAIL_IF(
+        loop->is_over, HY_ERR_STATE,
+        "hy_loop_answer was called after the end of the run (hy_loop_next returned the end)");
     HY_FAIL_IF(tokens < 1, HY_ERR_INPUT,
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);
@@ -329,7 +329,8 @@ hy_status hy_loop_set_gradients(hy_loop *loop, void *const *grads) {
 hy_status hy_loop_exchange_sized(hy_loop *loop, void *const *grads, double loss, int64_t tokens,
                                  hy_loop_step *next, size_t next_size, hy_step_info *last,
                                  size_t last_size) {
-    HY_FAIL_IF(!next, HY_ERR_INPUT, "hy_loop_exchange needs a place for the step; it is NULL");
+    HY_FAIL_IF(!next, HY_ERR_INPUT,
+               "hy_loop_exchange needs an output pointer for the step; it is NULL");
     HY_TRY(enter(loop, "hy_loop_exchange", false));
     hy_status status = grads ? set_gradients(loop, grads) : HY_OK;
     if (status == HY_OK) status = give_answer(loop, loss, tokens);

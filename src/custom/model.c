@@ -20,8 +20,8 @@ static hy_status check_answer(const char *which, const hy_request *request, hy_s
                               int64_t counted) {
     bool has_failed = status != HY_OK && status != HY_STOPPED;
     HY_FAIL_IF(has_failed && request->kind == HY_REQUEST_EVALUATE, status,
-               "the %s callback gave \"%s\"", which, hy_status_name(status));
-    HY_FAIL_IF(has_failed, status, "the %s callback gave \"%s\" on micro-batch %lld", which,
+               "the %s callback returned \"%s\"", which, hy_status_name(status));
+    HY_FAIL_IF(has_failed, status, "the %s callback returned \"%s\" on micro-batch %lld", which,
                hy_status_name(status), (long long)request->batch);
     if (status == HY_STOPPED) return hy_fail(status, "the %s callback stopped the run", which);
     HY_FAIL_IF(counted < 0, HY_ERR_INPUT,
@@ -85,12 +85,11 @@ static hy_status make(const hy_config *config, const hy_custom_model *model,
 hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_model *model,
                                    const hy_observer *observer, hy_trainer **out) {
     if (out) *out = NULL;
-    HY_FAIL_IF(
-        !config || !model || !out, HY_ERR_INPUT,
-        "hy_trainer_create_custom needs a configuration, a model and a place for the trainer; "
-        "one is NULL");
+    HY_FAIL_IF(!config || !model || !out, HY_ERR_INPUT,
+               "hy_trainer_create_custom needs a configuration, a model and an output pointer; one "
+               "is NULL");
     HY_FAIL_IF(!model->forward || !model->backward, HY_ERR_INPUT,
-               "a model of your own needs the callbacks forward and backward; %s is NULL",
+               "a custom model needs the callbacks forward and backward; %s is NULL",
                model->forward ? "backward" : "forward");
     for (int32_t i = 0; model->parameters.list && i < model->parameters.count; i++) {
         const hy_parameter *p = &model->parameters.list[i];
@@ -102,10 +101,9 @@ hy_status hy_trainer_create_custom(const hy_config *config, const hy_custom_mode
 
 static hy_status plan(const hy_config *config, const hy_custom_parameters *parameters,
                       hy_planned_ranks planned, const hy_observer *observer, hy_trainer **out) {
-    HY_FAIL_IF(
-        !config || !parameters || !out, HY_ERR_INPUT,
-        "hy_trainer_plan_custom needs a configuration, parameters and a place for the plan; one "
-        "is NULL");
+    HY_FAIL_IF(!config || !parameters || !out, HY_ERR_INPUT,
+               "hy_trainer_plan_custom needs a configuration, parameters and an output pointer; "
+               "one is NULL");
     return make(config, &(hy_custom_model){.parameters = *parameters}, observer,
                 (hy_making){.is_plan = true, .planned = planned}, out);
 }

@@ -14,7 +14,7 @@ static hy_status check_types(const hy_custom_parameters *p) {
     const hy_dtype types[] = {p->dtype, p->grad_dtype};
     for (int i = 0; i < 2; i++) {
         HY_FAIL_IF(!is_number_type(types[i]), HY_ERR_INPUT,
-                   "the type of %s is number %d; accepted are HY_F32, HY_BF16 and HY_F16",
+                   "the type of %s has the value %d; accepted: HY_F32, HY_BF16 and HY_F16",
                    i ? "gradients" : "weights", (int)types[i]);
     }
     return HY_OK;
@@ -23,14 +23,14 @@ static hy_status check_types(const hy_custom_parameters *p) {
 static hy_status check_group(const hy_custom_parameters *p, const hy_parameter *one) {
     int32_t most = p->groups ? p->group_count : 1;
     HY_FAIL_IF(one->group < 0 || one->group >= most, HY_ERR_INPUT,
-               "parameter %s is of group %d; there are groups 0 to %d", one->name, one->group,
+               "parameter %s is in group %d; accepted: groups 0 to %d", one->name, one->group,
                most - 1);
     if (!p->groups) return HY_OK;
     const hy_parameter_group *group = &p->groups[one->group];
     HY_FAIL_IF(!(group->lr_scale >= 0) || !isfinite(group->lr_scale), HY_ERR_INPUT,
                "lr_scale of group %d is %g; expected 0 or more", one->group, group->lr_scale);
     HY_FAIL_IF(isnan(group->weight_decay) || group->weight_decay > 1, HY_ERR_INPUT,
-               "weight_decay of group %d is %g; expected up to 1, or below 0 for the run's",
+               "weight_decay of group %d is %g; expected at most 1, or below 0 for the run's value",
                one->group, group->weight_decay);
     return HY_OK;
 }
@@ -96,7 +96,7 @@ static hy_status check_sharing(const hy_custom_parameters *p) {
         const span *a = &spans[i - 1], *b = &spans[i];
         if (b->begin >= a->end || b->begin == b->end || strcmp(a->name, b->name) == 0) continue;
         status = hy_fail(HY_ERR_INPUT,
-                         "parameters %s and %s share memory: give what is tied as one parameter",
+                         "parameters %s and %s share memory: list tied weights as one parameter",
                          a->name, b->name);
     }
     free(spans);

@@ -40,8 +40,8 @@ static hy_status find_checkpoint(const hy_settings *s, char path[HY_PATH_MAX]) {
 static hy_status read_traits(const hy_json *json, const char *path, hy_custom_provider *p) {
     const hy_json_node *node = hy_json_get(hy_json_root(json), "own_parameters");
     HY_FAIL_IF(!node, HY_ERR_INPUT,
-               "%s is of a model or loop of a program's own, and of a version that did not note "
-               "the types of its parameters; --plan-shapes plans them by a list",
+               "%s is a checkpoint of a custom model or loop, from a version that did not store "
+               "the types of parameters; list them with --plan-shapes",
                path);
     HY_TRY(hy_dtype_read(json, node, "dtype", path, &p->side.types.weights));
     HY_TRY(hy_dtype_read(json, node, "grad_dtype", path, &p->side.types.grads));

@@ -30,7 +30,7 @@ static hy_status save(hy_provider *p, hy_checkpoint *checkpoint) {
     hy_status status = g->save(g->file_user, &bytes, &size);
     if (status != HY_OK) {
         free(bytes);
-        return hy_fail(status, "the save callback gave \"%s\"", hy_status_name(status));
+        return hy_fail(status, "the save callback returned \"%s\"", hy_status_name(status));
     }
     status = hy_checkpoint_put(checkpoint, FILE_NAME, bytes ? bytes : "", size);
     free(bytes);
@@ -47,7 +47,7 @@ static hy_status load(hy_provider *p, const char *checkpoint) {
     HY_TRY(hy_file_read(path, &bytes, &size));
     hy_status status = g->load(g->file_user, bytes, size);
     free(bytes);
-    HY_FAIL_IF(status != HY_OK, status, "the load callback gave \"%s\" for %s",
+    HY_FAIL_IF(status != HY_OK, status, "the load callback returned \"%s\" for %s",
                hy_status_name(status), path);
     return HY_OK;
 }
@@ -64,7 +64,7 @@ static hy_dtype wanted_precision(const hy_trainer *t, hy_phase phase) {
 static hy_status unused_left(hy_trainer *t) {
     const hy_engine *e = &t->engine;
     return hy_fail(HY_ERR_STATE,
-                   "gradients were given before every parameter was asked for: %s comes next "
+                   "gradients were given before every parameter was requested: %s is next "
                    "(hy_loop_use; -1 for all)",
                    e->model->params.list[e->update.at.param].name);
 }
@@ -95,7 +95,7 @@ static hy_status send_request(hy_trainer *t, hy_request *request, hy_answer *ans
     hy_status status = g->answer(g->user, request, answer);
     HY_TRY(use_the_rest(t, status));
     if (status == HY_STOPPED && g->provider.is_abandoned && t->team) {
-        return hy_fail(HY_ERR_STATE, "the loop was destroyed before its run was over");
+        return hy_fail(HY_ERR_STATE, "the loop was destroyed before the end of its run");
     }
     HY_TRY(status);
     HY_TRY(hy_custom_take_back(&t->engine));
@@ -219,7 +219,8 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
         t->fate.life = HY_LIFE_FAILED;
         return unused_left(t);
     }
-    HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
+    HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT,
+               "micro-batches from number %lld on contain no target tokens",
                (long long)t->progress.sequences);
     *report = (hy_step_report){.loss = g->last.loss_sum / g->last.counted,
                                .tokens = g->last.tokens,
@@ -311,7 +312,8 @@ static hy_status losses(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_p
     (void)plan;
     hy_answer sum = {0};
     HY_TRY(t->team ? losses_of_all(t, probe, &sum) : losses_alone(t, probe, &sum));
-    HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT, "no target counts from micro-batch %lld on",
+    HY_FAIL_IF(sum.counted == 0, HY_ERR_INPUT,
+               "micro-batches from number %lld on contain no target tokens",
                (long long)probe->first);
     probe->mean = sum.loss_sum / sum.counted;
     return HY_OK;
@@ -324,7 +326,7 @@ static hy_status evaluate(hy_provider *p, hy_trainer *t, hy_probe *probe) {
     hy_status status = send_request(t, &request, &answer);
     HY_TRY(share(t, status, &answer));
     HY_FAIL_IF(answer.counted == 0, HY_ERR_INPUT,
-               "the held-out loss counts no target; at least 1 is expected");
+               "the held-out data contains no target tokens; expected at least 1");
     probe->mean = answer.loss_sum / answer.counted;
     probe->counted = answer.tokens;
     return HY_OK;

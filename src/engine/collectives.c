@@ -1,19 +1,18 @@
 /* collectives.c: what ranks exchange in a step, unit by unit. See collectives.h.
  *
- * Gradients. Backward leaves a unit's gradients of one micro-batch in a buffer of their own
- * (HY_ROW_PARTIAL). A reduce-scatter begins and runs while the next unit is computed; then the sum
- * over ranks is added to that of the micro-batches before. All stages do this, so the sums have the
- * same bits in all of them. Where ranks keep whole gradients (stage 0), an all-gather of the sums
- * follows.
+ * Gradients. Backward leaves a unit's gradients of one micro-batch in a separate buffer
+ * (HY_ROW_PARTIAL). A reduce-scatter runs while the next unit is computed; then the sum over ranks
+ * is added to that of the earlier micro-batches. All stages do this, so the sums have the same
+ * bits. If ranks keep whole gradients (stage 0), an all-gather of the sums follows.
  *
- * Weights. A rank that has updated its part of a unit all-gathers it at once where passes read
- * whole rows (stage 1 and 2). Where ranks keep parts (stage 3, frozen weights too), a unit is
- * gathered into a ring when a pass comes to the unit before it. Passes wait for both when they need
- * the unit; what is pending of an update is applied to it before that.
- * tests/long/test_ranks_overlap.c measures how much of this runs beside compute.
+ * Weights. If passes read whole rows (stages 1 and 2), a rank all-gathers its part of a unit right
+ * after it has updated it. If ranks keep parts (stage 3, also frozen weights), a unit is gathered
+ * into a ring when a pass reaches the unit before it. Passes wait for both when they need the unit;
+ * a pending update is applied before that. tests/long/test_ranks_overlap.c measures how much of
+ * this overlaps with compute.
  *
- * A caller's weights lie apart, tensor by tensor, so no part of a unit is one piece of memory: a
- * unit is copied through a buffer of HY_ROW_GATHERED on its way. */
+ * A caller's weights are separate tensors, so no part of a unit is contiguous: a unit is copied
+ * through a buffer of HY_ROW_GATHERED. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -137,8 +136,8 @@ static bool has_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit] > 0;
 }
 
-/* Of a unit in which this rank's part is at its place; a caller's passes through a buffer, which is
- * held until the others' parts have come. */
+/* For a unit with this rank's part in place; a caller's unit passes through a buffer, which is
+ * held until the other parts have arrived. */
 static hy_status begin_all_gather(hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit,
                                   hy_gathering *out) {
     hy_comm_part parts[HY_RANKS_MOST];
@@ -263,7 +262,7 @@ hy_status hy_unit_updated(hy_engine *e, hy_stream *stream, int row, int32_t unit
     HY_TRY(hy_store_get(store, stream, unit));
     HY_TRY(begin_all_gather(e, stream, store, unit, it));
     if (store->place == HY_DEVICE) return hy_store_release_changed(store, stream, unit);
-    /* Its buffer is kept for it where the pass comes there next: a ring has no room for more. */
+    /* If the pass reaches it next, its buffer is kept: a ring has no room for more. */
     it->held = store;
     return e->collectives.fetching == unit ? HY_OK : end_all_gather(e, stream, unit, it);
 }
@@ -325,8 +324,8 @@ hy_status hy_weights_await_all(hy_engine *e) {
 
 /* ---- frozen weights -------------------------------------------------------------------------- */
 
-/* A part that lives elsewhere is on its way before its unit is gathered: passes go over units one
- * after the other. */
+/* A part that is not on the device is fetched before its unit is gathered: passes visit units in
+ * order. */
 static hy_status bring_next(hy_engine *e, int32_t unit) {
     const hy_store *whole = hy_store_of(e, HY_ROW_GATHERED_FROZEN);
     int32_t way = unit - e->collectives.frozen_last, next = unit + way;

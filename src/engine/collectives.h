@@ -1,8 +1,8 @@
 /* collectives.h: what ranks exchange in a step: gradients and weights, unit by unit.
  *
- * The step, its hooks and whoever changes weights call these functions whatever the ranks; with a
- * single rank they do nothing. collectives.c says what is exchanged when; comm/collectives.h moves
- * it. */
+ * The step, its hooks and all code that changes weights call these functions with any number of
+ * ranks; with a single rank they do nothing. collectives.c says what is exchanged when;
+ * comm/collectives.h moves it. */
 #pragma once
 
 #include "state/gather.h"
@@ -60,13 +60,13 @@ hy_status hy_weights_await(void *engine, hy_stream *stream, int32_t unit);
 
 /* Whether each rank updates a part of this row, of which passes read the whole. */
 bool hy_row_is_all_gathered(const struct hy_engine *e, int row);
-/* This rank has updated its part of a unit: an all-gather begins, where the stage wants one. */
+/* This rank has updated its part of a unit: starts an all-gather if the stage needs one. */
 hy_status hy_unit_updated(struct hy_engine *e, hy_stream *stream, int row, int32_t unit);
 hy_status hy_weights_await_all(struct hy_engine *e); /* all that was updated is here */
-/* Each rank has made its part of a unit that it holds, or of all units of a row. */
+/* Each rank has computed its part of a unit that it holds, or of all units of a row. */
 hy_status hy_unit_all_gather(struct hy_engine *e, hy_stream *stream, hy_store *store, int32_t unit);
 hy_status hy_row_all_gather(struct hy_engine *e, int row);
-/* All ranks get the weights that the caller of rank 0 has. */
+/* All ranks get the weights of rank 0's caller. */
 hy_status hy_weights_broadcast(struct hy_engine *e);
 
 /* This rank's slice of a parameter in a row with the unit held; absent where it has none. With one

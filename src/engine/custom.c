@@ -54,8 +54,8 @@ static hy_status check(const hy_engine *e, int32_t param, void *at, hy_dtype dty
     uint64_t border = b->facts.is_gpu ? CARD_ALIGNMENT : hy_dtype_size(dtype);
     HY_FAIL_IF(!at, HY_ERR_INPUT, "parameter %s has no memory for its %s", name, what);
     HY_FAIL_IF((uintptr_t)at % border != 0, HY_ERR_INPUT,
-               "the %s of parameter %s begin at an address that is no multiple of %d bytes", what,
-               name, (int)border);
+               "the %s of parameter %s begin at an address that is not a multiple of %d bytes",
+               what, name, (int)border);
     hy_status status = b->check_memory ? b->check_memory(b, at) : HY_OK;
     return status == HY_OK ? HY_OK : hy_fail_context(status, "the %s of parameter %s", what, name);
 }
@@ -207,7 +207,7 @@ static hy_status add_one(hy_engine *e, hy_store *to, int32_t param, void *const 
     return e->device.backend->enqueue(e->device.compute, &add);
 }
 
-/* Of several ranks a unit's go on to the others as if a pass had left them. */
+/* With several ranks, a unit's gradients are sent to the others as after a pass of ours. */
 static hy_status add_unit(hy_engine *e, hy_store *to, int32_t unit, int32_t *param, void *const *at,
                           double scale, bool is_first) {
     const hy_params *params = &e->model->params;

@@ -1,9 +1,8 @@
-/* engine.h: what runs a model: device and streams, state, the work area of passes, the pending
- * update.
+/* engine.h: runs a model: device and streams, state, the work area of passes, the pending update.
  *
- * The engine is given a plan, a phase and batches. It knows neither data sets nor why a phase
- * begins nor folders: a run (src/trainer), evaluation and decoding (src/infer) stand on it. All
- * memory is taken before the first step; between steps the compute stream is idle. Everything that
+ * The engine gets a plan, a phase and batches. It does not know data sets, folders, or why a
+ * phase begins. Training (src/trainer), evaluation and decoding (src/infer) use it. All memory
+ * is allocated before the first step; between steps the compute stream is idle. Everything that
  * lives from step to step is a row of the state (state/state.h). */
 #pragma once
 
@@ -24,13 +23,13 @@
 typedef struct hy_retries {
     int in_a_row;
     int64_t count; /* since the engine began */
-    /* Who hears of each, or NULL: of what went wrong, and how it is done again. */
+    /* Informed of each retry, or NULL: the error, and how the work is repeated. */
     void *user;
     void (*on_retry)(void *user, const char *message, const char *how);
 } hy_retries;
 
 struct hy_engine {
-    /* What adapters stand beside is a model's files, and no part of checkpoints. */
+    /* The base weights of the adapters stay in a model's files, not in checkpoints. */
     bool base_is_named;
     const hy_settings *settings; /* the owner's */
     const hy_observer *observer; /* the owner's: who hears of it */
@@ -85,7 +84,7 @@ static inline bool hy_engine_has_ranks(const hy_engine *e) {
 /* ---- device.c: waiting and closing ----------------------------------------------------------- */
 
 hy_status hy_engine_sync(hy_engine *e); /* all streams are idle */
-/* Everything it has taken is given back, device and model included; {0} is closed. */
+/* Frees everything, including device and model; {0} is closed. */
 void hy_engine_close(hy_engine *e);
 
 /* ---- memory.c: the memory of state, exchanges and work area together ------------------------- */
@@ -94,17 +93,16 @@ hy_status hy_engine_lay_out(hy_engine *e); /* makes the rows of the plan */
 /* Takes what e->plan needs. */
 hy_status hy_engine_take(hy_engine *e);
 void hy_engine_release(hy_engine *e); /* all memory; the device stays open */
-/* Another plan for the same rows, between steps: the work area is given back, rows with another
- * place or ring move, and the area is taken anew. HY_ERR_MEMORY: there is no area now; rows are
- * whole, each at its old place or its new one, and another plan may be tried. */
+/* Another plan for the same rows, between steps: the work area is freed, rows with another place
+ * or ring move, and the area is allocated again. HY_ERR_MEMORY: there is no area now; each row
+ * is complete at its old or new place, and another plan may be tried. */
 hy_status hy_engine_change(hy_engine *e, const hy_plan *plan);
 /* All weights, for engines without a plan, which only read them; `beside`: bytes that the device
  * needs besides. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside);
-/* After a failure: streams are idle, nobody holds a unit any more, and what was changed is in its
- * backing store. */
+/* After a failure: streams are idle, no unit is held, and changes are in the backing store. */
 hy_status hy_engine_settle(hy_engine *e);
-/* Every row that a fork restores, to host memory of hy_rows_forked_bytes and back. */
+/* Copies every row that a paired test restores to host memory (hy_rows_forked_bytes), or back. */
 hy_status hy_engine_copy_forked(hy_engine *e, char *host, bool to_host);
 /* Predict begins: the optimizer's state leaves the device by the plan's strategy. */
 hy_status hy_engine_begin_offload(hy_engine *e);
@@ -120,11 +118,11 @@ hy_status hy_engine_share_algorithms(hy_engine *e); /* what rank 0 has prepared 
 
 /* ---- retry.c --------------------------------------------------------------------------------- */
 
-/* After work failed for want of memory: everything is put in order, so that it can be done again.
- * HY_OK: do it again. Else the status that was given. */
+/* After work ran out of memory: restores a consistent state, so that it can be repeated. HY_OK:
+ * repeat it. Otherwise the given status. */
 hy_status hy_engine_retry(hy_engine *e, hy_status status);
-/* Its two halves, for who does it again with less: order, with the error that was met; and a pause,
- * after which it is reported. */
+/* Its two halves, for code that repeats with less memory: restoring the state; and a pause,
+ * which is reported. */
 hy_status hy_engine_recover(hy_engine *e, hy_status status, hy_error *error);
 void hy_engine_tell_retry(hy_engine *e, const char *message, const char *how);
 hy_status hy_engine_settle_again(hy_engine *e); /* hy_engine_settle, until it succeeds */

@@ -48,8 +48,8 @@ void hy_engine_release(hy_engine *e) {
 
 /* ---- weights that are only used -------------------------------------------------------------- */
 
-/* On the device where they fit beside what else is needed there; else in pinned memory, passing
- * through a ring with every pass. */
+/* On the device if they fit with everything else; otherwise in pinned memory, streaming through
+ * a ring in every pass. */
 hy_status hy_engine_take_weights(hy_engine *e, uint64_t beside) {
     hy_row *row = &e->state.rows.row[HY_ROW_MASTER];
     hy_plan_choice *choice = &e->plan.choice;

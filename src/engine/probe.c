@@ -188,7 +188,8 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
     HY_TRY(hy_exchange_check(&e->collectives.net));
-    if (probe->counted == 0) return hy_fail(HY_ERR_INPUT, "no target of these sequences counts");
+    if (probe->counted == 0)
+        return hy_fail(HY_ERR_INPUT, "these sequences contain no target tokens");
     probe->mean = sum / (double)probe->counted;
     return HY_OK;
 }

@@ -155,7 +155,7 @@ hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out)
     p->skipped_in_a_row++;
     if (p->skipped_in_a_row < MOST_SKIPS_IN_A_ROW) return HY_OK;
     return hy_fail(HY_ERR_NUMERIC,
-                   "the gradient was not finite in %lld steps in a row (now step %lld); a lower "
-                   "learning rate or fp32 may help; the last checkpoint is untouched",
+                   "the gradient was not finite in %lld steps in a row (now step %lld); try a "
+                   "lower learning rate or fp32; the last checkpoint is unchanged",
                    (long long)p->skipped_in_a_row, (long long)step + 1);
 }

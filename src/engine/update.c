@@ -170,8 +170,8 @@ static bool sums_norm_in_passes(const hy_engine *e) {
            hy_store_of(e, HY_ROW_GRADS)->place != HY_DEVICE;
 }
 
-/* The optimizer's state is idle while passes go backward, and so, mostly, is the way up: that of
- * the first units comes while the last ones are left, so that the next step can begin at once. */
+/* The optimizer's state and the upload are mostly idle during backward: the state of the first
+ * units is fetched while the last ones finish, so that the next step can start at once. */
 static hy_status gather_first(hy_engine *e, int32_t unit) {
     int32_t ahead = unit == 3 ? 1 : unit == 2 ? 2 : -1, units = e->model->params.units;
     bool is_late = unit <= units / 2;
@@ -196,8 +196,8 @@ static hy_status add_norm(void *context, hy_stream *stream, int32_t unit) {
 
 /* ---- the pending update, as units come ------------------------------------------------------- */
 
-/* The unit at the cursor; after a step in fp8 its codes too. One that fails can be called again,
- * but for several ranks, none of which does alone again what others wait for. */
+/* Updates the unit at the cursor; after a step in fp8 also its fp8 copy. After a failure it can
+ * be called again, except with several ranks, because the others wait. */
 static hy_status update_unit(hy_engine *e, const hy_optimizer_state *state, hy_stream *stream) {
     hy_pending_update *u = &e->update;
     int32_t units = e->model->params.units;
@@ -218,14 +218,15 @@ static hy_status update_next(void *context, hy_stream *stream, int32_t unit) {
     hy_optimizer_state state = update_state(e, u->pending_dtype);
     if (unit < u->at.unit && hy_engine_has_ranks(e)) return HY_OK; /* when it was fetched */
     if (unit != u->at.unit) {
-        return hy_fail(HY_ERR_INTERNAL, "unit %d comes before the update of unit %d", unit,
+        return hy_fail(HY_ERR_INTERNAL,
+                       "the pass reached unit %d, but unit %d must be updated first", unit,
                        u->at.unit);
     }
     return update_unit(e, &state, stream);
 }
 
-/* The head is large: what its update needs comes along with the blocks, once the embedding's has
- * had time to leave the buffers they share. */
+/* The head is large: its data for the update is fetched with the blocks, after the embedding has
+ * left the shared buffers. */
 static hy_status gather_next(void *context, int32_t unit) {
     hy_engine *e = context;
     hy_optimizer_state state = update_state(e, e->update.pending_dtype);
@@ -316,8 +317,8 @@ hy_status hy_update_upto(hy_engine *e, int32_t unit) {
     return HY_OK;
 }
 
-/* Each rank takes the norm of its shard, in every stage, so that it is the same in all of them. The
- * loss goes along. */
+/* Each rank computes the norm of its shard, in every stage, so that it is the same in all. The
+ * loss is sent with it. */
 static hy_status sum_over_ranks(hy_engine *e, const hy_optimizer_state *all, double grad_scale) {
     hy_optimizer_state own = *all;
     double *const numbers[] = {all->square_sum, e->work.buffers.loss_sum};

@@ -1,7 +1,8 @@
 /* update.h: an optimizer step: gradients, norm, the update, and copies of weights derived from it.
  *
- * An update may stay pending: it is applied to each unit when the next step gathers it. Whoever else
- * reads weights, gradients or optimizer state finishes it first (hy_update_finish). */
+ * An update may stay pending: it is applied to each unit when the next step gathers it. All
+ * other code that reads weights, gradients or optimizer state finishes it first
+ * (hy_update_finish). */
 #pragma once
 
 #include "data/loader.h"
@@ -54,20 +55,19 @@ hy_status hy_engine_fp8_raw(hy_engine *e, hy_dtype dtype, hy_store **out);
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Forward and backward over the step's micro-batches, up to where its gradients are whole. May be
- * done again: nothing of the state has changed, but for a pending update, which knows how far it
- * is. */
+/* Forward and backward over the step's micro-batches, up to complete gradients. May be repeated:
+ * no state has changed, except for a pending update, which knows its progress. */
 hy_status hy_engine_gradients(hy_engine *e, hy_loader *loader, hy_dtype dtype, int64_t counted);
-/* What follows: the update is begun and the results are fetched; waits. One that fails can be
- * called again: it goes on where it was. */
+/* Then: starts the update and fetches the results; waits. After a failure it can be called again
+ * and continues. */
 hy_status hy_engine_end_step(hy_engine *e, double lr, uint64_t seed); /* keys rounding */
-/* What it came to. HY_ERR_NUMERIC: gradients were not finite too often in a row. */
+/* The result. HY_ERR_NUMERIC: gradients were not finite too often in a row. */
 typedef struct hy_step_outcome {
     double loss_sum, grad_norm;
     bool was_skipped; /* gradients were not finite: nothing changed */
 } hy_step_outcome;
-/* What fp8 made of a layer's numbers in the step, of inputs or of gradients: {largest magnitude,
- * share that became zero}. False: the step was not in fp8. */
+/* The fp8 statistics of a layer in the step, of inputs or of gradients: {largest magnitude,
+ * share that became zero}. False: the step did not use fp8. */
 bool hy_engine_seen(const hy_engine *e, int32_t layer, bool is_gradients, double out[2]);
 hy_status hy_engine_count_step(hy_engine *e, int64_t step, hy_step_outcome *out);
 /* Halved when gradients overflowed, doubled after many good steps; never below 1. */

@@ -1,10 +1,11 @@
-/* work.c: where passes work: activations, workspace and buffers in one area. See engine.h.
+/* work.c: the memory of passes: activations, workspace and buffers in one area. See engine.h.
  *
- * Passes of all sizes and types use the area in turn, and so do the rings of what the predictor keeps,
- * which lie behind what evaluation uses. It holds nothing that outlives a step, so that it can be given
- * back and taken anew between steps for another plan. What is live in it changes with the phase
- * (phases/table.h): training's parts or those of forward-only batches are pushed on its arena, and the
- * ledger sees just that. A large forward-only batch lies in memory that rows lend while nothing trains. */
+ * Passes of all sizes and types share the area, and so do the predictor's rings, which come
+ * after the evaluation's part. It holds nothing that outlives a step, so it can be freed and
+ * allocated again between steps for another plan. Its live parts change with the phase
+ * (phases/table.h): training's parts or those of forward-only batches are pushed on its arena,
+ * and the ledger counts only these. A large forward-only batch uses memory that rows lend
+ * outside of training. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -171,8 +172,8 @@ static void book_steps(hy_engine *e, bool is_live) {
     hy_arena_set_live(&e->work.host_arena, is_live);
 }
 
-/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back, and
- * optimizer state has left where its memory is lent. */
+/* Rows that lend memory are idle from here on: nothing is pending, their rings are written back,
+ * and optimizer state has left if its memory is lent. */
 static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     const int32_t *loan = e->plan.work.loan;
     if (!loan[1]) return HY_OK;

@@ -41,8 +41,8 @@ typedef struct hy_step_result {
     float clip[2];
 } hy_step_result;
 
-/* Where passes work. In optimizer steps the area is training's; in Predict it is evaluation's and
- * the rings' of what the predictor keeps. It holds nothing that outlives a step. */
+/* The memory of passes. In optimizer steps it holds training's parts; in Predict, evaluation's
+ * and the predictor's rings. It holds nothing that outlives a step. */
 typedef struct hy_work {
     hy_batch_plan *train[HY_PLAN_TYPES]; /* by hy_plan_index; NULL where no phase needs it */
     hy_batch_plan *eval[HY_PLAN_TYPES], *guard;

@@ -1,10 +1,10 @@
 /* loan.c: a larger batch for Evaluate, in memory that only optimizer steps need. See sizer.h.
  *
- * Outside of training, the training area, gradients and the rings of streamed state are idle. The
- * forward-only batch borrows the two largest of these blocks: its workspace is in the larger one,
- * its activations after it or in the other one. It borrows optimizer state on the device only if the
- * offload strategy may move it to the host and the batch would be small without it. The plan needs
- * no extra memory: a loan changes neither training nor the peak. */
+ * Outside of training, the training area, gradients and the rings of streamed state are idle.
+ * The forward-only batch borrows the two largest of these blocks: its workspace is in the larger
+ * one, its activations after it or in the other one. It borrows optimizer state on the device
+ * only if the offload strategy may move it to the host and the batch would be small without it.
+ * The plan needs no extra memory: a loan changes neither training nor the peak. */
 #include "plan/sizer.h"
 
 #define LARGEST_FACTOR (1 << HY_LARGEST_LOAN) /* micro-batches in one forward-only batch, at most */

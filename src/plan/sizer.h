@@ -105,10 +105,11 @@ hy_status hy_sizer_begin(hy_sizer *z);
 void hy_sizer_end(hy_sizer *z);
 /* Bytes and seconds of one pass: the caller sets which in `pass`; the rest is filled in. */
 hy_status hy_sizer_pass(hy_sizer *z, hy_sized_pass *pass);
-/* loan.c: when places are chosen, a larger forward-only batch in memory that only steps need. */
+/* loan.c: after places are chosen, a larger forward-only batch in memory that only steps need. */
 #define HY_LARGEST_LOAN 5         /* doublings of a micro-batch */
 #define HY_LOAN_AREA HY_ROW_COUNT /* lent by training's area, not by a row */
-/* What training's area lends: all that training needs, but for the predictor's rings at its end. */
+/* Bytes that the training area lends: all that training needs, except the predictor's rings at
+ * its end. */
 static inline uint64_t hy_work_lent_area(const hy_plan_work *work, uint64_t rings) {
     uint64_t area = hy_align(work->train.activations) + hy_align(work->train.workspace);
     return area > rings ? area - rings : 0;

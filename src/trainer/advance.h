@@ -4,7 +4,7 @@
 
 #include "trainer/trainer.h"
 
-/* calls.c: what cannot be done with it as it is, is refused by name. */
+/* calls.c: rejects calls that are not possible in the current state. */
 hy_status hy_trainer_must_run(const hy_trainer *t);
 /* Hands a message to the observer. */
 void hy_say(const hy_trainer *t, hy_message_level level, const char *format, ...)
@@ -14,19 +14,19 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info);
 
 /* step.c: an optimizer step of Warmup, Full or Correct. */
 hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info);
-/* What fp8 made of the step's numbers, into its line. */
+/* Adds the step's fp8 statistics to its line. */
 void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info);
-/* What an optimizer step of this phase is in, now (hy_types_step). */
+/* The compute type of an optimizer step in this phase, now (hy_types_step). */
 hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase);
 double hy_trainer_recent_loss(const hy_trainer *t); /* mean of the last steps */
 double hy_trainer_loss_limit(const hy_trainer *t);  /* above it a step is not to be trusted */
-/* After the Correct steps of a jump: direction and length that training went against the predicted one.
- * Measured at the start of the step that follows. */
+/* After the Correct steps of a jump: compares direction and length of training with the
+ * prediction. Measured at the start of the next step. */
 hy_status hy_trainer_measure_residual(hy_trainer *t);
-/* Decides the next phase from what was seen, and rolls a jump back when it must. */
+/* Decides the next phase from the measurements, and undoes a jump if necessary. */
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
 
-/* pace.c: time, waiting and copies of one step; how much of what the device can do is used. */
+/* pace.c: time, waiting and copies of one step, and the utilisation of the device. */
 typedef struct hy_account {
     double begin, waited;
     uint64_t bytes_moved;
@@ -37,12 +37,12 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
                          hy_step_info *info);
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t); /* what keeps it from a jump now */
 void hy_trainer_note_rate(hy_trainer *t, double rate);      /* tokens per second of a step */
-/* The model's operations at this many tokens per second, as shares; 0 where not known or on a CPU. */
+/* The model's operations at this many tokens per second, as shares; 0: not known, or on a CPU. */
 double hy_trainer_mfu(const hy_trainer *t, double tokens_per_second);
 double hy_trainer_sol(const hy_trainer *t, double tokens_per_second);
 
-/* run.c: whether a save falls due by the clock, and whether one of the best weights would cost little. */
+/* run.c: is a save due by the clock, and would saving the best weights cost little? */
 bool hy_trainer_is_save_time(const hy_trainer *t);
 bool hy_trainer_has_time_to_save(const hy_trainer *t);
-/* A validation that memory does not allow is reported and left out. */
+/* A validation without enough memory is reported and skipped. */
 hy_status hy_trainer_skip_validation(hy_trainer *t);

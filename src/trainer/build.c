@@ -79,7 +79,7 @@ hy_confidence hy_trainer_prior(const hy_trainer *t) {
     return hy_confidence_prior(t->course.regime, hy_settings_optimizer(&t->settings)->prior);
 }
 
-/* A run that promised phases says at once if it will not visit them, or not yet. */
+/* A run with phases reports at once if it will not predict, or not yet. */
 static void tell_disabled(const hy_trainer *t) {
     const hy_plan *plan = &t->engine.plan;
     bool is_asked_for = t->settings.phases.predictor != HY_PREDICTOR_NONE;
@@ -89,15 +89,16 @@ static void tell_disabled(const hy_trainer *t) {
         bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
                t->course.regime == HY_FINE_TUNING
-                   ? "in fine-tuning it pays only where a paired fork has shown it"
+                   ? "in fine-tuning it needs a paired test that shows a benefit"
                : hy_settings_optimizer(&t->settings) != hy_optimizer_kind_of(HY_ADAMW)
-                   ? "over this optimizer it pays only where a paired fork has shown it"
-                   : "confidence_threshold wants a paired fork to show first that it pays",
+                   ? "with this optimizer it needs a paired test that shows a benefit"
+                   : "confidence_threshold requires a paired test that shows a benefit",
                is_possible ? "" : ", and this run is too short for one (fork_budget)");
     }
 }
 
-/* How much of a model Muon moves; large matrices of a custom model are cut, and a part is no matrix. */
+/* How much of a model Muon updates; large matrices of a custom model are divided, and a part is
+ * not a matrix. */
 static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
     const hy_params *params = &t->engine.model->params;
     const hy_optimizer_kind *muon = hy_optimizer_kind_of(HY_MUON);
@@ -110,11 +111,12 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
         elements += is_its_own ? p->count : 0;
         cut += p->is_hidden && p->part > 0 && p->part_at == 0;
     }
-    hy_say(t, HY_NOTE, "muon moves %lld matrices with %.1f million parameters, adamw the rest",
+    hy_say(t, HY_NOTE,
+           "muon updates %lld matrices with %.1f million parameters; adamw updates the rest",
            (long long)matrices, (double)elements * 1e-6);
     if (cut > 0) {
         hy_say(t, HY_WARNING,
-               "%lld matrices are too large for muon in a model of one's own and are left to adamw",
+               "%lld matrices are too large for muon in a custom model; adamw updates them",
                (long long)cut);
     }
 }
@@ -125,12 +127,12 @@ static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
     bool is_own = own && t->settings.optimizer.lr == strtod(own, NULL);
     if (!is_own || t->course.regime != HY_FINE_TUNING || t->resumed[0]) return;
     hy_say(t, HY_WARNING,
-           "the learning rate is %s, with which %s trains from scratch; fine-tuning wants far less "
-           "(adamw has 2e-5): --lr",
+           "the learning rate is %s, the default of %s for training from scratch; fine-tuning "
+           "needs a much lower one (2e-5 for adamw): set --lr",
            own, o->kind->name);
 }
 
-/* What the optimizer is not good for. What Muon saves it must not cost. */
+/* Warns if the optimizer does not fit the run, for example if Muon costs more than it saves. */
 static void tell_optimizer(const hy_trainer *t) {
     const hy_optimizer *o = &t->engine.plan.optimizer;
     const hy_plan_choice *c = &t->engine.plan.choice;
@@ -142,19 +144,18 @@ static void tell_optimizer(const hy_trainer *t) {
     tell_tuning_rate(t, o);
     if (is_muon) tell_matrices(t, o);
     if (is_muon && t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
-        hy_say(
-            t, HY_WARNING,
-            "muon trains all of a model that was trained before, most likely with adamw: it tends "
-            "to lose what such a model knows; --optimizer adamw is the safe choice");
+        hy_say(t, HY_WARNING,
+               "muon trains all parameters of a pretrained model, which was most likely trained "
+               "with adamw; muon then tends to lose what the model knows: --optimizer adamw is the "
+               "safe choice");
     }
     if (share > most) {
-        hy_say(
-            t, HY_WARNING,
-            "muon's matmuls cost %.0f %% of what the passes of a step of %lld tokens do, which is "
-            "more than it brings; %.0f %% at %lld tokens (--step-tokens), and --optimizer adamw "
-            "has none",
-            100 * share, (long long)tokens, 50 * most,
-            (long long)ceil(2 * share * (double)tokens / most));
+        hy_say(t, HY_WARNING,
+               "muon's matmuls take %.0f %% of the compute of forward and backward with %lld "
+               "tokens per step, which is more than muon gains; they take %.0f %% with %lld tokens "
+               "(--step-tokens), and --optimizer adamw avoids them",
+               100 * share, (long long)tokens, 50 * most,
+               (long long)ceil(2 * share * (double)tokens / most));
     }
 }
 
@@ -175,14 +176,14 @@ static void tell_plan(const hy_trainer *t) {
     hy_text_free(&text);
 }
 
-/* The buffer of data is gone again when the run takes its memory: rows are encoded before. */
+/* Data buffers are freed before the run allocates its memory: rows are encoded before. */
 static void tell_data(hy_trainer *t) {
     uint64_t disk = t->data.set ? hy_dataset_describe(t->data.set)->disk_bytes : 0;
     t->facts.data_buffer_bytes = disk ? (uint64_t)t->settings.input.buffer_size : 0;
     t->facts.data_disk_bytes = disk;
 }
 
-/* With what would fit: each change was tried as a plan. */
+/* Adds changes that would fit; each was planned. */
 static hy_status refuse(const hy_trainer *t, hy_status status) {
     hy_text text = {0};
     if (t->facts.change_count == 0) return status;
@@ -206,7 +207,7 @@ static void set_ranks(hy_trainer *t) {
     t->engine.team = t->team;
 }
 
-/* From here on the request is only read. Which matmuls are in fp8 rank 0 has timed for all. */
+/* From here on the request is only read. Rank 0 has timed the fp8 matmuls for all ranks. */
 static hy_status complete_request(hy_trainer *t) {
     hy_engine *e = &t->engine;
     e->request.model = e->model;
@@ -268,8 +269,7 @@ static void begin_progress(hy_trainer *t) {
         (hy_engine_progress){.loss_scale.scale = uses_half(t) ? FIRST_LOSS_SCALE : 1};
 }
 
-/* The checkpoint that a name stands for: rank 0 looks, because another rank may look before or after a newer one is
- * there. */
+/* The checkpoint that a name means: rank 0 decides, because ranks may see different newest ones. */
 static hy_status find_checkpoint(hy_trainer *t, const char *name, char path[HY_PATH_MAX]) {
     path[0] = 0;
     if (hy_trainer_leads(t)) HY_TRY(hy_checkpoint_find(&t->observer, name, path));
@@ -286,12 +286,12 @@ static hy_status new_model(hy_trainer *t) {
     HY_TRY(hy_engine_initialise_adapters(&t->engine));
     bool lacks_base = false;
     if (p->facts.has_model_files) HY_TRY(hy_checkpoint_lacks_base(checkpoint, &lacks_base));
-    HY_FAIL_IF(lacks_base, HY_ERR_INPUT,
-               "%s holds adapters alone; begin with the model they stand beside (--model) and with "
-               "them (--adapter)",
-               checkpoint);
+    HY_FAIL_IF(
+        lacks_base, HY_ERR_INPUT,
+        "%s contains only adapters; start from their base model (--model) and add them (--adapter)",
+        checkpoint);
     HY_TRY(hy_checkpoint_read_weights(&t->engine, checkpoint));
-    hy_say(t, HY_NOTE, "the weights begin as those of %s", checkpoint);
+    hy_say(t, HY_NOTE, "the run starts with the weights of %s", checkpoint);
     return HY_OK;
 }
 
@@ -303,8 +303,8 @@ static hy_status new_weights(hy_trainer *t) {
     return hy_engine_load_adapter(&t->engine, adapter);
 }
 
-/* The checkpoint that is gone on with, before any plan is made: it says how steps are split and which
- * algorithms to take. */
+/* Opens the resumed checkpoint before any plan is made: it determines the split of steps and the
+ * algorithms. */
 static hy_status find_resumed(hy_trainer *t) {
     const char *from = t->settings.save.resume;
     if (!from[0]) return HY_OK;
@@ -364,12 +364,13 @@ static hy_status begin_or_resume(hy_trainer *t) {
 static hy_status check_early_stop(const hy_trainer *t) {
     long long patience = (long long)t->settings.eval.early_stop;
     if (patience == 0 || hy_trainer_eval_every(t) > 0) return HY_OK;
-    HY_FAIL_IF(t->settings.eval.eval_every == 0, HY_ERR_INPUT,
-               "early_stop is %lld, but eval_every is 0: no validation would be there to stop at",
-               patience);
+    HY_FAIL_IF(
+        t->settings.eval.eval_every == 0, HY_ERR_INPUT,
+        "early_stop is %lld, but eval_every is 0, so the run has no validations: set eval_every",
+        patience);
     hy_say(t, HY_WARNING,
-           "early_stop has no effect: in so short a run there is no validation before the end; "
-           "--eval-every N would set some");
+           "early_stop has no effect: this short run has no validation before its end; add "
+           "--eval-every N");
     return HY_OK;
 }
 
@@ -385,7 +386,8 @@ hy_status hy_trainer_build(hy_trainer *t) {
     e->custom = t->provider->memory;
     set_ranks(t);
     if (!is_plan && hy_trainer_leads(t) && t->settings.ranks.link != HY_WIRE_AUTO) {
-        hy_say(t, HY_NOTE, "link = %s is for plans (--plan): a run takes the wire that is here",
+        hy_say(t, HY_NOTE,
+               "link = %s is only for plans (--plan): a run uses the link of this machine",
                hy_choice_name("link", t->settings.ranks.link));
     }
     HY_TRY(hy_engine_make_model(e));
@@ -407,7 +409,7 @@ hy_status hy_trainer_build(hy_trainer *t) {
     HY_TRY(hy_engine_share_algorithms(e));
     HY_TRY(hy_ranks_agree(t, hy_engine_take(e)));
     HY_TRY(hy_exchange_connect(&e->collectives.net));
-    /* What ops were asked for before they were prepared was the most they can need. */
+    /* The workspace that ops requested before they were prepared was the maximum. */
     hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_plan_tell(&e->request, &e->plan, &t->facts);
     if (t->first_batch == 0) t->first_batch = e->plan.choice.batch;

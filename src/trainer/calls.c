@@ -69,23 +69,22 @@ static hy_status must_have_state(const hy_trainer *t) {
     switch (t->fate.life) {
     case HY_LIFE_READY: return HY_OK;
     case HY_LIFE_PLAN:
-        return hy_fail(HY_ERR_STATE, "this is a plan: it has no memory to run in; "
-                                     "hy_trainer_create makes a trainer that runs");
-    default:
         return hy_fail(
             HY_ERR_STATE,
-            "step %lld failed half-way, so its state cannot be used; go on from the last "
-            "checkpoint (%s)",
-            (long long)t->progress.step + 1, t->fate.failure.text);
+            "this trainer is only a plan and has no memory to run; use hy_trainer_create");
+    default:
+        return hy_fail(HY_ERR_STATE,
+                       "step %lld failed before it was complete, so the state is not usable; "
+                       "continue from the last checkpoint (%s)",
+                       (long long)t->progress.step + 1, t->fate.failure.text);
     }
 }
 
 hy_status hy_trainer_must_run(const hy_trainer *t) {
     HY_TRY(must_have_state(t));
     if (!t->engine.work.is_gone) return HY_OK;
-    return hy_fail(HY_ERR_STATE,
-                   "memory ran out, and nothing is left for passes to work in; the run "
-                   "can be saved, and resumed when there is room");
+    return hy_fail(HY_ERR_STATE, "memory ran out, and no memory is left for forward and backward; "
+                                 "save the run, and resume it when more memory is free");
 }
 
 void hy_trainer_destroy(hy_trainer *t) {
@@ -156,14 +155,14 @@ int64_t hy_trainer_batch_size(const hy_trainer *t) {
     return t->provider->facts.has_passes ? t->engine.plan.choice.batch : 0;
 }
 
-/* Tokens of all sequences so far, whether their targets count or not; without the engine's passes those
- * that the provider counted. */
+/* Tokens of all sequences so far, counted or not; without the engine's passes, as counted by the
+ * provider. */
 static double gone_over(const hy_trainer *t) {
     if (!t->provider->facts.has_passes) return (double)t->progress.tokens;
     return (double)t->progress.sequences * (double)t->settings.train.seq_len;
 }
 
-/* Why nothing is predicted; past predict_until, what held while it could have been. */
+/* Why prediction is disabled; after predict_until, the reason that held before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     const hy_phase_rules *rules = &t->course.rules;
@@ -178,7 +177,7 @@ static const char *why_not(const hy_trainer *t) {
     if (obstacle != HY_PREDICT_OPEN && obstacle != HY_PREDICT_WINDOW_SHORT) {
         return hy_phase_obstacle_text(obstacle);
     }
-    return is_past ? "the run is too short for a window of optimizer steps between predict_from "
+    return is_past ? "the run is too short: no window of optimizer steps fits between predict_from "
                      "and predict_until"
                    : "";
 }
@@ -193,7 +192,7 @@ static int64_t block_matmuls(const hy_trainer *t) {
     return count;
 }
 
-/* Of these in fp8: of a frozen matrix none where it is not stored so. */
+/* Of these, in fp8: a frozen matrix only if it is stored in fp8. */
 static int64_t fp8_matmuls(const hy_trainer *t) {
     const hy_model *model = t->engine.model;
     const hy_fp8_use *use = &t->engine.plan.types.fp8;

@@ -1,9 +1,9 @@
 /* evaluate.c: a run's held-out loss and its samples, between steps. See hybrid.h.
  *
- * How often, and on how much, follows from the run's length and the tokens of a step alone, never from the
- * clock: a resumed run validates where the other would have. Unless settings say otherwise, validations take
- * at most a few percent of the run: a forward pass costs a third of a step over the same tokens. What is
- * looked at is spread evenly over the held-out data. */
+ * Frequency and size follow only from the run's length and the tokens of a step, never from the
+ * clock: a resumed run validates at the same steps. By default validations take at most a few
+ * percent of the run: a forward pass costs a third of a step over the same tokens. The sequences
+ * are spread evenly over the held-out data. */
 #include <math.h>
 
 #include "base/json.h"
@@ -38,8 +38,8 @@ static double step_tokens(const hy_trainer *t) {
 
 static uint64_t held_out(const hy_trainer *t) { return hy_trainer_data(t)->sequences[HY_VAL]; }
 
-/* A run that was lengthened goes on with the sequences it began with, so that losses compare. Those of a closing
- * validation, where there was no other, are too many for that: they have no stride. */
+/* A run that was extended keeps its validation sequences, so that losses can be compared. If
+ * only the closing validation existed, its sequences are too many: they have no stride. */
 static bool keeps_sequences(const hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     double each = (double)t->settings.train.seq_len, tokens = (double)best->sequences * each;
@@ -47,8 +47,8 @@ static bool keeps_sequences(const hy_trainer *t) {
            tokens < MOST_TOKENS + each;
 }
 
-/* The micro-batch that the run began with; of several ranks, the one that one rank would begin with, so that any
- * number of them looks at the same sequences. */
+/* The micro-batch at the start of the run; with several ranks, that of a single rank, so that
+ * any number of ranks validates on the same sequences. */
 static int64_t batch_of_one(const hy_trainer *t) {
     int64_t step = hy_step_sequences(&t->engine), batch = t->settings.train.batch_size;
     if (!t->team) return t->first_batch;
@@ -57,7 +57,7 @@ static int64_t batch_of_one(const hy_trainer *t) {
     return batch;
 }
 
-/* eval_batches is in micro-batches of training, so that it does not depend on the plan. */
+/* eval_batches counts training micro-batches, so it does not depend on the plan. */
 static looked_at choose(const hy_trainer *t, bool is_closing) {
     uint64_t all = held_out(t);
     int64_t batches = t->settings.eval.eval_batches, every = t->settings.eval.eval_every;
@@ -89,8 +89,8 @@ void hy_trainer_fit_best(hy_trainer *t, bool has_other_data) {
         return;
     if (isfinite(best->loss)) {
         hy_say(t, HY_NOTE,
-               "validations look at other sequences than before: the lowest held-out loss and the "
-               "count of early_stop begin anew");
+               "validation now uses other sequences than before: the lowest held-out loss and the "
+               "count of early_stop start over");
     }
     *best = HY_NO_BEST;
 }
@@ -107,8 +107,9 @@ int64_t hy_trainer_eval_every(const hy_trainer *t) {
     return wanted >= 1 ? (int64_t)ceil(steps / wanted) : 0;
 }
 
-/* Weights in a provider's memory wait in the snapshot while the average is evaluated. As long as a jump
- * may have to be undone from there, that takes a copy, which only hy_trainer_evaluate makes. */
+/* Weights in a provider's memory are kept in the snapshot while the average is evaluated. While
+ * a jump may still be undone from there, this needs a copy, which only hy_trainer_evaluate
+ * makes. */
 bool hy_trainer_can_validate(const hy_trainer *t) {
     const hy_engine_progress *p = &t->engine.progress;
     bool waits_there = t->engine.custom && !t->engine.plan.types.has_low && p->average_samples > 0;
@@ -125,7 +126,7 @@ bool hy_trainer_is_over(const hy_trainer *t) {
            hy_trainer_is_stopped_early(t);
 }
 
-/* Nothing changes, so that a pass that meets a shortage can be made again. */
+/* Nothing changes, so a pass can be repeated when memory runs out. */
 static hy_status look(hy_trainer *t, looked_at what, bool uses_average, hy_probe *probe) {
     hy_engine *e = &t->engine;
     hy_dtype dtype = e->plan.types.of[HY_FULL];
@@ -151,13 +152,13 @@ static void note_sequences(hy_trainer *t, looked_at what) {
     t->progress.best.of = (int64_t)held_out(t);
 }
 
-/* `comparable`, where it is not NULL, is of the sequences that every other validation looks at. */
+/* `comparable`, if not NULL, is the loss of the sequences that all other validations use. */
 static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) {
     double begin = hy_clock();
     bool is_final = hy_trainer_is_over(t);
     looked_at usual = choose(t, false), here = choose(t, is_final);
     hy_probe probe, again;
-    /* What a checkpoint of this moment gives to those who load it. */
+    /* The loss of the weights that a checkpoint would hold now. */
     bool uses_average =
         hy_has_row(&t->engine, HY_ROW_AVERAGE) && t->engine.progress.average_samples > 0;
     if (is_final && uses_average) {
@@ -173,7 +174,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     }
     bool is_usual = is_other || here.count == usual.count;
     if (comparable) note_sequences(t, is_usual ? usual : (looked_at){here.count, 0});
-    /* What is saved next was looked at, but not compared with others. */
+    /* The next save was validated, but not compared with others. */
     if (!comparable && t->progress.val_step != t->progress.step) t->progress.best.last = NAN;
     t->progress.val_loss = probe.mean;
     t->progress.val_step = t->progress.step;
@@ -188,7 +189,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     return HY_OK;
 }
 
-/* Between steps it is the phase Evaluate; in Predict it is a part of that. */
+/* Between steps this is the phase Evaluate; in Predict it is part of Predict. */
 static hy_status evaluate(hy_trainer *t, hy_eval_info *info, double *comparable) {
     HY_TRY(hy_trainer_must_run(t));
     const hy_phase_row *before = hy_engine_phase(&t->engine);

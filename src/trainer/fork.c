@@ -1,10 +1,11 @@
-/* fork.c: does predicting pay on this run? A paired test. See trainer.h and phases/confidence.h.
+/* fork.c: does prediction help on this run? A paired test. See trainer.h and phases/confidence.h.
  *
- * When confidence is below its threshold and a window is complete, the run is copied to the host, a few
- * windows are trained with jumps, losses are taken on sequences neither arm trains on, and the copy is
- * put back. The run itself then goes through the same data without jumps: it is the other arm. When it
- * gets to the same step the same sequences are measured and confidence changes. The cost is the arm that
- * is thrown away, charged to the run's compute; a share of it is all that forks may ever cost. */
+ * When confidence is below its threshold and a window is complete, the run's state is copied to
+ * the host and a few windows are trained with jumps. Losses are measured on sequences that
+ * neither arm trains on, and the copy is restored. The run then trains on the same data without
+ * jumps: it is the other arm. At the same step the same sequences are measured again, and
+ * confidence is updated. The discarded arm is the cost; it counts as compute of the run, and a
+ * share of the run limits it. */
 #include <math.h>
 #include <stdio.h>
 
@@ -29,7 +30,7 @@ static double sequences_per_step(const hy_trainer *t) {
     return (double)hy_step_sequences(&t->engine);
 }
 
-/* Enough to see a difference, few enough beside the steps they judge. */
+/* Enough to measure a difference, and few compared with the steps that they judge. */
 static int compared_sequences(const hy_trainer *t) {
     double wanted = 4 * sequences_per_step(t);
     return wanted < 16 ? 16 : wanted > HY_FORK_SEQUENCES ? HY_FORK_SEQUENCES : (int)wanted;
@@ -45,14 +46,14 @@ static int64_t arm_steps(const hy_trainer *t) {
     return asked ? asked : (window(t) + 1) / 2;
 }
 
-/* The arm that is thrown away, and two passes over the sequences that are compared. */
+/* The discarded arm, and two passes over the compared sequences. */
 static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
 
 static bool is_sure(const hy_trainer *t) {
     return hy_confidence_value(&t->progress.confidence) >= t->course.rules.confidence_threshold;
 }
 
-/* May a fork be opened so many optimizer steps from now? There is compute left for it, and a use. */
+/* May a test start after this many optimizer steps? Needs enough compute, and a benefit. */
 static bool is_allowed(const hy_trainer *t, int64_t ahead) {
     const hy_progress *p = &t->progress;
     double total = (double)t->course.steps_total;
@@ -76,16 +77,16 @@ void hy_fork_end(hy_trainer *t) {
     t->progress.next_fork = t->course.steps_total + 1;
 }
 
-/* What prediction keeps is taken when a window begins that ends in a fork, with the copy that the fork
- * needs, and given back when the forks have not spoken for it. Worth having, not worth failing for: where
- * host memory has no room nothing is asked. */
+/* The memory of prediction and of the copy is allocated when a window begins that ends in a
+ * test, and freed if the tests show no benefit. A test is optional: without enough host memory
+ * it is skipped. */
 static hy_status take_for_fork(hy_trainer *t) {
     hy_engine *e = &t->engine;
     uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
         status = hy_arena_init(&t->course.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
-                               bytes, "the state before a fork");
+                               bytes, "the state before a paired test");
     }
     status = hy_ranks_agree(t, status);
     void *data;
@@ -97,8 +98,7 @@ static hy_status take_for_fork(hy_trainer *t) {
     hy_error_save(&kept, status);
     HY_TRY(hy_ranks_least(t, &can_work, 1));
     if (!is_left_out || !can_work) return hy_error_restore(&kept);
-    hy_say(t, HY_NOTE, "whether predicting pays will not be asked, and it stays off: %s",
-           kept.text);
+    hy_say(t, HY_NOTE, "skipping the paired test; prediction stays disabled: %s", kept.text);
     hy_fork_end(t);
     return e->plan.choice.prediction_is_disabled ? HY_OK
                                                  : hy_trainer_disable_prediction(t, true, 0);
@@ -151,7 +151,7 @@ static hy_status run_arm(hy_trainer *t) {
     return hy_offload_await(&t->engine.state);
 }
 
-/* The run as it was before the arm; without it there is nothing to go on from. */
+/* Restores the run's state from before the arm; without it the run cannot continue. */
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
@@ -166,14 +166,14 @@ static hy_status put_back(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A question worth asking, not worth failing for; but one rank cannot leave it out alone. */
+/* A test is optional, so a failure skips it; but one rank cannot skip it alone. */
 static bool can_skip(const hy_trainer *t, hy_status status) {
     return status == HY_ERR_MEMORY && !t->team;
 }
 
 static hy_status skip_fork(hy_trainer *t, const char *message) {
     hy_progress *p = &t->progress;
-    hy_say(t, HY_WARNING, "the fork at step %lld is left out: %s", (long long)p->step, message);
+    hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
     t->course.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
@@ -206,12 +206,12 @@ static hy_status open_fork(hy_trainer *t) {
     t->engine.progress = engine;
     t->engine.progress.has_snapshot = false;
     t->engine.progress.skipped_in_a_row = 0;
-    /* As if it had not been begun: it is when the run is resumed. */
+    /* As if it had not started: it will start after a resume. */
     if (hy_trainer_is_interrupted(t, status)) return hy_error_restore(&error);
     t->progress.spent += spent;
     t->progress.fork_spent += spent;
     t->engine.progress.backward_passes = passes;
-    if (status == HY_ERR_NUMERIC) { /* the arm with jumps broke: that is an answer too */
+    if (status == HY_ERR_NUMERIC) { /* the arm with jumps failed, which is also a result */
         hy_confidence_fork(&t->progress.confidence, NAN, 0);
         return HY_OK;
     }
@@ -222,7 +222,8 @@ static hy_status open_fork(hy_trainer *t) {
     return HY_OK;
 }
 
-/* What an optimizer step is worth now: least-squares slope of the last training losses, downwards. */
+/* The gain of an optimizer step now: the negative least-squares slope of the last training
+ * losses. */
 static double fall_per_step(const hy_progress *p) {
     int64_t count = p->step < HY_LOSS_TAIL ? p->step : HY_LOSS_TAIL;
     double middle = 0.5 * (double)(count - 1), along = 0, spread = 0;
@@ -257,8 +258,8 @@ static hy_status close_fork(hy_trainer *t) {
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_say(t, HY_NOTE,
-           "fork at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats (%.1f "
-           "steps); confidence that predicting pays goes from %.2f to %.2f",
+           "paired test at step %lld: with jumps the held-out loss is lower by %.4f +- %.4f nats "
+           "(%.1f steps); confidence in prediction changes from %.2f to %.2f",
            (long long)p->step, gain, error, in_steps, before, hy_confidence_value(&p->confidence));
     return HY_OK;
 }

@@ -1,4 +1,4 @@
-/* join.c: settings of a rank that shares its machine with others. See join.h. */
+/* join.c: adjusts the settings of a rank that shares its machine. See join.h. */
 #include "trainer/join.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     if (s->input.num_workers == 0) s->input.num_workers = share;
 }
 
-/* A card that was asked for by name is missed later, with a better message; auto needs both to be one. */
+/* A missing named card is reported later, with a better message; auto needs both to be the same. */
 static int usable_cards(const hy_settings *s) {
     bool is_wanted = s->device == HY_USE_CUDA || (s->device == HY_USE_ANY && hy_cuda_has_backend());
     return is_wanted ? hy_cuda_card_count() : 0;
@@ -51,8 +51,8 @@ static bool reads_input(const char *data) {
 hy_status hy_rank_check(const hy_settings *s) {
     bool is_data = reads_input(s->data);
     HY_FAIL_IF(is_data || reads_input(s->val_data), HY_ERR_INPUT,
-               "%s is standard input (-), which one process can read, but there are several ranks: "
-               "expected a file or folder that all of them see",
+               "%s is standard input (-), which only one process can read, but there are several "
+               "ranks: use a file or folder that all ranks can read",
                is_data ? "data" : "val_data");
     return HY_OK;
 }
@@ -62,7 +62,7 @@ hy_status hy_rank_check(const hy_settings *s) {
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
     int32_t count = team->who.count;
     double own = card, *all = calloc((size_t)count, sizeof *all);
-    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory to ask %d ranks", count);
+    HY_FAIL_IF(!all, HY_ERR_MEMORY, "no memory for the answers of %d ranks", count);
     hy_status status = hy_control_gather(team->control, &own, 1, all);
     uint64_t here = hy_control_member(team->control, team->who.rank)->machine;
     *out = (hy_rank_sharers){.has_cards = true};
@@ -80,8 +80,8 @@ hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
 
 hy_status hy_rank_look_for_nccl(const hy_rank_sharers *sharers, bool is_gpu, hy_nccl_library *out) {
     HY_FAIL_IF(!is_gpu && !getenv(TEST_NCCL), HY_ERR_INPUT,
-               "NCCL moves memory of cards, and this rank computes on the CPU");
+               "NCCL needs a card, but this rank computes on the CPU");
     HY_FAIL_IF(is_gpu && sharers->card > 1, HY_ERR_INPUT,
-               "NCCL wants a card for each rank, and %d ranks share this one", sharers->card);
+               "NCCL needs one card per rank, but %d ranks share this one", sharers->card);
     return hy_nccl_look(out);
 }

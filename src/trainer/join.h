@@ -1,20 +1,22 @@
-/* join.h: a run as one of several on a machine: what each takes of it. */
+/* join.h: a run as one of several ranks on a machine: its share of the machine. */
 #pragma once
 
 #include "comm/nccl.h"
 #include "comm/team.h"
 #include "config/settings.h"
 
-/* HY_ERR_INPUT where several ranks cannot have these settings: data from standard input, which one process can read. */
+/* HY_ERR_INPUT if several ranks cannot use these settings: data from standard input, which only
+ * one process can read. */
 hy_status hy_rank_check(const hy_settings *settings);
 
-/* Fits `device` and `threads` to a machine that ranks share. */
+/* Adjusts `device` and `threads` to a machine that ranks share. */
 void hy_rank_settle(hy_settings *settings, const hy_team *team);
 
-/* The same for one of `count` ranks of this machine that a plan is made for: `device` stays. */
+/* As above, for one of `count` planned ranks of this machine: `device` stays. */
 void hy_rank_plan(hy_settings *settings, int32_t count);
 
-/* Ranks that share a rank's machine and its card, itself included. All ranks call it; card -1: it computes on the CPU. */
+/* The number of ranks on this rank's machine and on its card, including itself. All ranks call
+ * it; card -1: it computes on the CPU. */
 typedef struct hy_rank_sharers {
     int32_t machine, card;
     bool has_cards; /* every rank of the team has one */
@@ -22,8 +24,8 @@ typedef struct hy_rank_sharers {
 
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out);
 
-/* What keeps this rank from NCCL. For tests, HYBRID_TEST_NCCL lets a library that stands in for NCCL move memory of a
- * CPU. */
+/* Why this rank cannot use NCCL. For tests, HYBRID_TEST_NCCL allows a stand-in for NCCL to move
+ * CPU memory. */
 hy_status hy_rank_look_for_nccl(const hy_rank_sharers *sharers, bool is_gpu, hy_nccl_library *out);
 
 /* What a rank finds on its machine. */
@@ -33,6 +35,6 @@ typedef struct hy_rank_place {
     int cores, cards;     /* that this process may use; no cards where CUDA is not used */
 } hy_rank_place;
 
-/* Cards that nobody has named by number are dealt out: card local_rank, from the first on again where there are fewer.
- * Cores that nobody has divided by `threads` or `num_workers` are divided. */
+/* Cards without an explicit number are assigned: card local_rank, starting over if there are
+ * fewer. Cores are divided unless `threads` or `num_workers` does it. */
 void hy_rank_fit(hy_settings *settings, const hy_rank_place *place);

@@ -1,7 +1,7 @@
-/* make.c: a trainer from a configuration, tried again with less where memory is short. See trainer.h.
+/* make.c: creates a trainer from a configuration and retries with less memory. See trainer.h.
  *
- * The system may give less memory than it said was free. A run that does not get what was planned is torn down
- * and built again with a plan that needs less, a few times. */
+ * The system may provide less memory than it reported as free. A run that does not get its
+ * planned memory is destroyed and built again with a smaller plan, a few times. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 /* What is known from attempts that failed. */
 typedef struct retry_state {
     uint64_t device_cap, host_cap;
-    /* Level and matmuls in fp8 that were chosen: what changes no bit is tried first. */
+    /* Keeps the chosen level and fp8 matmuls: changes that keep all bits are tried first. */
     hy_plan_fixed fixed;
     bool is_level_too_large;
     bool is_out_ours; /* the folder was made by one of them */
@@ -53,8 +53,8 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
     return hy_trainer_build(t);
 }
 
-/* If memory was refused, the plan was too large, whatever the system said before: the next one gets less of that
- * memory. If nothing of the plan was refused, the same plan is tried again. */
+/* If memory was refused, the plan was too large, whatever the system reported: the next plan
+ * gets less of that memory. If nothing of the plan was refused, the same plan is tried again. */
 static void learn(const hy_trainer *t, retry_state *known) {
     const hy_plan_fixed *fixed = &t->engine.request.fixed;
     uint64_t device = t->facts.vram_bytes, host = t->facts.host_pinned_bytes;
@@ -77,7 +77,7 @@ static void learn(const hy_trainer *t, retry_state *known) {
 static void tell_next_try(const hy_trainer *t, const char *message) {
     bool is_smaller = t->engine.state.ledger.refused != HY_NOWHERE;
     hy_say(t, HY_WARNING, "%s; trying again with %s", message,
-           is_smaller ? "a plan that needs less" : "the same plan");
+           is_smaller ? "a plan with less memory" : "the same plan");
 }
 
 /* All ranks have one plan: the smallest cap counts for all. */
@@ -94,8 +94,8 @@ static hy_status share_caps(hy_trainer *t, retry_state *known) {
 static hy_status learn_of(hy_trainer *t, const char *message, bool does_not_fit,
                           retry_state *known) {
     if (does_not_fit) {
-        known->device_cap = known->host_cap = 0; /* then as it was: it may be free by now */
-        known->is_level_too_large = true;        /* if it is not, smaller types are the next try */
+        known->device_cap = known->host_cap = 0; /* then unchanged: memory may be free by now */
+        known->is_level_too_large = true;        /* if it is not, smaller types are tried next */
         return HY_OK;
     }
     if (hy_trainer_leads(t)) tell_next_try(t, message);

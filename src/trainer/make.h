@@ -12,8 +12,8 @@ typedef struct hy_making {
 } hy_making;
 hy_status hy_trainer_make(const hy_config *config, const hy_observer *observer,
                           const hy_making *making, hy_trainer **out);
-/* A run as one of a team that is the caller's and outlives it; NULL: alone, whatever launcher there is. What NCCL a run
- * before may have chosen for the team is chosen anew. */
+/* A run as one rank of the caller's team, which outlives it; NULL: alone, whatever launcher
+ * there is. An earlier run's choice of NCCL for the team is made again. */
 hy_status hy_trainer_make_in(const hy_config *config, const hy_observer *observer, hy_team *team,
                              hy_trainer **out);
 

@@ -24,7 +24,7 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
     bool is_moved = strcmp(s->data, "builtin") != 0 && !strchr(s->data, ',') &&
                     !hy_path_exists(s->data) && is_resumed;
     if (status == HY_ERR_INPUT && is_moved) {
-        return hy_fail_hint(status, "--data PATH says where the run's data is now");
+        return hy_fail_hint(status, "name the current path of the run's data (--data PATH)");
     }
     HY_TRY(status);
     if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
@@ -36,8 +36,8 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
 static hy_status random_weights(hy_trainer *t) {
     if (t->settings.lora.lora) {
         hy_say(t, HY_WARNING,
-               "the weights that the adapters stand beside are random: %s is a shape without "
-               "weights; --model FOLDER or --init-from RUN brings some",
+               "the base weights of the adapters are random, because %s is a shape without "
+               "weights; load weights with --model FOLDER or --init-from RUN",
                t->settings.model);
     }
     return hy_engine_initialise_weights(&t->engine);
@@ -57,7 +57,7 @@ static hy_status initialise(hy_provider *p, hy_trainer *t) {
 /* Targets that count in this step's sequences, of all ranks. */
 static hy_status count_targets(hy_trainer *t, int64_t *out) {
     *out = 0;
-    /* After a fork the loader is ahead of the run: it reads again from where the run is. */
+    /* After a paired test the loader is ahead of the run: it is reset to the run's position. */
     bool is_elsewhere = hy_loader_cursor(t->data.loader) != (uint64_t)t->progress.sequences;
     if (is_elsewhere) HY_TRY(hy_trainer_start_loader(t));
     for (int32_t i = 0; i < t->engine.plan.choice.accum; i++) {
@@ -67,7 +67,7 @@ static hy_status count_targets(hy_trainer *t, int64_t *out) {
     }
     HY_TRY(hy_ranks_begin_step(t, out));
     if (*out == 0) {
-        return hy_fail(HY_ERR_INPUT, "no target counts in the sequences from number %lld on",
+        return hy_fail(HY_ERR_INPUT, "the sequences from number %lld on contain no target tokens",
                        (long long)t->progress.sequences);
     }
     return HY_OK;

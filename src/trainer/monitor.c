@@ -1,9 +1,8 @@
-/* monitor.c: looks at memory once a step, and says what changed. See monitor.h.
+/* monitor.c: checks memory once a step and reports changes. See monitor.h.
  *
- * A status belongs to a memory, the device's or the host's, and changes by the rules of
- * memory/monitor.h. A change goes to the observer, to the record and into a sentence with what
- * would help; beside that there is a line every so many steps. silent says nothing and records
- * all. */
+ * The device and the host each have a status, which changes by the rules of memory/monitor.h. A
+ * change is sent to the observer and the record, and printed with advice; in addition there is a
+ * line every few steps. silent prints nothing and records everything. */
 #include "trainer/monitor.h"
 
 #include <stdlib.h>
@@ -35,7 +34,7 @@ static double planned_of_device(const hy_trainer *t) {
     return hy_memory_share(most_planned(t), hy_budget_device(&t->engine.request));
 }
 
-/* What was planned, as shares of what there is at the start. */
+/* The planned bytes, as shares of the memory at the start. */
 static void note_plan(hy_trainer *t) {
     hy_memory_look look = hy_monitor_look(t, true);
     uint64_t ours = look.host.reserved > look.resident ? look.host.reserved : look.resident;
@@ -66,7 +65,7 @@ void hy_monitor_close(hy_trainer *t) {
     t->monitor = NULL;
 }
 
-/* The machine's plan stays: what others took since the start was not planned. */
+/* The machine's plan stays: memory that others took since the start was not planned. */
 void hy_monitor_reset(hy_trainer *t) {
     hy_monitor *m = t->monitor;
     if (!m) return;
@@ -90,7 +89,7 @@ static void describe_pool(hy_text *out, const char *name, const hy_memory_pool *
     if (p->planned != p->used) hy_text_addf(out, ", planned %s", hy_bytes_as_text(p->planned).text);
 }
 
-/* One sentence: how much is live of which budget, and what the process holds beside it. */
+/* One sentence: the live bytes of each budget, and what else the process holds. */
 static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_text *out) {
     bool is_gpu = t->engine.device.backend->facts.is_gpu;
     if (is_gpu || look->device.budget) {
@@ -112,7 +111,7 @@ static void describe_look(const hy_trainer *t, const hy_memory_look *look, hy_te
         hy_text_addf(out, ", %s left on the machine", hy_bytes_as_text(look->host.free).text);
     }
     if (look->stalled >= MUCH_STALLED) {
-        hy_text_addf(out, ", %.0f %% of the time lost waiting for memory", 100 * look->stalled);
+        hy_text_addf(out, ", %.0f %% of the time spent waiting for memory", 100 * look->stalled);
     }
 }
 
@@ -176,8 +175,8 @@ static void fill_info(const hy_monitor *m, const hy_memory_look *look, hy_step_i
     info->memory_status = worse(m->device.status, m->host.status);
 }
 
-/* Steps of a millisecond need not all be looked at: while all is well, what was seen in the same phase a
- * moment ago still holds. */
+/* Steps of a millisecond are not all checked: while the status is normal, recent figures of the
+ * same phase are used. */
 static bool knows_enough(const hy_trainer *t, const hy_step_info *info, double now) {
     const hy_monitor *m = t->monitor;
     return m->looked_at > 0 && now - m->looked_at < LOOK_PERIOD && info->phase == m->looked_phase &&

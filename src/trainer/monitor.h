@@ -1,9 +1,8 @@
-/* monitor.h: watching the placement table while a run goes on: inside the trainer module only.
+/* monitor.h: watches the placement table during a run; only inside the trainer module.
  *
- * monitor_look.c gathers figures: the ledger's, the driver's, the system's; monitor.c looks once
- * a step and says what changed; monitor_state.c makes the whole table for hybrid.h, with advice;
- * monitor_savings.c says what the run saves.
- * A step never waits for the driver. */
+ * monitor_look.c collects figures from the ledger, the driver and the system; monitor.c checks
+ * once a step and reports changes; monitor_state.c makes the whole table for hybrid.h, with
+ * advice; monitor_savings.c reports what the run saves. A step never waits for the driver. */
 #pragma once
 
 #include "base/host_memory.h"
@@ -37,19 +36,21 @@ typedef struct hy_monitor {
 hy_status hy_monitor_open(hy_trainer *t);
 void hy_monitor_close(hy_trainer *t);
 
-/* After each step or jump, before its metrics line is written: looks, fills the memory fields of
- * `info`, reports a change to on_memory and the record, and says a line when one is due. */
+/* After each step or jump, before its metrics line is written: checks memory, fills the memory
+ * fields of `info`, reports a change to on_memory and the record, and prints a line when one is
+ * due. */
 void hy_monitor_step(hy_trainer *t, hy_step_info *info);
 
 /* For who steers, after hy_monitor_step. */
 hy_memory_status hy_monitor_device_status(const hy_trainer *t);
 hy_memory_status hy_monitor_host_status(const hy_trainer *t);
-/* How near the machine is to trouble, 1: it is there. Reads again if the last look is long ago. */
+/* How close the machine is to running out of memory; 1: it has. Reads again if the last figures
+ * are old. */
 double hy_monitor_host_pressure(const hy_trainer *t);
-/* After memory was taken anew (another micro-batch, another plan): the status is that of now. */
+/* After memory was reallocated (another micro-batch, another plan): resets the status. */
 void hy_monitor_reset(hy_trainer *t);
 
-/* monitor_look.c: newest figures; asks driver and system anew when they must be fresh. */
+/* monitor_look.c: the newest figures; asks driver and system again if they must be fresh. */
 hy_memory_look hy_monitor_look(const hy_trainer *t, bool is_fresh);
 /* Device bytes that a phase was planned to need, what comes back early included. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase);

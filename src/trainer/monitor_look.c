@@ -1,8 +1,8 @@
-/* monitor_look.c: one look at the memory of a run: ledger, driver, system. See monitor.h.
+/* monitor_look.c: reads the memory of a run once: ledger, driver, system. See monitor.h.
  *
- * In a step the driver's figures are those that its own thread has left, and the system's are
- * read again only when the last look is long enough ago. Budgets are what may be used now: a
- * card's shrinks when other programs take of it, the machine's with what is available. */
+ * During a step the driver's figures come from its own thread, and the system's are read again
+ * only after some time. Budgets are what may be used now: a card's shrinks when other programs
+ * use it, the machine's follows the available memory. */
 #include "trainer/monitor.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 /* ---- what the run has taken ------------------------------------------------------------------ */
 
-/* With lookahead the optimizer's state is on its way back before Predict ends. */
+/* With lookahead the optimizer's state starts to return before Predict ends. */
 uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
     const hy_engine *e = &t->engine;
     bool moves = hy_offload_moves(e->plan.offload);
@@ -23,7 +23,7 @@ uint64_t hy_monitor_planned(const hy_trainer *t, hy_phase phase) {
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* The driver's library may see another card of that name, or the whole of one that is divided. */
+/* The driver's library may see another card of that name, or a whole card that is partitioned. */
 static bool is_this_card(const hy_trainer *t, const hy_nvml_sample *s) {
     double total = (double)t->engine.device.backend->facts.memory_total;
     return s->memory_total > 0 && fabs((double)s->memory_total - total) <= SAME_CARD * total;
@@ -93,7 +93,7 @@ static hy_memory_pool host_pool(const hy_trainer *t) {
                             .planned = on_host(t, planned)};
 }
 
-/* The user's limit is for what the run plans; the machine's free memory is for all that the process
+/* The user's limit applies to planned memory; the machine's free memory to all that the process
  * holds. */
 static void look_at_host(const hy_trainer *t, const hy_host_memory *host, hy_memory_look *out) {
     uint64_t limit = (uint64_t)t->settings.memory.cpu_mem;

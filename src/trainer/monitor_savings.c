@@ -1,7 +1,7 @@
-/* monitor_savings.c: what saves memory on this run, and what would. See hybrid.h.
+/* monitor_savings.c: what saves memory in this run, and what would. See hybrid.h.
  *
- * Each is held against the same run with that one thing turned round: both are planned by the code that
- * takes a run's memory (plan/advice.c). What depends on the phase is measured once the phase has run. */
+ * Each saving is compared with the same run without it: the code that plans a run's memory plans
+ * both (plan/advice.c). Phase-dependent savings are measured after the phase has run. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -127,8 +127,8 @@ static hy_status add_types(savings *s) {
 
 static bool has_predicted(const hy_trainer *t) { return t->progress.phase_steps[HY_PREDICT] > 0; }
 
-/* It is away, smaller or forgotten while Predict runs. What compressing leaves is planned: at the
- * beginning of Predict it is still there in full. */
+/* During Predict it is elsewhere, smaller or dropped. The compressed size is planned: at the
+ * start of Predict it is still complete. */
 static void add_offload(savings *s) {
     const hy_engine *e = &s->t->engine;
     const hy_cell *full = &e->state.ledger.cell[HY_OPTIM][HY_FULL];
@@ -136,7 +136,7 @@ static void add_offload(savings *s) {
     hy_offload strategy = e->plan.offload;
     if (!s->t->course.rules.has_predictor || full->place != HY_DEVICE) return;
     bool is_on = strategy != HY_OFFLOAD_NONE, stays = strategy == HY_OFFLOAD_COMPRESS;
-    hy_saving *it = add(s, "optimizer state away in Predict", "offload_strategy",
+    hy_saving *it = add(s, "optimizer state off the device in Predict", "offload_strategy",
                         hy_choice_name("offload_strategy", (int)strategy), is_on);
     it->other = is_on ? "none" : "pinned";
     it->phase = HY_PREDICT;
@@ -165,7 +165,7 @@ static void add_predict(savings *s) {
     }
 }
 
-/* Evaluation and the predictor's rings work where training's activations lie in steps. */
+/* Evaluation and the predictor's rings use the memory of training's activations. */
 static void add_sharing(savings *s) {
     const hy_plan_work *w = &s->t->engine.plan.work;
     uint64_t training = w->train.activations + w->train.workspace;

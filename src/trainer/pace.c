@@ -1,7 +1,8 @@
-/* pace.c: how long steps take, what they wait for, and how much of what the device can do is used. See trainer.h.
+/* pace.c: how long steps take, what they wait for, and the utilisation of the device. See
+ * trainer.h.
  *
- * The model's own work counts, whatever is computed again: per token 6 operations for every weight of a
- * matrix, head included, and causal attention at half its square (model/shape.c). */
+ * Only the model's own work counts, not recomputation: per token 6 operations for every weight
+ * of a matrix, including the head, and causal attention at half its square (model/shape.c). */
 #include <math.h>
 
 #include "trainer/advance.h"
@@ -10,8 +11,8 @@
 
 #define SMOOTHED_STEPS 10
 
-/* A plain mean at first, later a running one. The first step does not count once there is a second: it
- * pays for what is loaded and warmed up. */
+/* A plain mean at first, later a running mean. The first step is ignored once there is a second:
+ * it includes loading and warm-up. */
 void hy_trainer_note_rate(hy_trainer *t, double rate) {
     int64_t before = t->pace.steps++ - 1;
     double weight = before < 1 ? 1 : fmax(1.0 / SMOOTHED_STEPS, 1.0 / (double)(before + 1));
@@ -84,7 +85,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     const hy_progress *p = &t->progress;
     double left = fmax(0, (double)t->course.steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
-    /* What prediction costs comes out of the steps: a run may end with fewer. */
+    /* The cost of prediction is taken from the steps: a run may end with fewer. */
     bool is_over = left <= 0.5;
     bool trains = was->phase != HY_PREDICT && t->provider->facts.has_passes;
     *info = (hy_step_info){

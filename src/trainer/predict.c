@@ -1,10 +1,11 @@
-/* predict.c: a Predict step: a jump is proposed, judged, and kept or dropped. See trainer.h.
+/* predict.c: a Predict step: a jump is proposed, tested, and accepted or rejected. See trainer.h.
  *
- * The proposed weights are never written before the guard has spoken: its pass over them makes them unit
- * by unit in a ring. Only an accepted jump writes, after the weights before it went into the snapshot
- * (where one is kept), so that a later divergence can undo it bit for bit. Gradients and training
- * activations are not live here; the optimizer's state is where its strategy puts it. With lookahead it
- * leaves beside the guard's passes and comes back beside validation, or beside the step that follows. */
+ * Proposed weights are not written before the guard has tested them: its pass computes them unit
+ * by unit in a ring. Only an accepted jump is written, after the old weights are copied to the
+ * snapshot (if there is one), so that a later divergence can undo it bit for bit. Gradients and
+ * training activations are not live here; the optimizer's state is where its strategy puts it.
+ * With lookahead it leaves during the guard's passes and returns during validation or the next
+ * step. */
 #include <math.h>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@
 #include "trainer/trainer.h"
 
 #define LINE_STREAK                                                                                \
-    3 /* so many accepted line jumps in a row mean a learning rate that is too low */
+    3 /* this many accepted line jumps in a row mean that the learning rate is too low */
 
 typedef struct proposal {
     double scale, predicted_steps;
@@ -27,14 +28,14 @@ static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.wi
 
 /* ---- windows ----------------------------------------------------------------------------------- */
 
-/* Whether the step about to be made, or just made, belongs to a window: as the phase machine counts. */
+/* Does the next or the last step belong to a window, as the phase machine counts? */
 static bool is_window_open(const hy_trainer *t) {
     double started = t->progress.spent / (double)t->course.steps_total;
     return t->course.rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
            started >= t->course.rules.predict_from && started < t->course.rules.predict_until;
 }
 
-/* Slow weights are set anew from the weights: may be done again. */
+/* Sets the slow weights to the weights again; may be repeated. */
 static hy_status set_slow_weights(hy_trainer *t) {
     hy_formulas begin = hy_predictor_begin(&t->engine.plan.predictor);
     return hy_engine_apply(&t->engine, &begin);
@@ -50,7 +51,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
 
 /* ---- proposing --------------------------------------------------------------------------------- */
 
-/* How many optimizer steps the jump stands for, and by what it is scaled. */
+/* The number of optimizer steps that the jump replaces, and its scale. */
 static hy_status measure_jump(hy_trainer *t, proposal *p) {
     const hy_predictor *o = &t->engine.plan.predictor;
     double d[3];
@@ -92,7 +93,7 @@ static hy_status guard_pass(hy_trainer *t, bool of_candidate, double *each, doub
     return HY_OK;
 }
 
-/* Standard error of the mean change, from sequences that were seen twice. */
+/* Standard error of the mean change, from sequences that were measured twice. */
 static double change_noise(const double *before, const double *after, uint64_t count) {
     double mean = 0, square = 0;
     if (count < 2) return 0;
@@ -113,8 +114,8 @@ static hy_status try_candidate(hy_trainer *t, proposal *p, const double *before,
     return HY_OK;
 }
 
-/* line: the length comes from a paired test on unseen tokens; the best of three that is better than
- * staying by more than its noise, or none. */
+/* line: a paired test on unseen tokens chooses the length: the best of three that improves by
+ * more than its noise, or none. */
 static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, double *after) {
     static const double scales[] = {0.5, 1, 2};
     proposal best = *p;
@@ -135,7 +136,8 @@ static hy_status judge_line(hy_trainer *t, proposal *p, const double *before, do
     t->progress.line_streak = p->verdict == HY_ACCEPTED ? t->progress.line_streak + 1 : 0;
     if (t->progress.line_streak == LINE_STREAK) {
         hy_say(t, HY_WARNING,
-               "jumps along the line keep being accepted: the learning rate is probably too low");
+               "jumps along a line are accepted again and again: the learning rate is probably too "
+               "low");
     }
     return HY_OK;
 }
@@ -155,8 +157,8 @@ static hy_status take_snapshot(hy_trainer *t) {
     return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);
 }
 
-/* A jump that breaks off half-way is undone where the weights before it are kept; else the run has no
- * state to go on from. */
+/* A jump that fails half-way is undone if the old weights are kept; otherwise the run cannot
+ * continue. */
 static hy_status accept(hy_trainer *t, proposal *p) {
     hy_formulas jump = hy_predictor_accept(&t->engine.plan.predictor, window_steps(t), p->scale);
     t->fate.life = HY_LIFE_CHANGING;
@@ -193,11 +195,11 @@ hy_status hy_trainer_roll_back(hy_trainer *t) {
     HY_TRY(hy_trainer_retry(t, bring_snapshot));
     t->engine.progress.has_snapshot = false;
     HY_TRY(set_slow_weights(t));
-    hy_say(t, HY_WARNING, "the last jump was undone: the weights are those before it");
+    hy_say(t, HY_WARNING, "the last jump was undone: the weights from before it are restored");
     return t->engine.device.backend->stream_sync(t->engine.device.compute);
 }
 
-/* Forward-only batches of this step, so that the restore can begin a few before the last. */
+/* Forward-only batches of this step, so that the state can start to return before the last. */
 static int64_t planned_batches(hy_trainer *t) {
     int64_t passes = t->engine.plan.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     hy_provider *p = t->provider;
@@ -216,14 +218,14 @@ static void tell(const hy_trainer *t, const proposal *p) {
            (long long)t->progress.step, p->predicted_steps, p->before, p->after);
 }
 
-/* Everything up to the verdict; it changes nothing that is kept, so it can be tried again, and a
- * provider may stop the run in it. */
+/* Everything up to the decision; it changes no state, so it can be repeated, and a provider may
+ * stop the run in it. */
 static hy_status weigh(hy_trainer *t, proposal *p) {
     HY_TRY(hy_engine_begin_offload(
         &t->engine)); /* first, so that its memory is free when passes begin */
     HY_TRY(hy_engine_enter_phase(&t->engine, &hy_phase_table[HY_PREDICT]));
     HY_TRY(hy_trainer_measure_residual(t));
-    /* Where validation borrows the state's memory, it comes back at the end of Predict. */
+    /* If validation borrows the state's memory, it returns at the end of Predict. */
     bool is_lent = hy_plan_offload_in(&t->engine.plan, &hy_phase_table[HY_EVALUATE]);
     t->engine.state.offload.batches_left = is_lent ? 0 : planned_batches(t);
     HY_TRY(measure_jump(t, p));
@@ -249,7 +251,7 @@ static hy_status decide(hy_trainer *t, proposal *p) {
     return commit(t, p);
 }
 
-/* The verdict stands whatever becomes of it: who breaks it off ends the run with this step, not in it. */
+/* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
     bool is_due = t->course.is_validation_due && hy_trainer_can_validate(t);

@@ -1,5 +1,4 @@
-/* predict.h: Predict steps, and paired tests (forks) that measure whether prediction pays.
- * Inside the trainer module only. */
+/* predict.h: Predict steps, and paired tests of their benefit. Inside the trainer module only. */
 #pragma once
 
 #include "trainer/trainer.h"
@@ -13,7 +12,8 @@ hy_status hy_trainer_roll_back(hy_trainer *t);
 hy_status hy_trainer_consider_fork(hy_trainer *t);
 /* What confidence begins with (build.c). */
 hy_confidence hy_trainer_prior(const hy_trainer *t);
-bool hy_fork_must_ask(const hy_trainer *t); /* a run of this kind predicts only if a fork is won */
+/* a run of this kind predicts only after a successful paired test */
+bool hy_fork_must_ask(const hy_trainer *t);
 bool hy_fork_is_possible(const hy_trainer *t); /* the run is long enough for one */
 hy_status hy_fork_begin(hy_trainer *t);        /* at the start of a session */
 void hy_fork_end(hy_trainer *t);               /* there will be no more */

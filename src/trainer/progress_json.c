@@ -1,7 +1,8 @@
-/* progress_json.c: trainer.json of a checkpoint: how far the run is and what it was made of.
+/* progress_json.c: trainer.json of a checkpoint: the run's progress and its inputs.
  *
- * Reading holds what decides the order of data against this run: with another sequence length, seed or
- * data set the cursor would mean something else, so a difference is refused by name. */
+ * Reading compares everything that decides the order of data with this run: with another
+ * sequence length, seed or data set the position would be wrong, so a difference is an error
+ * that names it. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -82,8 +83,8 @@ static void write_ring(hy_json_writer *w, const char *key, const double *values,
     hy_json_close_array(w);
 }
 
-/* What the order of data depends on: how rows are packed and what counts in them changes the last two, which
- * older checkpoints do not say. */
+/* What the order of data depends on: the packing of rows and the counted tokens change the last
+ * two, which older checkpoints do not have. */
 typedef struct identity {
     const char *key, *name; /* in the file, and in messages */
     int64_t ours;
@@ -128,7 +129,7 @@ static void write_best(hy_json_writer *w, const hy_best *best) {
     hy_json_close_object(w);
 }
 
-/* Older checkpoints know none; what is not finite is null in the file. */
+/* Older checkpoints have none; values that are not finite are null in the file. */
 static void read_best(const hy_json_node *node, hy_best *best) {
     *best = HY_NO_BEST;
     (void)hy_json_as_double(hy_json_get(node, "last"), &best->last);
@@ -167,7 +168,7 @@ static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {
     return strcmp(name, run->name) == 0 ? NULL : name;
 }
 
-/* What decides which state a checkpoint has: optimizers of groups, and what is frozen. */
+/* What decides which state a checkpoint has: the groups' optimizers, and what is frozen. */
 static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     const hy_params *params = &t->engine.model->params;
     hy_json_open_object(w, "own_optimizers");
@@ -185,8 +186,8 @@ static void write_sets(const hy_trainer *t, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-/* State of one optimizer means nothing to another, and what was frozen has none. Older checkpoints do not say
- * what was frozen; they have one optimizer. */
+/* Another optimizer cannot use the state, and frozen parameters have none. Older checkpoints do
+ * not list frozen parameters; they have one optimizer. */
 static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_params *params = &t->engine.model->params;
     const char *run = t->engine.plan.optimizer.kind->name;
@@ -197,17 +198,17 @@ static hy_status check_sets(const hy_trainer *t, const hy_json_node *root, const
         const char *ours = own_optimizer(t, p), *theirs = run;
         bool was_frozen = frozen ? hy_json_get(frozen, p->name) != NULL : !p->is_trainable;
         HY_FAIL_IF(was_frozen == p->is_trainable, HY_ERR_INPUT,
-                   "%s: %s was %s when this was saved and is %s now; go on with the same train and "
-                   "frozen groups, or begin anew from its weights (--init-from)",
+                   "%s: %s was %s when this was saved and is %s now; continue with the same train "
+                   "and frozen groups, or start a new run from its weights (--init-from)",
                    path, p->name, was_frozen ? "frozen" : "trained",
                    p->is_trainable ? "trained" : "frozen");
         if (optimizers) {
             (void)hy_json_as_string(hy_json_get(optimizers, p->name), &theirs, NULL);
         }
         HY_FAIL_IF(p->is_trainable && strcmp(theirs, ours ? ours : run) != 0, HY_ERR_INPUT,
-                   "%s: the optimizer of %s was %s when this was saved and is %s now; go on with "
-                   "that, or begin anew from its weights (--init-from); lr_scale and decay of "
-                   "groups may change",
+                   "%s: the optimizer of %s was %s when this was saved and is %s now; continue "
+                   "with that optimizer, or start a new run from its weights (--init-from); "
+                   "lr_scale and decay of groups may change",
                    path, p->name, theirs, ours ? ours : run);
     }
     return HY_OK;
@@ -300,7 +301,7 @@ static hy_status read_phase(const hy_json *json, const char *path, hy_phase *out
             return HY_OK;
         }
     }
-    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is no phase", path, name);
+    return hy_fail(HY_ERR_INPUT, "%s: \"%s\" is not a phase", path, name);
 }
 
 static hy_status read_phases(const hy_json *json, hy_progress *p) {
@@ -344,26 +345,25 @@ static hy_status check_identity(const hy_trainer *t, const hy_json *json, const 
         if (!is_there && list[i].may_lack) continue;
         HY_TRY(hy_json_int(json, data, list[i].key, &theirs));
         HY_FAIL_IF(theirs != list[i].ours, HY_ERR_INPUT,
-                   "%s: %s was %lld when this was saved and is %lld now; the run could not go on "
-                   "in the same order of data",
+                   "%s: %s was %lld when this was saved and is %lld now; the run could not "
+                   "continue with the same order of data",
                    path, list[i].name, (long long)theirs, (long long)list[i].ours);
     }
     if (is_other_hash(data, "val_hash", t->data.val_hash)) {
         hy_say(t, HY_WARNING,
-               "%s does not hold what was held out when %s was saved: losses on it before and "
-               "after do not compare",
+               "the held-out data in %s has changed since %s was saved: losses before and after "
+               "cannot be compared",
                t->settings.val_data, path);
     }
-    HY_FAIL_IF(
-        is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
-        "%s: %s does not hold what the run was trained on when this was saved; the run could "
-        "not go on in the same order of data (--data PATH says where the data is now, "
-        "--init-from begins anew with these weights)",
-        path, t->settings.data);
+    HY_FAIL_IF(is_other_hash(data, "hash", t->data.hash), HY_ERR_INPUT,
+               "%s: the data in %s is not the data that the run was trained on; the run could not "
+               "continue with the same order of data (name the path of the original data with "
+               "--data PATH, or start a new run from these weights with --init-from)",
+               path, t->settings.data);
     return HY_OK;
 }
 
-/* Its state means nothing to another one. Older checkpoints do not say it: they are AdamW's. */
+/* Another optimizer cannot use its state. Older checkpoints do not name it: it is AdamW. */
 static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, const char *path) {
     const hy_optimizer_kind *ours = t->engine.plan.optimizer.kind;
     int64_t arrays = t->engine.state.rows.optim_count, theirs;
@@ -372,11 +372,12 @@ static hy_status check_optimizer(const hy_trainer *t, const hy_json_node *root, 
     if (!hy_json_as_int(hy_json_get(root, "optimizer_arrays"), &theirs)) theirs = arrays;
     if (strcmp(name, ours->name) == 0) HY_TRY(check_sets(t, root, path));
     if (strcmp(name, ours->name) == 0 && theirs >= arrays) return HY_OK;
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with "
-                   "optimizer %s%s; go on with that, or begin anew from its weights (--init-from)",
-                   path, ours->arrays[0], ours->name, name,
-                   strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: the checkpoint has no %s for optimizer %s: it was saved by a run with optimizer %s%s; "
+        "continue with that optimizer, or start a new run from its weights (--init-from)",
+        path, ours->arrays[0], ours->name, name,
+        strcmp(name, ours->name) == 0 ? " and momentum 0" : "");
 }
 
 static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *path) {
@@ -415,7 +416,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
                      hy_json_as_double(hy_json_get(root, "early_loss"), &bound.early);
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
-    /* Left to the next Predict step; older checkpoints do not say it. */
+    /* Validation left to the next Predict step; older checkpoints do not have it. */
     (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->course.is_validation_due);
     (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->course.is_rest_owed);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
@@ -428,8 +429,8 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     return read_phases(json, p);
 }
 
-/* A run that goes on further than it was to has another course of the learning rate: that is said. Its
- * warm-up, once done, is not done again. */
+/* A run that is extended has another learning rate schedule, which is reported. A finished
+ * warm-up is not repeated. */
 static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
     hy_schedule *now = &t->course.schedule, then = *now;
@@ -441,8 +442,8 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
         double before = hy_schedule_rate(&then, done), after = hy_schedule_rate(now, done);
         if (then.total != now->total && fabs(after - before) > 0.01 * now->lr) {
             hy_say(t, HY_NOTE,
-                   "the run now ends at step %lld instead of %lld, so its learning rate goes on at "
-                   "%.3g instead of %.3g",
+                   "the run now ends at step %lld instead of %lld, so its learning rate continues "
+                   "at %.3g instead of %.3g",
                    (long long)now->total, (long long)then.total, after, before);
         }
     }

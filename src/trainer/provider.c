@@ -1,8 +1,8 @@
 /* provider.c: the trainer's side of a provider. See provider.h.
  *
- * What follows from facts and parameters alone is done here once for all providers: settings
- * that mean nothing without the engine's passes, and which weights a provider with memory of its
- * own finds there. */
+ * Everything that follows only from facts and parameters is done here for all providers:
+ * settings that do not apply without the engine's passes, and the weights that a provider finds
+ * in its own memory. */
 #include "trainer/provider.h"
 
 #include <stdio.h>
@@ -19,19 +19,17 @@
 
 static hy_status check_settings(int32_t ranks, const hy_settings *s) {
     HY_FAIL_IF(ranks > 0 && s->train.grad_accum_steps % ranks != 0, HY_ERR_INPUT,
-               "train.grad_accum_steps is %lld: a step's micro-batches are shared by %d ranks, so "
-               "accepted are multiples of %d",
+               "train.grad_accum_steps is %lld: %d ranks share the micro-batches of a step, so use "
+               "a multiple of %d",
                (long long)s->train.grad_accum_steps, ranks, ranks);
     HY_FAIL_IF(ranks > 0 && s->ranks.zero_stage == HY_ZERO_WEIGHTS, HY_ERR_INPUT,
-               "ranks.zero_stage is 3: the weights of a model or loop of your own lie whole in "
-               "your memory on every rank, so accepted are 0 to 2 and auto");
+               "ranks.zero_stage is 3: in a custom model or loop every rank holds all weights in "
+               "its own memory; accepted: 0 to 2 and auto");
     HY_FAIL_IF(s->train.steps < 1, HY_ERR_INPUT,
-               "train.steps is %lld; a model or loop of your own gets its length in steps, at "
-               "least 1",
+               "train.steps is %lld; a custom model or loop needs its length in steps, at least 1",
                (long long)s->train.steps);
     HY_FAIL_IF(strcmp(s->train.train, "all") != 0, HY_ERR_INPUT,
-               "train.train is \"%s\": of a model of your own, the parameters that you give are "
-               "trained",
+               "train.train is \"%s\": a custom model always trains all parameters that you list",
                s->train.train);
     return HY_OK;
 }
@@ -42,7 +40,7 @@ static void settle_memory(hy_custom_side *m, int32_t ranks, hy_settings *s) {
     m->is_half = hy_settings_precision(s, HY_FULL) == HY_DTYPE_F16 || m->types.weights == HY_F16;
     s->memory.weights_place = HY_DEVICE;
     if (!m->types.sums_grads) s->memory.grads_place = HY_DEVICE;
-    /* The provider computes with all weights next, unless it says when it needs each of them. */
+    /* Next the provider computes with all weights, unless it requests each of them. */
     if (!m->uses_in_turn) s->memory.update = HY_UPDATE_NOW;
 }
 
@@ -190,7 +188,7 @@ hy_status hy_trainer_show_last(hy_trainer *t) {
 
 hy_status hy_trainer_must_have_passes(const hy_trainer *t, const char *what) {
     HY_FAIL_IF(t->provider && !t->provider->facts.has_passes, HY_ERR_STATE,
-               "a model of your own has no %s here", what);
+               "a custom model does not support %s here", what);
     return HY_OK;
 }
 

@@ -25,7 +25,7 @@ typedef struct hy_step_request {
 typedef struct hy_step_report {
     double loss;      /* mean over what counts */
     int64_t tokens;   /* targets that count, of all ranks */
-    int64_t computed; /* tokens that were computed, counted or not: for the speed */
+    int64_t computed; /* computed tokens, counted or not: for the speed */
 } hy_step_report;
 
 typedef struct hy_provider_ops {
@@ -37,13 +37,13 @@ typedef struct hy_provider_ops {
      * failure the trainer calls it again for the same step. */
     hy_status (*gradients)(hy_provider *p, hy_trainer *t, const hy_step_request *request,
                            hy_step_report *report);
-    /* The step is applied. `loss_sum` is what the engine's passes summed. NULL: nothing to do. */
+    /* The step is applied. `loss_sum` is the engine's sum of losses. NULL: nothing to do. */
     void (*end_step)(hy_provider *p, hy_trainer *t, double loss_sum, hy_step_report *report);
     /* Losses of training sequences by number, forward only. `plan` is for the engine's passes. */
     hy_status (*losses)(hy_provider *p, hy_trainer *t, hy_batch_plan *plan, hy_probe *probe);
     /* Held-out loss. NULL: facts.can_evaluate is false. */
     hy_status (*evaluate)(hy_provider *p, hy_trainer *t, hy_probe *probe);
-    /* How often `losses` or `evaluate` of so many sequences call hy_offload_count_down. */
+    /* How often `losses` or `evaluate` of this many sequences call hy_offload_count_down. */
     int64_t (*batches)(hy_provider *p, hy_trainer *t, hy_split split, uint64_t sequences);
     /* A file of its own in each checkpoint. NULL: none. */
     hy_status (*save)(hy_provider *p, struct hy_checkpoint *checkpoint);
@@ -59,9 +59,9 @@ typedef struct hy_provider_facts {
     /* The model is that of the settings: its files, adapters and export are known. */
     bool has_model_files;
     bool can_evaluate;
-    bool can_rewind; /* sequences can be computed a second time: forks are possible */
-    /* It may fail or stop the run (HY_STOPPED) for reasons of its own. If it does so before an
-     * update, the run is as it was after its last step and can be saved. */
+    bool can_rewind; /* sequences can be computed a second time: paired tests are possible */
+    /* It may fail or stop the run (HY_STOPPED) for its own reasons. Before an update, the run is
+     * then in the state after its last step and can be saved. */
     bool may_stop;
     bool writes_if_asked;  /* a run has a folder only if `out` names one */
     hy_dataset_facts data; /* what it trains on, if it reads no data set of ours */
@@ -83,8 +83,8 @@ hy_status hy_trainer_create_with(const hy_config *config, hy_provider *provider,
 
 /* ---- provider.c: for the trainer ------------------------------------------------------------- */
 
-/* Fits the settings to a provider on so many ranks (0: one process): without the engine's passes,
- * their settings mean nothing. */
+/* Adjusts the settings to a provider on this many ranks (0: one process): without the engine's
+ * passes, their settings do not apply. */
 hy_status hy_provider_settle(hy_provider *provider, int32_t ranks, hy_settings *settings);
 /* One number of what must be equal on all ranks of a run. */
 uint64_t hy_provider_agreed(const hy_provider *provider);

@@ -1,8 +1,9 @@
-/* ranks.c: several ranks run one course: what they agree on. See trainer.h.
+/* ranks.c: what several ranks of one run agree on. See trainer.h.
  *
- * Every rank goes through the same steps and decides alike, because what it decides by is alike: losses and norms are of
- * all ranks. What is one process' own (its clock, a request to stop, free memory) is told to the others first, with the
- * number of targets at the begin of each step; the clock is that of rank 0. Rank 0 has the run's folder and its record. */
+ * Every rank makes the same steps and decisions, because these depend on losses and norms of all
+ * ranks. Values that only one process knows (its clock, a stop request, free memory) are shared
+ * first, with the number of targets at the start of each step; the clock is rank 0's. Rank 0 has
+ * the run's folder and its record. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -55,7 +56,8 @@ hy_status hy_ranks_share_folder(hy_trainer *t) {
     return hy_ranks_share(t, t->folder, sizeof t->folder);
 }
 
-/* NCCL where every rank can use it. Where nobody asked for it and cards are not shared, what is missing is said. */
+/* Uses NCCL if every rank can. If it was not requested and cards are not shared, the missing
+ * part is reported. */
 static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     hy_link_choice asked = t->settings.ranks.transport;
     bool is_gpu = t->engine.device.backend->facts.is_gpu;
@@ -70,7 +72,7 @@ static hy_status choose_nccl(hy_trainer *t, const hy_rank_sharers *sharers) {
     }
     if (asked == HY_LINK_NCCL || hy_error_origin_of(status) != HY_ERROR_AGREED) return status;
     if (sharers->card <= 1) {
-        hy_say(t, HY_WARNING, "%s; what goes between cards passes through host memory (%s)",
+        hy_say(t, HY_WARNING, "%s; data between cards passes through host memory (%s)",
                hy_error_message(), t->team->link_name);
     }
     return HY_OK;
@@ -89,7 +91,7 @@ hy_status hy_ranks_count_sharers(hy_trainer *t) {
     return HY_OK;
 }
 
-/* InfiniBand is what machines are connected by: each rank is counted as one. */
+/* Machines are assumed to be connected by InfiniBand, with one rank each. */
 void hy_ranks_plan_sharers(hy_trainer *t) {
     hy_plan_request *r = &t->engine.request;
     const hy_planned_ranks *p = &t->planned;
@@ -109,17 +111,17 @@ typedef struct timed_choice {
     char device[sizeof((hy_device_facts *)0)->name];
     int32_t has_fp8;
     hy_fp8_use fp8;
-    uint64_t chunk_budget; /* by which losses are cut: of free memory, which is never the same */
+    uint64_t chunk_budget; /* that loss chunks depend on: free memory, which always differs */
 } timed_choice;
 
-/* Their matmuls are timed, so results of such a run depend on who computed what. */
+/* Their matmuls are timed separately, so results depend on which rank computed what. */
 static void tell_other_devices(const hy_trainer *t, const timed_choice *all) {
     if (!hy_trainer_leads(t) || !t->engine.device.backend->matmul_table) return;
     for (int32_t r = 1; r < rank_count(t); r++) {
         if (strcmp(all[r].device, all[0].device) == 0) continue;
         hy_say(t, HY_WARNING,
-               "rank %d computes on %s, rank 0 on %s: such ranks choose algorithms of matmuls for "
-               "themselves, and may choose others after a resume",
+               "rank %d computes on %s, rank 0 on %s: such ranks choose their matmul algorithms "
+               "separately, and may choose others after a resume",
                r, all[r].device, all[0].device);
         return;
     }
@@ -156,7 +158,7 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     HY_TRY(hy_plan_agree(t->team, r, plan, &chosen));
     if (t->team->who.rank == chosen) return HY_OK;
     if (hy_trainer_leads(t)) {
-        hy_say(t, HY_NOTE, "the plan is that of rank %d, which has less room than rank 0", chosen);
+        hy_say(t, HY_NOTE, "using the plan of rank %d, which has less memory than rank 0", chosen);
     }
     hy_plan_tell(r, plan, &t->facts);
     return HY_OK;
@@ -202,7 +204,7 @@ hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count) {
     return HY_OK;
 }
 
-/* What each rank tells at the begin of a step. */
+/* What each rank sends at the start of a step. */
 enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, TOLD };
 
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {

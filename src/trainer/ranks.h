@@ -8,32 +8,33 @@
 hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
 bool hy_trainer_leads(const hy_trainer *t);
-/* After a failure that ranks have not agreed on: the others do not know of it and may be anywhere, so
- * nothing can be exchanged with them any more. */
+/* After a failure that ranks have not agreed on: the others do not know of it, so no more
+ * exchanges are possible. */
 bool hy_ranks_are_apart(const hy_trainer *t, hy_status status);
 /* What rank 0 has there becomes everybody's. */
 hy_status hy_ranks_share(hy_trainer *t, void *data, size_t size);
 hy_status hy_ranks_share_folder(hy_trainer *t); /* t->folder, of the record's */
-/* How many ranks share this machine and this card, so that each plans with its part of them. */
+/* The number of ranks on this machine and this card, so that each plans with its share. */
 hy_status hy_ranks_count_sharers(hy_trainer *t);
-void hy_ranks_plan_sharers(hy_trainer *t); /* as they would be, of ranks that a plan is for */
-/* Which matmuls are in fp8 is rank 0's choice where devices are alike; others keep their own, and it is said. */
+void hy_ranks_plan_sharers(hy_trainer *t); /* for planned ranks: as they would be */
+/* Rank 0 chooses the fp8 matmuls if devices are equal; otherwise each rank keeps its own choice,
+ * and this is reported. */
 hy_status hy_ranks_share_fp8(hy_trainer *t);
-/* At the beginning, when each rank has made one: the plan of all is rank 0's, or that of another rank where only that one
- * has room on every rank. */
+/* At the start, when each rank has a plan: all take rank 0's, or another rank's if only that one
+ * fits on every rank. */
 hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan);
 /* Rank 0's plan for all, each for its own shard. */
 hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *request, hy_plan *plan);
 hy_status hy_ranks_begin_figures(hy_trainer *t);
-/* After a step: how each rank fared, for the record. Failures are met at the next step. */
+/* After a step: each rank's result, for the record. Failures are handled at the next step. */
 void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info);
-/* HY_OK where all ranks come with it; else the first failure, with its rank. The run may go on. */
+/* HY_OK if all ranks pass it; else the first failure, with its rank. The run may continue. */
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine);
 bool hy_ranks_have_agreed(const hy_trainer *t, hy_status status); /* that this is what failed */
-/* Each becomes the least of all ranks'; at most four. */
+/* Each value becomes the minimum over ranks; at most four. */
 hy_status hy_ranks_least(hy_trainer *t, double *values, int32_t count);
-/* As hy_team_fail, but what ranks have agreed on is not told: the others have it, and whose it was. */
+/* As hy_team_fail, but agreed failures are not sent: the others already know them. */
 hy_status hy_ranks_fail(hy_trainer *t, hy_status status);
-/* *counted becomes the sum over ranks; and whether to stop or to save is known. */
+/* counted becomes the sum over ranks; also shares requests to stop or save. */
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted);
 bool hy_ranks_stop(const hy_trainer *t);

@@ -1,4 +1,4 @@
-/* recording.c: what a run hands to its record: values gathered here, written by src/record. */
+/* recording.c: collects the values of a run's record; src/record writes them. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -15,15 +15,15 @@ static hy_moment now(const hy_trainer *t) {
     return (hy_moment){.step = p->step, .spent = p->spent, .elapsed = p->seconds};
 }
 
-/* Who resumes an older checkpoint leaves the later ones behind. */
+/* Resuming an older checkpoint abandons the later ones. */
 static hy_status choose_branch(const hy_trainer *t) {
     hy_text left = {0};
     if (!t->resumed[0]) return HY_OK;
     hy_status status = hy_checkpoint_go_on(t->record.out, t->resumed, t->progress.step, &left);
     if (status == HY_OK && left.size) {
         hy_say(t, HY_NOTE,
-               "the run goes back to step %lld: it does not go on from %s of %s any more; they "
-               "stay there until you remove them",
+               "the run goes back to step %lld and abandons %s of %s; these stay there until you "
+               "remove them",
                (long long)t->progress.step, hy_text_string(&left), t->record.out);
     }
     hy_text_free(&left);
@@ -62,10 +62,10 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         f->has_model_files ? hy_origin_keep(&t->record, &t->settings, t->engine.model) : HY_OK;
     if (kept != HY_OK && !is_remade) return kept;
     if (kept != HY_OK) {
-        hy_say(
-            t, HY_WARNING,
-            "what the model began as is gone with the folder (%s); hybrid-export --base names it",
-            hy_error_message());
+        hy_say(t, HY_WARNING,
+               "the copy of the starting model was deleted with the folder (%s); hybrid-export "
+               "needs --base with its path",
+               hy_error_message());
     }
     HY_TRY(choose_branch(t));
     hy_trainer_write_plan(t);
@@ -76,7 +76,8 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
 
 hy_status hy_trainer_open_record(hy_trainer *t) { return open_record(t, false); }
 
-/* The new folder has nothing of the old one: neither what was resumed nor what was kept of the model. */
+/* The new folder has nothing of the old one: neither the resumed checkpoint nor the copy of the
+ * model. */
 hy_status hy_trainer_remake_record(hy_trainer *t) {
     t->resumed[0] = 0;
     t->settings.kept = (hy_kept_origin){0};
@@ -143,7 +144,7 @@ void hy_trainer_write_plan(hy_trainer *t) {
         free(text);
     }
     if (status == HY_OK) return;
-    hy_say(t, HY_WARNING, "%s; the run goes on without a record of its plan", hy_error_message());
+    hy_say(t, HY_WARNING, "%s; the run continues without plan.json", hy_error_message());
 }
 
 hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {

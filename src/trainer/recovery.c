@@ -1,10 +1,10 @@
-/* recovery.c: what becomes of a run whose memory runs out. See trainer.h.
+/* recovery.c: handles a run that runs out of memory. See trainer.h.
  *
- * Memory is taken before the first step, so a shortage later comes from outside: a driver that
- * cannot load what it needs, another program, the machine. The step that met it has changed nothing
- * yet, or knows how far its update has come, so it is done again: first as it was, then with
- * smaller micro-batches, then with everything recomputed. After too many in a row the run saves
- * itself and says what to change. */
+ * Memory is allocated before the first step, so a later shortage comes from outside: a driver
+ * that cannot load what it needs, another program, the machine. The failed step has changed
+ * nothing yet, or knows how far its update is, so it is repeated: first unchanged, then with
+ * smaller micro-batches, then with everything recomputed. After too many failures in a row the
+ * run saves itself and says what to change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #define LISTED_ADVICE 3
 /* ---- less ------------------------------------------------------------------------------------ */
 
-/* The next cheaper way to work; "" when there is none. */
+/* The next way to use less memory; "": there is none. */
 static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     const hy_plan_choice *choice = &t->engine.plan.choice;
     int64_t smaller = hy_smaller_batch(t);
@@ -32,7 +32,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
     }
     if (hy_recomputes_all(choice)) return HY_OK;
     HY_TRY(hy_trainer_recompute_all(t, "memory ran out"));
-    snprintf(what, size, "with all of a layer recomputed");
+    snprintf(what, size, "with complete recomputation of layers");
     return HY_OK;
 }
 
@@ -41,7 +41,7 @@ static hy_status use_less(hy_trainer *t, char *what, size_t size) {
 void hy_trainer_tell_retry(void *trainer, const char *message, const char *how) {
     hy_trainer *t = trainer;
     char text[2 * HY_ERROR_MESSAGE_MAX];
-    snprintf(text, sizeof text, "memory ran out in step %lld (%s); it is done again %s",
+    snprintf(text, sizeof text, "memory ran out in step %lld (%s); the step is repeated %s",
              (long long)t->progress.step + 1, message, how);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = text});
@@ -52,7 +52,7 @@ hy_status hy_trainer_retry_with_less(hy_trainer *t, hy_status status) {
     char how[80] = "as it was";
     HY_TRY(hy_engine_recover(&t->engine, status, &error));
     if (t->engine.retries.in_a_row > 1) HY_TRY(use_less(t, how, sizeof how));
-    if (!how[0]) snprintf(how, sizeof how, "as it was: there is nothing that would need less");
+    if (!how[0]) snprintf(how, sizeof how, "unchanged, because no setting would need less");
     hy_engine_tell_retry(&t->engine, error.text, how);
     return HY_OK;
 }
@@ -73,7 +73,7 @@ void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
-    t->engine.retries.in_a_row = 0; /* the work is done: the next shortage is a first one */
+    t->engine.retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
     hy_status status = hy_error_restore(&t->fate.deferred);
     t->fate.deferred.status = HY_OK;
     return status;
@@ -95,7 +95,7 @@ void hy_trainer_give_reserve(hy_trainer *t) {
 
 /* ---- giving up ------------------------------------------------------------------------------- */
 
-/* What would need less, as far as there is memory to find it out. */
+/* Changes that would need less memory, if there is memory to compute them. */
 static void add_advice(const hy_trainer *t, hy_text *out) {
     hy_advice list[HY_ADVICE_MAX];
     int32_t count = 0, added = 0;
@@ -107,7 +107,7 @@ static void add_advice(const hy_trainer *t, hy_text *out) {
                      hy_bytes_as_text((uint64_t)freed).text);
         added++;
     }
-    hy_text_add(out, " another program closed would leave more room");
+    hy_text_add(out, " closing other programs would free memory");
 }
 
 bool hy_trainer_lacks_data(const hy_trainer *t, hy_status status) {
@@ -139,8 +139,8 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     (void)hy_record_close(&t->record);
     (void)hy_error_restore(&error);
     (void)hy_fail_hint(status, "%s%s%s",
-                       is_saved       ? "the run is saved: --resume goes on with it"
-                       : t->folder[0] ? "what was saved before is untouched"
+                       is_saved       ? "the run is saved: --resume continues it"
+                       : t->folder[0] ? "earlier checkpoints are unchanged"
                                       : "nothing was saved, because out is none",
                        lacks_data ? "" : ";", hy_text_string(&advice));
     hy_text_free(&advice);

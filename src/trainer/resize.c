@@ -1,11 +1,11 @@
-/* resize.c: another plan in the middle of a run. See trainer.h.
+/* resize.c: changes the plan during a run. See trainer.h.
  *
- * Between steps the work area holds nothing that is needed later: the engine gives it back and takes it
- * anew for the other plan. With smaller micro-batches a step has as many more of them, the same sequences in
- * the same order, and rows stay where they are; where there is no memory for it, smaller ones are tried.
- * When that is not enough the whole is planned anew within tighter bounds, and rows move: places and
- * recomputation change no bit (but offload_strategy compress, which is lossy, ends where state leaves the
- * device). */
+ * Between steps the work area holds nothing that is needed later: the engine frees it and
+ * allocates it for the other plan. With smaller micro-batches a step has more of them, with the
+ * same sequences in the same order, and rows stay in place; if that does not fit, smaller ones
+ * are tried. If that is not enough, everything is planned again within tighter bounds, and rows
+ * move: places and recomputation change no bit (except offload_strategy compress, which is lossy
+ * and ends when state leaves the device). */
 #include <stdio.h>
 
 #include "trainer/adapt.h"
@@ -48,7 +48,7 @@ hy_status hy_trainer_work_at(const hy_trainer *t, int64_t batch, hy_plan *out) {
     return plan_at(t, t->engine.plan.choice, batch, out);
 }
 
-/* The table keeps the larger plan of each cell: that is what the most that was live is held against. */
+/* The table keeps the larger plan of each cell, for comparison with the peak. */
 static void plan_columns(hy_engine *e) {
     hy_ledger before = e->state.ledger;
     hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
@@ -75,7 +75,8 @@ static hy_status adopt(hy_trainer *t, hy_phase phase) {
     return HY_OK;
 }
 
-/* Rank 0 first: it times what is new, and the others take its choices. Where one has no room, none goes on with it. */
+/* Rank 0 goes first: it times new matmuls, and the others take its choices. If one rank has no
+ * room, none uses the plan. */
 static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
     hy_engine *e = &t->engine;
     bool leads = hy_trainer_leads(t);
@@ -84,13 +85,13 @@ static hy_status change_together(hy_trainer *t, const hy_plan *plan) {
     return hy_ranks_agree(t, leads ? HY_OK : hy_engine_change(e, plan));
 }
 
-/* Micro-batches of this size, or of the largest smaller one that there is memory for. */
+/* Micro-batches of this size, or the largest smaller size that fits. */
 static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice *choice) {
     hy_engine *e = &t->engine;
     hy_status status = HY_OK;
     hy_phase phase = e->state.ledger.phase;
     hy_plan plan;
-    HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may have no room */
+    HY_TRY(hy_update_finish(e)); /* by all ranks, before one of them may run out of memory */
     for (int64_t size = batch; size > 0; size = hy_next_batch(t, size, -1, size)) {
         status = plan_at(t, *choice, size, &plan);
         plan.cost = e->plan.cost; /* times stay those that were measured */
@@ -139,7 +140,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
     hy_plan_choice choice = t->engine.plan.choice;
     choice.recompute = HY_RECOMPUTE_ALL;
     choice.recompute_layers = 0;
-    hy_say(t, HY_NOTE, "layers recompute everything from now on: %s", reason);
+    hy_say(t, HY_NOTE, "all layers now recompute everything: %s", reason);
     return resize(t, choice.batch, &choice, reason);
 }
 
@@ -157,7 +158,7 @@ static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t h
     return out;
 }
 
-/* Who took the memory may give it back: a few tries. */
+/* The program that took the memory may free it: a few attempts. */
 static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     int64_t tries = t->settings.memory.recovery_tries;
     hy_status status;
@@ -168,7 +169,7 @@ static hy_status follow(hy_trainer *t, const hy_plan *plan, hy_phase phase) {
     return status;
 }
 
-/* The plan of another request; if its memory is refused, the run goes on with the plan it had. */
+/* Switches to the plan of another request; if its memory is refused, the run keeps its old plan. */
 static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, const hy_plan *plan,
                                 const char *what) {
     hy_engine *e = &t->engine;
@@ -176,7 +177,8 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     hy_plan old = e->plan;
     hy_phase phase = e->state.ledger.phase;
     hy_error kept;
-    /* By all ranks, before one of them may have no room; one that fails here ends the run. */
+    /* By all ranks, before one of them may run out of memory; a rank that fails here ends the
+     * run. */
     HY_TRY(hy_team_fail(t->team, hy_update_finish(e)));
     e->request = *request;
     e->request.host_held = 0;
@@ -188,7 +190,7 @@ static hy_status follow_or_stay(hy_trainer *t, const hy_plan_request *request, c
     return hy_fail(status == HY_OK ? HY_ERR_INPUT : status, "%s: %s", what, kept.text);
 }
 
-/* With what prediction keeps, or without; `beside`: bytes beside the plan. */
+/* With the memory of prediction, or without; `beside`: bytes in addition to the plan. */
 static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, uint64_t beside,
                                  hy_plan *plan) {
     const hy_engine *e = &t->engine;
@@ -202,11 +204,11 @@ static hy_status plan_prediction(const hy_trainer *t, const hy_plan_request *r, 
         HY_TRY(hy_budget_check(r, plan));
     }
     HY_FAIL_IF(!plan->fits && !is_disabled && t->team, HY_ERR_INPUT,
-               "a paired fork needs more memory than the plan of these ranks leaves");
+               "a paired test needs more memory than the plan of these ranks leaves free");
     uint64_t limit = hy_budget_host(r), needed = hy_plan_host_bytes(plan) + beside;
     if (!e->device.backend->facts.is_gpu) needed += plan->device;
     HY_FAIL_IF(limit && needed > limit && !is_disabled, HY_ERR_INPUT,
-               "a paired fork needs %s of host memory with what the run has, and %s may be used",
+               "the run and a paired test need %s of host memory, but only %s may be used",
                hy_bytes_as_text(needed).text, hy_bytes_as_text(limit).text);
     plan->cost = e->plan.cost; /* times stay those that were measured */
     return HY_OK;
@@ -218,7 +220,7 @@ hy_status hy_trainer_disable_prediction(hy_trainer *t, bool is_disabled, uint64_
     hy_plan plan;
     request.fixed.prediction_is_disabled = is_disabled;
     HY_TRY(hy_ranks_agree(t, plan_prediction(t, &request, beside, &plan)));
-    return follow_or_stay(t, &request, &plan, "memory for a paired fork");
+    return follow_or_stay(t, &request, &plan, "memory for a paired test");
 }
 
 static hy_status plan_less(const hy_trainer *t, const hy_plan_request *r, hy_plan *plan,
@@ -238,7 +240,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
     hy_status status = hy_trainer_leads(t) ? plan_less(t, &request, &plan, &facts) : HY_OK;
     status = hy_ranks_agree(t, status);
     if (status == HY_OK) status = hy_ranks_agree(t, hy_ranks_share_plan(t, &request, &plan));
-    snprintf(text, sizeof text, "%s: a plan that needs less was not found", reason);
+    snprintf(text, sizeof text, "%s: no plan with less memory was found", reason);
     if (status != HY_OK) return hy_fail(HY_ERR_INPUT, "%s: %s", text, hy_error_message());
     t->facts = facts; /* figures follow when the plan is taken */
     hy_trainer_complete_facts(t);
@@ -248,8 +250,8 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         return status;
     }
     t->fate.plan_changes++;
-    snprintf(text, sizeof text, "%s: a plan that needs less, from step %lld on", reason,
-             (long long)t->progress.step + 1);
+    snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
+             reason, (long long)t->progress.step + 1);
     hy_say(t, HY_WARNING, "%s", text);
     hy_trainer_record_event(t, &(hy_event_line){.event = "plan", .text = text});
     return HY_OK;

@@ -1,8 +1,8 @@
-/* resumed_adapters.c: a run that is gone on with computes what it computed before. See trainer.h.
+/* resumed_adapters.c: checks that a resumed run computes the same function. See trainer.h.
  *
- * Rank, targets and scale of adapters, what is trained beside them and how the frozen weights are stored make the
- * function; another value of one of them would change it without a word. What is not part of it, as dropout and
- * learning rates, may change. */
+ * Rank, targets and scale of adapters, parameters trained whole and the storage of frozen
+ * weights define the function; another value would change it silently. Other settings, like
+ * dropout and learning rates, may change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,11 +15,11 @@
 
 /* Values of one key, then and now. */
 static hy_status refuse(const hy_trainer *t, const char *key, const char *then, const char *now) {
-    return hy_fail(HY_ERR_INPUT,
-                   "%s: %s was %s when this was saved and is %s now, which is another function: go "
-                   "on with what it was, or begin a new run from these adapters (hybrid-export, "
-                   "then --adapter)",
-                   t->resumed, key, then, now);
+    return hy_fail(
+        HY_ERR_INPUT,
+        "%s: %s was %s when this was saved and is %s now, which changes the model: restore the old "
+        "value, or start a new run from these adapters (hybrid-export, then --adapter)",
+        t->resumed, key, then, now);
 }
 
 static hy_status refuse_setting(const hy_trainer *t, const char *key, const hy_settings *then,
@@ -39,7 +39,8 @@ static hy_status check_scale(const hy_trainer *t, const hy_shape *then, const hy
     return refuse(t, "lora.lora_alpha", was, is);
 }
 
-/* Where a checkpoint holds the frozen weights, these may be decoded; elsewhere other numbers would be read. */
+/* If a checkpoint holds the frozen weights, they may be decoded; otherwise different numbers
+ * would be read. */
 static hy_status check_frozen(const hy_trainer *t, const hy_settings *then,
                               const hy_settings *now) {
     bool lacks_base;
@@ -68,7 +69,8 @@ static hy_status check_settings(const hy_trainer *t, const hy_settings *then,
     return check_frozen(t, then, now);
 }
 
-/* An adapter that the run began with is part of it and may be gone; another one would be passed over. */
+/* An adapter that the run started from is part of it and may be gone; another one would be
+ * ignored. */
 static hy_status check_adapter(const hy_trainer *t, const char *then, const char *now) {
     if (!now[0] || strcmp(then, now) == 0) return HY_OK;
     char *was = realpath(then, NULL), *is = realpath(now, NULL);

@@ -1,9 +1,9 @@
 /* run.c: the loop from the first step to the last. See hybrid.h.
  *
- * After a step, in this order: validation when it is due, the metrics line, a checkpoint when it is due.
- * A request to stop is honoured between steps: save, then leave. A failed save of a running job is
- * reported and the run goes on: the previous checkpoint is still whole. Nothing is saved while the loss is not
- * finite or far above where it began, and a run that stays there is given up. */
+ * After a step, in this order: validation if due, the metrics line, a checkpoint if due. A stop
+ * request is handled between steps: save, then return. A failed save is reported and the run
+ * continues: the previous checkpoint is still complete. Nothing is saved while the loss is not
+ * finite or far above its start, and a run that stays there is ended. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 #include "trainer/saving.h"
 #include "trainer/trainer.h"
 
-/* An n-gram table of more text than this would take longer to count than it tells. */
+/* An n-gram table of more text than this would take too long to count. */
 #define NGRAM_TEXT_MAX (32u << 20)
 #define NGRAM_ORDER 5
 
@@ -29,8 +29,7 @@ static bool is_due(int64_t every, int64_t step) { return every > 0 && step % eve
 hy_status hy_trainer_skip_validation(hy_trainer *t) {
     if (t->engine.work.is_gone || t->team) return HY_ERR_MEMORY; /* reported already */
     hy_say(t, HY_WARNING,
-           "there was no validation at step %lld: %s; a smaller eval_batch_size needs "
-           "less",
+           "validation at step %lld was skipped: %s; a smaller eval_batch_size needs less memory",
            (long long)t->progress.step, hy_error_message());
     t->engine.retries.in_a_row = 0;
     return HY_OK;
@@ -49,8 +48,8 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
 #define MOST_SAVING 0.01 /* of a run's time, where the clock decides */
 #define MOST_STRETCH 10  /* times what was asked for */
 
-/* By steps, or by time: a save changes no bit of what follows, so the clock may decide. On a disk that takes
- * long for one they are further apart. */
+/* By steps or by time: a save changes no later bit, so the clock may decide. On a slow disk,
+ * saves are less frequent. */
 bool hy_trainer_is_save_time(const hy_trainer *t) {
     double seconds = 60 * t->settings.save.save_minutes;
     double rare = fmin(t->fate.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
@@ -72,8 +71,8 @@ bool hy_trainer_has_time_to_save(const hy_trainer *t) {
     return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
 }
 
-/* Weights with the lowest held-out loss so far are worth a checkpoint: where early_stop may go back to them in
- * any case, else where it takes as little of the time as others do. */
+/* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
+ * them, otherwise if saving takes as little time as usual. */
 static bool is_best_due(const hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     if (best->step != t->progress.step || t->progress.val_step != t->progress.step) return false;
@@ -90,12 +89,13 @@ static hy_status save_or_warn(hy_trainer *t) {
     t->fate.save_seconds = t->fate.save_clock - begin;
     if (status == HY_OK) return HY_OK;
     if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
-    hy_say(t, HY_WARNING, "%s; the checkpoint before it is untouched and the run goes on",
+    hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
            hy_error_message());
     return HY_OK;
 }
 
-/* Validation that falls due is left to the next Predict step, which has the memory for it, if one comes soon. */
+/* A due validation is left to the next Predict step, which has the memory for it, if one comes
+ * soon. */
 static bool can_wait(const hy_trainer *t) {
     hy_phase_obstacle obstacle = hy_trainer_obstacle(t);
     return obstacle == HY_PREDICT_OPEN || obstacle == HY_PREDICT_WINDOW_SHORT;
@@ -122,7 +122,7 @@ static hy_status ask_forks(hy_trainer *t) {
     return HY_OK;
 }
 
-/* A run that was stopped in what follows a step begins with it. */
+/* A run that was stopped after a step, before its validation or test, begins with that. */
 static hy_status catch_up(hy_trainer *t) {
     double unused;
     HY_TRY(validate_now(t, &unused));
@@ -146,10 +146,11 @@ static hy_status one_step(hy_trainer *t) {
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
-    /* It is done, whatever follows, and will be in the checkpoint. */
+    /* The step is done, whatever follows, and will be in the checkpoint. */
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
     if (is_jump && was_due && !t->course.is_validation_due) val_loss = t->progress.val_loss;
-    /* A jump is no step, but the weights are others than those of a save before it, and may be the best. */
+    /* A jump is not a step, but it changes the weights since the last save, and they may be the
+     * best. */
     if (is_jump) t->fate.saved_step = -1;
     t->course.is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
@@ -178,26 +179,25 @@ static hy_status count_own_ngrams(hy_trainer *t) {
     return status == HY_ERR_MEMORY || status == HY_ERR_IO ? HY_OK : status;
 }
 
-/* The baseline that a byte model must beat: rank 0 counts, and its memory is enough. */
+/* The baseline that a byte model must beat: rank 0 counts, because its memory is enough. */
 static hy_status count_ngrams(hy_trainer *t) {
     if (!t->data.set) return HY_OK;
     if (hy_trainer_leads(t)) HY_TRY(count_own_ngrams(t));
     return hy_ranks_share(t, &t->ngram_loss, sizeof t->ngram_loss);
 }
 
-/* Of several ranks none has all of the weights; the last checkpoint does. */
+/* With several ranks none has all weights, but the last checkpoint does. */
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
     HY_FAIL_IF(t->fate.saved_step != t->progress.step, HY_ERR_IO,
-               "%s is not written: it is made of the last checkpoint, which could not be saved",
-               folder);
+               "%s is not written: it needs the last checkpoint, which could not be saved", folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record.out,
              (long long)t->fate.saved_step);
     return hy_export(checkpoint, &options, NULL);
 }
 
-/* A model that transformers does not know is reported; the checkpoint has its weights. */
+/* If transformers does not support the model, this is reported; the checkpoint has its weights. */
 static hy_status write_model(hy_trainer *t) {
     char folder[HY_PATH_MAX];
     if (!t->record.out[0] || !t->settings.save.save_model) return HY_OK;
@@ -218,14 +218,14 @@ static hy_status write_model(hy_trainer *t) {
     return status;
 }
 
-/* The last save of a run may have the memory that was kept for it. */
+/* The last save of a run may use the memory that was reserved for it. */
 static hy_status save_at_last(hy_trainer *t) {
     if (!t->folder[0] || t->fate.saved_step == t->progress.step) return HY_OK;
     hy_trainer_give_reserve(t);
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
-/* The end of a run whose numbers are no use: what was saved before it went wrong stays the newest. */
+/* Ends a run that diverged: the newest checkpoint is from before that. */
 static hy_status give_up_diverged(hy_trainer *t, const char *when) {
     const hy_progress *p = &t->progress;
     char path[HY_PATH_MAX] = "", text[HY_ERROR_MESSAGE_MAX];
@@ -234,19 +234,19 @@ static hy_status give_up_diverged(hy_trainer *t, const char *when) {
                     hy_checkpoint_latest(t->record.out, path, sizeof path, &step, NULL) == HY_OK;
     double last = p->step > 0 ? p->loss_tail[(p->step - 1) % HY_LOSS_TAIL] : NAN;
     snprintf(text, sizeof text,
-             "the run diverged: %s step %lld the loss is %.4g, and %.4g was the most to be trusted "
-             "(it began with %.4g; divergence_factor)",
+             "the run diverged: %s step %lld the loss is %.4g, above the limit of %.4g (it began "
+             "with %.4g; divergence_factor)",
              when, (long long)p->step, last, hy_trainer_loss_limit(t), p->bound.first);
     hy_trainer_record_event(t, &(hy_event_line){.event = "divergence", .text = text});
     (void)hy_trainer_write_summary(t);
     (void)hy_record_close(&t->record);
     return hy_fail(HY_ERR_NUMERIC, "%s; %s%s; a lower learning rate or a longer warmup may help",
-                   text, is_saved ? "the last healthy checkpoint is " : "nothing was saved of it",
+                   text, is_saved ? "the last healthy checkpoint is " : "no checkpoint was saved",
                    path);
 }
 
-/* The last checkpoint and, at a run's end, its model. Where there is no room for a checkpoint there may be
- * some for the model. */
+/* Saves the last checkpoint and, at a run's end, its model. If the checkpoint does not fit, the
+ * model may still fit. */
 static hy_status wind_up(hy_trainer *t, bool is_end) {
     hy_error kept;
     HY_TRY(hy_trainer_show_last(t));
@@ -267,18 +267,18 @@ static void tell_early_stop(hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     char text[256];
     snprintf(text, sizeof text,
-             "stopped early: after %.4f at step %lld the held-out loss was not lower in %lld "
-             "validations (early_stop)",
+             "stopped early: the lowest held-out loss was %.4f at step %lld, and %lld validations "
+             "since then were not lower (early_stop)",
              best->loss, (long long)best->step, (long long)best->stale);
     hy_trainer_record_event(t, &(hy_event_line){.event = "early_stop", .text = text});
     hy_say(t, HY_NOTE, "%s", text);
 }
 
-/* Where the best weights are, unless they are the last. */
+/* Reports the best weights, unless they are the last. */
 static void tell_best(const hy_trainer *t) {
     const hy_best *best = &t->progress.best;
     if (!t->record.out[0] || best->saved_step < 0 || best->saved_step == t->progress.step) return;
-    hy_say(t, HY_NOTE, "the lowest held-out loss that was saved is %.4f, of step %lld: %s/best",
+    hy_say(t, HY_NOTE, "the lowest saved held-out loss is %.4f at step %lld: %s/best",
            best->saved_loss, (long long)best->saved_step, t->record.out);
 }
 
@@ -290,7 +290,8 @@ static hy_status finish(hy_trainer *t) {
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
     }
-    /* Held-out data decides where the last step was bad; it may be above the bound without: overfitting. */
+    /* If the last step was bad, held-out data decides; without that, a loss above the bound may
+     * be overfitting. */
     bool is_broken = p->val_step == p->step && p->step > 0 && !isfinite(p->val_loss);
     bool is_above = p->bound.above > 0 && !(p->val_loss <= hy_trainer_loss_limit(t));
     if (is_broken || is_above) return give_up_diverged(t, "at its end, in");

@@ -1,7 +1,7 @@
 /* run_state.h: what a run knows from step to step: progress, schedule, figures, status.
  *
- * hy_progress is what a checkpoint restores; the rest belongs to a session. Inside the trainer module
- * only. */
+ * hy_progress is restored from a checkpoint; the rest belongs to a session. Inside the trainer
+ * module only. */
 #pragma once
 
 #include "base/error.h"
@@ -24,8 +24,8 @@ typedef struct hy_best {
     int64_t step;
     double saved_loss; /* the lowest of those that were saved as they were validated, */
     int64_t saved_step;
-    double mark;   /* what the next one must be below, by early_stop_delta, to count as lower, */
-    int64_t stale; /* and how many in a row were not */
+    double mark;                   /* the next one must be lower than this by early_stop_delta, */
+    int64_t stale;                 /* and how many in a row were not */
     int64_t sequences, stride, of; /* which they are of: every stride-th of so many; 0: of none */
 } hy_best;
 
@@ -64,8 +64,8 @@ typedef struct hy_progress {
 
 #define HY_FORK_SEQUENCES 64
 
-/* A fork under way: the arm with jumps was tried, the run goes on without; they are compared at a later
- * step. */
+/* A running paired test: the arm with jumps is done, the run continues without jumps; both are
+ * compared at a later step. */
 typedef struct hy_fork {
     bool is_open;
     int64_t compare_at;             /* optimizer step */
@@ -73,7 +73,7 @@ typedef struct hy_fork {
     double with[HY_FORK_SEQUENCES]; /* mean loss of each after the arm with jumps */
 } hy_fork;
 
-/* Steering: micro-batches that are tried for speed, and when the next growth may be. */
+/* Steering: micro-batch sizes that are tested for speed, and the time of the next growth. */
 typedef struct hy_batch_trial {
     int64_t batch;
     double seconds; /* of its fastest step */
@@ -95,7 +95,7 @@ typedef struct hy_run_data {
     hy_dataset *set;
     hy_loader *loader;
     double waited; /* of loaders, when the step began */
-    /* Of the files, and of those that are held out; 0: there are none, or nobody will ask. */
+    /* Hashes of the files and of the held-out files; 0: there are none, or they are not needed. */
     uint64_t hash, val_hash;
 } hy_run_data;
 
@@ -110,7 +110,7 @@ typedef struct hy_course {
     hy_arena fork_state; /* host copy of the rows that a fork restores */
     bool is_in_fork;     /* running the arm with jumps */
     bool is_validation_due;
-    bool is_rest_owed; /* what follows the last step, validation and forks, was broken off */
+    bool is_rest_owed; /* work after the last step (validation, paired test) was interrupted */
     bool is_closed;    /* the closing validation was made */
 } hy_course;
 
@@ -125,21 +125,21 @@ typedef struct hy_pace {
 
 /* What can be done with it. */
 typedef enum hy_life {
-    HY_LIFE_READY,    /* between steps, or in one that has changed nothing yet: it can be saved */
+    HY_LIFE_READY,    /* between steps, or in a step without changes yet: it can be saved */
     HY_LIFE_PLAN,     /* made by hy_trainer_plan: nothing is taken */
-    HY_LIFE_CHANGING, /* in an update or a jump: the state is that of no step */
-    HY_LIFE_FAILED    /* one of them failed: there is nothing to go on from but a checkpoint */
+    HY_LIFE_CHANGING, /* in an update or a jump: the state is between two steps */
+    HY_LIFE_FAILED    /* one of them failed: the run can only continue from a checkpoint */
 } hy_life;
 
 /* What has happened to it, and what is kept for the worst. */
 typedef struct hy_fate {
     hy_life life;
     hy_error failure;                    /* of HY_LIFE_FAILED */
-    hy_error deferred;                   /* the step in progress will end with it; HY_OK: none */
+    hy_error deferred;                   /* the current step will end with it; HY_OK: none */
     void *reserve;                       /* host memory for the last save; NULL: given back */
     int64_t batch_changes, plan_changes; /* in this session */
     int64_t saved_step;                  /* of its newest checkpoint; -1: none */
-    bool is_save_owed;                   /* it fell due while the loss was not to be trusted */
+    bool is_save_owed;                   /* it was due while the loss was too high */
     double save_clock;                   /* when one was made or tried last, or the run began */
     double save_seconds;                 /* that it took; 0: none was made yet */
     int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */

@@ -40,11 +40,11 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
         bool only_model = model > 0 && room >= model;
         hy_status status =
             hy_fail(HY_ERR_INPUT,
-                    "a checkpoint takes %s, and where %s lies only %s are free%s; free some, or "
-                    "choose another --out",
+                    "a checkpoint needs %s, but the disk of %s has only %s free%s; free some "
+                    "space, or choose another --out",
                     one_text.text, out, free_text.text,
                     only_model ? ": only the model would be written, at the end" : "");
-        /* What an older run has there may be given up for it. */
+        /* An older run's files there may be removed for it. */
         if (!is_plan && (only_model || t->record.lock)) {
             hy_say(t, HY_WARNING, "%s", hy_error_message());
             return HY_OK;
@@ -52,18 +52,17 @@ hy_status hy_trainer_check_disk(hy_trainer *t) {
         return status;
     }
     if (!is_plan && room < 2 * one + model) {
-        hy_say(
-            t, HY_WARNING,
-            "where %s lies %s are free: one checkpoint of %s fits%s, not two beside the model; a "
-            "checkpoint is never removed before a newer one is whole, so later ones may be left "
-            "out",
-            out, free_text.text, one_text.text, room < one + model ? " without the model" : "");
+        hy_say(t, HY_WARNING,
+               "the disk of %s has %s free: one checkpoint of %s fits%s, but not two and the "
+               "model; a checkpoint is removed only after a newer one is complete, so later ones "
+               "may be skipped",
+               out, free_text.text, one_text.text, room < one + model ? " without the model" : "");
     }
     return HY_OK;
 }
 
-/* Older ones are given up for the newest where that makes room for it, the best last; never the last that there
- * is. */
+/* Older checkpoints are removed to make room for the newest, the best one last; never the only
+ * one. */
 static hy_status make_room(hy_trainer *t) {
     const char *out = t->record.out;
     uint64_t need = checkpoint_bytes(t), room = hy_path_free(out), gained;
@@ -80,12 +79,12 @@ static hy_status make_room(hy_trainer *t) {
     }
     if (room >= need) return HY_OK;
     return hy_fail(
-        HY_ERR_IO, "checkpoint of step %lld: it takes %s, and where %s lies only %s are free",
+        HY_ERR_IO, "checkpoint of step %lld: it needs %s, but the disk of %s has only %s free",
         (long long)t->progress.step, hy_bytes_as_text(need).text, out, hy_bytes_as_text(room).text);
 }
 
-/* A spike may pass: who stops in one loses nothing, and what was saved before it stays. Steps without a finite
- * loss are not worth saving. */
+/* A spike may pass: stopping in one loses nothing, and earlier saves stay. Steps without a
+ * finite loss are not saved. */
 bool hy_trainer_may_save(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
     return p->bound.above == 0 || (p->bound.above < HY_DIVERGED_STEPS && p->step > 0 &&
@@ -94,8 +93,9 @@ bool hy_trainer_may_save(const hy_trainer *t) {
 
 /* ---- saving ----------------------------------------------------------------------------------- */
 
-/* Someone deleted the folder, or moved it away, while the run went on: it is made again. Whatever has the name by
- * now keeps it, and the run goes on beside it. A lock that alone was deleted is taken again. */
+/* Someone deleted or moved the folder during the run: it is created again. Anything that has the
+ * name now keeps it, and the run uses another name. If only the lock was deleted, it is taken
+ * again. */
 static hy_status find_folder(hy_trainer *t) {
     hy_record *r = &t->record;
     char name[HY_PATH_MAX];
@@ -111,11 +111,11 @@ static hy_status find_folder(hy_trainer *t) {
     size_t length = strlen(name);
     while (length > 1 && name[length - 1] == '/') name[--length] = 0;
     for (int i = 2; hy_path_exists(r->out); i++) {
-        HY_FAIL_IF(i > 1000, HY_ERR_IO, "%s was replaced while the run went on", name);
+        HY_FAIL_IF(i > 1000, HY_ERR_IO, "%s was replaced during the run", name);
         int size = snprintf(r->out, sizeof r->out, "%s-%d", name, i);
         HY_FAIL_IF(size >= (int)sizeof r->out, HY_ERR_IO, "%s has a name that is too long", name);
     }
-    hy_say(t, HY_WARNING, "%s was deleted or moved while the run went on; it goes on in %s", name,
+    hy_say(t, HY_WARNING, "%s was deleted or moved during the run; the run continues in %s", name,
            r->out);
     (void)hy_record_close(r); /* what it could write is gone with the folder */
     hy_lock_release(r->lock);
@@ -126,15 +126,15 @@ static hy_status find_folder(hy_trainer *t) {
 
 /* ---- the best --------------------------------------------------------------------------------- */
 
-/* Whether what is saved now was validated as it is, with a lower loss than what was saved before. */
+/* Were the weights that are saved now validated, with a lower loss than earlier saves? */
 static void weigh(hy_best *best, int64_t step, int64_t val_step) {
     if (val_step != step || !isfinite(best->last) || best->saved_loss <= best->last) return;
     best->saved_loss = best->last;
     best->saved_step = step;
 }
 
-/* OUT/best leads there. Where links cannot be made, or the name is somebody's, that is said once. One that was
- * given up for room, or is of another branch or folder, is the best no more. */
+/* OUT/best links to it. If links are not possible, or the name is taken, this is reported once.
+ * A best checkpoint that was removed, or belongs to another branch or folder, no longer counts. */
 static hy_status show_best(hy_trainer *t) {
     hy_best *best = &t->progress.best;
     bool is_there = false;
@@ -148,21 +148,21 @@ static hy_status show_best(hy_trainer *t) {
     if (status == HY_OK) t->fate.best_step = best->saved_step;
     if (status == HY_OK || t->fate.is_best_told) return HY_OK;
     t->fate.is_best_told = true;
-    hy_say(t, HY_WARNING, "the best checkpoint is that of step %lld: %s",
-           (long long)best->saved_step, hy_error_message());
+    hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s", (long long)best->saved_step,
+           hy_error_message());
     return HY_OK;
 }
 
 static hy_status begin_checkpoint(hy_trainer *t, hy_checkpoint **out) {
     HY_TRY(find_folder(t));
     HY_TRY(make_room(t));
-    /* A checkpoint should not outlive the metrics of its steps. */
+    /* Metrics are written before the checkpoint of their steps. */
     hy_record_flush(&t->record);
     HY_TRY(hy_checkpoint_begin(t->record.out, t->progress.step, out));
     return t->team ? hy_checkpoint_make_files(&t->engine, *out) : HY_OK;
 }
 
-/* Several ranks: each writes its part. What one of them could not write none has written. */
+/* With several ranks each writes its part. If one fails, the checkpoint fails on all. */
 static hy_status write_parts(hy_trainer *t, hy_checkpoint *checkpoint, hy_status begun) {
     char folder[HY_PATH_MAX] = "";
     HY_TRY(hy_ranks_agree(t, begun));
@@ -210,7 +210,7 @@ static void tell_saved(const hy_trainer *t, double begin) {
         hy_rows_saved_bytes(&t->engine.state.rows, t->engine.plan.choice.prediction_is_disabled));
 }
 
-/* What cannot be linked or removed is no reason to count the new one as lost. */
+/* If linking or removing fails, the new checkpoint still counts. */
 static void tidy(hy_trainer *t) {
     hy_status status = show_best(t);
     if (status == HY_OK) {
@@ -218,7 +218,7 @@ static void tidy(hy_trainer *t) {
                                          t->progress.best.saved_step);
     }
     if (status != HY_OK) {
-        hy_say(t, HY_WARNING, "an older checkpoint stays: %s", hy_error_message());
+        hy_say(t, HY_WARNING, "an older checkpoint could not be removed: %s", hy_error_message());
     }
 }
 
@@ -240,7 +240,7 @@ static hy_status lead(hy_trainer *t) {
     HY_TRY(hy_ranks_agree(t, status));
     t->fate.saved_step = t->progress.step;
     tell_saved(t, begin);
-    if (is_healthy) tidy(t); /* one of a run that may have gone wrong takes no other's place */
+    if (is_healthy) tidy(t); /* a checkpoint of a run that may have diverged replaces no other */
     return HY_OK;
 }
 

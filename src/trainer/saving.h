@@ -5,8 +5,8 @@
 #include "trainer/trainer.h"
 
 /* saving.c: checkpoints, and room for them. */
-/* HY_ERR_INPUT where neither a checkpoint nor the model fits on the disk; where less than usual does, the run
- * says what becomes of it. */
+/* HY_ERR_INPUT if neither a checkpoint nor the model fits on the disk; if space is limited, the
+ * run reports the consequences. */
 hy_status hy_trainer_check_disk(hy_trainer *t);
 hy_status hy_trainer_write_checkpoint(hy_trainer *t);
 bool hy_trainer_may_save(const hy_trainer *t); /* whether its state is worth it */
@@ -14,12 +14,11 @@ bool hy_trainer_may_save(const hy_trainer *t); /* whether its state is worth it 
 /* progress_json.c: trainer.json of a checkpoint. */
 void hy_progress_write(const hy_trainer *t, hy_text *out);
 hy_status hy_progress_read(hy_trainer *t, const char *path);
-/* Where the step has as many sequences as before, it is split as before, and types stay: so that the bits go
- * on. */
+/* If a step has as many sequences as before, split and types stay the same, so that all bits do. */
 hy_status hy_progress_read_choices(hy_trainer *t, const char *path);
 
-/* resumed_adapters.c: HY_ERR_INPUT names a setting of adapters, and its values then and now, with which the resumed
- * checkpoint would compute something else. */
+/* resumed_adapters.c: HY_ERR_INPUT names an adapter setting, with both values, that would change
+ * the function of the resumed checkpoint. */
 hy_status hy_trainer_check_adapters(const hy_trainer *t);
 
 /* recording.c: what the run hands to its record. */

@@ -1,12 +1,13 @@
-/* steering.c: between steps: does the micro-batch fit the memory there is now? See trainer.h.
+/* steering.c: between steps: does the micro-batch fit the current memory? See trainer.h.
  *
- * Several ranks vote: all do what the rank with the least memory wants.
+ * Several ranks vote: all follow the rank with the least memory.
  *
- * The monitor says how much the run may use. When others take of it the micro-batch shrinks to what fits,
- * with as many more in a step; at its least, layers recompute everything, and in an emergency the run is
- * planned anew. When there is room again it grows back one size at a time. Where step_tokens left the size
- * open, the first steps of a run on a card try a few and keep the fastest. Every one of them counts: the
- * sizes differ in speed, not in what is learned. */
+ * The monitor reports how much the run may use. When other programs take memory, the micro-batch
+ * shrinks to what fits, with more of them per step; at the smallest size, layers recompute
+ * everything, and in an emergency the run is planned again. When memory is free again, it grows
+ * back one size at a time. If step_tokens leaves the size open, the first steps of a run on a
+ * card test a few sizes and keep the fastest. All of these steps count: the sizes differ in
+ * speed, not in the result. */
 #include <math.h>
 #include <stdio.h>
 
@@ -18,7 +19,7 @@
 #include "trainer/ranks.h"
 #include "trainer/trainer.h"
 
-#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each that had to be taken back */
+#define CHECKS_BEFORE_GROWING 5 /* after a change; doubles with each change that was undone */
 #define MOST_PATIENCE 64
 #define STEPS_NEAR_THE_END 3
 #define TRIAL_STEPS 3      /* of each size: the first one prepares */
@@ -52,8 +53,8 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
 
 /* ---- the machine ------------------------------------------------------------------------------- */
 
-/* Before the system begins to kill, the run saves itself and stops: when the machine's own reserve has
- * been in use for some steps on end. */
+/* Before the system kills processes, the run saves itself and stops: when the machine's reserve
+ * has been in use for several steps in a row. */
 static bool is_near_its_end(hy_trainer *t) {
     bool is_near =
         hy_monitor_host_status(t) == HY_MEMORY_EMERGENCY && hy_monitor_host_pressure(t) >= 1;
@@ -65,7 +66,7 @@ static bool is_near_its_end(hy_trainer *t) {
 
 /* ---- what to do about it ------------------------------------------------------------------------ */
 
-/* The largest smaller size that brings the run back to its target, or the least there is. */
+/* The largest smaller size that brings the run back to its target, or the smallest. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     int64_t least = 0;
     for (int64_t b = hy_smaller_batch(t); b > 0; b = hy_next_batch(t, b, -1, b)) {
@@ -75,7 +76,7 @@ static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
     return least;
 }
 
-/* A larger one, up to the target or to what the run was knowingly planned to take; or the one it has. */
+/* A larger size, up to the target or to the planned memory; or the current size. */
 static int64_t size_with_room(const hy_trainer *t, const memory *r) {
     int64_t batch = hy_larger_batch(t), now = t->engine.plan.choice.batch;
     double share = fmax(t->settings.memory.target_usage, t->steering.first_share);
@@ -83,16 +84,16 @@ static int64_t size_with_room(const hy_trainer *t, const memory *r) {
     return fits(t, r, batch, share) ? batch : now;
 }
 
-/* What a rank wants; several ranks do the least that one of them wants. */
+/* What a rank needs; all ranks follow the smallest request. */
 typedef struct vote {
-    int64_t batch;    /* the micro-batch; 0: no size would help, so that something else has to */
+    int64_t batch;    /* the micro-batch; 0: no size helps, so something else must change */
     bool keeps_forks; /* else host memory is short of what they keep */
     bool goes_on;     /* else the machine is about to kill it */
     double cap;       /* bytes of its card that another plan may take; below 0: it has none */
 } vote;
 
-/* Beside a card, copies for paired forks are the only thing on the host that a run can do without; on a CPU
- * they are the last. */
+/* On a card, copies for paired tests are the only host memory that a run can free; on a CPU they
+ * are the last. */
 static vote own_vote(hy_trainer *t, bool is_due) {
     memory r = look_around(t);
     bool is_gpu = t->engine.device.backend->facts.is_gpu, is_less = r.status >= HY_MEMORY_CRITICAL;
@@ -133,21 +134,21 @@ void hy_trainer_back_off(hy_trainer *t) {
     s->grow_at = t->progress.step + s->patience * t->settings.train.batch_check_every;
 }
 
-/* Nothing in place helps: another plan. Where none fits, the run goes on as it is. */
+/* No smaller change helps: another plan. If none fits, the run continues unchanged. */
 static hy_status plan_anew(hy_trainer *t, double cap) {
     if (cap < 0 || t->steering.is_at_end) return HY_OK;
-    t->steering.is_at_end = true; /* once: a plan for less than there is is not found twice */
+    t->steering.is_at_end = true; /* once: a second search would not find a plan either */
     hy_status status = hy_trainer_replan(t, isinf(cap) ? 0 : (uint64_t)cap,
-                                         t->engine.request.host_cap, "device memory is short");
+                                         t->engine.request.host_cap, "device memory is low");
     if (status != HY_ERR_INPUT) return status;
-    hy_say(t, HY_WARNING, "%s; the run goes on as it is", hy_error_message());
+    hy_say(t, HY_WARNING, "%s; the run continues unchanged", hy_error_message());
     return HY_OK;
 }
 
 static hy_status use_less(hy_trainer *t, const vote *v) {
-    const char *reason = t->team                                  ? "memory of a rank is short"
-                         : t->engine.device.backend->facts.is_gpu ? "device memory is short"
-                                                                  : "memory is short";
+    const char *reason = t->team                                  ? "a rank is low on memory"
+                         : t->engine.device.backend->facts.is_gpu ? "device memory is low"
+                                                                  : "memory is low";
     hy_trainer_back_off(t);
     if (v->batch > 0) return hy_trainer_resize(t, v->batch, reason);
     if (!hy_recomputes_all(&t->engine.plan.choice)) return hy_trainer_recompute_all(t, reason);
@@ -158,20 +159,19 @@ static hy_status follow(hy_trainer *t, const vote *v) {
     int64_t now = t->engine.plan.choice.batch;
     if (!v->goes_on) {
         t->steering.is_saved_from_system = true;
-        return hy_fail(HY_ERR_MEMORY,
-                       "the machine is running out of memory: what host_reserve leaves to "
-                       "the rest of it is in use");
+        return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
+                                      "what host_reserve keeps free");
     }
     if (!v->keeps_forks && t->course.fork_state.data && !t->course.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
-               "host memory is short: the copy that paired forks need is given back, "
-               "and there will be no more of them");
+               "host memory is low: the copy for paired tests was freed, and there will be no more "
+               "paired tests");
     }
     if (v->batch < now) return use_less(t, v);
     if (v->batch == now) return HY_OK;
     t->steering.grow_at = t->progress.step + t->settings.train.batch_check_every;
-    return hy_trainer_resize(t, v->batch, "there is room again");
+    return hy_trainer_resize(t, v->batch, "memory is free again");
 }
 
 /* ---- the fastest ------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static hy_status end_search(hy_trainer *t) {
         if (s->trial[i].seconds < best->seconds) best = &s->trial[i];
     }
     int64_t batch = best->batch;
-    snprintf(reason, sizeof reason, "the fastest of %d that were tried (%.3f s a step)", s->trials,
+    snprintf(reason, sizeof reason, "the fastest of %d candidates (%.3f s per step)", s->trials,
              best->seconds);
     s->trials = 0;
     t->first_batch = batch;
@@ -221,7 +221,7 @@ static hy_status go_on_searching(hy_trainer *t) {
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
     if (++s->at == s->trials) return end_search(t);
-    return hy_trainer_resize(t, s->trial[s->at].batch, "trying which is fastest");
+    return hy_trainer_resize(t, s->trial[s->at].batch, "testing which size is fastest");
 }
 
 /* ---- between steps ----------------------------------------------------------------------------- */

@@ -33,7 +33,8 @@ hy_status hy_trainer_measure_residual(hy_trainer *t) {
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict) {
     hy_progress *p = &t->progress;
     bool is_jump = p->machine.phase == HY_PREDICT;
-    /* With fp16 a gradient beyond its range means a loss scale too large, not a run gone wrong. */
+    /* With fp16, a gradient that is not finite means that the loss scale is too large, not that
+     * the run diverged. */
     bool is_overflow = hy_engine_scales(&t->engine, t->engine.plan.types.of[p->machine.phase]) &&
                        isfinite(loss) && !isfinite(grad_norm);
     hy_health health =
@@ -57,7 +58,7 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
 
 /* ---- the step ------------------------------------------------------------------------------------ */
 
-/* Everything up to where the gradients of the step are whole. May be done again. */
+/* Everything up to the complete gradients of the step. May be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {
     if (!hy_offload_is_ahead(&t->engine.state.offload)) HY_TRY(hy_offload_await(&t->engine.state));
     HY_TRY(hy_trainer_measure_residual(t));
@@ -101,8 +102,8 @@ static void advance(hy_trainer *t, int64_t counted, double loss) {
     p->tokens += counted;
 }
 
-/* The weights of the last part of a run are averaged. An average that lost a step begins anew; the run
- * stops with this step. */
+/* The weights of the last part of a run are averaged. An average that missed a step starts over;
+ * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
     double share = t->progress.spent / (double)t->course.steps_total;
     bool is_due = share > 1 - t->settings.phases.tail_share && t->progress.step % SAMPLE_EVERY == 0;

@@ -1,8 +1,9 @@
-/* trainer.h: a run from its first step to its last: inside the trainer module only.
+/* trainer.h: a run from its first step to its last; inside the trainer module only.
  *
- * A run is an engine, data, a course through phases, and a record. build.c makes it of the settings, whose
- * plan the engine takes; step.c and predict.c take its steps; run.c ties them. Between steps the compute
- * stream is idle, and `progress` and the engine's say all that a checkpoint must know beside the rows. */
+ * A run has an engine, data, a schedule of phases, and a record. build.c creates it from the
+ * settings and gives the engine its plan; step.c and predict.c make its steps; run.c is the
+ * loop. Between steps the compute stream is idle, and `progress` and the engine's progress hold
+ * everything that a checkpoint needs besides the rows. */
 #pragma once
 
 #include "config/derived.h"

@@ -195,7 +195,7 @@ test_flags_of_adapters_without_adapters() {
 test_adapters_beside_random_weights_are_warned_of() {
     run_tiny --lora --out out
     expect_code 0
-    [ "$(grep -c 'stand beside are random: nano is a shape without weights' "$stderr")" = 1 ] ||
+    [ "$(grep -c 'of the adapters are random, because nano is a shape without weights' "$stderr")" = 1 ] ||
         fail "$(cat "$stderr")"
     make_base
     run_lora --out tuned

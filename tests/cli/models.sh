@@ -47,7 +47,7 @@ test_a_folder_is_trained_and_written_again() {
     make_tokens
     run_model "$golden/llama" --out out
     expect_code 0
-    expect_out "the weights begin as those of"
+    expect_out "the run starts with the weights of"
     expect_file out/model/config.json
     expect_file out/model/model.safetensors
     run_model out/model --out again

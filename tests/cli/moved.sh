@@ -28,7 +28,7 @@ test_a_run_that_went_back_goes_on_from_its_own_branch() {
     expect_file out/checkpoint-6
     run --resume out/checkpoint-4 --steps 5
     expect_code 0
-    expect_out "goes back to step 4: it does not go on from checkpoint-6 of out any more"
+    expect_out "goes back to step 4 and abandons checkpoint-6 of out"
     run --resume out --steps 7
     expect_code 0
     expect_out "resumed out/checkpoint-5"
@@ -91,7 +91,7 @@ test_a_run_needs_its_base_no_more() {
     cd far || fail "no folder"
     run --resume away/run/checkpoint-3
     expect_code 2
-    expect_err "--data PATH says where the run's data is now"
+    expect_err "name the current path of the run's data (--data PATH)"
     run --resume away/run/checkpoint-3 --data text.txt
     expect_code 0
     losses_of ../expected > ../losses
@@ -138,7 +138,7 @@ test_changed_data_is_refused_on_resume() {
     make_text text.txt 2 # as long as before
     run --resume out --steps 6
     expect_code 2
-    expect_err "does not hold what the run was trained on"
+    expect_err "is not the data that the run was trained on"
     make_text moved.txt 1
     run --resume out --steps 6 --data moved.txt
     expect_code 0
@@ -155,7 +155,7 @@ test_changed_held_out_data_is_said_on_resume() {
     make_text held.txt 3
     run --resume out --steps 4
     expect_code 0
-    expect_err "held.txt does not hold what was held out"
+    expect_err "held.txt has changed since"
 }
 
 test_a_named_tokenizer_is_kept() {

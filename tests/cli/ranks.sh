@@ -340,7 +340,7 @@ test_a_run_takes_the_wire_that_is_here() {
     run_tiny --link nvlink --out out
     expect_code 0
     cat "$stdout" "$stderr" > both
-    expect_lines both "link = nvlink is for plans (--plan)" 1
+    expect_lines both "link = nvlink is only for plans (--plan)" 1
 }
 
 test_help_teaches_how_ranks_are_started() {
@@ -361,7 +361,7 @@ test_help_teaches_how_ranks_are_started() {
 test_nccl_is_for_cards() {
     run_tiny --ranks 2 --transport nccl --out out
     expect_code 2
-    expect_err "NCCL moves memory of cards"
+    expect_err "NCCL needs a card"
 }
 
 # The library that stands in for NCCL moves memory of the CPU when a group ends.
@@ -464,7 +464,7 @@ test_selftest_names_a_rank_that_is_lost() {
 test_selftest_of_ranks_is_refused_like_their_training() {
     run --selftest --ranks 2 --device cpu --transport nccl
     expect_code 2
-    expect_err "NCCL moves memory of cards"
+    expect_err "NCCL needs a card"
     run --selftest --gpus 2 --device cpu
     expect_refusal "--gpus 2 needs GPUs"
     : > file

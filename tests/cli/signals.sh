@@ -139,7 +139,7 @@ test_data_shortened_in_mid_run_is_an_error_with_a_checkpoint_that_goes_on() {
     code=$?
     expect_code 1
     expect_err "text.txt has become shorter since it was opened"
-    expect_err "the run is saved: --resume goes on with it"
+    expect_err "the run is saved: --resume continues it"
     steps=$(steps_of out)
     [ "$steps" -lt 2000 ] || fail "it ran to its end"
     expect_file "out/checkpoint-$steps"

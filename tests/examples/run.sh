@@ -88,7 +88,7 @@ ranks_come_to_the_same_loss_however_many() {
     cat out1 out2 out3
     [ "$(sed 's/^1 //' out1)" = "$(sed 's/^2 //' out2)" ] && [ "$(wc -l < out3)" = 1 ] &&
         is_below "$(last_number out3 'held-out loss')" 0.02 || return 1
-    ! "$examples/ranks" 5 2> err && grep -q 'accepted are multiples of 5' err
+    ! "$examples/ranks" 5 2> err && grep -q 'use a multiple of 5' err
 }
 
 an_example_writes_nothing() {
