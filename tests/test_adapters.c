@@ -390,7 +390,7 @@ START_TEST(names_mean_the_matrices_of_the_family) {
               "gate_proj, up_proj, down_proj");
     must_fail(hy_adapter_parts_named(&gpt2, "gate", &parts), HY_ERR_INPUT, "c_attn, attn.c_proj");
     must_fail(hy_adapter_parts_named(&llama, "c_proj", &parts), HY_ERR_INPUT, "not a matrix");
-    must_fail(hy_adapter_parts_named(&llama, "", &parts), HY_ERR_INPUT, "\"\" is no matrix");
+    must_fail(hy_adapter_parts_named(&llama, "", &parts), HY_ERR_INPUT, "\"\" is not a matrix");
     llama.adapter = (hy_adapter){.rank = -2, .parts = HY_ADAPT_ALL};
     must_fail(hy_shape_complete(&llama), HY_ERR_INPUT, "between 1 and 1024");
     llama.adapter = (hy_adapter){.rank = 4};

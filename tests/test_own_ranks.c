@@ -301,7 +301,7 @@ START_TEST(a_callback_that_fails_on_one_rank_ends_all_and_names_it) {
     snprintf(rank, sizeof rank, "rank %d (", fault.rank);
     for (int r = 0; r < 3; r++) {
         must_mention(&job.it, r, rank);
-        must_mention(&job.it, r, "the backward callback gave");
+        must_mention(&job.it, r, "the backward callback returned");
         ck_assert_int_eq(job.it.results[r].status, HY_ERR_IO);
     }
     job_free(&job);
