@@ -216,7 +216,7 @@ START_TEST(a_library_that_does_not_do_is_named) {
     expect_refusal("rank 1 has NCCL version 21803", "rank 0 has 22105");
     unsetenv("ODD_VERSION");
     use_standin("libnccl_without_recv.so");
-    expect_refusal("has no ncclRecv", "2.14 or newer");
+    expect_refusal("has no function ncclRecv", "2.14 or newer");
     setenv("HYBRID_NCCL", "/no/such/libnccl.so", 1);
     expect_refusal("HYBRID_NCCL", "/no/such/libnccl.so");
 }
