@@ -389,8 +389,8 @@ START_TEST(names_mean_the_matrices_of_the_family) {
               "\"c_attn\" is not a matrix of this model; accepted: q_proj, k_proj, v_proj, o_proj, "
               "gate_proj, up_proj, down_proj");
     must_fail(hy_adapter_parts_named(&gpt2, "gate", &parts), HY_ERR_INPUT, "c_attn, attn.c_proj");
-    must_fail(hy_adapter_parts_named(&llama, "c_proj", &parts), HY_ERR_INPUT, "no matrix");
-    must_fail(hy_adapter_parts_named(&llama, "", &parts), HY_ERR_INPUT, "\"\" is no matrix");
+    must_fail(hy_adapter_parts_named(&llama, "c_proj", &parts), HY_ERR_INPUT, "not a matrix");
+    must_fail(hy_adapter_parts_named(&llama, "", &parts), HY_ERR_INPUT, "\"\" is not a matrix");
     llama.adapter = (hy_adapter){.rank = -2, .parts = HY_ADAPT_ALL};
     must_fail(hy_shape_complete(&llama), HY_ERR_INPUT, "between 1 and 1024");
     llama.adapter = (hy_adapter){.rank = 4};
@@ -446,7 +446,8 @@ START_TEST(modules_of_one_matrix_are_named_together) {
     must(hy_adapter_check_modules("none"));
     must(hy_adapter_check_modules("v_proj, q_proj,lm_head ,k_proj"));
     must(hy_adapter_check_modules("model.layers.1.mlp.up_proj,model.layers.1.mlp.gate_proj"));
-    must_fail(hy_adapter_check_modules("q_proj,k_proj"), HY_ERR_INPUT, "q_proj without v_proj");
+    must_fail(hy_adapter_check_modules("q_proj,k_proj"), HY_ERR_INPUT,
+              "q_proj is listed without v_proj");
     must_fail(hy_adapter_check_modules("model.layers.1.mlp.up_proj,gate_proj"), HY_ERR_INPUT,
               "without model.layers.1.mlp.gate_proj");
 }
@@ -469,11 +470,11 @@ START_TEST(what_is_trained_whole_is_whole_modules_without_adapters) {
     shape.adapter.parts = HY_ADAPT_GATE | HY_ADAPT_UP;
     check_beside(&shape, "embed.*,head.weight,final_norm.*,*.norm?.*", NULL);
     check_beside(&shape, "*.attn.*,blocks.1.mlp.down.weight", NULL);
-    check_beside(&shape, "blocks.0.mlp.*", "blocks.0.mlp.gate_up.weight has an adapter");
+    check_beside(&shape, "blocks.0.mlp.*", "blocks.0.mlp.gate_up.weight already has an adapter");
     shape.adapter.parts = HY_ADAPT_K;
-    check_beside(&shape, "blocks.1.*", "blocks.1.attn.qkv.weight has an adapter");
+    check_beside(&shape, "blocks.1.*", "blocks.1.attn.qkv.weight already has an adapter");
     shape.has_qkv_bias = true;
-    check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.bias has an adapter");
+    check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.bias already has an adapter");
     shape.adapter.parts = HY_ADAPT_O;
     check_beside(&shape, "*.qkv.weight", "blocks.0.attn.qkv.bias is not");
     check_beside(&shape, "*.qkv.bias", "blocks.0.attn.qkv.weight is not");

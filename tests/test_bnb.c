@@ -310,8 +310,8 @@ START_TEST(tensors_that_do_not_belong_together_are_named) {
     } wrong[] = {
         {STATE, NULL, HY_U8, 0, "is missing"},
         {STATE, K0 ".quant_state.bitsandbytes__fp4", HY_U8, 10, "quantised as fp4"},
-        {STATE, K0 STATE, HY_F32, 10, "no text"},
-        {STATE, K0 STATE, HY_U8, 5000, "no text"},
+        {STATE, K0 STATE, HY_F32, 10, "not a text"},
+        {STATE, K0 STATE, HY_U8, 5000, "not a text"},
         {".absmax", NULL, HY_U8, 0, "\"" K0 ".absmax\" is missing"},
         {".absmax", K0 ".absmax", HY_U8, 31, "expected 32 numbers of u8"},
         {".absmax", K0 ".absmax", HY_F32, 32, "expected 32 numbers of u8"},
@@ -344,7 +344,7 @@ START_TEST(a_state_that_cannot_be_is_named) {
         const char *text, *fragment;
     } wrong[] = {
         {"", "found the end of the text"},
-        {"[]", "not an object"},
+        {"[]", "not a JSON object"},
         {"{\"quant_type\": \"nf4\", \"blocksi", ""},
         {"{\"quant_type\": \"nf4\"}", "blocksize"},
         {STATE_WITH("fp4", "64", "[32, 64]", "bfloat16", NESTED("256", "0.1")), "quant_type"},

@@ -144,8 +144,8 @@ static rig open_with(const misfit *m) {
 START_TEST(other_settings_are_refused_by_name) {
     rig it = open_with(&(misfit){.agreed = 6});
     must_mention(&it, 0, "rank 2 (");
-    must_mention(&it, 0, "has other settings than rank 0");
-    must_mention(&it, 2, "has other settings than rank 0");
+    must_mention(&it, 0, "has different settings than rank 0");
+    must_mention(&it, 2, "has different settings than rank 0");
     ck_assert_int_eq(it.results[0].status, HY_ERR_INPUT);
     ck_assert_int_eq(it.results[2].status, HY_ERR_INPUT);
     must_mention(&it, 1, ""); /* it may not have come before rank 0 left */

@@ -208,15 +208,15 @@ static void expect_refusal(const char *first, const char *second) {
 
 START_TEST(a_library_that_does_not_do_is_named) {
     setenv("STANDIN_NCCL_VERSION", "21003", 1);
-    expect_refusal("NCCL is 2.10", "expected 2.14 or newer");
+    expect_refusal("the NCCL version is 2.10", "expected 2.14 or newer");
     setenv("STANDIN_NCCL_VERSION", "2708", 1);
-    expect_refusal("NCCL is 2.7", "expected 2.14 or newer");
+    expect_refusal("the NCCL version is 2.7", "expected 2.14 or newer");
     unsetenv("STANDIN_NCCL_VERSION");
     setenv("ODD_VERSION", "21803", 1);
     expect_refusal("rank 1 has NCCL version 21803", "rank 0 has 22105");
     unsetenv("ODD_VERSION");
     use_standin("libnccl_without_recv.so");
-    expect_refusal("has no ncclRecv", "2.14 or newer");
+    expect_refusal("has no function ncclRecv", "2.14 or newer");
     setenv("HYBRID_NCCL", "/no/such/libnccl.so", 1);
     expect_refusal("HYBRID_NCCL", "/no/such/libnccl.so");
 }

@@ -159,9 +159,9 @@ static rig open_all_unlike(int count, const unlike *how) {
 START_TEST(other_settings_on_a_rank_are_refused_everywhere) {
     unlike how = {.link = HY_LINK_AUTO, .is_other = true, .is_late = _i == 1};
     rig it = open_all_unlike(3, &how);
-    must_mention(&it, 0, "has other settings than rank 0");
-    must_mention(&it, 1, "has other settings than rank 0");
-    must_mention(&it, 2, "has other settings than rank 0");
+    must_mention(&it, 0, "has different settings than rank 0");
+    must_mention(&it, 1, "has different settings than rank 0");
+    must_mention(&it, 2, "has different settings than rank 0");
     rig_free(&it);
 }
 END_TEST

@@ -357,7 +357,7 @@ START_TEST(refusals_say_what_to_do) {
     hub.list_status = 418;
     must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_IO, "answered with status 418");
     setenv("HF_ENDPOINT", "ftp://nowhere", 1);
-    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "is no address");
+    must_fail(hy_download(NAME, NULL, NULL, &got), HY_ERR_INPUT, "is not an address");
 }
 END_TEST
 

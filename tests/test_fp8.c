@@ -48,7 +48,7 @@ START_TEST(matrices_that_a_card_cannot_multiply_in_fp8_stay_in_bf16) {
     hy_plan_facts facts = facts_of(t);
     bool is_told = false;
     for (int i = 0; i < facts.reason_count; i++) {
-        is_told |= strstr(facts.reasons[i], "fp8 in 6 of 12 matmuls of a block; in bf16") &&
+        is_told |= strstr(facts.reasons[i], "fp8 in 6 of the 12 matmuls of a block; in bf16") &&
                    strstr(facts.reasons[i], "mlp up, mlp down");
     }
     ck_assert(is_told);
@@ -214,7 +214,7 @@ START_TEST(adapters_stand_beside_a_base_in_fp8) {
     static const struct {
         const char *dtype, *said;
         int64_t expected;
-    } cases[] = {{"fp8", "fp8 in 8 of 8 matmuls of a block", 2 * 8},
+    } cases[] = {{"fp8", "fp8 in 8 of the 8 matmuls of a block", 2 * 8},
                  {"auto", "frozen_dtype is not fp8", 0},
                  {"int8", "frozen_dtype is not fp8", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -23,7 +23,7 @@ static const struct {
     const char *text, *fragment;
 } refused[] = {
     {"", "config.json"},
-    {"[]", "is not an object"},
+    {"[]", "is not a JSON object"},
     {"{}", "\"architectures\" is missing"},
     {"{\"architectures\": []}", "a list with one name"},
     {"{\"architectures\": [\"BertModel\"], \"model_type\": \"bert\"}", "BertModel"},
@@ -157,7 +157,7 @@ START_TEST(fields_are_what_transformers_takes_them_for) {
     ck_assert(!c.shape.has_qkv_bias && !hy_shape_out_bias(&c.shape) && hy_shape_mlp_bias(&c.shape));
     ck_assert_double_eq(c.shape.rope_theta, 5e5);
     ck_assert_int_eq(c.shape.sliding_window, 0); /* a Llama has none */
-    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "\"sliding_window\" is not known"));
+    ck_assert_ptr_nonnull(strstr(hy_text_string(&c.notes), "unknown field \"sliding_window\""));
     hy_hf_config_free(&c);
     c = parsed(MISTRAL(""));
     ck_assert_int_eq(c.shape.sliding_window, 4096);

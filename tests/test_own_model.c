@@ -570,7 +570,8 @@ START_TEST(it_is_stepped_looked_at_and_saved_like_ours) {
               HY_ERR_STATE, "a custom model does not support samples");
     must_fail(hy_trainer_save(trainer), HY_ERR_STATE, "no folder");
     hy_activation_estimate estimates[HY_RECOMPUTE_LEVELS];
-    must_fail(hy_trainer_estimate_activations(trainer, 0, 0, estimates), HY_ERR_STATE, "your own");
+    must_fail(hy_trainer_estimate_activations(trainer, 0, 0, estimates), HY_ERR_STATE,
+              "a custom model");
     hy_savings savings;
     must(hy_trainer_savings(trainer, &savings));
     for (int i = 0; i < savings.count; i++) { /* of passes that are not ours */

@@ -269,7 +269,7 @@ static void must_refuse(const own_task *task, int stage, const char *more, const
 START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
     own_task task = {.v = variant_named(_i % 2 ? "loop" : "model")}, other = task;
     must_refuse(&task, 3, NULL, "zero_stage is 3");
-    must_refuse(&task, 3, NULL, "accepted are 0 to 2");
+    must_refuse(&task, 3, NULL, "accepted: 0 to 2");
     must_refuse(&task, 2, "grad_accum_steps 3", "use a multiple of 2");
     other.is_other = true;
     must_refuse(&other, 2, NULL, "other settings or parameters than rank 0");
@@ -301,7 +301,7 @@ START_TEST(a_callback_that_fails_on_one_rank_ends_all_and_names_it) {
     snprintf(rank, sizeof rank, "rank %d (", fault.rank);
     for (int r = 0; r < 3; r++) {
         must_mention(&job.it, r, rank);
-        must_mention(&job.it, r, "the backward callback gave");
+        must_mention(&job.it, r, "the backward callback returned");
         ck_assert_int_eq(job.it.results[r].status, HY_ERR_IO);
     }
     job_free(&job);

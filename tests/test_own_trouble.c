@@ -593,7 +593,7 @@ END_TEST
 START_TEST(names_that_no_file_can_have_are_refused_at_once) {
     static const char *const odd[][3] = {{"__metadata__", "b", "cannot be the name"},
                                          {"\xff\xfe", "b", "cannot be the name"},
-                                         {"w", "w.scale", "parameters w and w.scale"},
+                                         {"w", "w.scale", "parameter w conflicts with w.scale"},
                                          {"same", "same", "two parameters have the name same"},
                                          {"a \"quoted\" \\ name", "new\nline", NULL},
                                          {"caf\xc3\xa9", "..", NULL}};

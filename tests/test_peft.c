@@ -604,7 +604,7 @@ static const struct {
     {"\"r\": 4,", "\"r\": 100000000000,", "r is 100000000000; accepted are 1 to 1024"},
     {"\"r\": 4,", "", "\"r\""},
     {"\"r\": 4,", "\"r\": \"4\",", "\"r\""},
-    {"\"r\": 4,", "\"r\": 5,", "lora_A.weight is (4, 32), and (5, 32) is expected"},
+    {"\"r\": 4,", "\"r\": 5,", "lora_A.weight is (4, 32), but this model needs (5, 32)"},
     {"\"lora_alpha\": 8", "\"lora_alpha\": 0", "lora_alpha is 0"},
     {"\"lora_alpha\": 8,", "", "lora_alpha"},
     {"\"use_dora\": false", "\"use_dora\": true", "use_dora is set (DoRA), which is not supported"},
@@ -666,7 +666,7 @@ static const struct {
     {"layers.0.mlp.up_proj.lora_A", "layers.7.mlp.up_proj.lora_A",
      "tensor \"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight\" is missing"},
     {"F32", "I32", "is i32; accepted are fp32, bf16 and fp16"},
-    {"[4,32]", "[32,4]", "is (32, 4), and (4, 32) is expected"},
+    {"[4,32]", "[32,4]", "is (32, 4), but this model needs (4, 32)"},
     {"\"dtype\"", "\"dtyqe\"", "adapter_model.safetensors"},
 };
 enum { TENSORS = sizeof tensors / sizeof tensors[0] };

@@ -119,7 +119,7 @@ START_TEST(what_cannot_be_is_refused_on_every_rank) {
         run_of_rank how;
         const char *words;
     } cases[] = {
-        {{.key = "seed", .value = "2"}, "has other settings than rank 0"},
+        {{.key = "seed", .value = "2"}, "has different settings than rank 0"},
         {{.every = "data", .its_value = "-"}, "data is standard input (-)"},
         {{.every = "data", .its_value = "book.txt:0.5,-:0.5"}, "data is standard input (-)"},
         {{.every = "val_data", .its_value = "-"}, "val_data is standard input (-)"},
@@ -162,10 +162,10 @@ static const start_case start_cases[] = {
     {"RANK=0 WORLD_SIZE=2" TORCHRUN, 2, false, NULL},
     {"RANK=0 WORLD_SIZE=8" TORCHRUN, 2, false,
      "2 ranks were requested, but torchrun started 8 (WORLD_SIZE is 8)"},
-    {"RANK=0 WORLD_SIZE=1" TORCHRUN, 2, false, "torchrun has started 1"},
+    {"RANK=0 WORLD_SIZE=1" TORCHRUN, 2, false, "torchrun started 1"},
     {"RANK=0 WORLD_SIZE=8", 2, false, "LOCAL_RANK is not"},
     {STEP "SLURM_NTASKS=1", 2, true, NULL}, /* a shell of an allocation */
-    {STEP "SLURM_NTASKS=4", 2, false, "Slurm has started 4 (SLURM_NTASKS is 4)"},
+    {STEP "SLURM_NTASKS=4", 2, false, "Slurm started 4 (SLURM_NTASKS is 4)"},
 };
 
 static void set_variables(const char *text) {

@@ -376,7 +376,7 @@ START_TEST(a_disk_that_fills_up_takes_neither_the_newest_checkpoint_nor_the_mode
     must(make_run(&h, SMALL_RUN, folder, PAIRS("predictor", "none", "save_every", "2")));
     hy_trainer_summary(h.trainer, &summary);
     left_on_disk = may_help ? summary.checkpoint_bytes + (1u << 20) : 1000;
-    must_fail(hy_trainer_run(h.trainer), HY_ERR_IO, "checkpoint of step 12: it takes");
+    must_fail(hy_trainer_run(h.trainer), HY_ERR_IO, "checkpoint of step 12: it needs");
     hy_trainer_destroy(h.trainer);
     ck_assert_int_eq(newest(), 4);
     ck_assert_int_eq(h.saves, 2);

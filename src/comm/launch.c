@@ -164,7 +164,7 @@ static void become_rank(const launcher *l, pid_t parent, int output, char **envi
     }
     sigprocmask(SIG_SETMASK, &l->before, NULL);
     execvpe(argv[0], argv, environment);
-    const char *why = errno == ENOENT ? ": command not found\n" : ": it is not executable\n";
+    const char *why = errno == ENOENT ? ": command not found\n" : ": it cannot be started\n";
     const char *parts[] = {"cannot run ", argv[0], why};
     for (size_t i = 0; i < 3; i++) write_all(STDERR_FILENO, parts[i], strlen(parts[i]));
     _exit(NO_SUCH_COMMAND);

@@ -271,9 +271,8 @@ hy_status hy_loop_next_sized(hy_loop *loop, hy_loop_step *out, size_t size) {
 }
 
 static hy_status give_answer(hy_loop *loop, double loss, int64_t tokens) {
-    HY_FAIL_IF(
-        loop->is_over, HY_ERR_STATE,
-        "hy_loop_answer was called after the end of the run (hy_loop_next returned the end)");
+    HY_FAIL_IF(loop->is_over, HY_ERR_STATE,
+               "hy_loop_answer was called, but the run is over (hy_loop_next has reported it)");
     HY_FAIL_IF(tokens < 1, HY_ERR_INPUT,
                "hy_loop_answer was given %lld tokens; the loss is a mean of at least 1",
                (long long)tokens);

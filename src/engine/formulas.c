@@ -352,8 +352,8 @@ hy_status hy_engine_copy_weights(hy_engine *e, int row, bool to_row) {
 
 /* ---- the proposed weights, one unit at a time ------------------------------------------------ */
 
-/* The row that proposed weights are made in. A custom model has no row for them: it reads them where
- * its weights are. */
+/* The row that proposed weights are made in. A custom model has no row for them: it reads them
+ * where its weights are. */
 static hy_row_id candidate_row(const hy_engine *e) {
     if (hy_has_row(e, HY_ROW_CANDIDATE)) return HY_ROW_CANDIDATE;
     return hy_weights_row(&e->plan.types, e->plan.types.of[HY_FULL]);

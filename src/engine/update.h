@@ -43,8 +43,8 @@ typedef struct hy_engine_progress {
 
 /* ---- weights that passes read ---------------------------------------------------------------- */
 
-/* All of the master into the working copy, or a custom model's working copy into the master: both agree
- * then. */
+/* All of the master into the working copy, or a custom model's working copy into the master:
+ * both agree then. */
 hy_status hy_row_cast(hy_engine *e, int from_row, int to_row);
 /* The weights that a pass of this type uses; a rounded copy is made current first. */
 hy_status hy_engine_weights(hy_engine *e, hy_dtype dtype, hy_store **out);

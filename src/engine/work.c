@@ -99,8 +99,8 @@ static bool place_lent(hy_engine *e, const hy_plan_work *w) {
     return true;
 }
 
-/* What the batch plans that were made need, counted by the planner's own code. False: the loan is too
- * small for its batch as it was made. */
+/* What the batch plans that were made need, counted by the planner's own code. False: the loan
+ * is too small for its batch as it was made. */
 static bool count_work(hy_engine *e, const hy_pass_spec *spec) {
     hy_batch_plan *plans[MOST_PLANS];
     int count = list_plans(e, plans);

@@ -69,7 +69,8 @@ hy_status hy_work_prepare(hy_engine *e); /* prepares batch plans; hy_work_take c
 hy_status hy_work_take(hy_engine *e);    /* for e->plan */
 void hy_work_release(hy_engine *e);
 hy_status hy_work_give_back(hy_engine *e); /* in a run that goes on, for optimizer steps */
-/* What is live changes with the phase: gradients and training's area, or evaluation's and the rings. */
+/* What is live changes with the phase: gradients and training's area, or evaluation's and the
+ * rings. */
 hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *phase);
 const hy_phase_row *hy_engine_phase(const hy_engine *e);
 /* Before training uses the area: what the rings changed goes to its backing store. */

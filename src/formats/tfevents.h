@@ -31,6 +31,6 @@ hy_status hy_tfevents_flush(hy_tfevents *events); /* to the system, not to the d
 hy_status hy_tfevents_close(hy_tfevents *events, bool sync);
 void hy_tfevents_abandon(hy_tfevents *events);
 
-/* CRC-32C (Castagnoli) of some bytes, and as the records carry it. */
+/* CRC-32C (Castagnoli) of some bytes, and its form in the records. */
 uint32_t hy_crc32c(const void *data, size_t size);
 uint32_t hy_tfevents_mask(uint32_t crc);

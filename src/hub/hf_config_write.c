@@ -1,7 +1,7 @@
-/* hf_config_write.c: config.json for a shape. See hf_config.h.
+/* hf_config_write.c: writes config.json for a shape. See hf_config.h.
  *
- * Written in the way that transformers 4 and 5 both read: rope_theta and rope_scaling at the top,
- * torch_dtype. Fields of a source that say the same in another way are left out. */
+ * The file is readable by transformers 4 and 5: rope_theta and rope_scaling at the top level,
+ * torch_dtype. Fields of a source with the same meaning are omitted. */
 #include <string.h>
 
 #include "base/error.h"

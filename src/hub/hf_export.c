@@ -255,9 +255,8 @@ static hy_status make_config(const export_job *e, const hy_hf_tokens *tokens, hy
     return status;
 }
 
-/* Chat templates may lie in a folder of their own; other folders hold weights in other formats.
- * What is copied has to be a file of `root`, the model's folder: a link that leads out of it is
- * none. */
+/* Chat templates may be in a subfolder; other subfolders hold weights in other formats. Only
+ * files inside `root`, the model folder, are copied: a link that leads out of it is skipped. */
 static hy_status copy_side_files(const char *root, const char *from, const char *to,
                                  const hy_observer *observer) {
     static const char templates[] = "additional_chat_templates";

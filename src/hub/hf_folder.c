@@ -133,7 +133,7 @@ static hy_status look_into(const char *folder, hy_model_files *kind, char path[H
         *kind = HY_FILES_HF;
         return hy_path_join(path, HY_HF_PATH_MAX, "", folder);
     }
-    /* The one llama2.c file of a folder; "" when there is none. */
+    /* The only llama2.c file of a folder; "": there is none. */
     char **names, each[HY_HF_PATH_MAX];
     size_t count;
     int found = 0;

@@ -19,8 +19,8 @@ typedef struct hy_peft_set {
     int32_t count;
 } hy_peft_set;
 
-/* How many adapters a value of lora.adapter names, commas between them; a folder whose own name has
- * a comma is one. "" names none. */
+/* How many adapters a value of lora.adapter lists, separated by commas; a folder with a comma in
+ * its name counts as one. "" lists none. */
 int32_t hy_peft_count(const char *names);
 /* Replaces the typed names by folders, in place: without spaces around commas, and a run folder
  * becomes its adapter folder. Names that do not exist or do not fit stay unchanged. */

@@ -13,7 +13,7 @@
 #include "record/record.h"
 #include "record/state_files.h"
 
-/* ---- one of them by itself ---------------------------------------------------------------------------- */
+/* ---- one of them by itself ------------------------------------------------------------------- */
 
 /* The model with this adapter only. Flags apply to each adapter, as for a single one; rank and
  * names cover all adapters together. */
@@ -101,7 +101,7 @@ hy_status hy_adapters_open(hy_adapters *a, hy_engine *e) {
     return check_codes(a, e);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 static uint64_t bytes_of(const hy_engine *e, int32_t param) {
     const hy_store *store = hy_store_of(e, HY_ROW_MASTER);

@@ -13,7 +13,7 @@ static bool is_likelier(const float *logits, int32_t a, int32_t b) {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
-/* ---- sorting ----------------------------------------------------------------------------------- */
+/* ---- sorting --------------------------------------------------------------------------------- */
 
 /* The root of the heap is the least likely candidate in it. */
 static void sink(const float *logits, int32_t *heap, int32_t count, int32_t at) {
@@ -34,7 +34,7 @@ static void make_heap(const float *logits, int32_t *heap, int32_t count) {
     for (int32_t at = count / 2 - 1; at >= 0; at--) sink(logits, heap, count, at);
 }
 
-/* ---- candidates -------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 static int32_t keep_likeliest(const float *logits, int32_t *ids, int32_t count, int32_t most) {
     if (most <= 0 || most >= count) return count;

@@ -18,7 +18,7 @@
 #include "record/state_files.h"
 #include "setup/setup.h"
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static hy_plan_work work_of(const hy_pass_spec *spec, const hy_batch_plan *plan) {
     hy_plan_work work = {0};
@@ -39,7 +39,7 @@ static hy_status take_work(hy_engine *e, const hy_pass_spec *spec, hy_batch_plan
     return hy_work_take_buffers(e, arena, spec, &work);
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Bytes of text that the targets [from, to) of a sequence encode; needs the token before them. */
 static hy_status count_run(const hy_tokenizer *tokenizer, const int32_t *tokens,
@@ -79,7 +79,7 @@ static hy_status count_bytes(const hy_used_model *m, const hy_probe *probe, doub
     return HY_OK;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* As in training, eval_batches counts training micro-batches; without a number, all data. */
 static uint64_t sequences_wanted(const hy_settings *s, const hy_dataset_facts *facts) {
@@ -213,7 +213,7 @@ hy_status hy_evaluate_sized(const hy_config *config, const hy_observer *observer
     return HY_OK;
 }
 
-/* ---- what merging comes to --------------------------------------------------------------------- */
+/* ---- what merging comes to ------------------------------------------------------------------- */
 
 static hy_status configure_merge(const char *checkpoint, const hy_merge_options *o, bool as_files,
                                  hy_config **out) {
@@ -280,7 +280,7 @@ hy_status hy_merge_evaluate_sized(const char *checkpoint, const hy_merge_options
     return HY_OK;
 }
 
-/* ---- as JSON ----------------------------------------------------------------------------------- */
+/* ---- as JSON --------------------------------------------------------------------------------- */
 
 static void put_shared(hy_json_writer *w, const hy_evaluation *e) {
     hy_json_put_string(w, "model", e->model);

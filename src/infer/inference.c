@@ -13,7 +13,7 @@
 #define LONGEST_CONTEXT 8192 /* default context: enough for a conversation */
 #define SHORTEST_CONTEXT 64
 
-/* ---- tokenizer --------------------------------------------------------------------------------- */
+/* ---- tokenizer ------------------------------------------------------------------------------- */
 
 static hy_status use_bytes(hy_inference *in) {
     snprintf(in->tokenizer_path, sizeof in->tokenizer_path, "bytes");
@@ -39,7 +39,7 @@ static hy_status open_tokenizer(hy_inference *in, const char *asked, const char 
     return HY_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static int32_t longest_context(const hy_inference *in, int32_t asked) {
     int32_t model = in->model->engine.model->shape.context;
@@ -66,7 +66,7 @@ static hy_status make_decoder(hy_inference *in, int32_t asked) {
     }
 }
 
-/* ---- the handle -------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 static hy_status open_all(hy_inference *in, const hy_config *config,
                           const hy_inference_options *options, const hy_observer *observer) {
@@ -157,7 +157,7 @@ void hy_inference_describe_sized(const hy_inference *in, hy_inference_facts *out
     hy_copy_sized(out, size, &facts, sizeof facts);
 }
 
-/* ---- adapters ---------------------------------------------------------------------------------- */
+/* ---- adapters -------------------------------------------------------------------------------- */
 
 const char *hy_inference_adapter(const hy_inference *in, size_t i) {
     const hy_adapters *a = &in->model->adapters;
@@ -190,6 +190,6 @@ hy_status hy_inference_use_adapter(hy_inference *in, const char *name) {
     return hy_adapters_use(a, &in->model->engine, i);
 }
 
-/* ---- stopping ---------------------------------------------------------------------------------- */
+/* ---- stopping -------------------------------------------------------------------------------- */
 
 void hy_inference_request_stop(hy_inference *in) { atomic_store(&in->stop_requested, true); }

@@ -15,7 +15,7 @@
 #include "model/decode.h"
 #include "tokenizer/tokenizer.h"
 
-/* ---- inference_model.c ------------------------------------------------------------------------- */
+/* ---- inference_model.c ----------------------------------------------------------------------- */
 
 typedef struct hy_used_model {
     hy_settings settings;
@@ -33,7 +33,7 @@ void hy_model_close(hy_used_model *m);
  * device. `from` says where the weights came from. */
 hy_status hy_model_load(hy_used_model *m, uint64_t beside, char from[HY_PATH_MAX]);
 
-/* ---- the handle -------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 struct hy_inference {
     hy_used_model *model;
@@ -52,7 +52,7 @@ struct hy_inference {
     char weights_from[HY_PATH_MAX], tokenizer_path[HY_PATH_MAX];
 };
 
-/* ---- inference_text.c -------------------------------------------------------------------------- */
+/* ---- inference_text.c ------------------------------------------------------------------------ */
 
 /* An answer that is being generated: its options, its listener and its result. */
 typedef struct hy_answer {
@@ -73,6 +73,6 @@ hy_status hy_inference_encode_open(const hy_inference *in, const char *text, siz
 hy_status hy_inference_continue(hy_inference *in, const int32_t *prompt, size_t count,
                                 hy_answer *answer);
 
-/* ---- inference_talk.c -------------------------------------------------------------------------- */
+/* ---- inference_talk.c ------------------------------------------------------------------------ */
 
 void hy_inference_forget(hy_inference *in); /* everything said */

@@ -13,7 +13,7 @@
 #include "record/state_files.h"
 #include "setup/setup.h"
 
-/* ---- naming a model ---------------------------------------------------------------------------- */
+/* ---- naming a model -------------------------------------------------------------------------- */
 
 static bool holds(const char *folder, const char *file) {
     char path[HY_PATH_MAX];
@@ -41,7 +41,7 @@ hy_status hy_config_use_model(hy_config *config, const char *name) {
     return hy_config_set(config, "init_from", name, HY_FROM_CALLER);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Frozen weights stay quantised as in training: a run trained on an NF4 base computes with that
  * base. For a model that is not quantised, frozen_dtype applies to all matrices of its blocks. */

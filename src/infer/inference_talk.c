@@ -14,7 +14,7 @@
 /* if turns can be dropped, a quarter of the context stays free for the answer */
 #define ANSWER_SHARE 4
 
-/* ---- what was said ----------------------------------------------------------------------------- */
+/* ---- what was said --------------------------------------------------------------------------- */
 
 static hy_status add_turn(hy_inference *in, hy_role role, const char *text, size_t size) {
     hy_conversation *c = &in->said;
@@ -67,7 +67,7 @@ hy_status hy_inference_set_messages(hy_inference *in, const char *json, size_t s
     return status;
 }
 
-/* ---- as tokens --------------------------------------------------------------------------------- */
+/* ---- as tokens ------------------------------------------------------------------------------- */
 
 /* Without a template, messages are joined without separators. */
 static hy_status encode_plain(const hy_inference *in, hy_ids *out) {
@@ -112,7 +112,7 @@ static hy_status fit_conversation(hy_inference *in, int32_t max_tokens, hy_ids *
     return HY_OK;
 }
 
-/* ---- a turn ------------------------------------------------------------------------------------ */
+/* ---- a turn ---------------------------------------------------------------------------------- */
 
 hy_status hy_inference_say_sized(hy_inference *in, const char *message,
                                  const hy_generate_options *options, hy_text_callback on_text,

@@ -14,7 +14,7 @@
 
 #define BYTE_END 0 /* ends a text of bytes; no text contains it */
 
-/* ---- tokens and text --------------------------------------------------------------------------- */
+/* ---- tokens and text ------------------------------------------------------------------------- */
 
 hy_status hy_decode_text(const hy_tokenizer *tokenizer, const int32_t *ids, size_t count, int flags,
                          hy_text *out) {
@@ -59,7 +59,7 @@ static bool is_end(const hy_inference *in, int32_t token) {
            (in->has_template && token == hy_chat_template_end(&in->chat));
 }
 
-/* ---- whole characters -------------------------------------------------------------------------- */
+/* ---- whole characters ------------------------------------------------------------------------ */
 
 /* How many of the last bytes may begin an incomplete character. */
 static size_t waiting_bytes(const char *text, size_t size) {
@@ -81,7 +81,7 @@ static void hand_out(hy_answer *a, size_t *given, bool is_last) {
     *given = ready;
 }
 
-/* ---- the prompt -------------------------------------------------------------------------------- */
+/* ---- the prompt ------------------------------------------------------------------------------ */
 
 static hy_status take(hy_inference *in, const int32_t *tokens, size_t count) {
     hy_engine *e = &in->model->engine;
@@ -120,7 +120,7 @@ static hy_status take_prompt(hy_inference *in, const int32_t *prompt, size_t cou
     return HY_OK;
 }
 
-/* ---- the answer -------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 /* Tokens whose text is in the answer: [first, shown) of `known` is decoded together with new
  * tokens. */

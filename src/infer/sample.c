@@ -37,7 +37,7 @@ typedef struct sampler {
     int32_t *order; /* (V) */
 } sampler;
 
-/* ---- ranks --------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static bool is_leading(const sampler *s) { return !s->e->team || s->e->team->who.rank == 0; }
 
@@ -47,7 +47,7 @@ static hy_status share_number(sampler *s, int32_t *number) {
     return team ? hy_control_share(team->control, number, sizeof *number, 0) : HY_OK;
 }
 
-/* ---- the decoder ------------------------------------------------------------------------------- */
+/* ---- the decoder ----------------------------------------------------------------------------- */
 
 /* Uses the longest context that fits into `idle` bytes, or the shortest one. */
 static hy_status fit_decoder(sampler *s, hy_decoder_options *options, uint64_t idle) {
@@ -84,7 +84,7 @@ static hy_status open_decoder(sampler *s) {
     return hy_decoder_place(s->decoder, e->device.compute, memory);
 }
 
-/* ---- text -------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 static void append(sampler *s, int32_t token) {
     int32_t room = s->decoder->options.context;

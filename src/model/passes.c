@@ -108,7 +108,7 @@ hy_status hy_batch_train(hy_batch_plan *plan, const hy_batch_input *input) {
     return hy_run_captured(plan, input, train_pass);
 }
 
-/* ---- a dry run --------------------------------------------------------------------------------- */
+/* ---- a dry run ------------------------------------------------------------------------------- */
 
 hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_pass pass) {
     const hy_batch_plan plan = {.model = (hy_model *)(uintptr_t)model};
@@ -127,7 +127,7 @@ hy_status hy_model_walk(const hy_model *model, const hy_batch_input *input, hy_p
     return HY_OK;
 }
 
-/* ---- evaluation -------------------------------------------------------------------------------- */
+/* ---- evaluation ------------------------------------------------------------------------------ */
 
 static hy_status check_evaluates(const hy_batch_plan *plan) {
     HY_FAIL_IF(hy_uses_fp8(&plan->options.fp8), HY_ERR_STATE,

@@ -4,7 +4,7 @@
  *   out = scale low B' + c  B spread so that each piece sees its own columns of low
  * and back, with dout the gradient of out:
  *   dlow = scale dout B     dB = scale dout' low     dA = dlow' x     dx += dlow A
- * With dropout, x is what dropout leaves of it, and the gradient of x passes through the same mask. */
+ * With dropout, x is the output of dropout, and the gradient of x passes through the same mask. */
 #include "model/unit.h"
 
 #define NONE HY_NO_SLOT

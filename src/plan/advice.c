@@ -26,7 +26,7 @@ typedef struct edit {
 /* Makes the change; false: there is nothing to change. */
 typedef bool (*change_maker)(edit *e);
 
-/* ---- the changes ----------------------------------------------------------------------------------- */
+/* ---- the changes ----------------------------------------------------------------------------- */
 
 static bool tell(edit *e, const char *key, const char *from, const char *to) {
     if (strcmp(from, to) == 0) return false;
@@ -134,7 +134,7 @@ static bool use_8bit(edit *e) {
 
 static bool without_predictor(edit *e) { return change(e, "predictor", "none"); }
 
-/* ---- changes that make a run fit: settings alone ------------------------------------------------------- */
+/* ---- changes that make a run fit: settings alone --------------------------------------------- */
 
 static bool open_all(edit *e, const char *const *keys) {
     bool is_changed = false;
@@ -195,7 +195,7 @@ static bool halve_sequence(edit *e) {
 
 static bool free_evaluation(edit *e) { return change(e, "eval_batch_size", "0"); }
 
-/* ---- what would save --------------------------------------------------------------------------------- */
+/* ---- what would save ------------------------------------------------------------------------- */
 
 hy_status hy_advise_bytes(const hy_plan_request *r, const hy_plan *plan,
                           const hy_settings *settings, const hy_plan_choice *choice,
@@ -248,7 +248,7 @@ hy_status hy_advise_less(const hy_plan_request *r, const hy_plan *plan,
     return status;
 }
 
-/* ---- what would fit ------------------------------------------------------------------------------------ */
+/* ---- what would fit -------------------------------------------------------------------------- */
 
 static const change_maker fitters[] = {open_places,    open_types,     use_small_types,
                                        use_16_bits,    recompute_more, use_folder,
@@ -337,7 +337,7 @@ hy_status hy_advise_fit(const hy_plan_request *r, const hy_plan *plan, const hy_
     return ask_for_memory(r, plan, rates, facts);
 }
 
-/* ---- what would be faster ------------------------------------------------------------------------------ */
+/* ---- what would be faster -------------------------------------------------------------------- */
 
 #define MUCH_WAITING 0.25 /* of a step */
 #define LITTLE_WAITING 0.1

@@ -84,7 +84,7 @@ uint64_t hy_data_bytes(const hy_plan_request *r, int64_t batch, int64_t accum) {
     return (uint64_t)hy_data_depth(r, accum) * rows * values * sizeof(int32_t);
 }
 
-/* ---- checking ------------------------------------------------------------------------------------ */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 hy_status hy_budget_check(const hy_plan_request *r, const hy_plan *plan) {
     const hy_settings *s = r->settings;

@@ -1,5 +1,5 @@
-/* choose_types.h: chooses the number types of a run (state/types.h): a pure function of settings, precision
- * level and device. */
+/* choose_types.h: chooses the number types of a run (state/types.h): a pure function of
+ * settings, precision level and device. */
 #pragma once
 
 #include "config/settings.h"

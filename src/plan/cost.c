@@ -64,7 +64,7 @@ static double walk_seconds(const hy_plan_problem *p, const hy_plan_choice *c, co
     return larger(compute, beside) + bare_share[depth] * moving + late;
 }
 
-/* ---- what passes ------------------------------------------------------------------------------- */
+/* ---- what passes ----------------------------------------------------------------------------- */
 
 static void bring(walk *w, const hy_plan_choice *c, const hy_plan_state *s, int cls) {
     w->up += (double)s->streamed[cls];
@@ -140,7 +140,7 @@ static void add_walk(const hy_plan_problem *p, const hy_plan_choice *c, const wa
     cost->disk_written += (uint64_t)(times * w->write);
 }
 
-/* ---- ranks --------------------------------------------------------------------------------------- */
+/* ---- ranks ----------------------------------------------------------------------------------- */
 
 static double wire_seconds(const hy_plan_problem *p, const hy_plan_load *load) {
     return hy_plan_load_seconds(p->wire, p->wire_staging, load);
@@ -183,7 +183,7 @@ static void add_wire(const hy_plan_problem *p, const hy_plan_choice *c, step_wal
     cost->sent = hy_plan_sent(t, c->accum);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 void hy_plan_cost_of(const hy_plan_problem *p, const hy_plan_choice *c, const hy_plan_work *work,
                      const hy_plan_state *state, hy_plan_cost *out) {

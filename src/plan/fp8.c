@@ -22,7 +22,7 @@ typedef struct linear {
     hy_param_kind kind;
     int64_t N, in, out; /* rows, widths */
     hy_dtype gradient, grads;
-    hy_dtype stored; /* the matrix, where matmuls are in bf16 */
+    hy_dtype stored; /* the matrix, if matmuls use bf16 */
     bool is_trained, is_fast;
     hy_backend *backend;
     bool is_timed; /* otherwise only impossible matmuls are found */

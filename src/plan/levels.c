@@ -1,11 +1,12 @@
-/* levels.c: how small the state is kept: the planner's choice of a precision level. See request.h.
+/* levels.c: the planner's choice of a precision level: how small the state is. See request.h.
  *
- * What the settings leave open is tried from the finest to the smallest that they allow: types of the state
- * (fp32; optimizer state in 8 bits; gradients in bf16; weights in bf16 alone, rounded stochastically), and what
- * is kept for prediction (all; no snapshot; 8 bits; nothing). Each level is planned in full. The fastest wins,
- * but speed is not worth every loss: a finer level that is nearly as fast is taken instead, and prediction,
- * which saves a few percent of a run's compute, is given up only if it costs more than that. If the finest fits
- * with nothing streamed and nothing recomputed, there is nothing to gain. */
+ * The levels that the settings allow are tried from the finest to the smallest: types of the
+ * state (fp32; 8-bit optimizer state; bf16 gradients; only bf16 weights, rounded
+ * stochastically), and what is kept for prediction (all; no snapshot; 8 bits; nothing). Each
+ * level is planned in full. The fastest wins, with two exceptions: a finer level that is nearly
+ * as fast is preferred, and prediction, which saves a few percent of compute, is disabled only
+ * if it costs more than that. If the finest level fits without streaming and recomputing, it is
+ * taken. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -31,7 +32,7 @@ typedef struct trials {
     hy_pass_memo passes;
 } trials;
 
-/* ---- the levels ------------------------------------------------------------------------------------ */
+/* ---- the levels ------------------------------------------------------------------------------ */
 
 /* How many kinds of types the settings allow. */
 static int allowed_types(const hy_settings *s, const hy_plan *finest) {
@@ -120,7 +121,7 @@ hy_status hy_plan_can_fit(const hy_plan_request *r, const hy_rates *rates, bool 
     return status;
 }
 
-/* ---- choosing -------------------------------------------------------------------------------------- */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
 static double speed_of(const trial *t) {
     return t->is_there && t->plan.fits ? t->plan.cost.tokens_per_second : 0;
@@ -168,7 +169,7 @@ static void choose(trials *l) {
     while (speed_of(&l->at[l->memory][l->types]) < wanted) l->types++;
 }
 
-/* ---- why ------------------------------------------------------------------------------------------- */
+/* ---- why ------------------------------------------------------------------------------------- */
 
 static void add_reason(hy_plan_facts *facts, const char *text) {
     if (facts->reason_count == HY_PLAN_REASONS) return;
@@ -244,7 +245,7 @@ static void explain_prediction(const trials *l, const trial *finest, hy_plan_fac
     hy_text_free(&text);
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 /* The finest level without streaming and recomputing. */
 static bool is_settled(const hy_plan *plan, const hy_plan_problem *problem) {

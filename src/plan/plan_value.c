@@ -69,7 +69,7 @@ static void set_value(hy_plan *plan, const decision *d, int32_t value) {
     }
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------ */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 /* A class that does not exist counts as on the device. */
 static void write_one(const decision *d, int32_t value, hy_json_writer *w) {
@@ -156,7 +156,7 @@ static hy_status read_split(const hy_json *json, hy_plan_request *r, int64_t *fi
     return HY_OK;
 }
 
-/* Which matmuls are in fp8, of a run that has any. */
+/* The matmuls that use fp8, in a run that has any. */
 static hy_status read_fp8(const hy_json *json, const hy_json_node *node, const char *path,
                           hy_plan_fixed *fixed) {
     const int64_t most = (1 << HY_LINEARS) - 1;
@@ -195,7 +195,7 @@ hy_status hy_plan_read_kept(const hy_json *json, const char *path, hy_plan_reque
     return node ? read_fp8(json, node, path, fixed) : HY_OK;
 }
 
-/* ---- for people ------------------------------------------------------------------------------------ */
+/* ---- for people ------------------------------------------------------------------------------ */
 
 static const char *type_word(hy_dtype dtype) {
     return dtype == HY_U8 ? "8-bit" : hy_dtype_name(dtype);
@@ -217,7 +217,7 @@ void hy_plan_describe(const hy_plan_request *r, const hy_plan *plan, hy_text *ou
         r->custom ? 0 : plan->cost.tokens_per_second);
 }
 
-/* ---- between ranks --------------------------------------------------------------------------------- */
+/* ---- between ranks --------------------------------------------------------------------------- */
 
 typedef struct packed {
     int32_t value[DECISIONS];

@@ -13,8 +13,8 @@
 /* In plan.json: the object "choices", with the keys of the settings. */
 void hy_plan_write_choices(const hy_plan_choice *choice, hy_json_writer *w);
 
-/* In trainer.json: what a resumed run keeps, as "split" and "kept". first_batch: the micro-batch that the run
- * began with. */
+/* In trainer.json: what a resumed run keeps, as "split" and "kept". first_batch: the micro-batch
+ * at the start of the run. */
 void hy_plan_write_kept(const hy_plan_request *request, const hy_plan *plan, int64_t first_batch,
                         hy_json_writer *w);
 /* Reads it into `fixed` and `chunk_budget`. A checkpoint without the keys was saved before there

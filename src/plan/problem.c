@@ -15,7 +15,7 @@
 /* An open place is the device until the planner chooses. */
 static hy_place place_of(hy_place asked) { return asked == HY_PLACE_AUTO ? HY_DEVICE : asked; }
 
-/* ---- passes ---------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static void add_type(hy_dtype types[HY_PLAN_TYPES], int *count, hy_dtype dtype) {
     for (int i = 0; i < *count; i++) {
@@ -60,7 +60,7 @@ int32_t hy_plan_loss_chunks(const hy_plan_request *r, const hy_plan *basis,
     return hy_batch_chunks(spec.model, spec.backend, &options);
 }
 
-/* ---- the problem ----------------------------------------------------------------------------------- */
+/* ---- the problem ----------------------------------------------------------------------------- */
 
 static void set_places(const hy_settings *s, const hy_plan *basis, bool may_stream,
                        hy_plan_problem *p) {
@@ -223,7 +223,7 @@ void hy_plan_setup_end(hy_plan_setup *setup) {
     hy_rows_fini(&setup->rows);
 }
 
-/* ---- the offload strategy ---------------------------------------------------------------------------- */
+/* ---- the offload strategy -------------------------------------------------------------------- */
 
 /* State that is not on the device need not be moved or dropped. compress stores 8-bit codes in
  * the memory of the gradients; state that already has 8 bits stays in place. */
@@ -257,7 +257,7 @@ hy_status hy_offload_settle(const hy_rows *rows, hy_plan *plan) {
         "8bit is already compressed; none, cpu, pinned and drop work with every type");
 }
 
-/* ---- the plan -------------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 static void tell_ranks(const hy_plan_request *r, const hy_plan *plan, hy_plan_facts *facts) {
     const hy_plan_cost *cost = &plan->cost;

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "config/derived.h"
 
-/* ---- the settings at a precision level ------------------------------------------------------------- */
+/* ---- the settings at a precision level ------------------------------------------------------- */
 
 static hy_fp8_use fp8_use(const hy_plan_request *r) {
     hy_fp8_use use = hy_params_fp8_possible(&r->model->params);
@@ -123,13 +123,13 @@ hy_rows_spec hy_plan_rows(const hy_plan_request *r, const hy_plan *p) {
     if (!r->custom) return rows;
     rows.is_custom = true;
     rows.sums_grads = r->custom->sums_grads;
-    /* Proposed weights are written where these are, which have to wait somewhere. */
+    /* Proposed weights are written over the weights, which need another place meanwhile. */
     bool is_tried = rows.slow_count > 0 || rows.has_average;
     rows.has_snapshot |= is_tried && !p->types.has_low;
     return rows;
 }
 
-/* ---- the request ------------------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 hy_plan_request hy_plan_request_keeping(const hy_plan_request *r, const hy_plan *plan) {
     hy_plan_request out = *r;

@@ -1,8 +1,8 @@
 /* request.h: what a plan is made for: a plan request, and the functions that plan it.
  *
- * A request holds settings, model, device, ranks, limits, and the decisions that must not change because the
- * run is in progress or resumed. It is made once and then only read: to plan something else, change a copy.
- * hy_plan_make turns it into a plan. Nothing here knows a run. */
+ * A request holds settings, model, device, ranks, limits, and the decisions that must not change
+ * because the run is in progress or resumed. It is made once and then only read: to plan
+ * something else, change a copy. hy_plan_make turns it into a plan. Nothing here knows a run. */
 #pragma once
 
 #include "config/settings.h"
@@ -78,7 +78,7 @@ const char *hy_fp8_why_none(const hy_plan_request *request, const hy_types *type
 /* A sentence that names the matmuls without fp8. */
 void hy_fp8_describe(const hy_params *params, const hy_fp8_use *use, char *out, size_t size);
 
-/* ---- rates.c, budget.c: the machine ------------------------------------------------------------- */
+/* ---- rates.c, budget.c: the machine ---------------------------------------------------------- */
 
 /* Rates from data sheets and rules of thumb; or measured in a fraction of a second if the device
  * is available. */
@@ -101,7 +101,7 @@ uint64_t hy_data_bytes(const hy_plan_request *request, int64_t batch, int64_t ac
 /* HY_ERR_INPUT if the plan does not fit, with the memory that is short and by how much. */
 hy_status hy_budget_check(const hy_plan_request *request, const hy_plan *plan);
 
-/* ---- problem.c: planning ------------------------------------------------------------------------- */
+/* ---- problem.c: planning --------------------------------------------------------------------- */
 
 /* A problem with its sizer and rows; must not be moved in memory. */
 typedef struct hy_plan_setup {
@@ -149,7 +149,7 @@ typedef struct hy_forward_area {
 } hy_forward_area;
 hy_forward_area hy_plan_forward_area(const hy_plan *plan, const hy_phase_row *phase);
 
-/* ---- advice.c: what would save -------------------------------------------------------------------- */
+/* ---- advice.c: what would save --------------------------------------------------------------- */
 
 /* Writes small sets of changes that make it fit to facts->changes; each was planned. */
 hy_status hy_advise_fit(const hy_plan_request *request, const hy_plan *plan, const hy_rates *rates,

@@ -28,7 +28,7 @@ typedef struct search {
     hy_plan best;
 } search;
 
-/* ---- one choice ---------------------------------------------------------------------------------- */
+/* ---- one choice ------------------------------------------------------------------------------ */
 
 static uint64_t excess(uint64_t needed, uint64_t limit) {
     return needed > limit ? needed - limit : 0;
@@ -83,7 +83,7 @@ static void consider(search *s, hy_plan *plan) {
     s->has_plan = true;
 }
 
-/* ---- state: rings, layers that stay, update ------------------------------------------------------- */
+/* ---- state: rings, layers that stay, update -------------------------------------------------- */
 
 static bool fits_device(const search *s, hy_plan *plan, int32_t resident) {
     plan->choice.resident_units = resident;
@@ -152,7 +152,7 @@ static void try_places(search *s, hy_plan *plan, int cls) {
     }
 }
 
-/* ---- passes ---------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static hy_status try_work(search *s, const hy_plan_choice *choice) {
     hy_plan plan = begin(s->problem, choice);
@@ -199,7 +199,7 @@ static hy_status try_activations(search *s, hy_plan_choice *choice) {
     return HY_OK;
 }
 
-/* ---- micro-batches --------------------------------------------------------------------------------- */
+/* ---- micro-batches --------------------------------------------------------------------------- */
 
 static hy_status try_batch(search *s, int32_t batch) {
     assert(batch > 0);

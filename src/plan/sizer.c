@@ -40,7 +40,7 @@ uint64_t hy_guard_sequences(double guard_share, const hy_plan_choice *c, int32_t
     return wanted < 2 ? 2 : (uint64_t)wanted;
 }
 
-/* ---- the work area ------------------------------------------------------------------------------- */
+/* ---- the work area --------------------------------------------------------------------------- */
 
 static void add_bytes(hy_plan_work *w, const hy_batch_bytes *b, bool is_training, uint64_t rows) {
     hy_batch_bytes *most = is_training ? &w->train : &w->eval;
@@ -114,7 +114,7 @@ void hy_work_close(hy_plan_work *w, const hy_pass_spec *spec, uint64_t rings) {
     for (int i = 0; i < HY_BUFFER_COUNT; i++) w->data += hy_align(bytes[i]);
 }
 
-/* ---- passes ---------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 /* The newest first: similar choices come in series. */
 static const hy_sized_pass *find_pass(const hy_sizer *z, const hy_sized_pass *key) {
@@ -184,7 +184,7 @@ static hy_status size_type(hy_sizer *z, const hy_plan_choice *c, hy_dtype dtype,
     return HY_OK;
 }
 
-/* ---- forward-only batches ------------------------------------------------------------------------ */
+/* ---- forward-only batches -------------------------------------------------------------------- */
 
 /* The bytes of training with everything recomputed. The evaluation batch must not depend on what
  * training recomputes or where it is kept, or validation would give different bits. */
@@ -284,7 +284,7 @@ void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *ou
     if (z->moves_optim && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
 }
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 hy_status hy_sizer_begin(hy_sizer *z) {
     z->owns_passes = !z->passes;

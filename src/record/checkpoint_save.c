@@ -93,7 +93,7 @@ static hy_status write_state_file(hy_engine *e, hy_checkpoint *checkpoint, const
     return status;
 }
 
-/* ---- by several ranks ---------------------------------------------------------------------------- */
+/* ---- by several ranks ------------------------------------------------------------------------ */
 
 /* Writes this rank's part of a tensor. One rank writes what all ranks hold. */
 static hy_status put_part(hy_engine *e, const hy_state_tensor *tensor, hy_shared_tensors *file,
@@ -178,7 +178,7 @@ static hy_status add_files(hy_engine *e, hy_checkpoint *checkpoint) {
     return HY_OK;
 }
 
-/* Another algorithm means other bits: with the table a resumed run goes on exactly. */
+/* Another algorithm gives different bits: with the table a resumed run continues exactly. */
 static hy_status write_algorithms(hy_engine *e, hy_checkpoint *checkpoint) {
     char *text = NULL;
     if (!e->device.backend->matmul_table) return HY_OK;

@@ -89,7 +89,7 @@ void hy_export_base_name(const char *model, char out[HY_PATH_MAX]) {
     snprintf(out, HY_PATH_MAX, "%.*s", HY_PATH_MAX - 1, fits ? path : is_known ? model : "");
 }
 
-/* ---- out of a run ------------------------------------------------------------------------------ */
+/* ---- out of a run ---------------------------------------------------------------------------- */
 
 typedef struct run_reader {
     hy_engine *e;

@@ -26,7 +26,7 @@ typedef struct pair {
     char base_path[HY_HF_PATH_MAX];
 } pair;
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* The model that the caller names, or else the one named in the adapter. */
 static hy_status name_base(pair *p, const char *base) {
@@ -74,7 +74,7 @@ static void close_pair(pair *p) {
     hy_config_destroy(p->config);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Rows [row, row + rows) of a parameter from the adapter's file, where it is one tensor or
  * several. */
@@ -99,7 +99,7 @@ static hy_status read_pair(void *context, int32_t param, int64_t first, int64_t 
                       : hy_weight_files_read(&p->base, param, first, count, out);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static hy_status write_merged(pair *p, const hy_export_options *options,
                               const hy_observer *observer) {

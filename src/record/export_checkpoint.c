@@ -36,7 +36,7 @@ typedef struct saved {
 
 enum { RAW_ELEMENTS = 1 << 20, WIDEST = 4 /* bytes of an element, at most */ };
 
-/* ---- opening it -------------------------------------------------------------------------------- */
+/* ---- opening it ------------------------------------------------------------------------------ */
 
 static hy_status open_weights(saved *s) {
     char path[HY_PATH_MAX];
@@ -56,7 +56,7 @@ static hy_status open_model(saved *s) {
     return shape.adapter.rank == 0 ? HY_OK : hy_settings_select(settings, s->model);
 }
 
-/* ---- its tensors ------------------------------------------------------------------------------- */
+/* ---- its tensors ----------------------------------------------------------------------------- */
 
 /* A parameter's average if it has one (frozen parameters have none), else its weights. */
 static const hy_safetensors_entry *entry_of(const saved *s, int32_t param,
@@ -113,7 +113,7 @@ static hy_dtype dtype_held(const saved *s) {
     return held;
 }
 
-/* ---- what it began as -------------------------------------------------------------------------- */
+/* ---- what it began as ------------------------------------------------------------------------ */
 
 /* The model that the run started from: the copy in the run folder, its old path, or the path
  * that the caller names. Without it the export would lack the architecture, the tokenizer and
@@ -143,7 +143,7 @@ static hy_status find_origin(const saved *s, const char *base, hy_settings *sett
     return HY_OK;
 }
 
-/* ---- merging ----------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 /* The files with the base weights of the adapters. */
 static hy_status open_base(saved *s, const hy_settings *settings) {
@@ -213,7 +213,7 @@ static void end_merge(merging *m) {
     hy_requantise_end(&m->base);
 }
 
-/* ---- all together ------------------------------------------------------------------------------ */
+/* ---- all together ---------------------------------------------------------------------------- */
 
 static hy_status write_model(saved *s, const hy_export_options *options,
                              const hy_observer *observer) {

@@ -26,7 +26,8 @@ static const struct {
                  {"model", false},        {HY_BRANCHES_FILE, false}, {HY_ORIGIN_PARTIAL, false},
                  {"sample.json", false},  {"adapter", false}};
 
-/* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best, checkpoint-1-notes.txt. */
+/* checkpoint-N, .checkpoint-N.partial, checkpoint-N.branch-B; not checkpoint-best,
+ * checkpoint-1-notes.txt. */
 static bool is_checkpoint(const char *name) {
     name += *name == '.';
     if (strncmp(name, "checkpoint-", 11) != 0) return false;

@@ -55,7 +55,7 @@ hy_status hy_origin_drop(const char *run) {
     return hy_dir_remove(old);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* With a missing or changed file the export would be a different model, so that is an error. */
 static hy_status check_file(const char *run, const hy_json *json, const hy_json_node *file) {
@@ -121,7 +121,7 @@ hy_status hy_origin_read(const char *run, hy_kept_origin *out) {
     return status;
 }
 
-/* ---- what there is to keep --------------------------------------------------------------------- */
+/* ---- what there is to keep ------------------------------------------------------------------- */
 
 /* The tensor names of a folder, and a hash of all weights. */
 static hy_status look_at_weights(const char *path, hy_kept_origin *o) {
@@ -252,7 +252,7 @@ static hy_status write_json(const hy_settings *s, const hy_kept_origin *o, const
     return status;
 }
 
-/* ---- keeping it -------------------------------------------------------------------------------- */
+/* ---- keeping it ------------------------------------------------------------------------------ */
 
 static hy_status fill(const hy_record *r, const hy_settings *s, const hy_model *model,
                       const char *partial) {

@@ -91,7 +91,8 @@ hy_status hy_origin_keep(const hy_record *record, hy_settings *settings,
  * new lines are appended; else the file is new. Fills in settings, time and version of `start`. */
 hy_status hy_record_open(hy_record *record, const hy_settings *settings, hy_start_line *start,
                          const hy_moment *now);
-/* The line of a step or jump, and its values for TensorBoard. The ledger gives line->device and pinned. */
+/* The line of a step or jump, and its values for TensorBoard. The ledger gives line->device and
+ * pinned. */
 void hy_record_step(hy_record *record, hy_step_line *line, const hy_ledger *ledger);
 /* Written at once: events are rare, and readers wait for them. */
 void hy_record_event(hy_record *record, const hy_event_line *event, const hy_moment *now);

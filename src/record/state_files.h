@@ -1,18 +1,19 @@
 /* state_files.h: which row goes into which file of a checkpoint, under which names.
  *
- *   weights.safetensors    every parameter by name: fp32, or bf16 where these are their own master; frozen
- *                          ones as the run has them, of codes with their scales <name>.scale: fp32, or
- *                          the bytes of scales of two levels
- *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; of 8 bits, their scales m.<name>.scale
- *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>: where there are; of 8
- *                          bits, slot0 beside the weights (kernels/grid.h) and slot1.<name>.scale
- *   trainer.json           progress, cursor, what the run was made of
+ *   weights.safetensors    every parameter by name: fp32, or bf16 if bf16 is the master; frozen ones
+ *                          as in the run; quantised ones with their scales <name>.scale: fp32, or
+ *                          the bytes of two-level scales
+ *   optimizer.safetensors  its arrays, as m.<name> and v.<name>; if 8-bit, also m.<name>.scale
+ *   predictor.safetensors  slot0.<name>, slot1.<name>, tail.<name>, snapshot.<name>, if they exist;
+ *                          if 8-bit, slot0 relative to the weights (kernels/grid.h) and
+ *                          slot1.<name>.scale
+ *   trainer.json           progress, data position, inputs of the run
  *   config.cfg             the configuration as printed
- *   matmul-algorithms      on a GPU: which algorithm each matmul runs, as the backend writes it
+ *   matmul-algorithms      on a GPU: the algorithm of each matmul, as the backend writes it
  *
- * Saving and restoring walk a file's tensors in the same order. They
- * pass through a staging block of the host, wherever their backing store is. fp32, 16 bits and codes are
- * converted into each other when a run keeps another one. */
+ * Saving and restoring visit a file's tensors in the same order. They pass through a staging block
+ * on the host, wherever their backing store is. fp32, 16-bit and quantised values are converted
+ * into each other if a run uses another type. */
 #pragma once
 
 #include "base/json.h"

@@ -17,7 +17,7 @@
 
 #define CACHE_FILE "matmul-algorithms"
 
-/* ---- names ------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /* If the user sets fp32, it is fp32. If Full computes in 16 bits, fp32 phases (Correct, in some
  * profiles) only need a higher precision than that, and tf32 has it: 10 bits of mantissa instead
@@ -27,7 +27,7 @@ static bool allows_tf32(const hy_settings *s) {
     return s->tf32 == HY_ON;
 }
 
-/* ---- the file of tuned algorithms -------------------------------------------------------------- */
+/* ---- the file of tuned algorithms ------------------------------------------------------------ */
 
 /* $XDG_CACHE_HOME/hybrid-train/..., or below ~/.cache; "": neither is known. */
 static void default_cache(char out[HY_PATH_MAX]) {
@@ -58,7 +58,7 @@ static void make_cache_folder(const hy_engine *e) {
     if (hy_path_parent(folder, sizeof folder, e->tune_cache) == HY_OK) (void)hy_dir_make(folder);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static void on_tuning(void *user, const char *what, int done, int total) {
     const hy_engine *e = user;

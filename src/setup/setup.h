@@ -17,7 +17,7 @@
 hy_status hy_engine_open_device(hy_engine *e);
 void hy_engine_tell_warning(hy_engine *e); /* the device's, if it has one: once */
 
-/* ---- setup_model.c: the model ----------------------------------------------------------------- */
+/* ---- setup_model.c: the model ---------------------------------------------------------------- */
 
 /* Sets which parameters are trained, which are trained whole besides adapters, and how frozen
  * ones are stored. Errors name the key. */
@@ -27,7 +27,7 @@ hy_status hy_settings_store_frozen(const hy_settings *settings, hy_model *model)
 /* Creates the model of the settings, with its trained parameters. */
 hy_status hy_engine_make_model(hy_engine *e);
 
-/* ---- data.c: the data set and the tokenizer ---------------------------------------------------- */
+/* ---- data.c: the data set and the tokenizer -------------------------------------------------- */
 
 /* keeps_rest: see dataset.h. */
 hy_status hy_engine_open_data(const hy_engine *e, bool keeps_rest, hy_dataset **out);
@@ -38,7 +38,7 @@ hy_status hy_model_folder(const hy_settings *settings, char folder[HY_PATH_MAX])
 hy_status hy_model_tokenizer(const hy_model *model, const char *asked, const char *folder,
                              char path[HY_PATH_MAX]);
 
-/* ---- initial.c, load.c: initial weights -------------------------------------------------------- */
+/* ---- initial.c, load.c: initial weights ------------------------------------------------------ */
 
 hy_status hy_engine_initialise_weights(hy_engine *e);
 /* Replaces the adapters by those of a PEFT folder. */

@@ -1,7 +1,7 @@
 /* build.c: from settings to a run that can take its first step. See trainer.h.
  *
- * Everything that can be wrong is checked before anything is written: shape, data, device, memory, the
- * run's folder, the checkpoint to resume. */
+ * Everything that can be wrong is checked before anything is written: shape, data, device,
+ * memory, the run's folder, the checkpoint to resume. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static hy_status set_course(hy_trainer *t) {
     return HY_OK;
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------ */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 hy_confidence hy_trainer_prior(const hy_trainer *t) {
     return hy_confidence_prior(t->course.regime, hy_settings_optimizer(&t->settings)->prior);
@@ -251,7 +251,7 @@ static hy_status make_plan(hy_trainer *t) {
     return HY_OK;
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static bool uses_half(const hy_trainer *t) {
     const hy_types *types = &t->engine.plan.types;

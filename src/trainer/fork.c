@@ -70,7 +70,7 @@ static bool is_wanted(const hy_trainer *t) {
            is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 void hy_fork_end(hy_trainer *t) {
     hy_fork_release(t);

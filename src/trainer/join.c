@@ -8,7 +8,7 @@
 #include "kernels/cpu/machine.h"
 #include "kernels/kernels.h"
 
-/* ---- what is one rank's of a machine --------------------------------------------------------------- */
+/* ---- what is one rank's of a machine --------------------------------------------------------- */
 
 void hy_rank_fit(hy_settings *s, const hy_rank_place *place) {
     bool is_open = s->device == HY_USE_ANY || s->device == HY_USE_CUDA;
@@ -37,7 +37,7 @@ void hy_rank_plan(hy_settings *s, int32_t count) {
     hy_rank_fit(s, &(hy_rank_place){.core_sharers = count, .cores = hy_machine_threads()});
 }
 
-/* ---- what cannot be ------------------------------------------------------------------------------------ */
+/* ---- what cannot be -------------------------------------------------------------------------- */
 
 /* "-" in a list like "a.txt:0.5,-:0.5". */
 static bool reads_input(const char *data) {
@@ -57,7 +57,7 @@ hy_status hy_rank_check(const hy_settings *s) {
     return HY_OK;
 }
 
-/* ---- who shares it ------------------------------------------------------------------------------------- */
+/* ---- who shares it --------------------------------------------------------------------------- */
 
 hy_status hy_rank_count(hy_team *team, int card, hy_rank_sharers *out) {
     int32_t count = team->who.count;

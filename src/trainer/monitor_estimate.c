@@ -77,7 +77,7 @@ static hy_status check_shape(const hy_trainer *t, int64_t batch, int64_t seq) {
 
 hy_status hy_trainer_estimate_activations_sized(const hy_trainer *t, int64_t batch, int64_t seq,
                                                 hy_activation_estimate *out, size_t size) {
-    HY_TRY(hy_trainer_must_have_passes(t, "activations of ours"));
+    HY_TRY(hy_trainer_must_have_passes(t, "estimates of activations"));
     if (batch == 0) batch = t->engine.plan.choice.batch;
     if (seq == 0) seq = t->settings.train.seq_len;
     HY_TRY(check_shape(t, batch, seq));

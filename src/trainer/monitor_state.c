@@ -19,7 +19,7 @@ static void fill_classes(const hy_ledger *l, hy_memory_class out[HY_CLASS_SLOTS]
     }
 }
 
-/* ---- advice ------------------------------------------------------------------------------------ */
+/* ---- advice ---------------------------------------------------------------------------------- */
 
 /* What counts where memory is short. */
 static int64_t counted(const hy_memory_state *state, int64_t device, int64_t host) {

@@ -44,7 +44,7 @@ static void describe_gpu(const hy_trainer *t, hy_step_info *info) {
                                .utilization = sample.utilization};
 }
 
-/* ---- accounts ---------------------------------------------------------------------------------- */
+/* ---- accounts -------------------------------------------------------------------------------- */
 
 static double data_waited(const hy_trainer *t) {
     return t->data.loader ? hy_loader_waited(t->data.loader) : 0;

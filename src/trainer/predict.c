@@ -26,7 +26,7 @@ typedef struct proposal {
 
 static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.window; }
 
-/* ---- windows ----------------------------------------------------------------------------------- */
+/* ---- windows --------------------------------------------------------------------------------- */
 
 /* Does the next or the last step belong to a window, as the phase machine counts? */
 static bool is_window_open(const hy_trainer *t) {
@@ -49,7 +49,7 @@ hy_status hy_trainer_begin_window(hy_trainer *t) {
     return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
 }
 
-/* ---- proposing --------------------------------------------------------------------------------- */
+/* ---- proposing ------------------------------------------------------------------------------- */
 
 /* The number of optimizer steps that the jump replaces, and its scale. */
 static hy_status measure_jump(hy_trainer *t, proposal *p) {
@@ -68,7 +68,7 @@ static hy_status measure_jump(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* ---- the guard --------------------------------------------------------------------------------- */
+/* ---- the guard ------------------------------------------------------------------------------- */
 
 static uint64_t guard_sequences(const hy_trainer *t) {
     return hy_guard_sequences(t->settings.phases.guard_share, &t->engine.plan.choice,
@@ -151,7 +151,7 @@ static hy_status judge(hy_trainer *t, proposal *p) {
     return HY_OK;
 }
 
-/* ---- keeping or dropping ----------------------------------------------------------------------- */
+/* ---- keeping or dropping --------------------------------------------------------------------- */
 
 static hy_status take_snapshot(hy_trainer *t) {
     return hy_engine_copy_weights(&t->engine, HY_ROW_SNAPSHOT, true);

@@ -144,7 +144,8 @@ static void read_best(const hy_json_node *node, hy_best *best) {
     (void)hy_json_as_int(hy_json_get(node, "of"), &best->of);
 }
 
-/* What tensors do not show of parameters in a provider's memory: for plans (custom/plan_resumed.c). */
+/* What tensors do not show of parameters in a provider's memory: for plans
+ * (custom/plan_resumed.c). */
 static void write_own(const hy_provider *p, hy_json_writer *w) {
     const hy_custom_side *m = p->memory;
     if (!m) return;
@@ -158,7 +159,7 @@ static void write_own(const hy_provider *p, hy_json_writer *w) {
     hy_json_close_object(w);
 }
 
-/* ---- groups of parameters ------------------------------------------------------------------------ */
+/* ---- groups of parameters -------------------------------------------------------------------- */
 
 /* The optimizer that a group gives a parameter; NULL: the run's. */
 static const char *own_optimizer(const hy_trainer *t, const hy_param *p) {

@@ -23,7 +23,7 @@
 #define MESSAGE 384 /* of a failure that another rank is told of */
 #define LEAST_MOST 4
 
-/* ---- beginning ----------------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 hy_status hy_team_for(const hy_settings *s, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out) {
@@ -104,7 +104,7 @@ void hy_ranks_plan_sharers(hy_trainer *t) {
     r->card_sharers = is_apart ? 1 : (p->count + cards - 1) / cards;
 }
 
-/* ---- what is timed ------------------------------------------------------------------------------------- */
+/* ---- what is timed --------------------------------------------------------------------------- */
 
 /* Of a rank's device, and what is chosen for it. */
 typedef struct timed_choice {
@@ -145,7 +145,7 @@ hy_status hy_ranks_share_fp8(hy_trainer *t) {
     return HY_OK;
 }
 
-/* ---- the plan ------------------------------------------------------------------------------------------ */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 hy_status hy_ranks_share_plan(hy_trainer *t, const hy_plan_request *r, hy_plan *plan) {
     return t->team ? hy_plan_share(t->team, r, plan) : HY_OK;
@@ -164,7 +164,7 @@ hy_status hy_ranks_choose_plan(hy_trainer *t, hy_plan *plan) {
     return HY_OK;
 }
 
-/* ---- agreeing ------------------------------------------------------------------------------------------ */
+/* ---- agreeing -------------------------------------------------------------------------------- */
 
 hy_status hy_ranks_agree(hy_trainer *t, hy_status mine) {
     struct {
@@ -252,7 +252,7 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     if (is_step && t->rank_figures.ranks > 0) hy_rank_figures_add(&t->rank_figures, of_ranks);
 }
 
-/* ---- what others are told ------------------------------------------------------------------------------ */
+/* ---- what others are told -------------------------------------------------------------------- */
 
 hy_status hy_ranks_begin_figures(hy_trainer *t) {
     if (!t->team || !hy_trainer_leads(t)) return HY_OK;

@@ -4,7 +4,8 @@
 
 #include "trainer/trainer.h"
 
-/* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the clock. */
+/* ranks.c: several ranks; with one each answers at once. Rank 0 leads: it has the folder and the
+ * clock. */
 hy_status hy_team_for(const hy_settings *settings, const hy_provider *provider,
                       const hy_observer *observer, hy_team **out);
 bool hy_trainer_leads(const hy_trainer *t);

@@ -15,7 +15,7 @@
 #include "trainer/ranks.h"
 #include "trainer/saving.h"
 
-/* ---- which sizes there are --------------------------------------------------------------------- */
+/* ---- which sizes there are ------------------------------------------------------------------- */
 
 int64_t hy_next_batch(const hy_trainer *t, int64_t from, int direction, int64_t most) {
     int64_t least = t->settings.train.min_batch_size, step = hy_rank_sequences(&t->engine);
@@ -36,7 +36,7 @@ int64_t hy_larger_batch(const hy_trainer *t) {
     return hy_next_batch(t, t->engine.plan.choice.batch, 1, asked ? asked : t->first_batch);
 }
 
-/* ---- another plan ------------------------------------------------------------------------------ */
+/* ---- another plan ---------------------------------------------------------------------------- */
 
 static hy_status plan_at(const hy_trainer *t, hy_plan_choice choice, int64_t batch, hy_plan *out) {
     choice.accum = (int32_t)(hy_rank_sequences(&t->engine) / batch);
@@ -144,7 +144,7 @@ hy_status hy_trainer_recompute_all(hy_trainer *t, const char *reason) {
     return resize(t, choice.batch, &choice, reason);
 }
 
-/* ---- all of it anew ------------------------------------------------------------------------------ */
+/* ---- all of it anew -------------------------------------------------------------------------- */
 
 /* The request of the run as it is, within other bounds. */
 static hy_plan_request bound(const hy_engine *e, uint64_t device_cap, uint64_t host_cap) {

@@ -10,7 +10,7 @@
 #include "trainer/saving.h"
 #include "trainer/trainer.h"
 
-/* ---- room ------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 /* Names, hashes and small files come on top, and file systems count in blocks. */
 static uint64_t with_margin(uint64_t bytes) { return bytes + bytes / 64 + (1u << 20); }
@@ -91,7 +91,7 @@ bool hy_trainer_may_save(const hy_trainer *t) {
                                    isfinite(p->loss_tail[(p->step - 1) % HY_LOSS_TAIL]));
 }
 
-/* ---- saving ----------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 /* Someone deleted or moved the folder during the run: it is created again. Anything that has the
  * name now keeps it, and the run uses another name. If only the lock was deleted, it is taken
@@ -124,7 +124,7 @@ static hy_status find_folder(hy_trainer *t) {
     return hy_trainer_remake_record(t);
 }
 
-/* ---- the best --------------------------------------------------------------------------------- */
+/* ---- the best -------------------------------------------------------------------------------- */
 
 /* Were the weights that are saved now validated, with a lower loss than earlier saves? */
 static void weigh(hy_best *best, int64_t step, int64_t val_step) {
@@ -179,8 +179,8 @@ static hy_status follow(hy_trainer *t) {
     return HY_OK;
 }
 
-/* Tensors go to where they are read from. Of several ranks one that fails here tells the others at once: they may wait
- * for its part of an update. */
+/* Tensors go to where they are read from. Of several ranks one that fails here tells the others
+ * at once: they may wait for its part of an update. */
 static hy_status write_back(hy_trainer *t) {
     HY_TRY(hy_update_finish(&t->engine));
     HY_TRY(hy_offload_await(&t->engine.state));

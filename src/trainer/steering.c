@@ -25,7 +25,7 @@
 #define TRIAL_STEPS 3      /* of each size: the first one prepares */
 #define SHORTEST_SEARCH 50 /* a run of fewer steps gains nothing from looking */
 
-/* ---- how much there is ------------------------------------------------------------------------- */
+/* ---- how much there is ----------------------------------------------------------------------- */
 
 /* The memory that micro-batches live in: the card's, or the machine's. */
 typedef struct memory {
@@ -51,7 +51,7 @@ static bool fits(const hy_trainer *t, const memory *r, int64_t batch, double sha
     return (double)(rest + then) <= share * (double)r->budget;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------- */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 /* Before the system kills processes, the run saves itself and stops: when the machine's reserve
  * has been in use for several steps in a row. */
@@ -64,7 +64,7 @@ static bool is_near_its_end(hy_trainer *t) {
     return true;
 }
 
-/* ---- what to do about it ------------------------------------------------------------------------ */
+/* ---- what to do about it --------------------------------------------------------------------- */
 
 /* The largest smaller size that brings the run back to its target, or the smallest. */
 static int64_t size_that_fits(const hy_trainer *t, const memory *r) {
@@ -125,7 +125,7 @@ static hy_status agree(hy_trainer *t, vote *v) {
     return HY_OK;
 }
 
-/* ---- less -------------------------------------------------------------------------------------- */
+/* ---- less ------------------------------------------------------------------------------------ */
 
 void hy_trainer_back_off(hy_trainer *t) {
     hy_steering *s = &t->steering;
@@ -174,7 +174,7 @@ static hy_status follow(hy_trainer *t, const vote *v) {
     return hy_trainer_resize(t, v->batch, "memory is free again");
 }
 
-/* ---- the fastest ------------------------------------------------------------------------------- */
+/* ---- the fastest ----------------------------------------------------------------------------- */
 
 static void add_trial(hy_trainer *t, int64_t batch) {
     hy_steering *s = &t->steering;
@@ -224,7 +224,7 @@ static hy_status go_on_searching(hy_trainer *t) {
     return hy_trainer_resize(t, s->trial[s->at].batch, "testing which size is fastest");
 }
 
-/* ---- between steps ----------------------------------------------------------------------------- */
+/* ---- between steps --------------------------------------------------------------------------- */
 
 static void note_first_share(hy_trainer *t) {
     memory r = look_around(t);

@@ -1,4 +1,5 @@
-/* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c computes it. */
+/* step.c: one optimizer step of a run: Warmup, Full or Correct. See trainer.h; engine/step.c
+ * computes it. */
 #include <math.h>
 
 #include "base/rng.h"
@@ -11,7 +12,7 @@
 
 #define SAMPLE_EVERY 4 /* steps between samples of the average: neighbours hardly differ */
 
-/* ---- what comes next --------------------------------------------------------------------------- */
+/* ---- what comes next ------------------------------------------------------------------------- */
 
 hy_status hy_trainer_measure_residual(hy_trainer *t) {
     double d[3];
@@ -56,7 +57,7 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------ */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* Everything up to the complete gradients of the step. May be repeated. */
 static hy_status make_gradients(hy_trainer *t, hy_step_request *request, hy_step_report *report) {

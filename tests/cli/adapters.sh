@@ -223,7 +223,7 @@ test_modules_that_no_adapter_file_can_hold() {
     run_tiny --layers 2 --lora --lora-modules 'blocks.1.*' --out out
     expect_refusal "lora_modules" "blocks.1.attn.qkv.weight has an adapter" "embed, head, norms"
     run_tiny --lora --lora-targets mlp --lora-modules q_proj,v_proj --out out
-    expect_refusal "lora_modules" "q_proj without k_proj"
+    expect_refusal "lora_modules" "q_proj is listed without k_proj"
     run_tiny --lora --lora-targets mlp --lora-modules 'blocks.0.attn.*,*.mlp.down.weight' --out out
     expect_refusal "lora_modules" "mlp.down.weight has an adapter"
 }

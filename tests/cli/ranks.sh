@@ -264,7 +264,7 @@ test_ranks_with_other_settings_are_refused() {
     other=$!
     torchrun_says 0 2
     run_tiny --out out
-    expect_refusal "rank 1 (" "has other settings than rank 0"
+    expect_refusal "rank 1 (" "has different settings than rank 0"
     wait $other
     expect_same $? 2 "exit code of rank 1"
     grep -q "^hybrid-train, rank 1: error: .*other settings" "$stderr.1" || fail "$(cat "$stderr.1")"

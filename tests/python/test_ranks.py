@@ -68,7 +68,7 @@ class Ranks(InFolder):
         self.assertEqual(ht.plan(model="nano", device="cpu").get("ranks", 1), 1)
         own = ht.plan_parameters({"a": (512, 512), "b": (512,)}, device="cpu", ranks=2, zero_stage=1)
         self.assertEqual((own["ranks"], own["zero_stage"]), (2, 1))
-        with self.assertRaisesRegex(ht.InputError, "accepted are 0 to 2"):
+        with self.assertRaisesRegex(ht.InputError, "accepted: 0 to 2"):
             ht.plan_parameters({"a": (512, 512)}, device="cpu", ranks=2, zero_stage=3)
 
 
