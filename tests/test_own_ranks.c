@@ -272,7 +272,7 @@ START_TEST(what_ranks_of_a_guest_cannot_be_is_refused_by_name) {
     must_refuse(&task, 3, NULL, "accepted: 0 to 2");
     must_refuse(&task, 2, "grad_accum_steps 3", "use a multiple of 2");
     other.is_other = true;
-    must_refuse(&other, 2, NULL, "other settings or parameters than rank 0");
+    must_refuse(&other, 2, NULL, "different settings or parameters than rank 0");
 }
 END_TEST
 

@@ -175,7 +175,7 @@ START_TEST(step_tokens_decide_the_micro_batch) {
     ck_assert_int_eq(facts_of(t).batch_size, 64);
     hy_trainer_destroy(t);
     hy_config *config = small_run(SMALL_RUN, "none", PAIRS("step_tokens", "100"));
-    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "multiples of 32");
+    must_fail(hy_trainer_plan(config, NULL, &t), HY_ERR_INPUT, "must be a multiple of 32");
     hy_config_destroy(config);
 }
 END_TEST
