@@ -17,7 +17,7 @@ __all__ = ["Config", "ConfigValue"]
 
 ConfigValue = Union[str, int, float, bool, "os.PathLike[str]"]
 
-_WEAK = ("default", "preset", "profile", "by", "yields")  # origins that nobody chose
+_WEAK = ("default", "preset", "profile", "depends", "replaced", "set")  # origins that nobody chose
 _READ: dict[str, Callable[[str], Any]] = {
     "integer": int,
     "number": float,
