@@ -221,11 +221,11 @@ test_modules_that_match_nothing() {
 
 test_modules_that_no_adapter_file_can_hold() {
     run_tiny --layers 2 --lora --lora-modules 'blocks.1.*' --out out
-    expect_refusal "lora_modules" "blocks.1.attn.qkv.weight has an adapter" "embed, head, norms"
+    expect_refusal "lora_modules" "blocks.1.attn.qkv.weight already has an adapter" "embed, head, norms"
     run_tiny --lora --lora-targets mlp --lora-modules q_proj,v_proj --out out
     expect_refusal "lora_modules" "q_proj is listed without k_proj"
     run_tiny --lora --lora-targets mlp --lora-modules 'blocks.0.attn.*,*.mlp.down.weight' --out out
-    expect_refusal "lora_modules" "mlp.down.weight has an adapter"
+    expect_refusal "lora_modules" "mlp.down.weight already has an adapter"
 }
 
 test_a_folder_that_is_no_adapter() {
@@ -827,10 +827,10 @@ test_what_cannot_be_merged_onto() {
     expect_code 0
     run_other hybrid-export tuned --out merged --merge-onto folder
     expect_code 2
-    grep -q "as nf4 alone" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "only as nf4" "$stderr" || fail "$(cat "$stderr")"
     run_tiny --width 64 --mlp-width 128 --init-from first --lora --frozen-dtype fp8 --lora-rank 2 --out in-fp8
     run_other hybrid-export in-fp8 --out merged --merge-onto folder
-    grep -q "as fp8 alone" "$stderr" || fail "$(cat "$stderr")"
+    grep -q "only as fp8" "$stderr" || fail "$(cat "$stderr")"
     run_other hybrid-export nowhere --out merged --merge-onto sixteen # what is wrong in any case comes first
     expect_code 2
     grep -q "merge-onto accepts trained or folder, but got sixteen" "$stderr" || fail "$(cat "$stderr")"

@@ -179,5 +179,5 @@ test_damaged_checkpoint_gives_way_to_the_one_before() {
 # Whether there is a card or not: the message says what is missing, and nothing is written.
 test_card_that_is_not_there() {
     run_tiny --device cuda:99 --out out
-    expect_refusal "device cuda:99" "CUDA is not available"
+    expect_refusal "device is cuda:99" "CUDA is not available"
 }

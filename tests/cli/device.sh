@@ -16,7 +16,7 @@ stand_in_driver() {
 test_a_card_without_a_driver_is_refused() {
     has_driver && skip "a driver is here"
     run_tiny --device cuda --out out
-    expect_refusal "device cuda" "no NVIDIA driver"
+    expect_refusal "device is cuda" "no NVIDIA driver"
     run --selftest --device cuda
     expect_refusal "no NVIDIA driver"
     expect_empty "$stdout"

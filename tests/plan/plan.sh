@@ -171,7 +171,7 @@ test_a_run_takes_no_card_by_name() {
 
 test_a_step_has_whole_sequences() {
     run_tiny --plan --step-tokens 100
-    expect_refusal "step_tokens" "multiples of 32"
+    expect_refusal "step_tokens" "must be a multiple of 32"
 }
 
 test_a_budget_on_the_cpu_is_kept() {
