@@ -32,7 +32,8 @@ START_TEST(wrong_models_are_refused) {
                 "unknown model gpt2-12m", "did you mean gpt2-124m?", "nano", "llama-3.1-8b",
                 ".cfg");
     must_refuse(hy_config_set(config, "model", "", HY_FROM_SET), "--set: unknown model \"\"");
-    must_refuse(hy_config_set(config, "model", folder, HY_FROM_SET), "is a folder", "config.json");
+    must_refuse(hy_config_set(config, "model", folder, HY_FROM_SET), "has no config.json",
+                "config.json");
     must_refuse(hy_config_set(config, "model", file_with("a.cfg", "lr = 0.1;"), HY_FROM_SET),
                 "a.cfg: no group \"shape\"");
     must_refuse(hy_config_set(config, "model", file_with("b.cfg", "shape: {};\nmodel = \"nano\";"),

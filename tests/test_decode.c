@@ -177,7 +177,7 @@ START_TEST(wrong_tokens_are_refused_and_change_nothing) {
         HY_ERR_INPUT, "token 1 is 61, expected 0 to 60");
     must_fail(hy_decoder_take(rig.decoder, rig.model.stream, &rig.model.weights, NULL,
                               rig.model.tokens, 11, logits),
-              HY_ERR_INPUT, "accepted are 1 to 10");
+              HY_ERR_INPUT, "accepted: 1 to 10");
     take_and_check(&rig, &rig.model.weights, 10);
     decode_close(&rig);
 }
