@@ -167,7 +167,7 @@ test_wrong_usage() {
 test_wrong_settings_are_named() {
     make_model
     run_chat --model model --context 100000 --prompt x
-    expect_chat_error "accepted are 1 to 512"
+    expect_chat_error "accepted: 1 to 512"
     run_chat --model model --chat-template jinja --prompt x
     expect_chat_error "jinja" "chatml"
     run_chat --model model --tokenizer nofile.json --prompt x
