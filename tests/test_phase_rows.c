@@ -36,7 +36,7 @@ static const hy_phase_row calibrate = {.phase = (hy_phase)HY_PHASE_COUNT,
                                        .absent = HY_CLASS_BIT(HY_GRADS),
                                        .leaves = HY_CLASS_BIT(HY_OPTIM),
                                        .borrower = HY_BORROWS_BATCH,
-                                       .back = HY_RETURNS_AHEAD};
+                                       .back = HY_RETURNS_AT_END};
 
 static const char *const *const places[] = {PAIRS(STREAMING), PAIRS(RESIDENT), PAIRS(LEAVING)};
 

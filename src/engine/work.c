@@ -179,7 +179,7 @@ static hy_status vacate(hy_engine *e, const hy_phase_row *phase) {
     if (!loan[1]) return HY_OK;
     HY_TRY(hy_update_finish(e));
     HY_TRY(hy_engine_sync(e));
-    if (!(phase->passes & HY_RUNS_JUMP)) {
+    if (phase->back == HY_RETURNS_AT_END) {
         HY_TRY(hy_offload_begin(&e->state, hy_plan_offload_in(&e->plan, phase)));
         HY_TRY(hy_offload_wait_away(&e->state));
     }
@@ -208,8 +208,7 @@ hy_status hy_engine_enter_phase(hy_engine *e, const hy_phase_row *to) {
     if (trains && !trained) book_steps(e, true);
     e->phase = to;
     HY_TRY(push_parts(e, to));
-    /* After Predict the trainer says when. */
-    return trains && !(from->passes & HY_RUNS_JUMP) ? hy_offload_return(&e->state) : HY_OK;
+    return from->back == HY_RETURNS_AT_END ? hy_offload_return(&e->state) : HY_OK;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */

@@ -25,5 +25,5 @@ const hy_phase_row hy_phase_table[HY_PHASE_COUNT] = {
                      .absent = HY_CLASS_BIT(HY_GRADS),
                      .leaves = HY_CLASS_BIT(HY_OPTIM),
                      .borrower = HY_BORROWS_BATCH,
-                     .back = HY_RETURNS_AHEAD},
+                     .back = HY_RETURNS_AT_END},
 };

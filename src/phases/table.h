@@ -25,10 +25,11 @@ typedef enum hy_borrower {
     HY_BORROWS_BATCH_JUMP /* that, and rings of what the predictor keeps */
 } hy_borrower;
 
-/* When what has left the device must be there again. */
+/* When what has left the device starts to come back; it is there before the next update. */
 typedef enum hy_return_rule {
     HY_RETURNS_NEVER, /* nothing leaves */
-    HY_RETURNS_AHEAD /* before the next update; the way back begins `lookahead` batches before the end */
+    HY_RETURNS_AHEAD, /* `lookahead` batches before the phase ends */
+    HY_RETURNS_AT_END, /* at its end, while the next step runs: the phase uses its memory until then */
 } hy_return_rule;
 
 #define HY_CLASS_BIT(cls) (1u << (cls))

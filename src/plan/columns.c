@@ -30,7 +30,7 @@ static void sum_classes(const hy_rows *rows, const hy_plan *plan, class_sum out[
 
 hy_offload hy_plan_offload_in(const hy_plan *plan, const hy_phase_row *phase) {
     if (!(phase->leaves & HY_CLASS_BIT(HY_OPTIM))) return HY_OFFLOAD_NONE;
-    if (phase->passes & HY_RUNS_JUMP) return plan->offload;
+    if (phase->back == HY_RETURNS_AHEAD) return plan->offload;
     /* A phase between steps moves state only if its larger batch needs the memory. */
     bool is_lent = false;
     for (int i = 0; i < 2; i++) {
