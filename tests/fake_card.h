@@ -84,7 +84,7 @@ static hy_status card_enqueue(hy_stream *s, const hy_op_call *call) {
     hy_op_call true_call = *call;
     if (card.refused_launches > 0) {
         card.refused_launches--;
-        return hy_fail(HY_ERR_MEMORY, "a launch could not be had");
+        return hy_fail(HY_ERR_MEMORY, "the launch failed");
     }
     if (call->kind == HY_OP_NORM) {
         card.last_norm_weight = card_true(call->t[HY_NORM_WEIGHT].data);

@@ -99,7 +99,7 @@ static void give_order(hy_loop *loop, order what) {
 /* ---- the run's side -------------------------------------------------------------------------- */
 
 static hy_status save_here(hy_loop *loop) {
-    HY_FAIL_IF(loop->trainer->course.is_in_fork, HY_ERR_STATE,
+    HY_FAIL_IF(loop->trainer->loop.is_in_fork, HY_ERR_STATE,
                "cannot save during a paired test, because its steps are discarded: save between "
                "two steps");
     HY_FAIL_IF(loop->request->kind != HY_REQUEST_GRADIENTS, HY_ERR_STATE,

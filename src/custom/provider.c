@@ -78,7 +78,7 @@ static hy_status use_the_rest(hy_trainer *t, hy_status answered) {
     hy_error_save(&kept, unused);
     HY_TRY(hy_update_finish(e));
     if (unused == HY_OK) return HY_OK;
-    t->fate.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
+    t->status.life = HY_LIFE_FAILED; /* its gradients may be overwritten by now */
     return hy_error_restore(&kept);
 }
 
@@ -216,7 +216,7 @@ static hy_status gradients(hy_provider *p, hy_trainer *t, const hy_step_request 
         g->answered_in = t->progress.step;
     }
     if (e->update.is_pending) { /* its gradients may be overwritten by now */
-        t->fate.life = HY_LIFE_FAILED;
+        t->status.life = HY_LIFE_FAILED;
         return unused_left(t);
     }
     HY_FAIL_IF(g->last.counted == 0, HY_ERR_INPUT,

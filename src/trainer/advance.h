@@ -26,7 +26,7 @@ hy_status hy_trainer_measure_residual(hy_trainer *t);
 /* Decides the next phase from the measurements, and undoes a jump if necessary. */
 hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_verdict verdict);
 
-/* pace.c: time, waiting and copies of one step, and the utilisation of the device. */
+/* throughput.c: time, waiting and copies of one step, and the utilisation of the device. */
 typedef struct hy_account {
     double begin, waited;
     uint64_t bytes_moved;

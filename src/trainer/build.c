@@ -56,13 +56,13 @@ static hy_status choose_length(hy_trainer *t) {
         return hy_fail(HY_ERR_INPUT, "the run would have %g steps; check steps, tokens and epochs",
                        steps);
     }
-    t->course.steps_total = (int64_t)steps;
+    t->loop.steps_total = (int64_t)steps;
     return HY_OK;
 }
 
 static hy_status set_course(hy_trainer *t) {
     const hy_settings *s = &t->settings;
-    hy_course *c = &t->course;
+    hy_loop_state *c = &t->loop;
     c->schedule = hy_schedule_from_settings(s, c->steps_total);
     if (s->train.scale_lr) c->schedule.lr *= (double)s->train.grad_accum_steps;
     c->rules = hy_rules_from_settings(s, c->schedule.warmup);
@@ -76,7 +76,7 @@ static hy_status set_course(hy_trainer *t) {
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 hy_confidence hy_trainer_prior(const hy_trainer *t) {
-    return hy_confidence_prior(t->course.regime, hy_settings_optimizer(&t->settings)->prior);
+    return hy_confidence_prior(t->loop.regime, hy_settings_optimizer(&t->settings)->prior);
 }
 
 /* A run with phases reports at once if it will not predict, or not yet. */
@@ -88,7 +88,7 @@ static void tell_disabled(const hy_trainer *t) {
     } else if (is_asked_for && plan->choice.prediction_is_disabled) {
         bool is_possible = hy_fork_is_possible(t);
         hy_say(t, HY_NOTE, "prediction is disabled and uses no memory: %s%s",
-               t->course.regime == HY_FINE_TUNING
+               t->loop.regime == HY_FINE_TUNING
                    ? "in fine-tuning it needs a paired test that shows a benefit"
                : hy_settings_optimizer(&t->settings) != hy_optimizer_kind_of(HY_ADAMW)
                    ? "with this optimizer it needs a paired test that shows a benefit"
@@ -125,7 +125,7 @@ static void tell_matrices(const hy_trainer *t, const hy_optimizer *o) {
 static void tell_tuning_rate(const hy_trainer *t, const hy_optimizer *o) {
     const char *own = o->kind->lr;
     bool is_own = own && t->settings.optimizer.lr == strtod(own, NULL);
-    if (!is_own || t->course.regime != HY_FINE_TUNING || t->resumed[0]) return;
+    if (!is_own || t->loop.regime != HY_FINE_TUNING || t->resumed[0]) return;
     hy_say(t, HY_WARNING,
            "the learning rate is %s, the default of %s for training from scratch; fine-tuning "
            "needs a much lower one (2e-5 for adamw): set --lr",
@@ -143,7 +143,7 @@ static void tell_optimizer(const hy_trainer *t) {
     double most = hy_muon_share_most(&t->engine.model->params);
     tell_tuning_rate(t, o);
     if (is_muon) tell_matrices(t, o);
-    if (is_muon && t->course.regime == HY_FINE_TUNING && !t->resumed[0]) {
+    if (is_muon && t->loop.regime == HY_FINE_TUNING && !t->resumed[0]) {
         hy_say(t, HY_WARNING,
                "muon trains all parameters of a pretrained model, which was most likely trained "
                "with adamw; muon then tends to lose what the model knows: --optimizer adamw is the "
@@ -218,7 +218,7 @@ static hy_status complete_request(hy_trainer *t) {
     if (t->planned.count > 1) hy_ranks_plan_sharers(t);
     if (!t->resumed[0]) {
         e->request.fixed.prediction_is_disabled =
-            t->course.rules.has_predictor && hy_fork_must_ask(t);
+            t->loop.rules.has_predictor && hy_fork_must_ask(t);
     }
     if (hy_trainer_leads(t)) HY_TRY(hy_plan_request_complete(&e->request));
     HY_TRY(hy_ranks_share_fp8(t));
@@ -234,13 +234,13 @@ static hy_status make_plan(hy_trainer *t) {
     e->plan = plan;
     const char *no_fp8 = hy_fp8_why_none(&e->request, &e->plan.types);
     if (no_fp8) hy_say_to(&t->observer, HY_WARNING, "%s", no_fp8);
-    t->course.rules.has_predictor = hy_plan_predicts(&e->plan);
+    t->loop.rules.has_predictor = hy_plan_predicts(&e->plan);
     HY_TRY(hy_engine_lay_out(e));
     hy_trainer_complete_facts(t);
     hy_plan_columns(&e->state.rows, &e->plan, &e->state.ledger);
     hy_status status = hy_budget_check(&e->request, &e->plan);
     t->facts.fits = status == HY_OK;
-    if (t->fate.life != HY_LIFE_PLAN) {
+    if (t->status.life != HY_LIFE_PLAN) {
         return hy_ranks_agree(t, status == HY_OK ? hy_trainer_check_disk(t) : refuse(t, status));
     }
     if (status == HY_OK) {
@@ -259,7 +259,7 @@ static bool uses_half(const hy_trainer *t) {
 }
 
 static void begin_progress(hy_trainer *t) {
-    t->progress = (hy_progress){.machine = hy_phase_begin(&t->course.rules),
+    t->progress = (hy_progress){.machine = hy_phase_begin(&t->loop.rules),
                                 .confidence = hy_trainer_prior(t),
                                 .residual_cosine = NAN,
                                 .residual_length = NAN,
@@ -346,8 +346,8 @@ static hy_status read_checkpoint(hy_trainer *t) {
 static hy_status begin_or_resume(hy_trainer *t) {
     hy_engine *e = &t->engine;
     begin_progress(t);
-    t->fate.saved_step = -1;
-    t->fate.best_step = t->resumed[0] ? -2 : -1;
+    t->status.saved_step = -1;
+    t->status.best_step = t->resumed[0] ? -2 : -1;
     if (!t->resumed[0]) {
         HY_TRY(new_weights(t));
         for (int i = 0; i < e->state.rows.optim_count; i++)
@@ -357,7 +357,7 @@ static hy_status begin_or_resume(hy_trainer *t) {
     HY_TRY(read_checkpoint(t));
     fit_loss_scale(t);
     hy_say(t, HY_NOTE, "resumed %s: %lld of %lld steps done", t->resumed,
-           (long long)t->progress.step, (long long)t->course.steps_total);
+           (long long)t->progress.step, (long long)t->loop.steps_total);
     return HY_OK;
 }
 
@@ -376,7 +376,7 @@ static hy_status check_early_stop(const hy_trainer *t) {
 
 hy_status hy_trainer_build(hy_trainer *t) {
     hy_engine *e = &t->engine;
-    bool is_plan = t->fate.life == HY_LIFE_PLAN;
+    bool is_plan = t->status.life == HY_LIFE_PLAN;
     e->settings = &t->settings;
     e->observer = &t->observer;
     e->retries.user = t;

@@ -66,7 +66,7 @@ bool hy_trainer_group_sized(const hy_trainer *t, int32_t i, hy_group_info *out, 
 
 /* Memory to work in may be gone. */
 static hy_status must_have_state(const hy_trainer *t) {
-    switch (t->fate.life) {
+    switch (t->status.life) {
     case HY_LIFE_READY: return HY_OK;
     case HY_LIFE_PLAN:
         return hy_fail(
@@ -76,7 +76,7 @@ static hy_status must_have_state(const hy_trainer *t) {
         return hy_fail(HY_ERR_STATE,
                        "step %lld failed before it was complete, so the state is not usable; "
                        "continue from the last checkpoint (%s)",
-                       (long long)t->progress.step + 1, t->fate.failure.text);
+                       (long long)t->progress.step + 1, t->status.failure.text);
     }
 }
 
@@ -103,10 +103,10 @@ hy_status hy_trainer_advance(hy_trainer *t, hy_step_info *info) {
     hy_status status = is_jump ? hy_trainer_run_predict(t, info) : hy_trainer_run_step(t, info);
     bool is_outside =
         status == HY_ERR_MEMORY || t->provider->facts.may_stop || hy_trainer_lacks_data(t, status);
-    bool can_be_saved = is_outside && t->fate.life == HY_LIFE_READY;
+    bool can_be_saved = is_outside && t->status.life == HY_LIFE_READY;
     if (status != HY_OK && !can_be_saved) {
-        hy_error_save(&t->fate.failure, status);
-        t->fate.life = HY_LIFE_FAILED;
+        hy_error_save(&t->status.failure, status);
+        t->status.life = HY_LIFE_FAILED;
     }
     if (status == HY_OK) hy_monitor_step(t, info);
     return status;
@@ -125,7 +125,7 @@ hy_status hy_trainer_save(hy_trainer *t) {
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
 
-void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->fate.stop_requested, true); }
+void hy_trainer_request_stop(hy_trainer *t) { atomic_store(&t->status.stop_requested, true); }
 
 static void summarise_phase(const hy_trainer *t, hy_phase phase, hy_phase_summary *out) {
     const hy_progress *p = &t->progress;
@@ -165,8 +165,8 @@ static double gone_over(const hy_trainer *t) {
 /* Why prediction is disabled; after predict_until, the reason that held before. */
 static const char *why_not(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    const hy_phase_rules *rules = &t->course.rules;
-    double spent = p->spent / (double)t->course.steps_total;
+    const hy_phase_rules *rules = &t->loop.rules;
+    double spent = p->spent / (double)t->loop.steps_total;
     bool is_past = spent >= rules->predict_until;
     if (rules->has_predictor && rules->predict_until <= rules->predict_from) {
         return "predict_until is not after predict_from";
@@ -218,7 +218,7 @@ static void summarise(const hy_trainer *t, hy_summary *out) {
         .data = data->description,
         .out = t->record.out,
         .parameters = t->engine.model->params.elements,
-        .steps_total = t->course.steps_total,
+        .steps_total = t->loop.steps_total,
         .steps = p->step,
         .full_steps = p->phase_steps[HY_WARMUP] + p->phase_steps[HY_FULL],
         .correct_steps = p->phase_steps[HY_CORRECT],

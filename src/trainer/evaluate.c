@@ -68,7 +68,7 @@ static looked_at choose(const hy_trainer *t, bool is_closing) {
     if (!is_closing && keeps_sequences(t)) {
         return (looked_at){(uint64_t)t->progress.best.sequences, (uint64_t)t->progress.best.stride};
     }
-    double steps = (double)t->course.steps_total;
+    double steps = (double)t->loop.steps_total;
     double between = every > 0 ? (double)every : steps / USUAL;
     double tokens = SHARE / FORWARD * between * step_tokens(t);
     tokens = fmin(fmax(tokens, LEAST_TOKENS), MOST_TOKENS);
@@ -100,7 +100,7 @@ uint64_t hy_trainer_val_sequences(const hy_trainer *t) { return choose(t, false)
 int64_t hy_trainer_eval_every(const hy_trainer *t) {
     if (t->settings.eval.eval_every >= 0) return t->settings.eval.eval_every;
     if (!t->provider->facts.has_passes) return 0; /* what it costs is not known */
-    double steps = (double)t->course.steps_total;
+    double steps = (double)t->loop.steps_total;
     double each = (double)choose(t, false).count * (double)t->settings.train.seq_len * FORWARD;
     double affordable = floor(SHARE * steps * step_tokens(t) / each);
     double wanted = fmin(affordable, fmax(USUAL, steps / MOST_STEPS));
@@ -122,8 +122,7 @@ bool hy_trainer_is_stopped_early(const hy_trainer *t) {
 }
 
 bool hy_trainer_is_over(const hy_trainer *t) {
-    return t->progress.spent >= (double)t->course.steps_total - 0.5 ||
-           hy_trainer_is_stopped_early(t);
+    return t->progress.spent >= (double)t->loop.steps_total - 0.5 || hy_trainer_is_stopped_early(t);
 }
 
 /* Nothing changes, so a pass can be repeated when memory runs out. */
@@ -179,7 +178,7 @@ static hy_status measure(hy_trainer *t, hy_eval_info *info, double *comparable) 
     t->progress.val_loss = probe.mean;
     t->progress.val_step = t->progress.step;
     t->val_tokens = probe.counted;
-    t->course.is_closed = is_final;
+    t->loop.is_closed = is_final;
     *info = (hy_eval_info){.size = sizeof *info,
                            .step = t->progress.step,
                            .loss = probe.mean,

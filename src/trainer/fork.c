@@ -19,11 +19,11 @@
 #define FIRST_WAIT 100 /* optimizer steps between two forks; doubles each time */
 
 static hy_status keep_state(hy_trainer *t) {
-    return hy_engine_copy_forked(&t->engine, t->course.fork_state.data, true);
+    return hy_engine_copy_forked(&t->engine, t->loop.fork_state.data, true);
 }
 
 static int64_t window(const hy_trainer *t) {
-    return t->course.rules.full_steps + t->course.rules.correct_steps;
+    return t->loop.rules.full_steps + t->loop.rules.correct_steps;
 }
 
 static double sequences_per_step(const hy_trainer *t) {
@@ -50,23 +50,23 @@ static int64_t arm_steps(const hy_trainer *t) {
 static double cost(const hy_trainer *t) { return (double)arm_steps(t) + 2 * pass_cost(t); }
 
 static bool is_sure(const hy_trainer *t) {
-    return hy_confidence_value(&t->progress.confidence) >= t->course.rules.confidence_threshold;
+    return hy_confidence_value(&t->progress.confidence) >= t->loop.rules.confidence_threshold;
 }
 
 /* May a test start after this many optimizer steps? Needs enough compute, and a benefit. */
 static bool is_allowed(const hy_trainer *t, int64_t ahead) {
     const hy_progress *p = &t->progress;
-    double total = (double)t->course.steps_total;
+    double total = (double)t->loop.steps_total;
     double ends_at = (p->spent + (double)ahead + cost(t) + (double)arm_steps(t)) / total;
-    return !t->course.fork.is_open && p->step + ahead >= p->next_fork &&
+    return !t->loop.fork.is_open && p->step + ahead >= p->next_fork &&
            p->fork_spent + cost(t) <= t->settings.phases.fork_budget * total &&
-           ends_at <= t->course.rules.predict_until;
+           ends_at <= t->loop.rules.predict_until;
 }
 
 /* Low confidence is all that is in the way. */
 static bool is_wanted(const hy_trainer *t) {
     const hy_phase_state *m = &t->progress.machine;
-    return t->course.fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
+    return t->loop.fork_state.data && m->phase == HY_FULL && m->window >= window(t) &&
            is_allowed(t, 0) && hy_trainer_obstacle(t) == HY_PREDICT_LOW_CONFIDENCE;
 }
 
@@ -74,7 +74,7 @@ static bool is_wanted(const hy_trainer *t) {
 
 void hy_fork_end(hy_trainer *t) {
     hy_fork_release(t);
-    t->progress.next_fork = t->course.steps_total + 1;
+    t->progress.next_fork = t->loop.steps_total + 1;
 }
 
 /* The memory of prediction and of the copy is allocated when a window begins that ends in a
@@ -85,13 +85,13 @@ static hy_status take_for_fork(hy_trainer *t) {
     uint64_t bytes = hy_rows_forked_bytes(&e->state.rows);
     hy_status status = hy_trainer_disable_prediction(t, false, bytes);
     if (status == HY_OK) {
-        status = hy_arena_init(&t->course.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
+        status = hy_arena_init(&t->loop.fork_state, e->device.backend, &e->state.ledger, HY_HOST,
                                bytes, "the state before a paired test");
     }
     status = hy_ranks_agree(t, status);
     void *data;
-    if (status == HY_OK) return hy_arena_push(&t->course.fork_state, HY_SNAPSHOT, bytes, &data);
-    hy_arena_fini(&t->course.fork_state); /* another rank had no room */
+    if (status == HY_OK) return hy_arena_push(&t->loop.fork_state, HY_SNAPSHOT, bytes, &data);
+    hy_arena_fini(&t->loop.fork_state); /* another rank had no room */
     bool is_left_out = status == HY_ERR_MEMORY || status == HY_ERR_INPUT;
     double can_work = !e->work.is_gone; /* on every rank */
     hy_error kept;
@@ -107,12 +107,12 @@ static hy_status take_for_fork(hy_trainer *t) {
 /* Before a window's first step. */
 static hy_status settle_memory(hy_trainer *t) {
     const hy_phase_state *m = &t->progress.machine;
-    const hy_phase_rules *rules = &t->course.rules;
-    double share = t->progress.spent / (double)t->course.steps_total;
+    const hy_phase_rules *rules = &t->loop.rules;
+    double share = t->progress.spent / (double)t->loop.steps_total;
     bool begins = m->phase == HY_FULL && hy_phase_step_in_window(rules, m) == 1 &&
                   share >= rules->predict_from && share < rules->predict_until;
-    if (!rules->has_predictor || !begins || is_sure(t) || t->course.fork.is_open) return HY_OK;
-    if (is_allowed(t, window(t))) return t->course.fork_state.data ? HY_OK : take_for_fork(t);
+    if (!rules->has_predictor || !begins || is_sure(t) || t->loop.fork.is_open) return HY_OK;
+    if (is_allowed(t, window(t))) return t->loop.fork_state.data ? HY_OK : take_for_fork(t);
     hy_fork_release(t);
     bool is_free =
         !t->engine.plan.choice.prediction_is_disabled && !t->engine.progress.has_snapshot;
@@ -123,7 +123,7 @@ static hy_status compare_pass(hy_trainer *t, double *each) {
     hy_dtype dtype = t->engine.plan.types.of[HY_FULL];
     hy_probe probe = {.data = t->data.set,
                       .split = HY_TRAIN,
-                      .first = (uint64_t)t->course.fork.first,
+                      .first = (uint64_t)t->loop.fork.first,
                       .count = (uint64_t)compared_sequences(t),
                       .dtype = dtype,
                       .each = each};
@@ -155,14 +155,13 @@ static hy_status run_arm(hy_trainer *t) {
 static hy_status put_back(hy_trainer *t) {
     hy_status status;
     t->engine.update.is_pending = t->engine.update.is_new = false; /* the arm's, if it broke off */
-    while ((status = hy_engine_copy_forked(&t->engine, t->course.fork_state.data, false)) !=
-           HY_OK) {
+    while ((status = hy_engine_copy_forked(&t->engine, t->loop.fork_state.data, false)) != HY_OK) {
         if (hy_engine_retry(&t->engine, status) == HY_OK) continue;
-        t->fate.life = HY_LIFE_FAILED;
-        hy_error_save(&t->fate.failure, status);
+        t->status.life = HY_LIFE_FAILED;
+        hy_error_save(&t->status.failure, status);
         return status;
     }
-    t->fate.life = HY_LIFE_READY;
+    t->status.life = HY_LIFE_READY;
     return HY_OK;
 }
 
@@ -174,7 +173,7 @@ static bool can_skip(const hy_trainer *t, hy_status status) {
 static hy_status skip_fork(hy_trainer *t, const char *message) {
     hy_progress *p = &t->progress;
     hy_say(t, HY_WARNING, "skipping the paired test at step %lld: %s", (long long)p->step, message);
-    t->course.fork.is_open = false;
+    t->loop.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     t->engine.retries.in_a_row = 0;
@@ -189,11 +188,11 @@ static hy_status open_fork(hy_trainer *t) {
     hy_status kept = hy_trainer_retry(t, keep_state);
     if (can_skip(t, kept)) return skip_fork(t, hy_error_message());
     HY_TRY(kept);
-    t->course.fork.first = t->progress.sequences + (steps + 1) * per_step;
-    t->course.is_in_fork = true;
+    t->loop.fork.first = t->progress.sequences + (steps + 1) * per_step;
+    t->loop.is_in_fork = true;
     hy_status status = run_arm(t);
-    if (status == HY_OK) status = compare_pass(t, t->course.fork.with);
-    t->course.is_in_fork = false;
+    if (status == HY_OK) status = compare_pass(t, t->loop.fork.with);
+    t->loop.is_in_fork = false;
     double spent = t->progress.spent - before.spent;
     double seconds = t->progress.seconds;
     int64_t passes = t->engine.progress.backward_passes;
@@ -217,8 +216,8 @@ static hy_status open_fork(hy_trainer *t) {
     }
     if (can_skip(t, status)) return skip_fork(t, error.text);
     HY_TRY(status);
-    t->course.fork.is_open = true;
-    t->course.fork.compare_at = before.step + steps;
+    t->loop.fork.is_open = true;
+    t->loop.fork.compare_at = before.step + steps;
     return HY_OK;
 }
 
@@ -244,17 +243,17 @@ static hy_status close_fork(hy_trainer *t) {
     if (can_skip(t, status)) return skip_fork(t, hy_error_message());
     HY_TRY(status);
     for (int i = 0; i < count; i++) {
-        gain += (without[i] - t->course.fork.with[i]) / count;
+        gain += (without[i] - t->loop.fork.with[i]) / count;
     }
     for (int i = 0; i < count; i++) {
-        double off = without[i] - t->course.fork.with[i] - gain;
+        double off = without[i] - t->loop.fork.with[i] - gain;
         square += off * off / (count - 1);
     }
     double error = sqrt(square / count);
     hy_confidence_fork(&p->confidence, gain, error);
     double slope = fall_per_step(p), in_steps = slope > 0 ? gain / slope : 0;
     p->fork_gain_steps += in_steps;
-    t->course.fork.is_open = false;
+    t->loop.fork.is_open = false;
     p->next_fork = p->step + p->fork_wait;
     p->fork_wait *= 2;
     hy_say(t, HY_NOTE,
@@ -265,7 +264,7 @@ static hy_status close_fork(hy_trainer *t) {
 }
 
 hy_status hy_trainer_consider_fork(hy_trainer *t) {
-    if (t->course.fork.is_open && t->progress.step >= t->course.fork.compare_at) {
+    if (t->loop.fork.is_open && t->progress.step >= t->loop.fork.compare_at) {
         HY_TRY(close_fork(t));
         if (is_sure(t)) hy_fork_release(t); /* nothing more to ask */
     } else if (is_wanted(t)) {
@@ -277,18 +276,18 @@ hy_status hy_trainer_consider_fork(hy_trainer *t) {
 
 hy_status hy_fork_begin(hy_trainer *t) {
     bool is_coming =
-        !t->engine.plan.choice.prediction_is_disabled && !is_sure(t) && !t->course.fork.is_open;
-    return t->course.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
+        !t->engine.plan.choice.prediction_is_disabled && !is_sure(t) && !t->loop.fork.is_open;
+    return t->loop.rules.has_predictor && is_coming ? take_for_fork(t) : settle_memory(t);
 }
 
 bool hy_fork_must_ask(const hy_trainer *t) {
     hy_confidence prior = hy_trainer_prior(t);
-    return hy_confidence_value(&prior) < t->course.rules.confidence_threshold;
+    return hy_confidence_value(&prior) < t->loop.rules.confidence_threshold;
 }
 
 bool hy_fork_is_possible(const hy_trainer *t) {
-    const hy_phase_rules *rules = &t->course.rules;
-    double total = (double)t->course.steps_total, budget = t->settings.phases.fork_budget * total;
+    const hy_phase_rules *rules = &t->loop.rules;
+    double total = (double)t->loop.steps_total, budget = t->settings.phases.fork_budget * total;
     double first = fmax(rules->predict_from * total, (double)rules->warmup_steps);
     double ends_at = (first + (double)(window(t) + arm_steps(t)) + cost(t)) / total;
     return rules->has_predictor && cost(t) <= budget && ends_at <= rules->predict_until;
@@ -304,4 +303,4 @@ uint64_t hy_fork_plan_bytes(const hy_trainer *t) {
     return bytes;
 }
 
-void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->course.fork_state); }
+void hy_fork_release(hy_trainer *t) { hy_arena_fini(&t->loop.fork_state); }

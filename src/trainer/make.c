@@ -33,7 +33,7 @@ static hy_status try_to_build(hy_trainer *t, const hy_config *config, const hy_o
                       .team = known->team,
                       .is_lent = known->is_lent,
                       .planned = known->planned,
-                      .fate.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
+                      .status.life = is_plan ? HY_LIFE_PLAN : HY_LIFE_READY,
                       .ngram_loss = NAN,
                       .raw_val_loss = NAN,
                       .engine.request = {.device_cap = known->device_cap,

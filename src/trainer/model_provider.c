@@ -27,7 +27,7 @@ static hy_status open_data(hy_provider *p, hy_trainer *t) {
         return hy_fail_hint(status, "name the current path of the run's data (--data PATH)");
     }
     HY_TRY(status);
-    if (!is_kept || t->fate.life == HY_LIFE_PLAN) return HY_OK;
+    if (!is_kept || t->status.life == HY_LIFE_PLAN) return HY_OK;
     HY_TRY(hy_fingerprint_data(s->data, s->input.data_format, &t->data.hash));
     return hy_fingerprint_data(s->val_data, s->input.data_format, &t->data.val_hash);
 }

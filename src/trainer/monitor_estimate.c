@@ -106,7 +106,7 @@ hy_status hy_estimate_activations_sized(const hy_config *config, int64_t batch, 
     hy_trainer *t = calloc(1, sizeof *t);
     if (!t) return hy_fail(HY_ERR_MEMORY, "no memory for an estimate");
     t->settings = *hy_config_settings(config);
-    t->fate.life = HY_LIFE_PLAN;
+    t->status.life = HY_LIFE_PLAN;
     hy_status status = prepare(t);
     if (status == HY_OK) status = hy_trainer_estimate_activations_sized(t, batch, seq, out, size);
     hy_trainer_destroy(t);

@@ -30,9 +30,9 @@ static int64_t window_steps(const hy_trainer *t) { return t->progress.machine.wi
 
 /* Does the next or the last step belong to a window, as the phase machine counts? */
 static bool is_window_open(const hy_trainer *t) {
-    double started = t->progress.spent / (double)t->course.steps_total;
-    return t->course.rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
-           started >= t->course.rules.predict_from && started < t->course.rules.predict_until;
+    double started = t->progress.spent / (double)t->loop.steps_total;
+    return t->loop.rules.has_predictor && t->progress.machine.phase != HY_WARMUP &&
+           started >= t->loop.rules.predict_from && started < t->loop.rules.predict_until;
 }
 
 /* Sets the slow weights to the weights again; may be repeated. */
@@ -44,7 +44,7 @@ static hy_status set_slow_weights(hy_trainer *t) {
 hy_status hy_trainer_begin_window(hy_trainer *t) {
     const hy_phase_state *machine = &t->progress.machine;
     bool is_new =
-        hy_phase_step_in_window(&t->course.rules, machine) == 1 && machine->phase != HY_CORRECT;
+        hy_phase_step_in_window(&t->loop.rules, machine) == 1 && machine->phase != HY_CORRECT;
     bool is_kept = !t->engine.plan.choice.prediction_is_disabled;
     return is_window_open(t) && is_new && is_kept ? set_slow_weights(t) : HY_OK;
 }
@@ -161,7 +161,7 @@ static hy_status take_snapshot(hy_trainer *t) {
  * continue. */
 static hy_status accept(hy_trainer *t, proposal *p) {
     hy_formulas jump = hy_predictor_accept(&t->engine.plan.predictor, window_steps(t), p->scale);
-    t->fate.life = HY_LIFE_CHANGING;
+    t->status.life = HY_LIFE_CHANGING;
     hy_status status = hy_engine_apply(&t->engine, &jump);
     if (status == HY_ERR_MEMORY && hy_has_row(&t->engine, HY_ROW_SNAPSHOT) && !t->team) {
         hy_trainer_defer_error(t, status);
@@ -169,7 +169,7 @@ static hy_status accept(hy_trainer *t, proposal *p) {
         p->verdict = HY_REJECTED;
         status = HY_OK;
     }
-    if (status == HY_OK) t->fate.life = HY_LIFE_READY;
+    if (status == HY_OK) t->status.life = HY_LIFE_READY;
     return status;
 }
 
@@ -204,14 +204,14 @@ static int64_t planned_batches(hy_trainer *t) {
     int64_t passes = t->engine.plan.predictor.kind == HY_PREDICTOR_LINE ? 4 : 2;
     hy_provider *p = t->provider;
     int64_t batches = passes * p->ops->batches(p, t, HY_TRAIN, guard_sequences(t));
-    if (t->course.is_validation_due) {
+    if (t->loop.is_validation_due) {
         batches += p->ops->batches(p, t, HY_VAL, hy_trainer_val_sequences(t));
     }
     return batches;
 }
 
 static void tell(const hy_trainer *t, const proposal *p) {
-    if (p->verdict == HY_ACCEPTED || t->course.is_in_fork) return;
+    if (p->verdict == HY_ACCEPTED || t->loop.is_in_fork) return;
     hy_say(t, HY_NOTE,
            "step %lld: a jump of %.1f predicted steps was rejected: the loss would go "
            "from %.4f to %.4f",
@@ -254,11 +254,11 @@ static hy_status decide(hy_trainer *t, proposal *p) {
 /* The decision is final: a failure after it ends the run after this step, not in it. */
 static hy_status validate_here(hy_trainer *t) {
     hy_eval_info eval;
-    bool is_due = t->course.is_validation_due && hy_trainer_can_validate(t);
-    if (!is_due || t->course.is_in_fork) return HY_OK;
+    bool is_due = t->loop.is_validation_due && hy_trainer_can_validate(t);
+    if (!is_due || t->loop.is_in_fork) return HY_OK;
     hy_status status = hy_trainer_validate(t, &eval);
-    t->course.is_validation_due = hy_trainer_is_interrupted(t, status);
-    if (t->course.is_validation_due) {
+    t->loop.is_validation_due = hy_trainer_is_interrupted(t, status);
+    if (t->loop.is_validation_due) {
         hy_trainer_defer_error(t, status);
         return HY_OK;
     }

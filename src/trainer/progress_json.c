@@ -265,8 +265,8 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     hy_json_put_int(&w, "steps_above", p->bound.above);
     hy_json_put_double(&w, "first_loss", p->bound.first);
     hy_json_put_double(&w, "early_loss", p->bound.early);
-    hy_json_put_bool(&w, "validation_due", t->course.is_validation_due);
-    hy_json_put_bool(&w, "rest_owed", t->course.is_rest_owed);
+    hy_json_put_bool(&w, "validation_due", t->loop.is_validation_due);
+    hy_json_put_bool(&w, "rest_owed", t->loop.is_rest_owed);
     hy_json_put_bool(&w, "has_snapshot", t->engine.progress.has_snapshot);
     hy_json_put_int(&w, "slow_exponent", t->engine.progress.slow_exponent);
     hy_json_put_double(&w, "val_loss", p->val_loss);
@@ -274,17 +274,17 @@ void hy_progress_write(const hy_trainer *t, hy_text *out) {
     write_ring(&w, "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     write_ring(&w, "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     /* A fork while its second arm is running. */
-    if (t->course.fork.is_open) {
+    if (t->loop.fork.is_open) {
         hy_json_open_object(&w, "fork");
-        hy_json_put_int(&w, "compare_at", t->course.fork.compare_at);
-        hy_json_put_int(&w, "first", t->course.fork.first);
-        write_ring(&w, "with", t->course.fork.with, HY_FORK_SEQUENCES);
+        hy_json_put_int(&w, "compare_at", t->loop.fork.compare_at);
+        hy_json_put_int(&w, "first", t->loop.fork.first);
+        write_ring(&w, "with", t->loop.fork.with, HY_FORK_SEQUENCES);
         hy_json_close_object(&w);
     }
     write_phases(p, &w);
     hy_json_open_object(&w, "schedule");
-    hy_json_put_int(&w, "warmup", t->course.schedule.warmup);
-    hy_json_put_int(&w, "total", t->course.schedule.total);
+    hy_json_put_int(&w, "warmup", t->loop.schedule.warmup);
+    hy_json_put_int(&w, "total", t->loop.schedule.total);
     hy_json_close_object(&w);
     write_data(t, &w);
     hy_plan_write_kept(&t->engine.request, &t->engine.plan, t->first_batch, &w);
@@ -418,15 +418,15 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
     (void)hy_json_as_int(hy_json_get(root, "steps_above"), &bound.above);
     if (has_bound && bound.above >= 0) p->bound = bound;
     /* Validation left to the next Predict step; older checkpoints do not have it. */
-    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->course.is_validation_due);
-    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->course.is_rest_owed);
+    (void)hy_json_as_bool(hy_json_get(root, "validation_due"), &t->loop.is_validation_due);
+    (void)hy_json_as_bool(hy_json_get(root, "rest_owed"), &t->loop.is_rest_owed);
     read_ring(hy_json_root(json), "loss_tail", p->loss_tail, HY_LOSS_TAIL);
     read_ring(hy_json_root(json), "guard_changes", p->guard.change, HY_GUARD_HISTORY);
     const hy_json_node *val = hy_json_get(hy_json_root(json), "val_loss");
     if (!val || !hy_json_as_double(val, &p->val_loss)) p->val_loss = NAN;
     read_best(hy_json_get(root, "best"), &p->best);
     hy_trainer_fit_best(t, is_other_hash(hy_json_get(root, "data"), "val_hash", t->data.val_hash));
-    HY_TRY(read_fork(json, &t->course.fork));
+    HY_TRY(read_fork(json, &t->loop.fork));
     return read_phases(json, p);
 }
 
@@ -434,7 +434,7 @@ static hy_status read_progress(hy_trainer *t, const hy_json *json, const char *p
  * warm-up is not repeated. */
 static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
     const hy_json_node *node = hy_json_get(root, "schedule"); /* older checkpoints have none */
-    hy_schedule *now = &t->course.schedule, then = *now;
+    hy_schedule *now = &t->loop.schedule, then = *now;
     hy_phase_state *machine = &t->progress.machine;
     int64_t done = (int64_t)t->progress.spent;
     if (hy_json_as_int(hy_json_get(node, "warmup"), &then.warmup) &&
@@ -448,7 +448,7 @@ static void fit_schedule(hy_trainer *t, const hy_json_node *root) {
                    (long long)now->total, (long long)then.total, after, before);
         }
     }
-    t->course.rules.warmup_steps = now->warmup;
+    t->loop.rules.warmup_steps = now->warmup;
     bool is_rising = machine->phase == HY_WARMUP && machine->done < now->warmup;
     if (machine->phase == HY_WARMUP && !is_rising) machine->phase = HY_FULL;
     machine->reason = is_rising ? HY_WHY_BEGIN : HY_WHY_SAME;

@@ -119,7 +119,7 @@ static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan,
     if (status == HY_OK) status = work(t, plan, probe);
     if (e->custom->shown == HY_SHOWN_WEIGHTS) return status;
     if (hy_ranks_are_apart(t, status)) {
-        t->fate.life = HY_LIFE_FAILED;
+        t->status.life = HY_LIFE_FAILED;
         return status;
     }
     hy_error_save(&kept, status);
@@ -128,7 +128,7 @@ static hy_status probe_shown(hy_trainer *t, hy_shown shown, hy_batch_plan *plan,
         back = hy_custom_show(e, HY_SHOWN_WEIGHTS);
     }
     if (back != HY_OK) {
-        t->fate.life = HY_LIFE_FAILED;
+        t->status.life = HY_LIFE_FAILED;
         return back;
     }
     return hy_error_restore(&kept);
@@ -171,7 +171,7 @@ static hy_status show_weights(hy_trainer *t) {
 
 hy_status hy_trainer_hand_back(hy_trainer *t, hy_status status) {
     hy_error error;
-    bool is_ready = t->fate.life == HY_LIFE_READY && !hy_ranks_are_apart(t, status);
+    bool is_ready = t->status.life == HY_LIFE_READY && !hy_ranks_are_apart(t, status);
     if (!t->engine.custom || !is_ready) return status;
     hy_error_save(&error, status);
     hy_status shown = hy_trainer_retry(t, show_weights);

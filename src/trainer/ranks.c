@@ -209,7 +209,7 @@ enum { COUNTED, STOPS, SAVES, KEEPS_BEST, IS_SHORT, TOLD };
 
 hy_status hy_ranks_begin_step(hy_trainer *t, int64_t *counted) {
     double own[TOLD] = {[COUNTED] = (double)*counted,
-                        [STOPS] = atomic_load(&t->fate.stop_requested),
+                        [STOPS] = atomic_load(&t->status.stop_requested),
                         [SAVES] = hy_trainer_is_save_time(t),
                         [KEEPS_BEST] = hy_trainer_has_time_to_save(t),
                         [IS_SHORT] = hy_trainer_is_short(t)};
@@ -252,7 +252,7 @@ void hy_ranks_tell_step(hy_trainer *t, const hy_step_info *info) {
     if (is_step && t->rank_figures.ranks > 0) hy_rank_figures_add(&t->rank_figures, of_ranks);
 }
 
-/* ---- what others are told -------------------------------------------------------------------- */
+/* ---- messages to the other ranks -------------------------------------------------------------------- */
 
 hy_status hy_ranks_begin_figures(hy_trainer *t) {
     if (!t->team || !hy_trainer_leads(t)) return HY_OK;
@@ -284,5 +284,5 @@ bool hy_trainer_rank_sized(const hy_trainer *t, int32_t rank, hy_rank_cost *out,
 }
 
 bool hy_ranks_stop(const hy_trainer *t) {
-    return t->team ? t->agreed.stops : atomic_load(&t->fate.stop_requested);
+    return t->team ? t->agreed.stops : atomic_load(&t->status.stop_requested);
 }

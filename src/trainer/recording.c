@@ -44,7 +44,7 @@ static hy_status open_record(hy_trainer *t, bool is_remade) {
         .predictor = hy_choice_name("predictor", (int)t->engine.plan.predictor.kind),
         .resumed = t->resumed,
         .parameters = t->engine.model->params.elements,
-        .steps_total = t->course.steps_total,
+        .steps_total = t->loop.steps_total,
         .tokens_per_step = hy_trainer_step_tokens(t),
         .seq_len = f->has_passes ? s->train.seq_len : 0,
         .batch_size = hy_trainer_batch_size(t),
@@ -156,7 +156,7 @@ hy_status hy_trainer_summary_json(const hy_trainer *t, char **out) {
     bool has_savings = hy_trainer_savings(t, &savings) == HY_OK;
     hy_summary_extras extras = {.command = t->record.command,
                                 .recoveries = t->engine.retries.count,
-                                .batch_changes = t->fate.batch_changes,
+                                .batch_changes = t->status.batch_changes,
                                 .batch_size = hy_trainer_batch_size(t),
                                 .grad_accum = t->engine.plan.choice.accum,
                                 .ranks = &ranks,

@@ -66,31 +66,32 @@ hy_status hy_trainer_retry(hy_trainer *t, hy_status (*work)(hy_trainer *)) {
 /* ---- what cannot be done again --------------------------------------------------------------- */
 
 void hy_trainer_defer_error(hy_trainer *t, hy_status status) {
-    if (t->fate.deferred.status != HY_OK) return;
-    hy_error_save(&t->fate.deferred, status);
+    if (t->status.deferred.status != HY_OK) return;
+    hy_error_save(&t->status.deferred, status);
     t->engine.retries.in_a_row = 0;
     (void)hy_engine_settle_again(&t->engine);
 }
 
 hy_status hy_trainer_end_step(hy_trainer *t) {
     t->engine.retries.in_a_row = 0; /* the work is done: the next shortage counts as the first */
-    hy_status status = hy_error_restore(&t->fate.deferred);
-    t->fate.deferred.status = HY_OK;
+    hy_status status = hy_error_restore(&t->status.deferred);
+    t->status.deferred.status = HY_OK;
     return status;
 }
 
 /* ---- the reserve ----------------------------------------------------------------------------- */
 
 hy_status hy_trainer_take_reserve(hy_trainer *t) {
-    t->fate.reserve = malloc(RESERVE_BYTES);
-    if (!t->fate.reserve) return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
-    memset(t->fate.reserve, 1, RESERVE_BYTES); /* so that it is really there */
+    t->status.reserve = malloc(RESERVE_BYTES);
+    if (!t->status.reserve)
+        return hy_fail(HY_ERR_MEMORY, "no memory to keep back for the last save");
+    memset(t->status.reserve, 1, RESERVE_BYTES); /* so that it is really there */
     return HY_OK;
 }
 
 void hy_trainer_give_reserve(hy_trainer *t) {
-    free(t->fate.reserve);
-    t->fate.reserve = NULL;
+    free(t->status.reserve);
+    t->status.reserve = NULL;
 }
 
 /* ---- giving up ------------------------------------------------------------------------------- */
@@ -125,14 +126,14 @@ hy_status hy_trainer_give_up(hy_trainer *t, hy_status status) {
     bool lacks_data = hy_trainer_lacks_data(t, status);
     if (status != HY_ERR_MEMORY && !lacks_data) return status;
     hy_error_save(&error, status);
-    if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->fate.life = HY_LIFE_FAILED;
+    if (lacks_data && hy_engine_settle(&t->engine) != HY_OK) t->status.life = HY_LIFE_FAILED;
     /* Of several ranks none can save alone. */
     bool is_together = !t->team || t->steering.is_saved_from_system;
     bool can_be_saved =
-        t->fate.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
+        t->status.life == HY_LIFE_READY && t->folder[0] && is_together && hy_trainer_may_save(t);
     t->engine.retries.in_a_row = 0;
     hy_trainer_give_reserve(t);
-    bool is_saved = can_be_saved && (t->fate.saved_step == t->progress.step ||
+    bool is_saved = can_be_saved && (t->status.saved_step == t->progress.step ||
                                      hy_trainer_retry(t, hy_trainer_write_checkpoint) == HY_OK);
     if (!lacks_data) add_advice(t, &advice);
     hy_trainer_record_event(t, &(hy_event_line){.event = "recovery", .text = error.text});

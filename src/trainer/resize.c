@@ -108,7 +108,7 @@ static hy_status change_plan(hy_trainer *t, int64_t batch, const hy_plan_choice 
 static void tell(hy_trainer *t, const hy_plan_choice *old, const char *reason) {
     const hy_plan_choice *now = &t->engine.plan.choice;
     if (now->batch == old->batch) return;
-    t->fate.batch_changes++;
+    t->status.batch_changes++;
     hy_say(t, HY_NOTE, "micro-batch %d to %d, %d to %d of them in a step: %s", old->batch,
            now->batch, old->accum, now->accum, reason);
     hy_trainer_record_event(t, &(hy_event_line){.event = "batch",
@@ -249,7 +249,7 @@ hy_status hy_trainer_replan(hy_trainer *t, uint64_t device_cap, uint64_t host_ca
         t->facts = before;
         return status;
     }
-    t->fate.plan_changes++;
+    t->status.plan_changes++;
     snprintf(text, sizeof text, "%s: the run uses a plan with less memory from step %lld on",
              reason, (long long)t->progress.step + 1);
     hy_say(t, HY_WARNING, "%s", text);

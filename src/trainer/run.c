@@ -52,9 +52,9 @@ static hy_status validate(hy_trainer *t, double *val_loss) {
  * saves are less frequent. */
 bool hy_trainer_is_save_time(const hy_trainer *t) {
     double seconds = 60 * t->settings.save.save_minutes;
-    double rare = fmin(t->fate.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
+    double rare = fmin(t->status.save_seconds / MOST_SAVING, MOST_STRETCH * seconds);
     if (seconds > 0) seconds = fmax(seconds, rare);
-    return seconds > 0 && hy_clock() - t->fate.save_clock >= seconds;
+    return seconds > 0 && hy_clock() - t->status.save_clock >= seconds;
 }
 
 static bool is_save_due(const hy_trainer *t) {
@@ -67,8 +67,8 @@ static bool is_save_due(const hy_trainer *t) {
 bool hy_trainer_has_time_to_save(const hy_trainer *t) {
     double bytes = (double)hy_rows_saved_bytes(&t->engine.state.rows,
                                                t->engine.plan.choice.prediction_is_disabled);
-    double seconds = t->fate.save_seconds > 0 ? t->fate.save_seconds : bytes / SAVED_PER_SECOND;
-    return hy_clock() - t->fate.save_clock >= seconds / MOST_SAVING;
+    double seconds = t->status.save_seconds > 0 ? t->status.save_seconds : bytes / SAVED_PER_SECOND;
+    return hy_clock() - t->status.save_clock >= seconds / MOST_SAVING;
 }
 
 /* Weights with the lowest held-out loss so far are saved: always if early_stop may return to
@@ -82,11 +82,11 @@ static bool is_best_due(const hy_trainer *t) {
 }
 
 static hy_status save_or_warn(hy_trainer *t) {
-    if (!t->folder[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->status.saved_step == t->progress.step) return HY_OK;
     double begin = hy_clock();
     hy_status status = hy_trainer_retry(t, hy_trainer_write_checkpoint);
-    t->fate.save_clock = hy_clock();
-    t->fate.save_seconds = t->fate.save_clock - begin;
+    t->status.save_clock = hy_clock();
+    t->status.save_seconds = t->status.save_clock - begin;
     if (status == HY_OK) return HY_OK;
     if (t->team) HY_TRY(hy_control_check(t->team->control)); /* more failed than a save */
     hy_say(t, HY_WARNING, "%s; the previous checkpoint is unchanged and the run continues",
@@ -102,23 +102,23 @@ static bool can_wait(const hy_trainer *t) {
 }
 
 static hy_status validate_now(hy_trainer *t, double *val_loss) {
-    bool waits = !t->course.is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
+    bool waits = !t->loop.is_validation_due || can_wait(t) || !hy_trainer_can_validate(t);
     if (waits && !hy_trainer_is_over(t)) return HY_OK;
-    t->course.is_validation_due = false;
+    t->loop.is_validation_due = false;
     hy_status status = validate(t, val_loss);
-    t->course.is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
+    t->loop.is_validation_due = hy_trainer_is_interrupted(t, status); /* when the run goes on */
     return status;
 }
 
 /* What falls due after an optimizer step. */
 static hy_status validate_if_due(hy_trainer *t, double *val_loss) {
-    if (is_due(hy_trainer_eval_every(t), t->progress.step)) t->course.is_validation_due = true;
+    if (is_due(hy_trainer_eval_every(t), t->progress.step)) t->loop.is_validation_due = true;
     return validate_now(t, val_loss);
 }
 
 static hy_status ask_forks(hy_trainer *t) {
     HY_TRY(hy_trainer_consider_fork(t));
-    t->course.is_rest_owed = false;
+    t->loop.is_rest_owed = false;
     return HY_OK;
 }
 
@@ -142,26 +142,27 @@ static hy_status one_step(hy_trainer *t) {
     hy_step_info info;
     double val_loss = NAN;
     bool is_jump = t->progress.machine.phase == HY_PREDICT;
-    bool was_due = t->course.is_validation_due;
+    bool was_due = t->loop.is_validation_due;
     int64_t before = steps_done(t);
     hy_status status = hy_trainer_advance(t, &info);
     if (steps_done(t) == before) return status;
     /* The step is done, whatever follows, and will be in the checkpoint. */
     if (t->observer.on_step) t->observer.on_step(t->observer.user, &info);
-    if (is_jump && was_due && !t->course.is_validation_due) val_loss = t->progress.val_loss;
+    if (is_jump && was_due && !t->loop.is_validation_due) val_loss = t->progress.val_loss;
     /* A jump is not a step, but it changes the weights since the last save, and they may be the
      * best. */
-    if (is_jump) t->fate.saved_step = -1;
-    t->course.is_rest_owed = !is_jump;
+    if (is_jump) t->status.saved_step = -1;
+    t->loop.is_rest_owed = !is_jump;
     if (status == HY_OK && !is_jump) status = validate_if_due(t, &val_loss);
     status = hy_team_fail(t->team, status); /* before others wait for what is said of the step */
     hy_trainer_record_step(t, &info, val_loss);
     HY_TRY(status);
     if (is_jump && !is_best_due(t)) return HY_OK;
     if (!is_jump) HY_TRY(ask_forks(t));
-    t->fate.is_save_owed |= is_save_due(t) || is_best_due(t);
-    if (!t->fate.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0) return HY_OK;
-    t->fate.is_save_owed = false;
+    t->status.is_save_owed |= is_save_due(t) || is_best_due(t);
+    if (!t->status.is_save_owed || hy_trainer_is_over(t) || t->progress.bound.above > 0)
+        return HY_OK;
+    t->status.is_save_owed = false;
     return save_or_warn(t);
 }
 
@@ -190,10 +191,10 @@ static hy_status count_ngrams(hy_trainer *t) {
 static hy_status export_saved(hy_trainer *t, const char *folder) {
     char checkpoint[HY_PATH_MAX + 64];
     hy_export_options options = {.out = folder, .overwrite = true};
-    HY_FAIL_IF(t->fate.saved_step != t->progress.step, HY_ERR_IO,
+    HY_FAIL_IF(t->status.saved_step != t->progress.step, HY_ERR_IO,
                "%s is not written: it needs the last checkpoint, which could not be saved", folder);
     snprintf(checkpoint, sizeof checkpoint, "%s/checkpoint-%lld", t->record.out,
-             (long long)t->fate.saved_step);
+             (long long)t->status.saved_step);
     return hy_export(checkpoint, &options, NULL);
 }
 
@@ -220,7 +221,7 @@ static hy_status write_model(hy_trainer *t) {
 
 /* The last save of a run may use the memory that was reserved for it. */
 static hy_status save_at_last(hy_trainer *t) {
-    if (!t->folder[0] || t->fate.saved_step == t->progress.step) return HY_OK;
+    if (!t->folder[0] || t->status.saved_step == t->progress.step) return HY_OK;
     hy_trainer_give_reserve(t);
     return hy_trainer_retry(t, hy_trainer_write_checkpoint);
 }
@@ -285,7 +286,7 @@ static void tell_best(const hy_trainer *t) {
 static hy_status finish(hy_trainer *t) {
     const hy_progress *p = &t->progress;
     double val_loss;
-    bool is_early = hy_trainer_is_stopped_early(t) && !t->course.is_closed;
+    bool is_early = hy_trainer_is_stopped_early(t) && !t->loop.is_closed;
     if (is_early) tell_early_stop(t);
     if (p->val_step != p->step || isnan(p->val_loss) || is_early) {
         HY_TRY(validate(t, &val_loss)); /* also of a finished run that was resumed */
@@ -309,14 +310,14 @@ static hy_status stop(hy_trainer *t) {
 
 static bool is_stopped_by_provider(const hy_trainer *t, hy_status status) {
     const hy_provider *p = t->provider;
-    bool is_stopped = status == HY_STOPPED && p->facts.may_stop && t->fate.life == HY_LIFE_READY;
+    bool is_stopped = status == HY_STOPPED && p->facts.may_stop && t->status.life == HY_LIFE_READY;
     return is_stopped && !p->is_abandoned;
 }
 
 static hy_status run(hy_trainer *t) {
     while (!hy_trainer_is_over(t)) {
         if (hy_ranks_stop(t)) return stop(t);
-        hy_status status = t->course.is_rest_owed ? catch_up(t) : one_step(t);
+        hy_status status = t->loop.is_rest_owed ? catch_up(t) : one_step(t);
         if (is_stopped_by_provider(t, status)) return stop(t);
         if (status != HY_OK) return hy_trainer_give_up(t, status);
         if (t->progress.bound.above >= HY_DIVERGED_STEPS) return give_up_diverged(t, "in");
@@ -327,6 +328,6 @@ static hy_status run(hy_trainer *t) {
 
 hy_status hy_trainer_run(hy_trainer *t) {
     HY_TRY(hy_trainer_must_run(t));
-    t->fate.save_clock = hy_clock();
+    t->status.save_clock = hy_clock();
     return hy_ranks_fail(t, hy_trainer_hand_back(t, run(t)));
 }

@@ -100,7 +100,7 @@ typedef struct hy_run_data {
 } hy_run_data;
 
 /* How the run goes: how long, by which rate, through which phases. */
-typedef struct hy_course {
+typedef struct hy_loop_state {
     hy_schedule schedule;
     hy_phase_rules rules;
     hy_divergence_limits limits;
@@ -112,16 +112,16 @@ typedef struct hy_course {
     bool is_validation_due;
     bool is_rest_owed; /* work after the last step (validation, paired test) was interrupted */
     bool is_closed;    /* the closing validation was made */
-} hy_course;
+} hy_loop_state;
 
 /* Speeds and waiting, as far as they are accounted for. */
-typedef struct hy_pace {
+typedef struct hy_throughput {
     double recent; /* tokens per second, smoothed */
     int64_t steps; /* that it was smoothed over */
     double stream_waited;
     uint64_t bytes_accounted;
     double step_seconds; /* of the last optimizer step */
-} hy_pace;
+} hy_throughput;
 
 /* What can be done with it. */
 typedef enum hy_life {
@@ -132,7 +132,7 @@ typedef enum hy_life {
 } hy_life;
 
 /* What has happened to it, and what is kept for the worst. */
-typedef struct hy_fate {
+typedef struct hy_run_status {
     hy_life life;
     hy_error failure;                    /* of HY_LIFE_FAILED */
     hy_error deferred;                   /* the current step will end with it; HY_OK: none */
@@ -145,7 +145,7 @@ typedef struct hy_fate {
     int64_t best_step;                   /* that OUT/best leads to; -1: nowhere, -2: not known */
     bool is_best_told;                   /* the link cannot be made, and that was said */
     atomic_bool stop_requested;
-} hy_fate;
+} hy_run_status;
 
 /* What ranks have told each other at the begin of the last step. */
 typedef struct hy_agreed {

@@ -27,7 +27,7 @@ static uint64_t model_bytes(const hy_trainer *t) {
 }
 
 hy_status hy_trainer_check_disk(hy_trainer *t) {
-    bool is_plan = t->fate.life == HY_LIFE_PLAN;
+    bool is_plan = t->status.life == HY_LIFE_PLAN;
     const char *asked = t->settings.out[0] ? t->settings.out : "runs";
     const char *out = is_plan ? asked : t->record.out;
     bool is_elsewhere = is_plan && t->settings.card[0]; /* a card of another machine */
@@ -143,11 +143,11 @@ static hy_status show_best(hy_trainer *t) {
     }
     if (!is_there) best->saved_step = -1;
     if (!is_there) best->saved_loss = NAN;
-    if (t->fate.best_step == best->saved_step) return HY_OK;
+    if (t->status.best_step == best->saved_step) return HY_OK;
     hy_status status = hy_checkpoint_put_best(t->record.out, best->saved_step);
-    if (status == HY_OK) t->fate.best_step = best->saved_step;
-    if (status == HY_OK || t->fate.is_best_told) return HY_OK;
-    t->fate.is_best_told = true;
+    if (status == HY_OK) t->status.best_step = best->saved_step;
+    if (status == HY_OK || t->status.is_best_told) return HY_OK;
+    t->status.is_best_told = true;
     hy_say(t, HY_WARNING, "the best checkpoint is from step %lld: %s", (long long)best->saved_step,
            hy_error_message());
     return HY_OK;
@@ -175,7 +175,7 @@ static hy_status write_parts(hy_trainer *t, hy_checkpoint *checkpoint, hy_status
 static hy_status follow(hy_trainer *t) {
     HY_TRY(write_parts(t, NULL, HY_OK));
     HY_TRY(hy_ranks_agree(t, HY_OK));
-    t->fate.saved_step = t->progress.step;
+    t->status.saved_step = t->progress.step;
     return HY_OK;
 }
 
@@ -238,7 +238,7 @@ static hy_status lead(hy_trainer *t) {
     status = write_rest(t, checkpoint);
     if (status != HY_OK) t->progress.best = before;
     HY_TRY(hy_ranks_agree(t, status));
-    t->fate.saved_step = t->progress.step;
+    t->status.saved_step = t->progress.step;
     tell_saved(t, begin);
     if (is_healthy) tidy(t); /* a checkpoint of a run that may have diverged replaces no other */
     return HY_OK;

@@ -112,7 +112,7 @@ static vote own_vote(hy_trainer *t, bool is_due) {
     bool is_last = v.batch == 0 && hy_recomputes_all(&t->engine.plan.choice);
     if (is_gpu ? is_less || !hy_trainer_is_short(t) : !is_last) return v;
     v.keeps_forks = hy_monitor_host_status(t) < HY_MEMORY_CRITICAL;
-    bool has_forks = t->course.fork_state.data && !t->course.fork.is_open;
+    bool has_forks = t->loop.fork_state.data && !t->loop.fork.is_open;
     if (v.keeps_forks || !has_forks) v.goes_on = !is_near_its_end(t);
     return v;
 }
@@ -162,7 +162,7 @@ static hy_status follow(hy_trainer *t, const vote *v) {
         return hy_fail(HY_ERR_MEMORY, "the machine is running out of memory: other programs use "
                                       "what host_reserve keeps free");
     }
-    if (!v->keeps_forks && t->course.fork_state.data && !t->course.fork.is_open) {
+    if (!v->keeps_forks && t->loop.fork_state.data && !t->loop.fork.is_open) {
         hy_fork_end(t);
         hy_say(t, HY_WARNING,
                "host memory is low: the copy for paired tests was freed, and there will be no more "
@@ -194,7 +194,7 @@ static bool wants_search(const hy_trainer *t) {
     return !t->team && t->settings.train.dynamic_batch == HY_AUTO &&
            t->settings.train.step_tokens > 0 && t->settings.train.normalize &&
            t->engine.device.backend->facts.is_gpu && t->progress.step == 0 &&
-           t->course.steps_total >= SHORTEST_SEARCH;
+           t->loop.steps_total >= SHORTEST_SEARCH;
 }
 
 static hy_status end_search(hy_trainer *t) {
@@ -217,7 +217,7 @@ static hy_status go_on_searching(hy_trainer *t) {
     hy_steering *s = &t->steering;
     hy_batch_trial *now = &s->trial[s->at];
     bool is_as_tried = now->batch == t->engine.plan.choice.batch; /* else memory ran out in it */
-    if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->pace.step_seconds);
+    if (is_as_tried && s->steps > 0) now->seconds = fmin(now->seconds, t->throughput.step_seconds);
     if (++s->steps < TRIAL_STEPS && is_as_tried) return HY_OK;
     s->steps = 0;
     if (++s->at == s->trials) return end_search(t);

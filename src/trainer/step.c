@@ -41,19 +41,18 @@ hy_status hy_trainer_observe(hy_trainer *t, double loss, double grad_norm, hy_ve
     hy_health health =
         is_jump || is_overflow
             ? HY_HEALTHY
-            : hy_divergence_observe(&p->divergence, &t->course.limits, loss, grad_norm);
-    hy_observation seen = {.started =
-                               (p->spent - (is_jump ? 0 : 1)) / (double)t->course.steps_total,
-                           .spent = p->spent / (double)t->course.steps_total,
+            : hy_divergence_observe(&p->divergence, &t->loop.limits, loss, grad_norm);
+    hy_observation seen = {.started = (p->spent - (is_jump ? 0 : 1)) / (double)t->loop.steps_total,
+                           .spent = p->spent / (double)t->loop.steps_total,
                            .confidence = hy_confidence_value(&p->confidence),
                            .has_diverged = health != HY_HEALTHY,
                            .verdict = verdict};
-    if (t->course.is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
+    if (t->loop.is_in_fork) seen.confidence = 1; /* the arm with jumps jumps */
     if (health != HY_HEALTHY) {
         hy_say(t, HY_WARNING, "step %lld: %s (loss %.4g, gradient norm %.3g)", (long long)p->step,
                hy_health_text(health), loss, grad_norm);
     }
-    p->machine = hy_phase_next(&t->course.rules, p->machine, &seen);
+    p->machine = hy_phase_next(&t->loop.rules, p->machine, &seen);
     return p->machine.rolls_back ? hy_trainer_roll_back(t) : HY_OK;
 }
 
@@ -79,7 +78,7 @@ static hy_status compute_step(hy_trainer *t, hy_dtype dtype, double lr, hy_step_
         HY_TRY(hy_trainer_retry_with_less(t, status));
         e->progress.backward_passes = passes;
     }
-    t->fate.life = HY_LIFE_CHANGING;
+    t->status.life = HY_LIFE_CHANGING;
     while ((status = hy_engine_end_step(e, lr, seed)) != HY_OK) HY_TRY(hy_engine_retry(e, status));
     return HY_OK;
 }
@@ -106,9 +105,9 @@ static void advance(hy_trainer *t, int64_t counted, double loss) {
 /* The weights of the last part of a run are averaged. An average that missed a step starts over;
  * the run stops after this step. */
 static hy_status sample_average(hy_trainer *t) {
-    double share = t->progress.spent / (double)t->course.steps_total;
+    double share = t->progress.spent / (double)t->loop.steps_total;
     bool is_due = share > 1 - t->settings.phases.tail_share && t->progress.step % SAMPLE_EVERY == 0;
-    if (!hy_has_row(&t->engine, HY_ROW_AVERAGE) || !is_due || t->course.is_in_fork) return HY_OK;
+    if (!hy_has_row(&t->engine, HY_ROW_AVERAGE) || !is_due || t->loop.is_in_fork) return HY_OK;
     hy_status status = hy_engine_add_to_average(&t->engine);
     if (status != HY_ERR_MEMORY || t->team) return status;
     t->engine.progress.average_samples = 0;
@@ -133,7 +132,7 @@ void hy_trainer_tell_fp8(const hy_trainer *t, hy_step_info *info) {
 
 hy_dtype hy_trainer_step_type(const hy_trainer *t, hy_phase phase) {
     const hy_types *types = &t->engine.plan.types;
-    double share = t->progress.spent / (double)t->course.steps_total;
+    double share = t->progress.spent / (double)t->loop.steps_total;
     double until = t->settings.train.fp8_until;
     bool is_over = until < 1 && share >= until;
     return is_over ? types->of[phase] : hy_types_step(types, phase);
@@ -143,7 +142,7 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     hy_account account;
     hy_step_outcome outcome;
     hy_phase_state was = t->progress.machine;
-    double lr = hy_schedule_rate(&t->course.schedule, (int64_t)t->progress.spent);
+    double lr = hy_schedule_rate(&t->loop.schedule, (int64_t)t->progress.spent);
     hy_provider *p = t->provider;
     hy_step_report report = {0};
     t->progress.residual_cosine = t->progress.residual_length = NAN;
@@ -156,10 +155,10 @@ hy_status hy_trainer_run_step(hy_trainer *t, hy_step_info *info) {
     HY_TRY(sample_average(t));
     HY_TRY(hy_trainer_observe(t, report.loss, outcome.grad_norm, HY_NO_MOVE));
     t->progress.phase_steps[was.phase]++;
-    t->fate.life = HY_LIFE_READY;
+    t->status.life = HY_LIFE_READY;
     hy_account_close(t, &account);
-    t->pace.step_seconds = hy_clock() - account.begin;
-    hy_trainer_note_rate(t, (double)report.computed / t->pace.step_seconds);
+    t->throughput.step_seconds = hy_clock() - account.begin;
+    hy_trainer_note_rate(t, (double)report.computed / t->throughput.step_seconds);
     hy_trainer_describe(t, &was, &account, info);
     info->loss = report.loss;
     info->lr = lr;

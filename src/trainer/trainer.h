@@ -23,10 +23,10 @@ struct hy_trainer {
     hy_agreed agreed;
     hy_rank_figures rank_figures; /* of this session; rank 0 has them */
     hy_run_data data;
-    hy_course course;
+    hy_loop_state loop;
     hy_progress progress;
-    hy_pace pace;
-    hy_fate fate;
+    hy_throughput throughput;
+    hy_run_status status;
     hy_steering steering;
     int64_t first_batch; /* micro-batch that the run began with */
     hy_plan_facts facts; /* of the plan, for --plan */

@@ -1,4 +1,4 @@
-/* pace.c: how long steps take, what they wait for, and the utilisation of the device. See
+/* throughput.c: how long steps take, what they wait for, and the utilisation of the device. See
  * trainer.h.
  *
  * Only the model's own work counts, not recomputation: per token 6 operations for every weight
@@ -14,9 +14,9 @@
 /* A plain mean at first, later a running mean. The first step is ignored once there is a second:
  * it includes loading and warm-up. */
 void hy_trainer_note_rate(hy_trainer *t, double rate) {
-    int64_t before = t->pace.steps++ - 1;
+    int64_t before = t->throughput.steps++ - 1;
     double weight = before < 1 ? 1 : fmax(1.0 / SMOOTHED_STEPS, 1.0 / (double)(before + 1));
-    t->pace.recent += weight * (rate - t->pace.recent);
+    t->throughput.recent += weight * (rate - t->throughput.recent);
 }
 
 static double share(const hy_trainer *t, double tokens_per_second, double rate) {
@@ -53,7 +53,7 @@ static double data_waited(const hy_trainer *t) {
 void hy_account_open(hy_trainer *t, hy_account *account) {
     *account = (hy_account){.begin = hy_clock()};
     t->engine.state.host_waited = 0;
-    t->pace.stream_waited = t->engine.device.backend->stream_waited(t->engine.device.compute);
+    t->throughput.stream_waited = t->engine.device.backend->stream_waited(t->engine.device.compute);
     t->data.waited = data_waited(t);
 }
 
@@ -64,9 +64,9 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
     uint64_t moved = hy_engine_moved(&t->engine);
     account->waited = t->engine.state.host_waited +
                       t->engine.device.backend->stream_waited(t->engine.device.compute) -
-                      t->pace.stream_waited + data_waited(t) - t->data.waited;
-    account->bytes_moved = moved - t->pace.bytes_accounted;
-    t->pace.bytes_accounted = moved;
+                      t->throughput.stream_waited + data_waited(t) - t->data.waited;
+    account->bytes_moved = moved - t->throughput.bytes_accounted;
+    t->throughput.bytes_accounted = moved;
     if (hy_phase_advances(&hy_phase_table[phase])) p->seconds += seconds;
     p->phase_seconds[phase] += seconds;
     p->phase_wait[phase] += account->waited;
@@ -75,15 +75,15 @@ void hy_account_close(hy_trainer *t, hy_account *account) {
 
 hy_phase_obstacle hy_trainer_obstacle(const hy_trainer *t) {
     const hy_progress *p = &t->progress;
-    hy_observation seen = {.spent = p->spent / (double)t->course.steps_total,
+    hy_observation seen = {.spent = p->spent / (double)t->loop.steps_total,
                            .confidence = hy_confidence_value(&p->confidence)};
-    return hy_phase_obstacle_now(&t->course.rules, &p->machine, &seen);
+    return hy_phase_obstacle_now(&t->loop.rules, &p->machine, &seen);
 }
 
 void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const hy_account *account,
                          hy_step_info *info) {
     const hy_progress *p = &t->progress;
-    double left = fmax(0, (double)t->course.steps_total - p->spent);
+    double left = fmax(0, (double)t->loop.steps_total - p->spent);
     double per_unit = p->spent > 0 ? p->seconds / p->spent : 0;
     /* The cost of prediction is taken from the steps: a run may end with fewer. */
     bool is_over = left <= 0.5;
@@ -91,7 +91,7 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
     *info = (hy_step_info){
         .size = sizeof *info,
         .step = p->step,
-        .steps_total = is_over ? p->step : t->course.steps_total,
+        .steps_total = is_over ? p->step : t->loop.steps_total,
         .phase = was->phase,
         .reason = hy_phase_reason_text(was->reason),
         .grad_norm = NAN,
@@ -99,9 +99,9 @@ void hy_trainer_describe(const hy_trainer *t, const hy_phase_state *was, const h
         .fp8_zeros = NAN,
         .fp8_largest_layer = -1,
         .fp8_zeros_layer = -1,
-        .lr = hy_schedule_rate(&t->course.schedule, (int64_t)p->spent),
+        .lr = hy_schedule_rate(&t->loop.schedule, (int64_t)p->spent),
         .tokens = p->tokens,
-        .tokens_per_second = t->pace.recent,
+        .tokens_per_second = t->throughput.recent,
         .seconds = hy_clock() - account->begin,
         .elapsed = p->seconds,
         .remaining = per_unit * left,
