@@ -139,7 +139,8 @@ static void closing_phases(const hy_cli_terminal *terminal, const hy_summary *su
         const hy_phase_summary *phase = &summary->phases[p];
         if (phase->steps == 0) continue;
         double tokens = (double)phase->steps * (double)summary->tokens_per_step;
-        bool trains = p != HY_PREDICT && phase->seconds > 0; /* Predict trains on no tokens */
+        /* Predict and Evaluate train on no tokens. */
+        bool trains = p != HY_PREDICT && p != HY_EVALUATE && phase->seconds > 0;
         hy_cli_table_row(&table, hy_phase_name((hy_phase)p), hy_cli_count(phase->steps).text,
                          hy_cli_duration(phase->seconds).text,
                          hy_cli_short_count(trains ? tokens / phase->seconds : NAN).text,

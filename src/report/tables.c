@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "phases/table.h"
 #include "report/page.h"
 #include "report/planned.h"
 
@@ -42,7 +43,7 @@ static void add_phases(hy_page *page, int r) {
     for (int p = 0; p < HY_PHASE_COUNT; p++) {
         const hy_phase_totals *phase = &t->phases[p];
         if (phase->steps == 0) continue;
-        bool trains = p != HY_PREDICT && phase->seconds > 0 && per_step > 0;
+        bool trains = hy_phase_trains(&hy_phase_table[p]) && phase->seconds > 0 && per_step > 0;
         hy_text_addf(html, "<tr><th scope=\"row\"><i class=\"swatch phase%d\"></i>%s", p,
                      hy_phase_name((hy_phase)p));
         hy_html_cell(html, HY_FIGURE_COUNT, phase->steps);
