@@ -50,7 +50,7 @@ static hy_status enqueue_batch(hy_engine *e, hy_batch_plan *plan, const hy_probe
     const hy_unit_hook brings_weights = {
         .context = e, .fetch = hy_weights_fetch, .await = hy_weights_await};
     size_t rows = (size_t)plan->size.batch * (size_t)plan->size.seq;
-    hy_pass_buffers *b = &e->work.buffers;
+    hy_pass_buffers *b = &e->work->buffers;
     HY_TRY(e->device.backend->copy(e->device.compute, b->tokens, staging->tokens, rows * 4));
     HY_TRY(e->device.backend->copy(e->device.compute, b->targets, staging->targets, rows * 4));
     if (staging->doc_starts) {
@@ -121,9 +121,9 @@ static hy_status run_batches(hy_engine *e, hy_batch_plan *plan, hy_probe *probe,
     uint64_t round = (uint64_t)hy_engine_ranks(e) * batch; /* sequences of all ranks at a time */
     const hy_staging *before = NULL;
     for (uint64_t first = 0; first < probe->count; first += round) {
-        const hy_staging *staging = &e->work.staging[first / round % 2];
+        const hy_staging *staging = &e->work->staging[first / round % 2];
         HY_TRY(fill_batch(plan, probe, first + own, staging));
-        HY_TRY(hy_offload_count_down(&e->state));
+        HY_TRY(hy_offload_count_down(e->state));
         HY_TRY(enqueue_batch(e, plan, probe, weights, staging));
         if (before) HY_TRY(collect_batch(e, plan, probe, first - round + own, before, sum));
         before = staging;
@@ -187,7 +187,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
     HY_TRY(hy_engine_has_ranks(e) ? run_shared(e, plan, probe, weights, &sum)
                                   : run_batches(e, plan, probe, weights, &sum));
     HY_TRY(e->device.backend->stream_sync(e->device.compute)); /* tells of an op that failed */
-    HY_TRY(hy_exchange_check(&e->collectives.net));
+    HY_TRY(hy_exchange_check(&e->collectives->net));
     if (probe->counted == 0)
         return hy_fail(HY_ERR_INPUT, "these sequences contain no target tokens");
     probe->mean = sum / (double)probe->counted;
@@ -197,7 +197,7 @@ static hy_status probe_here(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) 
 /* A batch in lent memory needs a phase that lends it: between steps that is Evaluate. */
 hy_status hy_engine_probe(hy_engine *e, hy_batch_plan *plan, hy_probe *probe) {
     const hy_phase_row *before = hy_engine_phase(e);
-    bool borrows = e->plan.work.loan[1] && plan != e->work.guard && hy_phase_trains(before);
+    bool borrows = e->plan->work.loan[1] && plan != e->work->guard && hy_phase_trains(before);
     if (!borrows) return probe_here(e, plan, probe);
     HY_TRY(hy_engine_enter_phase(e, &hy_phase_table[HY_EVALUATE]));
     hy_status status = probe_here(e, plan, probe);

@@ -229,7 +229,7 @@ static uint64_t lent_rows(const hy_pass_spec *spec, uint64_t micro_batch) {
     return spec->lends ? rows : micro_batch;
 }
 
-hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
+static hy_status size_work(void *sizer, const hy_plan_choice *choice, hy_plan_work *out) {
     hy_sizer *z = sizer;
     const hy_pass_spec *spec = &z->spec;
     uint64_t most_bytes, rows = (uint64_t)choice->batch * (uint64_t)spec->seq;
@@ -266,7 +266,7 @@ hy_status hy_sizer_work(void *sizer, const hy_plan_choice *choice, hy_plan_work 
     return HY_OK;
 }
 
-int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
+static int32_t size_chunks(void *sizer, int32_t batch, uint64_t logits) {
     const hy_pass_spec *spec = &((const hy_sizer *)sizer)->spec;
     uint64_t row = (uint64_t)hy_shape_vocab_rows(&spec->model->shape) *
                    hy_dtype_size(hy_step_activations(spec->types[0]));
@@ -277,12 +277,15 @@ int32_t hy_sizer_chunks(void *sizer, int32_t batch, uint64_t logits) {
     return (int32_t)wanted;
 }
 
-void hy_sizer_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
+static void size_state(void *sizer, const hy_plan_choice *choice, hy_plan_state *out) {
     hy_sizer *z = sizer;
     hy_rows_need(z->rows, choice, &z->rings, out);
     bool is_here = choice->state[HY_PLAN_OPTIM] == HY_DEVICE;
     if (z->moves_optim && is_here) out->moved = out->bytes[HY_PLAN_OPTIM];
 }
+
+const hy_plan_sizes hy_sizer_sizes = {
+    .work = size_work, .state = size_state, .lend = hy_sizer_lend, .chunks = size_chunks};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
