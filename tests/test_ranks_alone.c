@@ -39,8 +39,8 @@ static void must_be_near(const course *now, const course *one, distance most, co
 
 #define RUN                                                                                        \
     "model nano layers 3 width 64 heads 4 mlp_width 160 seq_len 32 batch_size 4 "                  \
-    "grad_accum_steps 3 steps 5 builtin_bytes 60000 eval_every 0 eval_batch_size 4 "               \
-    "sample_tokens 0 threads 1 device cpu save_model false predictor none "
+    "grad_accum_steps 3 steps 5 builtin_bytes 60000 eval_every 0 sample_tokens 0 threads 1 "       \
+    "device cpu save_model false predictor none "
 
 typedef struct kind {
     const char *name, *words;

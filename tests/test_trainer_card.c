@@ -19,7 +19,7 @@ static hy_config *config_on(const char *device, const char *out, const char *con
     hy_config *config =
         small_run(SMALL_RUN "steps 48 grad_accum_steps 2 full_steps 4 correct_steps 2 "
                             "predict_from 0 predict_until 1 confidence_threshold 0.5 "
-                            "cooldown_steps 4 tune_cache none eval_batch_size 4",
+                            "cooldown_steps 4 tune_cache none",
                   out, PAIRS("device", device, "precision", "fp32", "precision_correct", "same"));
     for (int i = 0; pairs && pairs[i]; i += 2) {
         must(hy_config_set(config, pairs[i], pairs[i + 1], HY_FROM_CALLER));
