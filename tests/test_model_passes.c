@@ -1,5 +1,5 @@
-/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no bit;
- * bytes are as planned; hooks are called in order. */
+/* test_model_passes.c: what layers keep, recompute and offload, and rings of every depth, change no
+ * bit; bytes are as planned; hooks are called in order. */
 #include "pass_rig.h"
 
 #include "model/batch_memory.h"
@@ -112,7 +112,7 @@ START_TEST(plans_may_share_what_they_offload_to) {
 }
 END_TEST
 
-/* ---- bytes ------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 static void sizes_of(const pass_choice *c, hy_batch_plan **plan, hy_model **model) {
     hy_shape shape = pass_shape(c);
@@ -232,7 +232,7 @@ START_TEST(a_plan_for_figures_cannot_run_and_one_that_offloads_cannot_evaluate) 
 }
 END_TEST
 
-/* ---- traffic ----------------------------------------------------------------------------------- */
+/* ---- traffic --------------------------------------------------------------------------------- */
 
 static uint64_t unit_bytes(const hy_store *store, int32_t unit) {
     return store->layout.unit_bytes[unit];
@@ -277,7 +277,7 @@ START_TEST(the_embeddings_backward_wants_no_weights) {
 }
 END_TEST
 
-/* ---- hooks ------------------------------------------------------------------------------------- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 typedef struct teller {
     pass_rig *rig;
@@ -363,8 +363,8 @@ START_TEST(a_hook_is_called_in_order) {
 }
 END_TEST
 
-/* An update that is applied as the next step's forward comes to each unit gives the bits of one that is
- * applied at once. */
+/* An update that is applied as the next step's forward comes to each unit gives the bits of one
+ * that is applied at once. */
 START_TEST(updates_on_gather_change_no_bit) {
     pass_rig plain, other;
     pass_choice c = {.is_tied = _i % 2, .is_rich = _i / 2};
@@ -394,7 +394,7 @@ START_TEST(updates_on_gather_change_no_bit) {
 }
 END_TEST
 
-/* ---- slices ------------------------------------------------------------------------------------ */
+/* ---- slices ---------------------------------------------------------------------------------- */
 
 #define SLICES 3
 
@@ -404,8 +404,8 @@ static int count_units(const char *told) {
     return count;
 }
 
-/* Several batches go through each unit while its weights are held: every loss has the bits of its batch
- * alone, the memory is what was planned, and each unit is visited once. */
+/* Several batches go through each unit while its weights are held: every loss has the bits of its
+ * batch alone, the memory is what was planned, and each unit is visited once. */
 START_TEST(slices_of_a_forward_pass_change_no_bit) {
     pass_rig r;
     pass_open(&r,

@@ -1,7 +1,7 @@
 /* test_trainer_card.c: whole runs on a device whose memory the host cannot touch. See fake_card.h.
  *
- * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is held
- * against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
+ * In fp32 such a run gives the bits of the CPU, so everything that moves between host and device is
+ * held against it: weights, batches, losses, predictor state, optimizer, checkpoints, samples. */
 #include "fake_card.h"
 #include "run_facts.h"
 #include "small_run.h"
@@ -86,7 +86,8 @@ START_TEST(a_run_with_resident_layers_gives_the_bits_of_the_cpu) {
 }
 END_TEST
 
-/* What a run with resident layers takes of the host is less than what one without does: by those layers. */
+/* What a run with resident layers takes of the host is less than what one without does: by those
+ * layers. */
 START_TEST(resident_layers_take_no_host_memory) {
     static const char *const residents[] = {"0", "1", "3"};
     uint64_t pinned[3], disk[3];
