@@ -106,7 +106,7 @@ static void print_dict(hy_jinja_builder *b, const hy_jinja_dict *dict) {
 
 static void print(hy_jinja_builder *b, value v, bool is_repr) {
     char text[32];
-    hy_jinja_enter(b->work);
+    hy_jinja_enter(b->run);
     switch (v.type) {
     case HY_JINJA_UNDEFINED:
         if (is_repr) add_text(b, "Undefined");
@@ -130,16 +130,16 @@ static void print(hy_jinja_builder *b, value v, bool is_repr) {
     case HY_JINJA_LIST: print_list(b, v.as.list, "[]"); break;
     case HY_JINJA_TUPLE: print_list(b, v.as.list, "()"); break;
     case HY_JINJA_DICT: print_dict(b, v.as.dict); break;
-    default: hy_jinja_fail(b->work, "%s cannot be written as text", hy_jinja_type_name(v));
+    default: hy_jinja_fail(b->run, "%s cannot be written as text", hy_jinja_type_name(v));
     }
-    b->work->depth--;
+    b->run->depth--;
 }
 
 void hy_jinja_print(hy_jinja_builder *b, value v) { print(b, v, false); }
 
-value hy_jinja_to_string(hy_jinja_work *work, value v) {
+value hy_jinja_to_string(hy_jinja_run *run, value v) {
     if (v.type == HY_JINJA_STRING) return v;
-    hy_jinja_builder b = {.work = work};
+    hy_jinja_builder b = {.run = run};
     print(&b, v, false);
     return hy_jinja_built(&b);
 }
@@ -193,7 +193,7 @@ static void print_json_key(json_print *p, value key) {
         return;
     }
     if (key.type != HY_JINJA_NONE && !hy_jinja_is_number(key)) {
-        hy_jinja_fail(p->b->work, "%s cannot be a JSON key", hy_jinja_type_name(key));
+        hy_jinja_fail(p->b->run, "%s cannot be a JSON key", hy_jinja_type_name(key));
     }
     add_text(p->b, "\"");
     print_json(p, key);
@@ -202,13 +202,13 @@ static void print_json_key(json_print *p, value key) {
 
 /* The order in which the members of a dict are written. */
 static size_t *sorted(json_print *p, const hy_jinja_dict *dict) {
-    hy_jinja_work *work = p->b->work;
-    size_t *order = hy_jinja_take(work, (dict->count + 1) * sizeof *order);
+    hy_jinja_run *run = p->b->run;
+    size_t *order = hy_jinja_take(run, (dict->count + 1) * sizeof *order);
     for (size_t i = 0; i < dict->count; i++) {
         size_t to = i;
         while (p->style->sorts && to > 0 &&
-               hy_jinja_order(work, dict->keys[i], dict->keys[order[to - 1]]) < 0) {
-            hy_jinja_spend(work, 1);
+               hy_jinja_order(run, dict->keys[i], dict->keys[order[to - 1]]) < 0) {
+            hy_jinja_spend(run, 1);
             order[to] = order[to - 1];
             to--;
         }
@@ -238,7 +238,7 @@ static void print_json_items(json_print *p, value v) {
 }
 
 static void print_json(json_print *p, value v) {
-    hy_jinja_enter(p->b->work);
+    hy_jinja_enter(p->b->run);
     switch (v.type) {
     case HY_JINJA_NONE: add_text(p->b, "null"); break;
     case HY_JINJA_BOOL: add_text(p->b, v.as.truth ? "true" : "false"); break;
@@ -249,10 +249,10 @@ static void print_json(json_print *p, value v) {
     case HY_JINJA_TUPLE:
     case HY_JINJA_DICT: print_json_items(p, v); break;
     case HY_JINJA_UNDEFINED:
-        hy_jinja_fail(p->b->work, "\"%s\" is undefined: tojson cannot write it", v.as.name);
-    default: hy_jinja_fail(p->b->work, "tojson cannot write %s", hy_jinja_type_name(v));
+        hy_jinja_fail(p->b->run, "\"%s\" is undefined: tojson cannot write it", v.as.name);
+    default: hy_jinja_fail(p->b->run, "tojson cannot write %s", hy_jinja_type_name(v));
     }
-    p->b->work->depth--;
+    p->b->run->depth--;
 }
 
 void hy_jinja_print_json(hy_jinja_builder *b, value v, const hy_jinja_json_style *style) {

@@ -20,35 +20,35 @@ static bool is_stripped(const hy_jinja_string *s, size_t at, size_t length,
     return memmem(chars->data, chars->size, s->data + at, length) != NULL;
 }
 
-value hy_jinja_strip(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *chars,
+value hy_jinja_strip(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *chars,
                      bool left, bool right) {
     size_t begin = 0, end = s->size;
     uint32_t code;
     size_t price = chars ? chars->size / 64 : 0; /* cost of testing one character */
     while (left && begin < end) {
-        hy_jinja_spend(work, price);
+        hy_jinja_spend(run, price);
         size_t length = (size_t)hy_unicode_next(s->data + begin, end - begin, &code);
         if (!is_stripped(s, begin, length, chars)) break;
         begin += length;
     }
     while (right && end > begin) {
-        hy_jinja_spend(work, price);
+        hy_jinja_spend(run, price);
         size_t length = (size_t)hy_unicode_previous(s->data, end, &code);
         if (!is_stripped(s, end - length, length, chars)) break;
         end -= length;
     }
-    hy_jinja_spend(work, (s->size - (end - begin)) / 64);
-    return hy_jinja_part(work, s, begin, end);
+    hy_jinja_spend(run, (s->size - (end - begin)) / 64);
+    return hy_jinja_part(run, s, begin, end);
 }
 
-value hy_jinja_replace(hy_jinja_work *work, const hy_jinja_string *s, const hy_jinja_string *from,
+value hy_jinja_replace(hy_jinja_run *run, const hy_jinja_string *s, const hy_jinja_string *from,
                        const hy_jinja_string *to, int64_t count) {
-    hy_jinja_builder b = {.work = work};
+    hy_jinja_builder b = {.run = run};
     size_t at = 0;
-    hy_jinja_spend(work, s->size / 64);
-    if (from->size == 0) hy_jinja_fail(work, "replacing an empty string is not supported");
+    hy_jinja_spend(run, s->size / 64);
+    if (from->size == 0) hy_jinja_fail(run, "replacing an empty string is not supported");
     for (size_t found; count != 0 && (found = hy_jinja_find(s, from, at)) != SIZE_MAX; count--) {
-        hy_jinja_spend(work, 1);
+        hy_jinja_spend(run, 1);
         hy_jinja_add_part(&b, s, at, found);
         hy_jinja_add_part(&b, to, 0, to->size);
         at = found + from->size;
@@ -82,7 +82,7 @@ static void add_lower(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         size = out.size < sizeof small ? out.size : 0;
         if (size) memcpy(small, out.data, size);
         hy_text_free(&out);
-        if (size == 0) hy_jinja_fail(b->work, "not enough memory for lower case");
+        if (size == 0) hy_jinja_fail(b->run, "not enough memory for lower case");
     }
     hy_jinja_add(b, small, size, hy_jinja_mark_at(s, begin));
 }
@@ -104,7 +104,7 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
                       uint32_t code) {
     char large = (char)(code >= 'a' && code <= 'z' ? code - 32 : code);
     if (may_have_case(code)) {
-        hy_jinja_fail(b->work, "upper case outside ASCII is not supported");
+        hy_jinja_fail(b->run, "upper case outside ASCII is not supported");
     }
     if (code < 0x80)
         hy_jinja_add(b, &large, 1, hy_jinja_mark_at(s, begin));
@@ -112,8 +112,8 @@ static void add_upper(hy_jinja_builder *b, const hy_jinja_string *s, size_t begi
         hy_jinja_add_part(b, s, begin, end);
 }
 
-value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jinja_case how) {
-    hy_jinja_builder b = {.work = work};
+value hy_jinja_change_case(hy_jinja_run *run, const hy_jinja_string *s, hy_jinja_case how) {
+    hy_jinja_builder b = {.run = run};
     bool begins = true; /* the next letter begins a word */
     for (size_t i = 0, length; i < s->size; i += length) {
         uint32_t code;
@@ -137,7 +137,7 @@ value hy_jinja_change_case(hy_jinja_work *work, const hy_jinja_string *s, hy_jin
 
 value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *items,
                       size_t count) {
-    hy_jinja_builder b = {.work = &run->work};
+    hy_jinja_builder b = {.run = run};
     size_t used = 0;
     for (size_t i = 0; i < s->size; i++) {
         char kind = s->data[i] == '%' && i + 1 < s->size ? s->data[++i] : 0;
@@ -150,14 +150,14 @@ value hy_jinja_format(hy_jinja_run *run, const hy_jinja_string *s, const value *
             continue;
         }
         if (kind != 's' && kind != 'd') {
-            hy_jinja_fail(&run->work, "%%%c in a format is not supported; use %%s or %%d",
+            hy_jinja_fail(run, "%%%c in a format is not supported; use %%s or %%d",
                           kind > ' ' ? kind : ' ');
         }
-        if (used == count) hy_jinja_fail(&run->work, "a format needs more than %zu values", count);
+        if (used == count) hy_jinja_fail(run, "a format needs more than %zu values", count);
         value v = items[used++];
-        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(&run->work, v, "the value for %d"));
+        if (kind == 'd') v = hy_jinja_int(hy_jinja_as_int(run, v, "the value for %d"));
         hy_jinja_print(&b, v);
     }
-    if (used < count) hy_jinja_fail(&run->work, "a format does not use all %zu values", count);
+    if (used < count) hy_jinja_fail(run, "a format does not use all %zu values", count);
     return hy_jinja_built(&b);
 }
